@@ -1,0 +1,8 @@
+#!/bin/sh
+# Writes requirements.lock: every extra, every platform, by hash, and no index's address in it.
+set -eu
+cd "$(dirname "$0")/.."
+.venv/bin/uv pip compile requirements.in --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  --no-emit-find-links --no-annotate --no-header --quiet "$@" -o requirements.lock.new
+grep -v '^-e' requirements.lock.new > requirements.lock
+rm requirements.lock.new

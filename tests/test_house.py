@@ -1,0 +1,179 @@
+"""The rules of the house, read from the source: who may import whom, what is pure, how long a function may
+be.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src"
+
+# docs/architecture.md draws this; a package that is not listed here may not be imported by any other.
+MAY_IMPORT: dict[str, set[str]] = {
+    "base": set(),
+    "wire": {"base"},
+    "observe": {"base"},
+    "security": {"base"},
+    "assign": {"base", "wire"},
+    "columns": {"base", "wire"},
+    "store": {"base", "wire"},
+    "group": {"base", "wire", "assign"},
+    "txn": {"base", "wire", "assign"},
+    "client": {"base", "wire", "assign", "security", "observe"},
+    "broker": {"base", "wire", "assign", "group", "txn", "store", "security", "observe"},
+    "sim": {"base", "wire", "assign", "group", "txn", "store", "observe", "broker", "client"},
+    "spark": {"base", "wire", "columns", "assign", "store", "security", "observe", "client", "sim"},
+    "web": {"base", "observe", "client", "sim"},
+    "testing": {"base"},
+    "cli": {"broker"},  # inside the commands only
+}
+MAY_IMPORT_LAZILY: dict[str, set[str]] = {"client": {"columns"}, "broker": {"columns"}}
+PURE = ("base", "wire", "assign", "group", "txn", "security", "broker/purgatory.py", "observe/story.py")
+IMPURE_MODULES = {
+    "asyncio",
+    "socket",
+    "time",
+    "random",
+    "os",
+    "threading",
+    "subprocess",
+    "selectors",
+    "uvloop",
+}
+THIRD_PARTY: dict[str, set[str]] = {
+    "kio": {"wire"},
+    "cramjam": {"wire"},
+    "crc32c": {"wire", "store"},
+    "numpy": {"columns", "spark"},
+    "pyarrow": {"columns", "spark"},
+    "numba": {"columns"},
+    "llvmlite": {"columns"},
+    "pyspark": {"spark", "pyspark_coterie"},
+    "uvloop": {"broker", "client"},
+    "click": {"cli"},
+    "rich": {"cli"},
+    "pytest": {"testing"},
+    "typing_extensions": set(),
+}
+FUNCTION_LINES_MAX = 60
+
+
+def modules() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def package_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE).parts
+    return parts[0] if parts[0] != "coterie" else (parts[1] if len(parts) > 2 else "coterie")
+
+
+def imports_of(path: Path) -> Iterator[tuple[str, bool]]:
+    """Yield each module that `path` imports at run time, and whether only inside a function."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    yield from _walk(tree, lazily=False)
+
+
+def _walk(node: ast.AST, *, lazily: bool) -> Iterator[tuple[str, bool]]:
+    for child in ast.iter_child_nodes(node):
+        match child:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                continue
+            case ast.Import(names=names):
+                yield from ((name.name, lazily) for name in names)
+            case ast.ImportFrom(module=str(module), level=0):
+                yield module, lazily
+            case ast.ImportFrom(level=level):
+                assert level == 0, "imports are absolute here"
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield from _walk(child, lazily=True)
+            case _:
+                yield from _walk(child, lazily=lazily)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_a_module_imports_only_what_its_package_may(path: Path):
+    package = package_of(path)
+
+    for module, lazily in imports_of(path):
+        if not module.startswith("coterie.") or package in ("coterie", "pyspark_coterie"):
+            continue
+        other = module.split(".")[1]
+        allowed = MAY_IMPORT[package] | (MAY_IMPORT_LAZILY.get(package, set()) if lazily else set())
+        assert other == package or other in allowed, f"{package} may not import {module}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_a_third_party_package_is_imported_only_where_it_belongs(path: Path):
+    package = package_of(path)
+
+    for module, _ in imports_of(path):
+        top = module.split(".")[0]
+        if top in sys.stdlib_module_names or top in ("coterie", "pyspark_coterie"):
+            continue
+        assert top in THIRD_PARTY, f"{module} is on no list"
+        assert package in THIRD_PARTY[top], f"{package} may not import {module}"
+
+
+@pytest.mark.parametrize("place", PURE)
+def test_what_is_pure_knows_no_clock_socket_thread_or_chance(place: str):
+    root = SOURCE / "coterie" / place
+    paths = [root] if root.suffix else sorted(root.rglob("*.py"))
+
+    for path in paths:
+        impure = {module.split(".")[0] for module, _ in imports_of(path)} & IMPURE_MODULES
+        assert not impure, f"{path} imports {impure}"
+
+
+def test_chance_is_only_where_it_can_be_seeded():
+    for path in modules():
+        if any(module.split(".")[0] == "random" for module, _ in imports_of(path)):
+            assert package_of(path) in ("sim", "store", "client"), path
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_no_function_is_longer_than_the_wall(path: Path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert lines <= FUNCTION_LINES_MAX, f"{path.name}:{node.lineno} {node.name} has {lines} lines"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_every_module_says_what_belongs_in_it(path: Path):
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
+
+
+def test_every_exported_name_exists():
+    for path in modules():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        exported = next(
+            (
+                {ast.literal_eval(item) for item in node.value.elts}
+                for node in tree.body
+                if isinstance(node, ast.Assign)
+                and isinstance(node.targets[0], ast.Name)
+                and node.targets[0].id == "__all__"
+                and isinstance(node.value, ast.List | ast.Tuple)
+            ),
+            set(),
+        )
+        assert exported <= set(_top_level_names(tree)), path
+
+
+def _top_level_names(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.Assign(targets=targets):
+                yield from (t.id for t in targets if isinstance(t, ast.Name))
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                yield from ((alias.asname or alias.name) for alias in names)
