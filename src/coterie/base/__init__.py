@@ -1,0 +1,1 @@
+"""What everything else leans on: codes, errors, ids, hashes, deadlines and the shape of a clock."""

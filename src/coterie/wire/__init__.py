@@ -1,0 +1,1 @@
+"""Bytes on the wire and in the log: frames, entities, record batches, payloads inside payloads. Pure."""

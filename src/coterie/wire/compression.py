@@ -1,0 +1,139 @@
+"""The four compressions of Kafka's record batches, framed as its Java clients write and read them."""
+
+from collections.abc import Callable, Iterator
+from struct import Struct
+from struct import error as StructError  # noqa: N812
+from typing import Any
+
+from coterie.base.errors import Corrupt
+
+__all__ = ["CODECS", "compress", "decompress"]
+
+# By the number that a batch's attributes carry.
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+INT32 = Struct(">i")
+UINT32_LITTLE = Struct("<I")
+
+# Snappy as Java frames it (xerial): magic, version, compatible version; then blocks after their sizes.
+XERIAL_MAGIC = b"\x82SNAPPY\0"
+XERIAL_HEADER = XERIAL_MAGIC + INT32.pack(1) + INT32.pack(1)
+XERIAL_BLOCK_BYTES = 32 * 1024
+# Three bytes of snappy stand for at most 64: more than this, a block cannot claim.
+SNAPPY_EXPANSION = 22
+
+# An LZ4 frame: magic, version 1 with independent blocks (Java refuses dependent ones) of up to 64 KiB,
+# no checksums, and the checksum of those two bytes.
+LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
+LZ4_BLOCK_BYTES = 64 * 1024
+LZ4_STORED = 0x80000000
+LZ4_END = b"\0\0\0\0"
+
+
+def compress(codec: str, data: bytes) -> bytes:
+    """Return the data compressed with one of CODECS."""
+    return data if codec == "none" else COMPRESSORS[codec](data)
+
+
+def decompress(codec: str, data: bytes) -> bytes:
+    """Return what was compressed, or raise Corrupt."""
+    if codec == "none":
+        return bytes(data)
+    from cramjam import DecompressionError
+
+    try:
+        return DECOMPRESSORS[codec](data)
+    except (DecompressionError, StructError, ValueError, OverflowError) as failure:
+        raise Corrupt(f"{codec} data: {failure}", at=0) from failure
+
+
+def _native(codec: str) -> Any:
+    """Return cramjam's module of a codec. Imported late: a broker passes batches on as they are."""
+    import cramjam
+
+    return getattr(cramjam, codec)
+
+
+def _pieces(data: bytes, size: int) -> Iterator[bytes]:
+    return (data[at : at + size] for at in range(0, len(data), size))
+
+
+def _gzip(data: bytes) -> bytes:
+    return bytes(_native("gzip").compress(data))
+
+
+def _zstd(data: bytes) -> bytes:
+    return bytes(_native("zstd").compress(data))
+
+
+def _snappy(data: bytes) -> bytes:
+    snappy = _native("snappy")
+    out = [XERIAL_HEADER]
+    for piece in _pieces(data, XERIAL_BLOCK_BYTES):
+        block = bytes(snappy.compress_raw(piece))
+        out += INT32.pack(len(block)), block
+    return b"".join(out)
+
+
+def _lz4(data: bytes) -> bytes:
+    lz4 = _native("lz4")
+    out = [LZ4_HEADER]
+    for piece in _pieces(data, LZ4_BLOCK_BYTES):
+        block = bytes(lz4.compress_block(piece, store_size=False))
+        if len(block) < len(piece):
+            out += UINT32_LITTLE.pack(len(block)), block
+        else:
+            out += UINT32_LITTLE.pack(len(piece) | LZ4_STORED), piece
+    out.append(LZ4_END)
+    return b"".join(out)
+
+
+def _gunzip(data: bytes) -> bytes:
+    return bytes(_native("gzip").decompress(data))
+
+
+def _unzstd(data: bytes) -> bytes:
+    return bytes(_native("zstd").decompress(data))
+
+
+def _unlz4(data: bytes) -> bytes:
+    return bytes(_native("lz4").decompress(data))
+
+
+def _unsnappy(data: bytes) -> bytes:
+    """Return the data of xerial frames, or of the bare snappy that other clients write."""
+    if not data.startswith(XERIAL_MAGIC):
+        return _unsnappy_block(data)
+    out: list[bytes] = []
+    at = len(XERIAL_HEADER)
+    while at < len(data):
+        (size,) = INT32.unpack_from(data, at)
+        at += INT32.size
+        if not 0 <= size <= len(data) - at:
+            raise Corrupt(f"snappy block of {size} bytes", at=at, expected="at most what is left")
+        out.append(_unsnappy_block(data[at : at + size]))
+        at += size
+    return b"".join(out)
+
+
+def _unsnappy_block(block: bytes) -> bytes:
+    snappy = _native("snappy")
+    claimed = snappy.decompress_raw_len(block)
+    if claimed > SNAPPY_EXPANSION * len(block):
+        raise Corrupt(f"snappy block that claims {claimed} bytes", at=0, expected="less")
+    return bytes(snappy.decompress_raw(block))
+
+
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": _gzip,
+    "snappy": _snappy,
+    "lz4": _lz4,
+    "zstd": _zstd,
+}
+DECOMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": _gunzip,
+    "snappy": _unsnappy,
+    "lz4": _unlz4,
+    "zstd": _unzstd,
+}
+assert {"none", *COMPRESSORS} == {"none", *DECOMPRESSORS} == set(CODECS)

@@ -1,0 +1,85 @@
+"""Schemas that kio does not have, declared as Kafka declares its own and made into kio's form by version.
+
+So one codec serves requests and the records of internal topics alike.
+"""
+
+from dataclasses import dataclass, field, make_dataclass
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+__all__ = ["Declared", "Field"]
+
+PYTHON_TYPES: dict[str, Any] = {
+    "string": str,
+    "bytes": bytes,
+    "int8": int,
+    "int16": int,
+    "int32": int,
+    "int64": int,
+    "uuid": UUID | None,
+}
+FOREVER = 2**15 - 1
+REQUIRED = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a schema, in the versions from `since` to `until`.
+
+    `kind` is a kafka type, or the schema of the items of an array.
+    """
+
+    name: str
+    kind: "str | Declared"
+    default: Any = REQUIRED
+    since: int = 0
+    until: int = FOREVER
+    nullable: bool = False
+    tag: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One schema: versions 0 to `most`, from `flexible_from` on with compact lengths and tagged fields."""
+
+    name: str
+    most: int
+    flexible_from: int
+    fields: tuple[Field, ...]
+
+    def at(self, version: int) -> type:
+        """Return the class of one version, in the form of kio's."""
+        assert 0 <= version <= self.most
+        return _class_of(self, version)
+
+
+@cache
+def _class_of(schema: Declared, version: int) -> type:
+    described = [_describe(each, version) for each in schema.fields if each.since <= version <= each.until]
+    return make_dataclass(
+        f"{schema.name}V{version}",
+        described,
+        namespace={
+            "__flexible__": version >= schema.flexible_from,
+            "__version__": version,
+            "__doc__": f"{schema.name}, version {version}.",
+        },
+        frozen=True,
+        slots=True,
+        kw_only=True,
+    )
+
+
+def _describe(each: Field, version: int) -> tuple[str, Any, Any]:
+    """Return a field as make_dataclass wants it, with kio's metadata."""
+    metadata: dict[str, Any] = {} if each.tag is None else {"tag": each.tag}
+    if isinstance(each.kind, Declared):
+        annotation: Any = tuple[each.kind.at(version), ...]  # type: ignore[misc]
+    else:
+        annotation = PYTHON_TYPES[each.kind]
+        metadata["kafka_type"] = each.kind
+    if each.nullable:
+        annotation |= None
+    defaults = {} if each.default is REQUIRED else {"default": each.default}
+    return each.name, annotation, field(metadata=metadata, **defaults)

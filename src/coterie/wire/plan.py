@@ -1,0 +1,127 @@
+"""How an entity lies on the wire, read off kio's dataclasses once: what compilers of codecs work from."""
+
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
+
+__all__ = ["ENTITY", "FIXED_FORMATS", "FieldPlan", "Plan", "plan_of"]
+
+ENTITY = "entity"
+
+# The struct letter of each kind that has one size.
+FIXED_FORMATS = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "uint8": "B",
+    "uint16": "H",
+    "uint32": "I",
+    "uint64": "Q",
+    "float64": "d",
+    "error_code": "h",
+    "timedelta_i32": "i",
+    "timedelta_i64": "q",
+    "datetime_i64": "q",
+    "uuid": "16s",
+}
+
+ZERO_VALUES: dict[str, Any] = {
+    "bool": False,
+    "float64": 0.0,
+    "string": "",
+    "bytes": b"",
+    "records": b"",
+    "timedelta_i32": timedelta(0),
+    "timedelta_i64": timedelta(0),
+    "datetime_i64": datetime.fromtimestamp(0, UTC),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldPlan:
+    """One field: its kind is a kafka type or ENTITY; `nullable` speaks of the array where it is one."""
+
+    name: str
+    kind: str
+    entity: type | None
+    is_array: bool
+    nullable: bool
+    tag: int | None
+    default: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One entity: its plain fields in wire order, its tagged ones in tag order."""
+
+    cls: type
+    flexible: bool
+    plain: tuple[FieldPlan, ...]
+    tagged: tuple[FieldPlan, ...]
+
+    def __iter__(self) -> Iterator[FieldPlan]:
+        yield from self.plain
+        yield from self.tagged
+
+
+@cache
+def plan_of(cls: type) -> Plan:
+    """Return how entities of this class are laid out."""
+    assert is_dataclass(cls), cls
+    planned = [_plan_field(field) for field in fields(cls)]
+    return Plan(
+        cls=cls,
+        flexible=cls.__flexible__,  # type: ignore[attr-defined]
+        plain=tuple(field for field in planned if field.tag is None),
+        tagged=tuple(sorted((field for field in planned if field.tag is not None), key=_tag)),
+    )
+
+
+def _tag(field: FieldPlan) -> int:
+    assert field.tag is not None
+    return field.tag
+
+
+def _plan_field(field: Field[Any]) -> FieldPlan:
+    shape, nullable = _without_none(field.type)
+    is_array = get_origin(shape) is tuple
+    item, _ = _without_none(get_args(shape)[0]) if is_array else (shape, False)
+    entity: type | None = item if isinstance(item, type) and is_dataclass(item) else None
+    kind = field.metadata["kafka_type"] if entity is None else ENTITY
+    return FieldPlan(
+        name=field.name,
+        kind=kind,
+        entity=entity,
+        is_array=is_array,
+        nullable=nullable,
+        tag=field.metadata.get("tag"),
+        default=_default(field, kind=kind, entity=entity, is_array=is_array, nullable=nullable),
+    )
+
+
+def _without_none(annotation: Any) -> tuple[Any, bool]:
+    """Return the type without its `| None`, and whether it had one."""
+    if get_origin(annotation) not in (UnionType, Union):
+        return annotation, False
+    (inner,) = (part for part in get_args(annotation) if part is not NoneType)
+    return inner, True
+
+
+def _default(field: Field[Any], *, kind: str, entity: type | None, is_array: bool, nullable: bool) -> Any:
+    """Return the schema's default, else Kafka's zero value for the type."""
+    if field.default is not MISSING:
+        return field.default
+    if nullable:
+        return None
+    if is_array:
+        return ()
+    if entity is not None:
+        return entity(**{inner.name: inner.default for inner in plan_of(entity)})
+    if kind == "error_code":
+        return field.type(0)  # type: ignore[operator]
+    return ZERO_VALUES.get(kind, 0)

@@ -1,0 +1,64 @@
+"""Variable-length integers: Kafka's unsigned ones in messages, the zigzag ones in records."""
+
+from coterie.base.errors import Corrupt
+
+__all__ = ["ONE_BYTE", "read_uvarint", "read_varlong", "uvarint", "varlong"]
+
+ONE_BYTE = tuple(bytes((number,)) for number in range(128))
+LONGEST_UVARINT = 5
+LONGEST_VARLONG = 10
+
+
+def uvarint(number: int) -> bytes:
+    """Return the unsigned varint of a number that is not negative."""
+    if number < 128:
+        return ONE_BYTE[number]
+    digits = bytearray()
+    while number > 127:
+        digits.append(number & 127 | 128)
+        number >>= 7
+    digits.append(number)
+    return bytes(digits)
+
+
+def varlong(number: int) -> bytes:
+    """Return the zigzag varint of a signed number of up to 64 bits."""
+    return uvarint(number << 1 if number >= 0 else (-number << 1) - 1)
+
+
+def read_uvarint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """Return the unsigned varint at `at` and where it ends. More than five bytes are Corrupt."""
+    number = shift = 0
+    for end in range(at, min(at + LONGEST_UVARINT, len(data))):
+        byte = data[end]
+        number |= (byte & 127) << shift
+        if byte < 128:
+            return number, end + 1
+        shift += 7
+    raise Corrupt("varint", at=at, expected="at most five whole bytes")
+
+
+def read_varlong(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """Return the zigzag varint at `at` and where it ends. More than ten bytes are Corrupt.
+
+    Raises IndexError where there is no byte at all: the caller knows what was cut.
+    """
+    number = data[at]
+    if number < 128:
+        return (number >> 1) ^ -(number & 1), at + 1
+    second = data[at + 1]
+    if second < 128:
+        number += (second << 7) - 128
+        return (number >> 1) ^ -(number & 1), at + 2
+    return _read_long_varlong(data, at)
+
+
+def _read_long_varlong(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    number = shift = 0
+    for end in range(at, min(at + LONGEST_VARLONG, len(data))):
+        byte = data[end]
+        number |= (byte & 127) << shift
+        if byte < 128:
+            return (number >> 1) ^ -(number & 1), end + 1
+        shift += 7
+    raise Corrupt("varlong", at=at, expected="at most ten whole bytes")
