@@ -31,9 +31,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"base", "wire", "columns", "assign", "store", "security", "observe", "client", "sim"},
     "web": {"base", "observe", "client", "sim"},
     "testing": {"base"},
-    "cli": {"broker"},  # inside the commands only
+    "cli": {"base"},
 }
-MAY_IMPORT_LAZILY: dict[str, set[str]] = {"client": {"columns"}, "broker": {"columns"}}
+MAY_IMPORT_LAZILY: dict[str, set[str]] = {
+    "client": {"columns"},
+    "broker": {"columns"},
+    "cli": set(MAY_IMPORT),  # inside the commands: `coterie serve` must not pay for the others
+}
 PURE = ("base", "wire", "assign", "group", "txn", "security", "broker/purgatory.py", "observe/story.py")
 IMPURE_MODULES = {
     "asyncio",
@@ -172,7 +176,7 @@ def _top_level_names(tree: ast.Module) -> Iterator[str]:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AsyncFunctionDef(name=name):
                 yield name
             case ast.Assign(targets=targets):
-                yield from (t.id for t in targets if isinstance(t, ast.Name))
+                yield from (n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name))
             case ast.AnnAssign(target=ast.Name(id=name)):
                 yield name
             case ast.Import(names=names) | ast.ImportFrom(names=names):

@@ -1,0 +1,75 @@
+"""Housekeeping of the logs: retention, flushing, late deletes, and compaction in a child process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from coterie.store.compaction import run_compaction
+from coterie.store.log import StorageFailed
+
+if TYPE_CHECKING:
+    from coterie.broker.node import Node
+    from coterie.store.files import FileLog
+
+__all__ = ["Aside", "Cleaner"]
+
+log = logging.getLogger("coterie.broker")
+
+# Runs a function of plain values somewhere else and hands its result, or None when it failed, to the last.
+Aside = Callable[[Callable[..., Any], tuple[Any, ...], Callable[[Any], None]], None]
+
+
+class Cleaner:
+    """Asks every log from time to time what is due. One compaction at a time, as one Kafka cleaner thread."""
+
+    def __init__(self, node: Node, aside: Aside) -> None:
+        self._node = node
+        self._aside = aside
+        self._compacting = False
+        self._told: dict[str, str] = {}
+
+    def tick(self, now_ms: int) -> None:
+        """Do what time asks for, and begin a compaction where one is due."""
+        for one in tuple(self._node.store.logs.values()):
+            one.tick(now_ms)
+            self._tell(one)
+        try:
+            self._node.store.tick(now_ms)
+        except OSError as error:
+            log.warning("the data directory cannot be written: %s", error.strerror)
+        if not self._compacting:
+            self._compact_next(now_ms)
+
+    def _tell(self, one: FileLog) -> None:
+        """Say once what a disk refused, and once that it is well again."""
+        if one.trouble != self._told.get(one.directory, ""):
+            log.warning("%s: %s", one.directory, one.trouble or "well again")
+            self._told[one.directory] = one.trouble
+
+    def _compact_next(self, now_ms: int) -> None:
+        for one in self._node.store.logs.values():
+            if not (one.config.compacted and one.compactable(now_ms)):
+                continue
+            plan = one.plan_compaction(now_ms)
+            if plan is not None:
+                self._compacting = True
+                self._aside(run_compaction, (plan, self._node.store.disk), self._finish(one))
+                return
+
+    def _finish(self, one: FileLog) -> Callable[[Any], None]:
+        def finish(result: Any) -> None:
+            self._compacting = False
+            if result is None or one.closed:
+                return
+            before = one.size_bytes
+            try:
+                swapped = one.finish_compaction(result, self._node.now_ms())
+            except (OSError, StorageFailed) as error:
+                log.warning("%s: compaction failed: %s", one.directory, error)
+                return
+            if swapped:
+                log.info("compacted %s from %d to %d bytes", one.directory, before, one.size_bytes)
+
+        return finish

@@ -1,0 +1,65 @@
+"""What a handler knows of the request that it answers, and how an answer that comes later gets out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+__all__ = ["SILENT", "WAITS", "Context", "Hangup"]
+
+
+class Answerless:
+    """The type of the two marks a handler returns when it returns no response."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+WAITS: Final = Answerless("WAITS")
+SILENT: Final = Answerless("SILENT")
+
+
+class Hangup(Exception):
+    """Raised by a handler where Apache Kafka closes the connection instead of answering."""
+
+
+class Context:
+    """One request: who sent it, in which version, and where its answer goes."""
+
+    __slots__ = (
+        "_send",
+        "api_key",
+        "client_host",
+        "client_id",
+        "correlation_id",
+        "gone",
+        "listener_host_port",
+        "version",
+    )
+
+    def __init__(
+        self,
+        *,
+        api_key: int,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        client_host: str,
+        listener_host_port: tuple[str, int],
+        send: Callable[[Context, Any], None],
+    ) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.listener_host_port = listener_host_port
+        self.gone: Callable[[], None] | None = None  # called when the client hangs up before its answer
+        self._send = send
+
+    def reply(self, response: Any) -> None:
+        """Send the answer of a request whose handler returned `WAITS`. Once."""
+        self._send(self, response)

@@ -1,0 +1,387 @@
+"""CreateTopics, DeleteTopics, CreatePartitions, DescribeCluster: the shape of the cluster.
+
+Codes and messages are those of Apache Kafka 4.3.1, whose tools show them to their users. A check returns a
+`Refusal` or None; only when every check of a topic has passed is anything done.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from coterie.base.codes import Code
+from coterie.broker.context import Context
+from coterie.broker.refusal import STORAGE_ERRORS, Refusal, storage_failed
+from coterie.broker.topic_names import INTERNAL_TOPICS, RESERVED_TOPIC
+from coterie.broker.topic_settings import refusal_of
+from coterie.broker.topics import Topic, new_id
+from coterie.wire.codec import build, entity, response_type
+
+if TYPE_CHECKING:
+    from coterie.broker.node import Node
+
+__all__ = ["HANDLERS"]
+
+CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, DESCRIBE_CLUSTER = 19, 20, 37, 60
+
+BY_DEFAULT = -1  # as a number of partitions or replicas: what the broker's settings say
+PARTITIONS_OF_REQUEST_MAX = 10_000
+BROKERS, CONTROLLERS = 1, 2  # what DescribeCluster may be asked about
+OPERATIONS_UNASKED = -(2**31)
+CLUSTER_OPERATIONS_ALL = 0b1_1111_1010_0000  # CREATE to IDEMPOTENT_WRITE of KIP-430, no authorizer being set
+
+DUPLICATE_NAME = "Duplicate topic name."
+TOO_MANY = "Excessively large number of partitions per request."
+
+
+# -- CreateTopics
+
+
+def create_topics(node: Node, ctx: Context, request: Any) -> Any:
+    """Create the topics that can be created, each apart from the others; a name given twice is refused."""
+    times = Counter(asked.name for asked in request.topics)
+    once = [asked for asked in request.topics if times[asked.name] == 1]
+    if sum(_partition_count(node, asked) for asked in once) > PARTITIONS_OF_REQUEST_MAX:
+        too_many = Refusal(Code.POLICY_VIOLATION, TOO_MANY)
+        results = [_not_created(ctx, asked.name, too_many) for asked in once]
+    else:
+        results = [_create_one(node, ctx, request, asked) for asked in once]
+    twice = Refusal(Code.INVALID_REQUEST, DUPLICATE_NAME)
+    results += [_not_created(ctx, name, twice) for name, count in times.items() if count > 1]
+    return build(response_type(CREATE_TOPICS, ctx.version), topics=tuple(results))
+
+
+def _partition_count(node: Node, asked: Any) -> int:
+    if asked.assignments:
+        return len(asked.assignments)
+    if asked.num_partitions == BY_DEFAULT:
+        return node.settings.num_partitions
+    count: int = asked.num_partitions
+    return count
+
+
+def _create_one(node: Node, ctx: Context, request: Any, asked: Any) -> Any:
+    refusal = _refuse_name(node, asked.name) or _refuse_configs(asked) or _refuse_layout(node, asked)
+    if refusal is not None:
+        return _not_created(ctx, asked.name, refusal)
+    partitions = _partition_count(node, asked)
+    configs = {config.name: config.value for config in asked.configs}
+    if request.validate_only:
+        return _created(node, ctx, asked.name, new_id(), partitions, configs)
+    try:
+        topic = node.create_topic(asked.name, partitions=partitions, configs=configs)
+    except STORAGE_ERRORS as error:
+        return _not_created(ctx, asked.name, storage_failed(f"create topic {asked.name}", error))
+    return _created(node, ctx, topic.name, topic.topic_id, topic.partitions, topic.configs)
+
+
+def _refuse_name(node: Node, name: str) -> Refusal | None:
+    if name == RESERVED_TOPIC or name in INTERNAL_TOPICS:
+        # Kafka lets anyone create its other internal topics, in any shape; ours are made when first needed.
+        return Refusal(Code.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
+    problem = node.topics.name_problem(name)
+    if problem is not None:
+        return Refusal(Code.INVALID_TOPIC_EXCEPTION, problem)
+    if node.topics.get(name) is not None:
+        return Refusal(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    return None
+
+
+def _refuse_configs(asked: Any) -> Refusal | None:
+    nulls = [config.name for config in asked.configs if config.value is None]
+    if nulls:
+        text = f"Null value not supported for topic configs: {','.join(nulls)}"
+        return Refusal(Code.INVALID_CONFIG, text)
+    problem = refusal_of({config.name: config.value for config in asked.configs})
+    return None if problem is None else Refusal(Code.INVALID_CONFIG, problem)
+
+
+def _refuse_layout(node: Node, asked: Any) -> Refusal | None:
+    """Return why the partitions cannot be placed as asked: by hand, or so many on one broker."""
+    if asked.assignments:
+        return _refuse_assignments(node, asked)
+    factor = asked.replication_factor
+    if factor < BY_DEFAULT or factor == 0:
+        text = "Replication factor must be larger than 0, or -1 to use the default value."
+        return Refusal(Code.INVALID_REPLICATION_FACTOR, text)
+    if asked.num_partitions < BY_DEFAULT or asked.num_partitions == 0:
+        text = "Number of partitions was set to an invalid non-positive value."
+        return Refusal(Code.INVALID_PARTITIONS, text)
+    if factor > 1:
+        return Refusal(Code.INVALID_REPLICATION_FACTOR, _too_few_brokers(factor))
+    return None
+
+
+def _too_few_brokers(factor: int) -> str:
+    tried = f"Unable to replicate the partition {factor} time(s)"
+    why = f"The target replication factor of {factor} cannot be reached"
+    return f"{tried}: {why} because only 1 broker(s) are registered."
+
+
+def _refuse_assignments(node: Node, asked: Any) -> Refusal | None:
+    for field, number in (
+        ("replication factor", asked.replication_factor),
+        ("numPartitions", asked.num_partitions),
+    ):
+        if number != BY_DEFAULT:
+            text = f"A manual partition assignment was specified, but {field} was not set to -1."
+            return Refusal(Code.INVALID_REQUEST, text)
+    seen: set[int] = set()
+    for assignment in asked.assignments:
+        if assignment.partition_index in seen:
+            text = f"Found multiple manual partition assignments for partition {assignment.partition_index}"
+            return Refusal(Code.INVALID_REPLICA_ASSIGNMENT, text)
+        seen.add(assignment.partition_index)
+        refusal = _refuse_brokers(node, assignment.broker_ids)
+        if refusal is not None:
+            return refusal
+    if seen != set(range(len(seen))):
+        text = "partitions should be a consecutive 0-based integer sequence"
+        return Refusal(Code.INVALID_REPLICA_ASSIGNMENT, text)
+    return None
+
+
+def _refuse_brokers(node: Node, broker_ids: tuple[int, ...]) -> Refusal | None:
+    """Return why these cannot be the replicas of a partition: there is one broker, to be named once."""
+    text = None
+    strange = next((one for one in sorted(broker_ids) if one != node.settings.node_id), None)
+    if not broker_ids:
+        text = "The manual partition assignment includes an empty replica list."
+    elif strange is not None:
+        text = f"The manual partition assignment includes broker {strange}, but no such broker is registered."
+    elif len(broker_ids) > 1:
+        text = f"The manual partition assignment includes the broker {broker_ids[0]} more than once."
+    return None if text is None else Refusal(Code.INVALID_REPLICA_ASSIGNMENT, text)
+
+
+def _created(
+    node: Node, ctx: Context, name: str, topic_id: UUID, partitions: int, configs: Mapping[str, str]
+) -> Any:
+    return build(
+        entity("create_topics", ctx.version, "CreatableTopicResult", "response"),
+        name=name,
+        topic_id=topic_id,
+        error_code=Code.NONE,
+        error_message=None,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=_configs_created(node, ctx, configs),
+    )
+
+
+def _configs_created(node: Node, ctx: Context, configs: Mapping[str, str]) -> tuple[Any, ...]:
+    """Return every setting the topic goes by, which version 5 and later tell."""
+    from coterie.broker.handlers.configs import topic_entries
+
+    if ctx.version < 5:
+        return ()
+    cls = entity("create_topics", ctx.version, "CreatableTopicConfigs", "response")
+    return tuple(
+        build(cls, name=entry.name, value=entry.value, config_source=entry.source)
+        for entry in topic_entries(node.settings, configs)
+    )
+
+
+def _not_created(ctx: Context, name: str, refusal: Refusal) -> Any:
+    return build(
+        entity("create_topics", ctx.version, "CreatableTopicResult", "response"),
+        name=name,
+        error_code=refusal.code,
+        error_message=refusal.message,
+        num_partitions=-1,
+        replication_factor=-1,
+        configs=(),
+    )
+
+
+# -- DeleteTopics
+
+
+class Named(NamedTuple):
+    """One topic as a deletion names it: by name, from version 6 on or by id; both or neither is a mistake."""
+
+    name: str | None
+    topic_id: UUID | None
+
+
+def delete_topics(node: Node, ctx: Context, request: Any) -> Any:
+    """Delete the topics named; one that is named twice, in whatever way, stays."""
+    if ctx.version < 6:
+        named = [Named(name, None) for name in request.topic_names]
+    else:
+        named = [Named(one.name, one.topic_id) for one in request.topics]
+    times = Counter(named)
+    results = []
+    for one in times:
+        topic = _topic_of(node, one)
+        if topic is not None and one.name is not None and Named(None, topic.topic_id) in times:
+            continue  # answered with its id
+        refusal = _refuse_deletion(node, ctx, one, topic, times)
+        if refusal is None and topic is not None:
+            refusal = _delete_one(node, topic)
+        results.append(_deletion(ctx, one, topic if times[one] == 1 else None, refusal))
+    return build(response_type(DELETE_TOPICS, ctx.version), responses=tuple(results))
+
+
+def _topic_of(node: Node, named: Named) -> Topic | None:
+    """Return the topic that exactly one of name and id points at."""
+    match named:
+        case Named(name=str(name), topic_id=None):
+            return node.topics.get(name)
+        case Named(name=None, topic_id=UUID() as topic_id):
+            return node.topics.by_id(topic_id)
+    return None
+
+
+def _refuse_deletion(
+    node: Node, ctx: Context, named: Named, topic: Topic | None, times: Mapping[Named, int]
+) -> Refusal | None:
+    if not node.settings.delete_topic_enable:
+        code = Code.TOPIC_DELETION_DISABLED if ctx.version >= 3 else Code.INVALID_REQUEST
+        return Refusal(code, "Topic deletion is disabled.")
+    if named.name is not None and named.topic_id is not None:
+        return Refusal(Code.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+    if named.name is None and named.topic_id is None:
+        return Refusal(Code.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    if times[named] > 1:
+        return Refusal(
+            Code.INVALID_REQUEST, DUPLICATE_NAME if named.name is not None else "Duplicate topic id."
+        )
+    if topic is None and named.name is not None:
+        return Refusal(Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    if topic is None:
+        return Refusal(Code.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+    if named.name is None and Named(topic.name, None) in times:
+        text = "The provided topic name maps to an ID that was already supplied."
+        return Refusal(Code.INVALID_REQUEST, text)
+    if topic.internal:
+        return Refusal(Code.INVALID_REQUEST, f"Deletion of internal topic {topic.name} is prohibited.")
+    return None
+
+
+def _delete_one(node: Node, topic: Topic) -> Refusal | None:
+    try:
+        node.delete_topic(topic.name)
+    except STORAGE_ERRORS as error:
+        return storage_failed(f"delete topic {topic.name}", error)
+    return None
+
+
+def _deletion(ctx: Context, named: Named, topic: Topic | None, refusal: Refusal | None) -> Any:
+    """Return the answer about one topic: by name and id where it is sure that both were meant."""
+    if topic is not None and (refusal is None or named.name is None):
+        named = Named(topic.name, topic.topic_id)
+    return build(
+        entity("delete_topics", ctx.version, "DeletableTopicResult", "response"),
+        name=named.name,
+        topic_id=named.topic_id,
+        error_code=refusal.code if refusal else Code.NONE,
+        error_message=refusal.message if refusal else None,
+    )
+
+
+# -- CreatePartitions
+
+
+def create_partitions(node: Node, ctx: Context, request: Any) -> Any:
+    """Grow the topics that can grow as asked; a name given twice is refused."""
+    times = Counter(asked.name for asked in request.topics)
+    once = [asked for asked in request.topics if times[asked.name] == 1]
+    twice = Refusal(Code.INVALID_REQUEST, DUPLICATE_NAME)
+    answers = {name: twice for name, count in times.items() if count > 1}
+    grown = {asked.name: _grow_one(node, asked, validate_only=request.validate_only) for asked in once}
+    cls = entity("create_partitions", ctx.version, "CreatePartitionsTopicResult", "response")
+    results = tuple(
+        build(
+            cls,
+            name=name,
+            error_code=refusal.code if refusal else Code.NONE,
+            error_message=refusal.message if refusal else None,
+        )
+        for name, refusal in (grown | answers).items()
+    )
+    return build(response_type(CREATE_PARTITIONS, ctx.version), results=results)
+
+
+def _grow_one(node: Node, asked: Any, *, validate_only: bool) -> Refusal | None:
+    topic = node.topics.get(asked.name)
+    if topic is None:
+        return Refusal(Code.UNKNOWN_TOPIC_OR_PARTITION, None)
+    refusal = _refuse_growth(node, topic, asked)
+    if refusal is not None or validate_only:
+        return refusal
+    try:
+        node.add_partitions(topic.name, asked.count)
+    except STORAGE_ERRORS as error:
+        return storage_failed(f"add partitions to topic {topic.name}", error)
+    return None
+
+
+def _refuse_growth(node: Node, topic: Topic, asked: Any) -> Refusal | None:
+    extra = asked.count - topic.partitions
+    if extra == 0:
+        return Refusal(Code.INVALID_PARTITIONS, f"Topic already has {topic.partitions} partition(s).")
+    if extra < 0:
+        has = f"The topic {topic.name} currently has {topic.partitions} partition(s)"
+        return Refusal(Code.INVALID_PARTITIONS, f"{has}; {asked.count} would not be an increase.")
+    if topic.internal:
+        return Refusal(Code.INVALID_REQUEST, f"Growth of internal topic {topic.name} is prohibited.")
+    if extra > PARTITIONS_OF_REQUEST_MAX:
+        return Refusal(Code.POLICY_VIOLATION, TOO_MANY)
+    if asked.assignments is None:
+        return None
+    if len(asked.assignments) != extra:
+        tried = f"Attempted to add {extra} additional partition(s)"
+        text = f"{tried}, but only {len(asked.assignments)} assignment(s) were specified."
+        return Refusal(Code.INVALID_REPLICA_ASSIGNMENT, text)
+    refusals = (_refuse_brokers(node, assignment.broker_ids) for assignment in asked.assignments)
+    return next((refusal for refusal in refusals if refusal is not None), None)
+
+
+# -- DescribeCluster
+
+
+def describe_cluster(node: Node, ctx: Context, request: Any) -> Any:
+    """Answer with the one broker; a client that looks for controllers has come to the wrong door."""
+    asked = getattr(request, "endpoint_type", BROKERS)
+    cls = response_type(DESCRIBE_CLUSTER, ctx.version)
+    if asked != BROKERS:
+        refusal = _wrong_endpoint(asked)
+        return build(
+            cls, error_code=refusal.code, error_message=refusal.message, cluster_id="", controller_id=-1
+        )
+    host, port = node.advertised
+    broker = build(
+        entity("describe_cluster", ctx.version, "DescribeClusterBroker", "response"),
+        broker_id=node.settings.node_id,
+        host=host,
+        port=port,
+        rack=node.settings.broker_rack,
+    )
+    wanted = request.include_cluster_authorized_operations
+    return build(
+        cls,
+        cluster_id=node.topics.cluster_id,
+        controller_id=node.settings.node_id,
+        brokers=(broker,),
+        cluster_authorized_operations=CLUSTER_OPERATIONS_ALL if wanted else OPERATIONS_UNASKED,
+    )
+
+
+def _wrong_endpoint(asked: int) -> Refusal:
+    if asked == CONTROLLERS:
+        text = (
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+        )
+        return Refusal(Code.MISMATCHED_ENDPOINT_TYPE, text)
+    return Refusal(Code.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {asked}")
+
+
+HANDLERS = {
+    CREATE_TOPICS: create_topics,
+    DELETE_TOPICS: delete_topics,
+    CREATE_PARTITIONS: create_partitions,
+    DESCRIBE_CLUSTER: describe_cluster,
+}

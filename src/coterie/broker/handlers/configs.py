@@ -1,0 +1,354 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: settings of topics, and the broker's to look at.
+
+The broker's own settings are read at its start and cannot be changed while it runs: all of them are described
+as read-only, and every change is refused as Apache Kafka refuses one to a setting that is not dynamic.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from coterie.base.codes import Code
+from coterie.broker.context import Context
+from coterie.broker.known_settings import BROKER, OWN, TOPIC, Known
+from coterie.broker.refusal import STORAGE_ERRORS, Refusal, storage_failed
+from coterie.broker.setting_values import read_list
+from coterie.broker.topic_names import name_problem
+from coterie.broker.topic_settings import SYNONYMS, refusal_of
+from coterie.wire.codec import build, entity, response_type
+
+if TYPE_CHECKING:
+    from coterie.broker.node import Node
+    from coterie.broker.settings import BrokerSettings
+    from coterie.broker.topics import Topic
+
+__all__ = ["HANDLERS", "topic_entries"]
+
+DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44
+
+TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, METRICS_RESOURCE, GROUP_RESOURCE = 2, 4, 8, 16, 32
+UNSERVED = {
+    LOGGER_RESOURCE: "Loggers of the broker",
+    METRICS_RESOURCE: "Client metrics",
+    GROUP_RESOURCE: "Groups",
+}
+
+FROM_TOPIC, FROM_FILE, FROM_DEFAULT = 1, 4, 5  # Kafka's numbers for where a value comes from
+KINDS = {
+    "boolean": 1,
+    "string": 2,
+    "int": 3,
+    "short": 4,
+    "long": 5,
+    "double": 6,
+    "list": 7,
+    "class": 8,
+    "password": 9,
+}
+SET, DELETE, APPEND, SUBTRACT = range(4)
+CHANGES = {SET: "SET", DELETE: "DELETE", APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
+
+MALFORMED = (
+    "This most likely occurs because of a request being malformed by the client library or the message was "
+    "sent to an incompatible broker. See the broker logs for more details."
+)
+ONCE_ONLY = "Each resource must appear at most once."
+
+
+class Origin(NamedTuple):
+    """A setting that a value comes from, or would without those before it."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+class Entry(NamedTuple):
+    """One setting as it is described."""
+
+    name: str
+    value: str | None
+    source: int
+    kind: int
+    read_only: bool
+    sensitive: bool
+    origins: tuple[Origin, ...]
+
+
+# -- entries
+
+
+def topic_entries(settings: BrokerSettings, configs: Mapping[str, str]) -> list[Entry]:
+    """Return every setting of a topic that has these of its own, sorted by name."""
+    defaults = settings.log_defaults()
+    names = sorted(defaults.keys() | configs.keys())
+    return [_topic_entry(settings, TOPIC[name], configs.get(name), defaults.get(name)) for name in names]
+
+
+def _topic_entry(settings: BrokerSettings, known: Known, own: str | None, default: str | None) -> Entry:
+    origins = [Origin(known.name, own, FROM_TOPIC)] if own is not None else []
+    if known.name in SYNONYMS:
+        origins += _broker_origins(settings, SYNONYMS[known.name][0][0], BROKER)
+    source = origins[0].source if origins else FROM_DEFAULT
+    value = default if own is None else own
+    return Entry(known.name, value, source, KINDS[known.kind], False, False, tuple(origins))
+
+
+def _broker_origins(settings: BrokerSettings, name: str, table: Mapping[str, Known]) -> list[Origin]:
+    """Return where a broker setting's value comes from, first what counts. What has no value is left out."""
+    secret = table[name].kind == "password"
+    given, default = settings.given.get(name), table[name].default
+    found = [Origin(name, None if secret else given, FROM_FILE)] if given is not None else []
+    return found + ([Origin(name, default, FROM_DEFAULT)] if default is not None else [])
+
+
+def broker_entries(settings: BrokerSettings) -> list[Entry]:
+    """Return every setting of the broker, sorted by name; Kafka's internal ones are not told."""
+    table = {**BROKER, **OWN}
+    return [_broker_entry(settings, name, table) for name in sorted(table)]
+
+
+def _broker_entry(settings: BrokerSettings, name: str, table: Mapping[str, Known]) -> Entry:
+    origins = _broker_origins(settings, name, table)
+    value, source = (origins[0].value, origins[0].source) if origins else (None, FROM_DEFAULT)
+    if name == "broker.id":
+        value = str(settings.node_id)
+    kind = table[name].kind
+    return Entry(name, value, source, KINDS[kind], True, kind == "password", tuple(origins))
+
+
+# -- DescribeConfigs
+
+
+def describe_configs(node: Node, ctx: Context, request: Any) -> Any:
+    """Answer with the settings of each resource: all, or the ones named."""
+    kinds = {resource.resource_type for resource in request.resources}
+    known = kinds <= {TOPIC_RESOURCE, BROKER_RESOURCE, *UNSERVED}
+    results = []
+    for resource in request.resources:
+        found = _look_up(node, resource) if known else Refusal(Code.INVALID_REQUEST, MALFORMED)
+        results.append(_described(ctx, request, resource, found))
+    return build(response_type(DESCRIBE_CONFIGS, ctx.version), results=tuple(results))
+
+
+def _look_up(node: Node, resource: Any) -> list[Entry] | Refusal:
+    if resource.resource_type == TOPIC_RESOURCE:
+        return _look_up_topic(node, resource.resource_name)
+    if resource.resource_type in UNSERVED:
+        return _unserved(resource.resource_type)
+    return _look_up_broker(node, resource.resource_name)
+
+
+def _look_up_topic(node: Node, name: str) -> list[Entry] | Refusal:
+    problem = name_problem(name)
+    if problem is not None:
+        return Refusal(Code.INVALID_TOPIC_EXCEPTION, problem)
+    topic = node.topics.get(name)
+    if topic is None:
+        return Refusal(Code.UNKNOWN_TOPIC_OR_PARTITION, "")
+    return topic_entries(node.settings, topic.configs)
+
+
+def _look_up_broker(node: Node, name: str) -> list[Entry] | Refusal:
+    """Return the broker's settings; the empty name asks for what was changed for all brokers: nothing."""
+    if name == "":
+        return []
+    if not _is_whole(name):
+        return Refusal(Code.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+    if int(name) != node.settings.node_id:
+        expected = f"Unexpected broker id, expected {node.settings.node_id} or empty string"
+        return Refusal(Code.INVALID_REQUEST, f"{expected}, but received {name}")
+    return broker_entries(node.settings)
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.removeprefix("-").isdigit()
+
+
+def _unserved(kind: int) -> Refusal:
+    return Refusal(Code.INVALID_REQUEST, f"{UNSERVED[kind]} have no settings in this version of Coterie")
+
+
+def _described(ctx: Context, request: Any, resource: Any, found: list[Entry] | Refusal) -> Any:
+    refusal = found if isinstance(found, Refusal) else Refusal(Code.NONE, "")
+    entries = [] if isinstance(found, Refusal) else found
+    if resource.configuration_keys:  # Kafka takes an empty list for all of them too
+        entries = [entry for entry in entries if entry.name in resource.configuration_keys]
+    return build(
+        entity("describe_configs", ctx.version, "DescribeConfigsResult", "response"),
+        error_code=refusal.code,
+        error_message=refusal.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=tuple(_entity_of(ctx, entry, synonyms=request.include_synonyms) for entry in entries),
+    )
+
+
+def _entity_of(ctx: Context, entry: Entry, *, synonyms: bool) -> Any:
+    synonym_type = entity("describe_configs", ctx.version, "DescribeConfigsSynonym", "response")
+    origins = entry.origins if synonyms else ()
+    return build(
+        entity("describe_configs", ctx.version, "DescribeConfigsResourceResult", "response"),
+        name=entry.name,
+        value=None if entry.sensitive else entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        synonyms=tuple(build(synonym_type, name=o.name, value=o.value, source=o.source) for o in origins),
+        config_type=entry.kind,
+    )
+
+
+# -- AlterConfigs, IncrementalAlterConfigs
+
+
+def alter_configs(node: Node, ctx: Context, request: Any) -> Any:
+    """Give each topic exactly the settings listed; what is not listed goes back to its default."""
+
+    return _alter(node, ctx, request, ALTER_CONFIGS, _replaced)
+
+
+def incremental_alter_configs(node: Node, ctx: Context, request: Any) -> Any:
+    """Change some settings of each topic and leave the others: set, delete, append to or subtract from."""
+    return _alter(node, ctx, request, INCREMENTAL_ALTER_CONFIGS, _changed)
+
+
+def _replaced(node: Node, topic: Topic, resource: Any) -> dict[str, str] | Refusal:
+    return {config.name: config.value for config in resource.configs}
+
+
+def _changed(node: Node, topic: Topic, resource: Any) -> dict[str, str] | Refusal:
+    configs = dict(topic.configs)
+    defaults = node.settings.log_defaults()
+    for change in resource.configs:
+        operation = change.config_operation
+        if operation == DELETE:
+            configs.pop(change.name, None)
+        elif operation == SET:
+            configs[change.name] = change.value
+        elif operation in CHANGES:
+            known = TOPIC.get(change.name)
+            if known is None or known.kind != "list":
+                text = f"Can't {CHANGES[operation]} to key {change.name} because its type is not LIST."
+                return Refusal(Code.INVALID_CONFIG, text)
+            before = configs.get(change.name, defaults[change.name])
+            configs[change.name] = _edited(before, operation, change.value)
+        else:
+            return Refusal(Code.INVALID_REQUEST, f"Unknown operation {operation} for key {change.name}")
+    return configs
+
+
+def _edited(before: str, operation: int, text: str) -> str:
+    """Return the list with items appended, those it has left out, or with items taken away."""
+    items, change = read_list(before), read_list(text)
+    if operation == SUBTRACT:
+        return ",".join(item for item in items if item not in change)
+    return ",".join(items + [item for item in change if item not in items])
+
+
+Rule = Callable[["Node", "Topic", Any], dict[str, str] | Refusal]
+
+
+def _alter(node: Node, ctx: Context, request: Any, api_key: int, rule: Rule) -> Any:
+    """Answer for each resource; one that is listed twice is not touched, whichever was meant."""
+    times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    api = "alter_configs" if api_key == ALTER_CONFIGS else "incremental_alter_configs"
+    cls = entity(api, ctx.version, "AlterConfigsResourceResponse", "response")
+    responses = []
+    for resource in request.resources:
+        if times[resource.resource_type, resource.resource_name] > 1:
+            refusal: Refusal | None = Refusal(Code.INVALID_REQUEST, ONCE_ONLY)
+        else:
+            refusal = _alter_one(node, resource, rule, validate_only=request.validate_only)
+        responses.append(
+            build(
+                cls,
+                error_code=refusal.code if refusal else Code.NONE,
+                error_message=refusal.message if refusal else None,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return build(response_type(api_key, ctx.version), responses=tuple(responses))
+
+
+def _alter_one(node: Node, resource: Any, rule: Rule, *, validate_only: bool) -> Refusal | None:
+    refusal = _refuse_shape(resource.configs)
+    if refusal is not None:
+        return refusal
+    if resource.resource_type == TOPIC_RESOURCE:
+        return _alter_topic(node, resource, rule, validate_only=validate_only)
+    if resource.resource_type == BROKER_RESOURCE:
+        return _refuse_broker(node, resource)
+    if resource.resource_type in UNSERVED:
+        return _unserved(resource.resource_type)
+    return Refusal(Code.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+
+
+def _refuse_shape(configs: Sequence[Any]) -> Refusal | None:
+    names = [config.name for config in configs]
+    if len(set(names)) < len(names):
+        return Refusal(Code.INVALID_REQUEST, "Error due to duplicate config keys")
+    nulls = list(_nulls(configs))
+    if nulls:
+        return Refusal(Code.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
+    return None
+
+
+def _nulls(configs: Sequence[Any]) -> Iterator[str]:
+    """Yield the names of those without the value that they need; only a deletion needs none."""
+    for config in configs:
+        if config.value is None and getattr(config, "config_operation", SET) != DELETE:
+            yield config.name
+
+
+def _alter_topic(node: Node, resource: Any, rule: Rule, *, validate_only: bool) -> Refusal | None:
+    name = resource.resource_name
+    topic = node.topics.get(name)
+    if topic is None:
+        return _refuse_topic(name)
+    configs = rule(node, topic, resource)
+    if isinstance(configs, Refusal):
+        return configs
+    problem = refusal_of(configs)
+    if problem is not None:
+        return Refusal(Code.INVALID_CONFIG, problem)
+    if validate_only or configs == topic.configs:
+        return None
+    try:
+        node.configure_topic(name, configs)
+    except STORAGE_ERRORS as error:
+        return storage_failed(f"change the settings of topic {name}", error)
+    return None
+
+
+def _refuse_topic(name: str) -> Refusal:
+    if name == "":
+        return Refusal(Code.INVALID_REQUEST, "Default topic resources are not allowed.")
+    problem = name_problem(name)
+    if problem is not None:
+        return Refusal(Code.INVALID_TOPIC_EXCEPTION, problem)
+    return Refusal(Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+
+
+def _refuse_broker(node: Node, resource: Any) -> Refusal | None:
+    """Return why the broker's settings stay as they are; a request that changes none of them is fine."""
+    name = resource.resource_name
+    if name != "" and not _is_whole(name):
+        return Refusal(Code.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+    if name != "" and int(name) != node.settings.node_id:
+        text = f"Unexpected broker id, expected {node.settings.node_id}, but received {name}"
+        return Refusal(Code.INVALID_REQUEST, text)
+    if not resource.configs:
+        return None
+    names = ", ".join(config.name for config in resource.configs)
+    return Refusal(Code.INVALID_REQUEST, f"Cannot update these configs dynamically: [{names}]")
+
+
+HANDLERS = {
+    DESCRIBE_CONFIGS: describe_configs,
+    ALTER_CONFIGS: alter_configs,
+    INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
+}

@@ -1,0 +1,376 @@
+"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup and what describes, lists and deletes groups.
+
+Each turns a request into a command of the core and the core's answer into a response of the version that
+was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from coterie.base.codes import Code
+from coterie.broker.context import WAITS, Context
+from coterie.group import commands
+from coterie.group.views import list_groups as listed
+from coterie.wire.codec import build, entity, response_type
+
+if TYPE_CHECKING:
+    from coterie.broker.coordinator import ShardHost
+    from coterie.broker.node import Node
+
+__all__ = ["HANDLERS", "ask"]
+
+OPERATIONS_UNASKED = -(2**31)
+GROUP_OPERATIONS_ALL = (
+    (1 << 3) | (1 << 6) | (1 << 8)
+)  # READ, DELETE, DESCRIBE (KIP-430), no authorizer being set
+
+
+def milliseconds(span: Any) -> int:
+    """Return a time span of a request in ms."""
+    return span if isinstance(span, int) else round(span.total_seconds() * 1000)
+
+
+def ask(
+    node: Node, ctx: Context, group_id: str, command: Callable[[int], Any], respond: Callable[[Any], None]
+) -> None:
+    """Have the shard of `group_id` decide `command(call)`; `respond` gets the answer, or the Code of P-7."""
+    host = node.coordinator.host_of(group_id)
+    unavailable = host.unavailable()
+    if unavailable:
+        respond(unavailable)
+        return
+    call = node.coordinator.new_call(host, respond)
+    ctx.gone = lambda: _forget(host, call)
+    host.execute(command(call))
+
+
+def _forget(host: ShardHost, call: int) -> None:
+    host.calls.pop(call, None)
+
+
+# -- JoinGroup
+
+
+def join_group(node: Node, ctx: Context, request: Any) -> Any:
+    """Ask to become, or to stay, a member (JG)."""
+    session_ms = milliseconds(request.session_timeout)
+    rebalance = getattr(request, "rebalance_timeout", None)
+
+    def command(call: int) -> commands.Join:
+        return commands.Join(
+            group_id=request.group_id,
+            call=call,
+            member_id=request.member_id,
+            instance_id=getattr(request, "group_instance_id", None),
+            client_id=ctx.client_id or "",
+            client_host=ctx.client_host,
+            protocol_type=request.protocol_type,
+            protocols=tuple((p.name, p.metadata) for p in request.protocols),
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=session_ms if rebalance is None else milliseconds(rebalance),
+            version=ctx.version,
+            reason=getattr(request, "reason", None),
+        )
+
+    def respond(answer: Any) -> None:
+        ctx.reply(_joined(ctx, request, answer))
+
+    if not request.group_id:
+        respond(Code.INVALID_GROUP_ID)
+        return WAITS
+    ask(node, ctx, request.group_id, command, respond)
+    return WAITS
+
+
+def _joined(ctx: Context, request: Any, answer: Any) -> Any:
+    cls = response_type(11, ctx.version)
+    no_name = None if ctx.version >= 7 else ""
+    if isinstance(answer, Code):
+        # a group id that is refused echoes the member id (JG-3), a shard that is not there does not (JG-6)
+        member_id = request.member_id if answer is Code.INVALID_GROUP_ID else ""
+        return build(
+            cls, error_code=answer, generation_id=-1, protocol_name=no_name, leader="", member_id=member_id
+        )
+    member_type = entity("join_group", ctx.version, "JoinGroupResponseMember", "response")
+    return build(
+        cls,
+        error_code=answer.code,
+        generation_id=answer.generation,
+        protocol_type=answer.protocol_type,
+        protocol_name=no_name if answer.protocol_name is None else answer.protocol_name,
+        leader=answer.leader,
+        skip_assignment=answer.skip_assignment,
+        member_id=answer.member_id,
+        members=tuple(
+            build(member_type, member_id=member_id, group_instance_id=instance_id, metadata=metadata)
+            for member_id, instance_id, metadata in answer.members
+        ),
+    )
+
+
+# -- SyncGroup, Heartbeat
+
+
+def sync_group(node: Node, ctx: Context, request: Any) -> Any:
+    """Hand in the leader's assignments, or wait for one's own (SG)."""
+    protocol_type = getattr(request, "protocol_type", None)
+    protocol_name = getattr(request, "protocol_name", None)
+
+    def respond(answer: Any) -> None:
+        ctx.reply(_synced(ctx, answer))
+
+    if ctx.version >= 5 and (protocol_type is None or protocol_name is None):
+        respond(Code.INCONSISTENT_GROUP_PROTOCOL)  # SG-1
+        return WAITS
+    if not request.group_id:
+        respond(Code.INVALID_GROUP_ID)
+        return WAITS
+    ask(
+        node,
+        ctx,
+        request.group_id,
+        lambda call: commands.Sync(
+            group_id=request.group_id,
+            call=call,
+            member_id=request.member_id,
+            instance_id=getattr(request, "group_instance_id", None),
+            generation=request.generation_id,
+            protocol_type=protocol_type,
+            protocol_name=protocol_name,
+            assignments=tuple((a.member_id, a.assignment) for a in request.assignments),
+            version=ctx.version,
+        ),
+        respond,
+    )
+    return WAITS
+
+
+def _synced(ctx: Context, answer: Any) -> Any:
+    cls = response_type(14, ctx.version)
+    if isinstance(answer, Code):
+        return build(cls, error_code=answer, assignment=b"")
+    return build(
+        cls,
+        error_code=answer.code,
+        assignment=answer.assignment,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol_name,
+    )
+
+
+def heartbeat(node: Node, ctx: Context, request: Any) -> Any:
+    """Say that a member lives (HB)."""
+    cls = response_type(12, ctx.version)
+
+    def respond(answer: Any) -> None:
+        code = answer if isinstance(answer, Code) else answer.code
+        if answer is Code.COORDINATOR_LOAD_IN_PROGRESS:
+            code = Code.NONE  # HB-2
+        ctx.reply(build(cls, error_code=code))
+
+    if not request.group_id:
+        respond(Code.INVALID_GROUP_ID)
+        return WAITS
+    ask(
+        node,
+        ctx,
+        request.group_id,
+        lambda call: commands.Heartbeat(
+            group_id=request.group_id,
+            call=call,
+            member_id=request.member_id,
+            instance_id=getattr(request, "group_instance_id", None),
+            generation=request.generation_id,
+        ),
+        respond,
+    )
+    return WAITS
+
+
+# -- LeaveGroup
+
+
+def leave_group(node: Node, ctx: Context, request: Any) -> Any:
+    """Take members out of their group (LG)."""
+    if ctx.version >= 3:
+        leavers = tuple(
+            commands.Leaver(
+                member_id=m.member_id, instance_id=m.group_instance_id, reason=getattr(m, "reason", None)
+            )
+            for m in request.members
+        )
+    else:
+        leavers = (commands.Leaver(member_id=request.member_id, instance_id=None, reason=None),)
+
+    def respond(answer: Any) -> None:
+        ctx.reply(_left(ctx, answer))
+
+    if not request.group_id:
+        respond(Code.INVALID_GROUP_ID)
+        return WAITS
+    ask(
+        node,
+        ctx,
+        request.group_id,
+        lambda call: commands.Leave(
+            group_id=request.group_id, call=call, members=leavers, version=ctx.version
+        ),
+        respond,
+    )
+    return WAITS
+
+
+def _left(ctx: Context, answer: Any) -> Any:
+    cls = response_type(13, ctx.version)
+    if isinstance(answer, Code):
+        return build(cls, error_code=answer)
+    if ctx.version < 3:
+        own = answer.code or (answer.members[0][2] if answer.members else Code.NONE)
+        return build(cls, error_code=own)
+    item = entity("leave_group", ctx.version, "MemberResponse", "response")
+    members = tuple(
+        build(item, member_id=member_id, group_instance_id=instance_id, error_code=code)
+        for member_id, instance_id, code in answer.members
+    )
+    return build(cls, error_code=answer.code, members=members)
+
+
+# -- DescribeGroups, ListGroups, DeleteGroups
+
+
+class Gathered:
+    """Answers of several shards to one request, put together when the last has come."""
+
+    def __init__(self, count: int, done: Callable[[list[Any]], None]) -> None:
+        self._answers: list[Any] = [None] * count
+        self._missing = count
+        self._done = done
+
+    def slot(self, index: int) -> Callable[[Any], None]:
+        """Return who takes the answer at `index`."""
+
+        def take(answer: Any) -> None:
+            self._answers[index] = answer
+            self._missing -= 1
+            if not self._missing:
+                self._done(self._answers)
+
+        return take
+
+
+def describe_groups(node: Node, ctx: Context, request: Any) -> Any:
+    """Describe each group that is named (DG)."""
+    cls = response_type(15, ctx.version)
+    wants_operations = getattr(request, "include_authorized_operations", False)
+
+    def done(answers: list[Any]) -> None:
+        pairs = zip(request.groups, answers, strict=True)
+        groups = tuple(_described(ctx, group_id, answer, wants_operations) for group_id, answer in pairs)
+        ctx.reply(build(cls, groups=groups))
+
+    if not request.groups:
+        done([])
+        return WAITS
+    gathered = Gathered(len(request.groups), done)
+    for index, group_id in enumerate(request.groups):
+        _describe_one(node, ctx, group_id, gathered.slot(index))
+    return WAITS
+
+
+def _describe_one(node: Node, ctx: Context, group_id: str, take: Callable[[Any], None]) -> None:
+    ask(node, ctx, group_id, lambda call: commands.Describe(group_id=group_id, call=call), take)
+
+
+def _described(ctx: Context, group_id: str, answer: Any, wants_operations: bool) -> Any:
+    cls = entity("describe_groups", ctx.version, "DescribedGroup", "response")
+    if isinstance(answer, Code):
+        return build(
+            cls, group_id=group_id, error_code=answer, group_state="", authorized_operations=-(2**31)
+        )
+    member_type = entity("describe_groups", ctx.version, "DescribedGroupMember", "response")
+    unknown = answer.code is Code.GROUP_ID_NOT_FOUND
+    code = Code.NONE if unknown and ctx.version < 6 else answer.code  # DG-2
+    asked = wants_operations and not code
+    return build(
+        cls,
+        error_code=code,
+        error_message=f"Group {group_id} not found." if unknown else None,
+        group_id=group_id,
+        group_state=answer.state,
+        protocol_type=answer.protocol_type,
+        protocol_data=answer.protocol,
+        members=tuple(
+            build(
+                member_type,
+                member_id=m.member_id,
+                group_instance_id=m.instance_id,
+                client_id=m.client_id,
+                client_host=m.client_host,
+                member_metadata=m.metadata,
+                member_assignment=m.assignment,
+            )
+            for m in answer.members
+        ),
+        authorized_operations=GROUP_OPERATIONS_ALL if asked else OPERATIONS_UNASKED,
+    )
+
+
+def list_groups(node: Node, ctx: Context, request: Any) -> Any:
+    """List the groups of this node, by state and type when asked (LS)."""
+    cls = response_type(16, ctx.version)
+    item = entity("list_groups", ctx.version, "ListedGroup", "response")
+    if any(
+        host.unavailable() is Code.COORDINATOR_LOAD_IN_PROGRESS for host in node.coordinator.hosts.values()
+    ):
+        return build(cls, error_code=Code.COORDINATOR_LOAD_IN_PROGRESS)  # LS-4
+    states = getattr(request, "states_filter", ())
+    types = getattr(request, "types_filter", ())
+    found = [
+        build(
+            item,
+            group_id=g.group_id,
+            protocol_type=g.protocol_type,
+            group_state=g.state,
+            group_type="classic",
+        )
+        for host in node.coordinator.active()
+        for g in listed(host.shard, states=states, types=types)
+    ]
+    return build(cls, error_code=Code.NONE, groups=tuple(found))
+
+
+def delete_groups(node: Node, ctx: Context, request: Any) -> Any:
+    """Delete groups that nobody is in, with their offsets (DL)."""
+    cls = response_type(42, ctx.version)
+    item = entity("delete_groups", ctx.version, "DeletableGroupResult", "response")
+    names = tuple(dict.fromkeys(request.groups_names))  # DL-1
+
+    def done(answers: list[Any]) -> None:
+        codes = [answer if isinstance(answer, Code) else answer.code for answer in answers]
+        results = tuple(build(item, group_id=n, error_code=c) for n, c in zip(names, codes, strict=True))
+        ctx.reply(build(cls, results=results))
+
+    if not names:
+        done([])
+        return WAITS
+    gathered = Gathered(len(names), done)
+    for index, group_id in enumerate(names):
+        _delete_one(node, ctx, group_id, gathered.slot(index))
+    return WAITS
+
+
+def _delete_one(node: Node, ctx: Context, group_id: str, take: Callable[[Any], None]) -> None:
+    ask(node, ctx, group_id, lambda call: commands.DeleteGroup(group_id=group_id, call=call), take)
+
+
+HANDLERS = {
+    11: join_group,
+    12: heartbeat,
+    13: leave_group,
+    14: sync_group,
+    15: describe_groups,
+    16: list_groups,
+    42: delete_groups,
+}

@@ -1,0 +1,172 @@
+"""ApiVersions, Metadata, FindCoordinator: how a client finds its way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from coterie.base.codes import Code
+from coterie.broker.context import Context
+from coterie.wire.apis import APIS
+from coterie.wire.codec import build, entity, response_type
+
+if TYPE_CHECKING:
+    from coterie.broker.node import Node
+    from coterie.broker.topics import Topic
+
+__all__ = ["HANDLERS", "versions_refused"]
+
+GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2
+OFFSETS_TOPIC = "__consumer_offsets"
+AUTHORIZED_OPERATIONS_UNASKED = -(2**31)
+TOPIC_OPERATIONS_ALL = 0b0000_1101_1111_1000  # READ to ALTER_CONFIGS of KIP-430, no authorizer being set
+
+
+# -- ApiVersions
+
+
+def api_versions(node: Node, ctx: Context, request: Any) -> Any:
+    """Answer with the APIs that are served, each with exactly Apache Kafka 4.3.1's range."""
+    from coterie.broker.node import FAMILIES
+
+    ranges = tuple((key, APIS[key].least, APIS[key].most) for key in sorted(FAMILIES))
+    return _versions(ctx.version, Code.NONE, ranges)
+
+
+def versions_refused() -> Any:
+    """Return the v0 answer to a version of ApiVersions that is not known, naming those that are (KIP-511)."""
+    api = APIS[18]
+    return _versions(0, Code.UNSUPPORTED_VERSION, ((18, api.least, api.most),))
+
+
+def _versions(version: int, code: Code, ranges: tuple[tuple[int, int, int], ...]) -> Any:
+    cls = entity("api_versions", version, "ApiVersion", "response")
+    keys = tuple(build(cls, api_key=key, min_version=low, max_version=high) for key, low, high in ranges)
+    return build(response_type(18, version), error_code=code, api_keys=keys)
+
+
+# -- Metadata
+
+
+def metadata(node: Node, ctx: Context, request: Any) -> Any:
+    """Answer with the broker and the topics asked for, creating those that may be created."""
+    asked = request.topics
+    everything = asked is None or (ctx.version == 0 and not asked)
+    if everything:
+        topics = tuple(_described(ctx, request, topic) for topic in node.topics.all())
+    else:
+        topics = tuple(_find_topic(node, ctx, request, one) for one in asked)
+    host, port = node.advertised
+    broker = build(
+        entity("metadata", ctx.version, "MetadataResponseBroker", "response"),
+        node_id=node.settings.node_id,
+        host=host,
+        port=port,
+        rack=node.settings.broker_rack,
+    )
+    return build(
+        response_type(3, ctx.version),
+        brokers=(broker,),
+        cluster_id=node.topics.cluster_id,
+        controller_id=node.settings.node_id,
+        topics=topics,
+        error_code=Code.NONE,
+    )
+
+
+def _find_topic(node: Node, ctx: Context, request: Any, asked: Any) -> Any:
+    topic_id = getattr(asked, "topic_id", None)
+    if asked.name is None and topic_id is not None:
+        topic = node.topics.by_id(topic_id)
+        if topic is None:
+            return _unknown(ctx, None, topic_id, Code.UNKNOWN_TOPIC_ID)
+        return _described(ctx, request, topic)
+    topic = node.topics.get(asked.name)
+    if topic is not None:
+        return _described(ctx, request, topic)
+    code = node.topics.name_error(asked.name)
+    if code:
+        return _unknown(ctx, asked.name, None, code)
+    if not (getattr(request, "allow_auto_topic_creation", True) and node.settings.auto_create_topics_enable):
+        return _unknown(ctx, asked.name, None, Code.UNKNOWN_TOPIC_OR_PARTITION)
+    if node.topics.is_internal(asked.name):
+        return _described(ctx, request, node.ensure_internal(asked.name))
+    created = node.create_topic(asked.name, partitions=node.settings.num_partitions)
+    return _described(ctx, request, created)
+
+
+def _unknown(ctx: Context, name: str | None, topic_id: Any, code: Code) -> Any:
+    cls = entity("metadata", ctx.version, "MetadataResponseTopic", "response")
+    nameable = name if name is not None or ctx.version >= 12 else ""
+    return build(cls, error_code=code, name=nameable, topic_id=topic_id, partitions=())
+
+
+def _described(ctx: Context, request: Any, topic: Topic) -> Any:
+    cls = entity("metadata", ctx.version, "MetadataResponseTopic", "response")
+    partition_type = entity("metadata", ctx.version, "MetadataResponsePartition", "response")
+    replicas = topic.replicas
+    partitions = tuple(
+        build(
+            partition_type,
+            error_code=Code.NONE,
+            partition_index=partition,
+            leader_id=replicas[0],
+            leader_epoch=0,
+            replica_nodes=replicas,
+            isr_nodes=replicas,
+            offline_replicas=(),
+        )
+        for partition in range(topic.partitions)
+    )
+    operations = AUTHORIZED_OPERATIONS_UNASKED
+    if getattr(request, "include_topic_authorized_operations", False):
+        operations = TOPIC_OPERATIONS_ALL
+    return build(
+        cls,
+        error_code=Code.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=partitions,
+        topic_authorized_operations=operations,
+    )
+
+
+# -- FindCoordinator
+
+
+def find_coordinator(node: Node, ctx: Context, request: Any) -> Any:
+    """Answer with who coordinates each key: this broker (FC-1 to FC-12)."""
+    kind = getattr(request, "key_type", GROUP_KEY)
+    cls = response_type(10, ctx.version)
+    if ctx.version >= 4:
+        item = entity("find_coordinator", ctx.version, "Coordinator", "response")
+        found = tuple(
+            build(item, key=key, **_coordinator(node, kind, "")) for key in request.coordinator_keys
+        )
+        return build(cls, coordinators=found)
+    return build(cls, **_coordinator(node, kind, "NONE"))
+
+
+def _coordinator(node: Node, kind: int, message: str) -> dict[str, Any]:
+    """Return the fields of one answer; its message on success is the enum's text or empty (FC-9, FC-10)."""
+    if kind == TRANSACTION_KEY:
+        text = "transactions are not served by this version of Coterie"
+        return _nowhere(Code.INVALID_REQUEST, text)
+    if kind != GROUP_KEY:
+        return _nowhere(Code.INVALID_REQUEST, f"key type {kind} is not served")
+    node.ensure_internal(OFFSETS_TOPIC)
+    host, port = node.advertised
+    return {
+        "node_id": node.settings.node_id,
+        "host": host,
+        "port": port,
+        "error_code": Code.NONE,
+        "error_message": message,
+    }
+
+
+def _nowhere(code: Code, message: str) -> dict[str, Any]:
+    return {"node_id": -1, "host": "", "port": -1, "error_code": code, "error_message": message}
+
+
+HANDLERS = {3: metadata, 10: find_coordinator, 18: api_versions}

@@ -1,0 +1,161 @@
+"""`serve`: opens the data directory, listens, says `ready HOST:PORT`, stops cleanly on SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from coterie.broker.node import Node, steady_clock_ms
+from coterie.broker.server import Connection
+from coterie.broker.topics import Topics
+from coterie.store.files import FileStore
+from coterie.store.log import DirectoryInUse, DirectoryUnusable
+
+if TYPE_CHECKING:
+    from coterie.broker.cleaner import Aside
+    from coterie.broker.settings import BrokerSettings
+
+__all__ = ["CannotServe", "serve"]
+
+log = logging.getLogger("coterie.broker")
+
+FILES_WANTED = 100_000
+
+
+class CannotServe(Exception):
+    """The broker cannot start; `str()` is the sentence that says why."""
+
+
+def serve(settings: BrokerSettings) -> int:
+    """Serve until told to stop. Raises `CannotServe` with a sentence for the user."""
+    _raise_file_limit()
+    clock = steady_clock_ms()
+    try:
+        store = FileStore.open(settings.data_directory, now_ms=clock())
+    except (DirectoryInUse, DirectoryUnusable) as error:
+        raise CannotServe(str(error)) from error
+    try:
+        with _runner() as runner:
+            return runner.run(_serve(settings, store, clock))
+    finally:
+        store.close()
+
+
+def _runner() -> asyncio.Runner:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.Runner()
+    return asyncio.Runner(loop_factory=uvloop.new_event_loop)
+
+
+def _raise_file_limit() -> None:
+    """Let the process open as many files as it may: partitions and connections each hold some."""
+    try:
+        import resource
+    except ImportError:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
+    if wanted > soft:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+class Alarm:
+    """Calls the purgatory at its next deadline."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], int]) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._handle: asyncio.TimerHandle | None = None
+        self.node: Node | None = None
+
+    def set(self, at_ms: int) -> None:
+        """Ring at `at_ms` instead of whenever it was to ring."""
+        if self._handle is not None:
+            self._handle.cancel()
+        delay = max(0.0, (at_ms - self._clock()) / 1000)
+        self._handle = self._loop.call_later(delay, self._ring)
+
+    def _ring(self) -> None:
+        assert self.node is not None
+        self._handle = None
+        self.node.purgatory.expire(self._clock())
+
+
+def aside_of(loop: asyncio.AbstractEventLoop) -> Aside:
+    """Return a way to run heavy work in a child process that lives for that one piece of work."""
+    running: set[asyncio.Task[None]] = set()
+
+    async def run(
+        work: Callable[..., Any], arguments: tuple[Any, ...], finish: Callable[[Any], None]
+    ) -> None:
+        from concurrent.futures import ProcessPoolExecutor
+        from multiprocessing import get_context
+
+        # a fresh interpreter: a fork would take the event loop and every socket along
+        pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+        result = None
+        try:
+            result = await loop.run_in_executor(pool, work, *arguments)
+        except Exception:  # the root of this task
+            log.exception("%s failed in its child process", work.__name__)
+        finally:
+            pool.shutdown(wait=False)
+        finish(result)
+
+    def aside(work: Callable[..., Any], arguments: tuple[Any, ...], finish: Callable[[Any], None]) -> None:
+        task = loop.create_task(run(work, arguments, finish))
+        running.add(task)
+        task.add_done_callback(running.discard)
+
+    return aside
+
+
+async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[], int]) -> int:
+    loop = asyncio.get_running_loop()
+    alarm = Alarm(loop, clock)
+    node = Node(
+        settings=settings,
+        topics=Topics.open(settings, store),
+        store=store,
+        clock=clock,
+        call_soon=loop.call_soon,
+        alarm=alarm.set,
+        aside=aside_of(loop),
+    )
+    alarm.node = node
+    try:
+        server = await loop.create_server(
+            lambda: Connection(node),
+            settings.listen_host,
+            settings.listen_port,
+            backlog=settings.socket_listen_backlog_size,
+        )
+    except OSError as error:
+        where = f"{settings.listen_host}:{settings.listen_port}"
+        raise CannotServe(f"cannot listen on {where}: {error.strerror or error}") from error
+    host, port = server.sockets[0].getsockname()[:2]
+    node.advertise(host, port)
+    node.start()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(NotImplementedError):  # Windows has no signal handlers in its loops
+            loop.add_signal_handler(number, stopping.set)
+    gc.freeze()  # what start-up made is never collected again
+    sys.stdout.write(f"ready {host}:{port}\n")
+    sys.stdout.flush()
+    await stopping.wait()
+    log.info("stopping")
+    server.close()
+    for connection in tuple(node.connections):
+        connection.transport.abort()
+    node.stop()
+    return 0

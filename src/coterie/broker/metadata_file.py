@@ -1,0 +1,46 @@
+"""One JSON document that survives `kill -9`: the file holds the old document or the new one, whole."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from coterie.base.errors import CoterieError
+from coterie.store.disk import Disk
+
+__all__ = ["MetadataFile", "UnreadableMetadata"]
+
+VERSION = 1
+
+
+class UnreadableMetadata(CoterieError):
+    """The file is there and cannot be understood; `str()` is the sentence for the user."""
+
+
+class MetadataFile:
+    """Where the document lies. Reads and writes it, and knows nothing of what it says."""
+
+    def __init__(self, disk: Disk, directory: str, name: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        self.path = f"{directory}/{name}"
+
+    def load(self) -> dict[str, Any] | None:
+        """Return the document, None if there never was one. Raises `UnreadableMetadata`."""
+        if not self._disk.exists(self.path):
+            return None
+        try:
+            document = json.loads(self._disk.load(self.path))
+        except (ValueError, OSError) as error:
+            raise UnreadableMetadata(f"{self.path} cannot be read: {error}") from error
+        if not isinstance(document, dict) or document.get("version") != VERSION:
+            advice = "use the Coterie that wrote it, or another directory"
+            raise UnreadableMetadata(f"{self.path} is not of version {VERSION}; {advice}")
+        del document["version"]
+        return document
+
+    def save(self, document: dict[str, Any]) -> None:
+        """Put the document in place of the last, on disk before this returns."""
+        text = json.dumps({"version": VERSION, **document}, indent=1)
+        self._disk.save(self.path, text.encode(), sync=True)
+        self._disk.sync_directory(self._directory)

@@ -1,0 +1,247 @@
+"""One broker without its sockets: topics, logs, groups, what waits, and which handler answers what."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from coterie.base.ids import TopicPartition
+from coterie.broker.context import Hangup
+from coterie.broker.purgatory import Purgatory
+from coterie.store.log import StorageFailed
+from coterie.wire.apis import APIS
+
+if TYPE_CHECKING:
+    from coterie.broker.cleaner import Aside, Cleaner
+    from coterie.broker.coordinator import Coordinator
+    from coterie.broker.server import Connection
+    from coterie.broker.settings import BrokerSettings
+    from coterie.broker.topics import Topic, Topics
+    from coterie.store.files import FileLog, FileStore
+    from coterie.store.log import Appended
+    from coterie.wire.codec import RequestHeader
+
+__all__ = ["Node"]
+
+log = logging.getLogger("coterie.broker")
+
+API_VERSIONS = 18
+HEARTBEAT = 12
+
+# Which module of `handlers` answers which API. They are imported on their first request: start-up stays
+# short.
+FAMILIES: Mapping[int, str] = {
+    0: "data",
+    1: "data",
+    2: "data",
+    3: "metadata",
+    8: "offsets",
+    9: "offsets",
+    10: "metadata",
+    11: "groups",
+    12: "groups",
+    13: "groups",
+    14: "groups",
+    15: "groups",
+    16: "groups",
+    18: "metadata",
+    19: "admin",
+    20: "admin",
+    21: "data",
+    22: "data",
+    23: "data",
+    32: "configs",
+    33: "configs",
+    37: "admin",
+    42: "groups",
+    44: "configs",
+    47: "offsets",
+    60: "admin",
+}
+
+Handler = Callable[[Any, Any, Any], Any]
+
+
+class Node:
+    """A broker's state and its one way in: `handler_of` says who answers a request.
+
+    `call_soon` runs a function after the requests that are being answered now; `clock` gives milliseconds.
+    The socket shell hands in the event loop's, a test whatever it drives time with.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        topics: Topics,
+        store: FileStore,
+        clock: Callable[[], int],
+        call_soon: Callable[[Callable[[], None]], object],
+        alarm: Callable[[int], None],
+        aside: Aside,
+    ) -> None:
+        from coterie.broker.cleaner import Cleaner
+        from coterie.broker.coordinator import Coordinator
+        from coterie.broker.quick import QuickHeartbeats
+
+        self.settings = settings
+        self.topics = topics
+        self.store = store
+        self.now_ms = clock
+        self.call_soon = call_soon
+        self.purgatory = Purgatory(alarm)
+        self.connections: set[Connection] = set()
+        self.advertised = settings.advertised_listener or (settings.listen_host, settings.listen_port)
+        self.coordinator: Coordinator = Coordinator(self)
+        self.cleaner: Cleaner = Cleaner(self, aside)
+        self._handlers: dict[int, Handler] = {}
+        self._quick = QuickHeartbeats(self.coordinator, clock)
+        self.quick_answer = self._quick.answer
+
+    # -- requests
+
+    def handler_of(self, header: RequestHeader) -> Handler | None:
+        """Return who answers `header`; None for a version of ApiVersions that we do not know.
+
+        Raises `Hangup` for every other API or version that is not served, as Apache Kafka closes the
+        connection.
+        """
+        key = header.api_key
+        if key not in FAMILIES:
+            raise Hangup(f"asked for API {key}, which is not served")
+        api = APIS[key]
+        if not api.served_from <= header.api_version <= api.most:
+            if key == API_VERSIONS:
+                return None
+            raise Hangup(f"asked for {api.title} v{header.api_version}; {api.least} to {api.most} are served")
+        handler = self._handlers.get(key)
+        if handler is None:
+            module = importlib.import_module(f"coterie.broker.handlers.{FAMILIES[key]}")
+            handler = self._handlers[key] = module.HANDLERS[key]
+        return handler
+
+    def refuse_version(self, header: RequestHeader) -> Any:
+        """Return what a client gets that asked for an unknown version of ApiVersions (KIP-511)."""
+        from coterie.broker.handlers.metadata import versions_refused
+
+        assert header.api_key == API_VERSIONS
+        return versions_refused()
+
+    # -- topics and logs
+
+    def log_of(self, topic: str, partition: int) -> FileLog | None:
+        """Return the log of a partition that exists."""
+        return self.store.logs.get(TopicPartition(topic, partition))
+
+    def append(
+        self, topic: str, partition: int, records: bytes, *, now_ms: int, origin: str = "client"
+    ) -> Appended:
+        """Append to a partition that exists and wake who waits for it. Raises `AppendRefused`."""
+        watched = TopicPartition(topic, partition)
+        appended = self.store.logs[watched].append(records, now_ms=now_ms, origin=origin)
+        self.purgatory.changed(watched)
+        return appended
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int,
+        configs: Mapping[str, str] | None = None,
+        topic_id: UUID | None = None,
+    ) -> Topic:
+        """Create a topic with its logs; the name is valid and free. Raises `StorageFailed`."""
+        topic = self.topics.create(
+            name, partitions=partitions, configs=dict(configs or {}), topic_id=topic_id
+        )
+        try:
+            self._open_logs(topic, range(partitions))
+        except StorageFailed:  # nothing half made stays behind
+            self._drop_logs(name, range(partitions))
+            self.topics.delete(name)
+            raise
+        log.info("created topic %s with %d partitions", name, partitions)
+        return topic
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Grow a topic that exists to `total` partitions."""
+        before = self.topics.get(name)
+        assert before is not None
+        grown = self.topics.add_partitions(name, total)
+        self._open_logs(grown, range(before.partitions, total))
+
+    def configure_topic(self, name: str, configs: Mapping[str, str]) -> None:
+        """Replace the settings of a topic that exists."""
+        topic = self.topics.configure(name, dict(configs))
+        config = self.settings.log_config(topic.configs)
+        for partition in range(topic.partitions):
+            self.store.logs[TopicPartition(name, partition)].configure(config)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic that exists, its logs, and what groups have committed for it (OM-7)."""
+        topic = self.topics.get(name)
+        assert topic is not None
+        self.topics.delete(name)
+        self._drop_logs(name, range(topic.partitions))
+        self.coordinator.topic_deleted(name)
+        log.info("deleted topic %s", name)
+
+    def _open_logs(self, topic: Topic, partitions: range) -> None:
+        config = self.settings.log_config(topic.configs)
+        for partition in partitions:
+            if TopicPartition(topic.name, partition) not in self.store.logs:
+                self.store.create_log(topic.name, partition, topic.topic_id, config)
+
+    def _drop_logs(self, name: str, partitions: range) -> None:
+        now_ms = self.now_ms()
+        for partition in partitions:
+            gone = TopicPartition(name, partition)
+            if gone in self.store.logs:
+                self.store.delete_log(name, partition, now_ms=now_ms)
+                self.purgatory.changed(gone)
+
+    def ensure_internal(self, name: str) -> Topic:
+        """Return an internal topic, made on its first use as Apache Kafka makes it."""
+        topic = self.topics.get(name)
+        if topic is None:
+            partitions, configs = self.settings.internal_topic(name)
+            topic = self.create_topic(name, partitions=partitions, configs=configs)
+        return topic
+
+    # -- life
+
+    def advertise(self, host: str, port: int) -> None:
+        """Tell clients the address that is listened on, unless `advertised.listeners` names another."""
+        if self.settings.advertised_listener is None:
+            self.advertised = (host, port)
+
+    def start(self) -> None:
+        """Open the logs of every topic, begin to load the groups, and arm the housekeeping."""
+        for topic in self.topics.all():
+            self._open_logs(topic, range(topic.partitions))
+        self.coordinator.start()
+        self._housekeep(self.now_ms())
+
+    def _housekeep(self, now_ms: int) -> None:
+        self.cleaner.tick(now_ms)
+        self.purgatory.arm("housekeeping", now_ms + self.settings.housekeeping_interval_ms, self._housekeep)
+
+    def stop(self) -> None:
+        """Write what is owed and let go of the files."""
+        self.coordinator.flush_all()
+        self.store.close()
+
+
+def steady_clock_ms() -> Callable[[], int]:
+    """Return a clock of wall-clock milliseconds that never jumps: deadlines and timestamps share it."""
+    offset = time.time() - time.monotonic()
+    monotonic = time.monotonic
+
+    def now_ms() -> int:
+        return int((monotonic() + offset) * 1000)
+
+    return now_ms

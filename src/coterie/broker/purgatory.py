@@ -1,0 +1,150 @@
+"""Delayed operations as values: a fetch that waits for bytes, a join that waits for the others.
+
+An operation is tried at once, tried again when something it watches changes, forced by its deadline, and
+finished exactly once. Nothing here sleeps or knows a clock: the shell is told by `alarm` when to call
+`expire`. Named after Kafka's own (behaviours TW-6, TW-7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Protocol
+
+from coterie.base.deadlines import Deadlines
+
+__all__ = ["Delayed", "Parked", "Purgatory"]
+
+
+class Delayed(Protocol):
+    """An operation that may have to wait. `finish` is called exactly once, by the purgatory alone."""
+
+    def ready(self) -> bool:
+        """Return whether the operation can finish now."""
+
+    def finish(self, *, forced: bool) -> None:
+        """Finish: answer whoever waits. `forced` says that the deadline came first."""
+
+
+class Parked:
+    """One operation in the purgatory, with what it watches."""
+
+    __slots__ = ("done", "keys", "operation")
+
+    def __init__(self, operation: Delayed, keys: tuple[Hashable, ...]) -> None:
+        self.operation = operation
+        self.keys = keys
+        self.done = False
+
+
+class Purgatory:
+    """Every operation that waits in this node, and every timer that is armed."""
+
+    def __init__(self, alarm: Callable[[int], None]) -> None:
+        """`alarm(at_ms)` is called whenever the next deadline has become an earlier one."""
+        self._alarm = alarm
+        self._alarm_ms: int | None = None
+        self._deadlines: Deadlines[Hashable] = Deadlines()
+        self._watchers: dict[Hashable, list[Parked]] = {}
+        self._timers: dict[Hashable, Callable[[int], None]] = {}
+
+    def __len__(self) -> int:
+        """Return how many operations and timers wait."""
+        return len(self._deadlines)
+
+    # -- operations
+
+    def park(self, operation: Delayed, *, keys: Iterable[Hashable], deadline_ms: int) -> Parked | None:
+        """Try `operation`; when it is not ready, let it wait for `keys` to change. None: it has finished."""
+        if operation.ready():
+            operation.finish(forced=False)
+            return None
+        parked = Parked(operation, tuple(keys))
+        for key in parked.keys:
+            self._watchers.setdefault(key, []).append(parked)
+        self._deadlines.arm(parked, deadline_ms)
+        self._warn(deadline_ms)
+        return parked
+
+    def changed(self, key: Hashable) -> None:
+        """Try again whoever watches `key`."""
+        watching = self._watchers.get(key)
+        if not watching:
+            return
+        for parked in tuple(watching):
+            if not parked.done and parked.operation.ready():
+                self._finish(parked, forced=False)
+
+    def withdraw(self, parked: Parked) -> None:
+        """Forget an operation whose caller is gone; it is not finished."""
+        if not parked.done:
+            self._unwatch(parked)
+
+    def _finish(self, parked: Parked, *, forced: bool) -> None:
+        self._unwatch(parked)
+        parked.operation.finish(forced=forced)
+
+    def _unwatch(self, parked: Parked) -> None:
+        parked.done = True
+        self._deadlines.clear(parked)
+        for key in parked.keys:
+            watching = self._watchers[key]
+            watching.remove(parked)
+            if not watching:
+                del self._watchers[key]
+
+    # -- timers
+
+    def arm(self, key: Hashable, at_ms: int, ring: Callable[[int], None]) -> None:
+        """Have `ring(now_ms)` called at `at_ms`, unless the timer is armed anew or cleared before."""
+        self._timers[key] = ring
+        self._deadlines.arm(key, at_ms)
+        self._warn(at_ms)
+
+    def move(self, key: Hashable, at_ms: int) -> None:
+        """Move the deadline of a timer that is armed. The heartbeat's whole cost."""
+        assert key in self._timers, key
+        self._deadlines.arm(key, at_ms)
+
+    def at(self, key: Hashable) -> int | None:
+        """Return when a timer rings, None when it is not armed."""
+        return self._deadlines.at(key)
+
+    def clear(self, key: Hashable) -> None:
+        """Disarm a timer; one that is not armed is left alone."""
+        if self._timers.pop(key, None) is not None:
+            self._deadlines.clear(key)
+
+    # -- time
+
+    def next_ms(self) -> int | None:
+        """Return the next deadline, None when nothing waits."""
+        return self._deadlines.next_ms()
+
+    def _warn(self, at_ms: int) -> None:
+        if self._alarm_ms is None or at_ms < self._alarm_ms:
+            self._alarm_ms = at_ms
+            self._alarm(at_ms)
+
+    def expire(self, now_ms: int) -> None:
+        """Force what is due, then ask to be called again.
+
+        What is set in motion now with a deadline of now waits for that next call (ID-8: a join with no delay
+        completes at the next tick).
+        """
+        self._alarm_ms = None
+        self._force_due(now_ms)
+        following = self.next_ms()
+        if following is not None:
+            self._warn(following)
+
+    def _force_due(self, now_ms: int) -> None:
+        for key in self._deadlines.pop_due(now_ms):
+            if isinstance(key, Parked):
+                if not key.done:
+                    self._finish(key, forced=True)
+                continue
+            ring = self._timers.pop(key, None)
+            if ring is not None and self._deadlines.at(key) is None:
+                ring(now_ms)
+            elif ring is not None:  # armed anew by an earlier one of this round
+                self._timers[key] = ring

@@ -1,0 +1,207 @@
+"""Sockets in, sockets out: frames are cut from the stream, answered one at a time in order, and written.
+
+As in Apache Kafka, a connection's next request is looked at only when the one before it has been answered,
+so a parked join or fetch holds back its own connection and no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from typing import TYPE_CHECKING, Any, cast
+
+from coterie.base.errors import Corrupt
+from coterie.broker.context import SILENT, WAITS, Context, Hangup
+from coterie.wire.codec import decode_request, encode_response_parts, read_request_header
+
+if TYPE_CHECKING:
+    from coterie.broker.node import Node
+    from coterie.wire.codec import RequestHeader
+
+__all__ = ["Connection"]
+
+log = logging.getLogger("coterie.broker")
+
+SIZE = struct.Struct(">i")
+API_VERSIONS = 18
+UNREAD_BYTES_MAX = 1 << 20  # a busy connection stops reading when this much waits in its buffer
+JOINED_BYTES_MAX = 1 << 16  # an answer up to this size is joined and written at once
+
+
+class Connection(asyncio.Protocol):
+    """One client. Holds the bytes not yet answered and whether an answer is owed."""
+
+    __slots__ = (
+        "_awaiting",
+        "_buffer",
+        "_busy",
+        "_closed",
+        "_paused_reading",
+        "_pumping",
+        "_writable",
+        "host",
+        "listener_host_port",
+        "node",
+        "peer",
+        "transport",
+    )
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.peer = "?"
+        self.host = "/?"
+        self.listener_host_port = ("", 0)
+        self._buffer = bytearray()
+        self._busy = False
+        self._pumping = False
+        self._closed = False
+        self._writable = True
+        self._paused_reading = False
+        self._awaiting: Context | None = None
+
+    # -- what the event loop tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        host, port = transport.get_extra_info("peername")[:2]
+        self.peer = f"{host}:{port}"
+        self.host = f"/{host}"
+        own_host, own_port = transport.get_extra_info("sockname")[:2]
+        self.listener_host_port = (own_host, own_port)
+        self.node.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed = True
+        self.node.connections.discard(self)
+        waiting, self._awaiting = self._awaiting, None
+        if waiting is not None and waiting.gone is not None:
+            waiting.gone()
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._pump()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._buffer and not self._busy and self._writable and self._whole(data):
+            self._take(data)  # the common case: one whole request, nothing before it, nothing behind it
+            return
+        self._buffer += data
+        self._pump()
+
+    # -- frames
+
+    def _whole(self, data: bytes) -> bool:
+        return len(data) >= 4 and SIZE.unpack_from(data)[0] == len(data) - 4
+
+    def _pump(self) -> None:
+        """Answer what has come whole, one request after the other, as long as none is owed an answer."""
+        if self._pumping:
+            return
+        self._pumping = True
+        try:
+            while not self._busy and self._writable and not self._closed:
+                frame = self._next_frame()
+                if frame is None:
+                    break
+                self._take(frame)
+        finally:
+            self._pumping = False
+        self._balance_reading()
+
+    def _next_frame(self) -> bytes | None:
+        """Return the next request with its size, None before all of it has come."""
+        buffer = self._buffer
+        if len(buffer) < 4:
+            return None
+        (size,) = SIZE.unpack_from(buffer)
+        if not 0 <= size <= self.node.settings.socket_request_max_bytes:
+            limit = self.node.settings.socket_request_max_bytes
+            self._hang_up(f"announced a request of {size} bytes (socket.request.max.bytes={limit})")
+            return None
+        if len(buffer) < 4 + size:
+            return None
+        frame = bytes(memoryview(buffer)[: 4 + size])
+        del buffer[: 4 + size]
+        return frame
+
+    def _balance_reading(self) -> None:
+        held_back = self._busy or not self._writable
+        if held_back and len(self._buffer) > UNREAD_BYTES_MAX and not self._paused_reading:
+            self._paused_reading = True
+            self.transport.pause_reading()
+        elif self._paused_reading and not held_back and not self._closed:
+            self._paused_reading = False
+            self.transport.resume_reading()
+
+    # -- requests
+
+    def _take(self, sized: bytes) -> None:
+        """Answer one request, given with its size in front."""
+        quick = self.node.quick_answer(sized)
+        if quick is not None:
+            self.transport.write(quick)
+        else:
+            self.answer_generally(sized)
+
+    def answer_generally(self, sized: bytes) -> None:
+        """Answer one request through its handler."""
+        frame = sized[4:]
+        try:
+            header = read_request_header(frame)
+            self._serve(header, frame)
+        except Corrupt as rubbish:
+            self._hang_up(f"sent what cannot be read: {rubbish}")
+        except Hangup as order:
+            self._hang_up(str(order))
+        except Exception:  # a handler's mistake ends this connection, never the broker
+            log.exception("a request of %s failed; its connection is closed", self.peer)
+            self._hang_up("met a mistake of ours")
+
+    def _serve(self, header: RequestHeader, frame: bytes) -> None:
+        handler = self.node.handler_of(header)
+        request = None if handler is None else decode_request(header, frame)
+        context = Context(
+            api_key=header.api_key,
+            version=header.api_version,
+            correlation_id=header.correlation_id,
+            client_id=header.client_id,
+            client_host=self.host,
+            listener_host_port=self.listener_host_port,
+            send=self._answer,
+        )
+        self._busy = True
+        self._awaiting = context
+        if handler is None:
+            self._answer(context, self.node.refuse_version(header))
+            return
+        response = handler(self.node, context, request)
+        if response is WAITS:
+            return
+        self._answer(context, response)
+
+    def _answer(self, context: Context, response: Any) -> None:
+        if self._closed:
+            return
+        assert self._awaiting is context, f"an answer to {context.api_key} that nobody waits for"
+        self._awaiting = None
+        self._busy = False
+        if response is not SILENT:
+            self._write(encode_response_parts(context.correlation_id, response))
+        if self._buffer and not self._pumping:
+            self._pump()
+
+    def _write(self, parts: list[bytes]) -> None:
+        if sum(map(len, parts)) <= JOINED_BYTES_MAX:
+            self.transport.write(b"".join(parts))
+        else:
+            self.transport.writelines(parts)
+
+    def _hang_up(self, reason: str) -> None:
+        log.warning("%s %s; its connection is closed", self.peer, reason)
+        self._closed = True
+        self._buffer.clear()
+        self.transport.close()

@@ -1,0 +1,281 @@
+"""Which topics there are, their ids and settings, the cluster's id, and which producer ids are given out.
+
+Every change is on disk before its method returns, and before a log is made or deleted: after `kill -9` the
+logs are made to follow what stands here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+from coterie.base.codes import Code
+from coterie.base.errors import Corrupt
+from coterie.base.ids import TopicPartition, uuid_from_text, uuid_text
+from coterie.broker.metadata_file import MetadataFile, UnreadableMetadata
+from coterie.broker.topic_names import INTERNAL_TOPICS, metric_name, name_problem
+
+if TYPE_CHECKING:
+    from coterie.broker.settings import BrokerSettings
+    from coterie.store.config import LogConfig
+    from coterie.store.directory import OnDisk, Store
+
+__all__ = ["FILE_NAME", "Topic", "Topics", "new_id"]
+
+FILE_NAME = "coterie.metadata.json"
+PRODUCER_ID_BLOCK = 1000
+GRAVES_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """One topic as it stands; a change makes a new one."""
+
+    name: str
+    topic_id: UUID
+    partitions: int
+    replicas: tuple[int, ...]  # of every partition: this broker alone
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def internal(self) -> bool:
+        """Whether the broker keeps its own state in it."""
+        return self.name in INTERNAL_TOPICS
+
+
+def new_id() -> UUID:
+    """Return an id for a topic or a cluster. As with Kafka's, its text never starts with a dash."""
+    fresh = uuid4()
+    while uuid_text(fresh).startswith("-"):
+        fresh = uuid4()
+    return fresh
+
+
+class Topics:
+    """The registry. Lookups are by name or id; changes go through the methods and reach the disk."""
+
+    def __init__(
+        self, file: MetadataFile, *, node_id: int, cluster_id: str, new_uuid: Callable[[], UUID] = new_id
+    ) -> None:
+        self.cluster_id = cluster_id
+        self._file = file
+        self._new_uuid = new_uuid
+        self._replicas = (node_id,)
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[UUID, Topic] = {}
+        self._by_metric_name: dict[str, str] = {}
+        # Ids whose logs may still lie on disk: without them a crash amid a deletion would bring a topic back.
+        self._graves: dict[UUID, None] = {}
+        self._next_producer_id = 0
+        self._reserved_below = 0
+
+    @classmethod
+    def open(cls, settings: BrokerSettings, store: Store) -> Topics:
+        """Return the topics of a data directory, after they and the logs found there are made to agree."""
+        file = MetadataFile(store.disk, store.path, FILE_NAME)
+        topics = cls(file, node_id=settings.node_id, cluster_id=store.meta.cluster_id)
+        written = file.load()
+        if written is not None:
+            topics._read(written)
+        for log in topics._adopt(store.partitions(), settings):
+            store.delete_log(log.topic, log.partition, now_ms=0)  # long overdue: it goes at the next tick
+        if topics._document() != written:
+            topics._save()
+        for topic in topics.all():
+            _configure_logs(topic, store, settings.log_config(topic.configs))
+        return topics
+
+    # -- lookups
+
+    def get(self, name: str) -> Topic | None:
+        """Return the topic of this name."""
+        return self._by_name.get(name)
+
+    def by_id(self, topic_id: UUID) -> Topic | None:
+        """Return the topic of this id."""
+        return self._by_id.get(topic_id)
+
+    def all(self) -> list[Topic]:
+        """Return every topic, sorted by name."""
+        return [self._by_name[name] for name in sorted(self._by_name)]
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    @staticmethod
+    def is_internal(name: str) -> bool:
+        """Return whether the broker makes a topic of this name for itself."""
+        return name in INTERNAL_TOPICS
+
+    def name_error(self, name: str) -> Code:
+        """Return INVALID_TOPIC_EXCEPTION where no topic can be made of a name that is free, else NONE."""
+        return Code.INVALID_TOPIC_EXCEPTION if self.name_problem(name) else Code.NONE
+
+    def name_problem(self, name: str) -> str | None:
+        """Return why no topic can be made of a name that is free, in Apache Kafka's words."""
+        problem = name_problem(name)
+        if problem is not None:
+            return problem
+        other = self._by_metric_name.get(metric_name(name), name)
+        return None if other == name else f"Topic '{name}' collides with existing topic: {other}"
+
+    # -- changes
+
+    def create(
+        self,
+        name: str,
+        *,
+        partitions: int,
+        configs: Mapping[str, str] | None = None,
+        topic_id: UUID | None = None,
+    ) -> Topic:
+        """Enter a topic whose name is valid and free, and return it."""
+        assert name not in self._by_name, name
+        assert partitions > 0
+        topic = Topic(
+            name=name,
+            topic_id=topic_id or self._new_uuid(),
+            partitions=partitions,
+            replicas=self._replicas,
+            configs=dict(configs or {}),
+        )
+        return self._put(topic)
+
+    def add_partitions(self, name: str, total: int) -> Topic:
+        """Grow a topic to `total` partitions and return it."""
+        topic = self._by_name[name]
+        assert total > topic.partitions
+        return self._put(replace(topic, partitions=total))
+
+    def configure(self, name: str, configs: Mapping[str, str]) -> Topic:
+        """Replace a topic's own settings, which are valid, and return it."""
+        return self._put(replace(self._by_name[name], configs=dict(configs)))
+
+    def delete(self, name: str) -> Topic:
+        """Forget a topic and return what it was. Its logs are the caller's to delete."""
+        topic = self._by_name[name]
+        self._forget(topic)
+        self._graves[topic.topic_id] = None
+        while len(self._graves) > GRAVES_MAX:
+            del self._graves[next(iter(self._graves))]
+        try:
+            self._save()
+        except OSError:
+            del self._graves[topic.topic_id]
+            self._enter(topic)
+            raise
+        return topic
+
+    def next_producer_id(self) -> int:
+        """Return a producer id that was never given out. Blocks are reserved on disk, as Kafka does."""
+        if self._next_producer_id == self._reserved_below:
+            self._reserve_producer_ids()
+        given = self._next_producer_id
+        self._next_producer_id += 1
+        return given
+
+    def _reserve_producer_ids(self) -> None:
+        self._reserved_below += PRODUCER_ID_BLOCK
+        try:
+            self._save()
+        except OSError:
+            self._reserved_below -= PRODUCER_ID_BLOCK
+            raise
+
+    def _put(self, topic: Topic) -> Topic:
+        """Enter a topic and write it down; if it cannot be written nothing has changed."""
+        before = self._by_name.get(topic.name)
+        self._enter(topic)
+        try:
+            self._save()
+        except OSError:
+            self._forget(topic)
+            if before is not None:
+                self._enter(before)
+            raise
+        return topic
+
+    def _enter(self, topic: Topic) -> None:
+        self._by_name[topic.name] = topic
+        self._by_id[topic.topic_id] = topic
+        self._by_metric_name[metric_name(topic.name)] = topic.name
+
+    def _forget(self, topic: Topic) -> None:
+        del self._by_name[topic.name]
+        del self._by_id[topic.topic_id]
+        if self._by_metric_name.get(metric_name(topic.name)) == topic.name:
+            del self._by_metric_name[metric_name(topic.name)]
+
+    # -- the file, and what else is on the disk
+
+    def _save(self) -> None:
+        self._file.save(self._document())
+
+    def _document(self) -> dict[str, Any]:
+        return {
+            "cluster_id": self.cluster_id,
+            "next_producer_id": self._reserved_below,
+            "topics": [_as_json(topic) for topic in self._by_name.values()],
+            "deleted": [uuid_text(topic_id) for topic_id in self._graves],
+        }
+
+    def _read(self, document: Mapping[str, Any]) -> None:
+        try:
+            self._next_producer_id = self._reserved_below = int(document["next_producer_id"])
+            self._graves = {uuid_from_text(text): None for text in document["deleted"]}
+            for entry in document["topics"]:
+                self._enter(self._from_json(entry))
+        except (Corrupt, KeyError, TypeError, ValueError) as error:
+            raise UnreadableMetadata(f"{self._file.path} is damaged: {error!r}") from error
+
+    def _adopt(self, found: Iterable[OnDisk], settings: BrokerSettings) -> list[OnDisk]:
+        """Enter the topics of logs that nobody wrote down; return the logs whose topic is gone."""
+        dead = []
+        for log in sorted(found, key=lambda one: (one.topic, one.partition)):
+            topic = self._by_name.get(log.topic)
+            if log.topic_id in self._graves or (topic and log.topic_id not in {None, topic.topic_id}):
+                dead.append(log)
+            elif topic is None:
+                self._enter(self._adopted(log, settings))
+            elif log.partition >= topic.partitions:
+                self._enter(replace(topic, partitions=log.partition + 1))
+        self._graves = {log.topic_id: None for log in dead if log.topic_id is not None}
+        return dead
+
+    def _adopted(self, log: OnDisk, settings: BrokerSettings) -> Topic:
+        configs = settings.internal_topic(log.topic)[1] if log.topic in INTERNAL_TOPICS else {}
+        return Topic(
+            name=log.topic,
+            topic_id=log.topic_id or self._new_uuid(),
+            partitions=log.partition + 1,
+            replicas=self._replicas,
+            configs=configs,
+        )
+
+    def _from_json(self, entry: Mapping[str, Any]) -> Topic:
+        return Topic(
+            name=str(entry["name"]),
+            topic_id=uuid_from_text(entry["topic_id"]),
+            partitions=int(entry["partitions"]),
+            replicas=self._replicas,
+            configs={str(name): str(text) for name, text in entry["configs"].items()},
+        )
+
+
+def _as_json(topic: Topic) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "topic_id": uuid_text(topic.topic_id),
+        "partitions": topic.partitions,
+        "configs": dict(topic.configs),
+    }
+
+
+def _configure_logs(topic: Topic, store: Store, config: LogConfig) -> None:
+    """Tell the logs that were found of a topic how to behave: the disk does not say."""
+    for partition in range(topic.partitions):
+        log = store.logs.get(TopicPartition(topic.name, partition))
+        if log is not None:
+            log.configure(config)

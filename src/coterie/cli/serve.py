@@ -1,0 +1,95 @@
+"""`coterie serve`: one broker in this process, until it is told to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from coterie.broker.settings import BrokerSettings
+
+__all__ = ["command"]
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+@click.command("serve")
+@click.option("--listen", metavar="HOST:PORT", help="Where clients connect; port 0 picks a free one.")
+@click.option(
+    "--data", metavar="DIR", help="Where topics are kept. Without it they go when the broker stops."
+)
+@click.option("--set", "assignments", metavar="NAME=VALUE", multiple=True, help="A setting by Kafka's name.")
+@click.option(
+    "--config", metavar="FILE", help="Settings as in Kafka's server.properties; --set overrides them."
+)
+@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
+def command(
+    listen: str | None, data: str | None, assignments: tuple[str, ...], config: str | None, log_level: str
+) -> None:
+    """Serve one broker; print `ready HOST:PORT` when it answers.
+
+    SIGTERM or Ctrl-C stops it. What it has to say goes to standard error.
+    """
+    from coterie.broker.settings import BrokerSettings, gather
+
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    given = gather(config=None if config is None else _text_of(config), assignments=assignments)
+    if listen is not None:
+        given["listeners"] = f"PLAINTEXT://{listen}"
+    if data is not None:
+        given["log.dirs"] = data
+    settings = BrokerSettings.of(given)
+    for note in settings.notes:
+        _say(f"note: {note}")
+    if settings.data_directory:
+        sys.exit(_serve(settings))
+    with _temporary_directory() as temporary:
+        sys.exit(_serve(BrokerSettings.of(given | {"log.dirs": temporary})))
+
+
+def _serve(settings: BrokerSettings) -> int:
+    from coterie.broker.main import CannotServe, serve
+
+    try:
+        return serve(settings)
+    except CannotServe as error:
+        _say(str(error))
+        return 1
+
+
+def _text_of(config: str) -> str:
+    """Return a properties file's text; Java reads such files as Latin-1, people write them as UTF-8."""
+    from coterie.broker.settings import SettingError
+
+    try:
+        content = Path(config).read_bytes()
+    except OSError as error:
+        raise SettingError(f"cannot read {config}: {error.strerror}") from None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return content.decode("latin-1")
+
+
+@contextlib.contextmanager
+def _temporary_directory() -> Iterator[str]:
+    """Make a directory that lasts as long as the broker runs."""
+    import shutil
+    import tempfile
+
+    temporary = tempfile.mkdtemp(prefix="coterie-")
+    _say(f"no --data: topics are kept in {temporary} and deleted when the broker stops")
+    try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(f"coterie: {sentence}\n")

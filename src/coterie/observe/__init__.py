@@ -1,0 +1,1 @@
+"""What happened and why, in a form for people: the story of each group's rebalances."""

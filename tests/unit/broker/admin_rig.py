@@ -1,0 +1,67 @@
+"""A node without sockets, over a disk in memory, that answers requests given by their fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coterie.broker.context import Context
+from coterie.broker.node import Node
+from coterie.broker.settings import BrokerSettings
+from coterie.broker.topics import Topics
+from coterie.store.memory import MemoryDisk, MemoryStore
+from coterie.wire.apis import APIS
+from coterie.wire.codec import RequestHeader, build, decode_response, encode_response, entity, request_type
+
+NOW_MS = 1_700_000_000_000
+
+
+class Rig:
+    """A broker that can be asked, crashed and started again."""
+
+    def __init__(self, disk: MemoryDisk | None = None, **settings: object) -> None:
+        texts = {name.replace("_", "."): str(value) for name, value in settings.items()}
+        self.settings = BrokerSettings.of({"log.dirs": "data", **texts})
+        self.start(disk or MemoryDisk())
+
+    def start(self, disk: MemoryDisk) -> None:
+        self.disk = disk
+        self.store = MemoryStore.open(now_ms=NOW_MS, disk=disk)
+        self.topics = Topics.open(self.settings, self.store)
+        self.node = Node(
+            settings=self.settings,
+            topics=self.topics,
+            store=self.store,
+            clock=lambda: NOW_MS,
+            call_soon=lambda act: act(),
+            alarm=lambda at_ms: None,
+            aside=lambda work, arguments, finish: finish(work(*arguments)),
+        )
+        self.node.start()
+
+    def crash(self) -> None:
+        """End as by kill -9 and start again."""
+        self.start(self.store.crash())
+
+    def ask(self, api_key: int, version: int | None = None, **fields: Any) -> Any:
+        """Return the answer to a request, as it comes out of its bytes."""
+        version = APIS[api_key].most if version is None else version
+        header = RequestHeader(api_key, version, 1, "rig", 0)
+        handler = self.node.handler_of(header)
+        assert handler is not None
+        context = Context(
+            api_key=api_key,
+            version=version,
+            correlation_id=1,
+            client_id="rig",
+            client_host="/127.0.0.1",
+            listener_host_port=("127.0.0.1", 9092),
+            send=lambda context, response: None,
+        )
+        response = handler(self.node, context, build(request_type(api_key, version), **fields))
+        frame = encode_response(1, response)
+        return decode_response(response.__class__, frame[4:])[1]
+
+
+def part(api_key: int, version: int, kind: str, /, **fields: Any) -> Any:
+    """Return a part of a request: an entity of these fields."""
+    return build(entity(APIS[api_key].name, version, kind), **fields)

@@ -1,0 +1,125 @@
+"""A node in this process, driven by hand: real handlers, real core, real files, and a clock that a test
+turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from coterie.broker.node import Node
+from coterie.broker.server import Connection
+from coterie.broker.settings import BrokerSettings
+from coterie.broker.topics import Topics
+from coterie.store.files import FileStore
+from coterie.wire.codec import build, decode_response, encode_request, request_type, response_type
+
+
+class Line(asyncio.Transport):
+    """The other end of a connection: keeps what the broker writes."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 50_000), "sockname": ("127.0.0.1", 9_092)})
+        self.written = b""
+        self.closed = False
+
+    def write(self, data: Any) -> None:
+        self.written += bytes(data)
+
+    def writelines(self, parts: Any) -> None:
+        self.written += b"".join(parts)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+class Rig:
+    """A node whose time stands still until it is told to pass."""
+
+    def __init__(self, directory: Path, **settings: object) -> None:
+        named = {name.replace("_", "."): str(value) for name, value in settings.items()}
+        defaults = {"log.dirs": str(directory), "group.initial.rebalance.delay.ms": "0"}
+        self.settings = BrokerSettings.of(defaults | named)
+        self.now_ms = 1_700_000_000_000
+        self.soon: list[Callable[[], None]] = []
+        self.store = FileStore.open(self.settings.data_directory, now_ms=self.now_ms)
+        self.node = Node(
+            settings=self.settings,
+            topics=Topics.open(self.settings, self.store),
+            store=self.store,
+            clock=lambda: self.now_ms,
+            call_soon=self.soon.append,
+            alarm=lambda at_ms: None,
+            aside=lambda function, arguments, finish: finish(function(*arguments)),
+        )
+        self.node.start()
+        self.settle()
+
+    def close(self) -> None:
+        self.settle()
+        self.node.stop()
+
+    def settle(self) -> None:
+        """Run what was put off until after the requests, and what that puts off."""
+        while self.soon:
+            todo, self.soon[:] = list(self.soon), []
+            for run in todo:
+                run()
+
+    def pass_ms(self, span_ms: int) -> None:
+        """Let time pass a millisecond at a time where something is due, else at once."""
+        until = self.now_ms + span_ms
+        while True:
+            following = self.node.purgatory.next_ms()
+            if following is None or following > until:
+                break
+            self.now_ms = max(self.now_ms, following)
+            self.node.purgatory.expire(self.now_ms)
+            self.settle()
+        self.now_ms = until
+
+    def client(self, client_id: str = "test") -> Client:
+        """Return a new connection."""
+        return Client(self, client_id)
+
+
+class Client:
+    """One connection to the rig's node."""
+
+    def __init__(self, rig: Rig, client_id: str) -> None:
+        self.rig = rig
+        self.client_id = client_id
+        self.line = Line()
+        self.connection = Connection(rig.node)
+        self.connection.connection_made(self.line)
+        self.asked: list[tuple[int, int]] = []
+
+    def send(self, api_key: int, version: int, **values: Any) -> None:
+        """Send a request; its answer may come later."""
+        request = build(request_type(api_key, version), **values)
+        self.asked.append((api_key, version))
+        self.connection.data_received(encode_request(len(self.asked), self.client_id, request))
+        self.rig.settle()
+
+    def answers(self) -> list[Any]:
+        """Return the answers that have come since the last call."""
+        found = []
+        while self.line.written:
+            size = int.from_bytes(self.line.written[:4], "big")
+            frame, self.line.written = self.line.written[4 : 4 + size], self.line.written[4 + size :]
+            correlation_id = int.from_bytes(frame[:4], "big")
+            api_key, version = self.asked[correlation_id - 1]
+            found.append(decode_response(response_type(api_key, version), frame)[1])
+        return found
+
+    def ask(self, api_key: int, version: int, **values: Any) -> Any:
+        """Send a request and return its answer, which must come without time passing."""
+        self.send(api_key, version, **values)
+        (answer,) = self.answers()
+        return answer
