@@ -18,6 +18,7 @@ from coterie.base.errors import Corrupt
 from coterie.base.hashes import coordinator_partition
 from coterie.base.ids import TopicPartition
 from coterie.broker.story import GroupStories
+from coterie.broker.topic_names import OFFSETS_TOPIC
 from coterie.group.shard import Shard
 from coterie.store.log import AppendRefused
 from coterie.wire.batches import Record, build_batch, records_of, scan
@@ -28,11 +29,10 @@ if TYPE_CHECKING:
     from coterie.group.decision import Decision, Reply, WakeKey
     from coterie.store.files import FileLog
 
-__all__ = ["OFFSETS_TOPIC", "Coordinator", "ShardHost"]
+__all__ = ["Coordinator", "ShardHost"]
 
 log = logging.getLogger("coterie.broker")
 
-OFFSETS_TOPIC = "__consumer_offsets"
 LOAD_READ_BYTES = 1 << 20
 BATCH_OVERHEAD_BYTES = 1 << 10
 RECORD_OVERHEAD_BYTES = 32
@@ -230,8 +230,9 @@ class Coordinator:
         self.stories = GroupStories(node)
         self._calls = 0
         self._loading: Iterator[None] | None = None
+        self._start()
 
-    def start(self) -> None:
+    def _start(self) -> None:
         """Load what `__consumer_offsets` holds, in slices between which requests are answered."""
         topic = self.node.topics.get(OFFSETS_TOPIC)
         if topic is not None:

@@ -26,6 +26,7 @@ __all__ = ["CannotServe", "serve"]
 log = logging.getLogger("coterie.broker")
 
 FILES_WANTED = 100_000
+WARM_UP_AFTER_S = 0.05
 
 
 class CannotServe(Exception):
@@ -152,6 +153,7 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
     gc.freeze()  # what start-up made is never collected again
     sys.stdout.write(f"ready {host}:{port}\n")
     sys.stdout.flush()
+    loop.call_later(WARM_UP_AFTER_S, node.warm_up)
     await stopping.wait()
     log.info("stopping")
     server.close()

@@ -6,18 +6,21 @@ import importlib
 import logging
 import time
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from coterie.base.ids import TopicPartition
 from coterie.broker.context import Hangup
 from coterie.broker.purgatory import Purgatory
+from coterie.broker.topic_names import OFFSETS_TOPIC
 from coterie.store.log import StorageFailed
 from coterie.wire.apis import APIS
 
 if TYPE_CHECKING:
     from coterie.broker.cleaner import Aside, Cleaner
     from coterie.broker.coordinator import Coordinator
+    from coterie.broker.quick import QuickHeartbeats
     from coterie.broker.server import Connection
     from coterie.broker.settings import BrokerSettings
     from coterie.broker.topics import Topic, Topics
@@ -30,7 +33,7 @@ __all__ = ["Node"]
 log = logging.getLogger("coterie.broker")
 
 API_VERSIONS = 18
-HEARTBEAT = 12
+HEARTBEAT = b"\x00\x0c"
 
 # Which module of `handlers` answers which API. They are imported on their first request: start-up stays
 # short.
@@ -85,8 +88,6 @@ class Node:
         aside: Aside,
     ) -> None:
         from coterie.broker.cleaner import Cleaner
-        from coterie.broker.coordinator import Coordinator
-        from coterie.broker.quick import QuickHeartbeats
 
         self.settings = settings
         self.topics = topics
@@ -96,13 +97,29 @@ class Node:
         self.purgatory = Purgatory(alarm)
         self.connections: set[Connection] = set()
         self.advertised = settings.advertised_listener or (settings.listen_host, settings.listen_port)
-        self.coordinator: Coordinator = Coordinator(self)
         self.cleaner: Cleaner = Cleaner(self, aside)
         self._handlers: dict[int, Handler] = {}
-        self._quick = QuickHeartbeats(self.coordinator, clock)
-        self.quick_answer = self._quick.answer
+
+    # The core is imported on first use, and soon after the broker is ready if nobody asks: start-up is short.
+
+    @cached_property
+    def coordinator(self) -> Coordinator:
+        """The groups of this node, loading from the moment they are first asked for."""
+        from coterie.broker.coordinator import Coordinator
+
+        return Coordinator(self)
+
+    @cached_property
+    def _quick(self) -> QuickHeartbeats:
+        from coterie.broker.quick import QuickHeartbeats
+
+        return QuickHeartbeats(self.coordinator, self.now_ms)
 
     # -- requests
+
+    def quick_answer(self, sized: bytes) -> bytes | None:
+        """Return the answer to a heartbeat that needs no handler; `sized` has its size in front."""
+        return self._quick.answer(sized) if sized[4:6] == HEARTBEAT else None
 
     def handler_of(self, header: RequestHeader) -> Handler | None:
         """Return who answers `header`; None for a version of ApiVersions that we do not know.
@@ -220,11 +237,17 @@ class Node:
             self.advertised = (host, port)
 
     def start(self) -> None:
-        """Open the logs of every topic, begin to load the groups, and arm the housekeeping."""
+        """Open the logs of every topic, begin to load the groups if there are any, arm the housekeeping."""
         for topic in self.topics.all():
             self._open_logs(topic, range(topic.partitions))
-        self.coordinator.start()
+        if self.topics.get(OFFSETS_TOPIC) is not None:
+            self.warm_up()
         self._housekeep(self.now_ms())
+
+    def warm_up(self) -> None:
+        """Have at hand what the first group will need."""
+        assert self.coordinator is not None
+        assert self._quick is not None
 
     def _housekeep(self, now_ms: int) -> None:
         self.cleaner.tick(now_ms)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["QuickHeartbeats"]
 
-HEARTBEAT = b"\x00\x0c"
 KNOWN_MAX = 50_000
 V0_ANSWER = struct.Struct(">i4sh")
 V1_ANSWER = struct.Struct(">i4sih")
@@ -47,8 +46,6 @@ class QuickHeartbeats:
 
     def answer(self, sized: bytes) -> bytes | None:
         """Return the whole answer to a heartbeat, None when the general way has to answer."""
-        if sized[4:6] != HEARTBEAT:
-            return None
         key = (sized[6:8], sized[12:])
         entry = self._known.get(key)
         if entry is None:

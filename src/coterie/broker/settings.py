@@ -12,6 +12,7 @@ from coterie.base.errors import CoterieError
 from coterie.broker.known_settings import BROKER, INTERNAL, OWN, Known
 from coterie.broker.listeners import Listener, ListenerError, check_served, parse_listeners, protocol_map
 from coterie.broker.setting_values import InvalidValueError, Value, read_list, read_value, wanted
+from coterie.broker.topic_names import OFFSETS_TOPIC, STORY_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.topic_settings import EFFECTIVE, SYNONYMS, plain_text, topic_defaults
 from coterie.group.settings import GroupSettings
 from coterie.store.config import LogConfig
@@ -25,10 +26,6 @@ PREFIXES = ("listener.name.", "rlmm.config.", "rsm.config.")
 
 MINUTE_MS = 60_000
 HOUSEKEEPING_LEAST_MS = 100
-
-OFFSETS_TOPIC = "__consumer_offsets"
-TRANSACTIONS_TOPIC = "__transaction_state"
-STORY_TOPIC = "__group_story"
 
 
 class SettingError(CoterieError):

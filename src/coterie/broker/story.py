@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
+from coterie.broker.topic_names import STORY_TOPIC
 from coterie.group import commands, facts
 from coterie.observe.story import GroupStory, MemberView, Rebalance
 from coterie.store.log import AppendRefused
@@ -25,11 +26,10 @@ if TYPE_CHECKING:
     from coterie.group.model import Group, Member
     from coterie.group.shard import Shard
 
-__all__ = ["STORY_TOPIC", "GroupStories", "cause_of_join", "cause_of_leave"]
+__all__ = ["GroupStories", "cause_of_join", "cause_of_leave"]
 
 log = logging.getLogger("coterie.story")
 
-STORY_TOPIC = "__group_story"
 # How clients word a LeaveGroup that they send because nobody polled for max.poll.interval.ms.
 POLL_WORDS = ("poll timeout", "max.poll.interval", "poll interval")
 

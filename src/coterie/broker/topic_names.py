@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["INTERNAL_TOPICS", "RESERVED_TOPIC", "metric_name", "name_problem"]
+__all__ = [
+    "INTERNAL_TOPICS",
+    "OFFSETS_TOPIC",
+    "RESERVED_TOPIC",
+    "STORY_TOPIC",
+    "TRANSACTIONS_TOPIC",
+    "metric_name",
+    "name_problem",
+]
 
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__group_story"})
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+STORY_TOPIC: Final = "__group_story"
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, STORY_TOPIC})
 RESERVED_TOPIC: Final = "__cluster_metadata"
 
 LENGTH_MAX: Final = 249

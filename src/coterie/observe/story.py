@@ -59,7 +59,7 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebalance:
-    """One rebalance, over. Times in ms; `stopped_ms` runs from leaving Stable to the last SyncGroup answer."""
+    """One rebalance, over. Times in ms; `stopped_ms`: from leaving Stable to the last SyncGroup answer."""
 
     group: str
     at_ms: int

@@ -11,6 +11,7 @@ from uuid import UUID
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.broker.context import SILENT, WAITS, Context, Hangup
+from coterie.broker.topic_names import STORY_TOPIC
 from coterie.store.log import AppendRefused, OffsetOutOfRange
 from coterie.wire.codec import build, entity, response_type
 
@@ -84,7 +85,7 @@ def _append(
         return {"error_code": missing, "base_offset": -1}
     if node.log_of(topic.name, data.index) is None:
         return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1}
-    if topic.internal and topic.name != "__group_story":
+    if topic.internal and topic.name != STORY_TOPIC:
         return {"error_code": Code.INVALID_TOPIC_EXCEPTION, "base_offset": -1}
     if acks == -1 and node.settings.min_insync_replicas(topic.configs) > 1:
         return {"error_code": Code.NOT_ENOUGH_REPLICAS, "base_offset": -1}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
 from coterie.broker.context import Context
+from coterie.broker.topic_names import OFFSETS_TOPIC
 from coterie.wire.apis import APIS
 from coterie.wire.codec import build, entity, response_type
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS", "versions_refused"]
 
 GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2
-OFFSETS_TOPIC = "__consumer_offsets"
 AUTHORIZED_OPERATIONS_UNASKED = -(2**31)
 TOPIC_OPERATIONS_ALL = 0b0000_1101_1111_1000  # READ to ALTER_CONFIGS of KIP-430, no authorizer being set
 
