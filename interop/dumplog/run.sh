@@ -1,0 +1,7 @@
+#!/bin/bash
+# Kafka's DumpLogSegments over what the broker wrote ($DATA) and over logs of every kind, closed, killed and mended.
+# Alone: KAFKA_CLASSPATH='DIR/*' interop/dumplog/run.sh
+here=$(cd "$(dirname "$0")" && pwd)
+exec "${PYTHON:-$here/../../.venv/bin/python}" "$here/dumplog.py" \
+    --java "${JAVA:-java}" --classpath "${KAFKA_CLASSPATH:?where are the jars of Kafka?}" \
+    ${DATA:+--data "$DATA"} ${WORK:+--work "$WORK"}

@@ -1,0 +1,350 @@
+"""Keeping the newest record of each key: which segments, what stays of a batch, and the swap of files.
+
+`run_compaction` reads closed segments and writes `.cleaned` files, so it may run in another thread or
+process; the log itself plans before and swaps after. Rules as Apache Kafka's: tombstones stay for
+delete.retention.ms from the first compaction that meets them; a batch with its producer's last sequence
+stays, if need be empty; so does the last batch of a round. Batches of transactions and control batches are
+copied as they are: what was aborted is not known here yet, so none of theirs replaces another record either.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from itertools import pairwise
+from typing import NamedTuple
+
+from coterie.base.errors import Corrupt
+from coterie.store.config import LogConfig
+from coterie.store.disk import Disk
+from coterie.store.recovery import Sound, sound_batches
+from coterie.store.rewrite import sealed
+from coterie.store.segment import (
+    CLEANED,
+    INDEX,
+    LOG,
+    OFFSETS_OF_A_SEGMENT,
+    SWAP,
+    TIME_INDEX,
+    Segment,
+    name_of,
+)
+from coterie.wire.batches import CODECS, HEADER_SIZE, BatchHeader, compress, decompress
+from coterie.wire.varints import read_varlong, varlong
+
+__all__ = [
+    "CompactionPlan",
+    "CompactionResult",
+    "Group",
+    "Range",
+    "cleaned_to_swap",
+    "discard",
+    "due",
+    "plan",
+    "range_of",
+    "run_compaction",
+    "swap_to_final",
+]
+
+HORIZON_BIT = 0x40
+LONGEST_KEY = 32
+FILES = (INDEX, TIME_INDEX, LOG)  # the log last: where it is, the others are
+
+
+# -- what is to be done
+
+
+class Range(NamedTuple):
+    """The segments that may be compacted: those compacted before, and the dirty ones after them."""
+
+    segments: Sequence[Segment]
+    first_dirty: int
+    upto: int
+    clean_bytes: int
+    dirty_bytes: int
+    oldest_dirty_ms: int
+
+
+class CompactionPlan(NamedTuple):
+    """A compaction as plain values, which another process can be given."""
+
+    directory: str
+    groups: tuple[tuple[int, ...], ...]
+    first_dirty: int
+    upto: int
+    now_ms: int
+    delete_retention_ms: int
+    interval: int
+    last_offsets: Mapping[int, int]
+
+
+class Group(NamedTuple):
+    """Segments that became one, of `size` bytes."""
+
+    bases: tuple[int, ...]
+    size: int
+
+
+class CompactionResult(NamedTuple):
+    """What was written for a plan."""
+
+    plan: CompactionPlan
+    groups: tuple[Group, ...]
+
+
+def range_of(
+    segments: Sequence[Segment], config: LogConfig, *, first_dirty: int, last_stable: int, now_ms: int
+) -> Range:
+    """Return what may be compacted now: not the segment that grows, nothing undecided, nothing too young."""
+    count = 0
+    young = now_ms - config.min_compaction_lag_ms
+    for segment, following in pairwise(segments):
+        dirty = following.base_offset > first_dirty
+        if following.base_offset > last_stable:
+            break
+        if dirty and config.min_compaction_lag_ms > 0 and segment.newest_ms > young:
+            break
+        count += 1
+    chosen = segments[:count]
+    upto = segments[count].base_offset
+    dirty_ones = [
+        one
+        for one, following in zip(chosen, segments[1:], strict=False)
+        if following.base_offset > first_dirty
+    ]
+    dirty_bytes = sum(one.size for one in dirty_ones)
+    oldest = min((one.first_ms for one in dirty_ones if one.first_ms > 0), default=now_ms)
+    clean_bytes = sum(one.size for one in chosen) - dirty_bytes
+    return Range(chosen, first_dirty, upto, clean_bytes, dirty_bytes, oldest)
+
+
+def due(found: Range, config: LogConfig, now_ms: int) -> bool:
+    """Return whether enough is dirty, by its share of the whole or by its age."""
+    if not config.compacted or not found.dirty_bytes:
+        return False
+    if now_ms - found.oldest_dirty_ms > config.max_compaction_lag_ms:
+        return True
+    share = found.dirty_bytes / (found.clean_bytes + found.dirty_bytes)
+    return share > config.min_cleanable_dirty_ratio
+
+
+def plan(
+    found: Range, config: LogConfig, directory: str, last_offsets: Mapping[int, int], *, now_ms: int
+) -> CompactionPlan | None:
+    """Return how to compact a range; None if there is nothing dirty in it."""
+    if not found.dirty_bytes:
+        return None
+    return CompactionPlan(
+        directory=directory,
+        groups=tuple(_grouped(found.segments, config, upto=found.upto)),
+        first_dirty=found.first_dirty,
+        upto=found.upto,
+        now_ms=now_ms,
+        delete_retention_ms=config.delete_retention_ms,
+        interval=config.index_interval_bytes,
+        last_offsets=last_offsets,
+    )
+
+
+def _grouped(segments: Sequence[Segment], config: LogConfig, *, upto: int) -> Iterator[tuple[int, ...]]:
+    """Yield the bases of neighbours that fit into one segment together."""
+    group: list[int] = []
+    size = 0
+    ends = [*(one.base_offset for one in segments[1:]), upto]
+    for segment, end in zip(segments, ends, strict=True):
+        fits = size + segment.size <= config.segment_bytes
+        if group and not (fits and end - 1 - group[0] <= OFFSETS_OF_A_SEGMENT):
+            yield tuple(group)
+            group, size = [], 0
+        group.append(segment.base_offset)
+        size += segment.size
+    if group:
+        yield tuple(group)
+
+
+# -- the work
+
+
+def run_compaction(plan: CompactionPlan, disk: Disk) -> CompactionResult:
+    """Write a `.cleaned` segment for each group of the plan. Changes nothing that exists."""
+    newest = _newest_offsets(plan, disk)
+    return CompactionResult(plan, tuple(_clean_group(plan, bases, newest, disk) for bases in plan.groups))
+
+
+def _newest_offsets(plan: CompactionPlan, disk: Disk) -> dict[bytes, int]:
+    """Return the last offset of each key in the dirty part."""
+    newest: dict[bytes, int] = {}
+    for bases in plan.groups:
+        for base in bases:
+            for _, header, data, at in _batches(plan, base, disk):
+                if header.last_offset < plan.first_dirty or _is_opaque(header):
+                    continue
+                for record in _raw_records(header, _body(header, data, at)):
+                    if record.key is not None:
+                        newest[_short(record.key)] = header.base_offset + record.offset_delta
+    return newest
+
+
+def _batches(plan: CompactionPlan, base: int, disk: Disk) -> Iterator[Sound]:
+    file = disk.open(f"{plan.directory}/{name_of(base)}{LOG}")
+    try:
+        size, reached = file.size(), 0
+        for found in sound_batches(file, size, base_offset=base):
+            yield found
+            reached = found.position + found.header.size
+        if reached != size:
+            raise Corrupt("a segment to compact", at=reached, expected="a whole batch")
+    finally:
+        file.close()
+
+
+def _clean_group(plan: CompactionPlan, bases: tuple[int, ...], newest: dict[bytes, int], disk: Disk) -> Group:
+    """Write what stays of some segments into one, flushed to the disk, with its indexes."""
+    writing = Segment.create(
+        disk, plan.directory, bases[0], now_ms=plan.now_ms, interval=plan.interval, suffix=CLEANED
+    )
+    try:
+        for base in bases:
+            for _, header, data, at in _batches(plan, base, disk):
+                kept = _kept(plan, header, data, at, newest)
+                if kept is not None:
+                    head, batch = kept
+                    span = (head, head.base_offset, head.max_timestamp)
+                    writing.append([batch], len(batch), [span], sync=False)
+        writing.settle()
+        writing.file.sync()
+    finally:
+        writing.release()
+    return Group(bases, writing.size)
+
+
+def _kept(
+    plan: CompactionPlan, header: BatchHeader, data: bytes, at: int, newest: dict[bytes, int]
+) -> tuple[BatchHeader, bytes] | None:
+    """Return what stays of a batch; None if nothing does."""
+    whole = data[at : at + header.size]
+    if _is_opaque(header):
+        return header, whole
+    records = list(_raw_records(header, _body(header, data, at)))
+    staying = [record for record in records if _stays(record, header, newest, plan)]
+    if not staying:
+        return _emptied(header) if _must_stay(header, plan) else None
+    begins_horizon = not header.attributes & HORIZON_BIT and any(not record.has_value for record in staying)
+    if begins_horizon:
+        header, staying = _with_horizon(header, staying, plan.now_ms + plan.delete_retention_ms)
+    elif len(staying) == len(records):
+        return header, whole
+    return _rebuilt(header, staying)
+
+
+def _is_opaque(header: BatchHeader) -> bool:
+    return header.control or header.transactional or header.count == 0
+
+
+def _must_stay(header: BatchHeader, plan: CompactionPlan) -> bool:
+    last_of_producer = plan.last_offsets.get(header.producer_id, -1) == header.last_offset
+    return (header.producer_id >= 0 and last_of_producer) or header.last_offset + 1 == plan.upto
+
+
+def _stays(record: "_Raw", header: BatchHeader, newest: dict[bytes, int], plan: CompactionPlan) -> bool:
+    if record.key is None:
+        return False
+    if header.base_offset + record.offset_delta < newest.get(_short(record.key), -1):
+        return False
+    passed = header.attributes & HORIZON_BIT and header.base_timestamp <= plan.now_ms
+    return record.has_value or not passed
+
+
+# -- batches with fewer records
+
+
+class _Raw(NamedTuple):
+    """A record as it lies in its batch."""
+
+    timestamp_delta: int
+    offset_delta: int
+    key: bytes | None
+    has_value: bool
+    attributes: bytes
+    rest: bytes  # key, value and headers with their sizes
+
+
+def _body(header: BatchHeader, data: bytes, at: int) -> bytes:
+    return decompress(CODECS[header.codec], data[at + HEADER_SIZE : at + header.size])
+
+
+def _raw_records(header: BatchHeader, body: bytes) -> Iterator[_Raw]:
+    """Yield the records of a batch without building what is not looked at. Raises Corrupt."""
+    at = 0
+    for _ in range(header.count):
+        size, at = read_varlong(body, at)
+        end = at + size
+        if not 6 <= size <= len(body) - at:
+            raise Corrupt("a record cut short", at=at)
+        attributes = body[at : at + 1]
+        timestamp_delta, at = read_varlong(body, at + 1)
+        offset_delta, at = read_varlong(body, at)
+        rest = body[at:end]
+        length, at = read_varlong(body, at)
+        key = None if length < 0 else body[at : at + length]
+        length, _ = read_varlong(body, at + max(length, 0))
+        yield _Raw(timestamp_delta, offset_delta, key, length >= 0, attributes, rest)
+        at = end
+
+
+def _rebuilt(header: BatchHeader, records: Sequence[_Raw]) -> tuple[BatchHeader, bytes]:
+    """Return a batch of these records. Its offsets and sequences still span what they did."""
+    encoded = b"".join(map(_encoded, records))
+    body = compress(CODECS[header.codec], encoded)
+    newest = header.max_timestamp
+    if not header.append_time:
+        newest = header.base_timestamp + max(record.timestamp_delta for record in records)
+    header = header._replace(max_timestamp=newest, count=len(records), length=HEADER_SIZE - 12 + len(body))
+    return header, sealed(header, body)
+
+
+def _with_horizon(
+    header: BatchHeader, records: Sequence[_Raw], horizon_ms: int
+) -> tuple[BatchHeader, list[_Raw]]:
+    """Return a batch whose tombstones may go at `horizon_ms`, which takes the base timestamp's place."""
+    shift = header.base_timestamp - horizon_ms
+    moved = [record._replace(timestamp_delta=record.timestamp_delta + shift) for record in records]
+    return header._replace(attributes=header.attributes | HORIZON_BIT, base_timestamp=horizon_ms), moved
+
+
+def _encoded(record: _Raw) -> bytes:
+    head = record.attributes + varlong(record.timestamp_delta) + varlong(record.offset_delta)
+    return varlong(len(head) + len(record.rest)) + head + record.rest
+
+
+def _emptied(header: BatchHeader) -> tuple[BatchHeader, bytes]:
+    """Return the header of a batch alone, which keeps its offsets and its producer's sequence in the log."""
+    flags = header.attributes & ~(HORIZON_BIT | 0x07)
+    empty = header._replace(attributes=flags, count=0, base_timestamp=-1, length=HEADER_SIZE - 12)
+    return empty, sealed(empty, b"")
+
+
+def _short(key: bytes) -> bytes:
+    """Return what stands for a key: a digest of a long one, so that a million keys need little memory."""
+    return key if len(key) <= LONGEST_KEY else b"#" + blake2b(key, digest_size=LONGEST_KEY).digest()
+
+
+# -- the swap
+
+
+def cleaned_to_swap(stem: str, disk: Disk) -> None:
+    """From here on the compacted segment counts: opening after a crash puts it in place."""
+    for ending in FILES:
+        disk.rename(stem + ending + CLEANED, stem + ending + SWAP)
+    disk.sync_directory(stem.rpartition("/")[0])
+
+
+def swap_to_final(stem: str, disk: Disk) -> None:
+    """Give a compacted segment its name, once those that it replaces have gone."""
+    for ending in FILES:
+        disk.rename(stem + ending + SWAP, stem + ending)
+
+
+def discard(result: CompactionResult, disk: Disk) -> None:
+    """Remove what was written for a plan that came to nothing."""
+    for group in result.groups:
+        for ending in FILES:
+            disk.remove(f"{result.plan.directory}/{name_of(group.bases[0])}{ending}{CLEANED}")

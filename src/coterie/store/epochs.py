@@ -1,0 +1,34 @@
+"""The leader epochs of a partition: where each began, and so where the one before it ended."""
+
+__all__ = ["Epochs", "end_of", "from_start", "until_end"]
+
+Epochs = list[tuple[int, int]]
+"""Epoch and first offset, oldest first."""
+
+UNDEFINED = (-1, -1)
+
+
+def end_of(epochs: Epochs, epoch: int, *, end_offset: int) -> tuple[int, int]:
+    """Return the largest epoch that is known up to `epoch`, and the offset where the next one begins.
+
+    The latest ends where the log does. One beyond it is undefined; one before the first ends where the first
+    begins.
+    """
+    if not epochs or epoch < 0 or epoch > epochs[-1][0]:
+        return UNDEFINED
+    if epoch == epochs[-1][0]:
+        return epoch, end_offset
+    following = next(place for place, (known, _) in enumerate(epochs) if known > epoch)
+    return (epochs[following - 1][0] if following else epoch), epochs[following][1]
+
+
+def until_end(epochs: Epochs, end_offset: int) -> Epochs:
+    """Return the epochs that began before the log's end, after it was cut there."""
+    return [entry for entry in epochs if entry[1] < end_offset]
+
+
+def from_start(epochs: Epochs, start_offset: int) -> Epochs:
+    """Return the epochs of what is left from `start_offset` on; the one at the start begins there."""
+    older = [entry for entry in epochs if entry[1] <= start_offset]
+    younger = [entry for entry in epochs if entry[1] > start_offset]
+    return [(older[-1][0], start_offset), *younger] if older else younger

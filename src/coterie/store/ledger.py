@@ -1,0 +1,59 @@
+"""The checkpoint files of the data directory, which hold an offset for each of its partitions."""
+
+from collections.abc import Mapping
+
+from coterie.base.errors import Corrupt
+from coterie.base.ids import TopicPartition
+from coterie.store.checkpoints import (
+    CLEAN_OFFSETS,
+    HIGH_WATERMARKS,
+    RECOVERY_POINTS,
+    START_OFFSETS,
+    read_offsets,
+    write_offsets,
+)
+from coterie.store.disk import Disk
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """Where each log starts, and up to where it is flushed and compacted: one for all logs of a directory."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        self.starts = self._load(START_OFFSETS)
+        self.flushed = self._load(RECOVERY_POINTS)
+        self.compacted = self._load(CLEAN_OFFSETS)
+
+    def _load(self, name: str) -> dict[TopicPartition, int]:
+        """Return a checkpoint, empty if it is missing or damaged: that costs time, not records."""
+        try:
+            return read_offsets(self._disk.load(f"{self._directory}/{name}"))
+        except (FileNotFoundError, Corrupt):
+            return {}
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Drop what is known of a partition that is deleted."""
+        for offsets in (self.starts, self.flushed, self.compacted):
+            offsets.pop(partition, None)
+
+    def save_starts(self) -> None:
+        """Write where the logs start."""
+        self._save(START_OFFSETS, self.starts)
+
+    def save_compacted(self) -> None:
+        """Write up to where the logs are compacted."""
+        self._save(CLEAN_OFFSETS, self.compacted)
+
+    def save(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
+        """Write everything; the high watermarks are for Kafka's brokers, which trust nothing beyond them."""
+        self.save_starts()
+        self.save_compacted()
+        self._save(RECOVERY_POINTS, self.flushed)
+        if high_watermarks is not None:
+            self._save(HIGH_WATERMARKS, high_watermarks)
+
+    def _save(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        self._disk.save(f"{self._directory}/{name}", write_offsets(offsets), sync=True)

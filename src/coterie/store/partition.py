@@ -1,0 +1,651 @@
+"""A partition's log: a row of segments on a disk, real or pretended. See `log` for what it promises."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from coterie.base.codes import Code
+from coterie.base.errors import Corrupt
+from coterie.base.ids import TopicPartition
+from coterie.store import compaction
+from coterie.store.checkpoints import EPOCHS, PARTITION_METADATA, write_epochs, write_partition_metadata
+from coterie.store.compaction import CompactionPlan, CompactionResult
+from coterie.store.config import LogConfig
+from coterie.store.disk import Buffer, Disk
+from coterie.store.epochs import Epochs, end_of, from_start
+from coterie.store.ledger import Ledger
+from coterie.store.log import Appended, AppendRefused, Log, OffsetAt, OffsetOutOfRange, StorageFailed
+from coterie.store.producers import ProducerState
+from coterie.store.recovery import SNAPSHOT, SNAPSHOTS_KEPT, Loaded, load, marker_of
+from coterie.store.rewrite import checksum, fitted
+from coterie.store.segment import DELETED, INDEX, LOG, TIME_INDEX, Segment, name_of
+from coterie.store.validate import client_batch, coordinator_batches
+from coterie.wire.batches import BatchHeader, restamp
+
+__all__ = ["FileLog", "FlushPlan", "run_flush"]
+
+STAMP = Struct(">qii")
+EXPIRY_INTERVAL_MS = 600_000
+IDLE_INTERVAL_MS = 60_000
+
+Span = tuple[BatchHeader, int, int]
+"""A batch as it goes into the log: its header as it came, its base offset, the last of its timestamps."""
+
+
+class FlushPlan(NamedTuple):
+    """Closed segments that are not yet known to survive a loss of power."""
+
+    directory: str
+    paths: tuple[str, ...]
+    upto: int
+
+
+def run_flush(plan: FlushPlan, disk: Disk) -> FlushPlan:
+    """Flush what a plan names. Safe in any thread: nobody writes to these files any more."""
+    for path in plan.paths:
+        with suppress(FileNotFoundError):  # deleted meanwhile, by retention or because it was compacted
+            file = disk.open(path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+    disk.sync_directory(plan.directory)
+    return plan
+
+
+class FileLog:
+    """The log of one partition."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        name: TopicPartition,
+        config: LogConfig,
+        loaded: Loaded,
+        ledger: Ledger,
+    ) -> None:
+        self.name = name
+        self.directory = directory
+        self.producers: ProducerState = loaded.producers
+        self.start_offset = max(ledger.starts.get(name, 0), loaded.segments[0].base_offset)
+        self.end_offset = loaded.end_offset
+        self.closed = False
+        self._disk = disk
+        self._config = config
+        self._ledger = ledger
+        self._segments = loaded.segments
+        self._bases = [segment.base_offset for segment in loaded.segments]
+        self._epochs: Epochs = loaded.epochs
+        flushed = max(ledger.flushed.get(name, 0), loaded.segments[0].base_offset)
+        self.recovery_point = min(flushed, loaded.end_offset)
+        # What the disk refused last while time was served; empty when it is well.
+        self.trouble = ""
+        self._torn = False
+        self._names_flushed = False
+        self._unflushed_since: int | None = None
+        self._doomed: list[tuple[int, list[str]]] = []
+        self._snapshots = loaded.snapshots
+        self._next_expiry_ms = self._next_idle_ms = 0
+
+    @classmethod
+    def create(
+        cls,
+        disk: Disk,
+        directory: str,
+        name: TopicPartition,
+        config: LogConfig,
+        ledger: Ledger,
+        *,
+        topic_id: UUID,
+        now_ms: int,
+    ) -> "FileLog":
+        """Return a new log in a directory of its own, led in epoch 0 from the start."""
+        disk.make_directory(directory)
+        disk.save(f"{directory}/{PARTITION_METADATA}", write_partition_metadata(topic_id))
+        first = Segment.create(disk, directory, 0, now_ms=now_ms, interval=config.index_interval_bytes)
+        log = cls(
+            disk, directory, name, config, Loaded([first], 0, ProducerState(), [(0, 0)], [], []), ledger
+        )
+        log._save_epochs()
+        return log
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        name: TopicPartition,
+        config: LogConfig,
+        ledger: Ledger,
+        *,
+        clean: bool,
+        gapless: bool,
+        now_ms: int,
+    ) -> "FileLog":
+        """Return the log that lies in a directory, mended if it was not closed. `gapless`: see `recovery`."""
+        loaded = load(
+            disk,
+            directory,
+            interval=config.index_interval_bytes,
+            start_offset=ledger.starts.get(name, 0),
+            recovery_point=ledger.flushed.get(name, 0),
+            clean=clean,
+            gapless=gapless,
+            now_ms=now_ms,
+        )
+        loaded.producers.expire(before_ms=now_ms - config.producer_id_expiration_ms)
+        log = cls(disk, directory, name, config, loaded, ledger)
+        if not log._epochs:
+            log._epochs = [(0, log.start_offset)]
+        if log._epochs != loaded.written_epochs:
+            log._save_epochs()
+        return log
+
+    # -- what it is
+
+    @property
+    def config(self) -> LogConfig:
+        """The settings of its topic."""
+        return self._config
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of what readers may see: all of it, with one replica."""
+        return self.end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The start of the oldest open transaction, or the end."""
+        unstable = self.producers.first_unstable_offset
+        return self.end_offset if unstable is None else unstable
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all batches on the disk."""
+        return sum(segment.size for segment in self._segments)
+
+    def configure(self, config: LogConfig) -> None:
+        """Take other settings from now on."""
+        self._config = config
+        for segment in self._segments:
+            segment.interval = config.index_interval_bytes
+
+    # -- appending
+
+    def append(
+        self, records: bytes | bytearray, *, now_ms: int, leader_epoch: int = 0, origin: str = "client"
+    ) -> Appended:
+        """Write whole batches at the end, or raise `AppendRefused` and leave the log as it was."""
+        if self.closed:
+            raise AppendRefused(Code.KAFKA_STORAGE_ERROR, f"{self.directory} is closed")
+        config = self._config
+        headers: Sequence[BatchHeader]
+        if origin == "client":
+            header, records = client_batch(records, config, now_ms)
+            if config.compression_type != "producer" or header.append_time:
+                header, records = self._fitted(header, records)
+            if header.producer_id >= 0:
+                known = self.producers.duplicate_of(header)
+                if known is not None:
+                    return Appended(
+                        known.base_offset, known.last_offset, known.timestamp, self.start_offset, True
+                    )
+                self.producers.check(header, sequenced=True)
+            headers = (header,)
+        else:
+            headers = coordinator_batches(records, config)
+            for header in headers:
+                if header.producer_id >= 0:
+                    self.producers.check(header, sequenced=False)
+
+        if leader_epoch > self._epochs[-1][0]:
+            self._begin_epoch(leader_epoch)
+        base_offset = self.end_offset
+        append_time_ms = now_ms if config.message_timestamp_type == "LogAppendTime" else -1
+        spans, next_offset = _placed(headers, base_offset, append_time_ms)
+        parts = _stamped(records, spans, leader_epoch, append_time_ms)
+        self._write(parts, len(records), spans, next_offset, now_ms)
+        self.end_offset = next_offset
+        if headers[0].producer_id >= 0 or len(headers) > 1:
+            self._learn(records, spans)
+        return Appended(base_offset, next_offset - 1, append_time_ms, self.start_offset)
+
+    def _fitted(
+        self, header: BatchHeader, records: bytes | bytearray
+    ) -> tuple[BatchHeader, bytes | bytearray]:
+        config = self._config
+        try:
+            return fitted(records, header, codec=config.compression_type, append_time=config.append_time)
+        except Corrupt as error:
+            raise AppendRefused(Code.INVALID_RECORD, str(error)) from None
+
+    def _write(
+        self,
+        parts: Sequence[Buffer],
+        size: int,
+        spans: Sequence[Span],
+        next_offset: int,
+        now_ms: int,
+    ) -> None:
+        """Write to the last segment, or to a new one if that is full. What fails is taken back."""
+        segment = self._segments[-1]
+        sync = next_offset - self.recovery_point >= self._config.flush_messages
+        try:
+            if self._torn:
+                segment.mend()
+                self._torn = False
+            if segment.size and self._is_full(segment, size, next_offset - 1, spans[-1][2], now_ms):
+                segment = self._roll(now_ms)
+            if sync and self.recovery_point < segment.base_offset:
+                self.flush()
+            segment.append(parts, size, spans, sync=sync)
+        except (OSError, StorageFailed) as error:
+            self._take_back(segment)
+            raise AppendRefused(Code.KAFKA_STORAGE_ERROR, _sentence(self.directory, error)) from error
+        segment.written_ms = now_ms
+        if sync:
+            self._flushed_to(next_offset)
+        elif self._unflushed_since is None:
+            self._unflushed_since = now_ms
+
+    def _take_back(self, segment: Segment) -> None:
+        """Cut off what a failed append left; if even that fails, the next append tries again first."""
+        try:
+            segment.mend()
+        except OSError:
+            self._torn = True
+
+    def _is_full(self, segment: Segment, size: int, last_offset: int, newest_ms: int, now_ms: int) -> bool:
+        config = self._config
+        return (
+            segment.full(
+                size,
+                last_offset,
+                segment_bytes=config.segment_bytes,
+                index_bytes=config.segment_index_bytes,
+            )
+            or segment.waited_ms(newest_ms, now_ms) > config.roll_ms
+        )
+
+    def _roll(self, now_ms: int) -> Segment:
+        """Begin a new segment at the end of the log."""
+        interval = self._config.index_interval_bytes
+        segment = Segment.create(
+            self._disk, self.directory, self.end_offset, now_ms=now_ms, interval=interval
+        )
+        self._segments[-1].save_indexes(final=True)
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+        self._names_flushed = False
+        self._take_snapshot()
+        return segment
+
+    def _learn(self, records: bytes | bytearray, spans: Sequence[Span]) -> None:
+        """Let producers know of what was written."""
+        at = 0
+        for header, base_offset, timestamp in spans:
+            if header.producer_id >= 0:
+                if not header.control:
+                    self.producers.record(header, base_offset=base_offset, timestamp=timestamp)
+                elif (marker := marker_of(records, at)) is not None:
+                    self.producers.end_transaction(header, marker, offset=base_offset, timestamp=timestamp)
+            at += header.size
+
+    def _begin_epoch(self, epoch: int) -> None:
+        self._epochs.append((epoch, self.end_offset))
+        try:
+            self._save_epochs()
+        except OSError as error:
+            self._epochs.pop()
+            raise AppendRefused(Code.KAFKA_STORAGE_ERROR, _sentence(self.directory, error)) from error
+
+    def _save_epochs(self) -> None:
+        self._disk.save(f"{self.directory}/{EPOCHS}", write_epochs(self._epochs))
+
+    # -- reading
+
+    def read(
+        self, offset: int, *, max_bytes: int, at_least_one: bool = True, end_offset: int | None = None
+    ) -> bytes:
+        """Return whole batches from the one that holds `offset`, none from `end_offset` on."""
+        end = self.end_offset
+        if not self.start_offset <= offset <= end:
+            raise OffsetOutOfRange(offset=offset, start=self.start_offset, end=end)
+        if end_offset is not None and end_offset < end:
+            end = end_offset
+        if offset >= end:
+            return b""
+        upto = None if end == self.end_offset else end
+        try:
+            return self._read(offset, max_bytes, at_least_one, upto)
+        except OSError as error:
+            raise StorageFailed(f"{self.directory}: {error.strerror}") from error
+
+    def _read(self, offset: int, max_bytes: int, at_least_one: bool, upto: int | None) -> bytes:
+        for segment in self._segments[bisect_right(self._bases, offset) - 1 :]:
+            data = segment.read(offset, max_bytes=max_bytes, at_least_one=at_least_one, end_offset=upto)
+            if data is not None:
+                return data
+        return b""
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAt | None:
+        """Return the first record that is as young as `timestamp_ms` or younger."""
+        with self._told_of():
+            for segment in self._segments:
+                if segment.highest_timestamp >= timestamp_ms:
+                    found = segment.find_timestamp(timestamp_ms, from_offset=self.start_offset)
+                    if found is not None:
+                        return found
+        return None
+
+    def offset_of_max_timestamp(self) -> OffsetAt | None:
+        """Return the record with the highest timestamp; the first of several."""
+        with self._told_of():
+            highest = max(segment.highest_timestamp for segment in self._segments)
+        return None if highest < 0 else self.offset_for_timestamp(highest)
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """Return the largest epoch known up to `epoch` and the offset where it ends, or (-1, -1)."""
+        return end_of(self._epochs, epoch, end_offset=self.end_offset)
+
+    @property
+    def latest_epoch(self) -> int:
+        """The newest leader epoch."""
+        return self._epochs[-1][0]
+
+    # -- forgetting
+
+    def delete_before(self, offset: int, now_ms: int) -> int:
+        """Forget what lies before `offset`; return the new start."""
+        if not 0 <= offset <= self.end_offset:
+            raise OffsetOutOfRange(offset=offset, start=self.start_offset, end=self.end_offset)
+        if offset > self.start_offset:
+            with self._told_of():
+                self._start_at(offset)
+                self._ledger.save_starts()
+                self._delete_breached(now_ms)
+        return self.start_offset
+
+    def _start_at(self, offset: int) -> None:
+        self.start_offset = offset
+        self._ledger.starts[self.name] = offset
+        self._epochs = from_start(self._epochs, offset)
+        self._save_epochs()
+
+    def _delete_breached(self, now_ms: int) -> None:
+        """Delete the segments that end below the start of the log."""
+        count = sum(base <= self.start_offset for base in self._bases[1:])
+        self._delete_segments(count, now_ms)
+
+    def _retain(self, now_ms: int) -> None:
+        """Delete what is too old or too much, whole segments from the oldest on."""
+        config = self._config
+        if not config.deleted:
+            return
+        count = 0
+        surplus = self.size_bytes - config.retention_bytes if config.retention_bytes >= 0 else -1
+        while count < len(self._segments):
+            segment = self._segments[count]
+            surplus -= segment.size
+            old = 0 <= config.retention_ms < now_ms - segment.newest_ms
+            if not (old or surplus >= 0) or (segment is self._segments[-1] and not segment.size):
+                break
+            count += 1
+        if count:
+            self._delete_oldest(count, now_ms)
+
+    def _delete_oldest(self, count: int, now_ms: int) -> None:
+        if count == len(self._segments):
+            self._roll(now_ms)
+        if self._segments[count].base_offset > self.start_offset:
+            self._start_at(self._segments[count].base_offset)
+        self._delete_segments(count, now_ms)
+
+    def _delete_segments(self, count: int, now_ms: int) -> None:
+        """Take the first segments out of the log; their files go later, in case somebody wants them back."""
+        for segment in self._segments[:count]:
+            self._doom(segment, now_ms)
+        del self._segments[:count]
+        del self._bases[:count]
+        self._flushed_to(max(self.recovery_point, self._bases[0]))
+
+    def _doom(self, segment: Segment, now_ms: int) -> None:
+        segment.release()
+        paths = []
+        for ending in (INDEX, TIME_INDEX, LOG):
+            path = segment.path(ending)
+            with suppress(FileNotFoundError):  # tried before, and stopped half way
+                self._disk.rename(path, path + DELETED)
+            paths.append(path + DELETED)
+        self._doomed.append((now_ms + self._config.file_delete_delay_ms, paths))
+
+    # -- compaction
+
+    def compactable(self, now_ms: int) -> bool:
+        """Return whether a compaction is due: enough of the log is dirty, or some of it for too long."""
+        return compaction.due(self._compaction_range(now_ms), self._config, now_ms)
+
+    def _compaction_range(self, now_ms: int) -> compaction.Range:
+        first_dirty = self._ledger.compacted.get(self.name, 0)
+        if not self.start_offset <= first_dirty <= self.end_offset:
+            first_dirty = self.start_offset
+        return compaction.range_of(
+            self._segments,
+            self._config,
+            first_dirty=first_dirty,
+            last_stable=self.last_stable_offset,
+            now_ms=now_ms,
+        )
+
+    def plan_compaction(self, now_ms: int) -> CompactionPlan | None:
+        """Return what a compaction would do now; None if nothing can be compacted."""
+        if not self._config.compacted:
+            return None
+        producers = self.producers.producers
+        last_offsets = {key: one.last.last_offset for key, one in producers.items() if one.last is not None}
+        return compaction.plan(
+            self._compaction_range(now_ms), self._config, self.directory, last_offsets, now_ms=now_ms
+        )
+
+    def finish_compaction(self, result: CompactionResult, now_ms: int) -> bool:
+        """Put compacted segments in their places; or return False if the log has changed under the plan."""
+        for group in result.groups:
+            if not self._still_there(group):
+                compaction.discard(result, self._disk)
+                return False
+        with self._told_of():
+            for group in result.groups:
+                self._swap(group, now_ms)
+            self._ledger.compacted[self.name] = result.plan.upto
+            self._ledger.save_compacted()
+        return True
+
+    def _still_there(self, group: compaction.Group) -> bool:
+        place = bisect_right(self._bases, group.bases[0]) - 1
+        return tuple(self._bases[place : place + len(group.bases)]) == group.bases
+
+    def _swap(self, group: compaction.Group, now_ms: int) -> None:
+        place = self._bases.index(group.bases[0])
+        old = self._segments[place : place + len(group.bases)]
+        stem = old[0].stem
+        compaction.cleaned_to_swap(stem, self._disk)
+        for segment in old:
+            self._doom(segment, now_ms)
+        compaction.swap_to_final(stem, self._disk)
+        new = Segment(
+            self._disk,
+            self.directory,
+            group.bases[0],
+            size=group.size,
+            created_ms=old[-1].written_ms,
+            interval=self._config.index_interval_bytes,
+        )
+        self._disk.touch(new.path(LOG), new.created_ms)
+        self._segments[place : place + len(old)] = [new]
+        self._bases[place : place + len(old)] = [new.base_offset]
+
+    def compact(self, now_ms: int) -> bool:
+        """Compact at once, in this thread; return whether there was anything to do."""
+        plan = self.plan_compaction(now_ms)
+        return plan is not None and self.finish_compaction(
+            compaction.run_compaction(plan, self._disk), now_ms
+        )
+
+    # -- flushing
+
+    def flush(self) -> None:
+        """Make everything appended so far survive a loss of power."""
+        with self._told_of():
+            self._flush_closed()
+            if self.recovery_point < self.end_offset:
+                self._segments[-1].file.sync()
+        if self.recovery_point < self._bases[-1]:
+            raise StorageFailed(f"{self.directory}: the indexes of closed segments cannot be written")
+        self._flushed_to(self.end_offset)
+
+    @contextmanager
+    def _told_of(self) -> Iterator[None]:
+        """Raise StorageFailed for what the disk refuses."""
+        try:
+            yield
+        except OSError as error:
+            raise StorageFailed(_sentence(self.directory, error)) from error
+
+    def _flush_closed(self) -> None:
+        plan = self.plan_flush()
+        if plan is not None:
+            self.finish_flush(run_flush(plan, self._disk))
+        if not self._names_flushed:
+            self._disk.sync_directory(self.directory)
+            self._names_flushed = True
+
+    def plan_flush(self) -> FlushPlan | None:
+        """Return what is to flush of closed segments, for `run_flush` in any thread, then `finish_flush`."""
+        done = upto = self.recovery_point
+        paths: list[str] = []
+        for segment, end in zip(self._segments, self._bases[1:], strict=False):
+            if end <= done:
+                continue
+            if not segment.save_indexes(final=True):
+                break
+            paths += (segment.path(ending) for ending in (LOG, INDEX, TIME_INDEX))
+            upto = end
+        return FlushPlan(self.directory, tuple(paths), upto) if upto > done else None
+
+    def finish_flush(self, plan: FlushPlan) -> None:
+        """Take note that a plan was carried out."""
+        self._flushed_to(max(self.recovery_point, plan.upto))
+
+    def _flushed_to(self, offset: int) -> None:
+        self.recovery_point = self._ledger.flushed[self.name] = offset
+        if offset >= self.end_offset:
+            self._unflushed_since = None
+
+    # -- time
+
+    def tick(self, now_ms: int) -> None:
+        """Do what time asks for: retention, flushing, expiry of producers, late removal of files.
+
+        A disk that refuses is told of in `trouble`; what was due is tried again the next time.
+        """
+        try:
+            self._serve_disk(now_ms)
+            self.trouble = ""
+        except (OSError, StorageFailed) as error:
+            self.trouble = str(error)
+        if now_ms >= self._next_expiry_ms:
+            self._next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS
+            self.producers.expire(before_ms=now_ms - self._config.producer_id_expiration_ms)
+        if now_ms >= self._next_idle_ms:
+            self._next_idle_ms = now_ms + IDLE_INTERVAL_MS
+            self._release_idle()
+
+    def _serve_disk(self, now_ms: int) -> None:
+        self._segments[-1].save_indexes()
+        if self._unflushed_since is not None and now_ms - self._unflushed_since >= self._config.flush_ms:
+            self.flush()
+        self._retain(now_ms)
+        self._remove_doomed(now_ms)
+
+    def _remove_doomed(self, now_ms: int) -> None:
+        while self._doomed and self._doomed[0][0] <= now_ms:
+            for path in self._doomed.pop(0)[1]:
+                self._disk.remove(path)
+
+    def _release_idle(self) -> None:
+        """Close files that nobody has used since the last time round."""
+        for segment in self._segments:
+            if segment.idle:
+                segment.release()
+            segment.idle = True
+
+    def _take_snapshot(self) -> None:
+        """Write down the producers as of the end of the log. Without it, opening reads more headers."""
+        with suppress(OSError):
+            path = f"{self.directory}/{name_of(self.end_offset)}{SNAPSHOT}"
+            self._disk.save(path, self.producers.snapshot(checksum))
+            if self.end_offset not in self._snapshots:
+                self._snapshots.append(self.end_offset)
+            while len(self._snapshots) > SNAPSHOTS_KEPT:
+                self._disk.remove(f"{self.directory}/{name_of(self._snapshots.pop(0))}{SNAPSHOT}")
+
+    def close(self) -> None:
+        """Write what is kept in memory and let go of the files."""
+        if self.closed:
+            return
+        self.closed = True
+        self._segments[-1].save_indexes(final=True)
+        self._take_snapshot()
+        try:
+            self.flush()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the files and write nothing."""
+        self.closed = True
+        for segment in self._segments:
+            segment.release()
+
+
+def _placed(headers: Sequence[BatchHeader], base_offset: int, append_time_ms: int) -> tuple[list[Span], int]:
+    """Return where each batch goes if the first goes to `base_offset`, and the offset after the last."""
+    spans = []
+    for header in headers:
+        spans.append((header, base_offset, header.max_timestamp if append_time_ms < 0 else append_time_ms))
+        base_offset += header.last_offset_delta + 1
+    return spans, base_offset
+
+
+def _stamped(
+    records: bytes | bytearray, spans: Sequence[Span], leader_epoch: int, append_time_ms: int
+) -> list[Buffer]:
+    """Return the batches with their offsets and epoch, as pieces to write; append times need a copy."""
+    at = 0
+    if append_time_ms >= 0:
+        copy = bytearray(records)
+        for header, base_offset, _ in spans:
+            restamp(
+                copy, at, base_offset=base_offset, leader_epoch=leader_epoch, append_time_ms=append_time_ms
+            )
+            at += header.size
+        return [copy]
+    view = memoryview(records)
+    parts: list[Buffer] = []
+    for header, base_offset, _ in spans:
+        end = at + header.size
+        parts += STAMP.pack(base_offset, header.length, leader_epoch), view[at + STAMP.size : end]
+        at = end
+    return parts
+
+
+def _sentence(directory: str, error: OSError | StorageFailed) -> str:
+    return f"{directory}: {getattr(error, 'strerror', None) or error}"
+
+
+if TYPE_CHECKING:
+    _keeps_the_contract: type[Log] = FileLog

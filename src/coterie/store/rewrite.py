@@ -1,0 +1,47 @@
+"""Batches written anew: with other flags, other compression, or fewer records. No input or output."""
+
+from coterie.wire.batches import CODECS, HEADER_SIZE, BatchHeader, compress, decompress
+from coterie.wire.batches import HEADER as LAYOUT
+from coterie.wire.checksum import crc32c
+
+__all__ = ["checksum", "fitted", "sealed"]
+
+LENGTH_STARTS = 12
+CRC_STARTS = 17
+CRC_COVERS = 21
+CODEC_BITS = 0x07
+APPEND_TIME_BIT = 0x08
+
+
+def checksum(data: bytes) -> int:
+    """Return the CRC32C that Kafka puts into batches and snapshots."""
+    return int(crc32c(data))
+
+
+def sealed(header: BatchHeader, body: bytes) -> bytes:
+    """Return the batch of this header and these bytes of records, its length and checksum made to fit."""
+    head = bytearray(LAYOUT.pack(*header._replace(length=HEADER_SIZE - LENGTH_STARTS + len(body), crc=0)))
+    crc = crc32c(body, crc32c(bytes(head[CRC_COVERS:])))
+    head[CRC_STARTS:CRC_COVERS] = crc.to_bytes(4)
+    return bytes(head) + body
+
+
+def fitted(
+    records: bytes | bytearray, header: BatchHeader, *, codec: str, append_time: bool
+) -> tuple[BatchHeader, bytes | bytearray]:
+    """Return the batch in the compression that its topic wants (any, for `producer`), without a false flag.
+
+    A producer that claims LogAppendTime where the topic has CreateTime is not believed. The bytes of the
+    records stay as they are, compressed anew at most. Raises Corrupt if they cannot be decompressed.
+    """
+    wanted = (
+        header.codec if codec == "producer" else CODECS.index("none" if codec == "uncompressed" else codec)
+    )
+    if wanted == header.codec and (append_time or not header.append_time):
+        return header, records
+    body = bytes(records[HEADER_SIZE:])
+    if wanted != header.codec:
+        body = compress(CODECS[wanted], decompress(CODECS[header.codec], body))
+    flags = header.attributes & ~(CODEC_BITS | APPEND_TIME_BIT) | wanted
+    header = header._replace(attributes=flags, length=HEADER_SIZE - LENGTH_STARTS + len(body))
+    return header, sealed(header, body)

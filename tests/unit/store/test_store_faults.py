@@ -1,0 +1,267 @@
+"""Disks that fail, fill up and lose power: the fake's faults, and what a log makes of them."""
+
+import pytest
+from store_rig import NOW, ORDERS, TOPIC_ID, a_batch, a_config, everything, offsets
+
+from coterie.base.codes import Code
+from coterie.store.files import FileLog
+from coterie.store.log import AppendRefused, StorageFailed
+from coterie.store.memory import Faults, MemoryDisk, MemoryStore
+
+
+def a_log(disk: MemoryDisk, **settings: object) -> tuple[MemoryStore, FileLog]:
+    """Return a store on the disk, and its log."""
+    config = a_config(**settings)
+    store = MemoryStore.open(now_ms=NOW, disk=disk, configs=lambda _: config)
+    log = store.logs.get(ORDERS) or store.create_log(*ORDERS, TOPIC_ID, config)
+    return store, log
+
+
+def append(log: FileLog, value: str = "v") -> Code:
+    """Append a record; return what it was answered with."""
+    try:
+        log.append(a_batch(value), now_ms=NOW)
+    except AppendRefused as refused:
+        return refused.code
+    return Code.NONE
+
+
+def test_a_write_that_fails_is_answered_and_taken_back():
+    disk = MemoryDisk(seed=3)
+    store, log = a_log(disk)
+    append(log, "a")
+    disk.faults.refuse = {"write"}
+
+    assert append(log, "b") == Code.KAFKA_STORAGE_ERROR
+    assert (log.end_offset, log.size_bytes) == (1, len(a_batch("a")))
+    disk.faults.refuse = set()
+    assert append(log, "c") == Code.NONE
+
+    _, log = a_log(store.crash())
+    assert [record.value for record in everything(log)] == [b"a", b"c"]
+
+
+def test_a_full_disk_takes_appends_again_when_there_is_room():
+    disk = MemoryDisk()
+    _, log = a_log(disk)
+    append(log, "a")
+    disk.faults.capacity = 600
+
+    codes = [append(log, "x" * 50) for _ in range(6)]
+    disk.faults.capacity = None
+    codes.append(append(log, "y"))
+
+    assert codes[0] == codes[-1] == Code.NONE
+    assert codes[-2] == Code.KAFKA_STORAGE_ERROR
+    assert offsets(log) == list(range(log.end_offset))
+
+
+def test_what_could_not_be_taken_back_at_once_is_taken_back_before_the_next_append():
+    disk = MemoryDisk(seed=5)
+    store, log = a_log(disk)
+    append(log, "a")
+    disk.faults.refuse = {"write", "truncate"}
+    assert append(log, "lost" * 50) == Code.KAFKA_STORAGE_ERROR
+    disk.faults.refuse = {"truncate"}
+    assert append(log, "b") == Code.KAFKA_STORAGE_ERROR
+    disk.faults.refuse = set()
+
+    assert append(log, "c") == Code.NONE
+
+    _, log = a_log(store.crash())
+    assert [record.value for record in everything(log)] == [b"a", b"c"]
+
+
+def test_a_failed_flush_refuses_the_append_that_asked_for_it():
+    disk = MemoryDisk()
+    _, log = a_log(disk, flush_messages=1)
+    append(log, "a")
+    disk.faults.refuse = {"sync"}
+
+    assert append(log, "b") == Code.KAFKA_STORAGE_ERROR
+    disk.faults.refuse = set()
+
+    assert append(log, "c") == Code.NONE
+    assert [record.value for record in everything(log)] == [b"a", b"c"]
+
+
+@pytest.mark.parametrize("operation", ["open", "write", "save", "truncate"])
+def test_a_segment_that_cannot_be_begun_refuses_and_is_begun_later(operation: str):
+    disk = MemoryDisk(seed=2)
+    store, log = a_log(disk, segment_bytes=100)
+    append(log, "x" * 20)
+    disk.faults.refuse = {operation}
+    refused = append(log, "y" * 20)
+    disk.faults.refuse = set()
+
+    assert append(log, "z" * 20) == Code.NONE
+
+    assert refused == (Code.NONE if operation == "save" else Code.KAFKA_STORAGE_ERROR)
+    _, log = a_log(store.crash())
+    assert [record.value[:1] for record in everything(log) if record.value][-1] == b"z"
+
+
+def test_an_epoch_that_cannot_be_written_down_refuses_the_append():
+    disk = MemoryDisk()
+    _, log = a_log(disk)
+    disk.faults.refuse = {"save"}
+
+    with pytest.raises(AppendRefused) as caught:
+        log.append(a_batch("a"), now_ms=NOW, leader_epoch=1)
+
+    assert caught.value.code == Code.KAFKA_STORAGE_ERROR
+    assert log.end_of_epoch(1) == (-1, -1)
+
+
+def test_a_disk_that_cannot_be_read_is_told_of():
+    disk = MemoryDisk()
+    _, log = a_log(disk)
+    append(log)
+    disk.faults.refuse = {"read"}
+
+    with pytest.raises(StorageFailed) as caught:
+        log.read(0, max_bytes=100)
+
+    assert caught.value.code == Code.KAFKA_STORAGE_ERROR
+
+
+def test_housekeeping_on_a_broken_disk_tells_and_goes_on():
+    disk = MemoryDisk()
+    _, log = a_log(disk, flush_ms=10)
+    append(log)
+    disk.faults.refuse = {"sync"}
+    log.tick(NOW + 10)
+    assert log.trouble
+    disk.faults.refuse = set()
+
+    log.tick(NOW + 20)
+
+    assert log.trouble == ""
+    assert log.recovery_point == 1
+
+
+@pytest.mark.parametrize("every", [2, 3, 7])
+def test_every_nth_write_fails_and_nothing_acknowledged_is_lost(every: int):
+    disk = MemoryDisk(seed=every, faults=Faults())
+    store, log = a_log(disk, segment_bytes=600, index_interval_bytes=100)
+    disk.faults.every = {"write": every}
+
+    kept = [value for value in map(str, range(60)) if append(log, value * 20) == Code.NONE]
+    disk.faults.every = {}
+    _, log = a_log(store.crash())
+
+    assert [record.value for record in everything(log)] == [(value * 20).encode() for value in kept]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_faults_by_chance_lose_nothing_that_was_acknowledged(seed: int):
+    disk = MemoryDisk(seed=seed)
+    store, log = a_log(disk, segment_bytes=400, index_interval_bytes=60)
+    disk.faults.chance = {"write": 0.2, "truncate": 0.3, "open": 0.1, "save": 0.2}
+
+    kept = [value for value in map(str, range(60)) if append(log, value * 10) == Code.NONE]
+    disk.faults.chance = {}
+    _, log = a_log(store.crash())
+
+    assert [record.value for record in everything(log)] == [(value * 10).encode() for value in kept]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_loss_of_power_keeps_a_prefix_and_all_that_was_flushed(seed: int):
+    disk = MemoryDisk(seed=seed)
+    store, log = a_log(disk, segment_bytes=400, index_interval_bytes=60)
+    values = [str(value) * 10 for value in range(40)]
+    for place, value in enumerate(values):
+        append(log, value)
+        if place == 17:
+            log.flush()
+        if place == 30:
+            plan = log.plan_flush()
+            assert plan is not None
+
+    _, log = a_log(store.crash(power=True))
+
+    left = [record.value.decode() for record in everything(log) if record.value]
+    assert left == values[: len(left)]
+    assert len(left) >= 18
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_with_flush_messages_one_a_loss_of_power_loses_nothing(seed: int):
+    disk = MemoryDisk(seed=seed)
+    store, log = a_log(disk, flush_messages=1, segment_bytes=300)
+    for value in range(20):
+        append(log, str(value) * 10)
+
+    _, log = a_log(store.crash(power=True))
+
+    assert offsets(log) == list(range(20))
+
+
+def test_flush_ms_flushes_when_its_time_has_come():
+    disk = MemoryDisk()
+    store, log = a_log(disk, flush_ms=100, segment_bytes=150)
+    for value in "abcd":
+        append(log, value * 50)
+
+    log.tick(NOW + 99)
+    assert log.recovery_point == 0
+    log.tick(NOW + 100)
+    assert log.recovery_point == 4
+
+    _, log = a_log(store.crash(power=True))
+    assert offsets(log) == [0, 1, 2, 3]
+
+
+def test_closed_segments_can_be_flushed_aside():
+    from coterie.store.files import run_flush
+
+    disk = MemoryDisk()
+    _, log = a_log(disk, segment_bytes=150)
+    for value in "abcd":
+        append(log, value * 50)
+    plan = log.plan_flush()
+    assert plan is not None
+
+    log.finish_flush(run_flush(plan, disk))
+
+    assert log.recovery_point == 3
+    assert log.plan_flush() is None
+
+
+def test_a_store_that_cannot_be_flushed_is_not_marked_clean():
+    disk = MemoryDisk()
+    store, log = a_log(disk)
+    append(log)
+    disk.faults.refuse = {"sync"}
+
+    with pytest.raises(StorageFailed):
+        store.close()
+
+    disk.faults.refuse = set()
+    assert not disk.exists("data/.kafka_cleanshutdown")
+    _, log = a_log(disk)
+    assert offsets(log) == [0]
+
+
+def test_a_partition_that_finds_no_room_is_not_made():
+    disk = MemoryDisk(faults=Faults(capacity=700))
+    store, log = a_log(disk)
+    while append(log, "x" * 100) == Code.NONE:
+        pass
+
+    with pytest.raises(StorageFailed):
+        store.create_log("other", 0, TOPIC_ID, a_config())
+
+    assert list(store.logs) == [ORDERS]
+
+
+def test_the_same_seed_gives_the_same_faults():
+    def story(seed: int) -> list[Code]:
+        disk = MemoryDisk(seed=seed)
+        _, log = a_log(disk)
+        disk.faults.chance = {"write": 0.5}
+        return [append(log) for _ in range(30)]
+
+    assert story(1) == story(1)
+    assert story(1) != story(2)

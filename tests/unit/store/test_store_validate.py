@@ -1,0 +1,182 @@
+"""What a log answers to batches that are not as they should be. The codes were seen on Apache Kafka 4.3.1."""
+
+import struct
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+from store_rig import NOW, a_batch, a_config, keyed
+
+from coterie.base.codes import Code
+from coterie.store.log import AppendRefused, LogConfig
+from coterie.store.validate import client_batch, coordinator_batches
+from coterie.wire.batches import HEADER, BatchHeader, read_header
+
+GOOD = a_batch("a", "b", key="k")
+ANY = LogConfig()
+
+
+def altered(batch: bytes = GOOD, *, crc: int | None = None, **fields: int) -> bytes:
+    """Return a batch with other header fields and, unless one is given, the checksum that fits them."""
+    header = read_header(batch)._replace(**fields)
+    head = bytearray(HEADER.pack(*header))
+    right = crc32c(batch[61:], crc32c(bytes(head[21:])))
+    struct.pack_into(">I", head, 17, right if crc is None else crc)
+    return bytes(head) + batch[61:]
+
+
+def answer(records: bytes, config: LogConfig = ANY) -> Code:
+    """Return the code that `records` are answered with."""
+    try:
+        client_batch(records, config, NOW)
+    except AppendRefused as refused:
+        return refused.code
+    return Code.NONE
+
+
+@pytest.mark.parametrize(
+    ("records", "code"),
+    [
+        (GOOD, Code.NONE),
+        (altered(base_offset=5), Code.INVALID_RECORD),
+        (GOOD + GOOD, Code.INVALID_RECORD),
+        (b"", Code.INVALID_RECORD),
+        (GOOD + b"12345", Code.NONE),
+        (GOOD + bytes(20), Code.CORRUPT_MESSAGE),
+        (GOOD + GOOD[:40], Code.NONE),
+        (GOOD[:-3], Code.INVALID_RECORD),
+        (GOOD[:10], Code.INVALID_RECORD),
+        (GOOD[:15], Code.INVALID_RECORD),
+        (GOOD[:40], Code.INVALID_RECORD),
+        (altered(crc=1), Code.CORRUPT_MESSAGE),
+        (altered(magic=0), Code.INVALID_RECORD),
+        (altered(magic=1), Code.INVALID_RECORD),
+        (altered(magic=3), Code.CORRUPT_MESSAGE),
+        (altered(magic=-1), Code.CORRUPT_MESSAGE),
+        (altered(length=5), Code.CORRUPT_MESSAGE),
+        (altered(length=-1), Code.CORRUPT_MESSAGE),
+        (altered(length=20), Code.CORRUPT_MESSAGE),
+        (altered(length=48), Code.CORRUPT_MESSAGE),
+        (altered(count=3), Code.INVALID_RECORD),
+        (altered(count=-1), Code.INVALID_RECORD),
+        (altered(count=0, last_offset_delta=-1), Code.INVALID_RECORD),
+        (altered(count=0, last_offset_delta=0), Code.INVALID_RECORD),
+        (altered(last_offset_delta=-5), Code.INVALID_RECORD),
+        (altered(attributes=5), Code.UNKNOWN_SERVER_ERROR),
+        (altered(attributes=7), Code.UNKNOWN_SERVER_ERROR),
+        (altered(attributes=32), Code.INVALID_RECORD),
+        (altered(attributes=8), Code.NONE),
+        (altered(attributes=64), Code.NONE),
+        (altered(attributes=128), Code.NONE),
+        (altered(producer_id=900, producer_epoch=0, base_sequence=-1), Code.INVALID_RECORD),
+        (altered(producer_id=900, producer_epoch=-1, base_sequence=0), Code.NONE),
+        (altered(base_sequence=5), Code.NONE),
+        (altered(producer_id=-2, producer_epoch=0, base_sequence=0), Code.NONE),
+        (altered(crc=1, count=9), Code.CORRUPT_MESSAGE),
+        (a_batch("a", at=NOW + 3_600_001), Code.INVALID_TIMESTAMP),
+        (a_batch("a", at=NOW + 3_600_000), Code.NONE),
+        (a_batch("a", at=1), Code.NONE),
+        (a_batch("a", at=-1), Code.NONE),
+        (a_batch("a", at=-5), Code.NONE),
+    ],
+)
+def test_a_batch_is_answered_as_kafka_answers_it(records: bytes, code: Code):
+    assert answer(records) == code
+    assert answer(bytearray(records)) == code
+
+
+def test_what_follows_a_batch_is_dropped():
+    header, records = client_batch(GOOD + b"12345", ANY, NOW)
+
+    assert records == GOOD
+    assert header == read_header(GOOD)
+
+
+def test_a_large_batch_is_refused_by_its_whole_size():
+    assert answer(GOOD, a_config(max_message_bytes=len(GOOD))) == Code.NONE
+    assert answer(GOOD, a_config(max_message_bytes=len(GOOD) - 1)) == Code.MESSAGE_TOO_LARGE
+    assert answer(altered(crc=1), a_config(max_message_bytes=50)) == Code.MESSAGE_TOO_LARGE
+    assert answer(altered(base_offset=1), a_config(max_message_bytes=50)) == Code.INVALID_RECORD
+
+
+def test_a_batch_that_no_segment_could_hold_is_refused():
+    assert answer(GOOD, a_config(segment_bytes=50)) == Code.RECORD_LIST_TOO_LARGE
+
+
+def test_records_too_young_are_named():
+    batch = a_batch("a", "b", "c", at=(NOW, NOW + 10**8, NOW))
+
+    with pytest.raises(AppendRefused) as caught:
+        client_batch(batch, ANY, NOW)
+
+    assert caught.value.code == Code.INVALID_TIMESTAMP
+    assert [place for place, _ in caught.value.record_errors] == [1]
+
+
+@pytest.mark.parametrize(("at", "code"), [(NOW - 1000, Code.NONE), (NOW - 1001, Code.INVALID_TIMESTAMP)])
+def test_records_too_old_are_refused_where_the_topic_says_so(at: int, code: Code):
+    assert answer(a_batch("a", at=at), a_config(message_timestamp_before_max_ms=1000)) == code
+
+
+def test_records_without_a_time_pass_however_strict_the_topic_is():
+    assert answer(a_batch("a", at=-1), a_config(message_timestamp_before_max_ms=1000)) == Code.NONE
+
+
+def test_the_time_of_a_record_is_no_matter_where_the_broker_stamps_its_own():
+    config = a_config(message_timestamp_type="LogAppendTime")
+
+    assert answer(a_batch("a", at=NOW + 10**9), config) == Code.NONE
+    assert answer(altered(attributes=8), config) == Code.INVALID_TIMESTAMP
+
+
+def test_a_compacted_topic_names_the_records_without_a_key():
+    compacted = a_config(cleanup_policy="compact,delete")
+
+    assert answer(keyed(("a", "1"), ("b", None)), compacted) == Code.NONE
+    with pytest.raises(AppendRefused) as caught:
+        client_batch(a_batch("x", "y"), compacted, NOW)
+
+    assert caught.value.code == Code.INVALID_RECORD
+    assert [place for place, _ in caught.value.record_errors] == [0, 1]
+
+
+def test_a_compacted_topic_does_not_take_what_it_cannot_read():
+    compacted = a_config(cleanup_policy="compact")
+    batch = keyed(("a", "1"))
+    header = read_header(batch)
+    rubbish = batch[:61] + b"\xff" * (len(batch) - 61)
+
+    assert answer(altered(rubbish, count=header.count), compacted) == Code.INVALID_RECORD
+
+
+def test_a_coordinator_is_told_when_its_batch_is_too_large():
+    with pytest.raises(AppendRefused) as caught:
+        coordinator_batches(GOOD + GOOD, a_config(max_message_bytes=50))
+    assert caught.value.code == Code.MESSAGE_TOO_LARGE
+
+    with pytest.raises(AppendRefused) as caught:
+        coordinator_batches(GOOD + GOOD, a_config(segment_bytes=len(GOOD)))
+    assert caught.value.code == Code.RECORD_LIST_TOO_LARGE
+
+
+@given(
+    st.binary(max_size=200) | st.tuples(st.binary(max_size=30), st.integers(0, 90)).map(lambda t: _mix(*t))
+)
+def test_rubbish_is_refused_and_raises_nothing_else(records: bytes):
+    assert answer(records, a_config(cleanup_policy="compact")) in (
+        Code.INVALID_RECORD,
+        Code.CORRUPT_MESSAGE,
+        Code.NONE,
+    )
+
+
+def _mix(noise: bytes, at: int) -> bytes:
+    return GOOD[:at] + noise + GOOD[at + len(noise) :]
+
+
+def test_the_header_that_is_returned_is_the_one_that_came():
+    header, _ = client_batch(GOOD, ANY, NOW)
+
+    assert isinstance(header, BatchHeader)
+    assert header.count == 2
