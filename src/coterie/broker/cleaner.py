@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from coterie.store.compaction import run_compaction
+from coterie.store.files import run_flush
 from coterie.store.log import StorageFailed
 
 if TYPE_CHECKING:
@@ -17,8 +18,19 @@ __all__ = ["Aside", "Cleaner"]
 
 log = logging.getLogger("coterie.broker")
 
-# Runs a function of plain values somewhere else and hands its result, or None when it failed, to the last.
-Aside = Callable[[Callable[..., Any], tuple[Any, ...], Callable[[Any], None]], None]
+
+class Aside(Protocol):
+    """Runs work on plain values elsewhere: in a thread when it only waits, in a process when it computes."""
+
+    def __call__(
+        self,
+        work: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        finish: Callable[[Any], None],
+        *,
+        computes: bool,
+    ) -> None:
+        """Begin; `finish` gets the result in the caller's own thread, or None when the work failed."""
 
 
 class Cleaner:
@@ -28,12 +40,14 @@ class Cleaner:
         self._node = node
         self._aside = aside
         self._compacting = False
+        self._flushing: set[str] = set()
         self._told: dict[str, str] = {}
 
     def tick(self, now_ms: int) -> None:
         """Do what time asks for, and begin a compaction where one is due."""
         for one in tuple(self._node.store.logs.values()):
             one.tick(now_ms)
+            self._flush_closed(one)
             self._tell(one)
         try:
             self._node.store.tick(now_ms)
@@ -48,6 +62,20 @@ class Cleaner:
             log.warning("%s: %s", one.directory, one.trouble or "well again")
             self._told[one.directory] = one.trouble
 
+    def _flush_closed(self, one: FileLog) -> None:
+        """Have segments that nobody writes to any more reach the disk: a crash will not read them again."""
+        plan = None if one.directory in self._flushing else one.plan_flush()
+        if plan is None:
+            return
+        self._flushing.add(one.directory)
+
+        def finish(flushed: Any) -> None:
+            self._flushing.discard(one.directory)
+            if flushed is not None and not one.closed:
+                one.finish_flush(flushed)
+
+        self._aside(run_flush, (plan, self._node.store.disk), finish, computes=False)
+
     def _compact_next(self, now_ms: int) -> None:
         for one in self._node.store.logs.values():
             if not (one.config.compacted and one.compactable(now_ms)):
@@ -55,7 +83,8 @@ class Cleaner:
             plan = one.plan_compaction(now_ms)
             if plan is not None:
                 self._compacting = True
-                self._aside(run_compaction, (plan, self._node.store.disk), self._finish(one))
+                disk = self._node.store.disk
+                self._aside(run_compaction, (plan, disk), self._finish(one), computes=True)
                 return
 
     def _finish(self, one: FileLog) -> Callable[[Any], None]:

@@ -18,6 +18,8 @@ from coterie.store.files import FileStore
 from coterie.store.log import DirectoryInUse, DirectoryUnusable
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from coterie.broker.cleaner import Aside
     from coterie.broker.settings import BrokerSettings
 
@@ -92,32 +94,39 @@ class Alarm:
 
 
 def aside_of(loop: asyncio.AbstractEventLoop) -> Aside:
-    """Return a way to run heavy work in a child process that lives for that one piece of work."""
+    """Return a way to run work beside the event loop; a process lives for its one piece of work."""
     running: set[asyncio.Task[None]] = set()
 
     async def run(
-        work: Callable[..., Any], arguments: tuple[Any, ...], finish: Callable[[Any], None]
+        work: Callable[..., Any], arguments: tuple[Any, ...], finish: Callable[[Any], None], computes: bool
     ) -> None:
-        from concurrent.futures import ProcessPoolExecutor
-        from multiprocessing import get_context
-
-        # a fresh interpreter: a fork would take the event loop and every socket along
-        pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+        pool = _fresh_process() if computes else None
         result = None
         try:
             result = await loop.run_in_executor(pool, work, *arguments)
         except Exception:  # the root of this task
-            log.exception("%s failed in its child process", work.__name__)
+            log.exception("%s failed", work.__name__)
         finally:
-            pool.shutdown(wait=False)
+            if pool is not None:
+                pool.shutdown(wait=False)
         finish(result)
 
-    def aside(work: Callable[..., Any], arguments: tuple[Any, ...], finish: Callable[[Any], None]) -> None:
-        task = loop.create_task(run(work, arguments, finish))
+    def aside(
+        work: Callable[..., Any], arguments: tuple[Any, ...], finish: Callable[[Any], None], *, computes: bool
+    ) -> None:
+        task = loop.create_task(run(work, arguments, finish, computes))
         running.add(task)
         task.add_done_callback(running.discard)
 
     return aside
+
+
+def _fresh_process() -> Executor:
+    """Return a process without our sockets: a fork would take the event loop and every connection along."""
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    return ProcessPoolExecutor(1, mp_context=get_context("spawn"))
 
 
 async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[], int]) -> int:

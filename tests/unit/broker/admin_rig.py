@@ -34,7 +34,7 @@ class Rig:
             clock=lambda: NOW_MS,
             call_soon=lambda act: act(),
             alarm=lambda at_ms: None,
-            aside=lambda work, arguments, finish: finish(work(*arguments)),
+            aside=lambda work, arguments, finish, computes: finish(work(*arguments)),
         )
         self.node.start()
 

@@ -56,7 +56,7 @@ class Rig:
             clock=lambda: self.now_ms,
             call_soon=self.soon.append,
             alarm=lambda at_ms: None,
-            aside=lambda function, arguments, finish: finish(function(*arguments)),
+            aside=lambda work, arguments, finish, computes: finish(work(*arguments)),
         )
         self.node.start()
         self.settle()

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS"]
 
 READ_COMMITTED = 1
+ATTRIBUTES_AT = 22  # the low byte of a batch's attributes
+# What is found before the log is looked at: such an answer does not say where the log starts.
+UNREAD_BATCH = (Code.CORRUPT_MESSAGE, Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE, Code.INVALID_RECORD)
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 
 
@@ -83,10 +86,13 @@ def _append(
 ) -> dict[str, Any]:
     if topic is None:
         return {"error_code": missing, "base_offset": -1}
-    if node.log_of(topic.name, data.index) is None:
+    log = node.log_of(topic.name, data.index)
+    if log is None:
         return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1}
     if topic.internal and topic.name != STORY_TOPIC:
         return {"error_code": Code.INVALID_TOPIC_EXCEPTION, "base_offset": -1}
+    if is_transactional(data.records):
+        return {"error_code": Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "base_offset": -1}
     if acks == -1 and node.settings.min_insync_replicas(topic.configs) > 1:
         return {"error_code": Code.NOT_ENOUGH_REPLICAS, "base_offset": -1}
     try:
@@ -96,7 +102,8 @@ def _append(
         return {
             "error_code": refused.code,
             "base_offset": -1,
-            "error_message": str(refused),
+            "error_message": refused.message,
+            "log_start_offset": -1 if refused.code in UNREAD_BATCH else log.start_offset,
             "record_errors": _record_errors(errors),
         }
     return {
@@ -105,6 +112,11 @@ def _append(
         "log_append_time": None if appended.append_time_ms < 0 else appended.append_time_ms,
         "log_start_offset": appended.start_offset,
     }
+
+
+def is_transactional(records: bytes | None) -> bool:
+    """Return whether a batch belongs to a transaction; there are none yet, and Kafka sends strangers away."""
+    return records is not None and len(records) > ATTRIBUTES_AT and bool(records[ATTRIBUTES_AT] & 0x10)
 
 
 def _record_errors(errors: tuple[tuple[int, str], ...]) -> tuple[Any, ...]:
