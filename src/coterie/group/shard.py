@@ -1,0 +1,217 @@
+"""One partition of `__consumer_offsets`: its groups and offsets, the door in, and the undo log behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from coterie.base.codes import Code
+from coterie.group import barrier
+from coterie.group.apply import APPLY, Undo, barrier_keys, session_key
+from coterie.group.commands import Command
+from coterie.group.decision import Decision, Draft, JoinAnswer, SyncAnswer, Wake, WakeKey
+from coterie.group.facts import (
+    Fact,
+    GroupDied,
+    GroupRemoved,
+    MemberJoined,
+    MemberReplaced,
+    MembersLeft,
+    PromiseDropped,
+)
+from coterie.group.failures import after_failure, only_reads
+from coterie.group.model import Group, Member, OffsetTable, State
+from coterie.group.records import RawRecord, Replay, records_of
+from coterie.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
+from coterie.group.table import answer
+
+__all__ = ["Shard"]
+
+PREPARING, DEAD = State.PREPARING, State.DEAD
+NONE, REBALANCE_IN_PROGRESS = Code.NONE, Code.REBALANCE_IN_PROGRESS
+
+
+class Shard:
+    """The groups and offsets that hash to one partition. It knows no clock, socket or thread."""
+
+    def __init__(self, *, settings: GroupSettings, new_id: Callable[[], str]) -> None:
+        """`new_id` returns a fresh uuid4 as text; member ids end in one (JG-24)."""
+        self.settings = settings
+        self.groups: dict[str, Group] = {}
+        self.offsets: dict[str, OffsetTable] = {}
+        self.recording = True
+        self.skipped: dict[int, int] = {}  # record type -> how many of it were passed over while loading
+        self._new_id = new_id
+        self._log: list[tuple[Fact, Undo]] = []
+        self._settled = 0
+        self._revived: dict[WakeKey, None] = {}
+
+    def new_member_id(self, prefix: str) -> str:
+        """Return a fresh member id: the client's name, or the instance's, and a uuid (JG-24)."""
+        return f"{prefix}-{self._new_id()}"
+
+    # -- deciding
+
+    def decide(self, command: Command, now_ms: int) -> Decision:
+        """Return what the command leads to. Nothing has changed when this returns."""
+        draft = Draft(self, now_ms, getattr(command, "call", None))
+        return self._drafted(lambda: answer(draft, command))
+
+    def append_failed(self, command: Command, code: Code, now_ms: int) -> Decision:
+        """Return what follows for one command of a batch that the log refused with `code`.
+
+        The batch has been undone (`undo_to`) before the first of its commands comes here, in the batch's
+        order; each decision is carried out before the next is asked for.
+        """
+        draft = Draft(self, now_ms, getattr(command, "call", None))
+        self._rearm(draft)
+
+        def after() -> Decision:
+            after_failure(draft, command, code)
+            return draft.decision("append-failed")
+
+        return self._drafted(lambda: answer(draft, command) if only_reads(command) else after())
+
+    def _drafted(self, make: Callable[[], Decision]) -> Decision:
+        """Return what `make` drafts, the facts that it tried on taken off again."""
+        recording, mark = self.recording, len(self._log)
+        self.recording = True
+        try:
+            return make()
+        finally:
+            self.recording = recording
+            while len(self._log) > mark:
+                undo = self._log.pop()[1]
+                undo[0](*undo[1:])
+
+    def beat(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int
+    ) -> tuple[Code, int, WakeKey] | None:
+        """Return the short way's answer to a heartbeat, None where `decide` has to find the words.
+
+        The answer is the code, and the session timeout by which the deadline of the key moves. A property
+        test holds it against `decide(Heartbeat(...))`.
+        """
+        group = self.groups.get(group_id)
+        if group is None or generation != group.generation:
+            return None
+        member = group.members.get(member_id)
+        if member is None or group.state is DEAD:
+            return None
+        if instance_id is not None and group.static.get(instance_id) != member_id:
+            return None
+        code = REBALANCE_IN_PROGRESS if group.state is PREPARING else NONE
+        return code, member.session_timeout_ms, member.session_key
+
+    # -- the one door
+
+    def apply(self, fact: Fact) -> None:
+        """Change the state as the fact says. While `recording`, its undoing goes to the undo log."""
+        undo = APPLY[type(fact)](self, fact)
+        if self.recording:
+            self._log.append((fact, undo))
+
+    def records(self, fact: Fact) -> tuple[RawRecord, ...]:
+        """Return the records of a durable fact, asked for right after its `apply`; () for a volatile one."""
+        return records_of(self.groups, fact)
+
+    def mark(self) -> int:
+        """Return the place in the undo log up to which everything is applied now."""
+        return self._settled + len(self._log)
+
+    def settle(self, mark: int) -> None:
+        """Forget how to undo what came before the mark: it lasts."""
+        assert self._settled <= mark <= self.mark()
+        del self._log[: mark - self._settled]
+        self._settled = mark
+
+    def undo_to(self, mark: int) -> None:
+        """Take back, newest first, every fact applied after the mark."""
+        assert self._settled <= mark <= self.mark()
+        while self.mark() > mark:
+            fact, undo = self._log.pop()
+            undo[0](*undo[1:])
+            self._revived.update(dict.fromkeys(self._deadlines_of(fact)))
+
+    def _deadlines_of(self, fact: Fact) -> Iterable[WakeKey]:
+        """Return the deadlines that the decision behind an undone fact may have cleared or moved."""
+        group_id = getattr(fact, "group_id", None)
+        group = None if group_id is None else self.groups.get(group_id)
+        if group is None:
+            return
+        yield from barrier_keys(group.group_id)
+        match fact:
+            case MembersLeft(member_ids=gone):
+                yield from (session_key(group.group_id, member_id) for member_id in gone)
+            case GroupRemoved():
+                yield from (session_key(group.group_id, member_id) for member_id in group.pending)
+            case MemberReplaced(old_id=back) | PromiseDropped(member_id=back) | MemberJoined(member_id=back):
+                yield session_key(group.group_id, back)
+
+    def _rearm(self, draft: Draft) -> None:
+        """Arm again the deadlines of whatever undoing brought back."""
+        for key in self._revived:
+            group = self.groups.get(key[1])
+            draft.wakes.append(Wake(key, None if group is None else due_ms(group, key, draft.now_ms)))
+        self._revived.clear()
+
+    # -- coming and going
+
+    def load(self, records: Iterable[RawRecord], now_ms: int) -> None:
+        """Replay a piece of the log, oldest piece first (LO-1).
+
+        Records of unknown types are passed over and counted in `skipped`; bytes of a known type that cannot
+        be read raise Corrupt, and the shard is of no use then (LO-7).
+        """
+        replay = Replay(self, now_ms)
+        replay.read(records)
+        recording, self.recording = self.recording, False
+        try:
+            for fact in replay.facts():
+                self.apply(fact)
+        finally:
+            self.recording = recording
+
+    def loaded(self, now_ms: int) -> Decision:
+        """Return what the end of loading leads to: sessions begin, groups over the limit rebalance (LO-4)."""
+        draft = Draft(self, now_ms, None)
+
+        def start() -> Decision:
+            for group in tuple(self.groups.values()):
+                for member in group.members.values():
+                    draft.restart_session(member)
+                if len(group.members) > self.settings.max_size:
+                    barrier.start_rebalance(draft, group)
+            return draft.decision("loaded")
+
+        return self._drafted(start)
+
+    def unload(self) -> Decision:
+        """Return what unloading leads to: groups are Dead, and whoever waits is sent elsewhere (DE-6)."""
+        draft = Draft(self, 0, None)
+        for group in self.groups.values():
+            for member in group.in_order():
+                send_elsewhere(draft, member)
+            draft.note(GroupDied(group.group_id, group.since_ms or 0))
+        return draft.decision("unloaded")
+
+
+def send_elsewhere(draft: Draft, member: Member) -> None:
+    """Answer what a member has parked with NOT_COORDINATOR, and take its session's deadline off."""
+    if member.join_call is not None:
+        draft.reply(member.join_call, JoinAnswer(Code.NOT_COORDINATOR, member.member_id))
+    if member.sync_call is not None:
+        draft.reply(member.sync_call, SyncAnswer(Code.NOT_COORDINATOR))
+    draft.clear(member.session_key)
+
+
+def due_ms(group: Group, key: WakeKey, now_ms: int) -> int | None:
+    """Return when a deadline of the group as it stands is due, None if it has no such deadline."""
+    if key[0] == "join":
+        return group.join_due_ms
+    if key[0] == "sync":
+        return group.sync_due_ms
+    member = group.members.get(key[2])
+    if member is not None:
+        return now_ms + (NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms)
+    promised_ms = group.pending.get(key[2])
+    return None if promised_ms is None else now_ms + promised_ms

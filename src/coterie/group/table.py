@@ -1,0 +1,212 @@
+"""The state machine as a table that runs: every state answers every command, checked at import.
+
+`python -m coterie.group.table` prints it, and the diagram of the states, as docs/states.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from coterie.group import expiry, join, leave, offsets, sync, views
+from coterie.group.apply import MOVES
+from coterie.group.commands import (
+    CleanOffsets,
+    Command,
+    CommitOffsets,
+    DeleteGroup,
+    DeleteOffsets,
+    Describe,
+    Expire,
+    FetchOffsets,
+    Heartbeat,
+    Join,
+    Leave,
+    Sync,
+    TopicsDeleted,
+)
+from coterie.group.decision import Decision, Draft
+from coterie.group.expiry import JoinDue, SessionDue, SyncDue
+from coterie.group.model import State
+
+__all__ = ["ANSWERS", "NOWHERE", "SHARD_WIDE", "answer", "printed"]
+
+Handler: TypeAlias = Callable[[Draft, Any, Any], Decision]
+Row: TypeAlias = Mapping[type, Handler]
+
+NOWHERE: Row = MappingProxyType(  # the group is not there
+    {
+        Join: join.join_nowhere,
+        Sync: sync.sync_nowhere,
+        Heartbeat: sync.beat_nowhere,
+        Leave: leave.leave_nowhere,
+        CommitOffsets: offsets.commit_nowhere,
+        FetchOffsets: offsets.fetch_nothing,
+        DeleteOffsets: offsets.delete_offsets_nowhere,
+        Describe: views.describe_nowhere,
+        DeleteGroup: offsets.delete_nowhere,
+        SessionDue: expiry.ignore_nowhere,
+        JoinDue: expiry.ignore_nowhere,
+        SyncDue: expiry.ignore_nowhere,
+    }
+)
+
+ANSWERS: Mapping[State, Row] = MappingProxyType(
+    {
+        State.EMPTY: {
+            Join: join.join_empty,
+            Sync: sync.sync_empty,
+            Heartbeat: sync.beat_empty,
+            Leave: leave.leave_empty,
+            CommitOffsets: offsets.commit_empty,
+            FetchOffsets: offsets.fetch,
+            DeleteOffsets: offsets.delete_offsets,
+            Describe: views.describe,
+            DeleteGroup: offsets.delete_empty,
+            SessionDue: expiry.session_due_elsewhere,
+            JoinDue: expiry.ignore,
+            SyncDue: expiry.ignore,
+        },
+        State.PREPARING: {
+            Join: join.join_preparing,
+            Sync: sync.sync_preparing,
+            Heartbeat: sync.keep_and_recall,
+            Leave: leave.leave_preparing,
+            CommitOffsets: offsets.commit_working,
+            FetchOffsets: offsets.fetch,
+            DeleteOffsets: offsets.delete_offsets_working,
+            Describe: views.describe,
+            DeleteGroup: offsets.delete_working,
+            SessionDue: expiry.session_due_preparing,
+            JoinDue: expiry.join_due,
+            SyncDue: expiry.ignore,
+        },
+        State.COMPLETING: {
+            Join: join.join_completing,
+            Sync: sync.sync_completing,
+            Heartbeat: sync.keep,
+            Leave: leave.leave_working,
+            CommitOffsets: offsets.commit_completing,
+            FetchOffsets: offsets.fetch,
+            DeleteOffsets: offsets.delete_offsets_working,
+            Describe: views.describe,
+            DeleteGroup: offsets.delete_working,
+            SessionDue: expiry.session_due_working,
+            JoinDue: expiry.ignore,
+            SyncDue: expiry.sync_due,
+        },
+        State.STABLE: {
+            Join: join.join_stable,
+            Sync: sync.sync_stable,
+            Heartbeat: sync.keep,
+            Leave: leave.leave_working,
+            CommitOffsets: offsets.commit_working,
+            FetchOffsets: offsets.fetch,
+            DeleteOffsets: offsets.delete_offsets_working,
+            Describe: views.describe_stable,
+            DeleteGroup: offsets.delete_working,
+            SessionDue: expiry.session_due_working,
+            JoinDue: expiry.ignore,
+            SyncDue: expiry.sync_due,
+        },
+        State.DEAD: {
+            Join: join.join_dead,
+            Sync: sync.sync_dead,
+            Heartbeat: sync.beat_dead,
+            Leave: leave.leave_dead,
+            CommitOffsets: offsets.commit_dead,
+            FetchOffsets: offsets.fetch_nothing,
+            DeleteOffsets: offsets.delete_offsets_nowhere,
+            Describe: views.describe,
+            DeleteGroup: offsets.delete_nowhere,
+            SessionDue: expiry.ignore,
+            JoinDue: expiry.ignore,
+            SyncDue: expiry.ignore,
+        },
+    }
+)
+
+SHARD_WIDE: Row = MappingProxyType(
+    {
+        CleanOffsets: lambda draft, _, command: offsets.clean_offsets(draft, command),
+        TopicsDeleted: lambda draft, _, command: offsets.topics_deleted(draft, command),
+    }
+)
+
+DUE: Mapping[str, type] = MappingProxyType({"session": SessionDue, "join": JoinDue, "sync": SyncDue})
+
+assert ANSWERS.keys() == set(State)
+assert all(row.keys() == NOWHERE.keys() for row in ANSWERS.values())
+assert {*NOWHERE, *SHARD_WIDE, Expire} - set(DUE.values()) == set(Command.__args__)
+
+
+def answer(draft: Draft, command: Command) -> Decision:
+    """Return what the group of the command, in the state that it is in, makes of it."""
+    kind: type = type(command)
+    if isinstance(command, CleanOffsets | TopicsDeleted):
+        return SHARD_WIDE[kind](draft, None, command)
+    if isinstance(command, Expire):
+        kind, group_id = DUE[command.key[0]], command.key[1]
+    else:
+        group_id = command.group_id
+    group = draft.shard.groups.get(group_id)
+    row = NOWHERE if group is None else ANSWERS[group.state]
+    return row[kind](draft, group, command)
+
+
+# -- docs/states.md
+
+
+def printed() -> str:
+    """Return docs/states.md."""
+    columns = [("no group", NOWHERE), *((str(state), row) for state, row in ANSWERS.items())]
+    lines = [
+        "# The classic group: its states and answers",
+        "",
+        "Printed from the table that runs by `python -m coterie.group.table`; a test compares the two.",
+        "",
+        "```mermaid",
+        "stateDiagram-v2",
+        "    [*] --> Empty: GroupCreated",
+        *diagram(),
+        "```",
+        "",
+        "| | " + " | ".join(name for name, _ in columns) + " |",
+        "|---" * (len(columns) + 1) + "|",
+        *(table_line(kind, [row for _, row in columns]) for kind in NOWHERE),
+        "",
+        "What each does; the codes in brackets are rows of the catalogue of Kafka's behaviours:",
+        "",
+        *legend([row for _, row in columns]),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def diagram() -> list[str]:
+    return [
+        f"    {source} --> {to}: {fact.__name__}"
+        for fact, (sources, to) in MOVES.items()
+        for source in State
+        if source in sources
+    ]
+
+
+def table_line(kind: type, rows: list[Row]) -> str:
+    return f"| **{kind.__name__}** | " + " | ".join(name_of(row[kind]) for row in rows) + " |"
+
+
+def name_of(handler: Handler) -> str:
+    return handler.__name__.replace("_", " ")
+
+
+def legend(rows: list[Row]) -> list[str]:
+    handlers = {name_of(row[kind]): row[kind] for kind in NOWHERE for row in rows}
+    return [
+        f"- **{name}**: {' '.join((handler.__doc__ or '').split())}" for name, handler in handlers.items()
+    ]
+
+
+if __name__ == "__main__":
+    print(printed(), end="")

@@ -1,0 +1,74 @@
+"""What is shown of groups and changes nothing: ListGroups and DescribeGroups (1.11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from coterie.base.codes import Code
+from coterie.group.commands import Describe
+from coterie.group.decision import Decision, DescribeAnswer, DescribedMember, Draft
+from coterie.group.model import Group, Member, State
+
+if TYPE_CHECKING:
+    from coterie.group.shard import Shard
+
+__all__ = ["ListedGroup", "describe", "describe_nowhere", "describe_stable", "list_groups"]
+
+CLASSIC = "classic"
+
+
+class ListedGroup(NamedTuple):
+    """A group as ListGroups shows it. A simple group has the protocol type ""."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str = CLASSIC
+
+
+def list_groups(shard: Shard, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[ListedGroup]:
+    """Return the groups in one of the states and of one of the types; none given means any (LS-2, LS-3)."""
+    wanted_states = {state.strip().lower() for state in states}
+    wanted_types = {kind.strip().lower() for kind in types}
+    if wanted_types and CLASSIC not in wanted_types:
+        return []
+    return [
+        ListedGroup(group.group_id, group.protocol_type or "", group.state.value)
+        for group in shard.groups.values()
+        if not wanted_states or group.state.value.lower() in wanted_states
+    ]
+
+
+def describe_nowhere(draft: Draft, _: None, command: Describe) -> Decision:
+    """Show a Dead group for one that is not there (DG-2)."""
+    draft.reply(command.call, DescribeAnswer(Code.GROUP_ID_NOT_FOUND, State.DEAD.value))
+    return draft.decision("no-such-group")
+
+
+def describe(draft: Draft, group: Group, command: Describe) -> Decision:
+    """Show the members without what they say: no protocol is chosen, or none is at work yet (DG-4)."""
+    draft.reply(command.call, described(group, None))
+    return draft.decision("described")
+
+
+def describe_stable(draft: Draft, group: Group, command: Describe) -> Decision:
+    """Show the protocol, and the members with what they say under it (DG-3)."""
+    draft.reply(command.call, described(group, group.protocol))
+    return draft.decision("described")
+
+
+def described(group: Group, protocol: str | None) -> DescribeAnswer:
+    members = tuple(described_member(member, protocol) for member in group.in_order())
+    return DescribeAnswer(Code.NONE, group.state.value, group.protocol_type or "", protocol or "", members)
+
+
+def described_member(member: Member, protocol: str | None) -> DescribedMember:
+    return DescribedMember(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        b"" if protocol is None else member.metadata(protocol),
+        member.assignment,
+    )

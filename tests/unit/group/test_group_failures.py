@@ -1,0 +1,383 @@
+"""Appends that fail (P-10, SG-12, ST-6), and the undo log they rely on."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from group_rig import (
+    SESSION_MS,
+    Rig,
+    a_completing_group,
+    a_preparing_group,
+    a_stable_group,
+    session_of,
+)
+
+from coterie.base.codes import Code
+from coterie.group.commands import CleanOffsets, DeleteGroup, DeleteOffsets, Describe, Expire, FetchOffsets
+from coterie.group.facts import GroupDied, GroupLoaded, OffsetsLoaded, StoredOffset
+from coterie.group.failures import told
+from coterie.group.model import State
+
+MAPPED = [
+    (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.COORDINATOR_NOT_AVAILABLE),
+    (Code.NOT_ENOUGH_REPLICAS, Code.COORDINATOR_NOT_AVAILABLE),
+    (Code.REQUEST_TIMED_OUT, Code.COORDINATOR_NOT_AVAILABLE),
+    (Code.NOT_LEADER_OR_FOLLOWER, Code.NOT_COORDINATOR),
+    (Code.KAFKA_STORAGE_ERROR, Code.NOT_COORDINATOR),
+    (Code.MESSAGE_TOO_LARGE, Code.UNKNOWN_SERVER_ERROR),
+    (Code.RECORD_LIST_TOO_LARGE, Code.UNKNOWN_SERVER_ERROR),
+    (Code.INVALID_FETCH_SIZE, Code.UNKNOWN_SERVER_ERROR),
+    (Code.NETWORK_EXCEPTION, Code.COORDINATOR_LOAD_IN_PROGRESS),
+    (Code.INVALID_PRODUCER_EPOCH, Code.INVALID_PRODUCER_EPOCH),
+]
+REFUSED = Code.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize(("code", "mapped"), MAPPED)
+def test_the_logs_errors_are_told_as_the_coordinators(code: Code, mapped: Code):
+    """P-10"""
+    assert told(code) is mapped
+
+
+@pytest.mark.parametrize(("code", "mapped"), MAPPED)
+def test_a_new_group_that_cannot_be_stored_disappears(code: Code, mapped: Code):
+    """JG-11, RT-8: and the join is answered, with no id."""
+    rig = Rig()
+    rig.hold()
+    asked = rig.join("a", version=3)
+
+    decisions = rig.fail(code)
+
+    assert [d.why for d in decisions] == ["append-failed"]
+    assert (rig.answer(asked).code, rig.answer(asked).member_id) == (mapped, "")
+    assert rig.shard.groups == {}
+    assert rig.waiting == set()
+    assert rig.log == []
+
+
+def test_a_failed_assignment_sends_everybody_back_to_join():
+    """SG-12: assignments cleared, every parked sync told the error, then a rebalance."""
+    rig = Rig()
+    ids = a_completing_group(rig, "a", "b", "c")
+    waiting = rig.sync(ids["b"])
+    rig.run_ms(1_000)
+    rig.hold()
+    leader = rig.sync(ids["a"], {ids["b"]: b"B"})
+    assert rig.group.state is State.STABLE
+
+    rig.fail(Code.NOT_ENOUGH_REPLICAS)
+
+    for asked in (leader, waiting):
+        assert rig.answer(asked).code is Code.COORDINATOR_NOT_AVAILABLE
+        assert rig.answer(asked).assignment == b""
+    assert rig.group.state is State.PREPARING
+    assert all(m.assignment == b"" for m in rig.group.members.values())
+    assert session_of(rig, ids["b"]) == session_of(rig, ids["a"]) == rig.now_ms + SESSION_MS
+    assert rig.deadlines.at(("sync", "g")) is None
+    assert rig.deadlines.at(("join", "g")) is not None
+
+
+def test_a_follower_of_the_failed_batch_is_answered_once():
+    """SG-12: parked by the batch, unparked by its undoing, answered for itself."""
+    rig = Rig()
+    ids = a_completing_group(rig)
+    rig.hold()
+    follower = rig.sync(ids["b"])
+    leader = rig.sync(ids["a"])
+
+    rig.fail(REFUSED)
+
+    assert rig.answer(follower).code is rig.answer(leader).code is Code.NOT_COORDINATOR
+    assert rig.waiting == set()
+    assert rig.group.state is State.PREPARING
+
+
+def test_a_failed_return_of_a_static_member_is_as_if_it_had_not_been():
+    """ST-6: old id, old values, its session again; the answer has the error, no id, and the generation."""
+    rig = Rig()
+    ids = a_stable_group(rig, "l", "s", static=("l", "s"))
+    before = copy.deepcopy(rig.shard.groups)
+    rig.hold()
+    rig.now_ms += 500
+    asked = rig.join("l", instance_id="i-l", session_timeout_ms=7_000, version=9)
+
+    rig.fail(Code.NOT_ENOUGH_REPLICAS)
+
+    assert rig.shard.groups == before
+    assert session_of(rig, ids["l"]) == rig.now_ms + SESSION_MS
+    answer = rig.answer(asked)
+    assert (answer.code, answer.member_id) == (Code.COORDINATOR_NOT_AVAILABLE, "")
+    assert (answer.generation, answer.protocol_name, answer.leader) == (1, "range", ids["l"])
+
+
+def test_a_failed_commit_is_not_committed():
+    """P-10, RT-4: every command of the batch fails with it, a heartbeat too."""
+    rig = Rig()
+    ids = a_stable_group(rig)
+    rig.hold()
+    commit = rig.commit(ids["a"], 1)
+    other = rig.commit(group_id="h")
+    call = rig.call()
+
+    rig.ask(_heartbeat(rig, ids["a"], call))
+    rig.fail(REFUSED)
+
+    assert rig.answer(commit).codes == rig.answer(other).codes == (Code.NOT_COORDINATOR,)
+    assert rig.answers[call].code is Code.NOT_COORDINATOR
+    assert rig.committed() == -1
+    assert list(rig.shard.groups) == ["g"]
+
+
+def _heartbeat(rig: Rig, member_id: str, call: int):
+    from group_rig import a_heartbeat
+
+    return a_heartbeat(rig, member_id, 1, call=call)
+
+
+def test_a_member_whose_leaving_could_not_be_stored_is_a_member_with_a_session():
+    """LG-13, P-10: the undone decision had taken its deadline off."""
+    rig = Rig()
+    ids = a_stable_group(rig, "a")
+    rig.hold()
+    rig.now_ms += 100
+    asked = rig.leave(ids["a"])
+    assert session_of(rig, ids["a"]) is None
+
+    rig.fail(REFUSED)
+
+    assert rig.answer(asked).code is Code.NOT_COORDINATOR
+    assert rig.answer(asked).members == ()
+    assert rig.group.state is State.STABLE
+    assert session_of(rig, ids["a"]) == rig.now_ms + SESSION_MS
+
+
+def test_a_promise_that_came_back_has_its_time_again():
+    rig = Rig()
+    a_stable_group(rig, "a")
+    promised = rig.answer(rig.join("p", session_timeout_ms=9_000)).member_id
+    rig.hold()
+    rig.leave(promised)
+    rig.commit(group_id="h")
+
+    rig.fail(REFUSED)
+
+    assert promised in rig.group.pending
+    assert session_of(rig, promised) == rig.now_ms + 9_000
+
+
+def test_a_newcomer_of_a_failed_batch_that_was_promised_its_id_is_promised_again():
+    rig = Rig()
+    promised = rig.answer(rig.join("p", session_timeout_ms=9_000)).member_id
+    rig.hold()
+    rig.join("p", member_id=promised)
+    rig.commit(group_id="h")
+
+    rig.fail(REFUSED)
+
+    assert rig.group.state is State.EMPTY
+    assert rig.group.pending == {promised: 9_000}
+    assert session_of(rig, promised) == rig.now_ms + 9_000
+    assert rig.deadlines.at(("join", "g")) is None
+
+
+def test_who_had_waited_before_the_batch_waits_on():
+    """A join phase that ended in the failed batch has not ended."""
+    rig = Rig()
+    ids = a_stable_group(rig)
+    waiting = rig.join("a", member_id=ids["a"])
+    due_ms = rig.deadlines.at(("join", "g"))
+    rig.hold()
+    last = rig.join("b", member_id=ids["b"])
+    rig.commit(group_id="h")
+    assert rig.group.state is State.COMPLETING
+
+    rig.fail(REFUSED)
+
+    assert rig.answer(last).code is Code.NOT_COORDINATOR
+    assert rig.answer(waiting) is None
+    assert rig.group.state is State.PREPARING
+    assert rig.deadlines.at(("join", "g")) == due_ms
+    again = rig.join("b", member_id=ids["b"])
+    assert rig.answer(waiting).generation == rig.answer(again).generation == 2
+
+
+def test_a_deadline_whose_consequence_could_not_be_stored_comes_again():
+    """EX-8 is Kafka's way; here nothing was changed either, so it has to."""
+    rig = Rig()
+    ids = a_stable_group(rig, "a")
+    rig.hold()
+    rig.run_ms(SESSION_MS)
+    assert rig.group.state is State.EMPTY
+
+    rig.fail(REFUSED)
+    assert ids["a"] in rig.group.members
+    rig.run_ms(500)
+
+    assert rig.group.state is State.EMPTY
+    assert rig.whys[-1] == "session-expired"
+
+
+def test_reads_in_a_failed_batch_tell_what_is_committed():
+    """P-9, OF-11: reads never wait; a stable read is told 16 where others are told 15 (OF-10)."""
+    rig = Rig()
+    rig.commit()
+    rig.hold()
+    rig.commit(offsets=())
+    fetch, stable, describe = rig.call(), rig.call(), rig.call()
+    topics = (("flights", (0,)),)
+    rig.ask(FetchOffsets(group_id="g", call=fetch, topics=topics))
+    rig.ask(FetchOffsets(group_id="g", call=stable, topics=topics, require_stable=True))
+    rig.ask(Describe(group_id="g", call=describe))
+
+    rig.fail(Code.NOT_ENOUGH_REPLICAS)
+
+    assert rig.answers[fetch].partitions[0].offset == 42
+    assert rig.answers[stable].code is Code.NOT_COORDINATOR
+    assert rig.answers[describe].state == "Empty"
+
+
+def test_a_deletion_that_fails_deletes_nothing():
+    """P-10"""
+    rig = Rig()
+    rig.commit()
+    before = copy.deepcopy((rig.shard.groups, rig.shard.offsets))
+    rig.hold()
+    offsets, group = rig.call(), rig.call()
+    rig.ask(DeleteOffsets(group_id="g", call=offsets, partitions=(("flights", 0),)))
+    rig.ask(DeleteGroup(group_id="g", call=group))
+    rig.ask(CleanOffsets())
+
+    rig.fail(REFUSED)
+
+    assert rig.answers[offsets].code is rig.answers[group].code is Code.NOT_COORDINATOR
+    assert (rig.shard.groups, rig.shard.offsets) == before
+
+
+def test_what_is_settled_cannot_be_undone():
+    rig = Rig()
+    a_preparing_group(rig)
+    mark = rig.shard.mark()
+    rig.shard.settle(mark)
+
+    with pytest.raises(AssertionError):
+        rig.shard.undo_to(mark - 1)
+
+
+def test_marks_stay_good_while_what_came_before_them_settles():
+    rig = Rig()
+    rig.join("a", version=3)
+    early = rig.shard.mark()
+    before = copy.deepcopy(rig.shard.groups)
+    decision = rig.shard.decide(_join(rig), 0)
+    for fact in decision.facts:
+        rig.shard.apply(fact)
+    assert rig.shard.groups != before
+
+    rig.shard.settle(early)
+    rig.shard.undo_to(early)
+
+    assert rig.shard.groups == before
+
+
+def _join(rig: Rig):
+    from group_rig import a_join
+
+    return a_join(rig, "b", version=3)
+
+
+def test_nothing_is_recorded_while_recording_is_off():
+    rig = Rig()
+    rig.shard.recording = False
+    before = rig.shard.mark()
+    decision = rig.shard.decide(_join(rig), 0)
+
+    for fact in decision.facts:
+        rig.shard.apply(fact)
+
+    assert rig.shard.mark() == before
+    assert len(rig.group.members) == 1
+
+
+def test_loading_can_be_undone_like_anything_else():
+    """One door, one undo log: a piece of the log is facts too."""
+    rig = Rig()
+    a_stable_group(rig)
+    rig.commit(group_id="h")
+    before = copy.deepcopy((rig.shard.groups, rig.shard.offsets))
+    mark = rig.shard.mark()
+    stored = StoredOffset(1, -1, "", 0)
+    loaded = [
+        OffsetsLoaded({"g": {"t": {0: stored, 1: None}}, "h": {"flights": {0: None, 5: None}}}),
+        GroupLoaded("g", "connect", 9, None, None, None, ()),
+        GroupLoaded("new", None, 0, None, None, 5, ()),
+        GroupDied("h", 7),
+    ]
+
+    for fact in loaded:
+        rig.shard.apply(fact)
+    assert rig.shard.offsets == {"g": {"t": {0: stored}}}
+    assert rig.group.generation == 9
+    rig.shard.undo_to(mark)
+
+    assert (rig.shard.groups, rig.shard.offsets) == before
+
+
+def test_unloading_can_be_undone_too():
+    rig = Rig()
+    ids = a_completing_group(rig)
+    rig.sync(ids["b"])
+    before = copy.deepcopy(rig.shard.groups)
+    mark = rig.shard.mark()
+
+    for fact in rig.shard.unload().facts:
+        rig.shard.apply(fact)
+    rig.shard.undo_to(mark)
+
+    assert rig.shard.groups == before
+
+
+def test_phases_whose_end_could_not_be_stored_end_a_little_later():
+    """RB-8, EX-3, P-10: the group turns Empty when the log takes it."""
+    joining, syncing = Rig(), Rig()
+    joining.join("a", version=3)
+    joining.leave(joining.group.leader or "")
+    a_completing_group(syncing, "a", session_timeout_ms=1_800_000)
+    for rig, span_ms in ((joining, 3_000), (syncing, 300_000)):
+        state, start_ms = rig.group.state, rig.now_ms
+        rig.hold()
+        rig.run_to(start_ms + span_ms)
+        assert rig.group.state is State.EMPTY
+
+        rig.fail(REFUSED)
+        assert rig.group.state is state
+        rig.run_ms(500)
+
+        assert rig.group.state is State.EMPTY
+        assert rig.now_ms == start_ms + span_ms + 500
+
+
+def test_a_deadline_of_a_group_that_is_gone_is_not_tried_again():
+    rig = Rig()
+    rig.hold()
+    rig.ask(Expire(key=("join", "g")))
+    rig.commit(group_id="h")
+
+    rig.fail(REFUSED)
+
+    assert len(rig.deadlines) == 0
+
+
+def test_a_sync_of_a_failed_batch_that_was_refused_moves_nothing():
+    """SG-12, SG-13: only the leader of the generation brings a rebalance."""
+    rig = Rig()
+    ids = a_completing_group(rig)
+    rig.hold()
+    stale = rig.sync(ids["a"], generation=7)
+    rig.commit(group_id="h")
+
+    rig.fail(REFUSED)
+
+    assert rig.answer(stale).code is Code.NOT_COORDINATOR
+    assert rig.group.state is State.COMPLETING

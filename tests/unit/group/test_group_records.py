@@ -1,0 +1,361 @@
+"""Records and loading (2.10, 3.2, 3.3)."""
+
+from __future__ import annotations
+
+import copy
+from struct import pack
+
+import pytest
+from group_rig import (
+    SESSION_MS,
+    Rig,
+    a_completing_group,
+    a_preparing_group,
+    a_stable_group,
+    protocols,
+    session_of,
+)
+
+from coterie.base.codes import Code
+from coterie.base.errors import Corrupt
+from coterie.group import GroupSettings, Shard
+from coterie.group.commands import OffsetToCommit
+from coterie.group.facts import GroupCreated, StoredOffset
+from coterie.group.model import State
+from coterie.wire.internal import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    group_metadata_record,
+    offset_commit_record,
+)
+
+
+def a_shard(*records: tuple[bytes, bytes | None], now_ms: int = 0, **settings: int) -> Shard:
+    shard = Shard(settings=GroupSettings(**settings), new_id=lambda: "uuid")
+    shard.load(records, now_ms)
+    return shard
+
+
+def an_offset(offset: int | None, topic: str = "t", partition: int = 0, group_id: str = "g"):
+    value = None if offset is None else OffsetCommitValue(offset)
+    return offset_commit_record(OffsetCommitKey(group_id, topic, partition), value)
+
+
+def a_group_record(*member_ids: str, **values: object) -> tuple[bytes, bytes | None]:
+    members = tuple(MemberMetadata(m, "c", "/h", 10_000, b"", b"", None, 60_000) for m in member_ids)
+    defaults = {
+        "protocol_type": "consumer",
+        "generation": 5,
+        "protocol": "range" if members else None,
+        "leader": member_ids[0] if members else None,
+        "current_state_timestamp": 1_000,
+        "members": members,
+    }
+    return group_metadata_record(GroupMetadataKey("g"), GroupMetadataValue(**(defaults | values)))
+
+
+# -- what a restart finds
+
+
+def test_a_stable_group_is_loaded_as_it_was():
+    """LO-5: the same generation goes on."""
+    rig = Rig()
+    ids = a_stable_group(rig, "a", "s", static=("s",))
+    rig.commit(ids["a"], 1)
+
+    again = rig.restarted()
+
+    group = again.group
+    assert (group.state, group.generation, group.protocol, group.leader) == (
+        State.STABLE,
+        1,
+        "range",
+        ids["a"],
+    )
+    assert group.static == {"i-s": ids["s"]}
+    assert {m.member_id: m.assignment for m in group.members.values()} == {
+        ids["a"]: b"for a",
+        ids["s"]: b"for s",
+    }
+    assert again.committed() == 42
+    assert again.beat(ids["a"], 1) is Code.NONE
+    assert again.answer(again.sync(ids["s"], generation=1)).assignment == b"for s"
+
+
+def test_sessions_start_anew_when_loading_ends():
+    """LO-4"""
+    rig = Rig()
+    ids = a_stable_group(rig)
+    rig.run_ms(30_000)
+    rig.beat(ids["a"])
+
+    again = rig.restarted()
+
+    assert {session_of(again, m) for m in ids.values()} == {again.now_ms + SESSION_MS}
+
+
+def test_a_loaded_group_of_too_many_rebalances_at_once():
+    """LO-4"""
+    rig = Rig()
+    ids = a_stable_group(rig, "a", "b", "c")
+    rig.settings = GroupSettings(max_size=2)
+
+    again = rig.restarted()
+
+    assert again.group.state is State.PREPARING
+    assert again.beat(ids["a"], 1) is Code.REBALANCE_IN_PROGRESS
+
+
+def test_a_loaded_member_knows_only_the_chosen_protocol():
+    """LO-3: its first rejoin with its longer list is a change."""
+    rig = Rig()
+    both = protocols("range", "roundrobin")
+    ids = a_stable_group(rig, protocols=both)
+    assert rig.join("b", member_id=ids["b"], protocols=both).why == "join-repeated"
+
+    again = rig.restarted()
+
+    assert again.join("b", member_id=ids["b"], protocols=both).why == "metadata-changed"
+
+
+def test_a_rebalance_in_progress_is_forgotten():
+    """LO-6, RB-11: the last stored generation is active again; promises and newcomers are unknown."""
+    rig = Rig()
+    ids = a_stable_group(rig)
+    promised = rig.answer(rig.join("p")).member_id
+    late = rig.join("late", version=3)
+    assert late.decision.waits
+
+    again = rig.restarted()
+
+    assert again.group.state is State.STABLE
+    assert set(again.group.members) == set(ids.values())
+    assert again.answer(again.join("p", member_id=promised)).code is Code.UNKNOWN_MEMBER_ID
+
+
+def test_an_unsynced_first_generation_is_forgotten():
+    """RB-11: the log knows only the brand-new group."""
+    rig = Rig()
+    a_completing_group(rig)
+
+    again = rig.restarted()
+
+    assert (again.group.state, again.group.generation, again.group.protocol_type) == (State.EMPTY, 0, None)
+
+
+def test_a_leader_that_is_gone_stays_on_record():
+    """LO-6, LD-6: and the next generation finds another."""
+    shard_rig = Rig()
+    shard_rig.log = [a_group_record("m1", "m2", leader="gone")]
+    rig = shard_rig.restarted()
+    assert rig.group.leader == "gone"
+
+    asked = [rig.join("c", member_id=m, protocols=protocols("range", metadata=b"new")) for m in ("m1", "m2")]
+
+    assert rig.group.leader == "m1"
+    assert [len(rig.answer(one).members) for one in asked] == [2, 0]
+
+
+# -- values
+
+
+def test_the_oldest_value_has_neither_patience_nor_time():
+    """LO-2: version 0; the vector of 9.2."""
+    key = bytes.fromhex("0002000167")
+    value = bytes.fromhex(
+        "00000008636f6e73756d657200000003000572616e676500026d310000000100026d31000163000a2f3132372e302e302e31"
+        "0000afc80000000201020000000103"
+    )
+
+    group = a_shard((key, value)).groups["g"]
+
+    assert (group.state, group.generation, group.since_ms) == (State.STABLE, 3, None)
+    member = group.members["m1"]
+    assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (45_000, 45_000)
+    assert (member.assignment, member.protocols) == (b"\x03", (("range", b"\x01\x02"),))
+
+
+def test_the_newest_value_is_read_though_never_written():
+    """9.2: version 4."""
+    value = bytes.fromhex(
+        "000409636f6e73756d6572000000030672616e6765036d3100000000000003e802036d310002630b2f3132372e302e302e31"
+        "000493e00000afc803010202030000"
+    )
+
+    group = a_shard((bytes.fromhex("0002000167"), value)).groups["g"]
+
+    assert (group.since_ms, group.members["m1"].rebalance_timeout_ms) == (1_000, 300_000)
+
+
+def test_a_group_without_members_is_loaded_empty():
+    """LO-2: type "" is none."""
+    shard = a_shard(a_group_record(protocol_type="", current_state_timestamp=-1))
+
+    group = shard.groups["g"]
+    assert (group.state, group.protocol_type, group.since_ms) == (State.EMPTY, None, None)
+
+
+def test_a_members_record_matches_the_vector():
+    """9.2: GroupMetadata version 3, byte for byte."""
+    shard = Shard(settings=GroupSettings(initial_rebalance_delay_ms=0), new_id=lambda: "")
+    value = bytes.fromhex(
+        "00030008636f6e73756d657200000003000572616e676500026d3100000000000003e80000000100026d31ffff000163000a"
+        "2f3132372e302e302e31000493e00000afc80000000201020000000103"
+    )
+    shard.load([(bytes.fromhex("0002000167"), value)], 0)
+    from coterie.group.facts import GroupStored
+
+    assert shard.records(GroupStored("g")) == ((bytes.fromhex("0002000167"), value),)
+
+
+def test_volatile_facts_have_no_records():
+    assert a_shard().records(GroupCreated("g", 0)) == ()
+
+
+def test_members_without_a_protocol_do_not_bring_the_shard_down():
+    """RC-4: no broker writes that; it would mean a group that nobody can join until it empties."""
+    rig = Rig()
+    rig.log = [a_group_record("m1", protocol=None)]
+
+    again = rig.restarted()
+    again.run_ms(10_000)
+
+    assert again.group.state is State.EMPTY
+
+
+# -- replay
+
+
+def test_the_last_write_wins():
+    """OM-1"""
+    shard = a_shard(an_offset(1), an_offset(2), an_offset(5, partition=1), an_offset(3))
+
+    assert shard.offsets["g"]["t"][0].offset == 3
+    assert shard.groups["g"].state is State.EMPTY
+
+
+def test_a_tombstone_removes_an_offset():
+    """OM-4"""
+    shard = a_shard(an_offset(1), an_offset(None), an_offset(None, partition=7))
+
+    assert shard.offsets == {}
+
+
+def test_a_groups_tombstone_removes_the_group_and_not_its_offsets():
+    """DE-5"""
+    tombstone = group_metadata_record(GroupMetadataKey("g"), None)
+
+    shard = a_shard(a_group_record("m1"), an_offset(1), tombstone)
+
+    assert shard.groups == {}
+    assert shard.offsets["g"]["t"][0].offset == 1
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3, 4])
+def test_a_log_may_come_in_pieces_of_any_size(pieces: int):
+    """LO-1: a group that dies and comes back as a simple one."""
+    records = [a_group_record("m1"), group_metadata_record(GroupMetadataKey("g"), None), an_offset(1)]
+    shard = a_shard()
+
+    for at in range(0, len(records), pieces):
+        shard.load(records[at : at + pieces], 9)
+
+    assert shard.groups["g"].members == {}
+    assert shard.groups["g"].protocol_type is None
+
+
+def test_legacy_offsets_are_read():
+    """3.1: type 0 has the same key."""
+    key, value = an_offset(4)
+    shard = a_shard((b"\x00\x00" + key[2:], value))
+
+    assert shard.offsets["g"]["t"][0].offset == 4
+
+
+@pytest.mark.parametrize("kind", [3, 4, 8, 9, 16, 23, 99, 32_767])
+def test_unknown_types_are_passed_over_and_counted(kind: int):
+    """LO-7"""
+    shard = a_shard((pack(">h", kind) + b"whatever", b"value"), an_offset(1), (pack(">h", kind), None))
+
+    assert shard.skipped == {kind: 2}
+    assert list(shard.groups) == ["g"]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        (b"", b"value"),
+        (b"\x00", b"value"),
+        (b"\x00\x01\x00\x05g", b"value"),
+        (b"\x00\x02\x00\x01g", b"\x00\x05"),
+        (b"\x00\x02\x00\x01g", b""),
+        (b"\x00\x02\x00\x01g", b"\x00\x03\x00"),
+        (an_offset(1)[0], b"\x00\x05"),
+        (an_offset(1)[0], b"\x00\x03\x00"),
+        a_group_record("m1", "m1"),
+    ],
+)
+def test_what_cannot_be_read_fails_the_load(record):
+    """LO-7"""
+    with pytest.raises(Corrupt):
+        a_shard(record)
+
+
+def test_everything_of_an_offset_lasts():
+    """OM-1, OC-12"""
+    rig = Rig()
+    rig.now_ms = 77
+    rig.commit(offsets=(OffsetToCommit("t", 0, 1, 2, "md"),), retention_ms=10, version=3)
+
+    # the only version with a place for an expiry has none for the epoch
+    assert rig.restarted().shard.offsets["g"]["t"][0] == StoredOffset(1, -1, "md", 77, 87)
+
+
+def test_groups_and_offsets_do_not_mix():
+    rig = Rig()
+    for number in range(20):
+        rig.commit(group_id=f"g{number}", offsets=(OffsetToCommit("t", 0, number),))
+
+    again = rig.restarted()
+
+    assert [again.committed("t", group_id=f"g{n}") for n in range(20)] == list(range(20))
+    assert again.shard.offsets == rig.shard.offsets
+
+
+# -- coming and going
+
+
+def test_unloading_answers_everybody_who_waits():
+    """DE-6: NOT_COORDINATOR, with their member ids."""
+    preparing, completing = Rig(), Rig()
+    a, b = a_preparing_group(preparing)
+    ids = a_completing_group(completing)
+    sync = completing.sync(ids["b"])
+
+    gone = preparing.shard.unload()
+    also_gone = completing.shard.unload()
+
+    assert gone.why == "unloaded"
+    assert {r.call: r.answer.code for r in gone.replies} == {
+        a.call: Code.NOT_COORDINATOR,
+        b.call: Code.NOT_COORDINATOR,
+    }
+    assert {r.answer.member_id for r in gone.replies} == set(preparing.group.members)
+    assert [(r.call, r.answer.code) for r in also_gone.replies] == [(sync.call, Code.NOT_COORDINATOR)]
+    for fact in also_gone.facts:
+        completing.shard.apply(fact)
+    assert completing.group.state is State.DEAD
+    assert not any(m.join_call or m.sync_call for m in completing.group.members.values())
+
+
+def test_unloading_decides_and_changes_nothing():
+    rig = Rig()
+    a_preparing_group(rig)
+    before = copy.deepcopy(rig.shard.groups)
+
+    rig.shard.unload()
+
+    assert rig.shard.groups == before

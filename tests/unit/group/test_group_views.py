@@ -1,0 +1,123 @@
+"""ListGroups and DescribeGroups (1.11)."""
+
+from __future__ import annotations
+
+import pytest
+from group_rig import (
+    Rig,
+    a_completing_group,
+    a_preparing_group,
+    a_simple_group,
+    a_stable_group,
+    a_subscription,
+)
+
+from coterie.base.codes import Code
+from coterie.group.facts import GroupDied
+from coterie.group.views import list_groups
+
+
+def test_a_group_that_is_not_there_is_described_as_dead():
+    """DG-2: the shell shows the code from version 6 on."""
+    rig = Rig()
+
+    answer = rig.describe()
+
+    assert rig.whys[-1] == "no-such-group"
+    assert (answer.code, answer.state, answer.members) == (Code.GROUP_ID_NOT_FOUND, "Dead", ())
+    assert (answer.protocol_type, answer.protocol) == ("", "")
+
+
+def test_a_stable_group_is_described_with_what_its_members_say():
+    """DG-3"""
+    rig = Rig()
+    ids = a_stable_group(rig, "a", "s", static=("s",))
+
+    answer = rig.describe()
+
+    assert (answer.state, answer.protocol_type, answer.protocol) == ("Stable", "consumer", "range")
+    a, s = answer.members
+    assert (a.member_id, a.instance_id, a.client_id, a.client_host) == (ids["a"], None, "a", "/127.0.0.1")
+    assert (a.metadata, a.assignment) == (a_subscription(), b"for a")
+    assert (s.instance_id, s.assignment) == ("i-s", b"for s")
+
+
+@pytest.mark.parametrize(
+    ("build", "state"),
+    [(a_preparing_group, "PreparingRebalance"), (a_completing_group, "CompletingRebalance")],
+)
+def test_other_groups_are_described_without(build, state: str):
+    """DG-4: no protocol, no metadata; the assignment is shown."""
+    rig = Rig()
+    build(rig)
+
+    answer = rig.describe()
+
+    assert (answer.code, answer.state, answer.protocol) == (Code.NONE, state, "")
+    assert [(m.metadata, m.assignment) for m in answer.members] == [(b"", b"")] * 2
+
+
+def test_a_rebalancing_group_still_shows_the_last_assignment():
+    """DG-4, RB-1"""
+    rig = Rig()
+    a_stable_group(rig)
+    rig.join("late", version=3)
+
+    assert [m.assignment for m in rig.describe().members] == [b"for a", b"for b", b""]
+
+
+def test_an_empty_and_a_dead_group_are_described_as_such():
+    """DG-4, LS-5"""
+    rig = Rig()
+    a_simple_group(rig)
+    assert (rig.describe().state, rig.describe().protocol_type) == ("Empty", "")
+
+    rig.shard.apply(GroupDied("g", 0))
+
+    assert (rig.describe().state, rig.describe().code) == ("Dead", Code.NONE)
+
+
+def test_every_group_is_listed():
+    """LS-5"""
+    rig = Rig()
+    a_simple_group(rig)
+    rig.join("a", group_id="h", version=3)
+
+    listed = list_groups(rig.shard)
+
+    assert [(g.group_id, g.protocol_type, g.state, g.group_type) for g in listed] == [
+        ("g", "", "Empty", "classic"),
+        ("h", "consumer", "PreparingRebalance", "classic"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("states", "found"),
+    [
+        (("Empty",), ["g"]),
+        ((" preparingrebalance ", "DEAD"), ["h"]),
+        (("stable",), []),
+        (("unheard-of",), []),
+        (("unheard-of", "empty"), ["g"]),
+        ((), ["g", "h"]),
+    ],
+)
+def test_groups_are_listed_by_state(states: tuple[str, ...], found: list[str]):
+    """LS-2"""
+    rig = Rig()
+    a_simple_group(rig)
+    rig.join("a", group_id="h", version=3)
+
+    assert [g.group_id for g in list_groups(rig.shard, states=states)] == found
+
+
+@pytest.mark.parametrize(
+    ("types", "count"),
+    [((), 1), (("Classic",), 1), (("consumer",), 0), (("x", "classic"), 1), (("share",), 0)],
+)
+def test_groups_are_listed_by_type(types: tuple[str, ...], count: int):
+    """LS-3"""
+    rig = Rig()
+    a_simple_group(rig)
+
+    assert len(list_groups(rig.shard, types=types)) == count
