@@ -77,10 +77,13 @@ def join_group(node: Node, ctx: Context, request: Any) -> Any:
     def respond(answer: Any) -> None:
         ctx.reply(_joined(ctx, request, answer))
 
+    settings = node.settings
     if not request.group_id:
         respond(Code.INVALID_GROUP_ID)
-        return WAITS
-    ask(node, ctx, request.group_id, command, respond)
+    elif not settings.group_min_session_timeout_ms <= session_ms <= settings.group_max_session_timeout_ms:
+        respond(Code.INVALID_SESSION_TIMEOUT)  # JG-4 comes before the shard is looked for
+    else:
+        ask(node, ctx, request.group_id, command, respond)
     return WAITS
 
 
@@ -88,8 +91,10 @@ def _joined(ctx: Context, request: Any, answer: Any) -> Any:
     cls = response_type(11, ctx.version)
     no_name = None if ctx.version >= 7 else ""
     if isinstance(answer, Code):
-        # a group id that is refused echoes the member id (JG-3), a shard that is not there does not (JG-6)
-        member_id = request.member_id if answer is Code.INVALID_GROUP_ID else ""
+        # what the request itself is refused for echoes the member id (JG-3, JG-4), a missing shard does not
+        # (JG-6)
+        own_fault = answer in (Code.INVALID_GROUP_ID, Code.INVALID_SESSION_TIMEOUT)
+        member_id = request.member_id if own_fault else ""
         return build(
             cls, error_code=answer, generation_id=-1, protocol_name=no_name, leader="", member_id=member_id
         )

@@ -1,0 +1,169 @@
+"""The two brokers behind one face: prepare a fresh directory, start, wait until answered, stop."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+from bench import kafka
+from bench.kafka import REPOSITORY, SetupError
+
+__all__ = ["BROKERS", "Broker", "Coterie", "Kafka"]
+
+# All that differs from either broker's defaults; a single node's replication factors come on Kafka's side.
+SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
+START_WITHIN_S = 60.0
+STOP_WITHIN_S = 30.0
+# Metadata v1, correlation id 1, no client id, no topics.
+METADATA_REQUEST = struct.pack(">ihhihi", 14, 3, 1, 1, -1, 0)
+
+
+class Broker:
+    """One broker over a fresh directory. A context manager: on the way out the process has ended."""
+
+    name: ClassVar[str]
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.started_in_s = 0.0
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT to give to clients."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The broker's process."""
+        assert self.process is not None
+        return self.process.pid
+
+    def prepare(self) -> None:
+        """Make an empty directory for the broker; what is done here is not part of any figure."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(parents=True)
+
+    def command(self) -> list[str]:
+        """Return the command line that starts it."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Start the process, wait for the first answered Metadata request, and note how long that took."""
+        log = self.directory.with_suffix(".log")
+        command = self.command()
+        with log.open("wb") as file:
+            begun = time.perf_counter()
+            self.process = subprocess.Popen(command, stdout=file, stderr=file, stdin=subprocess.DEVNULL)
+        while not answers_metadata(self.port):
+            if self.process.poll() is not None or time.perf_counter() - begun > START_WITHIN_S:
+                self.stop()
+                raise SetupError(f"{self.name} did not start:\n{log.read_text()[-2000:]}")
+            time.sleep(0.002)
+        self.started_in_s = time.perf_counter() - begun
+
+    def stop(self) -> None:
+        """End the process and wait for it."""
+        if self.process is None:
+            return
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            print(f"{self.name} did not stop within {STOP_WITHIN_S:.0f} s; killed", file=sys.stderr)
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+    def __enter__(self) -> Broker:
+        self.prepare()
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Coterie(Broker):
+    """Our broker, as its users start it."""
+
+    name = "coterie"
+
+    def command(self) -> list[str]:
+        program = Path(sys.executable).with_name("coterie")
+        if not program.exists():
+            raise SetupError(f"there is no {program}: run `make setup` first")
+        settings = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
+        return [str(program), "serve", "--listen", self.address, "--data", str(self.directory), *settings]
+
+
+class Kafka(Broker):
+    """Apache Kafka: one KRaft node that is broker and controller."""
+
+    name = "kafka"
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.properties = kafka.format_storage(
+            self.directory, port=self.port, controller_port=free_port(), settings=SETTINGS
+        )
+
+    def command(self) -> list[str]:
+        return kafka.broker_command(self.properties)
+
+
+BROKERS: dict[str, type[Broker]] = {"coterie": Coterie, "kafka": Kafka}
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def answers_metadata(port: int) -> bool:
+    """Whether a Metadata request is answered, and the answer names at least one broker."""
+    try:
+        with connected(port) as asked:
+            asked.sendall(METADATA_REQUEST)
+            size = struct.unpack(">i", receive(asked, 4))[0]
+            answer = receive(asked, size)
+    except OSError:
+        return False
+    correlation, brokers = struct.unpack_from(">ii", answer)
+    return bool(correlation == 1 and brokers > 0)
+
+
+@contextmanager
+def connected(port: int) -> Iterator[socket.socket]:
+    """Yield a connection to the port, closed afterwards."""
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        yield connection
+
+
+def receive(connection: socket.socket, count: int) -> bytes:
+    """Return exactly `count` bytes from a connection."""
+    got = b""
+    while len(got) < count:
+        chunk = connection.recv(count - len(got))
+        if not chunk:
+            raise ConnectionError("the broker closed the connection")
+        got += chunk
+    return got
+
+
+def data_directory() -> Path:
+    """Return where brokers keep their data: on the repository's disk, as /tmp may be memory."""
+    return REPOSITORY / "bench" / ".cache" / "data"

@@ -1,0 +1,19 @@
+"""One module a claim, each with `measure(plan) -> list[Figure]`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench.claims import heartbeats, java, librdkafka, members, memory, startup
+from bench.figures import Figure, Plan
+
+__all__ = ["CLAIMS"]
+
+CLAIMS: dict[str, Callable[[Plan], list[Figure]]] = {
+    "startup": startup.measure,
+    "memory": memory.measure,
+    "heartbeats": heartbeats.measure,
+    "librdkafka": librdkafka.measure,
+    "java": java.measure,
+    "members": members.measure,
+}

@@ -1,0 +1,106 @@
+"""What a claim yields: samples of both brokers, the median of each, and whether the goal is reached."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.brokers import BROKERS, Broker, data_directory
+
+__all__ = ["Figure", "Goal", "Plan", "Samples"]
+
+Samples = dict[str, list[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What must be reached: a limit for our own figure, or for its ratio to Kafka's."""
+
+    limit: float
+    of: str  # "own": our median; "ratio": our median divided by Kafka's
+    at_most: bool
+
+    def reached(self, own: float, ratio: float | None) -> bool | None:
+        """Whether the goal is reached; None where Kafka was not measured."""
+        value = own if self.of == "own" else ratio
+        if value is None:
+            return None
+        return value <= self.limit if self.at_most else value >= self.limit
+
+    def text(self, unit: str) -> str:
+        """Return the goal as the table shows it."""
+        how = "at most" if self.at_most else "at least"
+        return f"{how} {self.limit:g} {unit}" if self.of == "own" else f"{how} {self.limit:.1f} x Kafka"
+
+
+@dataclass(slots=True)
+class Figure:
+    """One row of the table."""
+
+    claim: str
+    what: str
+    unit: str
+    goal: Goal
+    samples: Samples = field(default_factory=dict)
+
+    def add(self, broker: str, sample: float) -> None:
+        """Take one measured value."""
+        self.samples.setdefault(broker, []).append(sample)
+
+    def median(self, broker: str) -> float | None:
+        """Return the median of a broker's samples, or None if it was not measured."""
+        samples = self.samples.get(broker)
+        return statistics.median(samples) if samples else None
+
+    @property
+    def ratio(self) -> float | None:
+        """Our median divided by Kafka's."""
+        own, theirs = self.median("coterie"), self.median("kafka")
+        return own / theirs if own is not None and theirs else None
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether the goal is reached; None where that was not measured."""
+        own = self.median("coterie")
+        return None if own is None else self.goal.reached(own, self.ratio)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the figure as `latest.json` keeps it."""
+        return {
+            "claim": self.claim,
+            "what": self.what,
+            "unit": self.unit,
+            "goal": self.goal.text(self.unit),
+            "coterie": self.median("coterie"),
+            "kafka": self.median("kafka"),
+            "ratio": self.ratio,
+            "reached": self.reached,
+            "samples": self.samples,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a claim is to be measured."""
+
+    repeats: int
+    quick: bool
+    brokers: tuple[str, ...]
+    say: Callable[[str], None]
+
+    def scaled(self, count: int) -> int:
+        """Return the number of records or requests to use: a fifth where a quick look is wanted."""
+        return count // 5 if self.quick else count
+
+    def rounds(self, claim: str) -> Iterator[tuple[str, Broker]]:
+        """Yield each broker, not yet started, once a repetition.
+
+        One runs at a time; the order turns with each repetition, so that neither always comes first.
+        """
+        for repetition in range(self.repeats):
+            order = self.brokers if repetition % 2 == 0 else self.brokers[::-1]
+            for name in order:
+                self.say(f"{claim}: {name}, {repetition + 1} of {self.repeats}")
+                yield name, BROKERS[name](data_directory() / name)

@@ -1,0 +1,3 @@
+module coterie/bench/load
+
+go 1.19

@@ -1,0 +1,54 @@
+# What the suites share: running one of Kafka's tools, and checking what it printed.
+# Sourced by each run.sh; $BOOTSTRAP, $JAVA, $KAFKA_CLASSPATH, $WORK and $RUN come from `python -m interop`.
+
+TOOL_SECONDS=${TOOL_SECONDS:-90}
+
+# tool CLASS [ARGUMENT ...]: runs a tool of Kafka's distribution; org.apache.kafka.tools unless CLASS has a dot.
+tool() {
+    local class=$1
+    shift
+    case $class in
+        kafka.*) ;;
+        *) class=org.apache.kafka.tools.$class ;;
+    esac
+    # One compiler tier: tools live for a second.
+    timeout "$TOOL_SECONDS" "$JAVA" -Xmx256m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC \
+        -Dorg.slf4j.simpleLogger.defaultLogLevel=error -cp "$KAFKA_CLASSPATH" "$class" "$@" 2>&1
+}
+
+topics() { tool TopicCommand --bootstrap-server "$BOOTSTRAP" "$@"; }
+configs() { tool kafka.admin.ConfigCommand --bootstrap-server "$BOOTSTRAP" "$@"; }
+groups() { tool consumer.group.ConsumerGroupCommand --bootstrap-server "$BOOTSTRAP" "$@"; }
+offsets() { tool GetOffsetShell --bootstrap-server "$BOOTSTRAP" "$@"; }
+console_producer() { tool ConsoleProducer --bootstrap-server "$BOOTSTRAP" "$@"; }
+console_consumer() { tool consumer.ConsoleConsumer --bootstrap-server "$BOOTSTRAP" "$@"; }
+
+# check NAME PATTERN COMMAND [ARGUMENT ...]: passes if the command ends well and a line it printed matches.
+check() { expect 0 "$@"; }
+
+# refused NAME PATTERN COMMAND ...: passes if the command ends in failure and a line it printed matches.
+refused() { expect 1 "$@"; }
+
+expect() {
+    local wanted=$1 name=$2 pattern=$3 said code
+    shift 3
+    said=$("$@")
+    code=$?
+    [ "$code" = 0 ] || code=1
+    if [ "$code" = "$wanted" ] && grep -qE -- "$pattern" <<<"$said"; then
+        echo "ok $name"
+    else
+        echo "FAILED $name: exit code $code, wanted /$pattern/ in"
+        sed 's/^/    /' <<<"$said" | cut -c 1-200 | tail -n 12
+    fi
+}
+
+# eventually SECONDS COMMAND ...: repeats a command until it succeeds or the time is over.
+eventually() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ "$SECONDS" -ge "$end" ] && return 1
+        sleep 0.3
+    done
+}
