@@ -33,17 +33,32 @@ def milliseconds(span: Any) -> int:
 
 
 def ask(
-    node: Node, ctx: Context, group_id: str, command: Callable[[int], Any], respond: Callable[[Any], None]
-) -> None:
-    """Have the shard of `group_id` decide `command(call)`; `respond` gets the answer, or the Code of P-7."""
+    node: Node,
+    ctx: Context,
+    group_id: str,
+    command: Callable[[int], Any],
+    respond: Callable[[Any], None],
+    *,
+    nameless: bool = False,
+) -> Any:
+    """Have the shard of `group_id` decide `command(call)`; `respond` gets the answer, or the Code of P-4 or
+    P-7.
+
+    The empty group id is a group like any other to commits, fetches, descriptions and deletions (`nameless`).
+    Returns what a handler does that answers later, or has answered.
+    """
+    if not group_id and not nameless:
+        respond(Code.INVALID_GROUP_ID)
+        return WAITS
     host = node.coordinator.host_of(group_id)
     unavailable = host.unavailable()
     if unavailable:
         respond(unavailable)
-        return
+        return WAITS
     call = node.coordinator.new_call(host, respond)
     ctx.gone = lambda: _forget(host, call)
     host.execute(command(call))
+    return WAITS
 
 
 def _forget(host: ShardHost, call: int) -> None:
@@ -78,13 +93,13 @@ def join_group(node: Node, ctx: Context, request: Any) -> Any:
         ctx.reply(_joined(ctx, request, answer))
 
     settings = node.settings
-    if not request.group_id:
-        respond(Code.INVALID_GROUP_ID)
-    elif not settings.group_min_session_timeout_ms <= session_ms <= settings.group_max_session_timeout_ms:
+    if (
+        request.group_id
+        and not settings.group_min_session_timeout_ms <= session_ms <= settings.group_max_session_timeout_ms
+    ):
         respond(Code.INVALID_SESSION_TIMEOUT)  # JG-4 comes before the shard is looked for
-    else:
-        ask(node, ctx, request.group_id, command, respond)
-    return WAITS
+        return WAITS
+    return ask(node, ctx, request.group_id, command, respond)
 
 
 def _joined(ctx: Context, request: Any, answer: Any) -> Any:
@@ -129,10 +144,7 @@ def sync_group(node: Node, ctx: Context, request: Any) -> Any:
     if ctx.version >= 5 and (protocol_type is None or protocol_name is None):
         respond(Code.INCONSISTENT_GROUP_PROTOCOL)  # SG-1
         return WAITS
-    if not request.group_id:
-        respond(Code.INVALID_GROUP_ID)
-        return WAITS
-    ask(
+    return ask(
         node,
         ctx,
         request.group_id,
@@ -149,7 +161,6 @@ def sync_group(node: Node, ctx: Context, request: Any) -> Any:
         ),
         respond,
     )
-    return WAITS
 
 
 def _synced(ctx: Context, answer: Any) -> Any:
@@ -175,10 +186,7 @@ def heartbeat(node: Node, ctx: Context, request: Any) -> Any:
             code = Code.NONE  # HB-2
         ctx.reply(build(cls, error_code=code))
 
-    if not request.group_id:
-        respond(Code.INVALID_GROUP_ID)
-        return WAITS
-    ask(
+    return ask(
         node,
         ctx,
         request.group_id,
@@ -191,7 +199,6 @@ def heartbeat(node: Node, ctx: Context, request: Any) -> Any:
         ),
         respond,
     )
-    return WAITS
 
 
 # -- LeaveGroup
@@ -212,10 +219,7 @@ def leave_group(node: Node, ctx: Context, request: Any) -> Any:
     def respond(answer: Any) -> None:
         ctx.reply(_left(ctx, answer))
 
-    if not request.group_id:
-        respond(Code.INVALID_GROUP_ID)
-        return WAITS
-    ask(
+    return ask(
         node,
         ctx,
         request.group_id,
@@ -224,7 +228,6 @@ def leave_group(node: Node, ctx: Context, request: Any) -> Any:
         ),
         respond,
     )
-    return WAITS
 
 
 def _left(ctx: Context, answer: Any) -> Any:
@@ -285,7 +288,9 @@ def describe_groups(node: Node, ctx: Context, request: Any) -> Any:
 
 
 def _describe_one(node: Node, ctx: Context, group_id: str, take: Callable[[Any], None]) -> None:
-    ask(node, ctx, group_id, lambda call: commands.Describe(group_id=group_id, call=call), take)
+    ask(
+        node, ctx, group_id, lambda call: commands.Describe(group_id=group_id, call=call), take, nameless=True
+    )
 
 
 def _described(ctx: Context, group_id: str, answer: Any, wants_operations: bool) -> Any:
@@ -367,7 +372,14 @@ def delete_groups(node: Node, ctx: Context, request: Any) -> Any:
 
 
 def _delete_one(node: Node, ctx: Context, group_id: str, take: Callable[[Any], None]) -> None:
-    ask(node, ctx, group_id, lambda call: commands.DeleteGroup(group_id=group_id, call=call), take)
+    ask(
+        node,
+        ctx,
+        group_id,
+        lambda call: commands.DeleteGroup(group_id=group_id, call=call),
+        take,
+        nameless=True,
+    )
 
 
 HANDLERS = {

@@ -54,7 +54,7 @@ def offset_commit(node: Node, ctx: Context, request: Any) -> Any:
         respond(Code.NONE)  # OC-5: nothing is left to ask the group about
         return WAITS
     retention_ms = getattr(request, "retention_time", None)
-    ask(
+    return ask(
         node,
         ctx,
         request.group_id,
@@ -69,8 +69,8 @@ def offset_commit(node: Node, ctx: Context, request: Any) -> Any:
             retention_ms=RETENTION_UNSET if retention_ms is None else _plain_ms(retention_ms),
         ),
         respond,
+        nameless=True,
     )
-    return WAITS
 
 
 def _plain_ms(span: Any) -> int:
@@ -135,6 +135,7 @@ def _fetch_one(
             require_stable=require_stable,
         ),
         take,
+        nameless=True,
     )
 
 
@@ -262,17 +263,13 @@ def offset_delete(node: Node, ctx: Context, request: Any) -> Any:
         )
         ctx.reply(build(cls, error_code=Code.NONE, topics=topics))
 
-    if not request.group_id:
-        respond(Code.INVALID_GROUP_ID)
-        return WAITS
-    ask(
+    return ask(
         node,
         ctx,
         request.group_id,
         lambda call: commands.DeleteOffsets(group_id=request.group_id, call=call, partitions=existing),
         respond,
     )
-    return WAITS
 
 
 def _exists(node: Node, wanted: TopicPartition) -> bool:
