@@ -1,0 +1,45 @@
+"""What a run has to show for itself: gathered while it goes, complete when it is over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline import verify
+from pipeline.lag import Progress
+from pipeline.plan import MEMBERS, PARTITIONS, SECOND
+from pipeline.scene import Death, Happening, Scene
+from pipeline.story import Rebalance
+from pipeline.strike import Struck
+
+
+@dataclass(slots=True, kw_only=True)
+class Account:
+    """Everything that was seen of one run."""
+
+    started_ms: int
+    ended_ms: int = 0  # when everything was committed
+    happenings: list[Happening] = field(default_factory=list)
+    rebalances: list[Rebalance] = field(default_factory=list)
+    progress: list[Progress] = field(default_factory=list)
+    batches: dict[str, set[int]] = field(default_factory=lambda: {member: set() for member in MEMBERS})
+    struck: Struck | None = None
+    produced: int = 0
+    counted: dict[str, Any] = field(default_factory=dict)
+    lag: tuple[int, ...] = ()
+    expected: verify.Table = field(default_factory=dict)
+
+    def scene(self) -> Scene:
+        """Return what the picture is drawn from."""
+        deaths = (Death(at_ms=self.struck.at_ms, member=SECOND),) if self.struck else ()
+        return Scene(
+            started_ms=self.started_ms,
+            ended_ms=self.ended_ms,
+            partitions=PARTITIONS,
+            members=MEMBERS,
+            rebalances=[one for one in self.rebalances if one.at_ms <= self.ended_ms],
+            happenings=self.happenings,
+            deaths=deaths,
+            progress=[look for look in self.progress if look.at_ms <= self.ended_ms],
+            batches={member: sorted(times) for member, times in self.batches.items()},
+        )

@@ -1,0 +1,149 @@
+"""A process with an ordinary confluent-kafka consumer: the member of the group that knows nothing of Spark.
+
+What it consumes is written as Parquet and flushed to the disk before its offsets are committed, so that a
+record that the group counts as read is a record that the job can count. It leaves when it is told `leave`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.plan import ASSIGNOR, FOREIGN, GROUP, HEARTBEAT_MS, SESSION_TIMEOUT_MS, TOPIC
+from pipeline.say import say
+
+KEPT = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("carrier", pa.string()),
+        ("hour", pa.int32()),
+        ("dep_delay", pa.int32()),
+        ("arr_delay", pa.int32()),
+    ]
+)
+POLL_S = 0.1
+
+
+def settings(bootstrap: str) -> dict[str, Any]:
+    """The consumer's settings: the group's, and no commit but its own."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "group.id": GROUP,
+        "client.id": FOREIGN,
+        "partition.assignment.strategy": ASSIGNOR,
+        "session.timeout.ms": SESSION_TIMEOUT_MS,
+        "heartbeat.interval.ms": HEARTBEAT_MS,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "allow.auto.create.topics": False,
+    }
+
+
+def as_row(message: Any) -> dict[str, Any]:
+    """Return what is kept of a record: where it stood, and the columns of the table."""
+    flight = json.loads(message.value())
+    row = {name: flight[name] for name in ("carrier", "hour", "dep_delay", "arr_delay")}
+    return row | {"topic": message.topic(), "partition": message.partition(), "offset": message.offset()}
+
+
+def write_down(rows: list[dict[str, Any]], folder: Path, number: int) -> None:
+    """Write one file whole or not at all, and onto the disk: data first, then its name."""
+    unfinished = folder / f".part-{number:05}"
+    with unfinished.open("wb") as out:
+        pq.write_table(pa.Table.from_pylist(rows, KEPT), out)
+        out.flush()
+        os.fsync(out.fileno())
+    unfinished.rename(folder / f"part-{number:05}.parquet")
+    directory = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def ends_of(rows: list[dict[str, Any]]) -> dict[int, int]:
+    """Return the offset to commit for each partition: one past the last that was written down."""
+    ends: dict[int, int] = {}
+    for row in rows:
+        ends[row["partition"]] = max(ends.get(row["partition"], 0), row["offset"] + 1)
+    return ends
+
+
+def commit(consumer: Any, ends: dict[int, int]) -> bool:
+    """Commit; false when the group has moved on meanwhile: another member will read these records again."""
+    from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+    try:
+        consumer.commit(
+            offsets=[TopicPartition(TOPIC, partition, end) for partition, end in ends.items()],
+            asynchronous=False,
+        )
+    except KafkaException as refusal:
+        moved_on = (
+            KafkaError.ILLEGAL_GENERATION,
+            KafkaError.REBALANCE_IN_PROGRESS,
+            KafkaError.UNKNOWN_MEMBER_ID,
+        )
+        if refusal.args[0].code() not in moved_on:
+            raise
+        return False
+    return True
+
+
+def told_to_leave() -> bool:
+    """Whether a word, or the end of the input, has come."""
+    return bool(select.select([sys.stdin], [], [], 0)[0])
+
+
+def work(consumer: Any, folder: Path, *, per_batch: int, pause_s: float) -> int:
+    """Consume, write down and commit at a steady pace until told to leave; return the number of rows."""
+    written = number = 0
+    while not told_to_leave():
+        next_at = time.monotonic() + pause_s
+        messages = consumer.consume(per_batch, POLL_S)
+        rows = [as_row(message) for message in messages if message.error() is None]
+        if rows:
+            write_down(rows, folder, number)
+            number, written = number + 1, written + len(rows)
+            say("batch", rows=len(rows), committed=commit(consumer, ends_of(rows)))
+        while not told_to_leave() and (left_s := next_at - time.monotonic()) > 0:
+            time.sleep(min(left_s, 0.05))
+    return written
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--rows", type=Path, required=True, help="folder for what was consumed")
+    parser.add_argument("--per-batch", type=int, required=True)
+    parser.add_argument("--pause-ms", type=int, required=True, help="from the start of a batch to the next")
+    args = parser.parse_args()
+    from confluent_kafka import Consumer
+
+    args.rows.mkdir(parents=True)
+    consumer = Consumer(settings(args.bootstrap))
+    consumer.subscribe(
+        [TOPIC],
+        on_assign=lambda _, got: say("assigned", partitions=sorted(one.partition for one in got)),
+        on_revoke=lambda _, gone: say("revoked", partitions=sorted(one.partition for one in gone)),
+    )
+    try:
+        written = work(consumer, args.rows, per_batch=args.per_batch, pause_s=args.pause_ms / 1000)
+    finally:
+        consumer.close()
+    say("left", rows=written)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,311 @@
+"""One run of the main job: the processes it starts, the order of events, and what was seen of them.
+
+`Job.script` is the order of events, to be read from top to bottom. Each of its steps waits for what it needs,
+has a time-out of its own, and fails with a sentence for the user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from pipeline import checkpoint, verify
+from pipeline.account import Account
+from pipeline.children import Child, Trouble, module
+from pipeline.flights import flights
+from pipeline.lag import Progress
+from pipeline.plan import FIRST, FOREIGN, SECOND, TOPIC, Paths, Plan
+from pipeline.say import now_ms
+from pipeline.scene import Happening
+from pipeline.show import Show
+from pipeline.story import Rebalance
+from pipeline.strike import Missed, strike
+from pipeline.watchers import create_topics, final_progress, watch_progress, watch_story
+
+SPARK_STARTS_S = 180  # some 10 s; more where other things keep the machine busy
+HEAD_START_S = 5  # two applications that start at once on two cores are both late
+STAGE_S = 60  # the longest that one step of the script may take
+LOOK_S = 0.1
+
+
+class Job:
+    """The processes of one run and the script that they follow."""
+
+    def __init__(self, plan: Plan, paths: Paths, show: Show, *, bootstrap: str | None) -> None:
+        self.plan, self.paths, self.show = plan, paths, show
+        self.account = Account(started_ms=now_ms())
+        self._bootstrap = bootstrap or ""
+        self._children: list[Child] = []
+        self._stop = threading.Event()
+        self._guards: set[asyncio.Task[None]] = set()
+        self._watchers: set[asyncio.Task[None]] = set()
+        self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    # --- running
+
+    async def run(self, *, within_s: float) -> Account:
+        """Follow the script; whatever falls over meanwhile ends it. Leaves no process behind."""
+        script = asyncio.create_task(self.script())
+        try:
+            async with asyncio.timeout(within_s):
+                await asyncio.wait({script, self._broken}, return_when=asyncio.FIRST_COMPLETED)
+                await (script if script.done() else self._broken)
+        except TimeoutError:
+            raise Trouble(f"the job was not over after {within_s:.0f} s") from None
+        finally:
+            script.cancel()
+            await self.clean_up()
+        return self.account
+
+    async def clean_up(self) -> None:
+        """End the watchers, then every process, the broker last."""
+        self._stop.set()
+        if self._watchers:
+            await asyncio.wait(self._watchers, timeout=5)
+        for guard in self._guards:
+            guard.cancel()
+        broker_last = sorted(self._children, key=lambda child: child.name == "broker")
+        for child in broker_last:
+            await child.terminate(within_s=5)
+        if self._broken.done():
+            self._broken.exception()  # looked at, so that nobody complains that it was not
+
+    def guard(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something beside the script; if it fails, the job does."""
+
+        async def guarded() -> None:
+            try:
+                await work
+            except Exception as failure:  # noqa: BLE001 - the root of a task
+                if not self._broken.done():
+                    self._broken.set_exception(failure)
+
+        task = asyncio.create_task(guarded())
+        self._guards.add(task)
+        return task
+
+    def watch(self, watcher: Callable[..., None], note: Callable[[Any], None]) -> None:
+        """Run a watcher in a thread; what it tells is noted in the event loop."""
+        loop = asyncio.get_running_loop()
+
+        def tell(news: Any) -> None:
+            loop.call_soon_threadsafe(note, news)
+
+        self._watchers.add(self.guard(asyncio.to_thread(watcher, self._bootstrap, tell, self._stop)))
+
+    def happened(self, what: str, member: str = "", *, at_ms: int | None = None) -> None:
+        """Note what was done from outside, and show it."""
+        happening = Happening(at_ms=at_ms or now_ms(), what=what, member=member)
+        self.account.happenings.append(happening)
+        self.show.happening(happening)
+
+    def note_rebalance(self, rebalance: Rebalance) -> None:
+        if not self.account.ended_ms:  # afterwards the members leave one by one, which is no news
+            self.account.rebalances.append(rebalance)
+            self.show.rebalance(rebalance)
+
+    def note_progress(self, look: Progress) -> None:
+        self.account.progress.append(look)
+        self.show.committed(look.done)
+        for member in (FIRST, SECOND):
+            seen = checkpoint.commits(self.paths.checkpoint(member))
+            self.account.batches[member].update(batch.at_ms for batch in seen)
+
+    def note_producer(self, event: dict[str, Any]) -> None:
+        if "delivered" in event:
+            self.show.produced(event["delivered"])
+
+    def note_foreign(self, event: dict[str, Any]) -> None:
+        if event["event"] == "batch" and event["committed"]:
+            self.account.batches[FOREIGN].add(event["at_ms"])
+
+    # --- processes
+
+    async def start(self, name: str, command: Sequence[str]) -> Child:
+        """Start a process; the job is over if it ends before it may."""
+        child = await Child.start(name, command, log=self.paths.log(name))
+        self._children.append(child)
+        self.guard(child.fall())
+        return child
+
+    async def start_broker(self) -> None:
+        """Start our broker on a free port and follow the story it writes, unless another broker was named."""
+        if not self._bootstrap:
+            command = [str(Path(sys.executable).with_name("coterie")), "serve"]
+            command += ["--listen", "127.0.0.1:0", "--data", str(self.paths.broker)]
+            broker = await self.start("broker", command)
+            self._bootstrap = (await broker.hear("ready", within_s=20))["text"]
+            self.watch(watch_story, self.note_rebalance)
+        try:
+            await asyncio.to_thread(create_topics, self._bootstrap)
+        except KafkaException as failure:
+            raise Trouble(f"the broker at {self._bootstrap} did not create the topics: {failure}") from None
+        self.watch(watch_progress, self.note_progress)
+        self.show.line(now_ms(), f"broker at {self._bootstrap}")
+
+    async def start_spark(self, member: str) -> Child:
+        """Start a Spark application; it waits for its `go`."""
+        command = module(
+            "app",
+            "--member", member,
+            "--bootstrap", self._bootstrap,
+            "--run", self.paths.root,
+            "--per-batch", self.plan.per_batch,
+            "--trigger-ms", self.plan.trigger_ms,
+        )  # fmt: skip
+        return await self.start(member, command)
+
+    async def start_foreign(self) -> Child:
+        """Start the member that is no Spark; it does in five bites what an application does in a batch."""
+        command = module(
+            "foreign",
+            "--bootstrap", self._bootstrap,
+            "--rows", self.paths.rows(FOREIGN),
+            "--per-batch", max(1, self.plan.per_batch // 5),
+            "--pause-ms", self.plan.trigger_ms // 5,
+        )  # fmt: skip
+        foreign = await self.start(FOREIGN, command)
+        foreign.on_event = self.note_foreign
+        return foreign
+
+    async def start_producer(self) -> Child:
+        """Start the producer and let it produce the first of its parts."""
+        command = module(
+            "produce",
+            "--bootstrap", self._bootstrap,
+            "--topic", TOPIC,
+            "--parts", *self.plan.parts,
+            "--landed", self.paths.produced,
+        )  # fmt: skip
+        producer = await self.start("producer", command)
+        producer.on_event = self.note_producer
+        producer.tell("next")
+        return producer
+
+    # --- the script
+
+    async def script(self) -> None:
+        """Everything that happens to the group, in order."""
+        await self.start_broker()
+        first = await self.start_spark(FIRST)
+        producer = await self.start_producer()
+        await asyncio.sleep(HEAD_START_S)
+        second = await self.start_spark(SECOND)
+
+        await self.join(first)
+        await self.peace()
+        producer.tell("next")
+        await self.join(second)
+        await self.peace()
+        await self.visit()
+        await self.peace()
+        await self.kill(second)
+        again = await self.bring_back()
+
+        await self.produce_the_rest(producer)
+        expected = asyncio.create_task(asyncio.to_thread(verify.table_of, flights(self.plan.events)))
+        await self.all_committed()
+        await self.conclude(first, again)
+        self.account.expected = await expected
+
+    async def join(self, application: Child) -> None:
+        """Let a Spark application join the group, and wait for its first batch; batch 0 is an empty one."""
+        await application.hear("ready", within_s=SPARK_STARTS_S)
+        self.happened(f"{application.name} starts", application.name)
+        application.tell("go")
+        await self.commit_of(application.name, beyond=0)
+
+    async def visit(self) -> None:
+        """Let the foreign consumer join, work for a while and leave, and the others find to work again."""
+        foreign = await self.start_foreign()
+        await foreign.hear("batch", within_s=STAGE_S)
+        await self.peace()
+        self.happened(f"{FOREIGN} is told to leave", FOREIGN)
+        foreign.tell("leave")
+        await foreign.end(within_s=STAGE_S)
+        for member in (FIRST, SECOND):
+            await self.commit_of(member, beyond=checkpoint.last_committed(self.paths.checkpoint(member)))
+
+    async def kill(self, victim: Child) -> None:
+        """Kill an application in the middle of a batch."""
+        victim.may_end = True
+        place = {"checkpoint": self.paths.checkpoint(victim.name), "rows": self.paths.rows(victim.name)}
+        try:
+            struck = await asyncio.to_thread(strike, victim.pid, **place, within_s=20)
+        except Missed as missed:
+            raise Trouble(f"{victim.name} could not be killed in the middle of a batch: {missed}") from None
+        self.account.struck = struck
+        self.happened(f"{victim.name} killed in batch {struck.batch}", victim.name, at_ms=struck.at_ms)
+
+    async def bring_back(self) -> Child:
+        """Start the killed application again on its checkpoint; return it when it has committed a batch."""
+        assert self.account.struck is not None
+        again = await self.start_spark(SECOND)
+        await again.hear("ready", within_s=SPARK_STARTS_S)
+        self.happened(f"{SECOND} starts again", SECOND)
+        again.tell("go")
+        await self.commit_of(SECOND, beyond=self.account.struck.batch - 1)
+        return again
+
+    async def produce_the_rest(self, producer: Child) -> None:
+        """Let go of the fifth that was held back."""
+        self.happened("the last fifth comes")
+        producer.tell("next")
+        self.account.produced = (await producer.hear("done", within_s=STAGE_S))["delivered"]
+        await producer.end(within_s=STAGE_S)
+
+    async def all_committed(self) -> None:
+        """Wait until the group has committed everything that was produced."""
+
+        def done() -> bool:
+            return self.account.progress[-1].done >= self.account.produced
+
+        await self.until(done, what="everything to be committed", within_s=2 * STAGE_S)
+        self.happened("everything committed")
+        self.account.ended_ms = self.account.happenings[-1].at_ms
+
+    async def conclude(self, first: Child, second: Child) -> None:
+        """Stop reading, run the last job, and look once more at what the group has committed."""
+        for application in (first, second):
+            application.may_end = True
+            application.tell("stop")
+        second.hang_up()
+        await first.hear("stopped", within_s=STAGE_S)
+        self.show.line(now_ms(), "reading is over; the last Spark job makes the table")
+        first.tell("table")
+        await second.end(within_s=STAGE_S)
+        self.account.lag = (await asyncio.to_thread(final_progress, self._bootstrap)).lag
+        self.account.counted = await first.hear("table", within_s=STAGE_S)
+        first.hang_up()
+        await first.end(within_s=STAGE_S)
+
+    # --- waiting
+
+    async def peace(self) -> None:
+        """Let the group work undisturbed."""
+        await asyncio.sleep(self.plan.stage_s)
+
+    async def commit_of(self, member: str, *, beyond: int) -> None:
+        """Wait until an application has committed a batch with a higher number."""
+        place = self.paths.checkpoint(member)
+
+        def done() -> bool:
+            return checkpoint.last_committed(place) > beyond
+
+        await self.until(done, what=f"{member} to commit a batch", within_s=STAGE_S)
+
+    async def until(self, holds: Callable[[], bool], *, what: str, within_s: float) -> None:
+        """Look again and again until something holds; Trouble when the time is up."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while not holds():  # noqa: ASYNC110 - what is looked at are files of other processes
+                    await asyncio.sleep(LOOK_S)
+                return
+        raise Trouble(f"waited {within_s:.0f} s in vain for {what}")

@@ -1,0 +1,57 @@
+"""How far the group is: what it has committed against what was produced, asked of the broker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One look at the group: for each partition its end and what the group has committed."""
+
+    at_ms: int
+    ends: tuple[int, ...]
+    committed: tuple[int, ...]
+
+    @property
+    def lag(self) -> tuple[int, ...]:
+        return tuple(end - done for end, done in zip(self.ends, self.committed, strict=True))
+
+    @property
+    def produced(self) -> int:
+        return sum(self.ends)
+
+    @property
+    def done(self) -> int:
+        return sum(self.committed)
+
+
+class Gauge:
+    """Asks for the committed offsets of the group and the ends of its topic. Joins nothing."""
+
+    def __init__(self, bootstrap: str, *, group: str, topic: str, partitions: int) -> None:
+        from confluent_kafka import Consumer, TopicPartition
+
+        self._consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "client.id": "gauge", "log_level": 2, "group.id": group}
+        )
+        self._places = [TopicPartition(topic, partition) for partition in range(partitions)]
+
+    def read(self) -> Progress:
+        """Return where the group is now. Commits are read first: a lag is never taken for too small."""
+        from pipeline.say import now_ms
+
+        committed = self._consumer.committed(self._places, timeout=10)
+        return Progress(
+            at_ms=now_ms(),
+            committed=tuple(max(0, place.offset) for place in committed),
+            ends=tuple(self._end(place) for place in self._places),
+        )
+
+    def _end(self, place: Any) -> int:
+        _, high = self._consumer.get_watermark_offsets(place, timeout=10)
+        return int(high)
+
+    def close(self) -> None:
+        self._consumer.close()

@@ -1,0 +1,126 @@
+"""What the processes of the job agree on: names, the pace of the work, and where everything is written.
+
+Nothing here touches the disk or the network; `Plan` is arithmetic over the number of events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+TOPIC = "flights"
+WARM_UP = "warm-up"
+GROUP = "delays"
+PARTITIONS = 6
+FIRST, SECOND, FOREIGN = "spark-a", "spark-b", "foreign"
+MEMBERS = (FIRST, SECOND, FOREIGN)
+ASSIGNOR = "range"
+
+SESSION_TIMEOUT_MS = 6000
+HEARTBEAT_MS = 500  # how soon a member hears of a rebalance
+MAX_POLL_MS = 60_000  # a Spark batch that takes longer than this is stuck
+
+LEAST_EVENTS = 5000  # with fewer, batches hold so few records that some partitions have none to show
+MANY_EVENTS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How many records there are, and how fast each member goes through them."""
+
+    events: int
+    per_batch: int
+    trigger_ms: int
+    stage_s: float  # how long the group works in peace before the next thing happens to it
+
+    @classmethod
+    def of(cls, events: int) -> Plan:
+        """Return the pace at which `events` records last until the killed member is back.
+
+        A trigger bounds the batches per second from above, so a fast machine does not run out of work; a slow
+        one takes longer for each batch and runs out even later.
+        """
+        assert events >= LEAST_EVENTS
+        many = events >= MANY_EVENTS
+        return cls(
+            events=events,
+            per_batch=events // (190 if many else 150),
+            trigger_ms=500,
+            stage_s=3.5 if many else 2.5,
+        )
+
+    @property
+    def parts(self) -> tuple[int, int, int]:
+        """How many records are produced at the start, when the second application comes, and at the last.
+
+        The last fifth waits for the killed member. That three fifths come with the second application keeps
+        the first, where starting takes long, from having read everything alone by then.
+        """
+        fifth = self.events // 5
+        return (fifth, self.events - 2 * fifth, fifth)
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The files of one run below its folder: all that it makes, so that the next can clear it."""
+
+    root: Path
+
+    @property
+    def broker(self) -> Path:
+        return self.root / "broker"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def all_rows(self) -> Path:
+        return self.root / "rows"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / "checkpoints"
+
+    @property
+    def scratch(self) -> Path:
+        return self.root / "scratch"
+
+    @property
+    def produced(self) -> Path:
+        return self.root / "produced.parquet"
+
+    @property
+    def delays(self) -> Path:
+        return self.root / "delays.parquet"
+
+    @property
+    def page(self) -> Path:
+        return self.root / "rebalances.html"
+
+    @property
+    def drawing(self) -> Path:
+        return self.root / "rebalances.svg"
+
+    @property
+    def summary(self) -> Path:
+        return self.root / "summary.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / ".lock"
+
+    def rows(self, member: str) -> Path:
+        return self.all_rows / member
+
+    def checkpoint(self, member: str) -> Path:
+        return self.checkpoints / member
+
+    def log(self, name: str) -> Path:
+        return self.logs / f"{name}.log"
+
+    def made_by_a_run(self) -> Iterator[Path]:
+        """The folders and files that a run replaces."""
+        yield from (self.broker, self.logs, self.all_rows, self.checkpoints, self.scratch)
+        yield from (self.produced, self.delays, self.page, self.drawing, self.summary)

@@ -1,0 +1,89 @@
+"""The processes of this machine: who started whom, and how to end all of an application at once.
+
+Reads /proc where there is one and asks `ps` elsewhere, so nothing has to be installed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+READER = "python_streaming_source_runner"  # how Spark's command line calls the process with the stream reader
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One living process: its number, its parent's, and its command line."""
+
+    pid: int
+    parent: int
+    command: str
+
+
+def living() -> list[Process]:
+    """Return every process of this machine that runs; the dead that nobody has buried yet are left out."""
+    if (PROC / "self" / "stat").exists():
+        return [found for entry in PROC.iterdir() if entry.name.isdigit() and (found := from_proc(entry))]
+    listed = subprocess.run(
+        ["ps", "-axo", "pid=,ppid=,state=,command="], capture_output=True, text=True, check=True
+    )
+    rows = (line.split(None, 3) for line in listed.stdout.splitlines())
+    return [Process(int(row[0]), int(row[1]), row[3]) for row in rows if len(row) == 4 and row[2][0] != "Z"]
+
+
+def from_proc(entry: Path) -> Process | None:
+    """Return the process of one folder of /proc, None if it has just ended."""
+    try:
+        # The name in parentheses may hold anything, spaces and parentheses included.
+        state, parent, *_ = (entry / "stat").read_text().rpartition(")")[2].split()
+        command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if state in "ZX" else Process(int(entry.name), int(parent), command)
+
+
+def tree(root: int, processes: Iterable[Process] | None = None) -> list[Process]:
+    """Return a process and all that descend from it, parents before children."""
+    everyone = list(living() if processes is None else processes)
+    children = defaultdict(list)
+    for process in everyone:
+        children[process.parent].append(process)
+    found = [process for process in everyone if process.pid == root]
+    for process in found:  # grows while it is walked
+        found += children[process.pid]
+    return found
+
+
+def readers_first(family: Iterable[Process]) -> list[Process]:
+    """Return the order in which to kill: the Python stream reader before all that it could see die.
+
+    It would otherwise notice the end of its pipe and leave the group politely, and the group would never find
+    out by itself that a member is gone.
+    """
+    return sorted(family, key=lambda process: READER not in process.command)
+
+
+def signal_all(family: Iterable[Process], number: signal.Signals) -> None:
+    """Send a signal to each, in order; who is gone already is passed over."""
+    for process in family:
+        try:
+            os.kill(process.pid, number)
+        except ProcessLookupError:
+            continue
+
+
+def wait_gone(family: Iterable[Process], *, within_s: float) -> list[Process]:
+    """Wait until none of these lives; return those that still do when the time is up."""
+    pids, until = {process.pid for process in family}, time.monotonic() + within_s
+    while left := [process for process in living() if process.pid in pids]:
+        if time.monotonic() > until:
+            return left
+        time.sleep(0.02)
+    return []

@@ -1,0 +1,10 @@
+"""A Kafka client: connections, the cluster's metadata, and a member of a group.
+
+messages     pure  requests made, answers read
+member       pure  one member of a group: events in, requests out
+connection         one asyncio connection, several requests in flight
+blocking           one plain socket, for the Spark workers
+cluster            metadata, leaders, coordinators, offsets, with retries
+membership         runs a member on a loop
+loop               a loop in a thread of its own, for callers that block
+"""

@@ -1,0 +1,33 @@
+"""Where brokers are, as people write it."""
+
+from typing import NamedTuple
+
+from coterie.base.errors import CoterieError
+
+__all__ = ["Address", "addresses_of"]
+
+
+class Address(NamedTuple):
+    """A host and a port to connect to."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def addresses_of(text: str) -> tuple[Address, ...]:
+    """Return the addresses in Kafka's list, `host:port,host:port`; IPv6 in brackets."""
+    found = tuple(address_of(part.strip()) for part in text.split(",") if part.strip())
+    if not found:
+        raise CoterieError(f"no broker in bootstrap.servers {text!r}; write host:port")
+    return found
+
+
+def address_of(text: str) -> Address:
+    """Return one address; a listener's name before :// is dropped."""
+    host, colon, port = text.rpartition("://")[2].rpartition(":")
+    if not colon or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise CoterieError(f"{text!r} in bootstrap.servers is no host:port")
+    return Address(host.strip("[]") or "127.0.0.1", int(port))

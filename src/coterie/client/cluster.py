@@ -1,0 +1,275 @@
+"""A cluster as a client sees it: who leads what, who coordinates whom, which offsets there are.
+
+Every question is asked again while what went wrong may pass, until its time is up.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from coterie.base.codes import Code
+from coterie.base.errors import RefusedBy
+from coterie.base.ids import TopicPartition
+from coterie.client import messages
+from coterie.client.addresses import Address
+from coterie.client.connection import Connection
+from coterie.client.errors import RETRIABLE, ClientTimeout, Disconnected
+from coterie.client.messages import ListedOffset, Metadata
+from coterie.wire.apis import ApiKey
+
+__all__ = ["Cluster"]
+
+T = TypeVar("T")
+
+BACKOFF_S, BACKOFF_MOST_S = 0.1, 1.0
+
+
+class Cluster:
+    """Connections to a cluster's brokers, opened when first needed; used from one loop."""
+
+    def __init__(
+        self,
+        bootstrap: Sequence[Address],
+        *,
+        client_id: str = "coterie",
+        request_timeout_ms: int = 30_000,
+        api_timeout_ms: int = 60_000,
+    ) -> None:
+        self.bootstrap = tuple(bootstrap)
+        self.client_id = client_id
+        self.request_timeout_s = request_timeout_ms / 1000
+        self.api_timeout_s = api_timeout_ms / 1000
+        self.known = Metadata({}, {})
+        self._connections: dict[tuple[str, Address], Connection] = {}
+        self._coordinators: dict[str, Address] = {}
+        self._opening: dict[tuple[str, Address], asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def connection(self, address: Address, *, purpose: str = "data") -> Connection:
+        """Return the open connection to this address that serves this purpose."""
+        key = (purpose, address)
+        async with self._opening[key]:
+            held = self._connections.get(key)
+            if held is None or held.closed:
+                held = await Connection.open(
+                    address, client_id=self.client_id, timeout_s=self.request_timeout_s
+                )
+                self._connections[key] = held
+            return held
+
+    def drop(self, address: Address, *, purpose: str) -> None:
+        """Close one connection: whatever waits on it raises Disconnected."""
+        held = self._connections.pop((purpose, address), None)
+        if held is not None:
+            held.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for held in self._connections.values():
+            held.close()
+        self._connections.clear()
+        await asyncio.sleep(0)
+
+    # What the cluster looks like
+
+    async def metadata(self, topics: Iterable[str] | None) -> Metadata:
+        """Return fresh metadata of these topics (None: of all), from any broker that answers."""
+        wanted = None if topics is None else sorted(set(topics))
+
+        async def ask() -> Metadata:
+            return await self._ask_any(wanted)
+
+        return await self.retrying("Metadata", ask)
+
+    async def _ask_any(self, topics: list[str] | None) -> Metadata:
+        tried: list[str] = []
+        for address in dict.fromkeys((*self.known.brokers.values(), *self.bootstrap)):
+            try:
+                broker = await self.connection(address)
+                answer = await broker.call(
+                    ApiKey.METADATA,
+                    lambda version: messages.metadata(version, topics),
+                    self.request_timeout_s,
+                )
+            except (Disconnected, ClientTimeout) as error:
+                tried.append(str(error))
+                continue
+            found = messages.read_metadata(answer)
+            self.known = Metadata(found.brokers, {**self.known.topics, **found.topics})
+            return found
+        raise Disconnected("; ".join(tried))
+
+    async def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address]:
+        """Return where the leader of each partition is; asks again while one has none."""
+        wanted = set(partitions)
+        found = self._known_leaders(wanted)
+        if len(found) == len(wanted):
+            return found
+
+        async def ask() -> dict[TopicPartition, Address]:
+            await self._ask_any(sorted({one.topic for one in wanted}))
+            found = self._known_leaders(wanted)
+            missing = sorted(wanted - found.keys())
+            if missing:
+                topic = self.known.topics.get(missing[0].topic)
+                raise RefusedBy((topic and topic.code) or Code.UNKNOWN_TOPIC_OR_PARTITION, str(missing[0]))
+            return found
+
+        return await self.retrying("Metadata", ask)
+
+    def _known_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address]:
+        found = {}
+        for one in partitions:
+            topic = self.known.topics.get(one.topic)
+            leader = -1 if topic is None else topic.leaders.get(one.partition, -1)
+            if leader in self.known.brokers:
+                found[one] = self.known.brokers[leader]
+        return found
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Drop what is known of these topics' leaders: it proved wrong."""
+        gone = set(topics)
+        self.known = self.known._replace(
+            topics={name: topic for name, topic in self.known.topics.items() if name not in gone}
+        )
+
+    async def list_offsets(
+        self, stamps: Mapping[TopicPartition, int], *, isolation: int = 0
+    ) -> dict[TopicPartition, ListedOffset]:
+        """Return the offset of each partition at its timestamp (or messages.EARLIEST, LATEST)."""
+
+        async def ask() -> dict[TopicPartition, ListedOffset]:
+            by_leader: dict[Address, dict[TopicPartition, int]] = defaultdict(dict)
+            for one, address in (await self.leaders(stamps)).items():
+                by_leader[address][one] = stamps[one]
+            answers = await asyncio.gather(
+                *(self._list_at(address, part, isolation) for address, part in by_leader.items())
+            )
+            return {one: listed for answer in answers for one, listed in answer.items()}
+
+        topics = {one.topic for one in stamps}
+        return await self.retrying("ListOffsets", ask, forget=lambda: self.forget(topics))
+
+    async def _list_at(
+        self, address: Address, stamps: Mapping[TopicPartition, int], isolation: int
+    ) -> dict[TopicPartition, ListedOffset]:
+        broker = await self.connection(address)
+        answer = await broker.call(
+            ApiKey.LIST_OFFSETS,
+            lambda version: messages.list_offsets(version, stamps, isolation=isolation),
+            self.request_timeout_s,
+        )
+        listed = messages.read_list_offsets(answer)
+        for one, offset in listed.items():
+            if offset.code:
+                raise RefusedBy(offset.code, f"ListOffsets of {one}")
+        return listed
+
+    # Groups
+
+    async def coordinator(self, group_id: str) -> Address:
+        """Return where the group's coordinator is, asked once; refusals are raised."""
+        if not self.known.brokers:
+            await self._ask_any([])
+        addresses = tuple(dict.fromkeys((*self.known.brokers.values(), *self.bootstrap)))
+        tried: list[str] = []
+        for address in addresses:
+            try:
+                broker = await self.connection(address)
+                answer = await broker.call(
+                    ApiKey.FIND_COORDINATOR,
+                    lambda version: messages.find_coordinator(version, group_id),
+                    self.request_timeout_s,
+                )
+            except (Disconnected, ClientTimeout) as error:
+                tried.append(str(error))
+                continue
+            (found,) = answer.coordinators
+            if found.error_code:
+                raise RefusedBy(Code(found.error_code), f"FindCoordinator of group {group_id}")
+            return Address(found.host, found.port)
+        raise Disconnected("; ".join(tried))
+
+    async def _offsets_connection(self, group_id: str) -> Connection:
+        """Return the connection that the group's offsets go over, to the coordinator last heard of."""
+        if group_id not in self._coordinators:
+            self._coordinators[group_id] = await self.coordinator(group_id)
+        return await self.connection(self._coordinators[group_id], purpose="offsets")
+
+    async def committed(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        """Return the group's committed offsets (require_stable), None where there is none."""
+        wanted = sorted(set(partitions))
+
+        async def ask() -> dict[TopicPartition, int | None]:
+            broker = await self._offsets_connection(group_id)
+            answer = await broker.call(
+                ApiKey.OFFSET_FETCH,
+                lambda version: messages.offset_fetch(version, group_id, wanted),
+                self.request_timeout_s,
+            )
+            code, offsets = messages.read_offset_fetch(answer)
+            if code:
+                raise RefusedBy(code, f"OffsetFetch of group {group_id}")
+            return {one: offsets.get(one) for one in wanted}
+
+        if not wanted:
+            return {}
+        return await self.retrying("OffsetFetch", ask, forget=lambda: self._coordinators.pop(group_id, None))
+
+    async def commit(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        generation: int = -1,
+        member_id: str = "",
+        instance_id: str | None = None,
+    ) -> Code:
+        """Commit and return the first code that is not worth another try: NONE, or why it was refused."""
+
+        async def ask() -> Code:
+            broker = await self._offsets_connection(group_id)
+            answer = await broker.call(
+                ApiKey.OFFSET_COMMIT,
+                lambda version: messages.offset_commit(
+                    version,
+                    group_id,
+                    offsets,
+                    generation=generation,
+                    member_id=member_id,
+                    instance_id=instance_id,
+                ),
+                self.request_timeout_s,
+            )
+            code = messages.read_offset_commit(answer)
+            if code in RETRIABLE:
+                raise RefusedBy(code, f"OffsetCommit of group {group_id}")
+            return code
+
+        if not offsets:
+            return Code.NONE
+        return await self.retrying("OffsetCommit", ask, forget=lambda: self._coordinators.pop(group_id, None))
+
+    # Trying again
+
+    async def retrying(
+        self, what: str, ask: Callable[[], Awaitable[T]], *, forget: Callable[[], object] = bool
+    ) -> T:
+        """Return what `ask` returns; after what may pass, forget what may be wrong, and ask again."""
+        clock = asyncio.get_running_loop()
+        until = clock.time() + self.api_timeout_s
+        backoff = BACKOFF_S
+        while True:
+            try:
+                return await ask()
+            except (Disconnected, ClientTimeout, RefusedBy) as error:
+                if isinstance(error, RefusedBy) and error.code not in RETRIABLE:
+                    raise
+                if clock.time() + backoff > until:
+                    waited = f"{what}: tried for {self.api_timeout_s:g} s"
+                    raise ClientTimeout(f"{waited}, last {error}") from error
+            forget()
+            await asyncio.sleep(backoff)
+            backoff = min(2 * backoff, BACKOFF_MOST_S)

@@ -1,0 +1,324 @@
+"""The requests this client makes and what it reads from the answers. Pure.
+
+Every function takes the version that was agreed with the broker. `SPEAKS` says which versions have the shape
+that the functions here give a request; all brokers since Kafka 3.0 know one of each.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from coterie.base.codes import Code
+from coterie.base.ids import TopicPartition
+from coterie.client.addresses import Address
+from coterie.client.errors import Unsupported
+from coterie.wire.apis import APIS, ApiKey
+from coterie.wire.codec import build, entity, request_type
+
+__all__ = ["SPEAKS", "ListedOffset", "Metadata", "TopicInfo", "agree"]
+
+SPEAKS: Mapping[int, tuple[int, int]] = {
+    ApiKey.FETCH: (7, 12),  # from 13 on, topics go by id
+    ApiKey.LIST_OFFSETS: (4, 7),
+    ApiKey.METADATA: (9, 12),
+    ApiKey.OFFSET_COMMIT: (7, 9),  # 10 goes by topic id
+    ApiKey.OFFSET_FETCH: (8, 9),
+    ApiKey.FIND_COORDINATOR: (4, 6),
+    ApiKey.JOIN_GROUP: (5, 9),
+    ApiKey.HEARTBEAT: (3, 4),
+    ApiKey.LEAVE_GROUP: (3, 5),
+    ApiKey.SYNC_GROUP: (3, 5),
+    ApiKey.API_VERSIONS: (3, 3),
+}
+
+EARLIEST = -2
+LATEST = -1
+
+
+class TopicInfo(NamedTuple):
+    """One topic of a metadata answer; a leader of -1 is not known."""
+
+    name: str
+    code: Code
+    leaders: Mapping[int, int]
+
+
+class Metadata(NamedTuple):
+    """Brokers by id, and the topics asked for."""
+
+    brokers: Mapping[int, Address]
+    topics: Mapping[str, TopicInfo]
+
+    def partition_counts(self) -> dict[str, int]:
+        """Return how many partitions each topic has that exists."""
+        return {name: len(topic.leaders) for name, topic in self.topics.items() if topic.leaders}
+
+
+class ListedOffset(NamedTuple):
+    """An answer of ListOffsets for one partition; offset -1: no record is that young."""
+
+    code: Code
+    offset: int
+    timestamp: int
+
+
+def agree(offered: Iterable[Any]) -> dict[int, int]:
+    """Return the version to use for each API that the broker offers and we speak."""
+    agreed = {}
+    for api in offered:
+        least, most = SPEAKS.get(api.api_key, (1, 0))
+        version = min(most, api.max_version)
+        if version >= max(least, api.min_version):
+            agreed[int(api.api_key)] = version
+    return agreed
+
+
+def version_for(agreed: Mapping[int, int], api_key: int, broker: object) -> int:
+    """Return the version to speak, or raise Unsupported with what is missing."""
+    version = agreed.get(api_key)
+    if version is None:
+        least, most = SPEAKS[api_key]
+        raise Unsupported(f"broker {broker} knows no {APIS[api_key].title} of versions {least} to {most}")
+    return version
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, list[TopicPartition]]]:
+    """Yield each topic with its partitions, sorted."""
+    for topic, group in groupby(sorted(partitions), key=lambda partition: partition.topic):
+        yield topic, list(group)
+
+
+def part(api: str, version: int, name: str, /, **values: Any) -> Any:
+    """Return a nested entity of a request."""
+    return build(entity(api, version, name, "request"), **values)
+
+
+def whole(api_key: int, version: int, **values: Any) -> Any:
+    """Return a request."""
+    return build(request_type(api_key, version), **values)
+
+
+def api_versions() -> Any:
+    """Return the request that opens every connection."""
+    return whole(ApiKey.API_VERSIONS, 3, client_software_name="coterie", client_software_version="0.1.0")
+
+
+def metadata(version: int, topics: Iterable[str] | None) -> Any:
+    """Return a request for these topics, or for all there are; it creates none."""
+    wanted = None
+    if topics is not None:
+        wanted = tuple(
+            part("metadata", version, "MetadataRequestTopic", name=name) for name in sorted(topics)
+        )
+    return whole(ApiKey.METADATA, version, topics=wanted, allow_auto_topic_creation=False)
+
+
+def read_metadata(answer: Any) -> Metadata:
+    """Return what a metadata answer says."""
+    brokers = {broker.node_id: Address(broker.host, broker.port) for broker in answer.brokers}
+    topics = {}
+    for topic in answer.topics:
+        leaders = {one.partition_index: one.leader_id for one in topic.partitions}
+        topics[topic.name] = TopicInfo(topic.name, Code(topic.error_code), leaders)
+    return Metadata(brokers, topics)
+
+
+def find_coordinator(version: int, group_id: str) -> Any:
+    """Return the question who coordinates this group."""
+    return whole(ApiKey.FIND_COORDINATOR, version, key_type=0, coordinator_keys=(group_id,))
+
+
+def list_offsets(version: int, stamps: Mapping[TopicPartition, int], *, isolation: int) -> Any:
+    """Return a request for the offsets at these timestamps (EARLIEST and LATEST are timestamps, too)."""
+    api = "list_offsets"
+    topics = tuple(
+        part(api, version, "ListOffsetsTopic", name=topic, partitions=tuple(
+            part(api, version, "ListOffsetsPartition", partition_index=one.partition, timestamp=stamps[one])
+            for one in group
+        ))
+        for topic, group in by_topic(stamps)
+    )  # fmt: skip
+    return whole(ApiKey.LIST_OFFSETS, version, replica_id=-1, isolation_level=isolation, topics=topics)
+
+
+def read_list_offsets(answer: Any) -> dict[TopicPartition, ListedOffset]:
+    """Return the offset of each partition."""
+    return {
+        TopicPartition(topic.name, one.partition_index): ListedOffset(
+            Code(one.error_code), one.offset, one.timestamp
+        )
+        for topic in answer.topics
+        for one in topic.partitions
+    }
+
+
+def offset_fetch(version: int, group_id: str, partitions: Iterable[TopicPartition]) -> Any:
+    """Return a request for the group's committed offsets, none of which may be unstable."""
+    api = "offset_fetch"
+    topics = tuple(
+        part(api, version, "OffsetFetchRequestTopics", name=topic,
+             partition_indexes=tuple(one.partition for one in group))
+        for topic, group in by_topic(partitions)
+    )  # fmt: skip
+    group = part(api, version, "OffsetFetchRequestGroup", group_id=group_id, topics=topics)
+    return whole(ApiKey.OFFSET_FETCH, version, groups=(group,), require_stable=True)
+
+
+def read_offset_fetch(answer: Any) -> tuple[Code, dict[TopicPartition, int | None]]:
+    """Return the first error there is, and the committed offset of each partition, None where none is."""
+    (group,) = answer.groups
+    offsets: dict[TopicPartition, int | None] = {}
+    code = Code(group.error_code)
+    for topic in group.topics:
+        for one in topic.partitions:
+            code = code or Code(one.error_code)
+            stored = one.committed_offset
+            offsets[TopicPartition(topic.name, one.partition_index)] = stored if stored >= 0 else None
+    return code, offsets
+
+
+def offset_commit(
+    version: int,
+    group_id: str,
+    offsets: Mapping[TopicPartition, int],
+    *,
+    generation: int,
+    member_id: str,
+    instance_id: str | None,
+) -> Any:
+    """Return a commit of these offsets."""
+    api = "offset_commit"
+    topics = tuple(
+        part(api, version, "OffsetCommitRequestTopic", name=topic, partitions=tuple(
+            part(api, version, "OffsetCommitRequestPartition", partition_index=one.partition,
+                 committed_offset=offsets[one], committed_metadata="")
+            for one in group
+        ))
+        for topic, group in by_topic(offsets)
+    )  # fmt: skip
+    return whole(
+        ApiKey.OFFSET_COMMIT,
+        version,
+        group_id=group_id,
+        generation_id_or_member_epoch=generation,
+        member_id=member_id,
+        group_instance_id=instance_id,
+        topics=topics,
+    )
+
+
+def read_offset_commit(answer: Any) -> Code:
+    """Return the first error of a commit's answer."""
+    codes = (Code(one.error_code) for topic in answer.topics for one in topic.partitions)
+    return next((code for code in codes if code), Code.NONE)
+
+
+def fetch(
+    version: int,
+    positions: Mapping[TopicPartition, int],
+    *,
+    max_wait_ms: int,
+    max_bytes: int,
+    partition_max_bytes: int,
+    isolation: int,
+) -> Any:
+    """Return a fetch from these offsets on, outside any fetch session."""
+    topics = tuple(
+        part("fetch", version, "FetchTopic", topic=topic, partitions=tuple(
+            part("fetch", version, "FetchPartition", partition=one.partition, fetch_offset=positions[one],
+                 partition_max_bytes=partition_max_bytes)
+            for one in group
+        ))
+        for topic, group in by_topic(positions)
+    )  # fmt: skip
+    return whole(
+        ApiKey.FETCH,
+        version,
+        replica_id=-1,
+        max_wait=max_wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        isolation_level=isolation,
+        session_id=0,
+        session_epoch=-1,
+        topics=topics,
+        forgotten_topics_data=(),
+    )
+
+
+def join_group(
+    version: int,
+    *,
+    group_id: str,
+    member_id: str,
+    instance_id: str | None,
+    session_timeout_ms: int,
+    rebalance_timeout_ms: int,
+    protocols: Sequence[tuple[str, bytes]],
+    reason: str,
+) -> Any:
+    """Return a join of the group, with the subscription once for each assignor (CJ-2)."""
+    offered = tuple(
+        part("join_group", version, "JoinGroupRequestProtocol", name=name, metadata=data)
+        for name, data in protocols
+    )
+    return whole(
+        ApiKey.JOIN_GROUP,
+        version,
+        group_id=group_id,
+        session_timeout=session_timeout_ms,
+        rebalance_timeout=rebalance_timeout_ms,
+        member_id=member_id,
+        group_instance_id=instance_id,
+        protocol_type="consumer",
+        protocols=offered,
+        reason=reason[:255],
+    )
+
+
+def sync_group(
+    version: int,
+    *,
+    group_id: str,
+    generation: int,
+    member_id: str,
+    instance_id: str | None,
+    protocol: str,
+    assignments: Mapping[str, bytes],
+) -> Any:
+    """Return a sync; the leader's carries everybody's assignment."""
+    given = tuple(
+        part("sync_group", version, "SyncGroupRequestAssignment", member_id=member, assignment=data)
+        for member, data in assignments.items()
+    )
+    return whole(
+        ApiKey.SYNC_GROUP,
+        version,
+        group_id=group_id,
+        generation_id=generation,
+        member_id=member_id,
+        group_instance_id=instance_id,
+        protocol_type="consumer",
+        protocol_name=protocol,
+        assignments=given,
+    )
+
+
+def heartbeat(
+    version: int, *, group_id: str, generation: int, member_id: str, instance_id: str | None
+) -> Any:
+    """Return a heartbeat."""
+    return whole(
+        ApiKey.HEARTBEAT,
+        version,
+        group_id=group_id,
+        generation_id=generation,
+        member_id=member_id,
+        group_instance_id=instance_id,
+    )
+
+
+def leave_group(version: int, *, group_id: str, member_id: str, reason: str) -> Any:
+    """Return a leave: member id and reason, not the instance id (CV-5)."""
+    identity = part("leave_group", version, "MemberIdentity", member_id=member_id, reason=reason[:255])
+    return whole(ApiKey.LEAVE_GROUP, version, group_id=group_id, members=(identity,))

@@ -1,0 +1,59 @@
+"""The face of this package: a Fetch's bytes in, Arrow record batches out.
+
+fetched = plan(records, first=10, until=500)
+for batch in record_batches(fetched, topic="flights", partition=0): ...
+go on at fetched.next_offset
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import pyarrow as pa
+
+from coterie.columns.plan import CHUNK_BYTES, AbortedTransaction, Chunk, Plan, chunks_of, plan
+from coterie.columns.types import schema_of
+
+__all__ = ["AbortedTransaction", "Plan", "decoder", "plan", "record_batches", "schema_of"]
+
+Decoder = Callable[..., dict[str, pa.Array]]
+
+
+@cache
+def decoder() -> Decoder:
+    """Return the compiled decoder, or the plain one where numba is not installed."""
+    try:
+        from coterie.columns import compiled
+    except ImportError:
+        from coterie.columns import plain
+
+        return plain.columns_of
+    return compiled.columns_of
+
+
+def record_batches(
+    planned: Plan,
+    *,
+    topic: str,
+    partition: int,
+    headers: bool = False,
+    decode: Decoder | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the planned records in the columns of Spark's Kafka source, some MiB at a time, none empty."""
+    decode = decode or decoder()
+    for chunk in chunks_of(planned, chunk_bytes=chunk_bytes):
+        batch = batch_of(chunk, decode, planned, topic=topic, partition=partition, headers=headers)
+        if batch.num_rows:
+            yield batch
+
+
+def batch_of(
+    chunk: Chunk, decode: Decoder, planned: Plan, *, topic: str, partition: int, headers: bool
+) -> pa.RecordBatch:
+    """Return one chunk's records as an Arrow record batch."""
+    columns = decode(chunk, first=planned.first, until=planned.until, headers=headers)
+    rows = len(columns["offset"])
+    columns["topic"] = pa.repeat(pa.scalar(topic, pa.string()), rows)
+    columns["partition"] = pa.repeat(pa.scalar(partition, pa.int32()), rows)
+    schema = schema_of(headers=headers)
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)

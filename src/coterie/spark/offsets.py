@@ -1,0 +1,163 @@
+"""Offset documents, and how much of what is there a batch takes. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from coterie.base.errors import CoterieError
+from coterie.base.ids import TopicPartition
+
+__all__ = ["BadOffset", "GroupDocument", "Range", "limited", "packed", "read_plain", "split", "write_plain"]
+
+# A task costs Spark some 27 ms: fewer rows than this are not worth another one.
+ROWS_PER_TASK = 25_000
+
+
+class BadOffset(CoterieError):
+    """An offset in the checkpoint that this query can not go on from; says why and what to do."""
+
+
+class Range(NamedTuple):
+    """Offsets [first, until) of one partition."""
+
+    topic: str
+    partition: int
+    first: int
+    until: int
+
+    @property
+    def at(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def size(self) -> int:
+        """How many offsets; records there may be fewer."""
+        return self.until - self.first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDocument:
+    """The offset document of a query that is a member: what one batch reads, and as whom it was planned."""
+
+    group: str
+    member: str = ""
+    instance: str | None = None
+    generation: int = -1
+    plan: int = 0
+    """Counts the batches: two of them never have the same document."""
+    ranges: tuple[Range, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document as Spark logs it."""
+        return {
+            "group": self.group,
+            "member": self.member,
+            "instance": self.instance,
+            "generation": self.generation,
+            "plan": self.plan,
+            "ranges": [list(one) for one in self.ranges],
+        }
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any], *, group: str) -> "GroupDocument":
+        """Return what the document says, or raise BadOffset if it is none of this group's."""
+        if "ranges" not in document:
+            raise BadOffset(
+                "the checkpoint holds offsets of a query without group.id; a query with one"
+                " takes its offsets from the group: start it with a new checkpoint"
+            )
+        if document["group"] != group:
+            raise BadOffset(
+                f"the checkpoint belongs to group {document['group']!r}, and the query has group.id"
+                f" {group!r}; use the old group.id or a new checkpoint"
+            )
+        return cls(
+            group=group,
+            member=document["member"],
+            instance=document["instance"],
+            generation=document["generation"],
+            plan=document["plan"],
+            ranges=tuple(Range(*one) for one in document["ranges"]),
+        )
+
+
+def write_plain(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """Return offsets as Spark's own Kafka source logs them, `{"topic":{"0":n}}`."""
+    document: dict[str, dict[str, int]] = {}
+    for one in sorted(offsets):
+        document.setdefault(one.topic, {})[str(one.partition)] = offsets[one]
+    return document
+
+
+def read_plain(document: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """Return the offsets of such a document."""
+    if "ranges" in document:
+        raise BadOffset(
+            f"the checkpoint belongs to a query with group.id {document['group']!r};"
+            " set it again, or start with a new checkpoint"
+        )
+    return {
+        TopicPartition(topic, int(partition)): offset
+        for topic, each in document.items()
+        for partition, offset in each.items()
+    }
+
+
+def limited(ranges: Sequence[Range], most: int | None) -> tuple[Range, ...]:
+    """Return the ranges cut so that they hold `most` offsets together, each in proportion to its size."""
+    total = sum(one.size for one in ranges)
+    if most is None or total <= most:
+        return tuple(one for one in ranges if one.size)
+    shares = [divmod(most * one.size, total) for one in ranges]
+    spare = most - sum(share for share, _ in shares)
+    by_remainder = sorted(range(len(ranges)), key=lambda index: (-shares[index][1], index))
+    more = set(by_remainder[:spare])
+    cut = (
+        one._replace(until=one.first + share + (index in more))
+        for index, (one, (share, _)) in enumerate(zip(ranges, shares, strict=True))
+    )
+    return tuple(one for one in cut if one.size)
+
+
+def split(
+    ranges: Sequence[Range], *, at_least: int | None = None, most_records: int | None = None
+) -> list[Range]:
+    """Return the ranges in pieces: none of more than `most_records`, and `at_least` altogether.
+
+    As in Spark's source, ranges are cut in proportion to their size; there may be a few more pieces.
+    """
+    pieces = [
+        piece for one in ranges for piece in cut_evenly(one, -(-one.size // (most_records or one.size)))
+    ]
+    if at_least is None or len(pieces) >= at_least:
+        return pieces
+    total = sum(one.size for one in pieces)
+    return [piece for one in pieces for piece in cut_evenly(one, -(-at_least * one.size // total))]
+
+
+def cut_evenly(one: Range, count: int) -> list[Range]:
+    """Return the range in `count` pieces of nearly the same size, none of them empty."""
+    count = min(count, one.size)
+    stops = [one.first + one.size * index // count for index in range(count + 1)]
+    return [one._replace(first=first, until=until) for first, until in pairwise(stops)]
+
+
+def packed(ranges: Iterable[Range], *, rows_per_task: int = ROWS_PER_TASK) -> list[tuple[Range, ...]]:
+    """Return the ranges in as few, evenly filled tasks as are worth having.
+
+    The same ranges give the same tasks: a replayed batch keeps its task numbers.
+    """
+    by_size = sorted(ranges, key=lambda one: (-one.size, one))
+    if not by_size:
+        return []
+    total = sum(one.size for one in by_size)
+    count = min(len(by_size), max(1, -(-total // rows_per_task)))
+    tasks: list[list[Range]] = [[] for _ in range(count)]
+    filled = [0] * count
+    for one in by_size:
+        least = filled.index(min(filled))
+        tasks[least].append(one)
+        filled[least] += one.size
+    return [tuple(sorted(task)) for task in tasks]

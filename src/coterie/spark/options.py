@@ -1,0 +1,401 @@
+"""The source's options, in the names of Spark's own Kafka source. Pure.
+
+Spark hands them over with lower-cased names. One that is not known is refused with the nearest that is.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from coterie.base.errors import CoterieError
+from coterie.base.ids import TopicPartition
+from coterie.client.addresses import Address, addresses_of
+from coterie.client.member import MemberSettings
+
+__all__ = ["EARLIEST", "LATEST", "BadOption", "Bound", "Selection", "SourceOptions", "parse"]
+
+EARLIEST = -2
+LATEST = -1
+
+OWN = (
+    "assign", "subscribe", "subscribePattern", "startingOffsets", "startingTimestamp",
+    "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingOffsets", "endingTimestamp",
+    "endingOffsetsByTimestamp", "failOnDataLoss", "includeHeaders", "maxOffsetsPerTrigger", "minPartitions",
+    "maxRecordsPerPartition", "kafkaConsumer.pollTimeoutMs", "group.id", "group.instance.id",
+    "partition.assignment.strategy",
+)  # fmt: skip
+
+# Taken and without effect: each with the reason, which docs/spark.md prints.
+IDLE = {
+    "groupIdPrefix": "no group ids are made up",
+    "fetchOffset.numRetries": "questions are asked again until kafka.default.api.timeout.ms",
+    "fetchOffset.retryIntervalMs": "questions are asked again until kafka.default.api.timeout.ms",
+}
+
+KAFKA = (
+    "bootstrap.servers", "client.id", "group.id", "group.instance.id", "partition.assignment.strategy",
+    "session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms", "metadata.max.age.ms",
+    "request.timeout.ms", "default.api.timeout.ms", "retry.backoff.ms", "fetch.max.bytes",
+    "max.partition.fetch.bytes", "isolation.level", "security.protocol",
+)  # fmt: skip
+
+KAFKA_IDLE = (
+    "allow.auto.create.topics", "auto.commit.interval.ms", "check.crcs", "client.dns.lookup", "client.rack",
+    "connections.max.idle.ms", "enable.metrics.push", "exclude.internal.topics", "fetch.max.wait.ms",
+    "fetch.min.bytes", "group.protocol", "max.poll.records", "metric.reporters", "metrics.num.samples",
+    "metrics.recording.level", "metrics.sample.window.ms", "receive.buffer.bytes",
+    "reconnect.backoff.max.ms", "reconnect.backoff.ms", "retry.backoff.max.ms", "send.buffer.bytes",
+    "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms",
+)  # fmt: skip
+
+KAFKA_REFUSED = {
+    "auto.offset.reset": "use startingOffsets",
+    "key.deserializer": "keys come as bytes; decode them with column functions",
+    "value.deserializer": "values come as bytes; decode them with column functions",
+    "enable.auto.commit": "offsets are committed after the batch is, and never before",
+    "interceptor.classes": "interceptors could break the query",
+}
+
+KNOWN = {name.lower(): name for name in (*OWN, *IDLE, *(f"kafka.{name}" for name in (*KAFKA, *KAFKA_IDLE)))}
+
+ASSIGNORS = {
+    "org.apache.kafka.clients.consumer.rangeassignor": "range",
+    "org.apache.kafka.clients.consumer.roundrobinassignor": "roundrobin",
+    "range": "range",
+    "roundrobin": "roundrobin",
+}
+
+
+class BadOption(CoterieError):
+    """An option that cannot be meant so; says which, why, and what to write instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which topics or partitions are read: exactly one of the three."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: tuple[TopicPartition, ...] = ()
+
+    def matches(self, topic: str) -> bool:
+        """Return whether this topic is selected; patterns match the whole name, as Java's do."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in self.topics or any(one.topic == topic for one in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where reading starts or ends: offsets, or timestamps in milliseconds."""
+
+    default: int | None = EARLIEST
+    """For partitions not named in `each`; None: all must be named."""
+    each: Mapping[TopicPartition, int] = field(default_factory=dict)
+    timestamps: bool = False
+    latest_if_none: bool = False
+    """By timestamp: no record that young means the end, and not an error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """All options, checked."""
+
+    bootstrap: tuple[Address, ...]
+    selection: Selection
+    starting: Bound
+    ending: Bound
+    member: MemberSettings | None = None
+    fail_on_data_loss: bool = True
+    headers: bool = False
+    max_offsets_per_trigger: int | None = None
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    poll_timeout_ms: int = 120_000
+    client_id: str = "coterie-spark"
+    request_timeout_ms: int = 30_000
+    api_timeout_ms: int = 60_000
+    metadata_max_age_ms: int = 300_000
+    fetch_max_bytes: int = 4 << 20
+    partition_max_bytes: int = 4 << 20
+    isolation: int = 0
+    idle: tuple[str, ...] = ()
+    """Names that were set and have no effect here."""
+
+
+def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """Return the options, or raise BadOption with what is wrong."""
+    values = {name.lower(): value for name, value in given.items()}
+    # Spark adds the path of load(path) and nothing else.
+    if "path" in values:
+        raise BadOption("load() takes no path here; name topics with subscribe")
+    for name in values:
+        refuse_unknown(name)
+    reader = Values(values)
+    refuse_misplaced(reader, streaming)
+    kafka = reader.under("kafka.")
+    return SourceOptions(
+        bootstrap=addresses_of(kafka.required("bootstrap.servers")),
+        selection=selection_of(reader),
+        starting=starting_of(reader, streaming),
+        ending=ending_of(reader),
+        member=member_of(reader, kafka) if streaming else None,
+        fail_on_data_loss=reader.flag("failOnDataLoss", True),
+        headers=reader.flag("includeHeaders", False),
+        max_offsets_per_trigger=reader.count("maxOffsetsPerTrigger"),
+        min_partitions=reader.count("minPartitions"),
+        max_records_per_partition=reader.count("maxRecordsPerPartition"),
+        poll_timeout_ms=reader.count("kafkaConsumer.pollTimeoutMs") or 120_000,
+        client_id=kafka.get("client.id") or "coterie-spark",
+        request_timeout_ms=kafka.count("request.timeout.ms") or 30_000,
+        api_timeout_ms=kafka.count("default.api.timeout.ms") or 60_000,
+        metadata_max_age_ms=kafka.count("metadata.max.age.ms") or 300_000,
+        fetch_max_bytes=kafka.count("fetch.max.bytes") or 4 << 20,
+        partition_max_bytes=kafka.count("max.partition.fetch.bytes") or 4 << 20,
+        isolation=isolation_of(kafka),
+        idle=tuple(sorted(KNOWN[name] for name in values if is_idle(name))),
+    )
+
+
+class Values:
+    """Options of one kind, by lower-cased name; every reader names the option as users write it."""
+
+    def __init__(self, values: Mapping[str, str], prefix: str = "") -> None:
+        self.values, self.prefix = values, prefix
+
+    def under(self, prefix: str) -> "Values":
+        """Return the options whose names begin so."""
+        return Values(self.values, prefix)
+
+    def get(self, name: str) -> str | None:
+        """Return the option as written, or None."""
+        return self.values.get((self.prefix + name).lower())
+
+    def required(self, name: str) -> str:
+        """Return the option, which must be set."""
+        value = self.get(name)
+        if not value:
+            raise BadOption(f"option {self.prefix}{name} must be set")
+        return value
+
+    def count(self, name: str) -> int | None:
+        """Return a number of at least 1."""
+        value = self.get(name)
+        if value is None:
+            return None
+        if not value.strip().isdecimal() or int(value) < 1:
+            raise BadOption(f"option {self.prefix}{name} must be a number of at least 1, not {value!r}")
+        return int(value)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Return a true or false."""
+        value = self.get(name)
+        if value is None:
+            return default
+        if value.strip().lower() not in ("true", "false"):
+            raise BadOption(f"option {self.prefix}{name} must be true or false, not {value!r}")
+        return value.strip().lower() == "true"
+
+
+def refuse_unknown(name: str) -> None:
+    """Raise BadOption for a name that is not known, with the nearest that is."""
+    if name in KNOWN:
+        return
+    refused = KAFKA_REFUSED.get(name.removeprefix("kafka."))
+    if refused and name.startswith("kafka."):
+        raise BadOption(f"option {name} is not supported: {refused}")
+    near = get_close_matches(name, KNOWN, n=1, cutoff=0.6)
+    hint = f"; did you mean {KNOWN[near[0]]}?" if near else ""
+    raise BadOption(f"unknown option {name}{hint}")
+
+
+def is_idle(name: str) -> bool:
+    """Return whether an option of this lower-cased name has no effect here."""
+    return KNOWN[name] in IDLE or KNOWN[name].removeprefix("kafka.") in KAFKA_IDLE
+
+
+def refuse_misplaced(reader: Values, streaming: bool) -> None:
+    """Raise BadOption for options of the other kind of query."""
+    ending = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+    kind = "streaming" if streaming else "batch"
+    for name in ending if streaming else ("maxOffsetsPerTrigger",):
+        if reader.get(name) is not None:
+            raise BadOption(f"option {name} is not valid in {kind} queries")
+
+
+def selection_of(reader: Values) -> Selection:
+    """Return what is read, from exactly one of assign, subscribe and subscribePattern."""
+    kinds = ("assign", "subscribe", "subscribePattern")
+    names = [name for name in kinds if reader.get(name) is not None]
+    if len(names) != 1:
+        given = " and ".join(names) or "none"
+        raise BadOption(f"set exactly one of assign, subscribe and subscribePattern; given: {given}")
+    value = reader.required(names[0]).strip()
+    if names[0] == "subscribe":
+        topics = tuple(dict.fromkeys(topic.strip() for topic in value.split(",") if topic.strip()))
+        if not topics:
+            raise BadOption("option subscribe names no topic")
+        return Selection(topics=topics)
+    if names[0] == "assign":
+        return Selection(partitions=partitions_of(value))
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise BadOption(f"option subscribePattern {value!r}: {error}") from error
+    return Selection(pattern=value)
+
+
+def partitions_of(text: str) -> tuple[TopicPartition, ...]:
+    """Return the partitions of assign, `{"topic": [0, 1]}`."""
+    topics = json_of("assign", text)
+    try:
+        found = tuple(
+            TopicPartition(topic, int(partition))
+            for topic, numbers in topics.items()
+            for partition in numbers
+        )
+    except (AttributeError, TypeError, ValueError):
+        found = ()
+    if not found:
+        raise BadOption(f'option assign must be like {{"topic":[0,1]}}, not {text!r}')
+    return found
+
+
+def starting_of(reader: Values, streaming: bool) -> Bound:
+    """Return where to start; a timestamp for all beats timestamps each, which beat offsets."""
+    strategy = (reader.get("startingOffsetsByTimestampStrategy") or "error").strip().lower()
+    if strategy not in ("error", "latest"):
+        raise BadOption("option startingOffsetsByTimestampStrategy must be error or latest")
+    by_time = timestamps_of(reader, "starting", latest_if_none=strategy == "latest")
+    if by_time is not None:
+        return by_time
+    text = reader.get("startingOffsets")
+    if text is None:
+        return Bound(LATEST if streaming else EARLIEST)
+    bound = offsets_of("startingOffsets", text)
+    if not streaming and (bound.default == LATEST or LATEST in bound.each.values()):
+        raise BadOption("startingOffsets can not be latest (-1) in batch queries")
+    return bound
+
+
+def ending_of(reader: Values) -> Bound:
+    """Return where a batch query ends."""
+    by_time = timestamps_of(reader, "ending", latest_if_none=True)
+    if by_time is not None:
+        return by_time
+    text = reader.get("endingOffsets")
+    if text is None:
+        return Bound(LATEST)
+    bound = offsets_of("endingOffsets", text)
+    if bound.default == EARLIEST or EARLIEST in bound.each.values():
+        raise BadOption("endingOffsets can not be earliest (-2)")
+    return bound
+
+
+def timestamps_of(reader: Values, which: str, *, latest_if_none: bool) -> Bound | None:
+    """Return the bound by time, if one is set."""
+    text = reader.get(f"{which}Timestamp")
+    if text is not None:
+        if not text.strip().isdecimal():
+            raise BadOption(f"option {which}Timestamp must be milliseconds since 1970, not {text!r}")
+        return Bound(int(text), timestamps=True, latest_if_none=latest_if_none)
+    name = f"{which}OffsetsByTimestamp"
+    text = reader.get(name)
+    if text is None:
+        return None
+    return Bound(None, numbers_of(name, text), timestamps=True, latest_if_none=latest_if_none)
+
+
+def offsets_of(name: str, text: str) -> Bound:
+    """Return the bound that `earliest`, `latest` or JSON gives."""
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return Bound(EARLIEST if word == "earliest" else LATEST)
+    return Bound(None, numbers_of(name, text))
+
+
+def numbers_of(name: str, text: str) -> dict[TopicPartition, int]:
+    """Return the numbers of `{"topic": {"0": 23}}`."""
+    topics = json_of(name, text)
+    try:
+        return {
+            TopicPartition(topic, int(partition)): int(number)
+            for topic, each in topics.items()
+            for partition, number in each.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise BadOption(f'option {name} must be like {{"topic":{{"0":23}}}}, not {text!r}') from None
+
+
+def json_of(name: str, text: str) -> Any:
+    """Return the JSON that the option holds."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise BadOption(f"option {name} is no JSON ({error}): {text!r}") from error
+
+
+def member_of(reader: Values, kafka: Values) -> MemberSettings | None:
+    """Return how to be a member, if a group is named."""
+    group_id = either(reader, kafka, "group.id")
+    instance_id = either(reader, kafka, "group.instance.id")
+    strategy = either(reader, kafka, "partition.assignment.strategy")
+    if group_id is None:
+        if instance_id is not None or strategy is not None:
+            raise BadOption("group.instance.id and partition.assignment.strategy need a group.id")
+        return None
+    if reader.get("assign") is not None:
+        raise BadOption("assign and group.id exclude each other: a member reads what its group assigns to it")
+    session, beat = kafka.count("session.timeout.ms") or 45_000, kafka.count("heartbeat.interval.ms")
+    settings = MemberSettings(
+        group_id=group_id,
+        instance_id=checked_instance(instance_id),
+        session_timeout_ms=session,
+        heartbeat_interval_ms=beat or min(3_000, session // 3),
+        max_poll_interval_ms=kafka.count("max.poll.interval.ms") or 300_000,
+        assignors=assignors_of(strategy or "range"),
+        retry_backoff_ms=kafka.count("retry.backoff.ms") or 100,
+    )
+    if settings.heartbeat_interval_ms >= session:
+        raise BadOption("kafka.heartbeat.interval.ms must be less than kafka.session.timeout.ms")
+    return settings
+
+
+def either(reader: Values, kafka: Values, name: str) -> str | None:
+    """Return the option, written with kafka. before it or without."""
+    plain, prefixed = reader.get(name), kafka.get(name)
+    if plain is not None and prefixed is not None and plain != prefixed:
+        raise BadOption(f"options {name} and kafka.{name} differ: {plain!r} and {prefixed!r}")
+    return plain if plain is not None else prefixed
+
+
+def checked_instance(instance_id: str | None) -> str | None:
+    """Return the instance id if Kafka would take it (JG-28)."""
+    if instance_id is None:
+        return None
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", instance_id) or instance_id in (".", ".."):
+        raise BadOption(f"group.instance.id {instance_id!r}: 1 to 249 letters, digits, dots, - and _")
+    return instance_id
+
+
+def assignors_of(text: str) -> tuple[str, ...]:
+    """Return the assignors by Kafka's protocol names; Java's class names are understood."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name.lower() not in ASSIGNORS]
+    if unknown or not names:
+        raise BadOption(f"partition.assignment.strategy {', '.join(unknown)}: known are range and roundrobin")
+    return tuple(dict.fromkeys(ASSIGNORS[name.lower()] for name in names))
+
+
+def isolation_of(kafka: Values) -> int:
+    """Return Kafka's number for the isolation level."""
+    if (kafka.get("security.protocol") or "PLAINTEXT").upper() != "PLAINTEXT":
+        raise BadOption("kafka.security.protocol: only PLAINTEXT is spoken so far")
+    levels = {"read_uncommitted": 0, "read_committed": 1}
+    level = (kafka.get("isolation.level") or "read_uncommitted").strip().lower()
+    if level not in levels:
+        raise BadOption(f"kafka.isolation.level must be read_uncommitted or read_committed, not {level!r}")
+    return levels[level]

@@ -1,0 +1,92 @@
+"""The protocol between a query and its group: what is planned, committed and replayed. Pure.
+
+1. Plan: from the group's committed offset (`plannable`); a partition without one gets its starting offset
+   committed first, so that there always is one.
+2. Commit: `due` when the batch is done.
+3. Revocation: the member gives a partition up after the batch under way is done and committed.
+4. Replay: `replayed` after a crash.
+"""
+
+from collections.abc import Mapping, Sequence, Set
+
+from coterie.base.errors import CoterieError
+from coterie.base.ids import TopicPartition
+from coterie.spark.offsets import Range
+
+__all__ = ["DataLoss", "due", "plannable", "replayed"]
+
+Committed = Mapping[TopicPartition, int | None]
+
+
+class DataLoss(CoterieError):
+    """Records that the query should read are gone; failOnDataLoss=false goes on without them."""
+
+
+def due(
+    ranges: Sequence[Range], *, owned: Set[TopicPartition], committed: Committed
+) -> dict[TopicPartition, int]:
+    """Return what a finished batch commits: nothing that is not owned, nothing that lowers an offset.
+
+    A coordinator takes a member's commit for partitions that it does not own: the care is ours.
+    """
+    commits = {}
+    for one in ranges:
+        held = committed.get(one.at)
+        if one.at in owned and (held is None or one.first <= held < one.until):
+            commits[one.at] = one.until
+    return commits
+
+
+def replayed(
+    pieces: Sequence[Range],
+    *,
+    planned: Sequence[Range],
+    owned: Set[TopicPartition],
+    committed: Committed,
+    fail_on_data_loss: bool,
+) -> list[Range | None]:
+    """Return what is left to read of each piece of a batch that was planned before a crash; None: nothing.
+
+    What another member owns, or has committed, is not read again; what was committed in part is read from
+    there on. An offset below the planned range was set back by somebody: replaying would hide that.
+    """
+    began = {one.at: one.first for one in planned}
+    left: list[Range | None] = []
+    for piece in pieces:
+        held = committed.get(piece.at)
+        if piece.at not in owned or (held is not None and held >= piece.until):
+            left.append(None)
+        elif held is None or held >= began[piece.at]:
+            left.append(piece._replace(first=max(piece.first, held or 0)))
+        elif fail_on_data_loss:
+            raise DataLoss(set_back(piece, began[piece.at], held))
+        else:
+            left.append(piece._replace(first=held) if piece.first == began[piece.at] else piece)
+    return left
+
+
+def set_back(piece: Range, began: int, held: int) -> str:
+    """Return the explanation of an offset that was set back."""
+    return (
+        f"the unfinished batch reads {piece.at} from offset {began} on, but the group's committed offset"
+        f" is {held}: somebody set it back. To read again from {held}, start with a new checkpoint;"
+        " with failOnDataLoss=false the batch is replayed from there"
+    )
+
+
+def plannable(
+    at: TopicPartition, *, committed: int, earliest: int, end: int, past_end: bool, fail_on_data_loss: bool
+) -> Range | None:
+    """Return all there is to read of a partition from its committed offset to `end`; None: nothing now."""
+    if past_end and fail_on_data_loss:
+        raise DataLoss(
+            f"{at}: the group's committed offset {committed} is past the partition's end; was the topic made"
+            " anew? With failOnDataLoss=false the query waits until the end has come up to it"
+        )
+    if committed < earliest and fail_on_data_loss:
+        raise DataLoss(
+            f"{at}: offsets {committed} to {earliest - 1} were deleted before they were read;"
+            " with failOnDataLoss=false the query goes on without them"
+        )
+    first = max(committed, earliest)
+    return Range(at.topic, at.partition, first, end) if first < end else None

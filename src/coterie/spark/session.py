@@ -1,0 +1,320 @@
+"""A query's side of its group, on the loop: plans, commits, replays. Knows no Spark.
+
+`protocol` says what is right; here it is asked of the cluster, in the right order, while the membership may
+change between any two questions.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from coterie.base.errors import CoterieError
+from coterie.base.ids import TopicPartition
+from coterie.client.addresses import Address
+from coterie.client.member import Generation, Phase
+from coterie.client.membership import Membership
+from coterie.spark.offsets import GroupDocument, Range, limited
+from coterie.spark.options import EARLIEST, Bound, SourceOptions
+from coterie.spark.protocol import due, plannable, replayed
+from coterie.spark.topics import cluster_for, ends, resolved, selected_topics
+
+__all__ = ["Gone", "GroupSession"]
+
+log = logging.getLogger("coterie.spark")
+
+# No call of Spark's waits longer than this for records: a reader must notice that its application died.
+LONGEST_WAIT_S = 0.25
+# How soon the ends are asked for again while nothing comes.
+POLL_S, POLL_MOST_S = 0.002, 0.05
+MISSING_TOPIC_S = 5.0
+
+
+class Gone(CoterieError):
+    """The application that this reader worked for is gone."""
+
+
+def starting_for(bound: Bound, fresh: Iterable[TopicPartition]) -> Bound:
+    """Return what the starting options say of these partitions; one that they do not name starts at its
+    beginning, like a partition that was added to its topic later.
+    """
+    each = {one: bound.each[one] for one in fresh if one in bound.each}
+    return replace(bound, each=each, default=EARLIEST if bound.default is None else bound.default)
+
+
+class Seen(NamedTuple):
+    """What the cluster said of the partitions that a generation gave to this member."""
+
+    generation: Generation
+    owned: frozenset[TopicPartition]
+    committed: dict[TopicPartition, int | None]
+    earliest: dict[TopicPartition, int]
+    ends: dict[TopicPartition, int]
+
+
+class GroupSession:
+    """One query's membership and what it knows of its partitions. Made and used on one loop."""
+
+    def __init__(self, options: SourceOptions, *, alive: Callable[[], bool]) -> None:
+        assert options.member is not None
+        self.options, self.alive = options, alive
+        self.settings = options.member
+        self.cluster = cluster_for(options)
+        self.clock = asyncio.get_running_loop()
+        self.targets: dict[TopicPartition, int] | None = None
+        """With AvailableNow: where each partition ended when it was first seen."""
+        self.ends: dict[TopicPartition, int] = {}
+        self._membership: Membership | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._settled: int | None = None
+        """The plan whose batch is known to be done and committed as far as it may be."""
+        self._seen: Seen | None = None
+        self._planned: tuple[int, Mapping[Range, Range | None]] | None = None
+        self._poll_s = POLL_S
+
+    # The membership
+
+    async def membership(self) -> Membership:
+        """Return the membership; the first call starts to join."""
+        if self._membership is None:
+            topics = await selected_topics(self.cluster, self.options.selection)
+            topics |= frozenset(self.options.selection.topics)
+            self._membership = Membership(self.cluster, self.settings, topics, alive=self.alive)
+            self._watch = asyncio.create_task(self._watch_topics(self._membership), name="topics")
+        self._membership.called()
+        if not self.alive():
+            raise Gone("the application is gone")
+        return self._membership
+
+    async def _watch_topics(self, membership: Membership) -> None:
+        """Tell the member when topics come, go or grow."""
+        while True:
+            known = self.cluster.known.partition_counts()
+            missing = membership.member.topics - known.keys()
+            age_s = self.options.metadata_max_age_ms / 1000
+            await asyncio.sleep(min(age_s, MISSING_TOPIC_S) if missing else age_s)
+            try:
+                if self.options.selection.pattern is not None:
+                    topics = await selected_topics(self.cluster, self.options.selection)
+                    membership.member.subscribe(topics, membership.now_ms())
+                counts = (await self.cluster.metadata(membership.member.watched)).partition_counts()
+            except CoterieError as error:
+                log.warning("group %s: metadata: %s", self.settings.group_id, error)
+                continue
+            membership.member.cluster_changed(counts, membership.now_ms())
+            membership.nudge()
+
+    async def joined(self) -> Membership:
+        """Return the membership when batches may be planned from it, however long that takes."""
+        while True:
+            membership = await self.membership()
+            if membership.member.ready:
+                return membership
+            await membership.moved(LONGEST_WAIT_S)
+
+    async def close(self) -> None:
+        """Leave the group, and close all connections."""
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._membership is not None:
+            await self._membership.close()
+        await self.cluster.close()
+
+    # Planning
+
+    async def prepare(self) -> None:
+        """Note where the partitions end that are ours now: AvailableNow reads no further."""
+        self.targets = {}
+        membership = await self.joined()
+        await self._ends_of(membership.member.owned)
+
+    async def plan(self, last: GroupDocument, most: int | None) -> GroupDocument | None:
+        """Return the next batch, once the last is committed; None if there is nothing to read just now.
+
+        Waits 250 ms at most, but with AvailableNow for whatever must be, since there None ends the query.
+        """
+        self._seen = None
+        until = self.clock.time() + LONGEST_WAIT_S
+        while True:
+            membership = await self.membership()
+            if await self._look(membership, last) and await self._settle(membership, last):
+                planned = self._next(membership, last, most)
+                if planned is not None or (self.targets is not None and self._may_plan(membership)):
+                    return planned
+            left_s = until - self.clock.time()
+            if self.targets is not None:
+                left_s = LONGEST_WAIT_S
+            elif left_s <= 0:
+                return None
+            await self._wait(membership, left_s)
+
+    async def _wait(self, membership: Membership, left_s: float) -> None:
+        """Wait for the membership to move, or a little for records to come."""
+        if not membership.member.ready:
+            await membership.moved(left_s)
+            return
+        await asyncio.sleep(min(self._poll_s, left_s))
+        self._poll_s = min(2 * self._poll_s, POLL_MOST_S)
+
+    async def _look(self, membership: Membership, last: GroupDocument) -> bool:
+        """Ask the cluster what there is to commit and to read; return whether the answer is worth anything.
+
+        Committed offsets are asked for once in a call of Spark's: nobody else commits what this generation
+        owns. Only the ends move while records are waited for.
+        """
+        member = membership.member
+        if member.phase is not Phase.STABLE:
+            self._seen = None
+            return False
+        if self._settled != last.plan and member.ready:
+            # The batch is done and not committed: a rebalance has to wait for that.
+            member.hold()
+        generation, owned = member.generation, member.owned
+        if self._seen is not None and self._seen.generation == generation:
+            self._seen = self._seen._replace(ends=await self._ends_of(owned))
+        else:
+            committed, found, earliest = await asyncio.gather(
+                self.cluster.committed(self.settings.group_id, {*owned, *(one.at for one in last.ranges)}),
+                self._ends_of(owned),
+                ends(self.cluster, owned, isolation=self.options.isolation, which=EARLIEST),
+            )
+            self._seen = Seen(generation, owned, committed, earliest, found)
+        return self._current(membership)
+
+    def _current(self, membership: Membership) -> bool:
+        """Whether what was seen is what the member owns now."""
+        member = membership.member
+        if self._seen is None or member.phase is not Phase.STABLE:
+            return False
+        return member.generation == self._seen.generation
+
+    def _may_plan(self, membership: Membership) -> bool:
+        """Whether the next batch may be made of what was seen: nothing is being asked back."""
+        return self._current(membership) and membership.member.ready
+
+    async def _settle(self, membership: Membership, last: GroupDocument) -> bool:
+        """Commit the batch that is done, and where what is new to the group starts; return whether that is
+        over. From then on a rebalance need not wait.
+        """
+        assert self._seen is not None
+        if self._settled != last.plan:
+            commits = due(last.ranges, owned=self._seen.owned, committed=self._seen.committed)
+            if not await self._commit(membership, commits):
+                return False
+            self._settled = last.plan
+        membership.release()
+        return not self._fresh or await self._begin(membership)
+
+    @property
+    def _fresh(self) -> list[TopicPartition]:
+        """What is owned and was never committed."""
+        seen = self._seen
+        return [] if seen is None else [one for one in seen.owned if seen.committed[one] is None]
+
+    async def _begin(self, membership: Membership) -> bool:
+        """Commit where the options start, before anything is read: whoever takes over must not start
+        somewhere else. Return whether that was accepted.
+        """
+        bound = starting_for(self.options.starting, self._fresh)
+        starts = await resolved(self.cluster, bound, self._fresh, isolation=self.options.isolation)
+        return self._current(membership) and await self._commit(membership, starts)
+
+    async def _commit(self, membership: Membership, offsets: dict[TopicPartition, int]) -> bool:
+        """Commit as a member of the generation that was seen; return whether it was accepted."""
+        assert self._current(membership)
+        assert self._seen is not None
+        if not offsets:
+            return True
+        code = await membership.commit(offsets)
+        if code:
+            log.info("group %s: commit refused: %s", self.settings.group_id, code.name)
+            return False
+        self._seen.committed.update(offsets)
+        return True
+
+    def _next(self, membership: Membership, last: GroupDocument, most: int | None) -> GroupDocument | None:
+        """Return the next batch of what is owned, or None if there is nothing, or it is being taken away.
+
+        Nothing is awaited here: what was seen may be told to others already.
+        """
+        if not self._may_plan(membership):
+            return None
+        ranges = limited(self._ranges(), most)
+        if not ranges:
+            return None
+        membership.member.hold()
+        self._poll_s = POLL_S
+        generation = membership.member.generation
+        planned = GroupDocument(
+            group=self.settings.group_id,
+            member=generation.member_id,
+            instance=self.settings.instance_id,
+            generation=generation.id,
+            plan=last.plan + 1,
+            ranges=ranges,
+        )
+        self._planned = (planned.plan, {one: one for one in ranges})
+        return planned
+
+    def _ranges(self) -> list[Range]:
+        """Return all there is to read of what is owned, up to the targets of AvailableNow."""
+        seen, targets = self._seen, self.targets or {}
+        assert seen is not None
+        ranges = (
+            plannable(
+                one,
+                committed=committed,
+                earliest=seen.earliest[one],
+                end=min(seen.ends[one], targets.get(one, seen.ends[one])),
+                past_end=committed > seen.ends[one],
+                fail_on_data_loss=self.options.fail_on_data_loss,
+            )
+            for one in sorted(seen.owned)
+            if (committed := seen.committed[one]) is not None
+        )
+        return [one for one in ranges if one is not None]
+
+    async def _ends_of(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where the partitions end now; with AvailableNow the first answer is the target."""
+        found = await ends(self.cluster, partitions, isolation=self.options.isolation)
+        self.ends = found
+        if self.targets is not None:
+            self.targets = found | self.targets
+        return found
+
+    # Replaying
+
+    async def left_of(self, document: GroupDocument, pieces: Iterable[Range]) -> list[Range | None]:
+        """Return what is to be read of each piece of the batch: all, unless it was planned before a crash."""
+        wanted = list(pieces)
+        if self._planned is None or self._planned[0] != document.plan:
+            left = await self._replay(document, wanted)
+            self._planned = (document.plan, dict(zip(wanted, left, strict=True)))
+            self._settled = None
+        known = self._planned[1]
+        return [known.get(piece, piece) for piece in wanted]
+
+    async def _replay(self, document: GroupDocument, pieces: list[Range]) -> list[Range | None]:
+        """Join, and ask the group what is left of a batch that was logged and not finished."""
+        while True:
+            membership = await self.joined()
+            generation = membership.member.generation
+            committed = await self.cluster.committed(
+                self.settings.group_id, {one.at for one in document.ranges}
+            )
+            if not membership.member.ready or membership.member.generation != generation:
+                continue
+            left = replayed(
+                pieces,
+                planned=document.ranges,
+                owned=membership.member.owned,
+                committed=committed,
+                fail_on_data_loss=self.options.fail_on_data_loss,
+            )
+            membership.member.hold()
+            return left
+
+    async def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address]:
+        """Return where the partitions' leaders are."""
+        return await self.cluster.leaders(partitions)

@@ -1,0 +1,281 @@
+"""What a Spark task does: fetch its ranges, decode them, yield Arrow record batches. Runs on executors.
+
+Nothing of the driver's reader arrives here: all that a task needs is in its input partition. Worker processes
+serve many tasks, so connections are kept from one to the next.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from coterie.base.codes import Code
+from coterie.base.errors import RefusedBy
+from coterie.base.ids import TopicPartition
+from coterie.client import messages
+from coterie.client.addresses import Address
+from coterie.client.blocking import BlockingConnection
+from coterie.client.errors import RETRIABLE, ClientTimeout, Disconnected
+from coterie.columns.records import AbortedTransaction, Plan, plan, record_batches
+from coterie.spark.offsets import Range
+from coterie.spark.options import SourceOptions
+from coterie.spark.protocol import DataLoss
+from coterie.wire.apis import ApiKey
+
+__all__ = ["FetchSettings", "TaskPartition", "read_task"]
+
+BACKOFF_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSettings:
+    """How to fetch; the same for all tasks of a query."""
+
+    bootstrap: tuple[Address, ...]
+    client_id: str
+    headers: bool
+    isolation: int
+    max_bytes: int
+    partition_max_bytes: int
+    request_timeout_ms: int
+    poll_timeout_ms: int
+    fail_on_data_loss: bool
+
+    @classmethod
+    def of(cls, options: SourceOptions) -> "FetchSettings":
+        """Return what of the options the tasks need."""
+        return cls(
+            bootstrap=options.bootstrap,
+            client_id=options.client_id,
+            headers=options.headers,
+            isolation=options.isolation,
+            max_bytes=options.fetch_max_bytes,
+            partition_max_bytes=options.partition_max_bytes,
+            request_timeout_ms=options.request_timeout_ms,
+            poll_timeout_ms=options.poll_timeout_ms,
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+
+
+class TaskPartition(InputPartition):
+    """The ranges that one task reads, where their leaders were last seen, and how to fetch."""
+
+    def __init__(
+        self, ranges: Iterable[Range], leaders: Mapping[TopicPartition, Address], settings: FetchSettings
+    ) -> None:
+        self.ranges = tuple(ranges)
+        self.leaders = {one.at: leaders[one.at] for one in self.ranges if one.at in leaders}
+        self.settings = settings
+
+
+class Got(NamedTuple):
+    """What one fetch gave of one range."""
+
+    one: Range
+    planned: Plan
+
+
+kept: dict[tuple[Address, str], BlockingConnection] = {}
+"""Connections that no task is using just now, in this worker process."""
+
+
+def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Yield the records of the task's ranges. Spark makes up a bare partition if there is nothing to read."""
+    if isinstance(task, TaskPartition) and task.ranges:
+        yield from Reader(task).batches()
+
+
+class Reader:
+    """Reads one task's ranges. A fetch is sent before the answer to the last is decoded."""
+
+    def __init__(self, task: TaskPartition) -> None:
+        self.settings = task.settings
+        self.leaders = dict(task.leaders)
+        self.left = {one.at: one for one in task.ranges}
+        self.progress_at = time.monotonic()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield all records, leader by leader, until nothing is left."""
+        while self.left:
+            address = self.leader_of(next(iter(self.left)))
+            try:
+                yield from self.batches_of(address)
+            except (Disconnected, ClientTimeout) as error:
+                self.forget(address, error)
+
+    def leader_of(self, at: TopicPartition) -> Address:
+        """Return where the partition's leader is."""
+        while at not in self.leaders:
+            self.ask_leaders()
+        return self.leaders[at]
+
+    def batches_of(self, address: Address) -> Iterator[pa.RecordBatch]:
+        """Yield what this leader has of what is left."""
+        connection = self.take(address)
+        try:
+            self.send(connection, address)
+            while connection.awaited:
+                got = self.received(connection.receive(), address)
+                # The broker works on the next fetch while this one is decoded, which must happen even if the
+                # connection breaks: the ranges have moved on.
+                broke = self.try_send(connection, address)
+                for one, planned in got:
+                    yield from record_batches(
+                        planned, topic=one.topic, partition=one.partition, headers=self.settings.headers
+                    )
+                if broke is not None:
+                    raise broke
+        finally:
+            self.give_back(connection)
+
+    def take(self, address: Address) -> BlockingConnection:
+        """Return a connection that nobody else uses."""
+        held = kept.pop((address, self.settings.client_id), None)
+        return held or BlockingConnection(
+            address, client_id=self.settings.client_id, timeout_s=self.settings.request_timeout_ms / 1000
+        )
+
+    def give_back(self, connection: BlockingConnection) -> None:
+        """Keep the connection for the next task, unless an answer is still to come or it broke."""
+        if connection.awaited or connection.broken:
+            connection.close()
+            return
+        replaced = kept.pop((connection.address, connection.client_id), None)
+        if replaced is not None:
+            replaced.close()
+        kept[connection.address, connection.client_id] = connection
+
+    def send(self, connection: BlockingConnection, address: Address) -> None:
+        """Ask for what is left on this leader, if anything is."""
+        positions = {at: one.first for at, one in self.left.items() if self.leaders.get(at) == address}
+        if not positions:
+            return
+        settings = self.settings
+        connection.send(
+            ApiKey.FETCH,
+            lambda version: messages.fetch(
+                version,
+                positions,
+                max_wait_ms=500,
+                max_bytes=settings.max_bytes,
+                partition_max_bytes=settings.partition_max_bytes,
+                isolation=settings.isolation,
+            ),
+        )
+
+    def try_send(self, connection: BlockingConnection, address: Address) -> Exception | None:
+        """Ask for what is left; return what went wrong."""
+        try:
+            self.send(connection, address)
+        except (Disconnected, ClientTimeout) as error:
+            return error
+        return None
+
+    def received(self, answer: Any, address: Address) -> list[Got]:
+        """Take an answer: note how far each range has come, and return what is to be decoded."""
+        if answer.error_code:
+            raise RefusedBy(Code(answer.error_code), f"Fetch from {address}")
+        got = []
+        for topic in answer.responses:
+            for part in topic.partitions:
+                one = self.left.get(TopicPartition(topic.topic, part.partition_index))
+                if one is not None and self.accepts(one, Code(part.error_code)):
+                    planned = self.planned(one, part)
+                    got.append(Got(one, planned))
+                    self.moved_to(one, planned.next_offset)
+        self.check_progress(address)
+        return got
+
+    def accepts(self, one: Range, code: Code) -> bool:
+        """Return whether there are records; a refusal that passes drops the leader, another is raised."""
+        if code is Code.OFFSET_OUT_OF_RANGE:
+            self.skip_lost(one)
+        elif code in RETRIABLE:
+            self.leaders.pop(one.at, None)
+            time.sleep(BACKOFF_S)
+        elif code:
+            raise RefusedBy(code, f"Fetch of {one.at} at offset {one.first}")
+        return code is Code.NONE
+
+    def planned(self, one: Range, part: Any) -> Plan:
+        aborted = None
+        if self.settings.isolation:
+            aborted = [
+                AbortedTransaction(each.producer_id, each.first_offset)
+                for each in part.aborted_transactions or ()
+            ]
+        return plan(part.records or b"", first=one.first, until=one.until, aborted=aborted)
+
+    def moved_to(self, one: Range, position: int) -> None:
+        """Note that the range has been read up to `position`."""
+        if position > one.first:
+            self.progress_at = time.monotonic()
+        if position >= one.until:
+            del self.left[one.at]
+        else:
+            self.left[one.at] = one._replace(first=position)
+
+    def check_progress(self, where: object) -> None:
+        """Raise ClientTimeout if nothing has come for kafkaConsumer.pollTimeoutMs."""
+        if self.left and time.monotonic() - self.progress_at > self.settings.poll_timeout_ms / 1000:
+            one = next(iter(self.left.values()))
+            raise RefusedBy(
+                Code.REQUEST_TIMED_OUT,
+                f"no record of {one.at} from offset {one.first} on came from {where} within"
+                f" kafkaConsumer.pollTimeoutMs ({self.settings.poll_timeout_ms} ms)",
+            )
+
+    def skip_lost(self, one: Range) -> None:
+        """Go on at the log's start, if the query puts up with it."""
+        if self.settings.fail_on_data_loss:
+            raise DataLoss(
+                f"{one.at}: offset {one.first} is not there any more;"
+                " with failOnDataLoss=false the query goes on without what was lost"
+            )
+        address = self.leader_of(one.at)
+        connection = BlockingConnection(
+            address, client_id=self.settings.client_id, timeout_s=self.settings.request_timeout_ms / 1000
+        )
+        stamps = {one.at: messages.EARLIEST}
+        answer = connection.call(
+            ApiKey.LIST_OFFSETS, lambda version: messages.list_offsets(version, stamps, isolation=0)
+        )
+        connection.close()
+        start = messages.read_list_offsets(answer)[one.at].offset
+        self.moved_to(one, start if start > one.first else one.until)
+
+    def forget(self, address: Address, error: Exception) -> None:
+        """Look for the leaders anew after a connection broke; give up when it takes too long."""
+        if time.monotonic() - self.progress_at > self.settings.poll_timeout_ms / 1000:
+            raise error
+        for at in [at for at, leader in self.leaders.items() if leader == address]:
+            del self.leaders[at]
+        time.sleep(BACKOFF_S)
+
+    def ask_leaders(self) -> None:
+        """Ask any broker for the leaders of what is left."""
+        topics = {at.topic for at in self.left}
+        for address in self.settings.bootstrap:
+            try:
+                connection = self.take(address)
+            except Disconnected:
+                continue
+            try:
+                answer = connection.call(ApiKey.METADATA, lambda version: messages.metadata(version, topics))
+            except (Disconnected, ClientTimeout):
+                continue
+            finally:
+                self.give_back(connection)
+            found = messages.read_metadata(answer)
+            for at in self.left:
+                topic = found.topics.get(at.topic)
+                leader = topic.leaders.get(at.partition, -1) if topic else -1
+                if leader in found.brokers:
+                    self.leaders[at] = found.brokers[leader]
+            break
+        if not self.left.keys() <= self.leaders.keys():
+            self.check_progress("any broker")
+            time.sleep(BACKOFF_S)

@@ -1,0 +1,10 @@
+"""Lets the tests import the main job however pytest is started: it is no part of the installed package."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))

@@ -1,0 +1,90 @@
+"""The processes of the job: what they say is heard, and they end when they must."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pipeline.children import Child, Trouble
+from pipeline.processes import tree
+from pipeline.say import heard
+
+pytestmark = pytest.mark.slow
+
+ECHO = """
+import sys
+print("ready 127.0.0.1:9", flush=True)
+print('{"event": "got", "word": "%s"}' % sys.stdin.readline().strip())
+"""
+
+
+async def a_child(tmp_path: Path, code: str) -> Child:
+    return await Child.start("a child", [sys.executable, "-c", code], log=tmp_path / "log")
+
+
+def test_a_plain_line_is_an_event_named_by_its_first_word():
+    assert heard("ready 127.0.0.1:9092\n") | {"at_ms": 0} == {
+        "event": "ready",
+        "text": "127.0.0.1:9092",
+        "at_ms": 0,
+    }
+    assert heard('{"event": "x", "at_ms": 5}') == {"event": "x", "at_ms": 5}
+
+
+def test_a_child_is_heard_and_obeys(tmp_path: Path):
+    async def talk() -> tuple[str, str]:
+        child = await a_child(tmp_path, ECHO)
+        address = (await child.hear("ready", within_s=20))["text"]
+        child.tell("hello")
+        word = (await child.hear("got", within_s=20))["word"]
+        await child.end(within_s=20)
+        return address, word
+
+    assert asyncio.run(talk()) == ("127.0.0.1:9", "hello")
+
+
+def test_a_child_that_ends_instead_is_trouble_with_the_end_of_its_log(tmp_path: Path):
+    async def talk() -> None:
+        child = await a_child(tmp_path, "import sys; print('no room left', file=sys.stderr); sys.exit(3)")
+        await child.hear("ready", within_s=20)
+
+    with pytest.raises(Trouble, match=r"(?s)a child ended with code 3.*no room left"):
+        asyncio.run(talk())
+
+
+def test_a_silent_child_is_trouble(tmp_path: Path):
+    async def talk() -> None:
+        child = await a_child(tmp_path, "import sys; sys.stdin.read()")
+        try:
+            await child.hear("ready", within_s=0.1)
+        finally:
+            await child.terminate(within_s=5)
+
+    with pytest.raises(Trouble, match="did not say 'ready'"):
+        asyncio.run(talk())
+
+
+def test_a_child_that_will_not_end_is_killed_with_all_that_it_started(tmp_path: Path):
+    stubborn = (
+        "import signal, subprocess, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
+        "print('ready x', flush=True); sys.stdin.read()"
+    )
+
+    async def talk() -> list[int]:
+        child = await a_child(tmp_path, stubborn)
+        await child.hear("ready", within_s=20)
+        family = [process.pid for process in tree(child.pid)]
+        await child.terminate(within_s=0.2)
+        return family
+
+    family = asyncio.run(talk())
+    until = time.monotonic() + 10
+    while any(tree(pid) for pid in family) and time.monotonic() < until:
+        pass
+
+    assert len(family) == 2
+    assert not any(tree(pid) for pid in family)

@@ -1,0 +1,36 @@
+"""The pace of the work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pipeline.plan import Paths, Plan
+
+
+@pytest.mark.parametrize("events", [5000, 20_000, 99_999, 100_000, 336_776])
+def test_the_work_lasts_until_the_killed_member_is_back(events: int):
+    plan = Plan.of(events)
+    _, with_the_second, at_last = (part / plan.per_batch for part in plan.parts)
+
+    # One application does two batches a second: twenty seconds of work for two before the kill, whatever the
+    # data, and some after it.
+    assert with_the_second >= 80
+    assert at_last >= 25
+
+
+@pytest.mark.parametrize("events", [5000, 20_001, 336_776])
+def test_the_last_fifth_is_held_back_and_nothing_is_left_out(events: int):
+    parts = Plan.of(events).parts
+
+    assert sum(parts) == events
+    assert parts[-1] == events // 5
+
+
+def test_a_run_replaces_all_that_it_makes(tmp_path: Path):
+    paths = Paths(tmp_path)
+    made = set(paths.made_by_a_run())
+
+    assert {paths.summary, paths.page, paths.drawing, paths.delays} <= made
+    assert paths.rows("spark-a").parent in made
+    assert paths.lock not in made

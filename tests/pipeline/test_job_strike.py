@@ -1,0 +1,135 @@
+"""The kill: which batch is half done, which processes belong to an application, and who dies first."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pipeline.checkpoint import commits, last_committed, numbers, under_way
+from pipeline.processes import READER, Process, living, readers_first, tree, wait_gone
+from pipeline.strike import Missed, freeze, jvm_of
+
+FAMILY = [
+    Process(10, 1, "python -m pipeline.app"),
+    Process(11, 10, "java org.apache.spark.deploy.SparkSubmit pyspark-shell"),
+    Process(12, 11, "python -m pyspark.daemon"),
+    Process(13, 11, f"python -m pyspark.sql.streaming.{READER}"),
+    Process(14, 12, "python -m pyspark.daemon"),
+]
+STRANGERS = [Process(1, 0, "init"), Process(20, 1, "java kafka.Kafka")]
+
+
+def a_checkpoint(folder: Path, *, planned: int, committed: int) -> Path:
+    for log, last in (("offsets", planned), ("commits", committed)):
+        (folder / log).mkdir(parents=True, exist_ok=True)
+        for number in range(last + 1):
+            (folder / log / str(number)).touch()
+    return folder
+
+
+def test_a_batch_is_under_way_from_its_offsets_to_its_commit(tmp_path: Path):
+    assert under_way(tmp_path) is None
+    assert under_way(a_checkpoint(tmp_path, planned=3, committed=2)) == 3
+    assert under_way(a_checkpoint(tmp_path, planned=3, committed=3)) is None
+    assert last_committed(tmp_path) == 3
+
+
+def test_the_first_batch_can_be_under_way(tmp_path: Path):
+    assert under_way(a_checkpoint(tmp_path, planned=0, committed=-1)) == 0
+
+
+def test_temporary_files_and_checksums_are_no_batches(tmp_path: Path):
+    for name in ("9", "10", ".11.crc", ".12.9a.tmp"):
+        (tmp_path / name).touch()
+
+    assert numbers(tmp_path) == [9, 10]
+
+
+def test_commits_are_told_with_their_times(tmp_path: Path):
+    a_checkpoint(tmp_path, planned=1, committed=1)
+    os.utime(tmp_path / "commits" / "1", ns=(0, 5_000_000))
+
+    assert [(batch.number, batch.at_ms) for batch in commits(tmp_path)][-1] == (1, 5)
+
+
+def test_a_family_is_a_process_and_all_that_descend_from_it():
+    found = tree(10, [*STRANGERS, *reversed(FAMILY)])
+
+    assert {process.pid for process in found} == {10, 11, 12, 13, 14}
+    assert found[0].pid == 10
+
+
+def test_the_stream_reader_dies_first():
+    order = readers_first(FAMILY)
+
+    assert order[0].pid == 13
+    assert {process.pid for process in order} == {process.pid for process in FAMILY}
+
+
+def test_the_jvm_of_an_application_is_found():
+    assert jvm_of(FAMILY).pid == 11
+    with pytest.raises(Missed):
+        jvm_of(STRANGERS)
+
+
+@pytest.fixture
+def sleeper() -> Iterator[Process]:
+    """A process that can be stopped and killed in place of a JVM."""
+    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    try:
+        yield Process(child.pid, os.getpid(), "sleeper")
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def state_of(process: Process) -> str:
+    listed = subprocess.run(["ps", "-o", "state=", "-p", str(process.pid)], capture_output=True, text=True)
+    return listed.stdout.strip()[:1]
+
+
+def test_the_jvm_is_stopped_while_a_batch_has_begun_to_write(tmp_path: Path, sleeper: Process):
+    checkpoint, rows = a_checkpoint(tmp_path / "c", planned=6, committed=6), tmp_path / "rows"
+    rows.mkdir()
+    (rows / "part-of-6.parquet").touch()
+
+    def work() -> None:
+        a_checkpoint(checkpoint, planned=7, committed=6)
+        threading.Event().wait(0.05)
+        (rows / "part-of-7.parquet").touch()
+
+    worker = threading.Timer(0.05, work)
+    worker.start()
+    batch, begun = freeze(sleeper, checkpoint=checkpoint, rows=rows, within_s=20)
+    worker.join()
+
+    assert (batch, begun) == (7, {"part-of-7.parquet"})
+    assert state_of(sleeper) == "T"
+
+
+def test_a_batch_that_has_written_nothing_will_do_when_time_runs_out(tmp_path: Path, sleeper: Process):
+    checkpoint = a_checkpoint(tmp_path, planned=7, committed=6)
+
+    assert freeze(sleeper, checkpoint=checkpoint, rows=tmp_path, within_s=0.1) == (7, set())
+
+
+def test_there_is_nothing_to_strike_when_the_work_has_run_out(tmp_path: Path, sleeper: Process):
+    checkpoint = a_checkpoint(tmp_path, planned=7, committed=7)
+
+    with pytest.raises(Missed, match="run out"):
+        freeze(sleeper, checkpoint=checkpoint, rows=tmp_path, within_s=0.05)
+    assert state_of(sleeper) != "T"
+
+
+def test_the_dead_are_not_among_the_living(sleeper: Process):
+    assert sleeper.pid in {process.pid for process in living()}
+
+    os.kill(sleeper.pid, signal.SIGKILL)
+
+    assert wait_gone([sleeper], within_s=5) == []

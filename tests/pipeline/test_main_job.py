@@ -1,0 +1,106 @@
+"""The main job from end to end on a part of the flights, as `make run EVENTS=20000` runs it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline.plan import MEMBERS, Paths
+from pipeline.processes import living
+from pipeline.verify import by_carrier, read_table
+
+ROOT = Path(__file__).resolve().parents[2]
+EVENTS = 20_000
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(700)]
+
+
+def command(run: Path) -> list[str]:
+    return [sys.executable, "-m", "pipeline.run", "--events", str(EVENTS), "--run", str(run)]
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> Paths:
+    """One run, which all tests here look at."""
+    run = tmp_path_factory.mktemp("job") / "run"
+    done = subprocess.run(command(run), cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Paths(run)
+
+
+@pytest.fixture(scope="module")
+def found(paths: Paths) -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads(paths.summary.read_text())
+    return summary
+
+
+def test_nothing_is_lost_and_nothing_is_left(found: dict[str, Any]):
+    assert found["distinct"] == found["produced"] == EVENTS
+    assert found["lost"] == found["strange"] == 0
+    assert set(found["lag"].values()) == {0}
+    assert len(found["lag"]) == 6
+
+
+def test_every_member_has_read(found: dict[str, Any]):
+    rows = found["rows_by_member"]
+
+    assert set(rows) == set(MEMBERS)
+    assert all(rows.values())
+    assert sum(rows.values()) == found["rows"] >= found["distinct"]
+
+
+def test_the_story_has_every_rebalance_with_its_why(found: dict[str, Any]):
+    told = [(one["because"], set(one["members"])) for one in found["rebalances"]]
+
+    remaining = iter(told)
+    # On a machine that is too busy for sessions of six seconds there may be more rebalances between these.
+    expected = [
+        ("spark-a joined", {"spark-a"}),
+        ("spark-b joined", {"spark-a", "spark-b"}),
+        ("foreign joined", {"spark-a", "spark-b", "foreign"}),
+        ("foreign left", {"spark-a", "spark-b"}),
+        ("spark-b fell silent", {"spark-a"}),
+        ("spark-b joined", {"spark-a", "spark-b"}),
+    ]
+    assert all(one in remaining for one in expected), told
+    for rebalance in found["rebalances"]:
+        assert sorted(chain(*rebalance["members"].values())) == [0, 1, 2, 3, 4, 5]
+        assert rebalance["stopped_ms"] >= 0
+
+
+def test_the_application_died_in_the_middle_of_a_batch(found: dict[str, Any]):
+    assert found["killed"]["processes"] >= 3
+    assert found["killed"]["batch"] > 0
+
+
+def test_the_table_holds_every_flight(paths: Paths):
+    assert sum(delays.flights for delays in by_carrier(read_table(paths.delays)).values()) == EVENTS
+
+
+def test_the_picture_is_there(paths: Paths):
+    assert "spark-b fell silent" in paths.page.read_text()
+    assert paths.drawing.read_text().startswith("<svg")
+
+
+def test_an_interrupted_job_leaves_no_process_behind(tmp_path: Path):
+    paths = Paths(tmp_path / "run")
+    job = subprocess.Popen(
+        command(paths.root), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    until = time.monotonic() + 60
+    while not paths.log("spark-b").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+
+    job.send_signal(signal.SIGINT)
+    said, _ = job.communicate(timeout=60)
+
+    assert job.returncode == 130, said
+    assert "interrupted" in said
+    assert not [process for process in living() if str(tmp_path) in process.command]

@@ -1,0 +1,559 @@
+"""The protocol between a query and its group, without Spark: sessions in one process against a real broker.
+
+A session that is let die here is cancelled without a word, as `kill -9` would end it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+from confluent_kafka import Consumer
+
+from coterie.base.ids import TopicPartition
+from coterie.spark.offsets import GroupDocument
+from coterie.spark.options import parse
+from coterie.spark.protocol import DataLoss
+from coterie.spark.session import GroupSession
+from coterie.spark.topics import cluster_for
+
+
+def options_of(topic, group, **more):
+    given = {
+        "kafka.bootstrap.servers": topic.bootstrap,
+        "subscribe": topic.name,
+        "group.id": group,
+        "startingOffsets": "earliest",
+        **more,
+    }
+    return parse(given, streaming=True)
+
+
+@pytest.fixture
+def query(group, quick_session):
+    """A function that makes queries of one group."""
+
+    def make(topic, **more):
+        return Query(topic, group, **{**quick_session, **more})
+
+    return make
+
+
+class Query:
+    """A query as Spark drives it: a document in the log, and whether its batch was finished."""
+
+    def __init__(self, topic, group, *, most=None, **more):
+        self.options, self.most = options_of(topic, group, **more), most
+        self.log = GroupDocument(group=group)
+        self.session = None
+        self.read = []
+        self.replays = 0
+
+    def start(self):
+        self.alive = True
+        self.session = GroupSession(self.options, alive=lambda: self.alive)
+
+    async def plan(self):
+        """Have the next batch planned and logged; False if there is none just now."""
+        planned = await self.session.plan(self.log, self.most)
+        self.log = planned or self.log
+        return planned is not None
+
+    async def finish(self):
+        """Read the batch that was logged last."""
+        left = await self.session.left_of(self.log, self.log.ranges)
+        self.read += [(one.at, offset) for one in left if one for offset in range(one.first, one.until)]
+
+    async def batch(self):
+        """One batch, if there is one."""
+        if await self.plan():
+            await self.finish()
+            return True
+        return False
+
+    async def die(self):
+        """End without a word: neither commits nor leaves."""
+        membership = self.session._membership
+        tasks = [] if membership is None else [membership._task, self.session._watch]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.session.cluster.close()
+
+    async def stop(self):
+        await self.session.close()
+
+    @property
+    def owned(self):
+        return self.session._membership.member.owned
+
+
+async def until(condition, *steps, limit_s=20):
+    """Take the steps until the condition holds."""
+    clock = asyncio.get_running_loop()
+    end = clock.time() + limit_s
+    while not condition():
+        assert clock.time() < end, "it does not come to pass"
+        for step in steps:
+            await step()
+
+
+def values(count):
+    return [b"%d" % number for number in range(count)]
+
+
+def test_a_query_reads_everything_and_commits_it(new_topic, query, group, run):
+    topic = new_topic(partitions=3)
+    topic.produce(values(100))
+
+    async def scenario():
+        one = query(topic, most=40)
+        one.start()
+        await until(lambda: len(one.read) == 100, one.batch)
+        while await one.plan():
+            pass
+        await one.stop()
+        return one.read
+
+    read = run(scenario())
+
+    assert sorted(read) == [
+        (TopicPartition(topic.name, one.partition), one.offset) for one in sorted(topic.sent)
+    ]
+    assert topic.committed(group) == topic.ends()
+
+
+def test_the_last_batch_is_committed_by_the_idle_call_that_follows(new_topic, query, group, run):
+    """Spark tells of a batch's end only when the next is planned."""
+    topic = new_topic()
+    topic.produce(values(10))
+    seen = {}
+
+    async def scenario():
+        one = query(topic)
+        one.start()
+        await until(lambda: len(one.read) == 10, one.batch)
+        seen["during"] = await one.session.cluster.committed(group, [TopicPartition(topic.name, 0)])
+        assert not await one.plan()
+        await one.stop()
+
+    run(scenario())
+
+    assert seen["during"] == {TopicPartition(topic.name, 0): 0}
+    assert topic.committed(group) == {0: 10}
+
+
+def test_a_starting_offset_is_committed_before_anything_is_read(new_topic, query, group, run):
+    """Whoever takes over must not start at what is then the latest."""
+    topic = new_topic()
+    topic.produce(values(5))
+
+    async def scenario():
+        one = query(topic, startingOffsets="latest")
+        one.start()
+        await until(lambda: one.session.ends, one.plan)
+        await one.die()
+
+    run(scenario())
+    topic.produce(values(5))
+
+    assert topic.committed(group) == {0: 5}
+
+
+def test_two_queries_share_the_partitions_and_lose_nothing(new_topic, query, group, run):
+    topic = new_topic(partitions=4)
+    topic.produce(values(200))
+
+    async def scenario():
+        first, second = query(topic, most=10), query(topic, most=10)
+        first.start()
+        await until(lambda: len(first.read) > 20, first.batch)
+        second.start()
+        await until(lambda: second.read, first.batch, second.batch)
+        assert len(first.owned) == len(second.owned) == 2
+        await until(lambda: len(first.read) + len(second.read) >= 200, first.batch, second.batch)
+        await asyncio.gather(first.plan(), second.plan())
+        await asyncio.gather(first.stop(), second.stop())
+        return first.read + second.read
+
+    read = run(scenario())
+
+    assert sorted(read) == sorted(
+        (TopicPartition(topic.name, one.partition), one.offset) for one in topic.sent
+    )
+    assert topic.committed(group) == topic.ends()
+
+
+def test_a_partition_asked_back_is_given_up_only_after_its_batch_is_committed(new_topic, query, group, run):
+    topic = new_topic(partitions=2)
+    topic.produce(values(40))
+
+    async def scenario():
+        first, second = query(topic, most=20), query(topic, most=20)
+        first.start()
+        await until(lambda: first.log.ranges, first.plan)
+        second.start()
+        # The first is busy; the second joins and must wait, for more than a few heartbeats.
+        for _ in range(8):
+            assert not await second.plan()
+        assert len(first.owned) == 2
+        await first.finish()
+        await until(lambda: second.read, first.batch, second.batch)
+        await until(lambda: len(first.read) + len(second.read) >= 40, first.batch, second.batch)
+        await asyncio.gather(first.plan(), second.plan())
+        await asyncio.gather(first.stop(), second.stop())
+        return first.read + second.read
+
+    read = run(scenario())
+
+    assert len(read) == len(set(read)) == 40
+
+
+def test_a_dies_b_takes_over_a_returns_and_nothing_is_lost_nor_lowered(new_topic, query, group, run):
+    """Rule 4: A's unfinished batch is B's by now; A replays nothing, and commits nothing old."""
+    topic = new_topic(partitions=2)
+    topic.produce(values(100))
+    lowest = {}
+
+    async def scenario():
+        a, b = query(topic, most=20), query(topic, most=20)
+        a.start()
+        await until(lambda: len(a.read) >= 20, a.batch)
+        await until(lambda: a.log.plan >= 2, a.plan)
+        logged = a.log
+        assert not set(a.read) & {(one.at, one.first) for one in logged.ranges}
+        await a.die()
+
+        b.start()
+        await until(lambda: len(b.read) >= 40, b.batch)
+        assert await b.session.plan(b.log, 0) is None
+        before = await b.session.cluster.committed(group, b.owned)
+
+        a.start()
+        replay = asyncio.create_task(a.finish())
+        await until(replay.done, b.batch, lambda: asyncio.sleep(0.01))
+        replay.result()
+        await until(lambda: len(set(a.read) | set(b.read)) == 100, a.batch, b.batch)
+        await asyncio.gather(a.plan(), b.plan())
+        after = await b.session.cluster.committed(group, before)
+        lowest.update({one: (before[one], after[one]) for one in before})
+        await asyncio.gather(a.stop(), b.stop())
+        return a.read, b.read
+
+    a_read, b_read = run(scenario())
+
+    everything = {(TopicPartition(topic.name, one.partition), one.offset) for one in topic.sent}
+    assert set(a_read) | set(b_read) == everything
+    assert len(a_read) + len(b_read) == len(everything)
+    assert all(before <= after for before, after in lowest.values())
+    assert topic.committed(group) == topic.ends()
+
+
+def test_a_returns_alone_and_its_unfinished_batch_is_read_whole(new_topic, query, group, run):
+    topic = new_topic()
+    topic.produce(values(30))
+
+    async def scenario():
+        one = query(topic, most=10)
+        one.start()
+        await until(lambda: one.log.plan >= 1, one.plan)
+        await one.die()
+        one.start()
+        await one.finish()
+        assert [offset for _, offset in one.read] == list(range(10))
+        await until(lambda: len(one.read) == 30, one.batch)
+        await one.plan()
+        await one.stop()
+
+    run(scenario())
+
+    assert topic.committed(group) == {0: 30}
+
+
+def test_an_offset_set_back_by_hand_fails_the_replay_with_its_reason(new_topic, query, group, run):
+    topic = new_topic()
+    topic.produce(values(30))
+
+    async def scenario(**more):
+        one = query(topic, most=10, **more)
+        one.start()
+        await until(lambda: len(one.read) >= 10, one.batch)
+        await until(lambda: one.log.plan >= 2, one.plan)
+        await one.stop()
+        await one.session.cluster.commit(group, {TopicPartition(topic.name, 0): 3})
+        await one.session.cluster.close()
+        one.start()
+        try:
+            await one.finish()
+        finally:
+            await one.stop()
+        return [offset for _, offset in one.read]
+
+    with pytest.raises(DataLoss, match="set it back"):
+        run(scenario())
+
+
+def test_a_static_member_that_comes_back_in_time_causes_no_rebalance(new_topic, query, group, run):
+    topic = new_topic(partitions=2)
+    topic.produce(values(10))
+    generations = []
+
+    async def scenario():
+        for _ in range(2):
+            one = query(topic, **{"group.instance.id": "one"})
+            one.start()
+            await one.session.joined()
+            generations.append(one.session._membership.member.generation.id)
+            await one.stop()
+
+    run(scenario())
+
+    assert generations == [1, 1]
+
+
+def test_a_reader_whose_application_is_gone_stops_to_heartbeat(new_topic, query, group, run):
+    topic = new_topic()
+
+    async def scenario():
+        one = query(topic)
+        one.start()
+        await one.session.joined()
+        one.alive = False
+        task = one.session._membership._task
+        await asyncio.wait_for(task, 2)
+        await one.session.close()
+
+    run(scenario())
+
+
+def test_available_now_reads_what_was_there_and_ends(new_topic, query, group, run):
+    topic = new_topic(partitions=2)
+    topic.produce(values(50))
+
+    async def scenario():
+        one = query(topic, most=20)
+        one.start()
+        await one.session.prepare()
+        topic.produce(values(50))
+        while await one.batch():
+            pass
+        await one.stop()
+        return one.read
+
+    assert len(run(scenario())) == 50
+    assert topic.committed(group) == {0: 25, 1: 25}
+
+
+def test_a_finished_batch_that_others_read_again_is_never_committed_over_theirs(new_topic, query, group, run):
+    """Rule 2: A's sink holds the batch, its group never heard; B repeats it and goes on; A comes back."""
+    topic = new_topic()
+    topic.produce(values(60))
+
+    async def scenario():
+        a, b = query(topic, most=20), query(topic, most=20)
+        a.start()
+        assert await wanted(a.batch)
+        await a.die()
+        b.start()
+        await until(lambda: len(b.read) == 40, b.batch)
+        assert await b.session.plan(b.log, 0) is None
+        assert await b.session.cluster.committed(group, b.owned) == {TopicPartition(topic.name, 0): 40}
+        await b.stop()
+
+        a.start()
+        await until(lambda: len(a.read) == 40, a.batch)
+        await a.plan()
+        await a.stop()
+        return a.read, b.read
+
+    a_read, b_read = run(scenario())
+
+    # The repeats are exactly A's batch that was finished and not committed.
+    assert [offset for _, offset in a_read] == [*range(20), *range(40, 60)]
+    assert [offset for _, offset in b_read] == [*range(40)]
+    assert topic.committed(group) == {0: 60}
+
+
+def test_a_replay_goes_on_where_others_stopped_in_the_middle_of_the_batch(new_topic, query, group, run):
+    """Rule 4: read from the committed offset on."""
+    topic = new_topic()
+    topic.produce(values(20))
+
+    async def scenario():
+        a, b = query(topic, most=20), query(topic, most=7)
+        a.start()
+        await until(lambda: a.log.ranges, a.plan)
+        await a.die()
+        b.start()
+        assert await wanted(b.batch)
+        assert await b.session.plan(b.log, 0) is None
+        await b.stop()
+
+        a.start()
+        await a.finish()
+        await a.plan()
+        await a.stop()
+        return a.read
+
+    assert [offset for _, offset in run(scenario())] == [*range(7, 20)]
+    assert topic.committed(group) == {0: 20}
+
+
+async def wanted(step):
+    """Take the step until it says that it did something."""
+    done = []
+
+    async def once():
+        done.append(await step())
+
+    await until(lambda: any(done), once)
+    return True
+
+
+class Foreign:
+    """A confluent-kafka consumer in the same group, polled beside the queries."""
+
+    def __init__(self, topic, group, assignor):
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": topic.bootstrap,
+                "group.id": group,
+                "partition.assignment.strategy": assignor,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": 10_000,
+                "heartbeat.interval.ms": 200,
+            }
+        )
+        self.read = []
+        self.consumer.subscribe([topic.name])
+
+    async def poll(self):
+        message = await asyncio.to_thread(self.consumer.poll, 0.02)
+        if message is not None and message.error() is None:
+            self.read.append((TopicPartition(message.topic(), message.partition()), message.offset()))
+            await asyncio.to_thread(self.consumer.commit, message, asynchronous=False)
+
+    @property
+    def owned(self):
+        return {TopicPartition(one.topic, one.partition) for one in self.consumer.assignment()}
+
+
+@pytest.mark.parametrize("assignor", ["range", "roundrobin"])
+@pytest.mark.parametrize("leader", ["ours", "theirs"])
+def test_a_group_with_a_foreign_consumer_is_shared_whoever_leads(
+    new_topic, query, group, run, assignor, leader
+):
+    topic = new_topic(partitions=5)
+    everything = {TopicPartition(topic.name, number) for number in range(5)}
+
+    async def scenario():
+        one = query(topic, **{"partition.assignment.strategy": assignor})
+        one.start()
+        foreign = Foreign(topic, group, assignor)
+        if leader == "ours":
+            await until(lambda: one.session._membership and len(one.owned) == 5, one.plan)
+        else:
+            await until(lambda: len(foreign.owned) == 5, foreign.poll)
+        await until(
+            lambda: one.session._membership and one.owned and foreign.owned and len(one.owned) < 5,
+            one.batch,
+            foreign.poll,
+        )
+        assert one.owned | foreign.owned == everything
+        assert not one.owned & foreign.owned
+        topic.produce(values(100))
+        await until(lambda: len(one.read) + len(foreign.read) >= 100, one.batch, foreign.poll)
+        await one.plan()
+        await one.stop()
+        await asyncio.to_thread(foreign.consumer.close)
+        return one.read + foreign.read
+
+    read = run(scenario())
+
+    assert sorted(read) == sorted(
+        (TopicPartition(topic.name, one.partition), one.offset) for one in topic.sent
+    )
+    assert topic.committed(group) == topic.ends()
+
+
+class Chaos:
+    """Queries of one group that are started, killed and stopped at random, while commits are watched."""
+
+    def __init__(self, topic, queries, seed):
+        self.topic, self.queries, self.random = topic, queries, random.Random(seed)
+        self.up, self.unfinished = set(), set()
+        self.highest = {}
+
+    async def one(self, query):
+        """One random step of one query."""
+        if query not in self.up:
+            query.start()
+            self.up.add(query)
+            if query in self.unfinished:
+                await self.finish(query)
+            return
+        roll = self.random.random()
+        if roll < 0.06:
+            await self.end(query, query.die)
+        elif roll < 0.12:
+            await self.end(query, query.stop)
+        elif await query.plan():
+            self.unfinished.add(query)
+            if roll < 0.2:
+                await self.end(query, query.die)
+            else:
+                await asyncio.sleep(self.random.random() / 20)
+                await self.finish(query)
+
+    async def finish(self, query):
+        await query.finish()
+        self.unfinished.discard(query)
+
+    async def end(self, query, how):
+        self.up.discard(query)
+        await how()
+
+    async def life(self, query, steps, done):
+        """Some wild steps, then quiet ones until all is done: Spark never stops to call a query."""
+        for _ in range(steps):
+            await self.one(query)
+        if query not in self.up:
+            await self.one(query)
+        while not done():
+            await query.batch()
+
+    async def watch(self, cluster, group):
+        """Look that no committed offset is ever lowered."""
+        places = [TopicPartition(self.topic.name, number) for number in range(self.topic.partitions)]
+        while True:
+            for at, offset in (await cluster.committed(group, places)).items():
+                assert (offset or 0) >= self.highest.get(at, 0), f"{at} was lowered to {offset}"
+                self.highest[at] = offset or 0
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_whatever_is_killed_when_nothing_is_lost_and_no_offset_lowered(new_topic, query, group, run, seed):
+    topic = new_topic(partitions=5)
+    topic.produce(values(1500))
+    everything = {(TopicPartition(topic.name, one.partition), one.offset) for one in topic.sent}
+
+    async def scenario():
+        queries = [query(topic, most=20) for _ in range(3)]
+        chaos = Chaos(topic, queries, seed)
+        watcher = asyncio.create_task(chaos.watch(cluster_for(queries[0].options), group))
+
+        def done():
+            return everything == {place for one in queries for place in one.read}
+
+        await asyncio.wait_for(asyncio.gather(*(chaos.life(one, 25, done) for one in queries)), 80)
+        await asyncio.gather(*(one.plan() for one in queries))
+        assert not watcher.done(), watcher.exception()
+        watcher.cancel()
+        await asyncio.gather(*(one.stop() for one in queries))
+
+    run(scenario())
+
+    assert topic.committed(group) == topic.ends()

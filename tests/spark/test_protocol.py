@@ -1,0 +1,98 @@
+"""What is committed and what is replayed, case by case (docs/spark.md, "The protocol")."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.base.ids import TopicPartition
+from coterie.spark.offsets import Range
+from coterie.spark.protocol import DataLoss, due, plannable, replayed
+
+AT = TopicPartition("t", 0)
+BATCH = Range("t", 0, 100, 200)
+
+
+@pytest.mark.parametrize(
+    ("committed", "owned", "commits"),
+    [
+        (100, True, {AT: 200}),
+        (199, True, {AT: 200}),
+        (None, True, {AT: 200}),
+        (200, True, {}),
+        (250, True, {}),
+        (99, True, {}),
+        (100, False, {}),
+    ],
+)
+def test_a_finished_batch_commits_only_what_is_owned_and_lies_in_its_range(committed, owned, commits):
+    assert due([BATCH], owned={AT} if owned else set(), committed={AT: committed}) == commits
+
+
+@given(st.integers(0, 300) | st.none(), st.integers(0, 150), st.integers(0, 150))
+def test_a_commit_never_lowers_an_offset(committed, first, size):
+    commits = due([Range("t", 0, first, first + size)], owned={AT}, committed={AT: committed})
+
+    assert all(offset >= (committed or 0) for offset in commits.values())
+
+
+@pytest.mark.parametrize(
+    ("committed", "owned", "left"),
+    [
+        (100, True, [BATCH]),
+        (150, True, [Range("t", 0, 150, 200)]),
+        (None, True, [BATCH]),
+        (200, True, [None]),
+        (300, True, [None]),
+        (100, False, [None]),
+    ],
+)
+def test_a_replay_reads_what_no_other_has_done(committed, owned, left):
+    owned = {AT} if owned else set()
+
+    found = replayed([BATCH], planned=[BATCH], owned=owned, committed={AT: committed}, fail_on_data_loss=True)
+
+    assert found == left
+
+
+def test_pieces_of_a_range_are_cut_each_on_its_own_and_keep_their_places():
+    pieces = [Range("t", 0, 100, 130), Range("t", 0, 130, 170), Range("t", 0, 170, 200)]
+
+    left = replayed(pieces, planned=[BATCH], owned={AT}, committed={AT: 150}, fail_on_data_loss=True)
+
+    assert left == [None, Range("t", 0, 150, 170), Range("t", 0, 170, 200)]
+
+
+def test_an_offset_that_was_set_back_is_an_error_or_read_again_from_there():
+    pieces = [Range("t", 0, 100, 150), Range("t", 0, 150, 200)]
+    case = {"planned": [BATCH], "owned": {AT}, "committed": {AT: 40}}
+
+    with pytest.raises(DataLoss, match=r"t-0 from offset 100 on.*40.*set it back"):
+        replayed(pieces, **case, fail_on_data_loss=True)
+    left = replayed(pieces, **case, fail_on_data_loss=False)
+
+    assert left == [Range("t", 0, 40, 150), Range("t", 0, 150, 200)]
+
+
+def plan_of(committed, *, earliest=0, end=100, past_end=False, fail=True):
+    return plannable(
+        AT, committed=committed, earliest=earliest, end=end, past_end=past_end, fail_on_data_loss=fail
+    )
+
+
+def test_a_plan_reads_from_the_committed_offset_to_the_end():
+    assert plan_of(40) == Range("t", 0, 40, 100)
+    assert plan_of(100) is None
+
+
+def test_a_plan_below_the_log_s_start_is_data_loss():
+    with pytest.raises(DataLoss, match="40 to 59 were deleted"):
+        plan_of(40, earliest=60)
+    assert plan_of(40, earliest=60, fail=False) == Range("t", 0, 60, 100)
+
+
+def test_a_plan_past_the_end_is_data_loss():
+    with pytest.raises(DataLoss, match="past the partition's end"):
+        plan_of(140, past_end=True)
+    assert plan_of(140, past_end=True, fail=False) is None

@@ -1,0 +1,240 @@
+"""Connections against a broker of a few lines: it answers what the test tells it to, on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from coterie.base.errors import Corrupt
+from coterie.client import messages
+from coterie.client.addresses import Address
+from coterie.client.blocking import BlockingConnection
+from coterie.client.connection import Connection
+from coterie.client.errors import ClientTimeout, Disconnected, Unsupported
+from coterie.wire.apis import ApiKey
+from coterie.wire.codec import (
+    build,
+    decode_request,
+    encode_response,
+    entity,
+    read_request_header,
+    response_type,
+)
+
+OFFERED = {ApiKey.HEARTBEAT: (0, 4), ApiKey.FIND_COORDINATOR: (0, 6), ApiKey.METADATA: (0, 13)}
+
+
+def offer():
+    """The answer to ApiVersions: three APIs, one of them in a version that we do not know yet."""
+    kind = response_type(ApiKey.API_VERSIONS, 3)
+    one = entity("api_versions", 3, "ApiVersion", "response")
+    keys = tuple(
+        build(one, api_key=key, min_version=least, max_version=most) for key, (least, most) in OFFERED.items()
+    )
+    return build(kind, api_keys=keys)
+
+
+class SmallBroker:
+    """Answers ApiVersions, and hands everything else to `react(header, request) -> bytes | None`."""
+
+    def __init__(self, react=lambda header, request: None):
+        self.react = react
+        self.seen = []
+
+    async def __aenter__(self):
+        self.server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+        self.address = Address("127.0.0.1", self.server.sockets[0].getsockname()[1])
+        return self
+
+    async def __aexit__(self, *_):
+        self.server.close()
+        await self.server.wait_closed()
+
+    async def serve(self, reader, writer):
+        try:
+            while True:
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                answer = self.answer(await reader.readexactly(size))
+                if answer is None:
+                    break
+                writer.write(answer)
+        except asyncio.IncompleteReadError:
+            pass
+        finally:
+            writer.close()
+
+    def answer(self, frame):
+        header = read_request_header(frame)
+        self.seen.append((header.api_key, header.api_version))
+        if header.api_key == ApiKey.API_VERSIONS:
+            return encode_response(header.correlation_id, offer())
+        return self.react(header, decode_request(header, frame))
+
+
+def heartbeat(version, generation=1):
+    return messages.heartbeat(version, group_id="g", generation=generation, member_id="m", instance_id=None)
+
+
+def beat_answer(header, code=0):
+    kind = response_type(header.api_key, header.api_version)
+    return encode_response(header.correlation_id, build(kind, error_code=code))
+
+
+async def opened(broker):
+    return await Connection.open(broker.address, client_id="test", timeout_s=5)
+
+
+def test_the_newest_version_that_both_speak_is_used():
+    async def scenario():
+        async with SmallBroker(lambda header, _: beat_answer(header)) as broker:
+            connection = await opened(broker)
+            await connection.call(ApiKey.HEARTBEAT, heartbeat, 5)
+            connection.close()
+            return connection.agreed, broker.seen
+
+    agreed, seen = asyncio.run(scenario())
+
+    assert agreed == {ApiKey.HEARTBEAT: 4, ApiKey.FIND_COORDINATOR: 6, ApiKey.METADATA: 12}
+    assert seen == [(ApiKey.API_VERSIONS, 3), (ApiKey.HEARTBEAT, 4)]
+
+
+def test_an_api_that_the_broker_does_not_offer_is_named():
+    async def scenario():
+        async with SmallBroker() as broker:
+            connection = await opened(broker)
+            try:
+                await connection.call(ApiKey.JOIN_GROUP, heartbeat, 5)
+            finally:
+                connection.close()
+
+    with pytest.raises(Unsupported, match="JoinGroup of versions 5 to 9"):
+        asyncio.run(scenario())
+
+
+def test_answers_find_their_requests_in_whatever_order_they_come():
+    held = []
+
+    def react(header, request):
+        held.append(beat_answer(header, code=request.generation_id))
+        if len(held) < 3:
+            return b""
+        return b"".join(reversed(held))
+
+    async def scenario():
+        async with SmallBroker(react) as broker:
+            connection = await opened(broker)
+            answers = await asyncio.gather(
+                *(
+                    connection.call(ApiKey.HEARTBEAT, lambda version, code=code: heartbeat(version, code), 5)
+                    for code in (22, 25, 27)
+                )
+            )
+            connection.close()
+            return [int(answer.error_code) for answer in answers]
+
+    assert asyncio.run(scenario()) == [22, 25, 27]
+
+
+def test_a_broker_that_hangs_up_leaves_nobody_waiting():
+    async def scenario():
+        async with SmallBroker() as broker:
+            connection = await opened(broker)
+            calls = [connection.call(ApiKey.HEARTBEAT, heartbeat, 5) for _ in range(2)]
+            results = await asyncio.gather(*calls, return_exceptions=True)
+            assert connection.closed
+            with pytest.raises(Disconnected, match="is closed"):
+                await connection.call(ApiKey.HEARTBEAT, heartbeat, 5)
+            return results
+
+    assert [type(one) for one in asyncio.run(scenario())] == [Disconnected, Disconnected]
+
+
+def test_an_answer_that_does_not_come_is_a_timeout_and_a_late_one_harms_nobody():
+    late = []
+
+    def react(header, request):
+        if not late:
+            late.append(beat_answer(header, code=22))
+            return b""
+        return late.pop() + beat_answer(header, code=27)
+
+    async def scenario():
+        async with SmallBroker(react) as broker:
+            connection = await opened(broker)
+            with pytest.raises(ClientTimeout, match="Heartbeat: no answer"):
+                await connection.call(ApiKey.HEARTBEAT, heartbeat, 0.01)
+            answer = await connection.call(ApiKey.HEARTBEAT, heartbeat, 5)
+            connection.close()
+            return int(answer.error_code)
+
+    assert asyncio.run(scenario()) == 27
+
+
+def test_rubbish_ends_the_connection():
+    async def scenario():
+        async with SmallBroker(lambda *_: b"\xff\xff\xff\xff rubbish") as broker:
+            connection = await opened(broker)
+            await connection.call(ApiKey.HEARTBEAT, heartbeat, 5)
+
+    with pytest.raises(Disconnected, match="answer"):
+        asyncio.run(scenario())
+
+
+def test_nobody_at_the_address_is_a_disconnect_that_says_where():
+    async def scenario():
+        async with SmallBroker() as broker:
+            gone = broker.address
+        await Connection.open(gone, client_id="test", timeout_s=5)
+
+    with pytest.raises(Disconnected, match=r"no connection to 127\.0\.0\.1"):
+        asyncio.run(scenario())
+
+
+@pytest.fixture
+def served():
+    """A small broker on a loop in a thread, for callers that block."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    brokers = []
+
+    def start(react):
+        broker = SmallBroker(react)
+        asyncio.run_coroutine_threadsafe(broker.__aenter__(), loop).result(5)
+        brokers.append(broker)
+        return broker.address
+
+    yield start
+    for broker in brokers:
+        asyncio.run_coroutine_threadsafe(broker.__aexit__(), loop).result(5)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(5)
+    loop.close()
+
+
+def test_a_blocking_connection_sends_ahead_of_the_answers(served):
+    address = served(lambda header, request: beat_answer(header, code=request.generation_id))
+    connection = BlockingConnection(address, client_id="test", timeout_s=5)
+
+    for code in (22, 25):
+        connection.send(ApiKey.HEARTBEAT, lambda version, code=code: heartbeat(version, code))
+    assert connection.awaited == 2
+    codes = [int(connection.receive().error_code) for _ in range(2)]
+    connection.close()
+
+    assert codes == [22, 25]
+
+
+def test_a_blocking_connection_tells_a_hang_up_from_silence_and_rubbish(served):
+    hang_up = BlockingConnection(served(lambda *_: None), client_id="test", timeout_s=5)
+    silent = BlockingConnection(served(lambda *_: b""), client_id="test", timeout_s=0.05)
+    babbling = BlockingConnection(served(lambda *_: b"\0\0\0\4\0\0\0\0"), client_id="test", timeout_s=5)
+
+    for connection, error in ((hang_up, Disconnected), (silent, ClientTimeout), (babbling, Corrupt)):
+        with pytest.raises(error):
+            connection.call(ApiKey.HEARTBEAT, heartbeat)
+        connection.close()
+    assert hang_up.broken
+    assert silent.broken

@@ -1,0 +1,134 @@
+"""Requests are what the codec reads back, in every version that we speak."""
+
+from __future__ import annotations
+
+import pytest
+
+from coterie.base.errors import CoterieError
+from coterie.base.ids import TopicPartition
+from coterie.client import messages
+from coterie.client.addresses import Address, addresses_of
+from coterie.wire.apis import APIS, ApiKey
+from coterie.wire.codec import decode_request, encode_request, read_request_header
+
+A, B = TopicPartition("a", 1), TopicPartition("b", 0)
+
+MAKERS = {
+    ApiKey.API_VERSIONS: lambda version: messages.api_versions(),
+    ApiKey.METADATA: lambda version: messages.metadata(version, ["b", "a"]),
+    ApiKey.FIND_COORDINATOR: lambda version: messages.find_coordinator(version, "g"),
+    ApiKey.LIST_OFFSETS: lambda version: messages.list_offsets(version, {B: -1, A: 77}, isolation=1),
+    ApiKey.OFFSET_FETCH: lambda version: messages.offset_fetch(version, "g", [B, A]),
+    ApiKey.OFFSET_COMMIT: lambda version: messages.offset_commit(
+        version, "g", {A: 5, B: 6}, generation=3, member_id="m", instance_id="i"
+    ),
+    ApiKey.FETCH: lambda version: messages.fetch(
+        version, {A: 5}, max_wait_ms=500, max_bytes=9, partition_max_bytes=8, isolation=1
+    ),
+    ApiKey.JOIN_GROUP: lambda version: messages.join_group(
+        version, group_id="g", member_id="m", instance_id="i", session_timeout_ms=6000,
+        rebalance_timeout_ms=9000, protocols=[("range", b"s")], reason="r" * 300,
+    ),
+    ApiKey.SYNC_GROUP: lambda version: messages.sync_group(
+        version, group_id="g", generation=3, member_id="m", instance_id="i", protocol="range",
+        assignments={"m": b"a"},
+    ),
+    ApiKey.HEARTBEAT: lambda version: messages.heartbeat(
+        version, group_id="g", generation=3, member_id="m", instance_id="i"
+    ),
+    ApiKey.LEAVE_GROUP: lambda version: messages.leave_group(
+        version, group_id="g", member_id="m", reason="r"
+    ),
+}  # fmt: skip
+
+SPOKEN = [
+    pytest.param(key, version, id=f"{APIS[key].name}-{version}")
+    for key, (least, most) in messages.SPEAKS.items()
+    for version in range(least, most + 1)
+]
+
+
+def sent(key, version):
+    """A request as the broker reads it."""
+    frame = encode_request(7, "me", MAKERS[key](version))[4:]
+    header = read_request_header(frame)
+    assert (header.api_key, header.api_version) == (key, version)
+    return decode_request(header, frame)
+
+
+@pytest.mark.parametrize(("key", "version"), SPOKEN)
+def test_every_version_that_is_spoken_is_advertised_by_kafka_and_can_be_read(key, version):
+    assert APIS[key].serves(version)
+    sent(key, version)
+
+
+def test_partitions_are_grouped_by_topic_and_sorted():
+    request = sent(ApiKey.LIST_OFFSETS, 7)
+
+    listed = [
+        (topic.name, one.partition_index, one.timestamp)
+        for topic in request.topics
+        for one in topic.partitions
+    ]
+    assert listed == [("a", 1, 77), ("b", 0, -1)]
+    assert (request.replica_id, request.isolation_level) == (-1, 1)
+
+
+def test_a_commit_carries_the_member_s_place():
+    request = sent(ApiKey.OFFSET_COMMIT, 9)
+
+    assert (request.group_id, request.member_id, request.group_instance_id) == ("g", "m", "i")
+    assert request.generation_id_or_member_epoch == 3
+    (a, b) = request.topics
+    assert (a.name, a.partitions[0].partition_index, a.partitions[0].committed_offset) == ("a", 1, 5)
+    assert (b.name, b.partitions[0].committed_offset) == ("b", 6)
+
+
+def test_offsets_are_fetched_only_when_they_are_stable():
+    request = sent(ApiKey.OFFSET_FETCH, 9)
+
+    assert request.require_stable
+    assert [topic.name for topic in request.groups[0].topics] == ["a", "b"]
+
+
+def test_a_join_names_its_timeouts_and_cuts_its_reason():
+    """CJ-2, JG-27."""
+    request = sent(ApiKey.JOIN_GROUP, 9)
+
+    assert request.session_timeout.total_seconds() == 6
+    assert request.rebalance_timeout.total_seconds() == 9
+    assert len(request.reason) == 255
+    assert request.protocol_type == "consumer"
+
+
+def test_a_leave_carries_the_member_id_and_not_the_instance_id():
+    """CV-5."""
+    (member,) = sent(ApiKey.LEAVE_GROUP, 5).members
+
+    assert (member.member_id, member.group_instance_id) == ("m", None)
+
+
+def test_a_fetch_stays_outside_of_sessions():
+    request = sent(ApiKey.FETCH, 12)
+
+    assert (request.session_id, request.session_epoch) == (0, -1)
+    assert (request.min_bytes, request.max_wait.total_seconds()) == (1, 0.5)
+
+
+def test_no_topics_are_created_by_asking_for_them():
+    assert not sent(ApiKey.METADATA, 12).allow_auto_topic_creation
+
+
+def test_addresses_are_read_as_people_write_them():
+    assert addresses_of("a:1, PLAINTEXT://b:2,[::1]:3") == (
+        Address("a", 1),
+        Address("b", 2),
+        Address("::1", 3),
+    )
+    assert str(Address("::1", 3)) == "[::1]:3"
+
+
+@pytest.mark.parametrize("text", ["", " , ", "host", "host:", "host:0", "host:99999", "host:x"])
+def test_what_is_no_address_is_refused(text):
+    with pytest.raises(CoterieError, match=r"bootstrap\.servers"):
+        addresses_of(text)
