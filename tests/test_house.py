@@ -38,7 +38,19 @@ MAY_IMPORT_LAZILY: dict[str, set[str]] = {
     "broker": {"columns"},
     "cli": set(MAY_IMPORT),  # inside the commands: `coterie serve` must not pay for the others
 }
-PURE = ("base", "wire", "assign", "group", "txn", "security", "broker/purgatory.py", "observe/story.py")
+PURE = (
+    "base",
+    "wire",
+    "assign",
+    "group",
+    "broker/purgatory.py",
+    "observe/story.py",
+    "client/member.py",
+    "client/messages.py",
+    "spark/options.py",
+    "spark/offsets.py",
+    "spark/protocol.py",
+)
 IMPURE_MODULES = {
     "asyncio",
     "socket",

@@ -13,7 +13,7 @@ NewTopic = Callable[..., str]
 
 MESSAGE_TOO_LARGE = 10
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-EARLIEST_MS = 1_700_000_000_000
+EARLIEST_MS = int(time.time() * 1000) - 3_600_000  # within the retention time, or the records are soon gone
 
 
 def some_messages(topic: str, count: int = 60) -> list[Message]:

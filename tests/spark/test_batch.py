@@ -158,7 +158,7 @@ def test_aborted_transactions_are_seen_only_by_those_who_do_not_mind(spark, new_
     topic = new_topic()
     producer = Producer({"bootstrap.servers": topic.bootstrap, "transactional.id": f"tx-{topic.name}"})
     try:
-        producer.init_transactions(10)
+        producer.init_transactions(4)
     except KafkaException as error:
         pytest.skip(f"the broker has no transactions: {error}")
     for number, end in enumerate(["commit_transaction", "abort_transaction", "commit_transaction"]):

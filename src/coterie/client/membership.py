@@ -230,18 +230,19 @@ class Membership:
         if self._address is None:
             return
         try:
-            connection = await self.cluster.connection(self._address, purpose="offsets")
-            await connection.call(
-                ApiKey.LEAVE_GROUP,
-                lambda version: messages.leave_group(
-                    version,
-                    group_id=self.settings.group_id,
-                    member_id=request.member_id,
-                    reason=request.reason,
-                ),
-                LEAVE_TIMEOUT_S,
-            )
-        except CoterieError as error:
+            async with asyncio.timeout(LEAVE_TIMEOUT_S):
+                connection = await self.cluster.connection(self._address, purpose="offsets")
+                await connection.call(
+                    ApiKey.LEAVE_GROUP,
+                    lambda version: messages.leave_group(
+                        version,
+                        group_id=self.settings.group_id,
+                        member_id=request.member_id,
+                        reason=request.reason,
+                    ),
+                    LEAVE_TIMEOUT_S,
+                )
+        except (CoterieError, TimeoutError) as error:
             log.info("group %s: leaving: %s", self.settings.group_id, error)
 
 

@@ -8,15 +8,15 @@ import os
 import stat
 import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numba
 import numpy as np
 import pyarrow as pa
-from numba.core import cgutils, config, types
-from numba.extending import intrinsic
+from numba.core import config
 
 from coterie.base.errors import Corrupt
+from coterie.columns.memory import get8, get64, move, put8, put32, put64
 from coterie.columns.plan import Chunk, Segment
 from coterie.columns.types import HEADERS, MOST_MS, TIMESTAMP
 
@@ -45,13 +45,177 @@ compiled = numba.njit(cache=True, nogil=True)
 
 # Columns of the table of segments that the kernel is given.
 AT, END, COUNT, OFFSET, LAST_DELTA, TIME, MAX_TIME, APPEND = range(8)
+SEGMENT_BYTES = 8 * len(Segment._fields)
 # What the kernel answers: the counts of what it wrote, and where it stumbled (-1: nowhere).
 ROWS, KEY_BYTES, VALUE_BYTES, HEADERS_SEEN, NAME_BYTES, TAG_BYTES, FAULT = range(7)
 
 
 class Out(NamedTuple):
-    """The Arrow buffers that the kernel fills: as large as they could need to be, touched as they are."""
+    """Addresses of the Arrow buffers that the kernel fills, and of its tally."""
 
+    tally: int
+    offsets: int
+    stamps: int
+    types: int
+    keys: int
+    key_ends: int
+    key_valid: int
+    values: int
+    value_ends: int
+    value_valid: int
+    header_ends: int
+    headers_valid: int
+    names: int
+    name_ends: int
+    tags: int
+    tag_ends: int
+    tag_valid: int
+
+
+@compiled
+def varint(at, end):  # type: ignore[no-untyped-def]
+    """Return the zig-zag number at `at` and where it ends, or 0 for that."""
+    if at < end:
+        byte = get8(at, 0)
+        if byte < 0x80:
+            return (byte >> 1) ^ -(byte & 1), at + 1
+    value = np.uint64(0)
+    shift = np.uint64(0)
+    while True:
+        if at >= end or shift > np.uint64(63):
+            return np.int64(0), np.int64(0)
+        byte = get8(at, 0)
+        at += 1
+        value |= np.uint64(byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += np.uint64(7)
+    return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at
+
+
+@compiled
+def blob(at, end, target):  # type: ignore[no-untyped-def]
+    """Copy length-prefixed bytes to `target`: their length (negative: null), and where they end, or 0."""
+    length, at = varint(at, end)
+    if at == 0 or length < 0:
+        return length, at
+    if length > end - at:
+        return length, np.int64(0)
+    move(target, at, length)
+    return length, at + length
+
+
+@compiled
+def add(tally, which, count):  # type: ignore[no-untyped-def]
+    """Add to one count of the tally; return the sum."""
+    total = get64(tally, which) + count
+    put64(tally, which, total)
+    return total
+
+
+@compiled
+def mark(bitmap, row, valid):  # type: ignore[no-untyped-def]
+    """Say in a bitmap whether the row has a value. All bits are set at first."""
+    if not valid:
+        put8(bitmap, row >> 3, get8(bitmap, row >> 3) & ~(1 << (row & 7)))
+
+
+@compiled
+def headers_at(at, end, out):  # type: ignore[no-untyped-def]
+    """Write the record's headers, counted in the tally; return where they end, or 0."""
+    count, at = varint(at, end)
+    if at == 0 or count < 0 or count > end - at:
+        return np.int64(0)
+    for _ in range(count):
+        row = get64(out.tally, HEADERS_SEEN)
+        size, at = blob(at, end, out.names + get64(out.tally, NAME_BYTES))
+        if at == 0 or size < 0:
+            return np.int64(0)
+        put32(out.name_ends, row + 1, add(out.tally, NAME_BYTES, size))
+        size, at = blob(at, end, out.tags + get64(out.tally, TAG_BYTES))
+        if at == 0:
+            return np.int64(0)
+        mark(out.tag_valid, row, size >= 0)
+        put32(out.tag_ends, row + 1, add(out.tally, TAG_BYTES, max(size, 0)))
+        add(out.tally, HEADERS_SEEN, 1)
+    return at
+
+
+@compiled
+def record_at(at, end, segment, first, until, out):  # type: ignore[no-untyped-def]
+    """Write the record between these addresses as a row if it lies in the range; return False on bad bytes.
+
+    What is not in the range is written, too, and overwritten by the next: it is not counted.
+    """
+    time_delta, at = varint(at + 1, end)
+    if at == 0:
+        return False
+    delta, at = varint(at, end)
+    if at == 0 or delta < 0 or delta > get64(segment, LAST_DELTA):
+        return False
+    key_size, at = blob(at, end, out.keys + get64(out.tally, KEY_BYTES))
+    if at == 0:
+        return False
+    value_size, at = blob(at, end, out.values + get64(out.tally, VALUE_BYTES))
+    if at == 0:
+        return False
+    offset = get64(segment, OFFSET) + delta
+    seen = get64(out.tally, HEADERS_SEEN)
+    names, tags = get64(out.tally, NAME_BYTES), get64(out.tally, TAG_BYTES)
+    if headers_at(at, end, out) != end:
+        return False
+    if offset < first or offset >= until:
+        for header in range(seen, get64(out.tally, HEADERS_SEEN)):
+            put8(out.tag_valid, header >> 3, get8(out.tag_valid, header >> 3) | (1 << (header & 7)))
+        put64(out.tally, HEADERS_SEEN, seen)
+        put64(out.tally, NAME_BYTES, names)
+        put64(out.tally, TAG_BYTES, tags)
+        return True
+    stamp = get64(segment, MAX_TIME) if get64(segment, APPEND) else get64(segment, TIME) + time_delta
+    write_row(offset, stamp, get64(segment, APPEND), key_size, value_size, seen, out)
+    return True
+
+
+@compiled
+def write_row(offset, stamp, kind, key_size, value_size, seen, out):  # type: ignore[no-untyped-def]
+    """Write all of a row but its bytes, which are there already."""
+    row = get64(out.tally, ROWS)
+    put64(out.offsets, row, offset)
+    put64(out.stamps, row, max(-MOST_MS, min(MOST_MS, stamp)) * 1000)
+    put32(out.types, row, kind)
+    mark(out.key_valid, row, key_size >= 0)
+    mark(out.value_valid, row, value_size >= 0)
+    mark(out.headers_valid, row, get64(out.tally, HEADERS_SEEN) > seen)
+    put32(out.key_ends, row + 1, add(out.tally, KEY_BYTES, max(key_size, 0)))
+    put32(out.value_ends, row + 1, add(out.tally, VALUE_BYTES, max(value_size, 0)))
+    put32(out.header_ends, row + 1, get64(out.tally, HEADERS_SEEN))
+    put64(out.tally, ROWS, row + 1)
+
+
+@compiled
+def read(data, segments, count, first, until, out):  # type: ignore[no-untyped-def]
+    """Write the rows of all segments; the tally says where bad bytes stopped it."""
+    for number in range(count):
+        segment = segments + number * SEGMENT_BYTES
+        at, end = data + get64(segment, AT), data + get64(segment, END)
+        for _ in range(get64(segment, COUNT)):
+            length, body = varint(at, end)
+            if body == 0 or length < 1 or length > end - body:
+                put64(out.tally, FAULT, at - data)
+                return
+            at = body + length
+            if not record_at(body, at, segment, first, until, out):
+                put64(out.tally, FAULT, body - data)
+                return
+        if at != end:
+            put64(out.tally, FAULT, at - data)
+            return
+
+
+class Buffers(NamedTuple):
+    """The arrays behind `Out`: as large as they could need to be, and memory only where they are touched."""
+
+    tally: np.ndarray
     offsets: np.ndarray
     stamps: np.ndarray
     types: np.ndarray
@@ -70,147 +234,8 @@ class Out(NamedTuple):
     tag_valid: np.ndarray
 
 
-def memcpy(context: Any, target: Any, to: Any, source: Any, at: Any, size: Any) -> Any:
-    """memcpy(&target[to], &source[at], size): libc's, five times faster than a loop of bytes."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        target, to, source, at, size = arguments
-        held = [
-            context.make_array(kind)(context, builder, value)
-            for kind, value in ((signature.args[0], target), (signature.args[2], source))
-        ]
-        there = builder.gep(held[0].data, [to])
-        here = builder.gep(held[1].data, [at])
-        cgutils.raw_memcpy(builder, there, here, size, 1)  # type: ignore[no-untyped-call]
-        return context.get_dummy_value()
-
-    return types.void(target, types.int64, source, types.int64, types.int64), generate
-
-
-# To the compiler a function of five arguments; to the type checker, whatever it is.
-copy: Any = intrinsic(memcpy)
-
-
-@compiled
-def varint(data, at, end):  # type: ignore[no-untyped-def]
-    """Return the zig-zag number at `at` and where it ends, or -1 for that."""
-    if at < end and data[at] < 0x80:
-        byte = np.uint64(data[at])
-        return np.int64(byte >> np.uint64(1)) ^ -np.int64(byte & np.uint64(1)), at + 1
-    value = np.uint64(0)
-    shift = np.uint64(0)
-    while True:
-        if at < 0 or at >= end or shift > np.uint64(63):
-            return np.int64(0), np.int64(-1)
-        byte = np.uint64(data[at])
-        at += 1
-        value |= (byte & np.uint64(0x7F)) << shift
-        if byte < np.uint64(0x80):
-            break
-        shift += np.uint64(7)
-    return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at
-
-
-@compiled
-def blob(data, at, end, target, used):  # type: ignore[no-untyped-def]
-    """Copy length-prefixed bytes to target[used:]: their length (negative: null), where they end, or -1."""
-    length, at = varint(data, at, end)
-    if at < 0 or length < 0:
-        return length, at
-    if length > end - at:
-        return length, np.int64(-1)
-    copy(target, used, data, at, length)
-    return length, at + length
-
-
-@compiled
-def headers_at(data, at, end, out, tally):  # type: ignore[no-untyped-def]
-    """Write the record's headers; return where they end, or -1. The tally is kept by the caller."""
-    count, at = varint(data, at, end)
-    if at < 0 or count < 0 or count > end - at:
-        return np.int64(-1)
-    for _ in range(count):
-        row = tally[HEADERS_SEEN]
-        size, at = blob(data, at, end, out.names, tally[NAME_BYTES])
-        if at < 0 or size < 0:
-            return np.int64(-1)
-        tally[NAME_BYTES] += size
-        size, at = blob(data, at, end, out.tags, tally[TAG_BYTES])
-        if at < 0:
-            return np.int64(-1)
-        if size < 0:
-            out.tag_valid[row >> 3] &= ~np.uint8(1 << (row & 7))
-        else:
-            tally[TAG_BYTES] += size
-        tally[HEADERS_SEEN] = row + 1
-        out.name_ends[row + 1] = tally[NAME_BYTES]
-        out.tag_ends[row + 1] = tally[TAG_BYTES]
-    return at
-
-
-@compiled
-def record_at(data, at, end, segment, first, until, out, tally):  # type: ignore[no-untyped-def]
-    """Write the record data[at:end] as a row if it lies in the range; return False on bad bytes."""
-    row = tally[ROWS]
-    time_delta, at = varint(data, at + 1, end)
-    if at < 0:
-        return False
-    delta, at = varint(data, at, end)
-    if at < 0 or delta < 0 or delta > segment[LAST_DELTA]:
-        return False
-    key_size, at = blob(data, at, end, out.keys, tally[KEY_BYTES])
-    if at < 0:
-        return False
-    value_size, at = blob(data, at, end, out.values, tally[VALUE_BYTES])
-    if at < 0:
-        return False
-    seen, names, tags = tally[HEADERS_SEEN], tally[NAME_BYTES], tally[TAG_BYTES]
-    if headers_at(data, at, end, out, tally) != end:
-        return False
-    offset = segment[OFFSET] + delta
-    if offset < first or offset >= until:
-        for header in range(seen, tally[HEADERS_SEEN]):
-            out.tag_valid[header >> 3] |= np.uint8(1 << (header & 7))
-        tally[HEADERS_SEEN], tally[NAME_BYTES], tally[TAG_BYTES] = seen, names, tags
-        return True
-    stamp = segment[MAX_TIME] if segment[APPEND] else segment[TIME] + time_delta
-    out.offsets[row] = offset
-    out.stamps[row] = max(-MOST_MS, min(MOST_MS, stamp)) * 1000
-    out.types[row] = segment[APPEND]
-    if key_size < 0:
-        out.key_valid[row >> 3] &= ~np.uint8(1 << (row & 7))
-    else:
-        tally[KEY_BYTES] += key_size
-    if value_size < 0:
-        out.value_valid[row >> 3] &= ~np.uint8(1 << (row & 7))
-    else:
-        tally[VALUE_BYTES] += value_size
-    if tally[HEADERS_SEEN] == seen:
-        out.headers_valid[row >> 3] &= ~np.uint8(1 << (row & 7))
-    out.key_ends[row + 1] = tally[KEY_BYTES]
-    out.value_ends[row + 1] = tally[VALUE_BYTES]
-    out.header_ends[row + 1] = tally[HEADERS_SEEN]
-    tally[ROWS] = row + 1
-    return True
-
-
-@compiled
-def read(data, segments, first, until, out, tally):  # type: ignore[no-untyped-def]
-    """Write the rows of all segments; tally[FAULT] says where bad bytes stopped it."""
-    for segment in segments:
-        at = segment[AT]
-        for _ in range(segment[COUNT]):
-            length, body = varint(data, at, segment[END])
-            if body < 0 or length < 1 or length > segment[END] - body:
-                tally[FAULT] = at
-                return
-            at = body + length
-            if not record_at(data, body, at, segment, first, until, out, tally):
-                tally[FAULT] = body
-                return
-        if at != segment[END]:
-            tally[FAULT] = at
-            return
+assert Buffers._fields == Out._fields
+assert len(Segment._fields) == APPEND + 1
 
 
 def bits(count: int) -> np.ndarray:
@@ -225,15 +250,15 @@ def ends(count: int) -> np.ndarray:
     return made
 
 
-def room_for(chunk: Chunk) -> Out:
+def room_for(chunk: Chunk) -> Buffers:
     """Return buffers into which the chunk's rows will fit, whatever they hold.
 
-    A header takes two bytes at least, and what is not written costs no memory. The kernel trusts these
-    sizes: they hold for hostile bytes, too.
+    A header takes two bytes at least. The kernel trusts these sizes: they hold for hostile bytes, too.
     """
     rows, size = chunk.rows, len(chunk.data)
     headers = size // 2
-    return Out(
+    return Buffers(
+        tally=np.array([0, 0, 0, 0, 0, 0, -1], np.int64),
         offsets=np.empty(rows, np.int64),
         stamps=np.empty(rows, np.int64),
         types=np.empty(rows, np.int32),
@@ -255,25 +280,26 @@ def room_for(chunk: Chunk) -> Out:
 
 def columns_of(chunk: Chunk, *, first: int, until: int, headers: bool) -> dict[str, pa.Array]:
     """Return the columns that come out of the records themselves: all but topic and partition."""
-    out = room_for(chunk)
-    tally = np.zeros(7, np.int64)
-    tally[FAULT] = -1
-    segments = np.array(chunk.segments, np.int64).reshape(-1, len(Segment._fields))
-    read(np.frombuffer(chunk.data, np.uint8), segments, first, until, out, tally)
+    buffers = room_for(chunk)
+    segments = np.array(chunk.segments, np.int64)
+    data = np.frombuffer(chunk.data, np.uint8)
+    out = Out(*(buffer.ctypes.data for buffer in buffers))
+    read(data.ctypes.data, segments.ctypes.data, len(chunk.segments), first, until, out)
+    tally = [int(count) for count in buffers.tally]
     if tally[FAULT] >= 0:
-        raise Corrupt("record", at=int(tally[FAULT]), expected="a whole one")
-    rows = int(tally[ROWS])
+        raise Corrupt("record", at=tally[FAULT], expected="a whole one")
+    rows = tally[ROWS]
     columns = {
-        "key": blobs(pa.binary(), rows, out.key_valid, out.key_ends, out.keys, int(tally[KEY_BYTES])),
+        "key": blobs(pa.binary(), rows, buffers.key_valid, buffers.key_ends, buffers.keys, tally[KEY_BYTES]),
         "value": blobs(
-            pa.binary(), rows, out.value_valid, out.value_ends, out.values, int(tally[VALUE_BYTES])
+            pa.binary(), rows, buffers.value_valid, buffers.value_ends, buffers.values, tally[VALUE_BYTES]
         ),
-        "offset": pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(out.offsets)]),
-        "timestamp": pa.Array.from_buffers(TIMESTAMP, rows, [None, pa.py_buffer(out.stamps)]),
-        "timestampType": pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(out.types)]),
+        "offset": pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(buffers.offsets)]),
+        "timestamp": pa.Array.from_buffers(TIMESTAMP, rows, [None, pa.py_buffer(buffers.stamps)]),
+        "timestampType": pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(buffers.types)]),
     }
     if headers:
-        columns["headers"] = headers_column(out, tally, rows)
+        columns["headers"] = headers_column(buffers, tally)
     return columns
 
 
@@ -285,11 +311,11 @@ def blobs(
     return pa.Array.from_buffers(kind, rows, [mask, pa.py_buffer(stops), pa.py_buffer(data[:used])])
 
 
-def headers_column(out: Out, tally: np.ndarray, rows: int) -> pa.Array:
+def headers_column(buffers: Buffers, tally: list[int]) -> pa.Array:
     """Return the lists of headers; a record without any has null, as in Spark's source."""
-    count = int(tally[HEADERS_SEEN])
-    names = blobs(pa.string(), count, None, out.name_ends, out.names, int(tally[NAME_BYTES]))
-    tags = blobs(pa.binary(), count, out.tag_valid, out.tag_ends, out.tags, int(tally[TAG_BYTES]))
+    count = tally[HEADERS_SEEN]
+    names = blobs(pa.string(), count, None, buffers.name_ends, buffers.names, tally[NAME_BYTES])
+    tags = blobs(pa.binary(), count, buffers.tag_valid, buffers.tag_ends, buffers.tags, tally[TAG_BYTES])
     pairs = pa.StructArray.from_arrays([names, tags], fields=list(HEADERS.value_type))
-    buffers = [pa.py_buffer(out.headers_valid), pa.py_buffer(out.header_ends)]
-    return pa.Array.from_buffers(HEADERS, rows, buffers, children=[pairs])
+    held = [pa.py_buffer(buffers.headers_valid), pa.py_buffer(buffers.header_ends)]
+    return pa.Array.from_buffers(HEADERS, tally[ROWS], held, children=[pairs])

@@ -178,6 +178,8 @@ class Confluent(Client):
 
     def reader(self, bootstrap: str, *places: Place) -> Consumer:
         consumer = ConfluentConsumer(bootstrap, {"group.id": f"reader-{uuid.uuid4()}"})
+        for topic, _ in places:  # whoever assigns before it knows the leader waits half a second to ask again
+            consumer.inner.list_topics(topic, CALL_S)
         consumer.inner.assign([TopicPartition(*place, confluent_kafka.OFFSET_BEGINNING) for place in places])
         return consumer
 
