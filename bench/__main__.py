@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import shutil
 import sys
 
 from bench import machine, report
+from bench.brokers import data_directory
 from bench.claims import CLAIMS
 from bench.figures import Figure, Plan
 from bench.kafka import KAFKA_VERSION, SetupError
@@ -18,10 +20,13 @@ def main() -> int:
     brokers = (asked.only,) if asked.only else ("coterie", "kafka")
     plan = Plan(repeats=asked.repeats, quick=asked.quick, brokers=brokers, say=announce)
     figures: list[Figure] = []
-    for claim in asked.claims or CLAIMS:
-        for figure in CLAIMS[claim](plan):
-            print(line_of(figure), flush=True)
-            figures.append(figure)
+    try:
+        for claim in asked.claims or CLAIMS:
+            for figure in CLAIMS[claim](plan):
+                print(line_of(figure), flush=True)
+                figures.append(figure)
+    finally:
+        shutil.rmtree(data_directory(), ignore_errors=True)
     print("\n" + report.table([figure.as_json() for figure in figures]))
     if asked.write and not asked.only:
         report.write(figures, about=circumstances())

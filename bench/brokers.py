@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
@@ -165,5 +166,5 @@ def receive(connection: socket.socket, count: int) -> bytes:
 
 
 def data_directory() -> Path:
-    """Return where brokers keep their data: on the repository's disk, as /tmp may be memory."""
-    return REPOSITORY / "bench" / ".cache" / "data"
+    """Return where this run's brokers keep their data: on the repository's disk, as /tmp may be memory."""
+    return REPOSITORY / "bench" / ".cache" / f"data-{os.getpid()}"
