@@ -75,8 +75,8 @@ def _raise_file_limit() -> None:
 def _keep_freed_blocks() -> None:
     """Have glibc keep blocks of a fetch's size once they are freed.
 
-    Taken from the kernel anew for each fetch, their page faults cost ten times the read itself: 1 MiB in 550 us
-    instead of 54 (docs/decisions/0006-freed-blocks.md).
+    Taken from the kernel anew for each fetch, their page faults cost ten times the read itself
+    (docs/decisions/0006-freed-blocks.md).
     """
     try:
         import ctypes
