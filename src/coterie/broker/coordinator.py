@@ -81,7 +81,8 @@ class ShardHost:
         try:
             decision = self.shard.decide(command, now_ms)
             self._carry_out(decision, command, now_ms)
-        except AssertionError:
+        except Exception:  # our own mistake: this shard is no longer to be trusted, the others are
+            log.exception("%s-%d is taken out of service", OFFSETS_TOPIC, self.partition)
             self.fence()
             return
         if not self.records:
@@ -182,14 +183,12 @@ class ShardHost:
             self._release()
 
     def fence(self) -> None:
-        """Take this shard out of service after a mistake of ours; the other shards go on."""
-        log.exception("%s-%d is taken out of service", OFFSETS_TOPIC, self.partition)
+        """Take this shard out of service: nothing more is appended, and whoever waits is sent elsewhere."""
         self.status = self.FAILED
-        for decision in (self.shard.unload(),):
-            for reply in decision.replies:
-                deliver = self.calls.pop(reply.call, None)
-                if deliver is not None:
-                    deliver(reply.answer)
+        self._take_pending()
+        waiting, self.calls = self.calls, {}
+        for deliver in waiting.values():
+            deliver(Code.NOT_COORDINATOR)
 
     # -- loading
 
