@@ -117,9 +117,9 @@ class Node:
 
     # -- requests
 
-    def quick_answer(self, frame: bytes) -> bytes | None:
-        """Return the answer to a heartbeat that needs no handler, with its size in front."""
-        return self._quick.answer(frame) if frame[:2] == HEARTBEAT else None
+    def quick_answer(self, sized: bytes) -> bytes | None:
+        """Return the answer to a heartbeat that needs no handler; `sized` has its size in front."""
+        return self._quick.answer(sized) if sized[4:6] == HEARTBEAT else None
 
     def handler_of(self, header: RequestHeader) -> Handler | None:
         """Return who answers `header`; None for a version of ApiVersions that we do not know.

@@ -44,12 +44,12 @@ class QuickHeartbeats:
         self._clock = clock
         self._known: dict[tuple[bytes, bytes], tuple[Known, ShardHost]] = {}
 
-    def answer(self, frame: bytes) -> bytes | None:
+    def answer(self, sized: bytes) -> bytes | None:
         """Return the whole answer to a heartbeat, None when the general way has to answer."""
-        key = (frame[2:4], frame[8:])
+        key = (sized[6:8], sized[12:])
         entry = self._known.get(key)
         if entry is None:
-            entry = self._learn(key, frame)
+            entry = self._learn(key, sized)
             if entry is None:
                 return None
         beat, host = entry
@@ -61,12 +61,13 @@ class QuickHeartbeats:
         code, session_timeout_ms, wake = heard
         host.node.purgatory.move((host.partition, wake), self._clock() + session_timeout_ms)
         if beat.version >= 4:
-            return V4_ANSWER.pack(12, frame[4:8], 0, 0, code, 0)
+            return V4_ANSWER.pack(12, sized[8:12], 0, 0, code, 0)
         if beat.version >= 1:
-            return V1_ANSWER.pack(10, frame[4:8], 0, code)
-        return V0_ANSWER.pack(6, frame[4:8], code)
+            return V1_ANSWER.pack(10, sized[8:12], 0, code)
+        return V0_ANSWER.pack(6, sized[8:12], code)
 
-    def _learn(self, key: tuple[bytes, bytes], frame: bytes) -> tuple[Known, ShardHost] | None:
+    def _learn(self, key: tuple[bytes, bytes], sized: bytes) -> tuple[Known, ShardHost] | None:
+        frame = sized[4:]
         try:
             header = read_request_header(frame)
             if not 0 <= header.api_version <= 4:

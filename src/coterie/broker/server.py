@@ -25,28 +25,20 @@ log = logging.getLogger("coterie.broker")
 
 SIZE = struct.Struct(">i")
 API_VERSIONS = 18
-SPACE_BYTES_FIRST = 1 << 11  # what a connection receives into until it needs more
-SPACE_BYTES = 1 << 16
-SPACE_BYTES_KEPT = 1 << 19  # a larger space is given back when all of it has been answered
 UNREAD_BYTES_MAX = 1 << 20  # a busy connection stops reading when this much waits in its buffer
 JOINED_BYTES_MAX = 1 << 16  # an answer up to this size is joined and written at once
 
 
-class Connection(asyncio.BufferedProtocol):
-    """One client. Holds the bytes not yet answered and whether an answer is owed.
-
-    The event loop receives straight into `_space`; what lies between `_first` and `_last` is unanswered.
-    """
+class Connection(asyncio.Protocol):
+    """One client. Holds the bytes not yet answered and whether an answer is owed."""
 
     __slots__ = (
         "_awaiting",
+        "_buffer",
         "_busy",
         "_closed",
-        "_first",
-        "_last",
         "_paused_reading",
         "_pumping",
-        "_space",
         "_writable",
         "host",
         "listener_host_port",
@@ -60,9 +52,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = "?"
         self.host = "/?"
         self.listener_host_port = ("", 0)
-        self._space = bytearray(SPACE_BYTES_FIRST)
-        self._first = 0
-        self._last = 0
+        self._buffer = bytearray()
         self._busy = False
         self._pumping = False
         self._closed = False
@@ -95,35 +85,17 @@ class Connection(asyncio.BufferedProtocol):
         self._writable = True
         self._pump()
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where to receive: behind what has come, with room for the whole of the next request."""
-        if self._first == self._last:
-            self._first = self._last = 0
-        missing = self._frame_bytes() - (len(self._space) - self._first)
-        if missing > 0 or self._last == len(self._space):
-            self._make_room()
-        return memoryview(self._space)[self._last :]
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Answer what has come whole."""
-        self._last += nbytes
+    def data_received(self, data: bytes) -> None:
+        if not self._buffer and not self._busy and self._writable and self._whole(data):
+            self._take(data)  # the common case: one whole request, nothing before it, nothing behind it
+            return
+        self._buffer += data
         self._pump()
 
     # -- frames
 
-    def _frame_bytes(self) -> int:
-        """Return how many bytes the next request takes with its size, 4 while even that is not known."""
-        if self._last - self._first < SIZE.size:
-            return SIZE.size
-        size: int = SIZE.unpack_from(self._space, self._first)[0]
-        return SIZE.size + min(max(size, 0), self.node.settings.socket_request_max_bytes)
-
-    def _make_room(self) -> None:
-        """Move what has come to the front of a space that the next request fits into, and some more."""
-        held = self._last - self._first
-        space = bytearray(max(self._frame_bytes(), held + SPACE_BYTES))
-        space[:held] = memoryview(self._space)[self._first : self._last]
-        self._space, self._first, self._last = space, 0, held
+    def _whole(self, data: bytes) -> bool:
+        return len(data) >= 4 and SIZE.unpack_from(data)[0] == len(data) - 4
 
     def _pump(self) -> None:
         """Answer what has come whole, one request after the other, as long as none is owed an answer."""
@@ -141,27 +113,24 @@ class Connection(asyncio.BufferedProtocol):
         self._balance_reading()
 
     def _next_frame(self) -> bytes | None:
-        """Return the next request without its size, None before all of it has come."""
-        first, held = self._first, self._last - self._first
-        if held < SIZE.size:
+        """Return the next request with its size, None before all of it has come."""
+        buffer = self._buffer
+        if len(buffer) < 4:
             return None
-        (size,) = SIZE.unpack_from(self._space, first)
+        (size,) = SIZE.unpack_from(buffer)
         if not 0 <= size <= self.node.settings.socket_request_max_bytes:
             limit = self.node.settings.socket_request_max_bytes
             self._hang_up(f"announced a request of {size} bytes (socket.request.max.bytes={limit})")
             return None
-        end = first + SIZE.size + size
-        if end > self._last:
+        if len(buffer) < 4 + size:
             return None
-        self._first = end
-        frame = bytes(memoryview(self._space)[first + SIZE.size : end])
-        if end == self._last and len(self._space) > SPACE_BYTES_KEPT:
-            self._space, self._first, self._last = bytearray(SPACE_BYTES_FIRST), 0, 0
+        frame = bytes(memoryview(buffer)[: 4 + size])
+        del buffer[: 4 + size]
         return frame
 
     def _balance_reading(self) -> None:
         held_back = self._busy or not self._writable
-        if held_back and self._last - self._first > UNREAD_BYTES_MAX and not self._paused_reading:
+        if held_back and len(self._buffer) > UNREAD_BYTES_MAX and not self._paused_reading:
             self._paused_reading = True
             self.transport.pause_reading()
         elif self._paused_reading and not held_back and not self._closed:
@@ -170,16 +139,17 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- requests
 
-    def _take(self, frame: bytes) -> None:
-        """Answer one request, given without its size."""
-        quick = self.node.quick_answer(frame)
+    def _take(self, sized: bytes) -> None:
+        """Answer one request, given with its size in front."""
+        quick = self.node.quick_answer(sized)
         if quick is not None:
             self.transport.write(quick)
         else:
-            self.answer_generally(frame)
+            self.answer_generally(sized)
 
-    def answer_generally(self, frame: bytes) -> None:
+    def answer_generally(self, sized: bytes) -> None:
         """Answer one request through its handler."""
+        frame = sized[4:]
         try:
             header = read_request_header(frame)
             self._serve(header, frame)
@@ -221,7 +191,7 @@ class Connection(asyncio.BufferedProtocol):
         self._busy = False
         if response is not SILENT:
             self._write(encode_response_parts(context.correlation_id, response))
-        if self._last > self._first and not self._pumping:
+        if self._buffer and not self._pumping:
             self._pump()
 
     def _write(self, parts: list[bytes]) -> None:
@@ -233,5 +203,5 @@ class Connection(asyncio.BufferedProtocol):
     def _hang_up(self, reason: str) -> None:
         log.warning("%s %s; its connection is closed", self.peer, reason)
         self._closed = True
-        self._first = self._last = 0
+        self._buffer.clear()
         self.transport.close()

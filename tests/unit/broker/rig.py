@@ -104,18 +104,8 @@ class Client:
         """Send a request; its answer may come later."""
         request = build(request_type(api_key, version), **values)
         self.asked.append((api_key, version))
-        self.receive(encode_request(len(self.asked), self.client_id, request))
+        self.connection.data_received(encode_request(len(self.asked), self.client_id, request))
         self.rig.settle()
-
-    def receive(self, data: bytes) -> None:
-        """Have the connection receive bytes, as many at a time as it has room for."""
-        while data:
-            space = self.connection.get_buffer(-1)
-            taken = min(len(space), len(data))
-            space[:taken] = data[:taken]
-            space.release()
-            self.connection.buffer_updated(taken)
-            data = data[taken:]
 
     def answers(self) -> list[Any]:
         """Return the answers that have come since the last call."""

@@ -84,7 +84,7 @@ def test_the_short_way_answers_as_the_general_way(rig: Rig, state: str, beat):
         member_id=member_id,
         group_instance_id=instance,
     )
-    frame = encode_request(1, "test", request)[4:]
+    frame = encode_request(1, "test", request)
     shard = rig.node.coordinator.host_of(group)
     timer = shard.timer(("session", group, member_id))
     rig.now_ms += 10
@@ -109,8 +109,8 @@ def test_what_is_no_heartbeat_of_a_known_member_goes_the_general_way(rig: Rig):
     request = build(request_type(HEARTBEAT, 4), group_id="none", generation_id=1, member_id="m")
     listing = build(request_type(16, 4))
 
-    assert rig.node.quick_answer(encode_request(1, "test", request)[4:]) is None
-    assert rig.node.quick_answer(encode_request(1, "test", listing)[4:]) is None
+    assert rig.node.quick_answer(encode_request(1, "test", request)) is None
+    assert rig.node.quick_answer(encode_request(1, "test", listing)) is None
 
 
 def test_a_heartbeat_waits_for_the_append_of_what_came_before_it(tmp_path: Path):
@@ -118,7 +118,7 @@ def test_a_heartbeat_waits_for_the_append_of_what_came_before_it(tmp_path: Path)
     rig = Rig(tmp_path)
     dynamic, _ = a_group(rig, "g", until="Stable")
     request = build(request_type(HEARTBEAT, 4), group_id="g", generation_id=1, member_id=dynamic)
-    frame = encode_request(1, "test", request)[4:]
+    frame = encode_request(1, "test", request)
     assert rig.node.quick_answer(frame) is not None
     host = rig.node.coordinator.host_of("g")
 
