@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["SILENT", "WAITS", "Context", "Hangup"]
+__all__ = ["SILENT", "WAITS", "Context", "Hangup", "milliseconds"]
 
 
 class Answerless:
@@ -63,3 +63,8 @@ class Context:
     def reply(self, response: Any) -> None:
         """Send the answer of a request whose handler returned `WAITS`. Once."""
         self._send(self, response)
+
+
+def milliseconds(span: Any) -> int:
+    """Return a time span of a request in ms."""
+    return span if isinstance(span, int) else round(span.total_seconds() * 1000)

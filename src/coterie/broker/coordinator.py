@@ -153,7 +153,7 @@ class ShardHost:
         self.node.append(OFFSETS_TOPIC, self.partition, batch, now_ms=now_ms, origin="coordinator")
 
     def _release(self) -> None:
-        self.shard.settle(self._mark)
+        self.shard.settle(self.shard.mark())
         replies = self._take_pending()[1]
         for reply in replies:
             deliver = self.calls.pop(reply.call, None)

@@ -24,7 +24,6 @@ __all__ = ["Connection"]
 log = logging.getLogger("coterie.broker")
 
 SIZE = struct.Struct(">i")
-API_VERSIONS = 18
 UNREAD_BYTES_MAX = 1 << 20  # a busy connection stops reading when this much waits in its buffer
 JOINED_BYTES_MAX = 1 << 16  # an answer up to this size is joined and written at once
 

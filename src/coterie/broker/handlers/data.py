@@ -10,7 +10,7 @@ from uuid import UUID
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.broker.context import SILENT, WAITS, Context, Hangup
+from coterie.broker.context import SILENT, WAITS, Context, Hangup, milliseconds
 from coterie.broker.topic_names import STORY_TOPIC
 from coterie.store.log import AppendRefused, OffsetOutOfRange
 from coterie.wire.codec import build, entity, response_type
@@ -209,7 +209,7 @@ def fetch(node: Node, ctx: Context, request: Any) -> Any:
         return build(response_type(1, ctx.version), error_code=Code.FETCH_SESSION_ID_NOT_FOUND)
     wanted = [_wanted(node, asked) for asked in request.topics]
     operation = WaitingFetch(node, ctx, request, wanted)
-    wait_ms = _milliseconds(request.max_wait)
+    wait_ms = milliseconds(request.max_wait)
     if wait_ms <= 0 or not wanted:
         operation.finish(forced=True)
         return WAITS
@@ -218,10 +218,6 @@ def fetch(node: Node, ctx: Context, request: Any) -> Any:
     if parked is not None:
         ctx.gone = lambda: node.purgatory.withdraw(parked)
     return WAITS
-
-
-def _milliseconds(span: Any) -> int:
-    return span if isinstance(span, int) else round(span.total_seconds() * 1000)
 
 
 def _max_bytes(node: Node, request: Any) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
-from coterie.broker.context import WAITS, Context
+from coterie.broker.context import WAITS, Context, milliseconds
 from coterie.group import commands
 from coterie.group.views import list_groups as listed
 from coterie.wire.codec import build, entity, response_type
@@ -25,11 +25,6 @@ OPERATIONS_UNASKED = -(2**31)
 GROUP_OPERATIONS_ALL = (
     (1 << 3) | (1 << 6) | (1 << 8)
 )  # READ, DELETE, DESCRIBE (KIP-430), no authorizer being set
-
-
-def milliseconds(span: Any) -> int:
-    """Return a time span of a request in ms."""
-    return span if isinstance(span, int) else round(span.total_seconds() * 1000)
 
 
 def ask(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.broker.context import WAITS, Context
+from coterie.broker.context import WAITS, Context, milliseconds
 from coterie.broker.handlers.data import topic_named
 from coterie.broker.handlers.groups import Gathered, ask
 from coterie.group import commands
@@ -66,15 +66,11 @@ def offset_commit(node: Node, ctx: Context, request: Any) -> Any:
             generation=request.generation_id_or_member_epoch,
             version=ctx.version,
             offsets=tuple(offsets),
-            retention_ms=RETENTION_UNSET if retention_ms is None else _plain_ms(retention_ms),
+            retention_ms=RETENTION_UNSET if retention_ms is None else milliseconds(retention_ms),
         ),
         respond,
         nameless=True,
     )
-
-
-def _plain_ms(span: Any) -> int:
-    return span if isinstance(span, int) else round(span.total_seconds() * 1000)
 
 
 def _committed(
