@@ -17,9 +17,10 @@ MILLISECOND = timedelta(milliseconds=1)
 SERVED = {
     *range(4),
     *range(8, 17),
-    *range(18, 24),
+    *range(18, 29),
     *(ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS),
     *(ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_GROUPS, ApiKey.DESCRIBE_CLUSTER),
+    *(ApiKey.DESCRIBE_PRODUCERS, ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.LIST_TRANSACTIONS),
 }
 
 

@@ -4,11 +4,13 @@ Members and coordinators of other makes must agree with ours to the bit.
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 __all__ = ["coordinator_partition", "java_hash", "java_hash_order", "murmur2", "to_positive"]
 
 INT32_MIN = -(2**31)
 MASK = 0xFFFFFFFF
+NAMES_REMEMBERED = 10_000  # every request of a group asks for its partition, and hashing takes 4 us in Python
 
 
 def signed(number: int) -> int:
@@ -66,6 +68,7 @@ def to_positive(number: int) -> int:
     return number & 0x7FFFFFFF
 
 
+@lru_cache(maxsize=NAMES_REMEMBERED)
 def coordinator_partition(group_id: str, *, partition_count: int) -> int:
     """Return the `__consumer_offsets` partition whose leader coordinates `group_id`.
 

@@ -17,12 +17,15 @@ __all__ = [
     "CODECS",
     "HEADER_SIZE",
     "BatchHeader",
+    "Marker",
     "Record",
     "build_batch",
+    "build_marker",
     "check_crc",
     "compress",
     "decompress",
     "read_header",
+    "read_marker",
     "records_of",
     "restamp",
     "scan",
@@ -56,6 +59,11 @@ INT32 = Struct(">i")
 UINT32 = Struct(">I")
 INT64 = Struct(">q")
 SIZE_AND_MAGIC = Struct(">8xi4xb")
+
+# The key of a marker is its version and its kind, its value a version and the coordinator's epoch.
+ABORT, COMMIT = 0, 1
+MARKER_KEY = Struct(">hh")
+MARKER_VALUE = Struct(">hi")
 
 
 class BatchHeader(NamedTuple):
@@ -114,6 +122,13 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class Marker(NamedTuple):
+    """What a control batch says: how a transaction ended, and in which epoch of its coordinator."""
+
+    commit: bool
+    coordinator_epoch: int
 
 
 def read_header(buf: bytes | bytearray | memoryview, at: int = 0) -> BatchHeader:
@@ -215,6 +230,35 @@ def build_batch(
     )
     crc = crc32c(body, crc32c(head[ATTRIBUTES_AT:]))
     return b"".join((head[:CRC_AT], UINT32.pack(crc), head[ATTRIBUTES_AT:], body))
+
+
+def build_marker(
+    *, commit: bool, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp: int
+) -> bytes:
+    """Return the control batch that ends a producer's transaction in one partition."""
+    key = MARKER_KEY.pack(0, COMMIT if commit else ABORT)
+    record = Record(0, timestamp, key, MARKER_VALUE.pack(0, coordinator_epoch))
+    return build_batch(
+        [record], producer_id=producer_id, producer_epoch=producer_epoch, transactional=True, control=True
+    )
+
+
+def read_marker(buf: bytes | bytearray | memoryview, at: int = 0) -> Marker:
+    """Return what the control batch at `at` says about a transaction. Corrupt if it is about another thing.
+
+    Newer versions of key and value begin as these do.
+    """
+    header = read_header(buf, at)
+    record = next(records_of(buf, at), None) if header.control else None
+    if record is None or record.key is None or len(record.key) < MARKER_KEY.size:
+        raise Corrupt("batch without a transaction marker", at=at)
+    _, kind = MARKER_KEY.unpack_from(record.key)
+    if kind not in (ABORT, COMMIT):
+        raise Corrupt(f"control record of kind {kind}", at=at, expected="0 (abort) or 1 (commit)")
+    if record.value is None or len(record.value) < MARKER_VALUE.size:
+        raise Corrupt("transaction marker without its coordinator's epoch", at=at)
+    _, coordinator_epoch = MARKER_VALUE.unpack_from(record.value)
+    return Marker(kind == COMMIT, coordinator_epoch)
 
 
 def _encode(record: Record, base_offset: int, base_timestamp: int) -> bytes:

@@ -13,7 +13,7 @@ from coterie.base.errors import Corrupt
 from coterie.wire.apis import APIS
 from coterie.wire.compiled import FrameWriter, frame_writer_of, writer_of
 from coterie.wire.entities import build, entity, kio_reader_of, read_failures, request_type, response_type
-from coterie.wire.guards import Edit, apply_edits, checker_of, walk_tags, walker_of
+from coterie.wire.guards import LONGEST_TEXT, Edit, apply_edits, checker_of, walk_tags, walker_of
 from coterie.wire.plan import plan_of
 
 __all__ = [
@@ -108,7 +108,18 @@ def _decode_known_tags(cls: type, data: bytes, at: int) -> Any:
 
 def decode_request(header: RequestHeader, frame: bytes) -> Any:
     """Return the request of a frame whose header has been read, or raise Corrupt."""
-    return decode(request_type(header.api_key, header.api_version), frame, header.body_at)
+    cls = request_type(header.api_key, header.api_version)
+    if len(frame) > LONGEST_TEXT:  # else there is no room for a text that is too long
+        _walk(cls, frame, header.body_at)
+    return decode(cls, frame, header.body_at)
+
+
+def _walk(cls: type, data: bytes, at: int) -> None:
+    """Raise Corrupt for what the checker of the arrays does not come by: a text that is too long."""
+    try:
+        walker_of(cls)(data, at, len(data), [])
+    except read_failures() as failure:
+        raise Corrupt(f"{cls.__name__}: {failure}", at=at) from failure
 
 
 def decode_response(cls: type, frame: bytes) -> tuple[int, Any]:

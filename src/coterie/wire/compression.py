@@ -7,10 +7,18 @@ from typing import Any
 
 from coterie.base.errors import Corrupt
 
-__all__ = ["CODECS", "compress", "decompress"]
+__all__ = ["CODECS", "MOST_BYTES", "compress", "decompress"]
 
 # By the number that a batch's attributes carry.
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+# A few kilobytes can claim to be gigabytes. Kafka passes what it decompresses on piece by piece; here a batch
+# is whole in memory, so one that would be more than this is refused: 256 times Kafka's own limit of a batch.
+MOST_BYTES = 256 << 20
+# How much room is tried first, and how many times more where that is too little.
+ROOM_TIMES, ROOM_LEAST_BYTES = 8, 1 << 12
+# What the codecs say, through Rust's standard library, when there is no room for what comes next.
+NO_ROOM = "failed to write whole buffer"
 
 INT32 = Struct(">i")
 UINT32_LITTLE = Struct("<I")
@@ -89,15 +97,37 @@ def _lz4(data: bytes) -> bytes:
 
 
 def _gunzip(data: bytes) -> bytes:
-    return bytes(_native("gzip").decompress(data))
+    return _into_room("gzip", data)
 
 
 def _unzstd(data: bytes) -> bytes:
-    return bytes(_native("zstd").decompress(data))
+    return _into_room("zstd", data)
 
 
 def _unlz4(data: bytes) -> bytes:
-    return bytes(_native("lz4").decompress(data))
+    return _into_room("lz4", data)
+
+
+def _into_room(codec: str, data: bytes) -> bytes:
+    """Return the data, or raise Corrupt beyond MOST_BYTES. The codecs know no limit but the room they get."""
+    from cramjam import DecompressionError
+
+    decompress_into = _native(codec).decompress_into
+    room = max(ROOM_LEAST_BYTES, ROOM_TIMES * len(data))
+    while True:
+        room = min(room, MOST_BYTES)
+        out = bytearray(room)
+        try:
+            size = decompress_into(data, out)
+        except DecompressionError as failure:
+            if str(failure) != NO_ROOM:
+                raise
+            if room == MOST_BYTES:
+                limit = f"at most {MOST_BYTES} bytes"
+                raise Corrupt(f"{codec} data of {len(data)} bytes", at=0, expected=limit) from failure
+            room *= ROOM_TIMES
+            continue
+        return bytes(memoryview(out)[:size])
 
 
 def _unsnappy(data: bytes) -> bytes:
@@ -119,7 +149,7 @@ def _unsnappy(data: bytes) -> bytes:
 def _unsnappy_block(block: bytes) -> bytes:
     snappy = _native("snappy")
     claimed = snappy.decompress_raw_len(block)
-    if claimed > SNAPPY_EXPANSION * len(block):
+    if claimed > min(SNAPPY_EXPANSION * len(block), MOST_BYTES):
         raise Corrupt(f"snappy block that claims {claimed} bytes", at=0, expected="less")
     return bytes(snappy.decompress_raw(block))
 

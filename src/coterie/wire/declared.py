@@ -27,7 +27,7 @@ REQUIRED = object()
 class Field:
     """One field of a schema, in the versions from `since` to `until`.
 
-    `kind` is a kafka type, or the schema of the items of an array.
+    `kind` is a kafka type, or the schema of the items of an array; `array` makes an array of a kafka type.
     """
 
     name: str
@@ -37,11 +37,15 @@ class Field:
     until: int = FOREVER
     nullable: bool = False
     tag: int | None = None
+    array: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Declared:
-    """One schema: versions 0 to `most`, from `flexible_from` on with compact lengths and tagged fields."""
+    """One schema: versions 0 to `most`, from `flexible_from` on with compact lengths and tagged fields.
+
+    A schema is equal to itself only: hashing all of its fields took 20 us a record.
+    """
 
     name: str
     most: int
@@ -79,6 +83,8 @@ def _describe(each: Field, version: int) -> tuple[str, Any, Any]:
     else:
         annotation = PYTHON_TYPES[each.kind]
         metadata["kafka_type"] = each.kind
+        if each.array:
+            annotation = tuple[annotation, ...]
     if each.nullable:
         annotation |= None
     defaults = {} if each.default is REQUIRED else {"default": each.default}

@@ -118,7 +118,8 @@ def _builder_of(cls: type) -> Callable[..., Any]:
         scope[f"set_{field.name}"] = getattr(cls, field.name).__set__
         arguments.append(f"{field.name}=default_{field.name}, ")
         lines.append(f"    set_{field.name}(self, {field.name})")
-    signature = f"def build(*, {''.join(arguments)}**unknown):"
+    by_name = f"*, {''.join(arguments)}" if arguments else ""  # a few requests have no fields at all
+    signature = f"def build({by_name}**unknown):"
     body = [signature, "    if unknown: check(cls, unknown)", *lines, "    return self"]
     exec("\n".join(body), scope)
     builder: Callable[..., Any] = scope["build"]

@@ -15,7 +15,11 @@ from coterie.base.errors import Corrupt
 from coterie.wire.plan import FIXED_FORMATS, FieldPlan, Plan, plan_of
 from coterie.wire.varints import read_uvarint, uvarint
 
-__all__ = ["Checker", "Edit", "apply_edits", "checker_of", "walker_of"]
+__all__ = ["LONGEST_TEXT", "Checker", "Edit", "apply_edits", "checker_of", "walker_of"]
+
+# In UTF-8 bytes. A compact length could say more; Kafka refuses it, and records of the internal topics have
+# no place for it.
+LONGEST_TEXT = 0x7FFF
 
 
 class Edit(NamedTuple):
@@ -36,6 +40,11 @@ int32_at = Struct(">i").unpack_from
 def overclaims(at: int, count: int) -> Corrupt:
     """Return the exception for an array that cannot have so many items, or none at all."""
     return Corrupt(f"array of {count} items", at=at, expected="a length that fits the bytes that follow")
+
+
+def overlong(at: int, length: int) -> Corrupt:
+    """Return the exception for a text that is longer than any may be."""
+    return Corrupt(f"text of {length} bytes", at=at, expected=f"at most {LONGEST_TEXT}")
 
 
 def walk_tags(data: bytes, at: int, end: int, edits: list[Edit], known: dict[int, Checker]) -> int:
@@ -127,6 +136,7 @@ class Walk:
             "int16_at": int16_at,
             "int32_at": int32_at,
             "overclaims": overclaims,
+            "overlong": overlong,
             "read_uvarint": read_uvarint,
             "walk_tags": walk_tags,
         }
@@ -198,6 +208,8 @@ def walk_primitive(out: Walk, kind: str, *, flexible: bool) -> None:
         out.skip += Struct(f">{FIXED_FORMATS[kind]}").size
     elif flexible:
         out.compact_length()
+        if kind == "string":
+            out.line(f"if n > {LONGEST_TEXT + 1}: raise overlong(at, n - 1)")
         out.line("if n: at += n - 1")
     else:
         read, size = ("int16_at", 2) if kind == "string" else ("int32_at", 4)

@@ -13,18 +13,25 @@ from coterie.base.errors import Corrupt
 from coterie.wire.batches import (
     CODECS,
     HEADER_SIZE,
+    Marker,
     Record,
     build_batch,
+    build_marker,
     check_crc,
     compress,
     decompress,
     read_header,
+    read_marker,
     records_of,
     restamp,
     scan,
 )
 
 DATA = Path(__file__).resolve().parents[2] / "data"
+MARKER_OF_KAFKA = (
+    "0206b791ef003000000000000001a1fea55c27000001a1fea55c270000000000"
+    "0000000000ffffffff000000012000000008000000010c00000000000000"
+)
 EVERY_CODEC = pytest.mark.parametrize("codec", CODECS)
 PAYLOADS = st.one_of(st.binary(max_size=200), st.binary(max_size=40).map(lambda some: some * 3000))
 RECORDS = st.lists(
@@ -310,3 +317,60 @@ def test_a_batch_of_a_real_broker_is_built_again_byte_for_byte():
             base_sequence=header.base_sequence,
         )
         assert again == log[at : at + header.size]
+
+
+# -- markers
+
+
+@given(
+    st.booleans(),
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 2**15 - 1),
+    st.integers(0, 2**31 - 1),
+    st.integers(-1, 2**42),
+)
+def test_a_marker_comes_back_as_it_was_built(
+    commit: bool, producer_id: int, epoch: int, coordinator_epoch: int, time: int
+):
+    batch = build_marker(
+        commit=commit,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        coordinator_epoch=coordinator_epoch,
+        timestamp=time,
+    )
+
+    header = read_header(batch)
+    assert read_marker(b"before" + batch, 6) == Marker(commit, coordinator_epoch)
+    assert check_crc(batch, 0, header)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (producer_id, epoch, -1)
+    assert (header.control, header.transactional, header.count, header.size) == (True, True, 1, len(batch))
+
+
+def test_a_marker_is_apache_kafka_s_byte_for_byte():
+    """As it lies in a log of Apache Kafka 4.3.1, offset and leader epoch aside."""
+    batch = build_marker(
+        commit=True, producer_id=0, producer_epoch=0, coordinator_epoch=0, timestamp=1795273612327
+    )
+
+    assert batch[16:].hex() == MARKER_OF_KAFKA
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (None, b"\0" * 6),
+        (b"\0\0\0", b"\0" * 6),
+        (b"\0\0\0\x02", b"\0" * 6),
+        (b"\0\0\0\1", None),
+        (b"\0\0\0\1", b"\0" * 5),
+    ],
+)
+def test_what_is_no_marker_is_corrupt(key: bytes | None, value: bytes | None):
+    with pytest.raises(Corrupt):
+        read_marker(build_batch([Record(0, 0, key, value)], control=True))
+
+
+def test_a_marker_among_data_is_no_marker():
+    with pytest.raises(Corrupt):
+        read_marker(build_batch([Record(0, 0, b"\0\0\0\1", b"\0" * 6)]))

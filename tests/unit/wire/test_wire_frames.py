@@ -328,3 +328,37 @@ def test_the_codec_does_not_import_all_of_kio_nor_hypothesis():
     )
 
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize(("length", "fits"), [(32_767, True), (32_768, False), (70_000, False)])
+@pytest.mark.parametrize("field", ["group_id", "member_id", "name", "committed_metadata"])
+def test_a_text_is_no_longer_than_a_record_can_hold(version, length, fits, field):
+    """Compact lengths could say more; Kafka refuses it, wherever in the request it stands."""
+    said = {"group_id": "g", "member_id": "m", "name": "t", "committed_metadata": ""} | {field: "x" * length}
+    partition = build(
+        entity("offset_commit", version, "OffsetCommitRequestPartition"),
+        partition_index=0,
+        committed_offset=1,
+        committed_metadata=said["committed_metadata"],
+    )
+    topic = build(
+        entity("offset_commit", version, "OffsetCommitRequestTopic"),
+        name=said["name"],
+        partitions=(partition,),
+    )
+    request = build(
+        request_type(ApiKey.OFFSET_COMMIT, version),
+        group_id=said["group_id"],
+        generation_id_or_member_epoch=1,
+        member_id=said["member_id"],
+        topics=(topic,),
+    )
+    frame = encode_request(1, "me", request)[4:]
+    header = read_request_header(frame)
+
+    if fits:
+        assert decode_request(header, frame) == request
+    else:
+        with pytest.raises(Corrupt, match=f"text of {length} bytes"):
+            decode_request(header, frame)

@@ -80,8 +80,8 @@ GROUP_VALUES = {
         ("000100016700017400000002", KEY),
         ("000000016700017400000002", KEY),
         ("0002000167", GroupMetadataKey("g")),
-        ("0003000167", UnknownKey(3)),
-        ("000500016700016d", UnknownKey(5)),
+        ("0003000167", UnknownKey(3, "g")),
+        ("000500016700016d", UnknownKey(5, "g")),
         ("ffff", UnknownKey(-1)),
     ],
 )

@@ -1,0 +1,90 @@
+"""A record batch that is encoded as its records come, for who writes many small ones.
+
+`build_batch` does the same for records that are all there already; a test holds the two against each other.
+"""
+
+from coterie.wire.batches import (
+    ATTRIBUTES_AT,
+    CRC_AT,
+    HEADER,
+    MAGIC,
+    SMALLEST_LENGTH,
+    TRANSACTIONAL_BIT,
+    UINT32,
+)
+from coterie.wire.checksum import crc32c
+from coterie.wire.varints import varlong
+
+__all__ = ["GrowingBatch", "sized"]
+
+# The varints of small numbers: deltas, and sizes of records.
+VARLONGS = tuple(varlong(number) for number in range(512))
+SMALL = len(VARLONGS)
+NULL = varlong(-1)
+NO_ATTRIBUTES, NO_HEADERS = b"\0", b"\0"
+NO_SEQUENCE = -1
+
+
+def sized(data: bytes | None) -> bytes:
+    """Return bytes with their size in front, as a record holds its key and its value."""
+    if data is None:
+        return NULL
+    size = len(data)
+    return (VARLONGS[size] if size < SMALL else varlong(size)) + data
+
+
+class GrowingBatch:
+    """Records without headers, none at first. The first one's timestamp is the base of all."""
+
+    __slots__ = ("_base_ms", "_newest_ms", "_parts", "count", "size")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.size = 0
+        self._parts: list[bytes] = []
+        self._base_ms = self._newest_ms = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def add(self, key: bytes, value: bytes | None, timestamp: int) -> None:
+        """Add a record."""
+        self.add_sized(sized(key), sized(value), timestamp)
+
+    def add_sized(self, key: bytes, value: bytes, timestamp: int) -> None:
+        """Add a record whose key and value are `sized` already."""
+        count = self.count
+        if not count:
+            self._base_ms = self._newest_ms = timestamp
+        delta = timestamp - self._base_ms
+        when = VARLONGS[delta] if 0 <= delta < SMALL else varlong(delta)
+        where = VARLONGS[count] if count < SMALL else varlong(count)
+        size = 2 + len(when) + len(where) + len(key) + len(value)  # with attributes and the number of headers
+        length = VARLONGS[size] if size < SMALL else varlong(size)
+        self._parts.append(b"".join((length, NO_ATTRIBUTES, when, where, key, value, NO_HEADERS)))
+        self.size += size + len(length)
+        self.count = count + 1
+        if timestamp > self._newest_ms:
+            self._newest_ms = timestamp
+
+    def build(self, *, producer_id: int = -1, producer_epoch: int = -1, transactional: bool = False) -> bytes:
+        """Return the batch; there is at least one record."""
+        assert self.count, "a batch has at least one record"
+        body = b"".join(self._parts)
+        head = HEADER.pack(
+            0,
+            SMALLEST_LENGTH + len(body),
+            0,
+            MAGIC,
+            0,
+            TRANSACTIONAL_BIT * transactional,
+            self.count - 1,
+            self._base_ms,
+            self._newest_ms,
+            producer_id,
+            producer_epoch,
+            NO_SEQUENCE,
+            self.count,
+        )
+        crc = crc32c(body, crc32c(head[ATTRIBUTES_AT:]))
+        return b"".join((head[:CRC_AT], UINT32.pack(crc), head[ATTRIBUTES_AT:], body))
