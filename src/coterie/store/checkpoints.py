@@ -42,6 +42,7 @@ LOCK = ".lock"
 META = "meta.properties"
 EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
+LONGEST_NUMBER = len(str(-(2**63)))
 
 
 class Meta(NamedTuple):
@@ -132,6 +133,6 @@ def _text(data: bytes) -> str:
 
 
 def _number(text: str) -> int:
-    if not (text.isascii() and text.removeprefix("-").isdigit()):
-        raise Corrupt(f"{text!r} is no number")
+    if len(text) > LONGEST_NUMBER or not (text.isascii() and text.removeprefix("-").isdigit()):
+        raise Corrupt(f"{text[: 2 * LONGEST_NUMBER]!r} is no number", expected="one of 64 bits at most")
     return int(text)

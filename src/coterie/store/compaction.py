@@ -3,30 +3,25 @@
 `run_compaction` reads closed segments and writes `.cleaned` files, so it may run in another thread or
 process; the log itself plans before and swaps after. Rules as Apache Kafka's: tombstones stay for
 delete.retention.ms from the first compaction that meets them; a batch with its producer's last sequence
-stays, if need be empty; so does the last batch of a round. Batches of transactions and control batches are
-copied as they are: what was aborted is not known here yet, so none of theirs replaces another record either.
+stays, if need be empty; so does the last batch of a round. Records of aborted transactions go at once, and
+replace no others. A marker stays as long as there are batches of its transaction, and then for
+delete.retention.ms more.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from itertools import pairwise
 from typing import NamedTuple
 
 from coterie.base.errors import Corrupt
+from coterie.store.aborted import AbortedIndex, AbortedSpan
 from coterie.store.config import LogConfig
 from coterie.store.disk import Disk
+from coterie.store.producers import marker_of
 from coterie.store.recovery import Sound, sound_batches
 from coterie.store.rewrite import sealed
-from coterie.store.segment import (
-    CLEANED,
-    INDEX,
-    LOG,
-    OFFSETS_OF_A_SEGMENT,
-    SWAP,
-    TIME_INDEX,
-    Segment,
-    name_of,
-)
+from coterie.store.segment import ABORTED, CLEANED, FILES, LOG, OFFSETS_OF_A_SEGMENT, SWAP, Segment, name_of
 from coterie.wire.batches import CODECS, HEADER_SIZE, BatchHeader, compress, decompress
 from coterie.wire.varints import read_varlong, varlong
 
@@ -46,7 +41,6 @@ __all__ = [
 
 HORIZON_BIT = 0x40
 LONGEST_KEY = 32
-FILES = (INDEX, TIME_INDEX, LOG)  # the log last: where it is, the others are
 
 
 # -- what is to be done
@@ -73,7 +67,10 @@ class CompactionPlan(NamedTuple):
     now_ms: int
     delete_retention_ms: int
     interval: int
-    last_offsets: Mapping[int, int]
+    last_records: Mapping[int, tuple[int, int]]
+    """Of each producer the offset of its last record, or -1, and its epoch."""
+    aborted: Sequence[AbortedSpan]
+    """The aborted transactions of the range."""
 
 
 class Group(NamedTuple):
@@ -81,6 +78,7 @@ class Group(NamedTuple):
 
     bases: tuple[int, ...]
     size: int
+    aborted: tuple[AbortedSpan, ...]
 
 
 class CompactionResult(NamedTuple):
@@ -127,7 +125,13 @@ def due(found: Range, config: LogConfig, now_ms: int) -> bool:
 
 
 def plan(
-    found: Range, config: LogConfig, directory: str, last_offsets: Mapping[int, int], *, now_ms: int
+    found: Range,
+    config: LogConfig,
+    directory: str,
+    *,
+    last_records: Mapping[int, tuple[int, int]],
+    aborted: Sequence[AbortedSpan],
+    now_ms: int,
 ) -> CompactionPlan | None:
     """Return how to compact a range; None if there is nothing dirty in it."""
     if not found.dirty_bytes:
@@ -140,7 +144,8 @@ def plan(
         now_ms=now_ms,
         delete_retention_ms=config.delete_retention_ms,
         interval=config.index_interval_bytes,
-        last_offsets=last_offsets,
+        last_records=last_records,
+        aborted=aborted,
     )
 
 
@@ -164,23 +169,84 @@ def _grouped(segments: Sequence[Segment], config: LogConfig, *, upto: int) -> It
 
 
 def run_compaction(plan: CompactionPlan, disk: Disk) -> CompactionResult:
-    """Write a `.cleaned` segment for each group of the plan. Changes nothing that exists."""
+    """Write a `.cleaned` segment for each group of the plan. Changes nothing that exists.
+
+    What fails takes its files away again: a full disk needs their room.
+    """
     newest = _newest_offsets(plan, disk)
-    return CompactionResult(plan, tuple(_clean_group(plan, bases, newest, disk) for bases in plan.groups))
+    transactions = _Transactions(plan.aborted)
+    groups = []
+    try:
+        for bases in plan.groups:
+            groups.append(_clean_group(plan, bases, newest, transactions, disk))
+    except (OSError, Corrupt):
+        with suppress(OSError):
+            discard(plan, disk)
+        raise
+    return CompactionResult(plan, tuple(groups))
 
 
 def _newest_offsets(plan: CompactionPlan, disk: Disk) -> dict[bytes, int]:
-    """Return the last offset of each key in the dirty part."""
+    """Return the last offset of each key in the dirty part, aborted records aside."""
     newest: dict[bytes, int] = {}
+    transactions = _Transactions([one for one in plan.aborted if one.last_offset >= plan.first_dirty])
     for bases in plan.groups:
         for base in bases:
             for _, header, data, at in _batches(plan, base, disk):
-                if header.last_offset < plan.first_dirty or _is_opaque(header):
+                if header.last_offset < plan.first_dirty:
+                    continue
+                if transactions.done_with(header, data, at) or header.control:
                     continue
                 for record in _raw_records(header, _body(header, data, at)):
                     if record.key is not None:
                         newest[_short(record.key)] = header.base_offset + record.offset_delta
     return newest
+
+
+class _Transactions:
+    """Which transactions are open where a compaction has come to, and how they will end."""
+
+    def __init__(self, aborted: Sequence[AbortedSpan]) -> None:
+        # Those that begin further on, the nearest last.
+        self._ahead = sorted(aborted, key=_first_offset, reverse=True)
+        self._aborting: dict[int, AbortedSpan] = {}
+        self._with_batches: set[int] = set()
+        self.kept: list[AbortedSpan] = []
+
+    def done_with(self, header: BatchHeader, data: bytes, at: int) -> bool:
+        """Return whether a batch is of no more use; to be told of every batch, in order.
+
+        A data batch, because its transaction was aborted; a marker, because no batch of its transaction is
+        left.
+        """
+        while self._ahead and self._ahead[-1].first_offset <= header.last_offset:
+            span = self._ahead.pop()
+            self._aborting.setdefault(span.producer_id, span)
+        if header.control:
+            return self._ended(header, data, at)
+        if not header.transactional:
+            return False
+        self._with_batches.add(header.producer_id)
+        return header.producer_id in self._aborting
+
+    def _ended(self, header: BatchHeader, data: bytes, at: int) -> bool:
+        if header.count == 0:
+            return True
+        marker = marker_of(data, at)
+        if marker is None:
+            return False
+        met_batches = header.producer_id in self._with_batches
+        self._with_batches.discard(header.producer_id)
+        if not marker.commit:
+            span = self._aborting.pop(header.producer_id, None)
+            met_batches = met_batches and span is not None
+            if span is not None and met_batches:
+                self.kept.append(span)
+        return not met_batches
+
+
+def _first_offset(span: AbortedSpan) -> int:
+    return span.first_offset
 
 
 def _batches(plan: CompactionPlan, base: int, disk: Disk) -> Iterator[Sound]:
@@ -196,52 +262,77 @@ def _batches(plan: CompactionPlan, base: int, disk: Disk) -> Iterator[Sound]:
         file.close()
 
 
-def _clean_group(plan: CompactionPlan, bases: tuple[int, ...], newest: dict[bytes, int], disk: Disk) -> Group:
+def _clean_group(
+    plan: CompactionPlan,
+    bases: tuple[int, ...],
+    newest: dict[bytes, int],
+    transactions: _Transactions,
+    disk: Disk,
+) -> Group:
     """Write what stays of some segments into one, flushed to the disk, with its indexes."""
+    transactions.kept = []
     writing = Segment.create(
         disk, plan.directory, bases[0], now_ms=plan.now_ms, interval=plan.interval, suffix=CLEANED
     )
     try:
         for base in bases:
             for _, header, data, at in _batches(plan, base, disk):
-                kept = _kept(plan, header, data, at, newest)
+                done = transactions.done_with(header, data, at)
+                kept = _kept(plan, header, data, at, newest, done=done)
                 if kept is not None:
                     head, batch = kept
                     span = (head, head.base_offset, head.max_timestamp)
                     writing.append([batch], len(batch), [span], sync=False)
         writing.settle()
+        writing.aborted = AbortedIndex(transactions.kept)
+        writing.settle_aborted()
         writing.file.sync()
     finally:
         writing.release()
-    return Group(bases, writing.size)
+    return Group(bases, writing.size, tuple(transactions.kept))
 
 
 def _kept(
-    plan: CompactionPlan, header: BatchHeader, data: bytes, at: int, newest: dict[bytes, int]
+    plan: CompactionPlan,
+    header: BatchHeader,
+    data: bytes,
+    at: int,
+    newest: dict[bytes, int],
+    *,
+    done: bool,
 ) -> tuple[BatchHeader, bytes] | None:
     """Return what stays of a batch; None if nothing does."""
     whole = data[at : at + header.size]
-    if _is_opaque(header):
-        return header, whole
+    if done and (not header.control or _horizon_passed(header, plan)):
+        return _emptied(header) if _must_stay(header, plan) else None
     records = list(_raw_records(header, _body(header, data, at)))
-    staying = [record for record in records if _stays(record, header, newest, plan)]
+    staying = records
+    if not header.control:
+        staying = [record for record in records if _stays(record, header, newest, plan)]
     if not staying:
         return _emptied(header) if _must_stay(header, plan) else None
-    begins_horizon = not header.attributes & HORIZON_BIT and any(not record.has_value for record in staying)
-    if begins_horizon:
+    waits = done or (not header.control and any(not record.has_value for record in staying))
+    if waits and not header.attributes & HORIZON_BIT:
         header, staying = _with_horizon(header, staying, plan.now_ms + plan.delete_retention_ms)
     elif len(staying) == len(records):
         return header, whole
     return _rebuilt(header, staying)
 
 
-def _is_opaque(header: BatchHeader) -> bool:
-    return header.control or header.transactional or header.count == 0
-
-
 def _must_stay(header: BatchHeader, plan: CompactionPlan) -> bool:
-    last_of_producer = plan.last_offsets.get(header.producer_id, -1) == header.last_offset
-    return (header.producer_id >= 0 and last_of_producer) or header.last_offset + 1 == plan.upto
+    """Return whether a batch is needed for its offsets or for what its producer is known by."""
+    if header.last_offset + 1 == plan.upto:
+        return True
+    if header.producer_id < 0 or header.producer_id not in plan.last_records:
+        return False
+    last_offset, epoch = plan.last_records[header.producer_id]
+    if last_offset >= 0:
+        return last_offset == header.last_offset
+    return header.control and header.producer_epoch == epoch
+
+
+def _horizon_passed(header: BatchHeader, plan: CompactionPlan) -> bool:
+    return bool(header.attributes & HORIZON_BIT) and header.base_timestamp <= plan.now_ms
 
 
 def _stays(record: "_Raw", header: BatchHeader, newest: dict[bytes, int], plan: CompactionPlan) -> bool:
@@ -249,8 +340,7 @@ def _stays(record: "_Raw", header: BatchHeader, newest: dict[bytes, int], plan: 
         return False
     if header.base_offset + record.offset_delta < newest.get(_short(record.key), -1):
         return False
-    passed = header.attributes & HORIZON_BIT and header.base_timestamp <= plan.now_ms
-    return record.has_value or not passed
+    return record.has_value or not _horizon_passed(header, plan)
 
 
 # -- batches with fewer records
@@ -331,20 +421,29 @@ def _short(key: bytes) -> bytes:
 
 
 def cleaned_to_swap(stem: str, disk: Disk) -> None:
-    """From here on the compacted segment counts: opening after a crash puts it in place."""
-    for ending in FILES:
-        disk.rename(stem + ending + CLEANED, stem + ending + SWAP)
-    disk.sync_directory(stem.rpartition("/")[0])
+    """From here on the compacted segment counts: opening after a crash puts it in place.
+
+    Where the disk refuses nothing has changed: the log's file, which decides, is renamed last.
+    """
+    _rename(stem, CLEANED, SWAP, disk)
 
 
 def swap_to_final(stem: str, disk: Disk) -> None:
     """Give a compacted segment its name, once those that it replaces have gone."""
+    _rename(stem, SWAP, "", disk)
+
+
+def _rename(stem: str, old: str, new: str, disk: Disk) -> None:
     for ending in FILES:
-        disk.rename(stem + ending + SWAP, stem + ending)
+        try:
+            disk.rename(stem + ending + old, stem + ending + new)
+        except FileNotFoundError:
+            if ending != ABORTED:  # which most segments do not have
+                raise
 
 
-def discard(result: CompactionResult, disk: Disk) -> None:
-    """Remove what was written for a plan that came to nothing."""
-    for group in result.groups:
+def discard(plan: CompactionPlan, disk: Disk) -> None:
+    """Remove what was written for a plan that comes to nothing."""
+    for bases in plan.groups:
         for ending in FILES:
-            disk.remove(f"{result.plan.directory}/{name_of(group.bases[0])}{ending}{CLEANED}")
+            disk.remove(f"{plan.directory}/{name_of(bases[0])}{ending}{CLEANED}")

@@ -132,6 +132,8 @@ class Store:
         name = TopicPartition(topic, partition)
         assert name not in self.logs, f"{name} has a log"
         try:
+            if self.disk.exists(self._directory(name)):  # of a topic whose deletion the disk refused
+                self.disk.remove_tree(self._directory(name))
             log = FileLog.create(
                 self.disk,
                 self._directory(name),
@@ -184,12 +186,17 @@ class Store:
     def tick(self, now_ms: int) -> None:
         """Do what time asks for beyond the logs' own ticks: remove deleted partitions, write checkpoints."""
         self._now_ms = now_ms
-        for due in [entry for entry in self._doomed if entry[0] <= now_ms]:
-            self.disk.remove_tree(due[1])
-            self._doomed.remove(due)
+        for path in self.take_doomed(now_ms):
+            self.disk.remove_tree(path)
         if now_ms >= self._next_save_ms:
             self._next_save_ms = now_ms + LEDGER_INTERVAL_MS
             self.ledger.save(self._high_watermarks())
+
+    def take_doomed(self, now_ms: int) -> list[str]:
+        """Return the directories of partitions whose time to be removed has come: the caller's to do."""
+        due = [path for at_ms, path in self._doomed if at_ms <= now_ms]
+        self._doomed = [entry for entry in self._doomed if entry[0] > now_ms]
+        return due
 
     def _high_watermarks(self) -> dict[TopicPartition, int]:
         return {name: log.high_watermark for name, log in self.logs.items()}

@@ -6,7 +6,7 @@ younger than a time. Both hold an entry every few kilobytes, in arrays: 20 bytes
 
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from operator import lt
 from struct import pack
 
@@ -45,6 +45,11 @@ class OffsetIndex:
         """Return the start of the last noted batch that starts at or before `position`, or 0."""
         place = bisect_right(self.positions, position)
         return self.positions[place - 1] if place else 0
+
+    def first_from(self, position: int) -> int | None:
+        """Return the end of the first noted batch that starts at or after `position`, None beyond all."""
+        place = bisect_left(self.positions, position)
+        return self.offsets[place] if place < len(self.offsets) else None
 
     def entries(self, since: int = 0) -> bytes:
         """Return the entries from the one of number `since` on, as Kafka writes them."""

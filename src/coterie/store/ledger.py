@@ -26,6 +26,8 @@ class Ledger:
         self.starts = self._load(START_OFFSETS)
         self.flushed = self._load(RECOVERY_POINTS)
         self.compacted = self._load(CLEAN_OFFSETS)
+        # Up to where each log is flushed, as far as the disk knows: opening after a crash begins there.
+        self.written = dict(self.flushed)
 
     def _load(self, name: str) -> dict[TopicPartition, int]:
         """Return a checkpoint, empty if it is missing or damaged: that costs time, not records."""
@@ -36,7 +38,7 @@ class Ledger:
 
     def forget(self, partition: TopicPartition) -> None:
         """Drop what is known of a partition that is deleted."""
-        for offsets in (self.starts, self.flushed, self.compacted):
+        for offsets in (self.starts, self.flushed, self.compacted, self.written):
             offsets.pop(partition, None)
 
     def save_starts(self) -> None:
@@ -44,16 +46,17 @@ class Ledger:
         self._save(START_OFFSETS, self.starts)
 
     def save_compacted(self) -> None:
-        """Write up to where the logs are compacted."""
-        self._save(CLEAN_OFFSETS, self.compacted)
+        """Write up to where the logs are compacted, without waiting: to lose it costs a compaction."""
+        self._save(CLEAN_OFFSETS, self.compacted, sync=False)
 
     def save(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
         """Write everything; the high watermarks are for Kafka's brokers, which trust nothing beyond them."""
         self.save_starts()
         self.save_compacted()
         self._save(RECOVERY_POINTS, self.flushed)
+        self.written = dict(self.flushed)
         if high_watermarks is not None:
             self._save(HIGH_WATERMARKS, high_watermarks)
 
-    def _save(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        self._disk.save(f"{self._directory}/{name}", write_offsets(offsets), sync=True)
+    def _save(self, name: str, offsets: Mapping[TopicPartition, int], *, sync: bool = True) -> None:
+        self._disk.save(f"{self._directory}/{name}", write_offsets(offsets), sync=sync)

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, Refused, RefusedBy
+from coterie.store.aborted import Aborted
 from coterie.store.config import BadSetting, LogConfig
 
 __all__ = [
@@ -43,12 +44,23 @@ class OffsetAt(NamedTuple):
 
 
 class AppendRefused(RefusedBy):
-    """The log does not take these bytes. `record_errors`: the place of each record at fault, and why."""
+    """The log does not take these bytes. `record_errors`: the place of each record at fault, and why.
 
-    def __init__(self, code: Code, message: str, record_errors: Sequence[tuple[int, str]] = ()) -> None:
+    `unread`: it did not come to looking at the log, so that the answer does not say where that starts.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        message: str,
+        record_errors: Sequence[tuple[int, str]] = (),
+        *,
+        unread: bool = False,
+    ) -> None:
         super().__init__(code, message)
         self.message = message
         self.record_errors = tuple(record_errors)
+        self.unread = unread
 
 
 class OffsetOutOfRange(Refused):
@@ -122,6 +134,20 @@ class Log(Protocol):
 
         The first may be larger than `max_bytes` if `at_least_one`. Raises `OffsetOutOfRange`.
         """
+        ...
+
+    def read_committed(
+        self, offset: int, *, max_bytes: int, at_least_one: bool = True
+    ) -> tuple[bytes, tuple[Aborted, ...]]:
+        """Return what `read` does up to the last stable offset, and which transactions in it were aborted."""
+        ...
+
+    def aborted_transactions(self, first: int, end: int) -> tuple[Aborted, ...]:
+        """Return the aborted transactions that touch the offsets from `first` up to `end`."""
+        ...
+
+    def open_transaction(self, producer_id: int) -> int:
+        """Return the first offset of a producer's open transaction, -1 without one."""
         ...
 
     def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAt | None:

@@ -11,6 +11,7 @@ from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
 from coterie.store import compaction
+from coterie.store.aborted import Aborted, AbortedIndex, AbortedSpan
 from coterie.store.checkpoints import EPOCHS, PARTITION_METADATA, write_epochs, write_partition_metadata
 from coterie.store.compaction import CompactionPlan, CompactionResult
 from coterie.store.config import LogConfig
@@ -18,14 +19,14 @@ from coterie.store.disk import Buffer, Disk
 from coterie.store.epochs import Epochs, end_of, from_start
 from coterie.store.ledger import Ledger
 from coterie.store.log import Appended, AppendRefused, Log, OffsetAt, OffsetOutOfRange, StorageFailed
-from coterie.store.producers import ProducerState
-from coterie.store.recovery import SNAPSHOT, SNAPSHOTS_KEPT, Loaded, load, marker_of
+from coterie.store.producers import ActiveProducer, ProducerState, Verification, marker_of
+from coterie.store.recovery import SNAPSHOT, Loaded, load
 from coterie.store.rewrite import checksum, fitted
-from coterie.store.segment import DELETED, INDEX, LOG, TIME_INDEX, Segment, name_of
+from coterie.store.segment import DELETED, FILES, LOG, Segment, name_of
 from coterie.store.validate import client_batch, coordinator_batches
 from coterie.wire.batches import BatchHeader, restamp
 
-__all__ = ["FileLog", "FlushPlan", "run_flush"]
+__all__ = ["FileLog", "FlushPlan", "run_flush", "run_removal"]
 
 STAMP = Struct(">qii")
 EXPIRY_INTERVAL_MS = 600_000
@@ -36,11 +37,12 @@ Span = tuple[BatchHeader, int, int]
 
 
 class FlushPlan(NamedTuple):
-    """Closed segments that are not yet known to survive a loss of power."""
+    """Closed segments and snapshots of producers that are not yet known to survive a loss of power."""
 
     directory: str
     paths: tuple[str, ...]
     upto: int
+    snapshots: tuple[int, ...]
 
 
 def run_flush(plan: FlushPlan, disk: Disk) -> FlushPlan:
@@ -54,6 +56,12 @@ def run_flush(plan: FlushPlan, disk: Disk) -> FlushPlan:
                 file.close()
     disk.sync_directory(plan.directory)
     return plan
+
+
+def run_removal(paths: Sequence[str], disk: Disk) -> None:
+    """Remove files that nobody uses any more. Safe in any thread; large ones take their time."""
+    for path in paths:
+        disk.remove(path)
 
 
 class FileLog:
@@ -89,6 +97,8 @@ class FileLog:
         self._unflushed_since: int | None = None
         self._doomed: list[tuple[int, list[str]]] = []
         self._snapshots = loaded.snapshots
+        # Opening after a crash begins with the one at the recovery point: they are flushed before it moves.
+        self._unflushed_snapshots = loaded.unflushed_snapshots
         self._next_expiry_ms = self._next_idle_ms = 0
 
     @classmethod
@@ -108,7 +118,7 @@ class FileLog:
         disk.save(f"{directory}/{PARTITION_METADATA}", write_partition_metadata(topic_id))
         first = Segment.create(disk, directory, 0, now_ms=now_ms, interval=config.index_interval_bytes)
         log = cls(
-            disk, directory, name, config, Loaded([first], 0, ProducerState(), [(0, 0)], [], []), ledger
+            disk, directory, name, config, Loaded([first], 0, ProducerState(), [(0, 0)], [], [], []), ledger
         )
         log._save_epochs()
         return log
@@ -159,9 +169,17 @@ class FileLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """The start of the oldest open transaction, or the end."""
+        """The start of the oldest open transaction as far as it is still there, or the end."""
         unstable = self.producers.first_unstable_offset
-        return self.end_offset if unstable is None else unstable
+        return self.end_offset if unstable is None else max(unstable, self.start_offset)
+
+    def open_transaction(self, producer_id: int) -> int:
+        """Return the first offset of a producer's open transaction, -1 without one."""
+        return self.producers.open_since(producer_id)
+
+    def active_producers(self) -> list[ActiveProducer]:
+        """Return the producers that the log remembers."""
+        return self.producers.active()
 
     @property
     def size_bytes(self) -> int:
@@ -176,10 +194,28 @@ class FileLog:
 
     # -- appending
 
+    def verification(self, header: BatchHeader, *, joins: bool, now_ms: int) -> Verification | None:
+        """Return what `append` must be shown with this transactional batch once the coordinator agreed.
+
+        None: nobody needs to be asked. `joins`: partitions join a transaction by being written to (KIP-890).
+        """
+        return self.producers.verification(header, joins=joins, now_ms=now_ms)
+
     def append(
-        self, records: bytes | bytearray, *, now_ms: int, leader_epoch: int = 0, origin: str = "client"
+        self,
+        records: bytes | bytearray,
+        *,
+        now_ms: int,
+        leader_epoch: int = 0,
+        origin: str = "client",
+        verified: Verification | None = None,
+        transaction_version: int = 0,
     ) -> Appended:
-        """Write whole batches at the end, or raise `AppendRefused` and leave the log as it was."""
+        """Write whole batches at the end, or raise `AppendRefused` and leave the log as it was.
+
+        `verified` is what `verification` gave; the `transaction_version` says how strictly the epoch of a
+        marker is looked at.
+        """
         if self.closed:
             raise AppendRefused(Code.KAFKA_STORAGE_ERROR, f"{self.directory} is closed")
         config = self._config
@@ -194,16 +230,15 @@ class FileLog:
                     return Appended(
                         known.base_offset, known.last_offset, known.timestamp, self.start_offset, True
                     )
-                self.producers.check(header, sequenced=True)
+                self.producers.check(header, sequenced=True, verified=verified)
             headers = (header,)
         else:
             headers = coordinator_batches(records, config)
-            for header in headers:
-                if header.producer_id >= 0:
-                    self.producers.check(header, sequenced=False)
+            self._check_producers(records, headers, transaction_version, verified)
 
         if leader_epoch > self._epochs[-1][0]:
             self._begin_epoch(leader_epoch)
+        leader_epoch = self._epochs[-1][0]  # a directory of a cluster's may have seen later ones than ours
         base_offset = self.end_offset
         append_time_ms = now_ms if config.message_timestamp_type == "LogAppendTime" else -1
         spans, next_offset = _placed(headers, base_offset, append_time_ms)
@@ -213,6 +248,23 @@ class FileLog:
         if headers[0].producer_id >= 0 or len(headers) > 1:
             self._learn(records, spans)
         return Appended(base_offset, next_offset - 1, append_time_ms, self.start_offset)
+
+    def _check_producers(
+        self,
+        records: bytes | bytearray,
+        headers: Sequence[BatchHeader],
+        transaction_version: int,
+        verified: Verification | None,
+    ) -> None:
+        at = 0
+        for header in headers:
+            if header.producer_id >= 0:
+                marker = marker_of(records, at) if header.control else None
+                if marker is None:
+                    self.producers.check(header, sequenced=False, verified=verified)
+                else:
+                    self.producers.check_marker(header, marker, transaction_version=transaction_version)
+            at += header.size
 
     def _fitted(
         self, header: BatchHeader, records: bytes | bytearray
@@ -273,6 +325,8 @@ class FileLog:
 
     def _roll(self, now_ms: int) -> Segment:
         """Begin a new segment at the end of the log."""
+        if self.recovery_point >= self.end_offset:  # a crash would not look at the last segment again
+            self._segments[-1].sync_aborted()
         interval = self._config.index_interval_bytes
         segment = Segment.create(
             self._disk, self.directory, self.end_offset, now_ms=now_ms, interval=interval
@@ -292,7 +346,11 @@ class FileLog:
                 if not header.control:
                     self.producers.record(header, base_offset=base_offset, timestamp=timestamp)
                 elif (marker := marker_of(records, at)) is not None:
-                    self.producers.end_transaction(header, marker, offset=base_offset, timestamp=timestamp)
+                    ended = self.producers.end_transaction(
+                        header, marker, offset=base_offset, timestamp=timestamp
+                    )
+                    if ended is not None and ended.aborted:
+                        self._segments[-1].aborted.add(AbortedSpan(*ended[:4]))
             at += header.size
 
     def _begin_epoch(self, epoch: int) -> None:
@@ -331,6 +389,41 @@ class FileLog:
             if data is not None:
                 return data
         return b""
+
+    def read_committed(
+        self, offset: int, *, max_bytes: int, at_least_one: bool = True
+    ) -> tuple[bytes, tuple[Aborted, ...]]:
+        """Return what `read` does up to the last stable offset, and which transactions in it were aborted."""
+        end = self.last_stable_offset
+        records = self.read(offset, max_bytes=max_bytes, at_least_one=at_least_one, end_offset=end)
+        if not records or not any(len(segment.aborted) for segment in self._segments):
+            return records, ()
+        with self._told_of():
+            beyond = self._offset_beyond(offset, max(max_bytes, len(records)), end)
+            return records, self.aborted_transactions(offset, beyond)
+
+    def _offset_beyond(self, offset: int, size: int, end: int) -> int:
+        """Return where a read of `size` bytes from `offset` up to `end` ends at the latest."""
+        place = bisect_right(self._bases, offset) - 1
+        while self._segments[place].position_of(offset) is None:
+            place += 1
+        beyond = self._segments[place].offset_beyond(offset, size, end_offset=end)
+        if beyond is not None:
+            return beyond
+        return self._bases[place + 1] if place + 1 < len(self._bases) else self.end_offset
+
+    def aborted_transactions(self, first: int, end: int) -> tuple[Aborted, ...]:
+        """Return the aborted transactions that touch the offsets from `first` up to `end`."""
+        return tuple(Aborted(*span[:2]) for span in self._aborted_within(first, end))
+
+    def _aborted_within(self, first: int, end: int) -> list[AbortedSpan]:
+        found: list[AbortedSpan] = []
+        for segment in self._segments[max(0, bisect_right(self._bases, first) - 1) :]:
+            spans, complete = segment.aborted.within(first, end)
+            found += spans
+            if complete:
+                break
+        return found
 
     def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAt | None:
         """Return the first record that is as young as `timestamp_ms` or younger."""
@@ -407,18 +500,17 @@ class FileLog:
 
     def _delete_segments(self, count: int, now_ms: int) -> None:
         """Take the first segments out of the log; their files go later, in case somebody wants them back."""
-        for segment in self._segments[:count]:
-            self._doom(segment, now_ms)
-        del self._segments[:count]
-        del self._bases[:count]
+        for _ in range(count):
+            self._doom(self._segments[0], now_ms)
+            del self._segments[0], self._bases[0]
         self._flushed_to(max(self.recovery_point, self._bases[0]))
 
     def _doom(self, segment: Segment, now_ms: int) -> None:
         segment.release()
         paths = []
-        for ending in (INDEX, TIME_INDEX, LOG):
+        for ending in FILES:
             path = segment.path(ending)
-            with suppress(FileNotFoundError):  # tried before, and stopped half way
+            with suppress(FileNotFoundError):  # tried before, and stopped half way; or there is none
                 self._disk.rename(path, path + DELETED)
             paths.append(path + DELETED)
         self._doomed.append((now_ms + self._config.file_delete_delay_ms, paths))
@@ -445,22 +537,30 @@ class FileLog:
         """Return what a compaction would do now; None if nothing can be compacted."""
         if not self._config.compacted:
             return None
-        producers = self.producers.producers
-        last_offsets = {key: one.last.last_offset for key, one in producers.items() if one.last is not None}
+        found = self._compaction_range(now_ms)
         return compaction.plan(
-            self._compaction_range(now_ms), self._config, self.directory, last_offsets, now_ms=now_ms
+            found,
+            self._config,
+            self.directory,
+            last_records={
+                key: (-1 if one.last is None else one.last.last_offset, one.epoch)
+                for key, one in self.producers.producers.items()
+            },
+            aborted=tuple(self._aborted_within(self._bases[0], found.upto)),
+            now_ms=now_ms,
         )
 
     def finish_compaction(self, result: CompactionResult, now_ms: int) -> bool:
         """Put compacted segments in their places; or return False if the log has changed under the plan."""
         for group in result.groups:
             if not self._still_there(group):
-                compaction.discard(result, self._disk)
+                compaction.discard(result.plan, self._disk)
                 return False
         with self._told_of():
             for group in result.groups:
                 self._swap(group, now_ms)
             self._ledger.compacted[self.name] = result.plan.upto
+            self._names_flushed = False
             self._ledger.save_compacted()
         return True
 
@@ -485,6 +585,7 @@ class FileLog:
             interval=self._config.index_interval_bytes,
         )
         self._disk.touch(new.path(LOG), new.created_ms)
+        new.adopt_aborted(AbortedIndex(group.aborted))
         self._segments[place : place + len(old)] = [new]
         self._bases[place : place + len(old)] = [new.base_offset]
 
@@ -532,12 +633,17 @@ class FileLog:
                 continue
             if not segment.save_indexes(final=True):
                 break
-            paths += (segment.path(ending) for ending in (LOG, INDEX, TIME_INDEX))
+            paths += map(segment.path, FILES)
             upto = end
-        return FlushPlan(self.directory, tuple(paths), upto) if upto > done else None
+        paths += map(self._snapshot_path, self._unflushed_snapshots)
+        plan = FlushPlan(self.directory, tuple(paths), upto, tuple(self._unflushed_snapshots))
+        return plan if plan.paths else None
 
     def finish_flush(self, plan: FlushPlan) -> None:
         """Take note that a plan was carried out."""
+        for offset in plan.snapshots:
+            if offset in self._unflushed_snapshots:
+                self._unflushed_snapshots.remove(offset)
         self._flushed_to(max(self.recovery_point, plan.upto))
 
     def _flushed_to(self, offset: int) -> None:
@@ -569,12 +675,14 @@ class FileLog:
         if self._unflushed_since is not None and now_ms - self._unflushed_since >= self._config.flush_ms:
             self.flush()
         self._retain(now_ms)
-        self._remove_doomed(now_ms)
+        run_removal(self.take_doomed(now_ms), self._disk)
 
-    def _remove_doomed(self, now_ms: int) -> None:
+    def take_doomed(self, now_ms: int) -> list[str]:
+        """Return the files whose time to be removed has come: the caller's to do, with `run_removal`."""
+        due: list[str] = []
         while self._doomed and self._doomed[0][0] <= now_ms:
-            for path in self._doomed.pop(0)[1]:
-                self._disk.remove(path)
+            due += self._doomed.pop(0)[1]
+        return due
 
     def _release_idle(self) -> None:
         """Close files that nobody has used since the last time round."""
@@ -586,22 +694,42 @@ class FileLog:
     def _take_snapshot(self) -> None:
         """Write down the producers as of the end of the log. Without it, opening reads more headers."""
         with suppress(OSError):
-            path = f"{self.directory}/{name_of(self.end_offset)}{SNAPSHOT}"
-            self._disk.save(path, self.producers.snapshot(checksum))
             if self.end_offset not in self._snapshots:
+                self._disk.save(self._snapshot_path(self.end_offset), self.producers.snapshot(checksum))
                 self._snapshots.append(self.end_offset)
-            while len(self._snapshots) > SNAPSHOTS_KEPT:
-                self._disk.remove(f"{self.directory}/{name_of(self._snapshots.pop(0))}{SNAPSHOT}")
+                if self.producers.producers:
+                    self._unflushed_snapshots.append(self.end_offset)
+            self._remove_old_snapshots()
+
+    def _snapshot_path(self, offset: int) -> str:
+        return f"{self.directory}/{name_of(offset)}{SNAPSHOT}"
+
+    def _remove_old_snapshots(self) -> None:
+        """Keep the newest snapshot and those that opening after a crash may begin with.
+
+        It begins at the segment that holds the recovery point, as far as that is written down.
+        """
+        start = self._bases[max(0, bisect_right(self._bases, self._ledger.written.get(self.name, 0)) - 1)]
+        flushed = [offset for offset in self._snapshots if offset not in self._unflushed_snapshots]
+        needed = max((offset for offset in flushed if offset <= start), default=0)
+        for offset in self._snapshots[:-1]:
+            if offset < needed or (offset > needed and offset not in self._bases):
+                self._disk.remove(self._snapshot_path(offset))
+                self._snapshots.remove(offset)
 
     def close(self) -> None:
-        """Write what is kept in memory and let go of the files."""
+        """Write what is kept in memory and let go of the files. Raises StorageFailed, having let go."""
         if self.closed:
             return
         self.closed = True
-        self._segments[-1].save_indexes(final=True)
+        saved = self._segments[-1].save_indexes(final=True)
         self._take_snapshot()
         try:
             self.flush()
+            with self._told_of():
+                self._segments[-1].sync_aborted()
+            if not saved:
+                raise StorageFailed(f"{self.directory}: the indexes cannot be written")
         finally:
             self.abandon()
 

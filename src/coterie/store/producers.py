@@ -11,9 +11,18 @@ from typing import NamedTuple
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
 from coterie.store.log import AppendRefused
-from coterie.wire.batches import BatchHeader
+from coterie.wire.batches import BatchHeader, Marker, read_marker
 
-__all__ = ["Completed", "Marker", "Producer", "ProducerState", "Written", "sequence_after"]
+__all__ = [
+    "ActiveProducer",
+    "Completed",
+    "Producer",
+    "ProducerState",
+    "Verification",
+    "Written",
+    "marker_of",
+    "sequence_after",
+]
 
 KEPT = 5
 SEQUENCES = 2**31
@@ -31,20 +40,50 @@ class Written(NamedTuple):
     timestamp: int
 
 
-class Marker(NamedTuple):
-    """What a control batch says: how a transaction ended, and in which epoch of its coordinator."""
-
-    commit: bool
-    coordinator_epoch: int
-
-
 class Completed(NamedTuple):
-    """A transaction that has ended."""
+    """A transaction that has ended, and what is stable now."""
 
     producer_id: int
     first_offset: int
     last_offset: int
+    last_stable_offset: int
     aborted: bool
+
+
+class ActiveProducer(NamedTuple):
+    """What a partition tells about one of its producers."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    open_since: int
+
+
+class Verification:
+    """That the coordinator is being asked whether a producer's transaction covers the partition (KIP-890).
+
+    The append that follows shows it. A marker that comes in between takes it away, so that no answer about
+    an earlier transaction lets a batch in; it also remembers the first sequence that was sent, so that a
+    later batch cannot overtake it.
+    """
+
+    __slots__ = ("epoch", "joins", "lowest_sequence", "timestamp")
+
+    def __init__(self, *, epoch: int, sequence: int, joins: bool, now_ms: int) -> None:
+        self.epoch = epoch
+        self.lowest_sequence = sequence
+        # Whether partitions join by being written to, and the epoch grows with each transaction.
+        self.joins = joins
+        self.timestamp = now_ms
+
+    def asked_again(self, *, epoch: int, sequence: int) -> None:
+        """Take another batch into account that waits for the same answer."""
+        if epoch > self.epoch:
+            self.epoch, self.lowest_sequence = epoch, sequence
+        elif epoch == self.epoch:
+            self.lowest_sequence = min(self.lowest_sequence, sequence)
 
 
 class Producer:
@@ -72,16 +111,67 @@ class Producer:
 class ProducerState:
     """The producers of one partition."""
 
-    __slots__ = ("_first_open", "producers")
+    __slots__ = ("_open", "_verifying", "producers")
 
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
-        self._first_open: int | None = None
+        # Where each open transaction starts, the oldest first: they begin one after the other.
+        self._open: dict[int, int] = {}
+        self._verifying: dict[int, Verification] = {}
 
     @property
     def first_unstable_offset(self) -> int | None:
         """Where the oldest open transaction starts."""
-        return self._first_open
+        return next(iter(self._open.values()), None)
+
+    def open_since(self, producer_id: int) -> int:
+        """Return where a producer's open transaction starts, -1 without one."""
+        return self._open.get(producer_id, -1)
+
+    def active(self) -> list[ActiveProducer]:
+        """Return every producer that is known, as DescribeProducers tells of them."""
+        return [
+            ActiveProducer(
+                key, one.epoch, one.last_sequence, one.timestamp, one.coordinator_epoch, one.open_since
+            )
+            for key, one in self.producers.items()
+        ]
+
+    # -- is the batch part of a transaction?
+
+    def verification(self, header: BatchHeader, *, joins: bool, now_ms: int) -> Verification | None:
+        """Return what an append of this batch must show once its coordinator has said yes.
+
+        None: its transaction has reached this partition before, nobody needs to be asked. Raises
+        AppendRefused for a fenced epoch.
+        """
+        key, epoch, sequence = header.producer_id, header.producer_epoch, header.base_sequence
+        known = self.producers.get(key)
+        _check_epoch(known, header)
+        if _ongoing(known, header):
+            return None
+        asked = self._verifying.get(key)
+        if asked is None:
+            asked = Verification(epoch=epoch, sequence=sequence, joins=joins, now_ms=now_ms)
+            self._verifying[key] = asked
+        else:
+            asked.asked_again(epoch=epoch, sequence=sequence)
+        return asked
+
+    def _verified(self, header: BatchHeader) -> None:
+        """Forget what was asked, now that a batch or a marker of the producer is in the log.
+
+        A marker of a producer whose epoch grows with each transaction leaves a question of its own epoch
+        alone: that one is about the next transaction.
+        """
+        asked = self._verifying.get(header.producer_id)
+        if asked is None:
+            return
+        of_the_next = asked.joins and header.control and header.producer_epoch == asked.epoch
+        if not of_the_next:
+            del self._verifying[header.producer_id]
+
+    # -- does it follow?
 
     def duplicate_of(self, header: BatchHeader) -> Written | None:
         """Return the batch that `header` repeats: one of the last five of its producer's epoch."""
@@ -94,29 +184,46 @@ class ProducerState:
                 return written
         return None
 
-    def check(self, header: BatchHeader, *, sequenced: bool) -> None:
+    def check(self, header: BatchHeader, *, sequenced: bool, verified: Verification | None = None) -> None:
         """Raise AppendRefused for a fenced epoch or, if `sequenced`, for a sequence that does not follow.
 
         A producer that is not known here may start anywhere: what it wrote before may have been deleted.
         """
         known = self.producers.get(header.producer_id)
+        _check_epoch(known, header)
+        asked = self._verifying.get(header.producer_id)
+        if verified is not None and verified is not asked and not _ongoing(known, header):
+            raise _refused(header, Code.INVALID_TXN_STATE, "wrote to a transaction that has ended")
+        if sequenced:
+            _check_sequence(known, asked, header)
+        if known is not None and known.open_since >= 0 and not (header.transactional or header.control):
+            raise _refused(header, Code.INVALID_TXN_STATE, "has a transaction open and wrote outside of it")
+
+    def check_marker(self, header: BatchHeader, marker: Marker, *, transaction_version: int) -> None:
+        """Raise AppendRefused for a marker of a producer or of a coordinator that was overtaken.
+
+        From transaction version 2 on the epoch grows with each transaction, so a marker of an epoch that was
+        seen is late, unless the transaction has ended and the coordinator says so again (KAFKA-19999).
+        """
+        known = self.producers.get(header.producer_id)
         if known is None:
             return
-        if header.producer_epoch < known.epoch:
+        _check_epoch(known, header)
+        if transaction_version >= 2 and header.producer_epoch == known.epoch and known.open_since >= 0:
             raise _refused(
                 header,
                 Code.INVALID_PRODUCER_EPOCH,
-                f"has epoch {header.producer_epoch}, but {known.epoch} was seen",
+                f"ends a transaction in epoch {header.producer_epoch}, in which one is open",
             )
-        if sequenced and not _follows(known, header):
+        if marker.coordinator_epoch < known.coordinator_epoch:
             raise _refused(
                 header,
-                Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"sent sequence {header.base_sequence} in epoch {header.producer_epoch}; "
-                f"the last was {known.last_sequence} in epoch {known.epoch}",
+                Code.TRANSACTION_COORDINATOR_FENCED,
+                f"has a marker of coordinator epoch {marker.coordinator_epoch}; "
+                f"{known.coordinator_epoch} was seen",
             )
-        if known.open_since >= 0 and not (header.transactional or header.control):
-            raise _refused(header, Code.INVALID_TXN_STATE, "has a transaction open and wrote outside of it")
+
+    # -- what was written
 
     def record(self, header: BatchHeader, *, base_offset: int, timestamp: int) -> None:
         """Take in a data batch that was written at `base_offset`."""
@@ -126,22 +233,31 @@ class ProducerState:
         known.batches.append(written)
         del known.batches[:-KEPT]
         known.timestamp = timestamp
-        if header.transactional and known.open_since < 0:
-            known.open_since = base_offset
-            self._first_open = self._oldest()
+        if header.transactional:
+            self._verified(header)
+            if known.open_since < 0:
+                known.open_since = self._open[header.producer_id] = base_offset
 
     def end_transaction(
         self, header: BatchHeader, marker: Marker, *, offset: int, timestamp: int
     ) -> Completed | None:
         """Take in a control batch that was written at `offset`; return the transaction that it ended."""
         known = self._of_epoch(header.producer_id, header.producer_epoch)
+        self._verified(header)
         began, known.open_since = known.open_since, -1
         known.coordinator_epoch = marker.coordinator_epoch
         known.timestamp = timestamp
         if began < 0:
             return None
-        self._first_open = self._oldest()
-        return Completed(header.producer_id, began, offset, not marker.commit)
+        del self._open[header.producer_id]
+        stable = self.first_unstable_offset
+        return Completed(
+            producer_id=header.producer_id,
+            first_offset=began,
+            last_offset=offset,
+            last_stable_offset=offset + 1 if stable is None else stable,
+            aborted=not marker.commit,
+        )
 
     def expire(self, *, before_ms: int) -> None:
         """Forget producers that wrote nothing since `before_ms` and have no transaction open."""
@@ -150,11 +266,14 @@ class ProducerState:
         ]
         for key in idle:
             del self.producers[key]
+        for key in [key for key, asked in self._verifying.items() if asked.timestamp <= before_ms]:
+            del self._verifying[key]
 
     def clear(self) -> None:
         """Forget everything."""
         self.producers.clear()
-        self._first_open = None
+        self._open.clear()
+        self._verifying.clear()
 
     def snapshot(self, checksum: Callable[[bytes], int]) -> bytes:
         """Return Kafka's producer snapshot. It holds but the last batch of each producer."""
@@ -175,7 +294,8 @@ class ProducerState:
         if version != 1 or crc != checksum(data[6:]) or count != (len(data) - HEAD.size) // ENTRY.size:
             raise Corrupt("a producer snapshot that was damaged", at=0, expected="version 1 and its CRC")
         self.producers = {row[0]: _restored(row) for row in ENTRY.iter_unpack(data[HEAD.size :])}
-        self._first_open = self._oldest()
+        opened = [(one.open_since, key) for key, one in self.producers.items() if one.open_since >= 0]
+        self._open = {key: since for since, key in sorted(opened)}
 
     def _of_epoch(self, producer_id: int, epoch: int) -> Producer:
         known = self.producers.get(producer_id)
@@ -186,18 +306,56 @@ class ProducerState:
             known.batches.clear()
         return known
 
-    def _oldest(self) -> int | None:
-        return min((one.open_since for one in self.producers.values() if one.open_since >= 0), default=None)
-
 
 def sequence_after(sequence: int, steps: int) -> int:
     """Return the sequence number `steps` later: after 2^31 - 1 comes 0."""
     return (sequence + steps) % SEQUENCES
 
 
+def marker_of(batch: bytes | bytearray, at: int = 0) -> Marker | None:
+    """Return what the control batch at `at` says about a transaction; None if it is about something else.
+
+    Compaction may have left it empty.
+    """
+    try:
+        return read_marker(batch, at)
+    except Corrupt:
+        return None
+
+
 def _last_sequence(header: BatchHeader) -> int:
     """Return the sequence of the last record; offset commits in transactions have none."""
     return sequence_after(header.base_sequence, header.last_offset_delta) if header.base_sequence >= 0 else -1
+
+
+def _ongoing(known: Producer | None, header: BatchHeader) -> bool:
+    """Return whether the batch's producer, in this epoch, has written to the partition in its transaction."""
+    return known is not None and known.open_since >= 0 and known.epoch == header.producer_epoch
+
+
+def _check_epoch(known: Producer | None, header: BatchHeader) -> None:
+    if known is not None and header.producer_epoch < known.epoch:
+        raise _refused(
+            header,
+            Code.INVALID_PRODUCER_EPOCH,
+            f"has epoch {header.producer_epoch}, but {known.epoch} was seen",
+        )
+
+
+def _check_sequence(known: Producer | None, asked: Verification | None, header: BatchHeader) -> None:
+    sequence = header.base_sequence
+    if known is not None and not _follows(known, header):
+        raise _refused(
+            header,
+            Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"sent sequence {sequence} in epoch {header.producer_epoch}; "
+            f"the last was {known.last_sequence} in epoch {known.epoch}",
+        )
+    if asked is None:
+        return
+    least = 0 if asked.joins and (known is None or known.last is None) else asked.lowest_sequence
+    if sequence > least:
+        raise _refused(header, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, f"sent sequence {sequence} before {least}")
 
 
 def _follows(known: Producer, header: BatchHeader) -> bool:

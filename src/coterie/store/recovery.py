@@ -6,20 +6,24 @@ in their places or taken away.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
 
 from coterie.base.errors import Corrupt
+from coterie.store.aborted import AbortedIndex, AbortedSpan
 from coterie.store.checkpoints import EPOCHS, read_epochs
 from coterie.store.disk import Disk, DiskFile, FileInfo
 from coterie.store.epochs import Epochs, until_end
 from coterie.store.log import DirectoryUnusable
-from coterie.store.producers import Marker, ProducerState
+from coterie.store.producers import Completed, ProducerState, marker_of
 from coterie.store.rewrite import checksum
 from coterie.store.segment import (
+    ABORTED,
     CLEANED,
     DELETED,
+    FILES,
     INDEX,
     LOG,
     OFFSETS_OF_A_SEGMENT,
@@ -28,17 +32,16 @@ from coterie.store.segment import (
     Segment,
     name_of,
 )
-from coterie.wire.batches import HEADER_SIZE, BatchHeader, check_crc, read_header, records_of
+from coterie.wire.batches import HEADER_SIZE, BatchHeader, check_crc, read_header
 
-__all__ = ["SNAPSHOT", "SNAPSHOTS_KEPT", "Loaded", "Sound", "load", "marker_of", "sound_batches"]
+__all__ = ["SNAPSHOT", "Loaded", "Sound", "load", "sound_batches"]
 
 SNAPSHOT = ".snapshot"
-SNAPSHOTS_KEPT = 2
 CHUNK = 1 << 20
 LENGTH_STARTS = 12
 OLD_HEADER_SIZE = 26
 NAME_DIGITS = 20
-BESIDE_A_LOG = (INDEX, TIME_INDEX, ".txnindex")
+BESIDE_A_LOG = (INDEX, TIME_INDEX, ABORTED)
 
 
 @dataclass(slots=True)
@@ -51,6 +54,7 @@ class Loaded:
     epochs: Epochs
     written_epochs: Epochs
     snapshots: list[int]
+    unflushed_snapshots: list[int]
 
 
 class Sound(NamedTuple):
@@ -87,14 +91,17 @@ def load(
     opening = _Opening(disk, directory, segments, ProducerState(), epochs.copy(), snapshots, gapless)
     end_offset = opening.mend(recovery_point, clean=clean) if segments else -1
     if end_offset < start_offset:  # nothing is left that may be read
-        opening.drop(0)
+        opening.forget_all()
         segments.append(Segment.create(disk, directory, start_offset, now_ms=now_ms, interval=interval))
+        opening.rebuilt.add(start_offset)
         end_offset = start_offset
-    opening.complete_indexes(files)
+    opening.complete(files)
     opening.drop_snapshots(beyond=end_offset)
     known = opening.epochs
     left = until_end(known, end_offset) or known[:1]
-    return Loaded(segments, end_offset, opening.producers, left, epochs, opening.snapshots[::-1])
+    snapshots = sorted(opening.snapshots)
+    unflushed = snapshots.copy() if opening.rebuilt and opening.producers.producers else []
+    return Loaded(segments, end_offset, opening.producers, left, epochs, snapshots, unflushed)
 
 
 # -- names
@@ -125,7 +132,8 @@ def _settled(disk: Disk, directory: str, files: dict[str, FileInfo]) -> dict[str
     for base in swaps:
         _finish_swap(disk, directory, files, base)
     for name in doubtful:
-        if not (name.endswith(SWAP) and int(name[:NAME_DIGITS]) in swaps):
+        swapped = not name.endswith((DELETED, CLEANED, ".tmp")) and int(name[:NAME_DIGITS]) in swaps
+        if not swapped:
             disk.remove(f"{directory}/{name}")
     return disk.files(directory)
 
@@ -140,9 +148,9 @@ def _finish_swap(disk: Disk, directory: str, files: dict[str, FileInfo], base: i
         file.close()
     for old in _numbered(files, LOG):
         if base <= old < max(ends, default=base + 1):
-            for ending in (INDEX, TIME_INDEX, LOG):
+            for ending in FILES:
                 disk.remove(f"{directory}/{name_of(old)}{ending}")
-    for ending in (INDEX, TIME_INDEX, LOG):
+    for ending in FILES:
         name = f"{directory}/{name_of(base)}{ending}"
         if disk.exists(name + SWAP):
             disk.rename(name + SWAP, name)
@@ -216,16 +224,6 @@ def _chunk_from(file: DiskFile, position: int, size: int) -> bytes:
     return chunk
 
 
-def marker_of(batch: bytes | bytearray, at: int = 0) -> Marker | None:
-    """Return what the control batch at `at` says about a transaction; None if it is about something else."""
-    for record in records_of(batch, at):
-        if record.key is not None and len(record.key) >= 4 and record.value is not None:
-            kind = int.from_bytes(record.key[2:4], signed=True)
-            if kind in (0, 1):
-                return Marker(kind == 1, int.from_bytes(record.value[2:6], signed=True))
-    return None
-
-
 # -- the end of the log, and its producers
 
 
@@ -240,38 +238,41 @@ class _Opening:
     epochs: Epochs
     snapshots: list[int]
     gapless: bool
+    rebuilt: set[int] = field(default_factory=set)
 
     def mend(self, recovery_point: int, *, clean: bool) -> int:
         """Bring everything into agreement with the batches that are whole; return the log's end."""
         end = self._end_after_clean_stop() if clean else None
-        if end is not None:
-            self._replay(self._restore(limit=end), until=end)
-            return end
-        known = self._restore(limit=None)
-        end = self._recover(recovery_point, known)
-        if known > end:  # the snapshot told of batches that are lost
-            self._replay(self._restore(limit=end), until=end)
+        if end is None:
+            return self._recover(recovery_point)
+        self._replay(self._restore(limit=end), until=end)
         return end
 
     def _end_after_clean_stop(self) -> int | None:
         """Return the end of a log that was closed; None if it does not look like it."""
         active = self.segments[-1]
-        end, reached = self._scan(active, start=active.resume(), known=None)
+        end, reached = self._scan(active, start=active.resume(), learn=False)
         return end if reached == active.size else None
 
-    def _recover(self, recovery_point: int, known: int) -> int:
+    def _recover(self, recovery_point: int) -> int:
         """Check every batch from the recovery point on; cut the log at the first bad one; return its end."""
         below = [place for place, one in enumerate(self.segments) if one.base_offset <= recovery_point]
         first = below[-1] if below else 0
-        self._replay(known, until=self.segments[first].base_offset)
         end = self.segments[first].base_offset
+        known = self._restore(limit=end)
+        self._replay(known, until=end)
+        self.drop_snapshots(beyond=end)  # those may be of batches that are lost, or be lost themselves
         for place, segment in enumerate(self.segments[first:], first):
             if segment.base_offset < end or (self.gapless and place > first and segment.base_offset > end):
                 self.drop(place)
                 break
+            if segment.base_offset != known:
+                self._write_snapshot(segment.base_offset)
             segment.doubt()
-            end, reached = self._scan(segment, start=0, known=known)
+            end, reached = self._scan(segment, start=0, learn=True)
             segment.settle()
+            segment.settle_aborted()
+            self.rebuilt.add(segment.base_offset)
             if reached < segment.size:
                 if _is_old_format(segment.file.read(CHUNK, reached)):
                     raise DirectoryUnusable(f"{segment.path(LOG)} holds messages older than format 2")
@@ -280,10 +281,20 @@ class _Opening:
                 break
         return end
 
-    def _scan(self, segment: Segment, *, start: int, known: int | None) -> tuple[int, int]:
+    def _write_snapshot(self, offset: int) -> None:
+        """Write down the producers as of the start of a segment: the next opening may begin there."""
+        if not self.producers.producers:
+            return
+        with suppress(OSError):
+            path = f"{self.directory}/{name_of(offset)}{SNAPSHOT}"
+            self.disk.save(path, self.producers.snapshot(checksum))
+            if offset not in self.snapshots:
+                self.snapshots.append(offset)
+
+    def _scan(self, segment: Segment, *, start: int, learn: bool) -> tuple[int, int]:
         """Look at the batches of `segment` from `start` on; return the end offset and where they end.
 
-        Producers and epochs learn from batches at `known` and later.
+        Producers, epochs and the list of aborted transactions `learn` from them.
         """
         reached, end = start, segment.base_offset
         batches = sound_batches(
@@ -292,35 +303,30 @@ class _Opening:
         for found in batches:
             header = found.header
             segment.note(header, header.base_offset, found.position, header.max_timestamp)
-            if known is not None and header.base_offset >= known:
-                self._learn(header, found.data, found.at)
+            if learn:
+                ended = self._learn(header, found.data, found.at)
+                if ended is not None and ended.aborted:
+                    segment.aborted.add(AbortedSpan(*ended[:4]))
             end, reached = header.last_offset + 1, found.position + header.size
         return end, reached
 
-    def _learn(self, header: BatchHeader, data: bytes, at: int) -> None:
+    def _learn(self, header: BatchHeader, data: bytes, at: int) -> Completed | None:
         if header.leader_epoch > (self.epochs[-1][0] if self.epochs else -1):
             self.epochs.append((header.leader_epoch, header.base_offset))
-        if header.producer_id < 0:
-            return
-        if not header.control:
-            self.producers.record(header, base_offset=header.base_offset, timestamp=header.max_timestamp)
-        elif (marker := marker_of(data, at)) is not None:
-            self.producers.end_transaction(
-                header, marker, offset=header.base_offset, timestamp=header.max_timestamp
-            )
+        return None if header.producer_id < 0 else _learn(self.producers, header, data, at)
 
-    def _restore(self, *, limit: int | None) -> int:
+    def _restore(self, *, limit: int) -> int:
         """Take the producers from the newest snapshot up to `limit`; return the offset it vouches for."""
         self.producers.clear()
-        for offset in self.snapshots:
-            if limit is not None and offset > limit:
-                continue
+        for offset in [one for one in self.snapshots if one <= limit]:
+            path = f"{self.directory}/{name_of(offset)}{SNAPSHOT}"
             try:
-                data = self.disk.load(f"{self.directory}/{name_of(offset)}{SNAPSHOT}")
-                self.producers.restore(data, checksum)
+                self.producers.restore(self.disk.load(path), checksum)
             except (Corrupt, OSError):
-                continue
-            return offset
+                self.disk.remove(path)
+                self.snapshots.remove(offset)
+            else:
+                return offset
         return 0
 
     def _replay(self, known: int, *, until: int) -> None:
@@ -339,21 +345,67 @@ class _Opening:
         """Remove the segments from the one of number `place` on: nothing readable leads up to them."""
         for segment in self.segments[place:]:
             segment.release()
-            for ending in (INDEX, TIME_INDEX, LOG):
+            for ending in FILES:
                 self.disk.remove(segment.path(ending))
         del self.segments[place:]
 
-    def drop_snapshots(self, *, beyond: int) -> None:
-        """Remove the snapshots of a future that was lost, and those of a distant past."""
-        good = [offset for offset in self.snapshots if offset <= beyond][:SNAPSHOTS_KEPT]
-        for offset in self.snapshots:
-            if offset not in good:
-                self.disk.remove(f"{self.directory}/{name_of(offset)}{SNAPSHOT}")
-        self.snapshots = good
+    def forget_all(self) -> None:
+        """Remove everything: nothing is left that may be read."""
+        self.drop(0)
+        self.producers.clear()
+        self.drop_snapshots(beyond=-1)
 
-    def complete_indexes(self, files: dict[str, FileInfo]) -> None:
-        """Make the indexes that a segment came without, as the logs of a backup may."""
+    def drop_snapshots(self, *, beyond: int) -> None:
+        """Remove the snapshots of a future that was lost."""
+        for offset in self.snapshots:
+            if offset > beyond:
+                self.disk.remove(f"{self.directory}/{name_of(offset)}{SNAPSHOT}")
+        self.snapshots = [offset for offset in self.snapshots if offset <= beyond]
+
+    def complete(self, files: dict[str, FileInfo]) -> None:
+        """Read the lists of aborted transactions, and make what a segment came without.
+
+        The logs of a backup may have no indexes at all. That a segment has no list is nothing unusual: few
+        transactions are aborted. So it is looked for only where another index is missing too.
+        """
+        doubtful = []
         for segment in self.segments:
             name = name_of(segment.base_offset)
-            if name + LOG in files and not (name + INDEX in files and name + TIME_INDEX in files):
+            if segment.base_offset in self.rebuilt or name + LOG not in files:
+                continue
+            if not (name + INDEX in files and name + TIME_INDEX in files):
                 segment.rebuild_indexes()
+                doubtful.append(segment)
+            elif name + ABORTED in files:
+                try:
+                    segment.load_aborted()
+                except Corrupt:
+                    doubtful.append(segment)
+        if doubtful:
+            self._list_aborted(doubtful)
+
+    def _list_aborted(self, doubtful: list[Segment]) -> None:
+        """Make anew the lists of aborted transactions of some segments."""
+        state = ProducerState()
+        for segment in self.segments[: self.segments.index(doubtful[-1]) + 1]:
+            spans = []
+            for position, header in segment.headers():
+                if header.producer_id >= 0 and header.transactional:
+                    data = segment.batch_at(position) if header.control else b""
+                    ended = _learn(state, header, data, 0)
+                    if ended is not None and ended.aborted:
+                        spans.append(AbortedSpan(*ended[:4]))
+            if segment in doubtful:
+                segment.aborted = AbortedIndex(spans)
+                segment.settle_aborted()
+
+
+def _learn(state: ProducerState, header: BatchHeader, data: bytes, at: int) -> Completed | None:
+    """Let producers know of a batch; return the transaction that it ended."""
+    if not header.control:
+        state.record(header, base_offset=header.base_offset, timestamp=header.max_timestamp)
+        return None
+    marker = marker_of(data, at)
+    if marker is None:
+        return None
+    return state.end_transaction(header, marker, offset=header.base_offset, timestamp=header.max_timestamp)

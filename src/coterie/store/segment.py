@@ -1,4 +1,4 @@
-"""A segment: a stretch of a partition's log in one .log file, with its two indexes beside it.
+"""A segment: a stretch of a partition's log in one .log file, with its indexes beside it.
 
 Batches lie in the file one after the other. Indexes are kept in memory and written behind, since they can be
 made anew from the batches; those of closed segments are read when they are first asked for.
@@ -9,14 +9,28 @@ from contextlib import suppress
 from struct import Struct
 
 from coterie.base.errors import Corrupt
+from coterie.store.aborted import ENTRY as ABORTED_ENTRY
+from coterie.store.aborted import AbortedIndex
 from coterie.store.disk import Buffer, Disk, DiskFile
 from coterie.store.index import ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from coterie.store.log import OffsetAt, StorageFailed
 from coterie.wire.batches import HEADER_SIZE, BatchHeader, Record, read_header, records_of
 
-__all__ = ["CLEANED", "DELETED", "INDEX", "LOG", "SWAP", "TIME_INDEX", "Segment", "name_of"]
+__all__ = [
+    "ABORTED",
+    "CLEANED",
+    "DELETED",
+    "FILES",
+    "INDEX",
+    "LOG",
+    "SWAP",
+    "TIME_INDEX",
+    "Segment",
+    "name_of",
+]
 
-LOG, INDEX, TIME_INDEX = ".log", ".index", ".timeindex"
+LOG, INDEX, TIME_INDEX, ABORTED = ".log", ".index", ".timeindex", ".txnindex"
+FILES = (INDEX, TIME_INDEX, ABORTED, LOG)  # the log last: where it is, the others are
 CLEANED, SWAP, DELETED = ".cleaned", ".swap", ".deleted"
 
 OFFSETS = Struct(">qi11xi")
@@ -61,6 +75,9 @@ class Segment:
         # The offset after the last batch; known in the segment that grows, -1 in others.
         self.next_offset = -1
         self.idle = False
+        # Whole, or to be made anew: unlike the other two it is not read when it is first asked for.
+        self.aborted = AbortedIndex()
+        self._saved_aborted = self._synced_aborted = 0
         self._offsets: OffsetIndex | None = None
         self._times: TimeIndex | None = None
         self._saved = self._saved_times = 0
@@ -160,16 +177,54 @@ class Segment:
         self.adopt(offsets, times)
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes anew from the batches."""
+        """Make the indexes of offsets and times anew from the batches."""
         self.doubt()
         for position, header in self.headers():
             self.note(header, header.base_offset, position, header.max_timestamp)
         self.settle()
 
     def settle(self) -> None:
-        """Write both indexes whole, in the place of whatever was there."""
+        """Write the indexes of offsets and times whole, in the place of whatever was there."""
         self.times.add(self.max_timestamp, self.offset_of_max - self.base_offset)
         self.rebuilt(self.offsets, self.times)
+
+    def load_aborted(self) -> None:
+        """Read which transactions were aborted; Corrupt for a file that cannot be this segment's."""
+        data = self.disk.load(self.path(ABORTED))
+        self.adopt_aborted(AbortedIndex.read(data, base_offset=self.base_offset))
+
+    def adopt_aborted(self, aborted: AbortedIndex) -> None:
+        """Take over aborted transactions that are on the disk already."""
+        self.aborted = aborted
+        self._saved_aborted = self._synced_aborted = len(aborted)
+
+    def settle_aborted(self) -> None:
+        """Write the aborted transactions whole, or take their file away if there are none."""
+        self._saved_aborted = self._synced_aborted = 0
+        if len(self.aborted):
+            self._save_aborted()
+        else:
+            self.disk.remove(self.path(ABORTED))
+
+    def sync_aborted(self) -> None:
+        """Have the aborted transactions survive a loss of power.
+
+        Other indexes are found out when they are cut short; of this one the next start believes what it says.
+        """
+        if len(self.aborted) == self._synced_aborted:
+            return
+        self._save_aborted()
+        file = self.disk.open(self.path(ABORTED))
+        try:
+            file.sync()
+        finally:
+            file.close()
+        self._synced_aborted = len(self.aborted)
+
+    def _save_aborted(self) -> None:
+        at, entries = self._saved_aborted * ABORTED_ENTRY.size, self.aborted.entries(self._saved_aborted)
+        self._write_index(ABORTED, entries, at=at)
+        self._saved_aborted = len(self.aborted)
 
     def save_indexes(self, *, final: bool = False) -> bool:
         """Write the entries that are not on the disk yet; `final` adds the highest timestamp of all.
@@ -190,7 +245,10 @@ class Segment:
                 entries = times.entries(self._saved_times)
                 self._write_index(TIME_INDEX, entries, at=self._saved_times * TIME_ENTRY)
                 self._saved_times = len(times)
-        return self._saved == len(offsets) and self._saved_times == len(times)
+            if len(self.aborted) > self._saved_aborted:
+                self._save_aborted()
+        saved = self._saved, self._saved_times, self._saved_aborted
+        return saved == (len(offsets), len(times), len(self.aborted))
 
     def _write_index(self, ending: str, entries: bytes, *, at: int) -> None:
         """Write entries into an index from `at` on, where it then ends. A bad one is found out later."""
@@ -213,7 +271,7 @@ class Segment:
         return offsets.positions[-1] if len(offsets) else 0
 
     def doubt(self) -> None:
-        """Forget the indexes: they are to be made anew, by `note` for each batch and `settle` in the end."""
+        """Forget both indexes: they are to be made anew, by `note` for each batch and `settle` in the end."""
         self._offsets, self._times = OffsetIndex(), TimeIndex()
         self._saved = self._saved_times = self._since_entry = 0
         self.max_timestamp, self.offset_of_max = -1, self.base_offset
@@ -296,6 +354,16 @@ class Segment:
             end, last = self._span_at(start)
             self.remember(last + 1, end)
         return self.file.read(end - start, start)
+
+    def offset_beyond(self, offset: int, size: int, *, end_offset: int) -> int | None:
+        """Return where a read of `size` bytes from `offset` ends at the latest, None for the segment's end.
+
+        Only the index is looked at, as in Kafka, so it may be a few kilobytes too far.
+        """
+        start, limit = self.position_of(offset), self.position_of(end_offset)
+        assert start is not None, f"{self.path(LOG)}: {offset} was read a moment ago"
+        beyond = self.offsets.first_from(min(start + size, self.size if limit is None else limit))
+        return None if beyond is None else self.base_offset + beyond
 
     def _whole_until(self, start: int, *, ceiling: int, limit: int) -> int:
         """Return where the last batch ends that ends at or before `ceiling`; `limit` is the end of one."""

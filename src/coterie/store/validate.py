@@ -1,7 +1,9 @@
 """What a batch must be before it may enter a log, answered as Apache Kafka 4.3.1 answers (tried out on one).
 
 Only the header is read. Records are decoded for compacted topics, whose keys matter, and to tell which
-records of a refused batch are at fault. No input or output.
+records of a refused batch are at fault. So rubbish behind a right checksum gets into other topics, where
+Kafka refuses it with INVALID_RECORD: to decode every record would cost more than all the rest of an append.
+No input or output.
 """
 
 from struct import Struct
@@ -75,12 +77,12 @@ def _one_of_several(records: bytes | bytearray) -> bytes | bytearray:
     """Return the first batch if nothing but the start of another follows it."""
     size = _whole_size(records, 0)
     if size == 0:
-        raise _invalid("no whole record batch was sent")
+        raise _unread("no whole record batch was sent")
     magic = records[UP_TO_MAGIC - 1]
     if magic < 2:
-        raise _invalid(f"a batch of format {magic}; format 2 is the only one since Kafka 4")
+        raise _unread(f"a batch of format {magic}; format 2 is the only one since Kafka 4")
     if _whole_size(records, size):
-        raise _invalid("more than one record batch was sent")
+        raise _unread("more than one record batch was sent")
     if size < HEADER_SIZE:
         raise AppendRefused(Code.CORRUPT_MESSAGE, f"a record batch of {size} bytes, less than its header")
     return records[:size]
@@ -156,6 +158,10 @@ def _fault_of_time(timestamp: int, header: BatchHeader, config: LogConfig, now_m
 
 def _invalid(message: str) -> AppendRefused:
     return AppendRefused(Code.INVALID_RECORD, message)
+
+
+def _unread(message: str) -> AppendRefused:
+    return AppendRefused(Code.INVALID_RECORD, message, unread=True)
 
 
 def coordinator_batches(records: bytes | bytearray, config: LogConfig) -> list[BatchHeader]:

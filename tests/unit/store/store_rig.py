@@ -9,7 +9,7 @@ from coterie.store.directory import Store
 from coterie.store.files import FileLog, FileStore
 from coterie.store.log import LogConfig
 from coterie.store.memory import MemoryDisk, MemoryStore
-from coterie.wire.batches import Record, build_batch, records_of, scan
+from coterie.wire.batches import Record, build_batch, build_marker, records_of, scan
 
 NOW = 1_700_000_000_000
 TOPIC_ID = UUID(int=7)
@@ -45,12 +45,16 @@ def idempotent(sequence: int, *, count: int = 1, pid: int = 9, epoch: int = 0, *
     return a_batch(*values, producer_id=pid, producer_epoch=epoch, base_sequence=sequence, **how)
 
 
-def a_marker(*, commit: bool, pid: int = 9, epoch: int = 0, coordinator_epoch: int = 0) -> bytes:
+def a_marker(
+    *, commit: bool, pid: int = 9, epoch: int = 0, coordinator_epoch: int = 0, at: int = NOW
+) -> bytes:
     """Return a control batch that ends a transaction."""
-    key = (0).to_bytes(2) + int(commit).to_bytes(2)
-    value = (0).to_bytes(2) + coordinator_epoch.to_bytes(4)
-    return build_batch(
-        [Record(0, NOW, key, value)], producer_id=pid, producer_epoch=epoch, transactional=True, control=True
+    return build_marker(
+        commit=commit,
+        producer_id=pid,
+        producer_epoch=epoch,
+        coordinator_epoch=coordinator_epoch,
+        timestamp=at,
     )
 
 
@@ -75,6 +79,27 @@ def everything(log: FileLog) -> list[Record]:
 def offsets(log: FileLog) -> list[int]:
     """Return the offsets of all records of a log."""
     return [record.offset for record in everything(log)]
+
+
+def committed(log: FileLog, *, max_bytes: int = 300) -> list[Record]:
+    """Return what a read_committed consumer makes of a log: it passes over what was aborted."""
+    found: list[Record] = []
+    offset = log.start_offset
+    while offset < log.last_stable_offset:
+        data, aborted = log.read_committed(offset, max_bytes=max_bytes)
+        if not data:
+            break
+        ahead = sorted(aborted, key=lambda one: one.first_offset)
+        void: set[int] = set()
+        for at, header in scan(data):
+            while ahead and ahead[0].first_offset <= header.last_offset:
+                void.add(ahead.pop(0).producer_id)
+            if header.control:
+                void.discard(header.producer_id)
+            elif header.count and not (header.transactional and header.producer_id in void):
+                found += [record for record in records_of(data, at) if record.offset >= offset]
+        offset = scan(data)[-1][1].last_offset + 1
+    return found
 
 
 def _bytes(text: bytes | str | None) -> bytes | None:

@@ -3,12 +3,24 @@
 import pickle
 
 import pytest
-from store_rig import NOW, ORDERS, Rig, a_batch, a_marker, everything, idempotent, keyed, offsets, records_in
+from store_rig import (
+    NOW,
+    ORDERS,
+    Rig,
+    a_batch,
+    a_marker,
+    committed,
+    everything,
+    idempotent,
+    keyed,
+    offsets,
+    records_in,
+)
 
 from coterie.store.compaction import cleaned_to_swap, run_compaction
 from coterie.store.files import FileLog
 from coterie.store.log import OffsetAt
-from coterie.wire.batches import check_crc, scan
+from coterie.wire.batches import check_crc, records_of, scan
 
 HOUR = 3_600_000
 SETTINGS = {
@@ -187,20 +199,164 @@ def test_segments_that_became_small_are_put_together(rig: Rig):
     assert len([name for name in rig.names() if name.endswith(".log")]) < count
 
 
-def test_what_is_in_transactions_is_left_alone(rig: Rig):
+# -- transactions
+
+
+def in_transaction(log: FileLog, sequence: int, *pairs: tuple[str, str | None], pid: int = 9) -> None:
+    how = {"producer_id": pid, "producer_epoch": 0, "base_sequence": sequence, "transactional": True}
+    log.append(keyed(*pairs, **how), now_ms=NOW)
+
+
+def end(log: FileLog, *, commit: bool, pid: int = 9, epoch: int = 0) -> None:
+    log.append(a_marker(commit=commit, pid=pid, epoch=epoch), now_ms=NOW, origin="coordinator")
+
+
+def pad(log: FileLog, count: int = 3) -> None:
+    """Fill the segment that grows, so that what was written before may be compacted."""
+    for place in range(count):
+        log.append(keyed((f"pad {log.end_offset} {place}", "x" * 100)), now_ms=NOW)
+
+
+def kinds(log: FileLog) -> list[str]:
+    """Return what is left of a log but its padding: keys of records, markers, empty batches."""
+    found: list[str] = []
+    offset = log.start_offset
+    while offset < log.end_offset:
+        data = log.read(offset, max_bytes=100_000)
+        for at, header in scan(data):
+            if not header.count:
+                found.append(f"empty {header.base_offset}")
+            elif header.control:
+                found.append(f"marker {header.base_offset}")
+            else:
+                found += [record.key.decode() for record in records_of(data, at) if record.key]
+        offset = scan(data)[-1][1].last_offset + 1
+    return [kind for kind in found if not kind.startswith("pad")]
+
+
+def test_aborted_records_go_and_replace_no_others(rig: Rig):
     log = rig.log_of(**SETTINGS)
     log.append(keyed(("k", "plain")), now_ms=NOW)
-    log.append(
-        keyed(("k", "aborted"), producer_id=9, producer_epoch=0, base_sequence=0, transactional=True),
-        now_ms=NOW,
-    )
-    log.append(a_marker(commit=False), now_ms=NOW, origin="coordinator")
-    for place in range(3):
-        log.append(keyed((f"pad{place}", "x" * 100)), now_ms=NOW)
+    in_transaction(log, 0, ("k", "aborted"), ("other", "aborted"))
+    in_transaction(log, 2, ("last", "aborted"))
+    end(log, commit=False)
+    pad(log)
 
     log.compact(NOW)
 
-    assert offsets(log)[:3] == [0, 1, 2]
+    assert kinds(log)[:3] == ["k", "empty 3", "marker 4"]
+    assert state_of_committed(log)[b"k"] == b"plain"
+
+
+def test_committed_records_replace_others_in_the_order_of_their_offsets(rig: Rig):
+    log = rig.log_of(**SETTINGS)
+    in_transaction(log, 0, ("a", "1"), ("b", "1"))
+    log.append(keyed(("b", "2")), now_ms=NOW)
+    end(log, commit=True)
+    in_transaction(log, 2, ("a", "2"))
+    end(log, commit=True)
+    pad(log)
+    before = state_of_committed(log)
+
+    log.compact(NOW)
+
+    assert state_of_committed(log) == before
+    assert kinds(log) == ["b", "marker 3", "a", "marker 5"]
+
+
+def state_of_committed(log: FileLog) -> dict[bytes | None, bytes | None]:
+    return {record.key: record.value for record in committed(log)}
+
+
+@pytest.mark.parametrize("how", ["restart", "kill"])
+def test_a_marker_stays_for_delete_retention_after_the_last_batch_of_its_transaction(rig: Rig, how: str):
+    log = rig.log_of(**SETTINGS)
+    in_transaction(log, 0, ("a", "old"))
+    end(log, commit=True)
+    in_transaction(log, 1, ("gone", "1"))
+    end(log, commit=False)
+    in_transaction(log, 2, ("a", "new"))
+    end(log, commit=True)
+    pad(log)
+    left = []
+
+    for now_ms in (NOW, NOW + 1, NOW + 1000, NOW + 1001):
+        log.compact(now_ms)
+        log = getattr(rig, how)()
+        left.append(kinds(log))
+        pad(log)
+
+    assert left[0] == ["marker 1", "marker 3", "a", "marker 5"]
+    assert left[1] == left[2] == left[0], "in the second round no batch was left"
+    assert left[3] == ["a", "marker 5"]
+
+
+def test_the_last_marker_of_a_producer_without_batches_stays(rig: Rig):
+    """It alone says which epoch is fenced."""
+    log = rig.log_of(**SETTINGS)
+    in_transaction(log, 0, ("a", "1"))
+    end(log, commit=False, epoch=1)
+    pad(log)
+
+    for now_ms in (NOW, NOW + 1, NOW + 2000, NOW + 4000):
+        log.compact(now_ms)
+        pad(log)
+
+    assert kinds(log) == ["empty 1"]
+
+
+def test_the_list_of_aborted_transactions_shrinks_with_them(rig: Rig):
+    log = rig.log_of(**SETTINGS)
+    for sequence in range(6):
+        in_transaction(log, sequence, ("k", f"{sequence}" * 40))
+        end(log, commit=False)
+    pad(log)
+    assert len(log.aborted_transactions(0, 100)) == 6
+
+    log.compact(NOW)
+    log.tick(NOW)
+    assert len(log.aborted_transactions(0, 100)) == 6
+    pad(log)
+    log.compact(NOW + 1)
+    log.tick(NOW + 1)
+
+    assert log.aborted_transactions(0, 100) == ((9, 10),), "its batch holds the producer's last sequence"
+    log = rig.kill()
+    assert log.aborted_transactions(0, 100) == ((9, 10),)
+
+
+def test_a_transaction_over_the_edge_of_the_clean_part_is_known_whole(rig: Rig):
+    log = rig.log_of(**SETTINGS)
+    in_transaction(log, 0, ("k", "committed" * 12), pid=1)
+    end(log, commit=True, pid=1)
+    pad(log)
+    log.compact(NOW)
+    in_transaction(log, 0, ("k", "void" * 30), pid=2)
+    pad(log)
+    assert not log.compact(NOW + 1) or log.last_stable_offset < log.end_offset
+    in_transaction(log, 1, ("k", "void again" * 10), pid=2)
+    end(log, commit=False, pid=2)
+    pad(log)
+
+    log.compact(NOW + 2)
+
+    assert state_of_committed(log)[b"k"] == b"committed" * 12
+
+
+def test_an_empty_batch_goes_when_nobody_needs_it_any_more(rig: Rig):
+    log = rig.log_of(**SETTINGS)
+    for sequence in range(2):
+        log.append(idempotent(sequence, key="k"), now_ms=NOW)
+    log.append(keyed(("k", "last")), now_ms=NOW)
+    pad(log)
+    log.compact(NOW)
+    assert kinds(log) == ["empty 1", "k"]
+
+    log.append(idempotent(2, key="z"), now_ms=NOW)
+    pad(log)
+    log.compact(NOW)
+
+    assert kinds(log) == ["k", "z"]
 
 
 def test_a_segment_of_an_open_transaction_is_not_compacted(rig: Rig):

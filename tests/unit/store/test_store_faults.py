@@ -1,9 +1,21 @@
 """Disks that fail, fill up and lose power: the fake's faults, and what a log makes of them."""
 
 import pytest
-from store_rig import NOW, ORDERS, TOPIC_ID, a_batch, a_config, everything, offsets
+from store_rig import (
+    NOW,
+    ORDERS,
+    TOPIC_ID,
+    a_batch,
+    a_config,
+    a_marker,
+    everything,
+    idempotent,
+    keyed,
+    offsets,
+)
 
 from coterie.base.codes import Code
+from coterie.store.compaction import run_compaction
 from coterie.store.files import FileLog
 from coterie.store.log import AppendRefused, StorageFailed
 from coterie.store.memory import Faults, MemoryDisk, MemoryStore
@@ -265,3 +277,152 @@ def test_the_same_seed_gives_the_same_faults():
 
     assert story(1) == story(1)
     assert story(1) != story(2)
+
+
+# -- transactions, compaction, and what is written behind
+
+
+def in_transaction(log: FileLog, sequence: int) -> Code:
+    """Append a batch of a transaction; return what it was answered with."""
+    try:
+        log.append(idempotent(sequence, transactional=True), now_ms=NOW)
+    except AppendRefused as refused:
+        return refused.code
+    return Code.NONE
+
+
+def end(log: FileLog, *, commit: bool) -> Code:
+    """Append a marker; return what it was answered with."""
+    try:
+        log.append(a_marker(commit=commit), now_ms=NOW, origin="coordinator")
+    except AppendRefused as refused:
+        return refused.code
+    return Code.NONE
+
+
+def test_a_marker_that_cannot_be_written_ends_nothing():
+    disk = MemoryDisk(seed=4)
+    store, log = a_log(disk)
+    in_transaction(log, 0)
+    disk.faults.refuse = {"write"}
+
+    assert end(log, commit=False) == Code.KAFKA_STORAGE_ERROR
+    assert (log.last_stable_offset, log.open_transaction(9)) == (0, 0)
+    disk.faults.refuse = set()
+    assert end(log, commit=False) == Code.NONE
+
+    _, log = a_log(store.crash())
+    assert (log.last_stable_offset, log.aborted_transactions(0, 9)) == (2, ((9, 0),))
+
+
+def test_a_batch_that_cannot_be_written_opens_no_transaction():
+    disk = MemoryDisk(seed=4)
+    _, log = a_log(disk)
+    disk.faults.refuse = {"write"}
+
+    assert in_transaction(log, 0) == Code.KAFKA_STORAGE_ERROR
+
+    disk.faults.refuse = set()
+    assert (log.last_stable_offset, log.open_transaction(9), log.active_producers()) == (0, -1, [])
+    assert in_transaction(log, 0) == Code.NONE
+
+
+@pytest.mark.parametrize("operation", ["write", "save", "open", "truncate"])
+def test_aborted_transactions_outlive_a_disk_that_refuses_their_index(operation: str):
+    disk = MemoryDisk(seed=8)
+    store, log = a_log(disk, segment_bytes=400)
+    for sequence in range(4):
+        in_transaction(log, sequence)
+        end(log, commit=False)
+    disk.faults.refuse = {operation}
+    log.tick(NOW)
+    disk.faults.refuse = set()
+    before = log.aborted_transactions(0, 100)
+    assert len(before) == 4
+
+    _, log = a_log(store.crash())
+
+    assert log.aborted_transactions(0, 100) == before
+
+
+def test_a_log_whose_indexes_cannot_be_written_is_not_closed_cleanly():
+    disk = MemoryDisk(seed=8)
+    store, log = a_log(disk)
+    in_transaction(log, 0)
+    end(log, commit=False)
+    disk.faults.refuse = {"write"}
+
+    with pytest.raises(StorageFailed):
+        store.close()
+
+    disk.faults.refuse = set()
+    assert not disk.exists("data/.kafka_cleanshutdown")
+    _, log = a_log(disk)
+    assert log.aborted_transactions(0, 100) == ((9, 0),)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_faults_by_chance_leave_transactions_as_they_were_acknowledged(seed: int):
+    disk = MemoryDisk(seed=seed)
+    store, log = a_log(disk, segment_bytes=500, index_interval_bytes=60)
+    disk.faults.chance = {"write": 0.2, "truncate": 0.3, "open": 0.1, "save": 0.2}
+    opened, aborted, sequence = -1, [], 0
+    for step in range(60):
+        at = log.end_offset
+        if step % 3 < 2 and in_transaction(log, sequence) == Code.NONE:
+            opened, sequence = (at if opened < 0 else opened), sequence + 1
+        elif step % 3 == 2 and end(log, commit=step % 2 > 0) == Code.NONE and opened >= 0:
+            aborted += [(9, opened)] if step % 2 == 0 else []
+            opened = -1
+    disk.faults.chance = {}
+
+    _, log = a_log(store.crash())
+
+    assert log.aborted_transactions(0, 1000) == tuple(aborted)
+    assert log.open_transaction(9) == opened
+    assert in_transaction(log, sequence) == Code.NONE
+
+
+def a_log_to_compact(disk: MemoryDisk) -> tuple[MemoryStore, FileLog]:
+    settings = {"cleanup_policy": "compact", "segment_bytes": 300, "file_delete_delay_ms": 0}
+    store, log = a_log(disk, **settings)
+    for place in range(20):
+        log.append(keyed((f"k{place % 2}", f"{place}" * 50)), now_ms=NOW)
+    return store, log
+
+
+def test_a_compaction_that_finds_no_room_leaves_no_files_behind():
+    disk = MemoryDisk()
+    _, log = a_log_to_compact(disk)
+    before = everything(log)
+    plan = log.plan_compaction(NOW)
+    assert plan is not None
+    disk.faults.capacity = 2800
+
+    with pytest.raises(OSError, match="No space left"):
+        run_compaction(plan, disk)
+
+    assert not [name for name in disk.files(log.directory) if ".cleaned" in name]
+    assert everything(log) == before
+    disk.faults.capacity = None
+    assert log.compact(NOW)
+
+
+def test_a_swap_that_is_refused_leaves_the_log_readable():
+    disk = MemoryDisk()
+    store, log = a_log_to_compact(disk)
+    before = everything(log)
+    plan = log.plan_compaction(NOW)
+    assert plan is not None
+    result = run_compaction(plan, disk)
+    disk.faults.refuse = {"rename"}
+
+    with pytest.raises(StorageFailed):
+        log.finish_compaction(result, NOW)
+
+    assert everything(log) == before
+    disk.faults.refuse = set()
+    assert log.compact(NOW)
+    after = everything(log)
+    _, log = a_log(store.crash(), cleanup_policy="compact", segment_bytes=300)
+    assert everything(log) == after

@@ -8,8 +8,7 @@ from store_rig import NOW, a_marker, idempotent
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
 from coterie.store.log import AppendRefused
-from coterie.store.producers import ProducerState, sequence_after
-from coterie.store.recovery import marker_of
+from coterie.store.producers import ProducerState, marker_of, sequence_after
 from coterie.store.rewrite import checksum
 from coterie.wire.batches import BatchHeader, read_header
 
@@ -106,7 +105,7 @@ def test_a_transaction_is_open_from_its_first_batch_to_its_marker():
     assert marker is not None
     completed = state.end_transaction(read_header(batch), marker, offset=14, timestamp=NOW)
 
-    assert completed == (9, 10, 14, True)
+    assert completed == (9, 10, 14, 15, True)
     assert state.first_unstable_offset is None
 
 
