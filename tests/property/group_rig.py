@@ -123,6 +123,13 @@ class Rig:
     def carried(self, fact: Fact) -> None:
         """A fact has been applied. Rigs that watch put something here."""
 
+    def undone(self) -> None:
+        """A batch that the log refused has been undone."""
+
+    def replay(self, shard: Shard) -> None:
+        """Have a shard load what the log holds."""
+        shard.load(self.log, self.now_ms)
+
     def _wake(self, wake: Wake) -> None:
         self._due.discard(wake.key)
         if wake.at_ms is None:
@@ -159,6 +166,7 @@ class Rig:
         assert held is not None
         self.dropped.clear()
         self.shard.undo_to(self._mark)
+        self.undone()
         decisions, pending = [], Pending()
         for command in held.commands:
             decision = self.shard.append_failed(command, code, self.now_ms)
@@ -192,7 +200,7 @@ class Rig:
         other.settings = self.settings
         other.shard = Shard(settings=self.settings, new_id=self.shard._new_id)
         other.now_ms, other.log, other._calls = self.now_ms, list(self.log), self._calls
-        other.shard.load(other.log, other.now_ms)
+        self.replay(other.shard)
         other._carry_out(other.shard.loaded(other.now_ms), Pending())
         return other
 

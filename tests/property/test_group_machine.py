@@ -3,50 +3,70 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
+from uuid import UUID
 
 import pytest
 from group_rig import Pending, Rig, a_commit, a_heartbeat, a_join, a_subscription, a_sync
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from timer_oracle import Seen, TimerOracle, seen
 
 from coterie.base.codes import Code
 from coterie.group import Shard
 from coterie.group.commands import (
     CleanOffsets,
     Command,
+    CommitOffsets,
     DeleteGroup,
     DeleteOffsets,
     Describe,
+    EndTransaction,
     Expire,
     FetchOffsets,
     Heartbeat,
     Leave,
     Leaver,
     OffsetToCommit,
+    Sync,
     TopicsDeleted,
+    TxnCommitOffsets,
 )
-from coterie.group.decision import Decision, JoinAnswer
-from coterie.group.facts import Fact, GroupRemoved, GroupStored, OffsetsCommitted
+from coterie.group.decision import Decision, JoinAnswer, SyncAnswer
+from coterie.group.facts import Fact, GroupRemoved, GroupStored, OffsetsCommitted, OffsetsPending
+from coterie.group.loading import Loader
 from coterie.group.model import Group, Member, State
+from coterie.wire.batches import Record, build_batch, build_marker, read_header, read_marker, records_of
+from coterie.wire.internal import OffsetCommitKey, read_key, read_offset_value
 
 GROUPS = ("g", "g", "g", "g", "h")
 INSTANCES = (None, None, "i-1", "i-2")
 METADATA = (a_subscription(), a_subscription("t", "u"), b"", b"rubbish")
 NAMES = ("range", "roundrobin", "sticky")
 TOPICS = ("flights", "t", "u")
+TOPIC_IDS = (None, UUID(int=1), UUID(int=2))
+PRODUCERS = (70, 71, 72)
 LONGEST_MS = 10_000_000
+# No call waits longer: a session, a new member's five minutes, and some rounds of the longest phase.
+LONGEST_WAIT_MS = 400_000 + 300_000 + 4 * 60_000
 
 
-def snapshot(shard: Shard) -> tuple[Any, Any]:
+def snapshot(shard: Shard) -> tuple[Any, ...]:
     """Return everything a shard holds, as values that later changes do not reach."""
     groups = {group_id: group_values(group) for group_id, group in shard.groups.items()}
-    offsets = {
-        g: {t: dict(partitions) for t, partitions in table.items()} for g, table in shard.offsets.items()
-    }
-    return groups, offsets
+    return groups, offsets_of(shard), shard.pending.view()
+
+
+def offsets_of(shard: Shard) -> dict[str, dict[str, dict[int, Any]]]:
+    return {g: {t: dict(partitions) for t, partitions in table.items()} for g, table in shard.offsets.items()}
+
+
+def shares(call: int, member_ids: Iterable[str]) -> dict[str, bytes]:
+    """Return an assignment that gives every member something of its own, and tells whose word it is."""
+    return {member_id: b"%d/%d" % (call, at) for at, member_id in enumerate(dict.fromkeys(member_ids))}
 
 
 def group_values(group: Group) -> tuple[Any, ...]:
@@ -73,13 +93,56 @@ def stored_view(group: Group) -> Any:
     return State.STABLE if members else State.EMPTY, *kept, members
 
 
+# 2.1, with what one fact may do at a time. A group may also come into being, and be removed.
+MOVES = {
+    State.EMPTY: {State.PREPARING},
+    State.PREPARING: {State.EMPTY, State.COMPLETING},
+    State.COMPLETING: {State.PREPARING, State.STABLE},
+    State.STABLE: {State.PREPARING},
+}
+
+
 class CheckedRig(Rig):
     """A rig that holds every decision against what a decision may do, and knows what the log holds."""
 
     def __init__(self, **terms: int) -> None:
         super().__init__(**terms)
+        self.batches: list[bytes] = []
         self.stored: dict[str, Any] = {}  # by group: what its last record says; None for a simple group
+        self.oracle = TimerOracle(self.settings)
+        self.asked_ms: dict[int, int] = {}
+        self.syncs: dict[int, Sync] = {}
+        # By group and generation: whose each partition is, and which leader's sync said so.
+        self.owners: dict[tuple[str, int], dict[bytes, str]] = {}
         self._held_stored: dict[str, Any] = {}
+        self._producer: int | None = None
+        self._states: dict[str, State] = {}
+        self._held_before: Any = None
+        self._checked = -1
+
+    # -- what a decision may do
+
+    def ask(self, command: Command) -> Any:
+        before = seen(self.shard)
+        self._states = {group_id: group.state for group_id, group in self.shard.groups.items()}
+        if isinstance(command, Sync):
+            self.syncs[command.call] = command
+        self.asked_ms[getattr(command, "call", 0)] = self.now_ms
+        asked = super().ask(command)
+        self.oracle.watch(command, asked.decision, before, seen(self.shard), self.now_ms)
+        if isinstance(command, Heartbeat | Sync | CommitOffsets | TxnCommitOffsets):
+            check_fenced(command, asked.decision, before)
+        self.check_timers()
+        return asked
+
+    def check_timers(self) -> None:
+        """What is armed is what the rows ask for, to the millisecond; what is due now may be under way."""
+        expected = {
+            key: at_ms
+            for key, at_ms in self.oracle.due.items()
+            if not (at_ms <= self.now_ms and key in self._due)
+        }
+        assert dict(self.deadlines._at) == expected
 
     def decide(self, command: Command) -> Decision:
         before = snapshot(self.shard)
@@ -90,7 +153,7 @@ class CheckedRig(Rig):
             self.check_beat(command, decision)
         return decision
 
-    def try_undo(self, decision: Decision, before: tuple[Any, Any]) -> None:
+    def try_undo(self, decision: Decision, before: tuple[Any, ...]) -> None:
         mark = self.shard.mark()
         for fact in decision.facts:
             self.shard.apply(fact)
@@ -117,35 +180,196 @@ class CheckedRig(Rig):
         assert decision.wakes == ((heard[2], self.now_ms + heard[1]),)
 
     def carried(self, fact: Fact) -> None:
+        group_id = getattr(fact, "group_id", "")
+        group = self.shard.groups.get(group_id)
+        earlier = self._states.get(group_id, State.EMPTY)
+        if group is not None and group.state is not earlier:
+            assert group.state in MOVES[earlier]
+            self._states[group_id] = group.state
         if isinstance(fact, GroupStored):
-            self._held_stored[fact.group_id] = stored_view(self.shard.groups[fact.group_id])
+            assert group is not None
+            self._held_stored[group_id] = stored_view(group)
         elif isinstance(fact, GroupRemoved):
-            self._held_stored[fact.group_id] = "removed"
-        elif isinstance(fact, OffsetsCommitted):
-            known = self._held_stored.get(fact.group_id, self.stored.get(fact.group_id, "removed"))
+            self._held_stored[group_id] = "removed"
+            self._states.pop(group_id)
+        elif isinstance(fact, OffsetsCommitted | OffsetsPending):
+            known = self._held_stored.get(group_id, self.stored.get(group_id, "removed"))
             if known == "removed":
-                self._held_stored[fact.group_id] = None
+                self._held_stored[group_id] = None
+
+    # -- the log, in Kafka's bytes
 
     def _release(self, pending: Pending) -> None:
+        if pending.records:
+            records = [Record(at, self.now_ms, *record) for at, record in enumerate(pending.records)]
+            self.batches.append(self._batch(records))
+        for group_id, view in self._held_stored.items():
+            if view == "removed":
+                self.owners = {key: owned for key, owned in self.owners.items() if key[0] != group_id}
         super()._release(pending)
         self.stored.update(self._held_stored)
         self._held_stored.clear()
+        for reply in pending.replies:
+            if reply.call in self.syncs and reply.answer.code is Code.NONE:
+                self.own(self.syncs[reply.call], reply.answer)
+
+    def _batch(self, records: list[Record]) -> bytes:
+        if self._producer is None:
+            return build_batch(records)
+        return build_batch(records, producer_id=self._producer, producer_epoch=0, transactional=True)
+
+    def own(self, sync: Sync, answer: SyncAnswer) -> None:
+        """In one generation a partition has one owner, and one leader's word counts."""
+        owned = self.owners.setdefault((sync.group_id, sync.generation), {})
+        if not answer.assignment:
+            return
+        owner = sync.instance_id or sync.member_id
+        assert owned.setdefault(answer.assignment, owner) == owner
+        assert len({assignment.split(b"/")[0] for assignment in owned}) == 1
+
+    def commit_in_transaction(self, command: TxnCommitOffsets, *, failing: Code | None) -> None:
+        """Append what a producer commits in a batch of its own (TX-7), or have the log refuse that."""
+        if self._held is not None:
+            self.append()
+        self._producer = command.producer_id
+        self.hold()
+        self.ask(command)
+        if failing is None:
+            self.append()
+        else:
+            self.fail(failing)
+        self._producer = None
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """Write a marker and tell the shard of it."""
+        if self._held is not None:
+            self.append()
+        self.batches.append(
+            build_marker(
+                commit=commit,
+                producer_id=producer_id,
+                producer_epoch=0,
+                coordinator_epoch=0,
+                timestamp=self.now_ms,
+            )
+        )
+        self.ask(EndTransaction(producer_id=producer_id, commit=commit))
+
+    def replay(self, shard: Shard) -> None:
+        for batch in self.batches:
+            header = read_header(batch)
+            if header.control:
+                shard.end_transaction(header.producer_id, commit=read_marker(batch).commit)
+            else:
+                records = [(record.key or b"", record.value) for record in records_of(batch)]
+                shard.load(records, self.now_ms, producer_id=header.producer_id)
+
+    def replay_fast(self, shard: Shard) -> None:
+        loader = Loader(shard)
+        for batch in self.batches:
+            for _ in loader.read(batch, self.now_ms):
+                pass
+        for _ in loader.settle(self.now_ms):
+            pass
+
+    # -- what the log refuses
+
+    def hold(self) -> None:
+        super().hold()
+        self._held_before = snapshot(self.shard)
+
+    def undone(self) -> None:
+        assert snapshot(self.shard) == self._held_before, "what the log refused has left something behind"
+        self._states = {group_id: group.state for group_id, group in self.shard.groups.items()}
 
     def fail(self, code: Code) -> list[Decision]:
         self._held_stored.clear()
-        return super().fail(code)
+        assert self._held is not None
+        commands = list(self._held.commands)
+        decisions = super().fail(code)
+        for command in commands:
+            group = self.shard.groups.get(getattr(command, "group_id", ""))
+            if group is not None and isinstance(command, Sync) and command.member_id == group.leader:
+                same = group.state is State.COMPLETING and group.generation == command.generation
+                assert not same, "SG-12: a lost assignment sends everybody back"
+        self.oracle.take_over(dict(self.deadlines._at), self.shard)
+        return decisions
+
+    def restarted(self) -> CheckedRig:
+        other = super().restarted()
+        assert isinstance(other, CheckedRig)
+        other.batches, other.stored, other.owners = list(self.batches), self.stored, self.owners
+        other.syncs = self.syncs
+        other.oracle = TimerOracle(self.settings)
+        other.oracle.loaded(seen(other.shard), other.now_ms)
+        other.check_timers()
+        return other
+
+    def naive_offsets(self) -> dict[tuple[str, str, int], int]:
+        """Return what the log says is committed, by the rules of 3.3 once more (OM-1 to OM-4)."""
+        stored: dict[Any, tuple[int, int]] = {}  # where in the log, and the offset
+        pending: dict[int, dict[Any, tuple[int, int]]] = {}
+        for place, batch in enumerate(self.batches):
+            header = read_header(batch)
+            if header.control:
+                for key, later in pending.pop(header.producer_id, {}).items():
+                    if read_marker(batch).commit and later > stored.get(key, (-1, -1)):
+                        stored[key] = later
+                continue
+            for record in records_of(batch):
+                key = read_key(record.key or b"")
+                if not isinstance(key, OffsetCommitKey):
+                    continue
+                if record.value is None:
+                    for table in (stored, *pending.values()):
+                        table.pop(key, None)
+                else:
+                    table = stored if header.producer_id < 0 else pending.setdefault(header.producer_id, {})
+                    table[key] = place, read_offset_value(record.value).offset
+        return {tuple(key): offset for key, (_, offset) in stored.items()}
 
     def check_log(self) -> None:
         """A failover finds every offset, and every group as its last record left it (RB-11, LO-5)."""
-        shard = Shard(settings=self.settings, new_id=lambda: "")
-        shard.load(self.log, self.now_ms)
-        assert shard.offsets == self.shard.offsets
-        found = {group_id: stored_view(group) for group_id, group in shard.groups.items()}
-        expected = {group_id: view for group_id, view in self.stored.items() if view != "removed"}
-        assert found.keys() == expected.keys()
-        for group_id, view in expected.items():
-            if view is not None:
-                assert found[group_id] == view
+        if self._checked == len(self.batches):
+            return
+        self._checked = len(self.batches)
+        for replay in (self.replay, self.replay_fast):
+            shard = Shard(settings=self.settings, new_id=lambda: "")
+            replay(shard)
+            assert offsets_of(shard) == offsets_of(self.shard)
+            assert shard.pending.view() == self.shard.pending.view()
+            assert self.naive_offsets() == {
+                (group_id, topic, partition): stored.offset
+                for group_id, table in offsets_of(shard).items()
+                for topic, partitions in table.items()
+                for partition, stored in partitions.items()
+            }
+            found = {group_id: stored_view(group) for group_id, group in shard.groups.items()}
+            expected = {group_id: view for group_id, view in self.stored.items() if view != "removed"}
+            assert found.keys() == expected.keys()
+            for group_id, view in expected.items():
+                if view is not None:
+                    assert found[group_id] == view
+
+
+def check_fenced(command: Any, decision: Decision, before: dict[str, Seen]) -> None:
+    """Nobody but a member of the generation gets a yes; a commit may also be nobody's in particular."""
+    answers = [reply.answer for reply in decision.replies if reply.call == command.call]
+    codes = {code for answer in answers for code in (getattr(answer, "codes", None) or (code_of(answer),))}
+    if not codes & {Code.NONE, Code.REBALANCE_IN_PROGRESS}:
+        return
+    if isinstance(command, CommitOffsets | TxnCommitOffsets) and command.generation < 0:
+        return
+    group = before[command.group_id]
+    assert command.member_id in group.members
+    assert command.generation == group.generation
+
+
+def code_of(answer: Any) -> Code:
+    """Return an answer's code; a commit of nothing has none, and is nobody's."""
+    code = getattr(answer, "code", Code.UNKNOWN_MEMBER_ID)
+    assert isinstance(code, Code)
+    return code
 
 
 @dataclass
@@ -210,21 +434,42 @@ class GroupMachine(RuleBasedStateMachine):
     def sync(self, data: st.DataObject, who: int, group_id: str) -> None:
         actor = self.actors[who]
         member_id = self.an_id(data, actor)
-        assignments = {m: m.encode() for m in self.ids[: data.draw(st.integers(0, 6))]}
+        call = self.rig.call()
         command = a_sync(
             self.rig,
             member_id,
-            assignments,
+            shares(call, self.ids[: data.draw(st.integers(0, 6))]),
             group_id=group_id,
+            call=call,
             instance_id=actor.instance_id,
             generation=self.a_generation(data, group_id),
             protocol_name=data.draw(st.sampled_from((None, None, None, "range", "sticky"))),
         )
         self.learn(actor, self.rig.ask(command).call)
 
-    @rule(group_id=st.sampled_from(GROUPS), everybody=st.booleans(), leader_last=st.booleans())
-    def go_on(self, group_id: str, everybody: bool, leader_last: bool) -> None:
-        """Bring a group on its way: whoever is missing in its phase, or the first of them, acts."""
+    @rule(
+        group_id=st.sampled_from(GROUPS),
+        everybody=st.booleans(),
+        leader_last=st.booleans(),
+        phases=st.sampled_from((1, 1, 3)),
+    )
+    def go_on(self, group_id: str, everybody: bool, leader_last: bool, phases: int) -> None:
+        """Bring a group on its way, a phase or three: whoever is missing acts, or the first of them."""
+        for _ in range(phases):
+            self.end_phase(group_id, everybody=everybody, leader_last=leader_last)
+
+    @precondition(lambda self: self.settled())
+    @rule(group_id=st.sampled_from(GROUPS), code=st.sampled_from((Code.MESSAGE_TOO_LARGE, Code.NONE)))
+    def lose_the_assignment(self, group_id: str, code: Code) -> None:
+        """Have the leader hand in what the log refuses."""
+        group = self.rig.shard.groups.get(group_id)
+        if group is None or group.state is not State.COMPLETING or not code:
+            return
+        self.rig.hold()
+        self.step(group, group.members[group.leader or ""])
+        self.rig.fail(code)
+
+    def end_phase(self, group_id: str, *, everybody: bool, leader_last: bool) -> None:
         group = self.rig.shard.groups.get(group_id)
         if group is None:
             return
@@ -254,7 +499,16 @@ class GroupMachine(RuleBasedStateMachine):
         elif (group.state is State.COMPLETING and member.sync_call is None) or (
             group.state is State.STABLE and member.member_id in group.pending_sync
         ):
-            command = a_sync(self.rig, member.member_id, group_id=group.group_id)
+            call = self.rig.call()
+            given = shares(call, group.members) if member.member_id == group.leader else {}
+            command = a_sync(
+                self.rig,
+                member.member_id,
+                given,
+                group_id=group.group_id,
+                call=call,
+                instance_id=member.instance_id,
+            )
         else:
             return False
         self.rig.ask(command)
@@ -276,16 +530,20 @@ class GroupMachine(RuleBasedStateMachine):
         }
         known = a_join(self.rig, member_id=member.member_id, **terms)
         leave = (Leaver(member.member_id, member.instance_id, None),)
+        stale = group.generation + data.draw(st.sampled_from((-1, 1)))
         commands: list[Command] = [
+            a_heartbeat(self.rig, member.member_id, stale, group_id=group_id),
+            a_commit(self.rig, member.member_id, stale, group_id=group_id),
+            a_sync(self.rig, member.member_id, group_id=group_id, generation=stale),
             a_heartbeat(self.rig, member.member_id, group.generation, group_id=group_id),
             a_commit(self.rig, member.member_id, group.generation, group_id=group_id),
-            a_sync(self.rig, member.member_id, group_id=group_id),
+            a_sync(self.rig, member.member_id, group_id=group_id, instance_id=member.instance_id),
             known,
             Leave(group_id=group_id, call=self.rig.call(), members=leave, version=5),
         ]
         if member.instance_id is not None:
             back = a_join(self.rig, instance_id=member.instance_id, **terms)
-            commands += [back, back, back]
+            commands += [back] * 4
         self.rig.ask(data.draw(st.sampled_from(commands)))
 
     @rule(data=st.data(), who=st.integers(0, 5), group_id=st.sampled_from(GROUPS))
@@ -316,7 +574,7 @@ class GroupMachine(RuleBasedStateMachine):
                     st.integers(0, 100),
                     st.just(-1),
                     st.sampled_from(("", "md", "x" * 5_000)),
-                    st.none(),
+                    st.sampled_from(TOPIC_IDS),
                 ),
                 max_size=3,
             )
@@ -333,6 +591,40 @@ class GroupMachine(RuleBasedStateMachine):
         )
         self.rig.ask(command)
 
+    @rule(
+        data=st.data(),
+        who=st.integers(0, 5),
+        group_id=st.sampled_from(GROUPS),
+        alone=st.booleans(),
+        producer_id=st.sampled_from(PRODUCERS),
+        failing=st.sampled_from((None, None, None, Code.NOT_ENOUGH_REPLICAS)),
+    )
+    def commit_in_transaction(
+        self,
+        data: st.DataObject,
+        who: int,
+        group_id: str,
+        alone: bool,
+        producer_id: int,
+        failing: Code | None,
+    ) -> None:
+        topics = data.draw(st.lists(st.sampled_from(TOPICS), min_size=1, max_size=2))
+        command = TxnCommitOffsets(
+            group_id=group_id,
+            call=self.rig.call(),
+            member_id="" if alone else self.an_id(data, self.actors[who]),
+            instance_id=None,
+            generation=-1 if alone else self.a_generation(data, group_id),
+            producer_id=producer_id,
+            producer_epoch=0,
+            offsets=tuple(OffsetToCommit(topic, 0, data.draw(st.integers(0, 100))) for topic in topics),
+        )
+        self.rig.commit_in_transaction(command, failing=failing)
+
+    @rule(producer_id=st.sampled_from(PRODUCERS), commit=st.booleans())
+    def end_transaction(self, producer_id: int, commit: bool) -> None:
+        self.rig.end_transaction(producer_id, commit=commit)
+
     # -- what administrators do
 
     @rule(data=st.data(), group_id=st.sampled_from(GROUPS), topic=st.sampled_from(TOPICS))
@@ -341,11 +633,16 @@ class GroupMachine(RuleBasedStateMachine):
         commands: list[Command] = [
             FetchOffsets(group_id=group_id, call=call, topics=None),
             FetchOffsets(group_id=group_id, call=call, topics=((topic, (0, 1)),), require_stable=True),
+            FetchOffsets(
+                group_id=group_id, call=call, topics=((topic, (0,)),), topic_ids={topic: UUID(int=2)}
+            ),
             Describe(group_id=group_id, call=call),
             DeleteOffsets(group_id=group_id, call=call, partitions=((topic, 0), (topic, 1))),
             DeleteGroup(group_id=group_id, call=call),
             TopicsDeleted(topics=(topic,)),
+            TopicsDeleted(topics=(topic,), topic_ids={topic: UUID(int=1)}),
             CleanOffsets(),
+            CleanOffsets(group_ids=tuple(self.rig.shard.groups)[:1]),
         ]
         self.rig.ask(data.draw(st.sampled_from(commands)))
 
@@ -384,9 +681,7 @@ class GroupMachine(RuleBasedStateMachine):
             return
         told = {reply.call for reply in self.rig.shard.unload().replies}
         assert told == self.rig.waiting
-        stored = self.rig.stored
         self.rig = self.rig.restarted()
-        self.rig.stored = stored
 
     # -- what must hold
 
@@ -443,6 +738,11 @@ class GroupMachine(RuleBasedStateMachine):
         ]
         assert len(parked) == len(set(parked))
         assert set(parked) == self.rig.waiting
+
+    @invariant()
+    def nobody_waits_for_ever(self) -> None:
+        for call in self.rig.waiting if hasattr(self, "rig") else ():
+            assert self.rig.now_ms - self.rig.asked_ms[call] <= LONGEST_WAIT_MS
 
     @invariant()
     def nothing_waits_without_a_deadline(self) -> None:

@@ -13,7 +13,10 @@ from typing import Any, Protocol, TypeAlias
 
 from coterie.group import facts
 from coterie.group.facts import Fact, StoredOffset
-from coterie.group.model import CONSUMER, Group, Member, OffsetTable, Protocols, State, offset_of
+from coterie.group.model import CONSUMER, Group, Member, Protocols, State, offset_of
+from coterie.group.pending import Key, Pending, Writers
+from coterie.group.stored import OffsetTables, stored_offset
+from coterie.wire.internal import read_partition_key
 
 __all__ = ["APPLY", "ARRIVES_FROM", "MOVES", "Undo", "World", "barrier_keys", "session_key"]
 
@@ -24,7 +27,9 @@ class World(Protocol):
     """What facts change: a shard's groups and offsets. Undoing is worth preparing only while `recording`."""
 
     groups: dict[str, Group]
-    offsets: dict[str, OffsetTable]
+    offsets: OffsetTables
+    pending: Pending
+    foreign: dict[str, set[bytes]]
     recording: bool
 
 
@@ -495,45 +500,122 @@ def offsets_committed(world: World, fact: facts.OffsetsCommitted) -> Undo:
             by_partition = table[topic] = {}
         before.append((topic, partition, by_partition.get(partition)))
         by_partition[partition] = stored
-    return put_back, world, fact.group_id, before
+    if not world.pending:
+        return put_back, world, fact.group_id, before
+    return put_back_both, world, fact.group_id, before, overtake(world, fact)
+
+
+def overtake(world: World, fact: facts.OffsetsCommitted) -> list[tuple[Key, Writers]]:
+    """Leave nothing of what transactions committed earlier for the same partitions; return what they had."""
+    before = []
+    for topic, partition, _ in fact.offsets:
+        key = fact.group_id, topic, partition
+        writers = world.pending.of(key)
+        if writers:
+            before.append((key, world.pending.put(key, dict.fromkeys(writers))))
+    return before
+
+
+def put_back_both(
+    world: World,
+    group_id: str,
+    before: list[tuple[str, int, StoredOffset | None]],
+    pending: list[tuple[Key, Writers]],
+) -> None:
+    put_back(world, group_id, before)
+    put_back_pending(world, pending)
+
+
+def put_back_pending(world: World, before: list[tuple[Key, Writers]]) -> None:
+    for key, writers in reversed(before):
+        world.pending.put(key, writers)
+
+
+def offsets_pending(world: World, fact: facts.OffsetsPending) -> Undo:
+    before = []
+    for topic, partition, stored in fact.offsets:
+        key = fact.group_id, topic, partition
+        others = {one: held for one, held in world.pending.of(key).items() if one != fact.producer_id}
+        before.append((key, world.pending.put(key, others | {fact.producer_id: stored})))
+    return put_back_pending, world, before
+
+
+def transaction_ended(world: World, fact: facts.TransactionEnded) -> Undo:
+    pending, before = [], []
+    for key in world.pending.keys_of(fact.producer_id):
+        writers = dict(world.pending.of(key))
+        order = list(writers)
+        stored = writers.pop(fact.producer_id)
+        if fact.commit and stored is not None:
+            for older in order[: order.index(fact.producer_id)]:
+                writers[older] = None
+            group_id, topic, partition = key
+            was = offset_of(world.offsets.get(group_id, {}), topic, partition)
+            before.append((group_id, [(topic, partition, was)]))
+            store(world, group_id, topic, partition, stored)
+        pending.append((key, world.pending.put(key, writers)))
+    return undo_ended, world, before, pending
+
+
+def undo_ended(
+    world: World,
+    before: list[tuple[str, list[tuple[str, int, StoredOffset | None]]]],
+    pending: list[tuple[Key, Writers]],
+) -> None:
+    undo_loaded(world, before)
+    put_back_pending(world, pending)
 
 
 def offsets_removed(world: World, fact: facts.OffsetsRemoved) -> Undo:
     table = world.offsets.get(fact.group_id, {})
     before = [(topic, partition, offset_of(table, topic, partition)) for topic, partition in fact.partitions]
+    pending = []
     for topic, partition in fact.partitions:
         store(world, fact.group_id, topic, partition, None)
-    return put_back, world, fact.group_id, before
+        key = fact.group_id, topic, partition
+        if world.pending.of(key):
+            pending.append((key, world.pending.put(key, {})))
+    return put_back_both, world, fact.group_id, before, pending
 
 
 def offsets_loaded(world: World, fact: facts.OffsetsLoaded) -> Undo:
-    before = offsets_before(world, fact) if world.recording else []
-    for group_id, piece in fact.offsets.items():
-        table = world.offsets.setdefault(group_id, {})
-        for topic, partitions in piece.items():
-            by_partition = table.setdefault(topic, {})
-            for partition, stored in partitions.items():
-                if stored is None:
-                    by_partition.pop(partition, None)
-                else:
-                    by_partition[partition] = stored
-            if not by_partition:
-                del table[topic]
-        if not table:
-            del world.offsets[group_id]
-    return undo_loaded, world, before
+    group_id, packed = fact.group_id, fact.packed
+    if world.offsets.is_packed(group_id) and not world.pending.partitions_of(group_id):
+        was = world.offsets.packed_of(group_id) if world.recording else {}
+        world.offsets.pack(group_id, dict(packed) if world.recording else packed)
+        return world.offsets.put_back, group_id, was
+    before, pending = [], []
+    for key, value in packed.items():
+        topic, partition = read_partition_key(key)
+        before.append((topic, partition, offset_of(world.offsets.get(group_id, {}), topic, partition)))
+        store(world, group_id, topic, partition, None if value is None else stored_offset(value))
+        place = group_id, topic, partition
+        writers = world.pending.of(place)
+        if writers:
+            left = {} if value is None else dict.fromkeys(writers)
+            pending.append((place, world.pending.put(place, left)))
+    return put_back_both, world, group_id, before, pending
 
 
-def offsets_before(
-    world: World, fact: facts.OffsetsLoaded
-) -> list[tuple[str, list[tuple[str, int, StoredOffset | None]]]]:
-    """Return what is stored for each offset that the fact is about to overwrite, by group."""
-    before = []
-    for group_id, piece in fact.offsets.items():
-        table = world.offsets.get(group_id, {})
-        named = ((topic, partition) for topic, partitions in piece.items() for partition in partitions)
-        before.append((group_id, [(topic, n, offset_of(table, topic, n)) for topic, n in named]))
-    return before
+def foreign_seen(world: World, fact: facts.ForeignSeen) -> Undo:
+    was = fact.key in world.foreign.get(fact.group_id, ())
+    keep_foreign(world, fact.group_id, fact.key, present=fact.present)
+    return undo_foreign, world, fact.group_id, fact.key, was
+
+
+def undo_foreign(world: World, group_id: str, key: bytes, was: bool) -> None:
+    keep_foreign(world, group_id, key, present=was)
+
+
+def keep_foreign(world: World, group_id: str, key: bytes, *, present: bool) -> None:
+    """Remember a record of somebody else's group, or forget it; a group without any is nobody else's."""
+    keys = world.foreign.setdefault(group_id, set())
+    if present:
+        keys.add(key)
+    else:
+        keys.discard(key)
+    if not keys:
+        del world.foreign[group_id]
 
 
 def undo_loaded(world: World, before: list[tuple[str, list[tuple[str, int, StoredOffset | None]]]]) -> None:
@@ -585,8 +667,11 @@ APPLY: Mapping[type, Callable[[Any, Any], Undo]] = MappingProxyType(
         facts.Assigned: assigned,
         facts.GroupStabilized: group_stabilized,
         facts.OffsetsCommitted: offsets_committed,
+        facts.OffsetsPending: offsets_pending,
+        facts.TransactionEnded: transaction_ended,
         facts.OffsetsRemoved: offsets_removed,
         facts.OffsetsLoaded: offsets_loaded,
+        facts.ForeignSeen: foreign_seen,
     }
 )
 assert set(APPLY) == set(Fact.__args__)

@@ -26,6 +26,7 @@ __all__ = [
     "complete_if_all_joined",
     "end_initial_delay",
     "rebalance_or_complete",
+    "remove",
     "start_rebalance",
     "stays_open",
 ]
@@ -47,8 +48,13 @@ def stays_open(group: Group, *, newcomer: bool) -> bool:
 
 def complete_if_all_joined(draft: Draft, group: Group) -> None:
     """End the join phase if everybody is there. The initial delay must run out first (ID-5)."""
-    if group.state is State.PREPARING and not group.initial and group.all_joined:
-        complete(draft, group)
+    if group.state is not State.PREPARING or not group.all_joined:
+        return
+    if group.initial:
+        draft.then("held-by-initial-delay")
+        return
+    draft.then("everybody-joined")
+    complete(draft, group)
 
 
 def start_rebalance(draft: Draft, group: Group, *, code: Code = Code.REBALANCE_IN_PROGRESS) -> None:
@@ -56,12 +62,16 @@ def start_rebalance(draft: Draft, group: Group, *, code: Code = Code.REBALANCE_I
     if group.state is State.COMPLETING:
         tell_syncs(draft, group, code)
     if group.sync_due_ms is not None:
+        draft.then("sync-phase-cut-short")
         draft.clear(("sync", group.group_id))
     from_empty = group.state is State.EMPTY
     draft.take(RebalanceStarted(group.group_id, draft.now_ms))
     if from_empty:
         start_initial_delay(draft, group)
-    elif group.all_joined:
+        return
+    draft.then("rebalance-begun")
+    if group.all_joined:
+        draft.then("everybody-joined")
         complete(draft, group)
     else:
         await_joins(draft, group)
@@ -69,10 +79,23 @@ def start_rebalance(draft: Draft, group: Group, *, code: Code = Code.REBALANCE_I
 
 def tell_syncs(draft: Draft, group: Group, code: Code) -> None:
     """Answer every parked sync with an error; its member's session starts anew."""
-    for member in group.in_order():
-        if member.sync_call is not None:
-            draft.reply(member.sync_call, SyncAnswer(code))
-            draft.restart_session(member)
+    parked = [member for member in group.in_order() if member.sync_call is not None]
+    if parked:
+        draft.then("syncs-sent-back")
+    for member in parked:
+        assert member.sync_call is not None
+        draft.reply(member.sync_call, SyncAnswer(code))
+        draft.restart_session(member)
+
+
+def remove(draft: Draft, group: Group, member_ids: tuple[str, ...]) -> None:
+    """Take members out, with their deadlines; whoever of them waited has been told (CG-8)."""
+    leader = group.leader
+    draft.take(MembersLeft(group.group_id, member_ids))
+    if leader != group.leader and group.leader is not None:
+        draft.then("leadership-passed-on")
+    for member_id in member_ids:
+        draft.clear(("session", group.group_id, member_id))
 
 
 def await_joins(draft: Draft, group: Group, *, at_least_ms: int = 0) -> None:
@@ -88,6 +111,7 @@ def await_joins(draft: Draft, group: Group, *, at_least_ms: int = 0) -> None:
 
 def start_initial_delay(draft: Draft, group: Group) -> None:
     """Wait for more members than the first one (ID-1). The first one's patience bounds the wait."""
+    draft.then("initial-delay-begun")
     delay_ms = draft.shard.settings.initial_rebalance_delay_ms
     delay_again(draft, group, delay_ms, max(group.rebalance_timeout_ms() - delay_ms, 0))
 
@@ -116,12 +140,15 @@ def complete(draft: Draft, group: Group) -> None:
     """End the join phase: drop who is absent, see who leads, begin the next generation (RB-5 to RB-9)."""
     if group.join_due_ms is not None:
         draft.clear(("join", group.group_id))
+    if group.pending:
+        draft.then("promises-outlived")
     drop_absent(draft, group)
     if not group.members:
         empty(draft, group)
     elif elect(draft, group):
         begin_generation(draft, group)
     else:
+        draft.then("nobody-to-lead")
         await_joins(draft, group, at_least_ms=RETRY_MS)
 
 
@@ -129,11 +156,13 @@ def drop_absent(draft: Draft, group: Group) -> None:
     """Remove the dynamic members that did not rejoin. Static ones stay for this generation (RB-5, ST-11)."""
     if group.awaiting_join == len(group.members):
         return
-    absent = [m for m in group.in_order() if m.join_call is None and m.instance_id is None]
-    if absent:
-        draft.take(MembersLeft(group.group_id, tuple(m.member_id for m in absent)))
-        for member in absent:
-            draft.clear(member.session_key)
+    absent = [m for m in group.in_order() if m.join_call is None]
+    dropped = tuple(m.member_id for m in absent if m.instance_id is None)
+    if dropped:
+        draft.then("absent-members-dropped")
+        remove(draft, group, dropped)
+    if len(dropped) < len(absent):
+        draft.then("absent-static-members-kept")
 
 
 def elect(draft: Draft, group: Group) -> bool:
@@ -143,12 +172,14 @@ def elect(draft: Draft, group: Group) -> bool:
     leader = None if group.leader is None else group.members.get(group.leader)
     if leader is None or leader.join_call is None:
         first = next(m for m in group.in_order() if m.join_call is not None)
+        draft.then("another-leads")
         draft.take(LeaderElected(group.group_id, first.member_id))
     return True
 
 
 def empty(draft: Draft, group: Group) -> None:
     """Nobody is left: store the group as Empty (RB-8)."""
+    draft.then("group-emptied")
     draft.note(GroupEmptied(group.group_id, group.generation + 1, draft.now_ms))
     draft.note(GroupStored(group.group_id))
 
@@ -169,6 +200,9 @@ def begin_generation(draft: Draft, group: Group) -> None:
 
     Nothing is written before the leader's (RB-9, RB-11).
     """
+    draft.then("generation-begun")
+    if len(group.candidates()) > 1:
+        draft.then("vote-taken")
     generation, protocol = group.generation + 1, chosen_protocol(group)
     members = group.in_order()
     leader, protocol_type = group.leader, group.protocol_type

@@ -1,6 +1,6 @@
 """What a command leads to: the facts, the answers, the deadlines, and why.
 
-And the draft in which it is made.
+And the draft in which it is made. Answers, like facts and commands, are made once and never changed.
 """
 
 from __future__ import annotations
@@ -9,10 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from coterie.base.codes import Code
+from coterie.group.whys import WHYS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from coterie.group.facts import Fact
     from coterie.group.model import Group, Member
+    from coterie.group.records import RawRecord
     from coterie.group.shard import Shard
 
 __all__ = [
@@ -29,6 +33,7 @@ __all__ = [
     "HeartbeatAnswer",
     "JoinAnswer",
     "LeaveAnswer",
+    "Performed",
     "Reply",
     "SyncAnswer",
     "Wake",
@@ -41,7 +46,7 @@ WakeKey: TypeAlias = tuple[str, ...]
 # -- answers; the shell turns them into responses of the version that was asked
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JoinAnswer:
     """The defaults are those of a refusal (1.3).
 
@@ -58,7 +63,7 @@ class JoinAnswer:
     skip_assignment: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SyncAnswer:
     """A member's assignment, empty with an error (SG-16)."""
 
@@ -68,14 +73,14 @@ class SyncAnswer:
     protocol_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HeartbeatAnswer:
     """Whether the member may go on."""
 
     code: Code
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LeaveAnswer:
     """The top level's code, and (member id, instance id, code) as each was asked for."""
 
@@ -83,7 +88,7 @@ class LeaveAnswer:
     members: tuple[tuple[str, str | None, Code], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CommitAnswer:
     """A code for each offset of the command, in its order."""
 
@@ -101,7 +106,7 @@ class FetchedOffset(NamedTuple):
     code: Code = Code.NONE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FetchAnswer:
     """Every partition that was asked for, or every one there is; none with an error."""
 
@@ -109,7 +114,7 @@ class FetchAnswer:
     partitions: tuple[FetchedOffset, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DeleteOffsetsAnswer:
     """The top level's code; without an error a code for each partition of the command, in its order."""
 
@@ -128,7 +133,7 @@ class DescribedMember(NamedTuple):
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DescribeAnswer:
     """A group as DescribeGroups shows it. GROUP_ID_NOT_FOUND is no error before version 6 (DG-2)."""
 
@@ -139,7 +144,7 @@ class DescribeAnswer:
     members: tuple[DescribedMember, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DeleteGroupAnswer:
     """Whether the group is gone."""
 
@@ -179,9 +184,9 @@ class Wake(NamedTuple):
 class Decision(NamedTuple):
     """What one command leads to. The shell applies, appends, arms and replies; nothing else.
 
-    `why` is the test's handle, the metric's label, the story's line. `waits` says that the call which asked
-    is parked. `dropped` are parked calls that nobody will ever answer: a newer request took their place
-    (JG-21).
+    `why` is the test's handle, the metric's label, the story's line; `steps` are what else happened on the
+    way, in order. Both are slugs of `whys.py`. `waits` says that the call which asked is parked. `dropped`
+    are parked calls that nobody will ever answer: a newer request took their place (JG-21).
     """
 
     why: str
@@ -190,40 +195,91 @@ class Decision(NamedTuple):
     wakes: tuple[Wake, ...] = ()
     waits: bool = False
     dropped: tuple[int, ...] = ()
+    steps: tuple[str, ...] = ()
+
+
+class Performed(NamedTuple):
+    """A decision whose facts are applied, and the records of those that are durable."""
+
+    decision: Decision
+    records: list[RawRecord]
 
 
 class Draft:
     """A decision in the making.
 
     What Kafka does to a group it does step by step, each step reading what the one before changed. A draft
-    does the same: a fact that later steps depend on is tried on (`take`), one that nothing reads any more
-    is only noted (`note`). `Shard.decide` takes everything off again, by the undo log, so that deciding
-    changes nothing and every change has one implementation, the one in `apply.py`.
+    does the same: a fact that later steps depend on is applied at once (`take`), one that nothing reads any
+    more only before the next that is taken (`note`). `Shard.perform` applies what is left and keeps it all;
+    `Shard.decide` takes everything off again, by the undo log, so that every change has one implementation,
+    the one in `apply.py`.
     """
 
-    __slots__ = ("call", "dropped", "facts", "now_ms", "replies", "shard", "wakes")
+    __slots__ = (
+        "_answered",
+        "_applied",
+        "_before",
+        "call",
+        "dropped",
+        "facts",
+        "now_ms",
+        "records",
+        "replies",
+        "shard",
+        "steps",
+        "wakes",
+    )
 
-    def __init__(self, shard: Shard, now_ms: int, call: int | None) -> None:
+    def __init__(
+        self,
+        shard: Shard,
+        now_ms: int,
+        call: int | None,
+        before: Callable[[Fact], None] | None = None,
+    ) -> None:
+        """`before` is shown each fact before it is applied."""
         self.shard = shard
         self.now_ms = now_ms
         self.call = call
         self.facts: list[Fact] = []
+        self.records: list[RawRecord] = []  # of the durable facts that are applied
         self.replies: list[Reply] = []
         self.wakes: list[Wake] = []
         self.dropped: list[int] = []
+        self.steps: tuple[str, ...] = ()
+        self._before = before
+        self._applied = 0  # how many of the facts are
+        self._answered = call is None
 
     def take(self, fact: Fact) -> None:
-        """Record a fact and try it on: the steps that follow read the state that it leaves."""
+        """Record a fact and apply it: the steps that follow read the state that it leaves."""
         self.facts.append(fact)
-        self.shard.apply(fact)
+        self.catch_up()
 
     def note(self, fact: Fact) -> None:
         """Record a fact that no later step of this decision reads."""
         self.facts.append(fact)
 
+    def catch_up(self) -> None:
+        """Apply, in their order, the facts that have been noted since the last that was taken."""
+        for fact in self.facts[self._applied :]:
+            if self._before is not None:
+                self._before(fact)
+            self.shard.apply(fact)
+            if fact.durable:
+                self.records += self.shard.records(fact)
+        self._applied = len(self.facts)
+
+    def then(self, step: str) -> None:
+        """Name what else happens on the way to the decision."""
+        assert step in WHYS, step
+        self.steps += (step,)
+
     def reply(self, call: int, answer: Answer) -> None:
         """Answer a call, the asking one or a parked one."""
         self.replies.append(Reply(call, answer))
+        if call == self.call:
+            self._answered = True
 
     def drop(self, call: int | None) -> None:
         """Forget a parked call whose place a newer one takes."""
@@ -248,7 +304,13 @@ class Draft:
 
     def decision(self, why: str) -> Decision:
         """Return what has been drafted."""
-        waits = self.call is not None and all(reply.call != self.call for reply in self.replies)
+        assert why in WHYS, why
         return Decision(
-            why, tuple(self.facts), tuple(self.replies), tuple(self.wakes), waits, tuple(self.dropped)
+            why,
+            tuple(self.facts),
+            tuple(self.replies),
+            tuple(self.wakes),
+            not self._answered,
+            tuple(self.dropped),
+            self.steps,
         )

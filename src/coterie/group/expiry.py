@@ -10,7 +10,7 @@ from __future__ import annotations
 from coterie.group import barrier
 from coterie.group.commands import Expire
 from coterie.group.decision import Decision, Draft
-from coterie.group.facts import MembersLeft, PromiseDropped
+from coterie.group.facts import PromiseDropped
 from coterie.group.leave import tell_removed
 from coterie.group.model import Group, State
 
@@ -26,6 +26,9 @@ __all__ = [
     "session_due_working",
     "sync_due",
 ]
+
+
+GONE = ("promise-expired", "session-expired", "join-expired")
 
 
 class SessionDue:
@@ -56,39 +59,42 @@ def ignore(draft: Draft, group: Group, command: Expire) -> Decision:
 def forget(draft: Draft, group: Group, member_id: str) -> str:
     """Remove a promised id or a member whose session ran out.
 
-    Return why, "" if nobody was to be removed (EX-1).
+    Return why, and if nobody was to be removed why not (EX-1).
     """
     if member_id in group.pending:
         draft.take(PromiseDropped(group.group_id, member_id))
         return "promise-expired"
     member = group.members.get(member_id)
-    if member is None or member.satisfied:
-        return ""
+    if member is None:
+        return "deadline-passed-over"
+    if member.satisfied:
+        return "session-satisfied"
     why = "join-expired" if member.is_new else "session-expired"
     tell_removed(draft, member)
-    draft.take(MembersLeft(group.group_id, (member_id,)))
+    barrier.remove(draft, group, (member_id,))
     return why
 
 
 def session_due_elsewhere(draft: Draft, group: Group, command: Expire) -> Decision:
     """Drop the promised id."""
-    return draft.decision(forget(draft, group, command.key[2]) or "deadline-passed-over")
+    return draft.decision(forget(draft, group, command.key[2]))
 
 
 def session_due_preparing(draft: Draft, group: Group, command: Expire) -> Decision:
     """Remove who is silent; end the join phase, even its initial delay, if only that one missed (ID-6)."""
     why = forget(draft, group, command.key[2])
-    if why and group.all_joined:
+    if why in GONE and group.all_joined:
+        draft.then("everybody-joined")
         barrier.complete(draft, group)
-    return draft.decision(why or "deadline-passed-over")
+    return draft.decision(why)
 
 
 def session_due_working(draft: Draft, group: Group, command: Expire) -> Decision:
     """Remove who is silent and rebalance among the others. A promised id goes without one (EX-1)."""
     why = forget(draft, group, command.key[2])
-    if why in ("session-expired", "join-expired"):
+    if why in GONE and why != "promise-expired":
         barrier.start_rebalance(draft, group)
-    return draft.decision(why or "deadline-passed-over")
+    return draft.decision(why)
 
 
 # -- phases
@@ -109,10 +115,8 @@ def sync_due(draft: Draft, group: Group, command: Expire) -> Decision:
     """Remove who never synced, static or not, and rebalance; in Stable too (EX-3, EX-4)."""
     if group.sync_due_ms is None or draft.now_ms < group.sync_due_ms:
         return draft.decision("deadline-passed-over")
-    silent = [m for m in group.in_order() if m.member_id in group.pending_sync]
+    silent = tuple(m.member_id for m in group.in_order() if m.member_id in group.pending_sync)
     assert silent
-    draft.take(MembersLeft(group.group_id, tuple(m.member_id for m in silent)))
-    for member in silent:
-        draft.clear(member.session_key)
+    barrier.remove(draft, group, silent)
     barrier.start_rebalance(draft, group)
     return draft.decision("sync-timeout")

@@ -13,6 +13,7 @@ from uuid import UUID
 __all__ = [
     "Assigned",
     "Fact",
+    "ForeignSeen",
     "GenerationStarted",
     "GroupCreated",
     "GroupDied",
@@ -32,11 +33,13 @@ __all__ = [
     "MembersLeft",
     "OffsetsCommitted",
     "OffsetsLoaded",
+    "OffsetsPending",
     "OffsetsRemoved",
     "PromiseDropped",
     "RebalanceStarted",
     "StoredOffset",
     "SyncParked",
+    "TransactionEnded",
 ]
 
 
@@ -295,8 +298,30 @@ class OffsetsCommitted:
 
 
 @dataclass(slots=True)
+class OffsetsPending:
+    """(topic, partition, offset) each, of one TxnOffsetCommit; they count once its transaction commits."""
+
+    durable: ClassVar[bool] = True
+    group_id: str
+    producer_id: int
+    offsets: tuple[tuple[str, int, StoredOffset], ...]
+
+
+@dataclass(slots=True)
+class TransactionEnded:
+    """A producer's pending offsets count from now on, or are dropped (OM-3).
+
+    It lasts as a control batch, which is no record of the shard's making: the shell writes it.
+    """
+
+    durable: ClassVar[bool] = False
+    producer_id: int
+    commit: bool
+
+
+@dataclass(slots=True)
 class OffsetsRemoved:
-    """(topic, partition) each: expired, deleted, or their topic is gone."""
+    """(topic, partition) each: expired, deleted, or their topic is gone. Pending ones go as well (OM-4)."""
 
     durable: ClassVar[bool] = True
     group_id: str
@@ -305,10 +330,24 @@ class OffsetsRemoved:
 
 @dataclass(slots=True)
 class OffsetsLoaded:
-    """A piece of the log in one fact, by group, topic and partition. None where the log has a tombstone."""
+    """What a piece of the log says of a group's offsets, as it lies there.
+
+    The end of each key with its value, None for a tombstone; the last of each key counts.
+    """
 
     durable: ClassVar[bool] = False
-    offsets: Mapping[str, Mapping[str, Mapping[int, StoredOffset | None]]]
+    group_id: str
+    packed: dict[bytes, bytes | None]
+
+
+@dataclass(slots=True)
+class ForeignSeen:
+    """The log has a record of a kind that is not known here, or no longer: somebody else's group (LO-7)."""
+
+    durable: ClassVar[bool] = False
+    group_id: str
+    key: bytes
+    present: bool
 
 
 Fact: TypeAlias = (
@@ -333,6 +372,9 @@ Fact: TypeAlias = (
     | Assigned
     | GroupStabilized
     | OffsetsCommitted
+    | OffsetsPending
+    | TransactionEnded
     | OffsetsRemoved
     | OffsetsLoaded
+    | ForeignSeen
 )

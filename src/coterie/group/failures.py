@@ -21,6 +21,7 @@ from coterie.group.commands import (
     DeleteGroup,
     DeleteOffsets,
     Describe,
+    EndTransaction,
     Expire,
     FetchOffsets,
     Heartbeat,
@@ -28,6 +29,7 @@ from coterie.group.commands import (
     Leave,
     Sync,
     TopicsDeleted,
+    TxnCommitOffsets,
 )
 from coterie.group.decision import (
     Answer,
@@ -80,9 +82,12 @@ def join_failed(draft: Draft, command: Join, code: Code) -> None:
     """Answer with no member id. A static member's return also shows the generation that goes on (ST-6)."""
     group = draft.shard.groups.get(command.group_id)
     answer = JoinAnswer(code, "")
-    if group is not None and group.state is State.STABLE and not command.member_id:
+    if group is None:
+        draft.then("new-group-undone")
+    elif group.state is State.STABLE and not command.member_id:
         returned = command.instance_id is not None and command.instance_id in group.static
         if returned:
+            draft.then("return-undone")
             answer = JoinAnswer(
                 code, "", group.generation, group.protocol_type, group.protocol, group.leader or ""
             )
@@ -96,14 +101,17 @@ def sync_failed(draft: Draft, command: Sync, code: Code) -> None:
     if group is None or group.state is not State.COMPLETING:
         return
     if command.generation == group.generation and command.member_id == group.leader:
+        draft.then("assignment-lost")
         draft.restart_session(group.members[command.member_id])
         barrier.start_rebalance(draft, group, code=code)
 
 
 def fetch_failed(draft: Draft, command: FetchOffsets, code: Code) -> None:
     """Tell NOT_COORDINATOR where 15 would be due: clients before 3.9 do not know that here (OF-10)."""
-    known = Code.NOT_COORDINATOR if code is Code.COORDINATOR_NOT_AVAILABLE else code
-    draft.reply(command.call, FetchAnswer(known))
+    if code is Code.COORDINATOR_NOT_AVAILABLE:
+        draft.then("told-as-not-coordinator")
+        code = Code.NOT_COORDINATOR
+    draft.reply(command.call, FetchAnswer(code))
 
 
 def expire_failed(draft: Draft, command: Expire, code: Code) -> None:
@@ -111,6 +119,7 @@ def expire_failed(draft: Draft, command: Expire, code: Code) -> None:
     group = draft.shard.groups.get(command.key[1])
     if group is None:
         return
+    draft.then("tried-again-soon")
     due_ms = draft.now_ms + RETRY_MS
     if command.key[0] == "session":
         if command.key[2] in group.members or command.key[2] in group.pending:
@@ -121,7 +130,7 @@ def expire_failed(draft: Draft, command: Expire, code: Code) -> None:
         draft.arm(command.key, max(phase_due_ms, due_ms))
 
 
-def commit_failed(draft: Draft, command: CommitOffsets, code: Code) -> None:
+def commit_failed(draft: Draft, command: CommitOffsets | TxnCommitOffsets, code: Code) -> None:
     draft.reply(command.call, CommitAnswer((code,) * len(command.offsets)))
 
 
@@ -145,6 +154,8 @@ AFTER: Mapping[type, Callable[[Draft, Any, Code], None]] = MappingProxyType(
         Heartbeat: answer_with(HeartbeatAnswer),
         Leave: answer_with(LeaveAnswer),
         CommitOffsets: commit_failed,
+        TxnCommitOffsets: commit_failed,
+        EndTransaction: nobody_waits,
         FetchOffsets: fetch_failed,
         DeleteOffsets: answer_with(DeleteOffsetsAnswer),
         Describe: nobody_waits,

@@ -17,10 +17,9 @@ from coterie.group.facts import (
     MemberIdPromised,
     MemberJoined,
     MemberRejoined,
-    MembersLeft,
     PromiseDropped,
 )
-from coterie.group.model import Group, Member, State
+from coterie.group.model import Group, Member, State, stranger_why
 from coterie.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
 
 __all__ = [
@@ -49,6 +48,7 @@ def join_nowhere(draft: Draft, _: None, command: Join) -> Decision:
     if command.member_id:
         return refuse(draft, command, Code.UNKNOWN_MEMBER_ID, "no-such-group")
     draft.take(GroupCreated(command.group_id, draft.now_ms))
+    draft.then("group-created")
     draft.note(GroupStored(command.group_id))  # as it is now, whatever the join itself leads to
     return join_empty(draft, draft.group(command.group_id), command)
 
@@ -102,11 +102,10 @@ def admit(draft: Draft, group: Group, command: Join, *, known: Rejoin, returning
             return refuse(
                 draft, command, Code.UNKNOWN_SERVER_ERROR, "promised-id-with-instance", member_id=""
             )
-        return add(draft, group, command, member_id)
+        return add(draft, group, command, member_id, "promise-redeemed")
     refusal = group.refusal(member_id, instance_id)
     if refusal:
-        why = "fenced-instance" if refusal is Code.FENCED_INSTANCE_ID else "unknown-member"
-        return refuse(draft, command, refusal, why)
+        return refuse(draft, command, refusal, stranger_why(group, refusal, instance_id))
     return known(draft, group, command)
 
 
@@ -135,14 +134,15 @@ def refuse(draft: Draft, command: Join, code: Code, why: str, *, member_id: str 
 
 def turn_away(draft: Draft, group: Group, command: Join) -> Decision:
     """Refuse for want of room. A member that rejoined too late loses its place by this (JG-12)."""
-    member_id = command.member_id
+    member_id, why = command.member_id, "group-full"
     if member_id in group.members:
-        draft.take(MembersLeft(group.group_id, (member_id,)))
-        draft.clear(("session", group.group_id, member_id))
+        why = "seat-lost"
+        barrier.remove(draft, group, (member_id,))
     elif member_id in group.pending:
+        why = "promise-too-late"
         draft.take(PromiseDropped(group.group_id, member_id))
         draft.clear(("session", group.group_id, member_id))
-    return refuse(draft, command, Code.GROUP_MAX_SIZE_REACHED, "group-full", member_id="")
+    return refuse(draft, command, Code.GROUP_MAX_SIZE_REACHED, why, member_id="")
 
 
 # -- newcomers
@@ -151,17 +151,18 @@ def turn_away(draft: Draft, group: Group, command: Join) -> Decision:
 def admit_stranger(draft: Draft, group: Group, command: Join) -> Decision:
     """Make an id. A dynamic member has to come again with it (KIP-394), a static one need not (ST-13)."""
     if command.instance_id is not None:
-        return add(draft, group, command, draft.shard.new_member_id(command.instance_id))
+        member_id = draft.shard.new_member_id(command.instance_id)
+        return add(draft, group, command, member_id, "static-member-joined")
     member_id = draft.shard.new_member_id(command.client_id)
     if command.version < MEMBER_ID_REQUIRED_SINCE:
-        return add(draft, group, command, member_id)
+        return add(draft, group, command, member_id, "member-joined")
     draft.note(MemberIdPromised(group.group_id, member_id, command.session_timeout_ms))
     draft.arm(("session", group.group_id, member_id), draft.now_ms + command.session_timeout_ms)
     draft.reply(command.call, JoinAnswer(Code.MEMBER_ID_REQUIRED, member_id))
     return draft.decision("member-id-required")
 
 
-def add(draft: Draft, group: Group, command: Join, member_id: str) -> Decision:
+def add(draft: Draft, group: Group, command: Join, member_id: str, why: str) -> Decision:
     """Take in a new member and park it. It has five minutes, whatever its session timeout (JG-23)."""
     joined = MemberJoined(
         group.group_id,
@@ -176,12 +177,16 @@ def add(draft: Draft, group: Group, command: Join, member_id: str) -> Decision:
         command.call,
     )
     draft.arm(("session", group.group_id, member_id), draft.now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
+    if group.leader is None:
+        draft.then("first-member-leads")
+    if group.initial:
+        draft.then("newcomer-may-extend-delay")
     if barrier.stays_open(group, newcomer=True):
         draft.note(joined)
     else:
         draft.take(joined)
         barrier.rebalance_or_complete(draft, group)
-    return draft.decision("member-joined")
+    return draft.decision(why)
 
 
 # -- members
@@ -194,7 +199,10 @@ def rejoin(draft: Draft, group: Group, command: Join) -> Decision:
 
 def rejoin_because(draft: Draft, group: Group, command: Join, why: str) -> Decision:
     """Take what the member says now, and rebalance or go on with the rebalance there is."""
-    draft.drop(group.members[command.member_id].join_call)
+    parked = group.members[command.member_id].join_call
+    if parked is not None:
+        draft.then("earlier-join-forgotten")
+        draft.drop(parked)
     rejoined = MemberRejoined(
         group.group_id,
         command.member_id,
@@ -232,7 +240,7 @@ def rejoin_if_leads_or_changed(draft: Draft, group: Group, command: Join) -> Dec
 def answer_again(draft: Draft, group: Group, command: Join, member: Member, *, roll: bool) -> Decision:
     """Answer with the generation as it is."""
     draft.reply(command.call, current_generation(group, member.member_id, roll=roll))
-    return draft.decision("join-repeated")
+    return draft.decision("leader-join-repeated" if roll else "join-repeated")
 
 
 def current_generation(group: Group, member_id: str, *, roll: bool) -> JoinAnswer:

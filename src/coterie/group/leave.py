@@ -6,7 +6,7 @@ from coterie.base.codes import Code
 from coterie.group import barrier
 from coterie.group.commands import Leave, Leaver
 from coterie.group.decision import Decision, Draft, JoinAnswer, LeaveAnswer, SyncAnswer
-from coterie.group.facts import MembersLeft, PromiseDropped
+from coterie.group.facts import PromiseDropped
 from coterie.group.model import Group, Member
 
 __all__ = ["leave_dead", "leave_empty", "leave_nowhere", "leave_preparing", "leave_working", "tell_removed"]
@@ -65,21 +65,34 @@ def dismiss(draft: Draft, group: Group, leaver: Leaver) -> Code:
     """Take one out, by member id or, an administrator's way, by instance id alone (LG-4 to LG-7)."""
     member_id = leaver.member_id
     if not member_id:
-        member_id = group.static.get(leaver.instance_id or "", "")
-        if leaver.instance_id is None or not member_id:
-            return Code.UNKNOWN_MEMBER_ID
-    elif member_id in group.pending:
+        return evict(draft, group, leaver.instance_id)
+    if member_id in group.pending:
+        draft.then("promise-dropped")
         draft.take(PromiseDropped(group.group_id, member_id))
         draft.clear(("session", group.group_id, member_id))
         return Code.NONE
-    else:
-        code = group.refusal(member_id, leaver.instance_id)
-        if code:
-            return code
-    member = group.members[member_id]
-    tell_removed(draft, member)
-    draft.take(MembersLeft(group.group_id, (member_id,)))
-    draft.clear(member.session_key)
+    code = group.refusal(member_id, leaver.instance_id)
+    if code:
+        draft.then("leaver-fenced" if code is Code.FENCED_INSTANCE_ID else "leaver-unknown")
+        return code
+    draft.then("member-removed")
+    return remove(draft, group, member_id)
+
+
+def evict(draft: Draft, group: Group, instance_id: str | None) -> Code:
+    """Take out whoever has an instance id now (LG-4, LG-5)."""
+    member_id = None if instance_id is None else group.static.get(instance_id)
+    if member_id is None:
+        draft.then("nobody-named")
+        return Code.UNKNOWN_MEMBER_ID
+    draft.then("evicted-by-instance")
+    return remove(draft, group, member_id)
+
+
+def remove(draft: Draft, group: Group, member_id: str) -> Code:
+    """Answer what a member waits for and take it out."""
+    tell_removed(draft, group.members[member_id])
+    barrier.remove(draft, group, (member_id,))
     return Code.NONE
 
 
@@ -89,6 +102,8 @@ def tell_removed(draft: Draft, member: Member) -> None:
     Kafka forgets a parked sync here (LG-9); its client would wait for its request timeout.
     """
     if member.join_call is not None:
+        draft.then("parked-join-told")
         draft.reply(member.join_call, JoinAnswer(Code.UNKNOWN_MEMBER_ID, ""))
     if member.sync_call is not None:
+        draft.then("parked-sync-told")
         draft.reply(member.sync_call, SyncAnswer(Code.UNKNOWN_MEMBER_ID))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from uuid import UUID
 
 from coterie.base.codes import Code
@@ -12,9 +12,11 @@ from coterie.group.commands import (
     CommitOffsets,
     DeleteGroup,
     DeleteOffsets,
+    EndTransaction,
     FetchOffsets,
     OffsetToCommit,
     TopicsDeleted,
+    TxnCommitOffsets,
 )
 from coterie.group.decision import (
     CommitAnswer,
@@ -25,8 +27,16 @@ from coterie.group.decision import (
     FetchAnswer,
     FetchedOffset,
 )
-from coterie.group.facts import GroupCreated, GroupRemoved, OffsetsCommitted, OffsetsRemoved, StoredOffset
-from coterie.group.model import CONSUMER, Group, OffsetTable, State, offset_of
+from coterie.group.facts import (
+    GroupCreated,
+    GroupRemoved,
+    OffsetsCommitted,
+    OffsetsPending,
+    OffsetsRemoved,
+    StoredOffset,
+    TransactionEnded,
+)
+from coterie.group.model import CONSUMER, Group, OffsetTable, State, offset_of, stranger_why
 
 __all__ = [
     "clean_offsets",
@@ -41,9 +51,14 @@ __all__ = [
     "delete_offsets_nowhere",
     "delete_offsets_working",
     "delete_working",
+    "end_transaction",
     "fetch",
     "fetch_nothing",
     "topics_deleted",
+    "txn_commit_dead",
+    "txn_commit_empty",
+    "txn_commit_nowhere",
+    "txn_commit_working",
 ]
 
 NO_RETENTION = -1
@@ -53,7 +68,7 @@ GROUP_ID_NOT_FOUND_SINCE = 9
 # -- OffsetCommit
 
 
-def refuse_commit(draft: Draft, command: CommitOffsets, code: Code, why: str) -> Decision:
+def refuse_commit(draft: Draft, command: CommitOffsets | TxnCommitOffsets, code: Code, why: str) -> Decision:
     """Answer every partition with the error."""
     draft.reply(command.call, CommitAnswer((code,) * len(command.offsets)))
     return draft.decision(why)
@@ -66,6 +81,7 @@ def commit_nowhere(draft: Draft, _: None, command: CommitOffsets) -> Decision:
         code = Code.GROUP_ID_NOT_FOUND if newer else Code.ILLEGAL_GENERATION
         return refuse_commit(draft, command, code, "no-such-group")
     draft.note(GroupCreated(command.group_id, draft.now_ms))
+    draft.then("simple-group-created")
     return store(draft, command, "committed-alone")
 
 
@@ -99,13 +115,11 @@ def commit_completing(draft: Draft, group: Group, command: CommitOffsets) -> Dec
     return refuse_commit(draft, command, Code.REBALANCE_IN_PROGRESS, "rebalance-in-progress")
 
 
-def commit_refusal(group: Group, command: CommitOffsets) -> tuple[Code, str]:
+def commit_refusal(group: Group, command: CommitOffsets | TxnCommitOffsets) -> tuple[Code, str]:
     """Return why a commit is no member's of this generation: a code, NONE if it is one, and a why."""
     code = group.refusal(command.member_id, command.instance_id)
-    if code is Code.FENCED_INSTANCE_ID:
-        return code, "fenced-instance"
     if code:
-        return code, "unknown-member"
+        return code, stranger_why(group, code, command.instance_id)
     if command.generation != group.generation:
         return Code.ILLEGAL_GENERATION, "stale-generation"
     return Code.NONE, ""
@@ -113,19 +127,32 @@ def commit_refusal(group: Group, command: CommitOffsets) -> tuple[Code, str]:
 
 def store(draft: Draft, command: CommitOffsets, why: str) -> Decision:
     """Store every offset but those with too much metadata (OC-11, OC-12)."""
+    expire_ms = -1 if command.retention_ms == NO_RETENTION else draft.now_ms + command.retention_ms
+    stored, codes = storable(draft, command.offsets, expire_ms)
+    if expire_ms != -1:
+        draft.then("own-retention")
+    if stored:
+        draft.note(OffsetsCommitted(command.group_id, stored))
+    draft.reply(command.call, CommitAnswer(codes))
+    return draft.decision(why if stored or not codes else "metadata-too-large")
+
+
+def storable(
+    draft: Draft, offsets: tuple[OffsetToCommit, ...], expire_ms: int
+) -> tuple[tuple[tuple[str, int, StoredOffset], ...], tuple[Code, ...]]:
+    """Return what there is to store, and the code of each offset: some have too much metadata (OC-11)."""
     limit, now_ms = draft.shard.settings.offset_metadata_max_bytes, draft.now_ms
-    expire_ms = -1 if command.retention_ms == NO_RETENTION else now_ms + command.retention_ms
     stored, codes = [], []
-    for offset in command.offsets:
+    for offset in offsets:
         if too_long(offset.metadata, limit):
+            once(draft, "some-metadata-too-large")
             codes.append(Code.OFFSET_METADATA_TOO_LARGE)
             continue
         stored.append((offset.topic, offset.partition, to_store(offset, now_ms, expire_ms)))
         codes.append(Code.NONE)
-    if stored:
-        draft.note(OffsetsCommitted(command.group_id, tuple(stored)))
-    draft.reply(command.call, CommitAnswer(tuple(codes)))
-    return draft.decision(why if stored or not codes else "metadata-too-large")
+    if stored and len(stored) < len(codes):
+        draft.then("some-metadata-too-large")
+    return tuple(stored), tuple(codes)
 
 
 def too_long(metadata: str | None, limit: int) -> bool:
@@ -145,15 +172,83 @@ def to_store(offset: OffsetToCommit, now_ms: int, expire_ms: int) -> StoredOffse
     )
 
 
+# -- TxnOffsetCommit and the end of transactions
+
+
+def txn_commit_nowhere(draft: Draft, _: None, command: TxnCommitOffsets) -> Decision:
+    """Make a simple group for who commits without one; a member of a lost group is refused (TX-4)."""
+    if command.generation >= 0:
+        return refuse_commit(draft, command, Code.ILLEGAL_GENERATION, "no-such-group")
+    draft.note(GroupCreated(command.group_id, draft.now_ms))
+    draft.then("simple-group-created")
+    return hold_back(draft, command, "pending-alone")
+
+
+def txn_commit_dead(draft: Draft, group: Group, command: TxnCommitOffsets) -> Decision:
+    """Send the producer to look for the group's coordinator (TX-5)."""
+    return refuse_commit(draft, command, Code.COORDINATOR_NOT_AVAILABLE, "group-dead")
+
+
+def txn_commit_empty(draft: Draft, group: Group, command: TxnCommitOffsets) -> Decision:
+    """Take a commit of no generation, whoever makes it (TX-5)."""
+    if command.generation < 0:
+        return hold_back(draft, command, "pending-alone")
+    code, why = commit_refusal(group, command)
+    return refuse_commit(draft, command, code, why)
+
+
+def txn_commit_working(draft: Draft, group: Group, command: TxnCommitOffsets) -> Decision:
+    """Take a member's commit, in CompletingRebalance too, and one of nobody in particular (TX-5).
+
+    It is the producer's doing and no sign of the member's life.
+    """
+    if command.generation < 0 and not command.member_id and command.instance_id is None:
+        return hold_back(draft, command, "pending-alone")
+    code, why = commit_refusal(group, command)
+    if code:
+        return refuse_commit(draft, command, code, why)
+    return hold_back(draft, command, "pending")
+
+
+def hold_back(draft: Draft, command: TxnCommitOffsets, why: str) -> Decision:
+    """Keep the offsets until the transaction ends; their topics' ids are not kept (OM-2, TX-7)."""
+    nameless = tuple(offset._replace(topic_id=None) for offset in command.offsets)
+    stored, codes = storable(draft, nameless, -1)
+    if stored:
+        draft.note(OffsetsPending(command.group_id, command.producer_id, stored))
+    draft.reply(command.call, CommitAnswer(codes))
+    return draft.decision(why if stored or not codes else "metadata-too-large")
+
+
+def end_transaction(draft: Draft, command: EndTransaction) -> Decision:
+    """Let what a producer committed count, or drop it; it may have committed nothing here (OM-3)."""
+    if not draft.shard.pending.keys_of(command.producer_id):
+        return draft.decision("nothing-pending")
+    if command.commit and draft.shard.pending.has_overtaken(command.producer_id):
+        draft.then("pending-overtaken")
+    draft.note(TransactionEnded(command.producer_id, command.commit))
+    return draft.decision("transaction-committed" if command.commit else "transaction-aborted")
+
+
 # -- OffsetFetch
 
 
 def fetch(draft: Draft, group: Group, command: FetchOffsets) -> Decision:
     """Tell what is stored for the partitions that are asked for, or for all (OF-2, OF-6)."""
     table = draft.shard.offsets.get(command.group_id, {})
-    found = everything(table) if command.topics is None else asked_for(table, command)
-    draft.reply(command.call, FetchAnswer(Code.NONE, tuple(found)))
-    return draft.decision("offsets-fetched")
+    found = tuple(everything(table) if command.topics is None else asked_for(table, command))
+    if not command.require_stable:
+        draft.reply(command.call, FetchAnswer(Code.NONE, found))
+        return draft.decision("offsets-fetched")
+    pending = draft.shard.pending.partitions_of(command.group_id)
+    told = tuple(unsettled(one) if (one.topic, one.partition) in pending else one for one in found)
+    draft.reply(command.call, FetchAnswer(Code.NONE, told))
+    return draft.decision("stable-offsets-fetched" if told == found else "offsets-unstable")
+
+
+def unsettled(one: FetchedOffset) -> FetchedOffset:
+    """Return what is told of a partition for which a transaction is open (OF-9)."""
+    return FetchedOffset(one.topic, one.partition, code=Code.UNSTABLE_OFFSET_COMMIT)
 
 
 def everything(table: OffsetTable) -> Iterator[FetchedOffset]:
@@ -203,13 +298,15 @@ def delete_offsets_working(draft: Draft, group: Group, command: DeleteOffsets) -
 
 
 def delete_offsets(draft: Draft, group: Group, command: DeleteOffsets) -> Decision:
-    """Delete the offsets of the topics that the group does not read (OD-4, OD-5)."""
+    """Delete the offsets, pending ones too, of the topics that the group does not read (OD-4, OD-5)."""
     table = draft.shard.offsets.get(command.group_id, {})
+    pending = draft.shard.pending.partitions_of(command.group_id)
     removed, codes = [], []
     for topic, partition in command.partitions:
         subscribed = group.is_subscribed_to(topic)
         codes.append(Code.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else Code.NONE)
-        if not subscribed and offset_of(table, topic, partition) is not None:
+        stored = offset_of(table, topic, partition) is not None or (topic, partition) in pending
+        if stored and not subscribed:
             removed.append((topic, partition))
     if removed:
         draft.note(OffsetsRemoved(command.group_id, tuple(dict.fromkeys(removed))))
@@ -237,9 +334,10 @@ def delete_working(draft: Draft, group: Group, command: DeleteGroup) -> Decision
 
 
 def delete_empty(draft: Draft, group: Group, command: DeleteGroup) -> Decision:
-    """Delete the group with all its offsets (DL-2, DE-4)."""
-    everything_of = tuple(partitions_of(draft.shard.offsets.get(command.group_id, {})))
-    remove_group(draft, group, everything_of)
+    """Delete the group with all its offsets, the pending ones of open transactions too (DL-2, DE-4, OM-8)."""
+    stored = partitions_of(draft.shard.offsets.get(command.group_id, {}))
+    pending = draft.shard.pending.partitions_of(command.group_id)
+    remove_group(draft, group, tuple(dict.fromkeys((*stored, *pending))))
     return answer_delete(draft, command, Code.NONE, "group-deleted")
 
 
@@ -270,32 +368,49 @@ def clean_offsets(draft: Draft, command: CleanOffsets) -> Decision:
 
 
 def clean_group(draft: Draft, group: Group) -> None:
+    """Drop what has expired of a group; one of a kind that is not known is left to who knows it (LO-7)."""
+    if group.group_id in draft.shard.foreign:
+        once(draft, "kept-for-another-kind")
+        return
     table = draft.shard.offsets.get(group.group_id, {})
-    expired = tuple(expired_of(draft, group, table))
+    pending = draft.shard.pending.partitions_of(group.group_id)
+    expired = tuple(expired_of(draft, group, table, pending))
     everything_gone = len(expired) == sum(map(len, table.values()))
-    if everything_gone and group.state is State.EMPTY:
+    if everything_gone and group.state is State.EMPTY and pending:
+        once(draft, "held-by-transaction")
+    if everything_gone and group.state is State.EMPTY and not pending:
+        once(draft, "group-outlived" if expired else "group-unused")
         remove_group(draft, group, expired)
     elif expired:
         draft.note(OffsetsRemoved(group.group_id, expired))
 
 
-def expired_of(draft: Draft, group: Group, table: OffsetTable) -> Iterator[tuple[str, int]]:
-    """Return the partitions whose offsets have expired, by the clock that their group's state sets (3.4)."""
-    if not table or not offsets_age(group):
+def expired_of(
+    draft: Draft, group: Group, table: OffsetTable, pending: Collection[tuple[str, int]]
+) -> Iterator[tuple[str, int]]:
+    """Yield the partitions whose offsets have expired, by the clock that their group's state sets (3.4)."""
+    if not table:
         return
-    now_ms, retention_ms = draft.now_ms, draft.shard.settings.offsets_retention_ms
-    emptied_ms = group.since_ms if group.protocol_type is not None and group.state is State.EMPTY else None
+    if not offsets_age(group):
+        once(draft, "kept-by-members")
+        return
     for topic, partitions in table.items():
         if group.is_subscribed_to(topic):
-            continue  # XP-7
+            once(draft, "kept-while-read")
+            continue
         for partition, stored in partitions.items():
-            base_ms = stored.commit_ms if emptied_ms is None else emptied_ms
-            if stored.expire_ms != -1:
-                expired = now_ms >= stored.expire_ms  # XP-1
-            else:
-                expired = now_ms - base_ms >= retention_ms
-            if expired:
+            why = why_expired(draft, group, stored)
+            if why and (topic, partition) in pending:
+                once(draft, "held-by-transaction")
+            elif why:
+                once(draft, why)
                 yield topic, partition
+
+
+def once(draft: Draft, step: str) -> None:
+    """Name a step that many offsets have in common."""
+    if step not in draft.steps:
+        draft.then(step)
 
 
 def offsets_age(group: Group) -> bool:
@@ -305,15 +420,31 @@ def offsets_age(group: Group) -> bool:
     return group.protocol_type == CONSUMER and group.state is State.STABLE and group.topics() is not None
 
 
+def why_expired(draft: Draft, group: Group, stored: StoredOffset) -> str:
+    """Return by which rule an offset has expired, "" if by none (XP-1 to XP-4, XP-8, XP-9)."""
+    now_ms, retention_ms = draft.now_ms, draft.shard.settings.offsets_retention_ms
+    if stored.expire_ms != -1:
+        return "expired-at-its-own-end" if now_ms >= stored.expire_ms else ""
+    if group.protocol_type is None:
+        base_ms, why = stored.commit_ms, "expired-alone"
+    elif group.state is State.EMPTY:
+        base_ms, why = stored.commit_ms if group.since_ms is None else group.since_ms, "expired-since-emptied"
+    else:
+        base_ms, why = stored.commit_ms, "expired-unread"
+    return why if now_ms - base_ms >= retention_ms else ""
+
+
 def topics_deleted(draft: Draft, command: TopicsDeleted) -> Decision:
     """Drop what any group committed for topics that are gone, but not for later ones of the name (OM-7)."""
-    for group_id, table in draft.shard.offsets.items():
-        removed = tuple(
-            (topic, partition)
-            for topic in command.topics
-            for partition, stored in table.get(topic, {}).items()
-            if not differ(stored.topic_id, command.topic_ids.get(topic))
-        )
-        if removed:
-            draft.note(OffsetsRemoved(group_id, removed))
+    removed: dict[str, dict[tuple[str, int], None]] = {}
+    for topic in command.topics:
+        topic_id = command.topic_ids.get(topic)
+        for group_id, partitions in draft.shard.offsets.of_topic(topic):
+            for partition, stored in partitions.items():
+                if not differ(stored.topic_id, topic_id):
+                    removed.setdefault(group_id, {})[topic, partition] = None
+        for group_id, _, partition in draft.shard.pending.of_topic(topic):
+            removed.setdefault(group_id, {})[topic, partition] = None
+    for group_id, gone in removed.items():
+        draft.note(OffsetsRemoved(group_id, tuple(gone)))
     return draft.decision("topics-deleted")

@@ -8,7 +8,7 @@ from coterie.base.codes import Code
 from coterie.group import barrier
 from coterie.group.apply import APPLY, Undo, barrier_keys, session_key
 from coterie.group.commands import Command
-from coterie.group.decision import Decision, Draft, JoinAnswer, SyncAnswer, Wake, WakeKey
+from coterie.group.decision import Decision, Draft, JoinAnswer, Performed, SyncAnswer, Wake, WakeKey
 from coterie.group.facts import (
     Fact,
     GroupDied,
@@ -17,16 +17,22 @@ from coterie.group.facts import (
     MemberReplaced,
     MembersLeft,
     PromiseDropped,
+    TransactionEnded,
 )
 from coterie.group.failures import after_failure, only_reads
-from coterie.group.model import Group, Member, OffsetTable, State
-from coterie.group.records import RawRecord, Replay, records_of
+from coterie.group.model import Group, Member, State
+from coterie.group.pending import Pending
+from coterie.group.records import RawRecord, facts_of, records_of
 from coterie.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
+from coterie.group.stored import OffsetTables
 from coterie.group.table import answer
+from coterie.wire.internal import KNOWN_KINDS
 
 __all__ = ["Shard"]
 
-PREPARING, DEAD = State.PREPARING, State.DEAD
+PREPARING, STABLE, DEAD = State.PREPARING, State.STABLE, State.DEAD
+# Bytes of a member id before its uuid: a text in a record has 16 bits for its length.
+PREFIX_MAX = 32_767 - 64
 NONE, REBALANCE_IN_PROGRESS = Code.NONE, Code.REBALANCE_IN_PROGRESS
 
 
@@ -37,7 +43,9 @@ class Shard:
         """`new_id` returns a fresh uuid4 as text; member ids end in one (JG-24)."""
         self.settings = settings
         self.groups: dict[str, Group] = {}
-        self.offsets: dict[str, OffsetTable] = {}
+        self.offsets = OffsetTables()
+        self.pending = Pending()
+        self.foreign: dict[str, set[bytes]] = {}  # groups with records of kinds not known here, by their keys
         self.recording = True
         self.skipped: dict[int, int] = {}  # record type -> how many of it were passed over while loading
         self._new_id = new_id
@@ -46,7 +54,12 @@ class Shard:
         self._revived: dict[WakeKey, None] = {}
 
     def new_member_id(self, prefix: str) -> str:
-        """Return a fresh member id: the client's name, or the instance's, and a uuid (JG-24)."""
+        """Return a fresh member id: the client's name, or the instance's, and a uuid (JG-24).
+
+        A name that leaves no room for the uuid is cut: no record could hold the id.
+        """
+        if len(prefix) > PREFIX_MAX // 4:
+            prefix = prefix.encode()[:PREFIX_MAX].decode(errors="ignore")
         return f"{prefix}-{self._new_id()}"
 
     # -- deciding
@@ -55,6 +68,25 @@ class Shard:
         """Return what the command leads to. Nothing has changed when this returns."""
         draft = Draft(self, now_ms, getattr(command, "call", None))
         return self._drafted(lambda: answer(draft, command))
+
+    def perform(
+        self, command: Command, now_ms: int, before: Callable[[Fact], None] | None = None
+    ) -> Performed:
+        """Decide and apply; return the decision, and the records of its durable facts.
+
+        It is `decide`, and `apply` and `records` of each fact, at less than half their price: what a draft
+        tries on stays on. `before` is shown each fact before it is applied. A decision that raises leaves
+        nothing behind.
+        """
+        draft = Draft(self, now_ms, getattr(command, "call", None), before)
+        mark = self.mark()
+        try:
+            decision = answer(draft, command)
+            draft.catch_up()
+        except BaseException:
+            self.take_back(mark)
+            raise
+        return Performed(decision, draft.records)
 
     def append_failed(self, command: Command, code: Code, now_ms: int) -> Decision:
         """Return what follows for one command of a batch that the log refused with `code`.
@@ -73,15 +105,13 @@ class Shard:
 
     def _drafted(self, make: Callable[[], Decision]) -> Decision:
         """Return what `make` drafts, the facts that it tried on taken off again."""
-        recording, mark = self.recording, len(self._log)
+        recording, mark = self.recording, self.mark()
         self.recording = True
         try:
             return make()
         finally:
             self.recording = recording
-            while len(self._log) > mark:
-                undo = self._log.pop()[1]
-                undo[0](*undo[1:])
+            self.take_back(mark)
 
     def beat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
@@ -101,6 +131,19 @@ class Shard:
             return None
         code = REBALANCE_IN_PROGRESS if group.state is PREPARING else NONE
         return code, member.session_timeout_ms, member.session_key
+
+    def committer(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int
+    ) -> Member | None:
+        """Return the member whose commit is taken, None where `decide` has to find the words (OC-9)."""
+        group = self.groups.get(group_id)
+        if group is None or generation != group.generation:
+            return None
+        if group.state is not STABLE and group.state is not PREPARING:
+            return None
+        if instance_id is not None and group.static.get(instance_id) != member_id:
+            return None
+        return group.members.get(member_id)
 
     # -- the one door
 
@@ -123,6 +166,12 @@ class Shard:
         assert self._settled <= mark <= self.mark()
         del self._log[: mark - self._settled]
         self._settled = mark
+
+    def take_back(self, mark: int) -> None:
+        """Take back, newest first, every fact applied after the mark: their decision is none after all."""
+        for _ in range(self.mark() - mark):
+            undo = self._log.pop()[1]
+            undo[0](*undo[1:])
 
     def undo_to(self, mark: int) -> None:
         """Take back, newest first, every fact applied after the mark."""
@@ -156,30 +205,50 @@ class Shard:
 
     # -- coming and going
 
-    def load(self, records: Iterable[RawRecord], now_ms: int) -> None:
-        """Replay a piece of the log, oldest piece first (LO-1).
+    def load(self, records: Iterable[RawRecord], now_ms: int, *, producer_id: int = -1) -> None:
+        """Replay records one by one, oldest first, those of one transaction at a time (LO-1, OM-2).
 
         Records of unknown types are passed over and counted in `skipped`; bytes of a known type that cannot
-        be read raise Corrupt, and the shard is of no use then (LO-7).
+        be read raise Corrupt, and the shard is of no use then (LO-7). `loading.Loader` does it by the batch.
         """
-        replay = Replay(self, now_ms)
-        replay.read(records)
+        for record in records:
+            for fact in facts_of(self.groups, record, producer_id=producer_id, now_ms=now_ms):
+                self.load_fact(fact)
+            self._count_unknown(record[0])
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """Replay the end of a transaction (OM-3)."""
+        self.load_fact(TransactionEnded(producer_id, commit))
+
+    def load_fact(self, fact: Fact) -> None:
+        """Apply what the log says; it is never undone."""
         recording, self.recording = self.recording, False
         try:
-            for fact in replay.facts():
-                self.apply(fact)
+            self.apply(fact)
         finally:
             self.recording = recording
 
-    def loaded(self, now_ms: int) -> Decision:
-        """Return what the end of loading leads to: sessions begin, groups over the limit rebalance (LO-4)."""
+    def _count_unknown(self, raw_key: bytes) -> None:
+        kind = int.from_bytes(raw_key[:2], "big", signed=True)
+        if kind not in KNOWN_KINDS:
+            self.skipped[kind] = self.skipped.get(kind, 0) + 1
+
+    def loaded(self, now_ms: int, group_ids: Iterable[str] | None = None) -> Decision:
+        """Return what the end of loading leads to: sessions begin, groups over the limit rebalance (LO-4).
+
+        `group_ids` takes a slice of the groups.
+        """
         draft = Draft(self, now_ms, None)
+        groups = tuple(self.groups.values() if group_ids is None else map(self.groups.__getitem__, group_ids))
 
         def start() -> Decision:
-            for group in tuple(self.groups.values()):
+            for group in groups:
                 for member in group.members.values():
                     draft.restart_session(member)
+                if group.members and group.leader not in group.members:
+                    draft.then("absent-leader-kept")
                 if len(group.members) > self.settings.max_size:
+                    draft.then("oversized-group-loaded")
                     barrier.start_rebalance(draft, group)
             return draft.decision("loaded")
 
@@ -191,6 +260,10 @@ class Shard:
         for group in self.groups.values():
             for member in group.in_order():
                 send_elsewhere(draft, member)
+            for key in barrier_keys(group.group_id):
+                draft.clear(key)
+            for promised in group.pending:
+                draft.clear(session_key(group.group_id, promised))
             draft.note(GroupDied(group.group_id, group.since_ms or 0))
         return draft.decision("unloaded")
 

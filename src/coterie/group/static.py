@@ -34,8 +34,12 @@ def return_to_stable(draft: Draft, group: Group, command: Join, old_id: str) -> 
         speak(draft, group, command, new_id, command.call)
         barrier.start_rebalance(draft, group)
         return draft.decision("static-member-changed-vote")
+    draft.then("vote-unchanged")
     draft.note(GroupStored(group.group_id))
-    draft.reply(command.call, welcome_back(group, new_id, leader_before, version=command.version))
+    answer = welcome_back(group, new_id, leader_before, version=command.version)
+    if group.leader == new_id:
+        draft.then("assignment-skipped" if answer.skip_assignment else "old-leader-shown")
+    draft.reply(command.call, answer)
     return draft.decision("static-member-returned")
 
 
@@ -52,12 +56,16 @@ def replace(draft: Draft, group: Group, command: Join, old_id: str) -> str:
     """
     assert command.instance_id is not None
     old = group.members[old_id]
+    if old.join_call is not None or old.sync_call is not None:
+        draft.then("old-self-told")
     if old.join_call is not None:
         draft.reply(old.join_call, JoinAnswer(Code.FENCED_INSTANCE_ID, old_id))
     if old.sync_call is not None:
         draft.reply(old.sync_call, SyncAnswer(Code.FENCED_INSTANCE_ID))
     new_id = draft.shard.new_member_id(command.instance_id)
     draft.take(MemberReplaced(group.group_id, command.instance_id, old_id, new_id))
+    if group.leader == new_id:
+        draft.then("leadership-inherited")
     draft.clear(old.session_key)
     draft.restart_session(group.members[new_id])  # with the old one's timeout: the new terms come after
     return new_id

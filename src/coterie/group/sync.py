@@ -6,7 +6,7 @@ from coterie.base.codes import Code
 from coterie.group.commands import Heartbeat, Sync
 from coterie.group.decision import Decision, Draft, HeartbeatAnswer, SyncAnswer
 from coterie.group.facts import Assigned, GroupStabilized, GroupStored, MemberSynced, SyncParked
-from coterie.group.model import Group
+from coterie.group.model import Group, stranger_why
 
 __all__ = [
     "beat_dead",
@@ -27,10 +27,8 @@ __all__ = [
 def refusal_of(group: Group, command: Heartbeat | Sync) -> tuple[Code, str]:
     """Return why this is no member of the generation: a code, NONE if it is one, and a why."""
     code = group.refusal(command.member_id, command.instance_id)
-    if code is Code.FENCED_INSTANCE_ID:
-        return code, "fenced-instance"
     if code:
-        return code, "unknown-member"
+        return code, stranger_why(group, code, command.instance_id)
     if command.generation != group.generation:
         return Code.ILLEGAL_GENERATION, "stale-generation"
     return Code.NONE, ""
@@ -81,7 +79,10 @@ def sync_completing(draft: Draft, group: Group, command: Sync) -> Decision:
     code, why = sync_refusal(group, command)
     if code:
         return refuse_sync(draft, command, code, why)
-    draft.drop(group.members[command.member_id].sync_call)
+    earlier = group.members[command.member_id].sync_call
+    if earlier is not None:
+        draft.then("earlier-sync-forgotten")
+        draft.drop(earlier)
     unparked_due_ms = group.sync_due_ms
     leads = command.member_id == group.leader
     if leads:
@@ -89,6 +90,7 @@ def sync_completing(draft: Draft, group: Group, command: Sync) -> Decision:
     else:
         draft.take(SyncParked(group.group_id, command.member_id, command.call))
     if unparked_due_ms is not None and group.sync_due_ms is None:
+        draft.then("everybody-synced")
         draft.clear(("sync", group.group_id))
     if not leads:
         return draft.decision("follower-waits")
@@ -126,6 +128,7 @@ def sync_stable(draft: Draft, group: Group, command: Sync) -> Decision:
     if command.member_id in group.pending_sync:
         draft.note(MemberSynced(group.group_id, command.member_id))
         if len(group.pending_sync) == 1:
+            draft.then("everybody-synced")
             draft.clear(("sync", group.group_id))
     draft.reply(command.call, synced(group, member.assignment))
     return draft.decision("assignment-told")
@@ -150,9 +153,10 @@ def beat_nowhere(draft: Draft, _: None, command: Heartbeat) -> Decision:
 
 
 def beat_empty(draft: Draft, group: Group, command: Heartbeat) -> Decision:
-    """Know nobody (HB-5, HB-7)."""
+    """Know nobody (HB-5). HB-7 would follow, if an Empty group could have a member."""
     code, why = refusal_of(group, command)
-    return answer_beat(draft, command, code or Code.UNKNOWN_MEMBER_ID, why or "group-empty")
+    assert code
+    return answer_beat(draft, command, code, why)
 
 
 def keep(draft: Draft, group: Group, command: Heartbeat) -> Decision:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from coterie.group import expiry, join, leave, offsets, sync, views
+from coterie.base.marks import listed
+from coterie.group import expiry, foreign, join, leave, offsets, sync, views
 from coterie.group.apply import MOVES
 from coterie.group.commands import (
     CleanOffsets,
@@ -18,6 +19,7 @@ from coterie.group.commands import (
     DeleteGroup,
     DeleteOffsets,
     Describe,
+    EndTransaction,
     Expire,
     FetchOffsets,
     Heartbeat,
@@ -25,10 +27,12 @@ from coterie.group.commands import (
     Leave,
     Sync,
     TopicsDeleted,
+    TxnCommitOffsets,
 )
 from coterie.group.decision import Decision, Draft
 from coterie.group.expiry import JoinDue, SessionDue, SyncDue
 from coterie.group.model import State
+from coterie.group.whys import SECTIONS
 
 __all__ = ["ANSWERS", "NOWHERE", "SHARD_WIDE", "answer", "printed"]
 
@@ -42,6 +46,7 @@ NOWHERE: Row = MappingProxyType(  # the group is not there
         Heartbeat: sync.beat_nowhere,
         Leave: leave.leave_nowhere,
         CommitOffsets: offsets.commit_nowhere,
+        TxnCommitOffsets: offsets.txn_commit_nowhere,
         FetchOffsets: offsets.fetch_nothing,
         DeleteOffsets: offsets.delete_offsets_nowhere,
         Describe: views.describe_nowhere,
@@ -60,6 +65,7 @@ ANSWERS: Mapping[State, Row] = MappingProxyType(
             Heartbeat: sync.beat_empty,
             Leave: leave.leave_empty,
             CommitOffsets: offsets.commit_empty,
+            TxnCommitOffsets: offsets.txn_commit_empty,
             FetchOffsets: offsets.fetch,
             DeleteOffsets: offsets.delete_offsets,
             Describe: views.describe,
@@ -74,6 +80,7 @@ ANSWERS: Mapping[State, Row] = MappingProxyType(
             Heartbeat: sync.keep_and_recall,
             Leave: leave.leave_preparing,
             CommitOffsets: offsets.commit_working,
+            TxnCommitOffsets: offsets.txn_commit_working,
             FetchOffsets: offsets.fetch,
             DeleteOffsets: offsets.delete_offsets_working,
             Describe: views.describe,
@@ -88,6 +95,7 @@ ANSWERS: Mapping[State, Row] = MappingProxyType(
             Heartbeat: sync.keep,
             Leave: leave.leave_working,
             CommitOffsets: offsets.commit_completing,
+            TxnCommitOffsets: offsets.txn_commit_working,
             FetchOffsets: offsets.fetch,
             DeleteOffsets: offsets.delete_offsets_working,
             Describe: views.describe,
@@ -102,6 +110,7 @@ ANSWERS: Mapping[State, Row] = MappingProxyType(
             Heartbeat: sync.keep,
             Leave: leave.leave_working,
             CommitOffsets: offsets.commit_working,
+            TxnCommitOffsets: offsets.txn_commit_working,
             FetchOffsets: offsets.fetch,
             DeleteOffsets: offsets.delete_offsets_working,
             Describe: views.describe_stable,
@@ -116,6 +125,7 @@ ANSWERS: Mapping[State, Row] = MappingProxyType(
             Heartbeat: sync.beat_dead,
             Leave: leave.leave_dead,
             CommitOffsets: offsets.commit_dead,
+            TxnCommitOffsets: offsets.txn_commit_dead,
             FetchOffsets: offsets.fetch_nothing,
             DeleteOffsets: offsets.delete_offsets_nowhere,
             Describe: views.describe,
@@ -127,8 +137,17 @@ ANSWERS: Mapping[State, Row] = MappingProxyType(
     }
 )
 
+FOREIGN: Row = MappingProxyType(  # the group is of a kind that is not served: what would end or change it
+    {
+        Join: foreign.join_foreign,
+        DeleteOffsets: foreign.delete_offsets_foreign,
+        DeleteGroup: foreign.delete_foreign,
+    }
+)
+
 SHARD_WIDE: Row = MappingProxyType(
     {
+        EndTransaction: lambda draft, _, command: offsets.end_transaction(draft, command),
         CleanOffsets: lambda draft, _, command: offsets.clean_offsets(draft, command),
         TopicsDeleted: lambda draft, _, command: offsets.topics_deleted(draft, command),
     }
@@ -144,7 +163,7 @@ assert {*NOWHERE, *SHARD_WIDE, Expire} - set(DUE.values()) == set(Command.__args
 def answer(draft: Draft, command: Command) -> Decision:
     """Return what the group of the command, in the state that it is in, makes of it."""
     kind: type = type(command)
-    if isinstance(command, CleanOffsets | TopicsDeleted):
+    if isinstance(command, (CleanOffsets, EndTransaction, TopicsDeleted)):  # a union is made anew each time
         return SHARD_WIDE[kind](draft, None, command)
     if isinstance(command, Expire):
         kind, group_id = DUE[command.key[0]], command.key[1]
@@ -152,6 +171,8 @@ def answer(draft: Draft, command: Command) -> Decision:
         group_id = command.group_id
     group = draft.shard.groups.get(group_id)
     row = NOWHERE if group is None else ANSWERS[group.state]
+    if kind in FOREIGN and group_id in draft.shard.foreign:
+        row = FOREIGN
     return row[kind](draft, group, command)
 
 
@@ -180,6 +201,16 @@ def printed() -> str:
         "",
         *legend([row for _, row in columns]),
         "",
+        "Groups of kinds that are not served are as empty ones, but for what would end or change them:",
+        "",
+        *(f"- **{kind.__name__}**: {told_of(handler)}" for kind, handler in FOREIGN.items()),
+        "",
+        "## Whys",
+        "",
+        "Every decision has a why, and may have steps that happened on the way. The story of a group tells",
+        "them; a test that cites one of the rows in brackets has to reach one of its slugs.",
+        "",
+        *listed(SECTIONS),
     ]
     return "\n".join(lines)
 
@@ -203,9 +234,11 @@ def name_of(handler: Handler) -> str:
 
 def legend(rows: list[Row]) -> list[str]:
     handlers = {name_of(row[kind]): row[kind] for kind in NOWHERE for row in rows}
-    return [
-        f"- **{name}**: {' '.join((handler.__doc__ or '').split())}" for name, handler in handlers.items()
-    ]
+    return [f"- **{name}**: {told_of(handler)}" for name, handler in handlers.items()]
+
+
+def told_of(handler: Handler) -> str:
+    return " ".join((handler.__doc__ or "").split())
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from coterie.base.codes import Code
+from coterie.base.marks import mark
 from coterie.group.commands import Describe
 from coterie.group.decision import Decision, DescribeAnswer, DescribedMember, Draft
 from coterie.group.model import Group, Member, State
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["ListedGroup", "describe", "describe_nowhere", "describe_stable", "list_groups"]
 
 CLASSIC = "classic"
+LIST_GROUPS = 16
 
 
 class ListedGroup(NamedTuple):
@@ -29,8 +31,13 @@ class ListedGroup(NamedTuple):
 
 def list_groups(shard: Shard, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[ListedGroup]:
     """Return the groups in one of the states and of one of the types; none given means any (LS-2, LS-3)."""
+    mark("groups-listed", LIST_GROUPS)
     wanted_states = {state.strip().lower() for state in states}
     wanted_types = {kind.strip().lower() for kind in types}
+    if wanted_states:
+        mark("groups-filtered-by-state", LIST_GROUPS)
+    if wanted_types:
+        mark("groups-filtered-by-type", LIST_GROUPS)
     if wanted_types and CLASSIC not in wanted_types:
         return []
     return [
@@ -55,7 +62,7 @@ def describe(draft: Draft, group: Group, command: Describe) -> Decision:
 def describe_stable(draft: Draft, group: Group, command: Describe) -> Decision:
     """Show the protocol, and the members with what they say under it (DG-3)."""
     draft.reply(command.call, described(group, group.protocol))
-    return draft.decision("described")
+    return draft.decision("described-at-work")
 
 
 def described(group: Group, protocol: str | None) -> DescribeAnswer:

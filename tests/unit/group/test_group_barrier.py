@@ -31,8 +31,9 @@ def join_due(rig: Rig) -> int | None:
 # -- the initial delay
 
 
+@pytest.mark.row("ID-1", "ID-4", "2.7-4", "2.1-2", "2.1-3", "0.5-1")
 def test_the_first_member_waits_for_others_exactly_the_delay():
-    """ID-1, ID-4: without newcomers it is exactly D."""
+    """Without newcomers it is exactly D."""
     rig = Rig()
     asked = rig.join(version=3)
 
@@ -45,8 +46,8 @@ def test_the_first_member_waits_for_others_exactly_the_delay():
     assert rig.group.state is State.COMPLETING
 
 
+@pytest.mark.row("ID-2", "ID-3", "9.5-2")
 def test_a_newcomer_extends_the_delay():
-    """ID-2, ID-3; 9.5 second timeline."""
     rig = Rig()
     first = rig.join("a", version=3)
     rig.run_to(2_000)
@@ -61,8 +62,9 @@ def test_a_newcomer_extends_the_delay():
     assert len(rig.answer(first).members) == 2
 
 
+@pytest.mark.row("ID-3", "ID-4", "9.5-3")
 def test_the_delay_is_bounded_by_the_first_joiners_patience():
-    """ID-3, ID-4; 9.5 third timeline: R = 5000, newcomers every second, answered at 5000."""
+    """R = 5000, newcomers every second, answered at 5000."""
     rig = Rig()
     first = rig.join("a", version=3, rebalance_timeout_ms=5_000)
     for second in range(1, 5):
@@ -77,8 +79,9 @@ def test_the_delay_is_bounded_by_the_first_joiners_patience():
     assert len(rig.answer(first).members) == 5
 
 
+@pytest.mark.row("ID-1")
 def test_a_delay_longer_than_the_patience_is_not_extended():
-    """ID-1: remaining is 0."""
+    """Remaining is 0."""
     rig = Rig()
     first = rig.join("a", version=3, rebalance_timeout_ms=1_000)
     rig.run_to(100)
@@ -90,8 +93,8 @@ def test_a_delay_longer_than_the_patience_is_not_extended():
     assert rig.answer(first).generation == 1
 
 
+@pytest.mark.row("ID-5")
 def test_everybody_being_there_does_not_end_the_delay():
-    """ID-5"""
     rig = Rig()
     a_preparing_group(rig)
 
@@ -100,6 +103,7 @@ def test_everybody_being_there_does_not_end_the_delay():
     assert rig.group.state is State.PREPARING
 
 
+@pytest.mark.row("ID-6")
 def test_a_session_that_runs_out_ends_the_delay_when_only_that_one_was_missing():
     """ID-6, for a promised id; with zero members below."""
     rig = Rig(initial_rebalance_delay_ms=60_000)
@@ -114,6 +118,7 @@ def test_a_session_that_runs_out_ends_the_delay_when_only_that_one_was_missing()
     assert join_due(rig) is None
 
 
+@pytest.mark.row("ID-6", "EX-2")
 def test_a_parked_newcomer_that_expires_in_the_delay_leaves_the_group_empty():
     """ID-6 with zero members; EX-2: after five minutes the parked join gets UNKNOWN_MEMBER_ID and no id."""
     rig = Rig(initial_rebalance_delay_ms=400_000)
@@ -127,8 +132,9 @@ def test_a_parked_newcomer_that_expires_in_the_delay_leaves_the_group_empty():
     assert rig.group.generation == 1
 
 
+@pytest.mark.row("ID-7", "LG-10")
 def test_leaving_during_the_delay_never_ends_it():
-    """ID-7, LG-10: the timer must run out, with nobody there too."""
+    """The timer must run out, with nobody there too."""
     rig = Rig()
     asked = rig.join("a", version=3)
     rig.leave(rig.group.leader or "")
@@ -141,8 +147,8 @@ def test_leaving_during_the_delay_never_ends_it():
     assert rig.group.generation == 1
 
 
+@pytest.mark.row("ID-8")
 def test_no_delay_still_completes_on_the_next_tick_only():
-    """ID-8"""
     rig = Rig(initial_rebalance_delay_ms=0)
 
     asked = rig.join(version=3)
@@ -152,8 +158,8 @@ def test_no_delay_still_completes_on_the_next_tick_only():
     assert rig.answer(asked).generation == 1
 
 
+@pytest.mark.row("ID-9")
 def test_a_rejoin_during_the_delay_is_no_newcomer():
-    """ID-9"""
     rig = Rig()
     rig.join("a", version=3)
     rig.run_to(1_000)
@@ -165,8 +171,9 @@ def test_a_rejoin_during_the_delay_is_no_newcomer():
     assert rig.group.state is State.COMPLETING
 
 
+@pytest.mark.row("ID-1", "ID-4")
 def test_a_group_that_empties_and_fills_again_starts_with_a_fresh_delay():
-    """ID-1, ID-4: what the last chain of delays left behind does not extend this one."""
+    """What the last chain of delays left behind does not extend this one."""
     rig = Rig()
     first = rig.join("a", version=3, rebalance_timeout_ms=1_000)
     rig.join("b", version=3)
@@ -185,8 +192,9 @@ def test_a_group_that_empties_and_fills_again_starts_with_a_fresh_delay():
 # -- starting and ending a rebalance
 
 
+@pytest.mark.row("RB-3")
 def test_a_rebalance_of_one_member_completes_at_once():
-    """RB-3: everybody has already joined."""
+    """Everybody has already joined."""
     rig = Rig()
     ids = a_stable_group(rig, "a")
 
@@ -197,8 +205,9 @@ def test_a_rebalance_of_one_member_completes_at_once():
     assert rig.group.state is State.COMPLETING
 
 
+@pytest.mark.row("RB-3", "CG-5")
 def test_a_rebalance_waits_for_the_longest_patience():
-    """RB-3, CG-5: taken when the timer is armed; a later joiner does not extend it."""
+    """Taken when the timer is armed; a later joiner does not extend it."""
     rig = Rig()
     a_stable_group(rig, rebalance_timeout_ms=60_000)
     start = rig.now_ms
@@ -209,8 +218,8 @@ def test_a_rebalance_waits_for_the_longest_patience():
     assert join_due(rig) == start + 90_000
 
 
+@pytest.mark.row("RB-4", "RB-9")
 def test_the_last_to_join_ends_the_phase():
-    """RB-4, RB-9"""
     rig = Rig()
     ids = a_stable_group(rig)
     late = rig.join("late", version=3)
@@ -223,8 +232,9 @@ def test_the_last_to_join_ends_the_phase():
     assert join_due(rig) is None
 
 
+@pytest.mark.row("RB-1", "RB-2")
 def test_entering_a_rebalance_from_completing_clears_what_the_generation_had():
-    """RB-1, RB-2: assignments, parked syncs, whose session starts anew, and the sync timer."""
+    """Assignments, parked syncs, whose session starts anew, and the sync timer."""
     rig = Rig()
     ids = a_completing_group(rig)
     parked = rig.sync(ids["b"])
@@ -239,6 +249,7 @@ def test_entering_a_rebalance_from_completing_clears_what_the_generation_had():
     assert rig.deadlines.at(("sync", "g")) is None
 
 
+@pytest.mark.row("RB-3", "2.1-2")
 def test_entering_a_rebalance_from_stable_keeps_the_assignments():
     """RB-1 speaks of CompletingRebalance only."""
     rig = Rig()
@@ -249,8 +260,9 @@ def test_entering_a_rebalance_from_stable_keeps_the_assignments():
     assert rig.group.members[ids["b"]].assignment == b"for b"
 
 
+@pytest.mark.row("RB-5", "9.5-5")
 def test_dynamic_members_that_do_not_rejoin_in_time_are_dropped():
-    """RB-5; 9.5 last timeline: silent but heartbeating."""
+    """Silent but heartbeating."""
     rig = Rig()
     ids = a_stable_group(rig, "a", "b", "c")
     start = rig.now_ms
@@ -268,8 +280,9 @@ def test_dynamic_members_that_do_not_rejoin_in_time_are_dropped():
     assert session_of(rig, ids["c"]) is None
 
 
+@pytest.mark.row("EX-1", "RB-4")
 def test_a_silent_member_does_not_hold_up_a_rebalance_longer_than_its_session():
-    """EX-1, RB-4: its expiry ends the phase."""
+    """Its expiry ends the phase."""
     rig = Rig()
     ids = a_stable_group(rig)
     asked = rig.join("a", member_id=ids["a"])
@@ -281,8 +294,9 @@ def test_a_silent_member_does_not_hold_up_a_rebalance_longer_than_its_session():
     assert list(rig.group.members) == [ids["a"]]
 
 
+@pytest.mark.row("RB-5", "RB-10", "ST-11")
 def test_static_members_that_do_not_rejoin_stay_with_what_they_said():
-    """RB-5, RB-10, ST-11: and the leader hears of them."""
+    """And the leader hears of them."""
     rig = Rig()
     ids = a_stable_group(rig, "a", "s", static=("s",), session_timeout_ms=1_000_000)
     asked = rig.join("a", member_id=ids["a"], session_timeout_ms=1_000_000)
@@ -295,8 +309,9 @@ def test_static_members_that_do_not_rejoin_stay_with_what_they_said():
     assert session_of(rig, ids["s"]) == rig.now_ms + 1_000_000
 
 
+@pytest.mark.row("RB-6", "2.7-5")
 def test_a_promised_id_holds_the_phase_open_but_not_past_its_timer():
-    """RB-6, CG-3: it stays promised."""
+    """It stays promised."""
     rig = Rig()
     ids = a_stable_group(rig, "a", session_timeout_ms=1_000_000)
     promised = rig.answer(rig.join("late", session_timeout_ms=1_000_000)).member_id
@@ -309,8 +324,8 @@ def test_a_promised_id_holds_the_phase_open_but_not_past_its_timer():
     assert promised in rig.group.pending
 
 
+@pytest.mark.row("RB-4", "CG-3")
 def test_a_promised_id_that_is_redeemed_ends_the_phase():
-    """RB-4, CG-3"""
     rig = Rig()
     ids = a_stable_group(rig, "a")
     promised = rig.answer(rig.join("late")).member_id
@@ -321,8 +336,9 @@ def test_a_promised_id_that_is_redeemed_ends_the_phase():
     assert rig.answer(asked).generation == 2
 
 
+@pytest.mark.row("CG-1", "RB-8", "DE-1", "2.1-1")
 def test_the_generation_counts_every_end_of_a_join_phase():
-    """CG-1: the empty one too; RB-8: type kept, protocol and leader gone; DE-1."""
+    """The empty one too; RB-8: type kept, protocol and leader gone; DE-1."""
     rig = Rig()
     ids = a_stable_group(rig, "a")
     rig.now_ms += 500
@@ -344,16 +360,16 @@ def test_the_generation_counts_every_end_of_a_join_phase():
     assert rig.group.protocol_type == "connect"
 
 
+@pytest.mark.row("RB-9", "RB-11")
 def test_the_end_of_the_join_phase_writes_nothing():
-    """RB-9, RB-11"""
     rig = Rig()
     a_completing_group(rig)
 
     assert len(rig.log) == 1  # the brand-new group's
 
 
+@pytest.mark.row("RB-9", "2.7-6", "2.1-3")
 def test_the_end_of_the_join_phase_gives_everybody_a_session_and_a_time_to_sync():
-    """RB-9"""
     rig = Rig()
     ids = a_completing_group(rig, session_timeout_ms=20_000, rebalance_timeout_ms=70_000)
 
@@ -363,8 +379,9 @@ def test_the_end_of_the_join_phase_gives_everybody_a_session_and_a_time_to_sync(
     assert rig.deadlines.at(("sync", "g")) == rig.group.sync_due_ms == rig.now_ms + 70_000
 
 
+@pytest.mark.row("CG-2")
 def test_the_type_is_set_by_the_first_member_of_an_empty_map_and_kept():
-    """CG-2: also when that member leaves and nobody is left in the join phase."""
+    """Also when that member leaves and nobody is left in the join phase."""
     rig = Rig()
     rig.join("a", version=3)
     rig.leave(rig.group.leader or "")
@@ -375,8 +392,8 @@ def test_the_type_is_set_by_the_first_member_of_an_empty_map_and_kept():
     assert rig.group.protocol_type == "consumer"
 
 
+@pytest.mark.row("EX-7")
 def test_a_join_deadline_that_no_longer_stands_is_passed_over():
-    """EX-7"""
     rig = Rig()
     a_preparing_group(rig)
 
@@ -391,8 +408,9 @@ def test_a_join_deadline_that_no_longer_stands_is_passed_over():
 # -- the vote
 
 
+@pytest.mark.row("PV-1", "PV-2")
 def test_the_members_vote_among_what_is_common_to_all():
-    """PV-1, PV-2: each for the first of its own list that everybody can."""
+    """Each for the first of its own list that everybody can."""
     rig = Rig()
     rig.join("a", version=3, protocols=protocols("own", "range", "roundrobin"))
     rig.join("b", version=3, protocols=protocols("roundrobin", "range"))
@@ -404,8 +422,8 @@ def test_the_members_vote_among_what_is_common_to_all():
     assert rig.group.protocol == "roundrobin"
 
 
+@pytest.mark.row("PV-3")
 def test_a_tie_falls_as_java_orders_the_names():
-    """PV-3, AS-4"""
     chosen = set()
     for order in (("range", "roundrobin"), ("roundrobin", "range")):
         rig = Rig()
@@ -418,8 +436,8 @@ def test_a_tie_falls_as_java_orders_the_names():
     assert len(chosen) == 1
 
 
+@pytest.mark.row("PV-1")
 def test_a_static_member_that_stays_away_votes_with_its_old_list():
-    """PV-1"""
     rig = Rig()
     both = protocols("range", "roundrobin")
     ids = a_stable_group(rig, "a", "s", static=("s",), protocols=both, session_timeout_ms=1_000_000)
@@ -430,8 +448,9 @@ def test_a_static_member_that_stays_away_votes_with_its_old_list():
     assert rig.group.protocol == "roundrobin"
 
 
+@pytest.mark.row("CG-6", "1.3.1-1")
 def test_a_member_alone_cannot_swap_its_only_protocol():
-    """CG-6, 1.3.1 row 1: the check counts what it said before."""
+    """The check counts what it said before."""
     rig = Rig()
     ids = a_stable_group(rig, "a")
 
@@ -443,16 +462,17 @@ def test_a_member_alone_cannot_swap_its_only_protocol():
 # -- who leads
 
 
+@pytest.mark.row("LD-1")
 def test_the_first_member_leads():
-    """LD-1"""
     rig = Rig()
     ids = a_completing_group(rig, "a", "b", "c")
 
     assert rig.group.leader == ids["a"]
 
 
+@pytest.mark.row("LD-2")
 def test_leadership_passes_on_at_once_when_the_leader_goes():
-    """LD-2: to the earliest, by our choice."""
+    """To the earliest, by our choice."""
     rig = Rig()
     ids = a_stable_group(rig, "a", "b", "c")
 
@@ -463,8 +483,8 @@ def test_leadership_passes_on_at_once_when_the_leader_goes():
     assert rig.group.leader is None
 
 
+@pytest.mark.row("LD-3")
 def test_a_static_leader_that_stays_away_is_replaced_by_one_who_came():
-    """LD-3"""
     rig = Rig()
     ids = a_stable_group(rig, "s", "b", static=("s",), session_timeout_ms=1_000_000)
     assert rig.group.leader == ids["s"]
@@ -478,8 +498,9 @@ def test_a_static_leader_that_stays_away_is_replaced_by_one_who_came():
     assert ids["s"] in rig.group.members
 
 
+@pytest.mark.row("LD-4")
 def test_a_phase_that_nobody_joined_is_tried_again():
-    """LD-4: static members only, all silent."""
+    """Static members only, all silent."""
     rig = Rig()
     ids = a_stable_group(rig, "s", "t", "d", static=("s", "t"), session_timeout_ms=1_800_000)
     rig.leave(ids["d"])
@@ -496,6 +517,7 @@ def test_a_phase_that_nobody_joined_is_tried_again():
 # -- timelines of 9.5
 
 
+@pytest.mark.row("9.5-1", "JG-11")
 def test_the_first_timeline():
     """9.5: E79 at 0, joined at 1, answered at 3001 in generation 1, sync timer until 303001."""
     rig = Rig()
@@ -513,6 +535,7 @@ def test_the_first_timeline():
     assert rig.deadlines.at(("sync", "g")) == 303_001
 
 
+@pytest.mark.row("9.5-4", "2.7-3")
 def test_the_fourth_timeline():
     """9.5: a member stops; 45 s after its last heartbeat it is removed, the others learn by theirs."""
     rig = Rig()
@@ -530,9 +553,9 @@ def test_the_fourth_timeline():
     assert rig.beat(ids["a"]) is Code.REBALANCE_IN_PROGRESS
 
 
+@pytest.mark.row("JG-25")
 @pytest.mark.parametrize("count", [1, 2, 10])
 def test_every_member_of_a_generation_learns_the_same(count: int):
-    """JG-25"""
     rig = Rig()
     asked = a_preparing_group(rig, *(f"m{n}" for n in range(count)))
 

@@ -21,9 +21,9 @@ from coterie.group.model import State
 LONG = 1_800_000
 
 
+@pytest.mark.row("EX-1")
 @pytest.mark.parametrize("build", [a_completing_group, a_stable_group])
 def test_a_silent_member_is_removed_and_the_others_rebalance(build):
-    """EX-1"""
     rig = Rig()
     ids = build(rig)
     rig.run_ms(SESSION_MS - 1)
@@ -36,8 +36,8 @@ def test_a_silent_member_is_removed_and_the_others_rebalance(build):
     assert rig.group.state is State.PREPARING
 
 
+@pytest.mark.row("EX-1", "RB-8")
 def test_the_last_silent_member_leaves_an_empty_group():
-    """EX-1, RB-8"""
     rig = Rig()
     a_stable_group(rig, "a")
 
@@ -47,8 +47,9 @@ def test_the_last_silent_member_leaves_an_empty_group():
     assert rig.group.generation == 2
 
 
+@pytest.mark.row("EX-1", "CG-4")
 def test_a_member_that_waits_for_the_others_cannot_expire():
-    """EX-1, CG-4: and its timer is not armed again by that."""
+    """And its timer is not armed again by that."""
     rig = Rig()
     ids = a_stable_group(rig, "a", "b")
     rig.join("a", member_id=ids["a"])
@@ -60,8 +61,9 @@ def test_a_member_that_waits_for_the_others_cannot_expire():
     assert session_of(rig, ids["a"]) is None
 
 
+@pytest.mark.row("EX-2", "CG-4", "0.5-4", "2.7-2")
 def test_a_parked_newcomer_expires_after_five_minutes():
-    """EX-2, CG-4: it is told that it is nobody and expected to try again."""
+    """It is told that it is nobody and expected to try again."""
     rig = Rig()
     ids = a_stable_group(rig, "a", session_timeout_ms=LONG, rebalance_timeout_ms=LONG)
     parked = rig.join("late", version=3, rebalance_timeout_ms=LONG)
@@ -73,6 +75,7 @@ def test_a_parked_newcomer_expires_after_five_minutes():
     assert list(rig.group.members) == [ids["a"]]
 
 
+@pytest.mark.row("JG-23")
 def test_once_a_generation_has_begun_the_session_timeout_holds():
     """JG-23, testNewMemberFailureAfterJoinGroupCompletion"""
     rig = Rig()
@@ -84,6 +87,7 @@ def test_once_a_generation_has_begun_the_session_timeout_holds():
     assert rig.group.members == {}
 
 
+@pytest.mark.row("2.7-1")
 def test_a_promise_expires_after_the_session_timeout_of_its_request():
     """2.7: the id is dropped; a stable group does not rebalance for that."""
     rig = Rig()
@@ -123,8 +127,9 @@ def test_a_promise_expires_in_an_empty_group_too():
     assert rig.group.state is State.EMPTY
 
 
+@pytest.mark.row("EX-3", "2.7-6")
 def test_who_never_syncs_is_removed():
-    """EX-3: followers, and parked ones are sent back."""
+    """Followers, and parked ones are sent back."""
     rig = Rig()
     ids = a_completing_group(rig, "a", "b", "c", session_timeout_ms=LONG)
     parked = rig.sync(ids["b"])
@@ -138,8 +143,8 @@ def test_who_never_syncs_is_removed():
     assert rig.group.leader == ids["b"]
 
 
+@pytest.mark.row("EX-4")
 def test_a_follower_that_never_syncs_is_removed_from_a_stable_group():
-    """EX-4"""
     rig = Rig()
     ids = a_completing_group(rig, session_timeout_ms=LONG)
     rig.sync(ids["a"])
@@ -152,8 +157,8 @@ def test_a_follower_that_never_syncs_is_removed_from_a_stable_group():
     assert rig.group.state is State.PREPARING
 
 
+@pytest.mark.row("EX-6")
 def test_heartbeats_do_not_save_who_never_syncs():
-    """EX-6"""
     rig = Rig()
     ids = a_completing_group(rig)
     rig.sync(ids["a"])
@@ -167,6 +172,7 @@ def test_heartbeats_do_not_save_who_never_syncs():
     assert list(rig.group.members) == [ids["a"]]
 
 
+@pytest.mark.row("SG-15")
 def test_nothing_expires_when_everybody_synced():
     """EX-3, testRebalanceDoesNotTimeOutWhenAllSyncAreReceived"""
     rig = Rig()
@@ -178,8 +184,8 @@ def test_nothing_expires_when_everybody_synced():
     assert rig.whys[-1] == "assignment-stored"
 
 
+@pytest.mark.row("EX-3", "EX-7")
 def test_the_sync_deadline_of_another_generation_means_nothing():
-    """EX-3, EX-7"""
     rig = Rig()
     ids = a_completing_group(rig, session_timeout_ms=LONG)
     rig.run_ms(1_000)
@@ -194,9 +200,10 @@ def test_the_sync_deadline_of_another_generation_means_nothing():
     assert len(rig.group.members) == 2
 
 
+@pytest.mark.row("EX-5", "EX-7")
 @pytest.mark.parametrize("key", [("session", "g", "x"), ("join", "g"), ("sync", "g")])
 def test_a_deadline_that_outlived_its_cause_is_passed_over(key: tuple[str, ...]):
-    """EX-5, EX-7: without a group, and in every state."""
+    """Without a group, and in every state."""
     rig = Rig()
     assert rig.ask(Expire(key=key)).why == "no-such-group"
     for build in (lambda r: r.commit(), a_preparing_group, a_completing_group, a_stable_group):
@@ -209,8 +216,9 @@ def test_a_deadline_that_outlived_its_cause_is_passed_over(key: tuple[str, ...])
     assert rig.ask(Expire(key=key)).why == "deadline-passed-over"
 
 
+@pytest.mark.row("2.7-3", "RB-9")
 def test_deadlines_that_come_due_together_do_not_undo_each_other():
-    """EX-7: the join phase ends first and gives the member a new session; that moves its deadline."""
+    """The join phase ends first and gives the member a new session; that moves its deadline."""
     rig = Rig()
     ids = a_stable_group(rig, "a", "b", session_timeout_ms=60_000, rebalance_timeout_ms=60_000)
     start = rig.now_ms

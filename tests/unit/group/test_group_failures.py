@@ -19,6 +19,7 @@ from coterie.group.commands import CleanOffsets, DeleteGroup, DeleteOffsets, Des
 from coterie.group.facts import GroupDied, GroupLoaded, OffsetsLoaded, StoredOffset
 from coterie.group.failures import told
 from coterie.group.model import State
+from coterie.wire.internal import OffsetCommitValue, offset_value, partition_key
 
 MAPPED = [
     (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.COORDINATOR_NOT_AVAILABLE),
@@ -41,9 +42,10 @@ def test_the_logs_errors_are_told_as_the_coordinators(code: Code, mapped: Code):
     assert told(code) is mapped
 
 
+@pytest.mark.row("JG-11", "RT-8", "P-10")
 @pytest.mark.parametrize(("code", "mapped"), MAPPED)
 def test_a_new_group_that_cannot_be_stored_disappears(code: Code, mapped: Code):
-    """JG-11, RT-8: and the join is answered, with no id."""
+    """And the join is answered, with no id."""
     rig = Rig()
     rig.hold()
     asked = rig.join("a", version=3)
@@ -57,8 +59,9 @@ def test_a_new_group_that_cannot_be_stored_disappears(code: Code, mapped: Code):
     assert rig.log == []
 
 
+@pytest.mark.row("SG-12")
 def test_a_failed_assignment_sends_everybody_back_to_join():
-    """SG-12: assignments cleared, every parked sync told the error, then a rebalance."""
+    """Assignments cleared, every parked sync told the error, then a rebalance."""
     rig = Rig()
     ids = a_completing_group(rig, "a", "b", "c")
     waiting = rig.sync(ids["b"])
@@ -79,8 +82,9 @@ def test_a_failed_assignment_sends_everybody_back_to_join():
     assert rig.deadlines.at(("join", "g")) is not None
 
 
+@pytest.mark.row("SG-12")
 def test_a_follower_of_the_failed_batch_is_answered_once():
-    """SG-12: parked by the batch, unparked by its undoing, answered for itself."""
+    """Parked by the batch, unparked by its undoing, answered for itself."""
     rig = Rig()
     ids = a_completing_group(rig)
     rig.hold()
@@ -94,8 +98,9 @@ def test_a_follower_of_the_failed_batch_is_answered_once():
     assert rig.group.state is State.PREPARING
 
 
+@pytest.mark.row("ST-6")
 def test_a_failed_return_of_a_static_member_is_as_if_it_had_not_been():
-    """ST-6: old id, old values, its session again; the answer has the error, no id, and the generation."""
+    """Old id, old values, its session again; the answer has the error, no id, and the generation."""
     rig = Rig()
     ids = a_stable_group(rig, "l", "s", static=("l", "s"))
     before = copy.deepcopy(rig.shard.groups)
@@ -112,6 +117,7 @@ def test_a_failed_return_of_a_static_member_is_as_if_it_had_not_been():
     assert (answer.generation, answer.protocol_name, answer.leader) == (1, "range", ids["l"])
 
 
+@pytest.mark.row("RT-4")
 def test_a_failed_commit_is_not_committed():
     """P-10, RT-4: every command of the batch fails with it, a heartbeat too."""
     rig = Rig()
@@ -136,6 +142,7 @@ def _heartbeat(rig: Rig, member_id: str, call: int):
     return a_heartbeat(rig, member_id, 1, call=call)
 
 
+@pytest.mark.row("LG-13")
 def test_a_member_whose_leaving_could_not_be_stored_is_a_member_with_a_session():
     """LG-13, P-10: the undone decision had taken its deadline off."""
     rig = Rig()
@@ -203,6 +210,7 @@ def test_who_had_waited_before_the_batch_waits_on():
     assert rig.answer(waiting).generation == rig.answer(again).generation == 2
 
 
+@pytest.mark.row("EX-8")
 def test_a_deadline_whose_consequence_could_not_be_stored_comes_again():
     """EX-8 is Kafka's way; here nothing was changed either, so it has to."""
     rig = Rig()
@@ -219,6 +227,7 @@ def test_a_deadline_whose_consequence_could_not_be_stored_comes_again():
     assert rig.whys[-1] == "session-expired"
 
 
+@pytest.mark.row("OF-11", "OF-10")
 def test_reads_in_a_failed_batch_tell_what_is_committed():
     """P-9, OF-11: reads never wait; a stable read is told 16 where others are told 15 (OF-10)."""
     rig = Rig()
@@ -300,6 +309,10 @@ def test_nothing_is_recorded_while_recording_is_off():
     assert len(rig.group.members) == 1
 
 
+def a_value(stored: StoredOffset) -> bytes:
+    return offset_value(OffsetCommitValue._make(stored))
+
+
 def test_loading_can_be_undone_like_anything_else():
     """One door, one undo log: a piece of the log is facts too."""
     rig = Rig()
@@ -309,7 +322,8 @@ def test_loading_can_be_undone_like_anything_else():
     mark = rig.shard.mark()
     stored = StoredOffset(1, -1, "", 0)
     loaded = [
-        OffsetsLoaded({"g": {"t": {0: stored, 1: None}}, "h": {"flights": {0: None, 5: None}}}),
+        OffsetsLoaded("g", {partition_key("t", 0): a_value(stored), partition_key("t", 1): None}),
+        OffsetsLoaded("h", {partition_key("flights", 0): None, partition_key("flights", 5): None}),
         GroupLoaded("g", "connect", 9, None, None, None, ()),
         GroupLoaded("new", None, 0, None, None, 5, ()),
         GroupDied("h", 7),
@@ -338,6 +352,7 @@ def test_unloading_can_be_undone_too():
     assert rig.shard.groups == before
 
 
+@pytest.mark.row("RB-8", "EX-3")
 def test_phases_whose_end_could_not_be_stored_end_a_little_later():
     """RB-8, EX-3, P-10: the group turns Empty when the log takes it."""
     joining, syncing = Rig(), Rig()
@@ -369,8 +384,9 @@ def test_a_deadline_of_a_group_that_is_gone_is_not_tried_again():
     assert len(rig.deadlines) == 0
 
 
+@pytest.mark.row("SG-7", "P-10")
 def test_a_sync_of_a_failed_batch_that_was_refused_moves_nothing():
-    """SG-12, SG-13: only the leader of the generation brings a rebalance."""
+    """Only the leader of the generation brings a rebalance."""
     rig = Rig()
     ids = a_completing_group(rig)
     rig.hold()

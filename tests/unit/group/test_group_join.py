@@ -28,9 +28,10 @@ def dead(rig: Rig) -> None:
 # -- before the group
 
 
+@pytest.mark.row("JG-4", "0.5-2")
 @pytest.mark.parametrize("session_timeout_ms", [5_999, 1_800_001])
 def test_a_session_timeout_out_of_bounds_is_refused_and_the_id_echoed(session_timeout_ms: int):
-    """JG-4, and the group is not created by it."""
+    """The group is not created by it."""
     rig = Rig()
 
     asked = rig.join(member_id="who", session_timeout_ms=session_timeout_ms)
@@ -41,16 +42,17 @@ def test_a_session_timeout_out_of_bounds_is_refused_and_the_id_echoed(session_ti
     assert rig.shard.groups == {}
 
 
+@pytest.mark.row("JG-4", "P-5")
 def test_a_session_timeout_is_looked_at_before_the_group_is():
-    """JG-4, P-5"""
     rig = Rig(max_size=1)
     a_stable_group(rig, "a")
 
     assert rig.join(session_timeout_ms=1, protocols=()).why == "session-timeout-out-of-bounds"
 
 
+@pytest.mark.row("JG-10")
 def test_an_invented_id_is_unknown_in_a_group_that_is_not_there():
-    """JG-10: the id is echoed, the group not created."""
+    """The id is echoed, the group not created."""
     rig = Rig()
 
     asked = rig.join(member_id="invented")
@@ -61,6 +63,7 @@ def test_an_invented_id_is_unknown_in_a_group_that_is_not_there():
     assert rig.shard.groups == {}
 
 
+@pytest.mark.row("JG-11")
 @pytest.mark.parametrize(
     ("terms", "why"),
     [
@@ -70,7 +73,7 @@ def test_an_invented_id_is_unknown_in_a_group_that_is_not_there():
     ],
 )
 def test_the_first_join_creates_the_group_and_stores_it_empty(terms: dict[str, object], why: str):
-    """JG-11: the record shows an empty group, whatever becomes of the join."""
+    """The record shows an empty group, whatever becomes of the join."""
     rig = Rig()
     rig.now_ms = 1_000
 
@@ -88,9 +91,9 @@ def test_the_first_join_creates_the_group_and_stores_it_empty(terms: dict[str, o
 # -- the matrix: newcomers
 
 
+@pytest.mark.row("1.3.1-1")
 @pytest.mark.parametrize("terms", [{"protocol_type": ""}, {"protocols": ()}])
 def test_a_join_without_a_protocol_is_inconsistent_even_in_an_empty_group(terms: dict[str, object]):
-    """1.3.1 row 1, Empty."""
     asked = (rig := Rig()).join(**terms)
 
     assert asked.why == "inconsistent-protocol"
@@ -100,12 +103,12 @@ def test_a_join_without_a_protocol_is_inconsistent_even_in_an_empty_group(terms:
     assert (answer.protocol_type, answer.protocol_name) == (None, None)
 
 
+@pytest.mark.row("1.3.1-1")
 @pytest.mark.parametrize("build", [a_preparing_group, a_completing_group, a_stable_group])
 @pytest.mark.parametrize(
     "terms", [{"protocol_type": "connect"}, {"protocols": protocols("unheard-of")}, {"protocols": ()}]
 )
 def test_a_join_that_has_no_protocol_in_common_with_the_members_is_inconsistent(build, terms):
-    """1.3.1 row 1, the other states."""
     rig = Rig()
     build(rig)
 
@@ -115,9 +118,10 @@ def test_a_join_that_has_no_protocol_in_common_with_the_members_is_inconsistent(
     assert rig.answer(asked).code is Code.INCONSISTENT_GROUP_PROTOCOL
 
 
+@pytest.mark.row("JG-24", "1.3.1-2")
 @pytest.mark.parametrize("build", [None, a_preparing_group, a_completing_group, a_stable_group])
 def test_a_dynamic_member_is_given_an_id_to_come_again_with(build):
-    """1.3.1 row 2; JG-24: the id is the client's name and a uuid; 2.7: it is kept a session timeout."""
+    """The id is the client's name and a uuid; 2.7: it is kept a session timeout."""
     rig = Rig()
     if build is not None:
         build(rig)
@@ -134,8 +138,8 @@ def test_a_dynamic_member_is_given_an_id_to_come_again_with(build):
     assert session_of(rig, answer.member_id) == rig.now_ms + 7_000
 
 
+@pytest.mark.row("ID-1", "1.3.1-3")
 def test_versions_before_4_are_added_at_once():
-    """1.3.1 row 3, Empty; ID-1."""
     rig = Rig()
 
     asked = rig.join("me", version=3)
@@ -146,8 +150,8 @@ def test_versions_before_4_are_added_at_once():
     assert list(rig.group.members) == [rig.group.leader]
 
 
+@pytest.mark.row("JG-23", "2.7-2")
 def test_a_new_member_gets_five_minutes_whatever_its_session_timeout():
-    """JG-23"""
     rig = Rig()
 
     rig.join(version=3, session_timeout_ms=6_000)
@@ -156,8 +160,8 @@ def test_a_new_member_gets_five_minutes_whatever_its_session_timeout():
     assert rig.group.members["c-uuid1"].is_new
 
 
+@pytest.mark.row("RB-3", "1.3.1-3")
 def test_a_new_member_makes_a_stable_group_rebalance():
-    """1.3.1 row 3, Stable; RB-3."""
     rig = Rig()
     a_stable_group(rig)
 
@@ -169,8 +173,8 @@ def test_a_new_member_makes_a_stable_group_rebalance():
     assert rig.deadlines.at(("join", "g")) == rig.now_ms + REBALANCE_MS
 
 
+@pytest.mark.row("RB-1", "1.3.1-3")
 def test_a_new_member_sends_parked_syncs_back_to_join():
-    """1.3.1 row 3, CompletingRebalance; RB-1."""
     rig = Rig()
     ids = a_completing_group(rig)
     parked = rig.sync(ids["b"])
@@ -181,32 +185,33 @@ def test_a_new_member_sends_parked_syncs_back_to_join():
     assert rig.answer(parked).assignment == b""
 
 
+@pytest.mark.row("ST-13", "JG-24", "1.3.1-4")
 def test_a_static_member_is_never_asked_to_come_again():
-    """1.3.1 row 4, ST-13; JG-24: its id begins with its instance id."""
+    """Its id begins with its instance id."""
     rig = Rig()
 
     asked = rig.join("me", instance_id="i-1", version=9)
 
-    assert asked.why == "member-joined"
+    assert asked.why == "static-member-joined"
     assert rig.group.static == {"i-1": "i-1-uuid1"}
 
 
+@pytest.mark.row("1.3.1-6")
 def test_a_promised_id_is_redeemed():
-    """1.3.1 row 6."""
     rig = Rig()
     promised = rig.answer(rig.join("me")).member_id
 
     asked = rig.join("me", member_id=promised)
 
-    assert asked.why == "member-joined"
+    assert asked.why == "promise-redeemed"
     assert asked.decision.waits
     assert rig.group.pending == {}
     assert list(rig.group.members) == [promised]
     assert session_of(rig, promised) == 300_000
 
 
+@pytest.mark.row("1.3.1-7")
 def test_a_promised_id_does_not_go_with_an_instance_id():
-    """1.3.1 row 7."""
     rig = Rig()
     promised = rig.answer(rig.join("me")).member_id
 
@@ -223,13 +228,27 @@ def test_a_promised_id_does_not_go_with_an_instance_id():
 @pytest.mark.parametrize(
     ("member_id", "instance_id", "code", "why"),
     [
-        ("c-1", "i-unmapped", Code.UNKNOWN_MEMBER_ID, "unknown-member"),
-        ("c-1", "i-s", Code.FENCED_INSTANCE_ID, "fenced-instance"),
-        ("c-1", None, Code.UNKNOWN_MEMBER_ID, "unknown-member"),
+        pytest.param(
+            "c-1",
+            "i-unmapped",
+            Code.UNKNOWN_MEMBER_ID,
+            "unknown-instance",
+            marks=pytest.mark.row("1.3.1-8", "CG-9"),
+        ),
+        pytest.param(
+            "c-1",
+            "i-s",
+            Code.FENCED_INSTANCE_ID,
+            "fenced-instance",
+            marks=pytest.mark.row("1.3.1-9", "CG-9"),
+        ),
+        pytest.param(
+            "c-1", None, Code.UNKNOWN_MEMBER_ID, "unknown-member", marks=pytest.mark.row("1.3.1-10")
+        ),
     ],
 )
 def test_who_is_not_known_is_told_so(build, member_id, instance_id, code, why):
-    """1.3.1 rows 8 to 10: the instance id is looked at first; the member id is echoed."""
+    """The instance id is looked at first; the member id is echoed."""
     rig = Rig()
     build(rig, "a")
     rig.join("s", instance_id="i-s", version=9)
@@ -241,8 +260,9 @@ def test_who_is_not_known_is_told_so(build, member_id, instance_id, code, why):
     assert rig.answer(asked).member_id == member_id
 
 
+@pytest.mark.row("1.3.1-11", "JG-20")
 def test_a_follower_that_says_nothing_new_is_told_the_generation_again():
-    """1.3.1 row 11, CompletingRebalance and Stable: no rebalance, no members."""
+    """In CompletingRebalance and Stable: no rebalance, no members."""
     for build in (a_completing_group, a_stable_group):
         rig = Rig()
         ids = build(rig)
@@ -258,21 +278,22 @@ def test_a_follower_that_says_nothing_new_is_told_the_generation_again():
         assert rig.group.state is state
 
 
+@pytest.mark.row("1.3.1-13")
 def test_a_leader_that_missed_its_answer_gets_the_members_again():
-    """1.3.1 row 13, CompletingRebalance."""
     rig = Rig()
     ids = a_completing_group(rig)
 
     asked = rig.join("a", member_id=ids["a"])
 
-    assert asked.why == "join-repeated"
+    assert asked.why == "leader-join-repeated"
     assert [m[0] for m in rig.answer(asked).members] == [ids["a"], ids["b"]]
     assert not rig.answer(asked).skip_assignment
     assert rig.group.state is State.COMPLETING
 
 
+@pytest.mark.row("1.3.1-13")
 def test_a_leader_that_rejoins_a_stable_group_always_rebalances_it():
-    """1.3.1 row 13, Stable: it may know of changes that no metadata shows."""
+    """It may know of changes that no metadata shows."""
     rig = Rig()
     ids = a_stable_group(rig)
 
@@ -282,10 +303,11 @@ def test_a_leader_that_rejoins_a_stable_group_always_rebalances_it():
     assert rig.group.state is State.PREPARING
 
 
+@pytest.mark.row("1.3.1-14")
 @pytest.mark.parametrize("build", [a_completing_group, a_stable_group])
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_changed_metadata_rebalances(build, name: str):
-    """1.3.1 rows 12 and 14; JG-20: the list is compared byte for byte."""
+    """The list is compared byte for byte."""
     rig = Rig()
     ids = build(rig)
 
@@ -296,8 +318,8 @@ def test_changed_metadata_rebalances(build, name: str):
     assert asked.decision.waits
 
 
+@pytest.mark.row("JG-20")
 def test_the_order_of_the_protocols_is_metadata_too():
-    """JG-20"""
     rig = Rig()
     both = protocols("range", "roundrobin")
     ids = a_stable_group(rig, protocols=both)
@@ -306,8 +328,9 @@ def test_the_order_of_the_protocols_is_metadata_too():
     assert rig.join("b", member_id=ids["b"], protocols=both[::-1]).why == "metadata-changed"
 
 
+@pytest.mark.row("JG-21")
 def test_a_second_join_of_a_parked_member_takes_the_place_of_the_first():
-    """JG-21: the first is never answered; the decision says so."""
+    """The first is never answered; the decision says so."""
     rig = Rig()
     first, _ = a_preparing_group(rig)
     member_id = rig.group.leader
@@ -321,8 +344,9 @@ def test_a_second_join_of_a_parked_member_takes_the_place_of_the_first():
     assert rig.answer(first) is None
 
 
+@pytest.mark.row("JG-22")
 def test_a_static_member_may_leave_its_instance_id_out():
-    """JG-22: only the member id is checked then."""
+    """Only the member id is checked then."""
     rig = Rig()
     ids = a_stable_group(rig, static=("b",))
 
@@ -332,6 +356,7 @@ def test_a_static_member_may_leave_its_instance_id_out():
     assert rig.group.static == {"i-b": ids["b"]}
 
 
+@pytest.mark.row("DE-7")
 def test_a_dead_group_sends_everybody_elsewhere():
     """1.3.1 column Dead; DE-7."""
     rig = Rig()
@@ -361,8 +386,8 @@ def test_nobody_is_known_in_an_empty_group():
 # -- the answer
 
 
+@pytest.mark.row("JG-25")
 def test_a_completed_join_tells_the_leader_everybody_and_the_others_nobody():
-    """JG-25"""
     rig = Rig()
     a, b = a_preparing_group(rig)
 
@@ -380,8 +405,8 @@ def test_a_completed_join_tells_the_leader_everybody_and_the_others_nobody():
     assert not leader.skip_assignment
 
 
+@pytest.mark.row("JG-26")
 def test_a_member_keeps_its_client_and_host():
-    """JG-26"""
     rig = Rig()
     rig.join("me", client_host="/10.0.0.7", version=3)
 
@@ -390,8 +415,8 @@ def test_a_member_keeps_its_client_and_host():
     assert (member.client_id, member.client_host) == ("me", "/10.0.0.7")
 
 
+@pytest.mark.row("JG-27")
 def test_the_reason_of_a_join_changes_nothing():
-    """JG-27"""
     said, unsaid = Rig(), Rig()
 
     said.join(reason="because", version=3)
@@ -400,17 +425,18 @@ def test_the_reason_of_a_join_changes_nothing():
     assert said.shard.groups == unsaid.shard.groups
 
 
+@pytest.mark.row("JG-28")
 @pytest.mark.parametrize("instance_id", ["", ".", "x" * 300, "not/valid"])
 def test_an_instance_id_is_taken_as_it_is(instance_id: str):
-    """JG-28: clients check it, brokers do not."""
+    """Clients check it, brokers do not."""
     rig = Rig()
 
-    assert rig.join(instance_id=instance_id).why == "member-joined"
+    assert rig.join(instance_id=instance_id).why == "static-member-joined"
     assert list(rig.group.static) == [instance_id]
 
 
+@pytest.mark.row("RB-7")
 def test_a_member_that_names_a_protocol_twice_counts_once():
-    """CG-6"""
     rig = Rig()
 
     a_completing_group(rig, "a", "b", protocols=(*RANGE, *RANGE))
@@ -427,8 +453,9 @@ def full(**settings: int) -> tuple[Rig, dict[str, str]]:
     return rig, a_stable_group(rig)
 
 
+@pytest.mark.row("JG-12", "1.3.2-3", "0.5-3")
 def test_a_full_group_turns_strangers_away():
-    """JG-12, 1.3.2 Stable: the answer carries no id. Nor does a returning static member have a seat there."""
+    """The answer carries no id. Nor does a returning static member have a seat there."""
     rig, _ = full()
 
     for terms in ({}, {"version": 3}, {"instance_id": "i-1"}):
@@ -438,35 +465,37 @@ def test_a_full_group_turns_strangers_away():
     assert len(rig.group.members) == 2
 
 
+@pytest.mark.row("1.3.2-3")
 def test_a_full_group_still_knows_its_members():
-    """1.3.2 Stable and CompletingRebalance."""
     rig, ids = full()
 
     assert rig.join("b", member_id=ids["b"]).why == "join-repeated"
 
 
+@pytest.mark.row("1.3.2-2", "JG-12")
 def test_more_ids_may_be_promised_than_there_are_seats_and_the_late_are_turned_away():
-    """1.3.2: promised ids are not counted, and the check runs again when one is redeemed."""
+    """Promised ids are not counted, and the check runs again when one is redeemed."""
     rig = Rig(max_size=2)
     promised = [rig.answer(rig.join(name)).member_id for name in "abc"]
 
     asked = [rig.join(member_id=member_id) for member_id in promised]
 
-    assert [one.why for one in asked] == ["member-joined", "member-joined", "group-full"]
+    assert [one.why for one in asked] == ["promise-redeemed", "promise-redeemed", "promise-too-late"]
     assert rig.answer(asked[2]).member_id == ""
     assert promised[2] not in rig.group.pending
     assert session_of(rig, promised[2]) is None
 
 
+@pytest.mark.row("1.3.2-1")
 def test_an_empty_group_takes_anybody():
-    """1.3.2 Empty."""
     rig = Rig(max_size=0)
 
     assert rig.join(version=3).why == "member-joined"
 
 
+@pytest.mark.row("JG-12", "LO-4", "1.3.2-2")
 def test_the_last_to_rejoin_a_group_that_is_too_large_lose_their_place():
-    """1.3.2 PreparingRebalance; JG-12: a member who is refused is thrown out. LO-4: loading starts it."""
+    """A member who is refused is thrown out. Loading starts it, where the limit was higher before."""
     big = Rig()
     ids = a_stable_group(big, "a", "b", "c")
     rig = Rig(max_size=2)
@@ -476,7 +505,7 @@ def test_the_last_to_rejoin_a_group_that_is_too_large_lose_their_place():
 
     asked = [rig.join(name, member_id=member_id) for name, member_id in ids.items()]
 
-    assert [one.why for one in asked] == ["member-rejoined", "member-rejoined", "group-full"]
+    assert [one.why for one in asked] == ["member-rejoined", "member-rejoined", "seat-lost"]
     assert ids["c"] not in rig.group.members
     assert rig.join("a", member_id=ids["a"]).why == "member-rejoined"  # who waits has its seat
 

@@ -17,8 +17,9 @@ def codes(rig: Rig, asked) -> list[Code]:
     return [code for _, _, code in rig.answer(asked).members]
 
 
+@pytest.mark.row("LG-2")
 def test_leaving_a_group_that_is_not_there_is_unknown_for_each():
-    """LG-2: the top level is NONE."""
+    """The top level is NONE."""
     rig = Rig()
 
     asked = rig.leave("x", Leaver("", "i", None))
@@ -28,8 +29,9 @@ def test_leaving_a_group_that_is_not_there_is_unknown_for_each():
     assert rig.answer(asked).members == (("x", None, UNKNOWN), ("", "i", UNKNOWN))
 
 
+@pytest.mark.row("LG-3")
 def test_leaving_a_dead_group_is_sent_elsewhere():
-    """LG-3: top level, no members."""
+    """Top level, no members."""
     rig = Rig()
     ids = a_stable_group(rig)
     rig.shard.apply(GroupDied("g", 0))
@@ -41,8 +43,9 @@ def test_leaving_a_dead_group_is_sent_elsewhere():
     assert rig.answer(asked).members == ()
 
 
+@pytest.mark.row("LG-4", "CG-8")
 def test_an_administrator_removes_a_static_member_by_its_instance_id():
-    """LG-4: the answer echoes the empty id."""
+    """The answer echoes the empty id."""
     rig = Rig()
     ids = a_stable_group(rig, "a", "s", static=("s",))
 
@@ -55,9 +58,9 @@ def test_an_administrator_removes_a_static_member_by_its_instance_id():
     assert session_of(rig, ids["s"]) is None
 
 
+@pytest.mark.row("LG-5")
 @pytest.mark.parametrize("instance_id", [None, "i-unmapped"])
 def test_nobody_in_particular_is_unknown(instance_id: str | None):
-    """LG-5"""
     rig = Rig()
     a_stable_group(rig)
 
@@ -68,9 +71,9 @@ def test_nobody_in_particular_is_unknown(instance_id: str | None):
     assert rig.group.state is State.STABLE
 
 
+@pytest.mark.row("LG-6", "LG-10", "CG-8")
 @pytest.mark.parametrize("build", [a_completing_group, a_stable_group])
 def test_a_promised_id_that_leaves_makes_the_group_rebalance(build):
-    """LG-6, LG-10"""
     rig = Rig()
     build(rig)
     promised = rig.answer(rig.join("p")).member_id
@@ -84,8 +87,9 @@ def test_a_promised_id_that_leaves_makes_the_group_rebalance(build):
     assert rig.group.state is State.PREPARING
 
 
+@pytest.mark.row("LG-6", "LG-10")
 def test_a_promised_id_that_leaves_lets_the_others_go_on():
-    """LG-6, LG-10: PreparingRebalance completes."""
+    """PreparingRebalance completes."""
     rig = Rig()
     ids = a_stable_group(rig, "a")
     promised = rig.answer(rig.join("p")).member_id
@@ -96,8 +100,9 @@ def test_a_promised_id_that_leaves_lets_the_others_go_on():
     assert rig.answer(asked).generation == 2
 
 
+@pytest.mark.row("LG-6")
 def test_a_promised_id_may_leave_an_empty_group():
-    """LG-6: nothing else happens."""
+    """Nothing else happens."""
     rig = Rig()
     promised = rig.answer(rig.join("p")).member_id
 
@@ -108,9 +113,9 @@ def test_a_promised_id_may_leave_an_empty_group():
     assert rig.group.generation == 0
 
 
+@pytest.mark.row("LG-7")
 @pytest.mark.parametrize("state", ["preparing", "completing", "stable"])
 def test_who_is_no_member_cannot_leave(state: str):
-    """LG-7, 1.6.1"""
     rig = Rig()
     build = a_completing_group if state == "completing" else a_stable_group
     ids = build(rig, "a", "s", static=("s",))
@@ -127,8 +132,9 @@ def test_who_is_no_member_cannot_leave(state: str):
     assert len(rig.group.members) == (3 if state == "preparing" else 2)
 
 
+@pytest.mark.row("LG-8")
 def test_a_parked_joiner_that_leaves_is_told_that_it_is_nobody():
-    """LG-8: with no member id."""
+    """With no member id."""
     rig = Rig()
     a, _ = a_preparing_group(rig)
 
@@ -137,8 +143,9 @@ def test_a_parked_joiner_that_leaves_is_told_that_it_is_nobody():
     assert (rig.answer(a).code, rig.answer(a).member_id) == (UNKNOWN, "")
 
 
+@pytest.mark.row("LG-9")
 def test_a_parked_syncer_that_is_removed_is_told_that_it_is_nobody():
-    """LG-9: Kafka never answers it; here every call is answered."""
+    """Kafka never answers it; here every call is answered."""
     rig = Rig()
     ids = a_completing_group(rig)
     parked = rig.sync(ids["b"])
@@ -148,8 +155,9 @@ def test_a_parked_syncer_that_is_removed_is_told_that_it_is_nobody():
     assert rig.answer(parked).code is UNKNOWN
 
 
+@pytest.mark.row("LG-10")
 def test_the_others_rebalance_when_one_leaves():
-    """LG-10: parked syncs now, the rest at their next heartbeat."""
+    """Parked syncs now, the rest at their next heartbeat."""
     rig = Rig()
     ids = a_completing_group(rig, "a", "b", "c")
     parked = rig.sync(ids["b"])
@@ -160,8 +168,8 @@ def test_the_others_rebalance_when_one_leaves():
     assert rig.beat(ids["a"]) is Code.REBALANCE_IN_PROGRESS
 
 
+@pytest.mark.row("LG-10")
 def test_a_rebalance_goes_on_when_only_who_leaves_was_missing():
-    """LG-10"""
     rig = Rig()
     ids = a_stable_group(rig)
     asked = rig.join("a", member_id=ids["a"])
@@ -172,8 +180,9 @@ def test_a_rebalance_goes_on_when_only_who_leaves_was_missing():
     assert [m[0] for m in rig.answer(asked).members] == [ids["a"]]
 
 
+@pytest.mark.row("LG-11", "LG-13")
 def test_the_last_to_leave_leaves_an_empty_group_behind():
-    """LG-11, LG-13: in one step, and the answer waits for the record."""
+    """In one step, and the answer waits for the record."""
     rig = Rig()
     ids = a_stable_group(rig)
     rig.hold()
@@ -188,6 +197,7 @@ def test_the_last_to_leave_leaves_an_empty_group_behind():
     assert codes(rig, asked) == [GONE, GONE]
 
 
+@pytest.mark.row("LG-7")
 def test_a_batch_is_judged_one_by_one():
     """LG-7, 8.3 testStaticMembersValidBatchLeaveGroup and its sisters."""
     rig = Rig()
@@ -207,8 +217,8 @@ def test_a_batch_is_judged_one_by_one():
     assert rig.group.state is State.PREPARING
 
 
+@pytest.mark.row("LG-7")
 def test_a_static_member_may_leave_without_its_instance_id():
-    """LG-7"""
     rig = Rig()
     ids = a_stable_group(rig, "a", "s", static=("s",))
 
@@ -216,6 +226,7 @@ def test_a_static_member_may_leave_without_its_instance_id():
     assert rig.group.static == {}
 
 
+@pytest.mark.row("LG-11")
 def test_leaving_with_a_promise_outstanding_waits_for_it_no_longer_than_anybodys_patience():
     """LG-11 with a promised id: the timer is the longest patience of nobody."""
     rig = Rig()

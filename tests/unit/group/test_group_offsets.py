@@ -38,8 +38,9 @@ def codes(rig: Rig, asked) -> tuple[Code, ...]:
 # -- OffsetCommit
 
 
+@pytest.mark.row("OC-7", "CG-7")
 def test_a_commit_without_a_group_makes_a_simple_one():
-    """OC-7, CG-7: no record tells of the group itself."""
+    """No record tells of the group itself."""
     rig = Rig()
 
     asked = rig.commit()
@@ -52,9 +53,9 @@ def test_a_commit_without_a_group_makes_a_simple_one():
     assert rig.committed() == 42
 
 
+@pytest.mark.row("OC-8")
 @pytest.mark.parametrize(("version", "code"), [(8, STALE), (9, Code.GROUP_ID_NOT_FOUND)])
 def test_a_members_commit_to_a_group_that_is_gone_is_refused(version: int, code: Code):
-    """OC-8"""
     rig = Rig()
 
     asked = rig.commit("m", 0, version=version)
@@ -80,28 +81,30 @@ def a_group_in(state: State, rig: Rig) -> dict[str, str]:
     return ids
 
 
+row = pytest.mark.row
 STATES = (State.EMPTY, State.PREPARING, State.COMPLETING, State.STABLE, State.DEAD)
 MATRIX = [  # who, generation (None: the current one), instance id, and the code in each of STATES
-    ("a", None, None, (UNKNOWN, OK, MOVING, OK, ELSEWHERE)),
-    ("s", None, "i-s", (UNKNOWN, OK, MOVING, OK, ELSEWHERE)),
-    ("s", None, None, (UNKNOWN, OK, MOVING, OK, ELSEWHERE)),
-    ("a", 99, None, (UNKNOWN, STALE, STALE, STALE, ELSEWHERE)),
-    ("a", 0, None, (UNKNOWN, STALE, STALE, STALE, ELSEWHERE)),
-    ("x", None, None, (UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, ELSEWHERE)),
-    ("a", None, "i-none", (UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, ELSEWHERE)),
-    ("a", None, "i-s", (UNKNOWN, FENCED, FENCED, FENCED, ELSEWHERE)),
-    ("", -1, None, (OK, UNKNOWN, UNKNOWN, UNKNOWN, ELSEWHERE)),
-    ("a", -1, None, (OK, STALE, STALE, STALE, ELSEWHERE)),
-    ("x", -1, "i-s", (OK, FENCED, FENCED, FENCED, ELSEWHERE)),
-    ("x", -1, None, (OK, UNKNOWN, UNKNOWN, UNKNOWN, ELSEWHERE)),
-    ("", -1, "i-none", (OK, UNKNOWN, UNKNOWN, UNKNOWN, ELSEWHERE)),
+    pytest.param("a", None, None, (UNKNOWN, OK, MOVING, OK, ELSEWHERE), marks=row("1.7-5")),
+    pytest.param("s", None, "i-s", (UNKNOWN, OK, MOVING, OK, ELSEWHERE), marks=row("1.7-5")),
+    pytest.param("s", None, None, (UNKNOWN, OK, MOVING, OK, ELSEWHERE), marks=row("1.7-5")),
+    pytest.param("a", 99, None, (UNKNOWN, STALE, STALE, STALE, ELSEWHERE), marks=row("1.7-6")),
+    pytest.param("a", 0, None, (UNKNOWN, STALE, STALE, STALE, ELSEWHERE), marks=row("1.7-6")),
+    pytest.param("x", None, None, (UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, ELSEWHERE), marks=row("1.7-7")),
+    pytest.param("a", None, "i-none", (UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, ELSEWHERE), marks=row("1.7-8")),
+    pytest.param("a", None, "i-s", (UNKNOWN, FENCED, FENCED, FENCED, ELSEWHERE), marks=row("1.7-8")),
+    pytest.param("", -1, None, (OK, UNKNOWN, UNKNOWN, UNKNOWN, ELSEWHERE), marks=row("1.7-2")),
+    pytest.param("a", -1, None, (OK, STALE, STALE, STALE, ELSEWHERE), marks=row("1.7-4")),
+    pytest.param("x", -1, "i-s", (OK, FENCED, FENCED, FENCED, ELSEWHERE), marks=row("1.7-4")),
+    pytest.param("x", -1, None, (OK, UNKNOWN, UNKNOWN, UNKNOWN, ELSEWHERE), marks=row("1.7-4")),
+    pytest.param("", -1, "i-none", (OK, UNKNOWN, UNKNOWN, UNKNOWN, ELSEWHERE), marks=row("1.7-4")),
 ]
 
 
+@pytest.mark.row("OC-9")
 @pytest.mark.parametrize("at", range(len(STATES)), ids=lambda at: STATES[at].name)
 @pytest.mark.parametrize(("who", "generation", "instance_id", "expected"), MATRIX)
 def test_who_may_commit(at: int, who: str, generation: int | None, instance_id: str | None, expected):
-    """OC-9: the matrix of 1.7, without its transactional rows."""
+    """The matrix of 1.7, without its transactional rows."""
     rig = Rig()
     ids = a_group_in(STATES[at], rig)
     current = rig.group.generation if generation is None else generation
@@ -112,6 +115,7 @@ def test_who_may_commit(at: int, who: str, generation: int | None, instance_id: 
     assert any(isinstance(f, OffsetsCommitted) for f in asked.decision.facts) == (expected[at] is OK)
 
 
+@pytest.mark.row("OC-9", "1.7-1")
 def test_an_instance_of_no_member_may_commit_to_a_simple_group():
     """OC-9, testSimpleGroupOffsetCommitWithInstanceId"""
     rig = Rig()
@@ -124,14 +128,16 @@ def test_an_instance_of_no_member_may_commit_to_a_simple_group():
     ("metadata", "code"),
     [
         ("x" * 4096, OK),
-        ("x" * 4097, Code.OFFSET_METADATA_TOO_LARGE),
+        pytest.param("x" * 4097, Code.OFFSET_METADATA_TOO_LARGE, marks=pytest.mark.row("OC-11", "0.5-5")),
         ("\U0001f600" * 2048, OK),
-        ("\U0001f600" * 2048 + "x", Code.OFFSET_METADATA_TOO_LARGE),
+        pytest.param(
+            "\U0001f600" * 2048 + "x", Code.OFFSET_METADATA_TOO_LARGE, marks=pytest.mark.row("OC-11")
+        ),
         ("é" * 4096, OK),
     ],
 )
 def test_metadata_is_measured_in_utf_16(metadata: str, code: Code):
-    """OC-11: the other partitions are stored."""
+    """The other partitions are stored."""
     rig = Rig()
     offsets = (OffsetToCommit("t", 0, 1, -1, metadata), OffsetToCommit("t", 1, 2))
 
@@ -141,8 +147,9 @@ def test_metadata_is_measured_in_utf_16(metadata: str, code: Code):
     assert [one.offset for one in rig.fetch(("t", 0), ("t", 1)).partitions] == [1 if code is OK else -1, 2]
 
 
+@pytest.mark.row("OC-11", "OC-7")
 def test_a_commit_of_nothing_but_too_much_metadata_stores_nothing():
-    """OC-11, OC-7: the simple group is there all the same, and goes with the next cleaning."""
+    """The simple group is there all the same, and goes with the next cleaning."""
     rig = Rig()
 
     asked = rig.commit(offsets=(OffsetToCommit("t", 0, 1, -1, "x" * 5000),))
@@ -154,8 +161,9 @@ def test_a_commit_of_nothing_but_too_much_metadata_stores_nothing():
     assert rig.shard.groups == {}
 
 
+@pytest.mark.row("OC-12", "P-8", "3.2-2", "3.1-2")
 def test_a_commit_is_stored_with_the_brokers_time():
-    """OC-12: null metadata is stored as ""."""
+    """Null metadata is stored as ""."""
     rig = Rig()
     rig.now_ms = 1_234
 
@@ -169,8 +177,9 @@ def test_a_commit_is_stored_with_the_brokers_time():
     assert (value or b"")[:2] == b"\x00\x04"
 
 
+@pytest.mark.row("OC-12")
 def test_a_commit_with_a_retention_of_its_own_is_stored_with_its_end():
-    """OC-12: version 1 of the value, which has a place for it."""
+    """Version 1 of the value, which has a place for it."""
     rig = Rig()
     rig.now_ms = 1_000
 
@@ -181,9 +190,10 @@ def test_a_commit_with_a_retention_of_its_own_is_stored_with_its_end():
     assert read_offset_value(value).expire_timestamp == 1_500
 
 
+@pytest.mark.row("OC-13")
 @pytest.mark.parametrize("build", [a_group_in])
 def test_a_members_commit_is_a_sign_of_life(build):
-    """OC-13: in Stable and PreparingRebalance; in CompletingRebalance it is refused."""
+    """In Stable and PreparingRebalance; in CompletingRebalance it is refused."""
     for state, moved in ((State.STABLE, True), (State.PREPARING, True), (State.COMPLETING, False)):
         rig = Rig()
         ids = build(state, rig)
@@ -208,8 +218,9 @@ def test_a_commit_may_name_a_partition_twice_and_the_last_counts():
 # -- OffsetFetch
 
 
+@pytest.mark.row("OF-2")
 def test_all_offsets_of_a_group():
-    """OF-2: by partition."""
+    """By partition."""
     rig = Rig()
     rig.commit(
         offsets=(OffsetToCommit("b", 2, 5), OffsetToCommit("b", 0, 6, 3, "md"), OffsetToCommit("a", 1, 7))
@@ -222,8 +233,9 @@ def test_all_offsets_of_a_group():
     assert found == [("a", 1, 7, -1, ""), ("b", 0, 6, 3, "md"), ("b", 2, 5, -1, "")]
 
 
+@pytest.mark.row("OF-5")
 def test_a_group_that_is_not_there_has_no_offsets():
-    """OF-5: which is no error; all of them are none; the same for a Dead one."""
+    """Which is no error; all of them are none; the same for a Dead one."""
     rig = Rig()
 
     def asks() -> None:
@@ -240,8 +252,8 @@ def test_a_group_that_is_not_there_has_no_offsets():
     asks()
 
 
+@pytest.mark.row("OF-6", "OM-5")
 def test_a_partition_without_an_offset_is_no_error():
-    """OF-6, OM-5"""
     rig = Rig()
     rig.commit()
 
@@ -250,12 +262,13 @@ def test_a_partition_without_an_offset_is_no_error():
     assert [(p.offset, p.code) for p in answer.partitions] == [(42, OK), (-1, OK), (-1, OK)]
 
 
+@pytest.mark.row("OF-6")
 @pytest.mark.parametrize(
     ("stored", "asked", "offset"),
     [(ONE, ONE, 42), (ONE, OTHER, -1), (None, OTHER, 42), (ONE, None, 42), (ONE, UUID(int=0), 42)],
 )
 def test_an_offset_of_another_topic_of_that_name_is_not_told(stored, asked, offset):
-    """OF-6: if both ids are known and differ."""
+    """If both ids are known and differ."""
     rig = Rig()
     rig.commit(offsets=(OffsetToCommit("flights", 0, 42, topic_id=stored),))
 
@@ -264,16 +277,17 @@ def test_an_offset_of_another_topic_of_that_name_is_not_told(stored, asked, offs
     assert rig.fetch(("flights", 0), topic_ids=ids).partitions[0].offset == offset
 
 
+@pytest.mark.row("OF-9")
 def test_a_stable_read_answers_as_any_other_while_nothing_is_open():
-    """OF-9"""
     rig = Rig()
     rig.commit()
 
     assert rig.fetch(("flights", 0), require_stable=True).partitions[0].offset == 42
 
 
+@pytest.mark.row("OF-8")
 def test_a_fetch_asks_nobody_who_it_is():
-    """OF-8: in any state."""
+    """In any state."""
     for state in (State.EMPTY, State.PREPARING, State.COMPLETING, State.STABLE):
         rig = Rig()
         a_group_in(state, rig)
@@ -283,8 +297,9 @@ def test_a_fetch_asks_nobody_who_it_is():
 # -- OffsetDelete
 
 
+@pytest.mark.row("OD-2")
 def test_deleting_offsets_of_a_group_that_is_not_there():
-    """OD-2: gone, and Dead."""
+    """Gone, and Dead."""
     rig = Rig()
     assert rig.delete_offsets(("t", 0)).code is Code.GROUP_ID_NOT_FOUND
     rig.commit()
@@ -292,9 +307,9 @@ def test_deleting_offsets_of_a_group_that_is_not_there():
     assert rig.delete_offsets(("t", 0)).code is Code.GROUP_ID_NOT_FOUND
 
 
+@pytest.mark.row("OD-3")
 @pytest.mark.parametrize("build", [a_preparing_group, a_completing_group, a_stable_group])
 def test_offsets_of_members_that_are_no_consumers_are_not_deleted(build):
-    """OD-3"""
     rig = Rig()
     build(rig, protocol_type="connect")
 
@@ -304,8 +319,8 @@ def test_offsets_of_members_that_are_no_consumers_are_not_deleted(build):
     assert (answer.code, answer.codes) == (Code.NON_EMPTY_GROUP, ())
 
 
+@pytest.mark.row("OD-4", "OD-5")
 def test_offsets_of_what_is_read_are_not_deleted():
-    """OD-4, OD-5"""
     rig = Rig()
     rig.commit(offsets=(OffsetToCommit("flights", 0, 1), OffsetToCommit("done", 0, 2)))
     a_stable_group(rig)
@@ -319,8 +334,8 @@ def test_offsets_of_what_is_read_are_not_deleted():
     assert read_key(rig.log[-1][0]) == OffsetCommitKey("g", "done", 0)
 
 
+@pytest.mark.row("OD-4", "CG-10")
 def test_an_unparsable_subscription_reads_everything():
-    """OD-4, CG-10"""
     rig = Rig()
     rig.commit()
     a_stable_group(rig, protocols=(("range", b"rubbish"),))
@@ -328,8 +343,9 @@ def test_an_unparsable_subscription_reads_everything():
     assert rig.delete_offsets(("flights", 0)).codes == (Code.GROUP_SUBSCRIBED_TO_TOPIC,)
 
 
+@pytest.mark.row("OD-4")
 def test_before_the_first_generation_a_consumer_group_reads_everything():
-    """OD-4: nobody can say yet."""
+    """Nobody can say yet."""
     rig = Rig()
     rig.commit()
     a_preparing_group(rig)
@@ -337,8 +353,8 @@ def test_before_the_first_generation_a_consumer_group_reads_everything():
     assert rig.delete_offsets(("elsewhere", 0)).codes == (Code.GROUP_SUBSCRIBED_TO_TOPIC,)
 
 
+@pytest.mark.row("OD-6")
 def test_offsets_of_an_empty_group_may_be_deleted_whatever_its_type():
-    """OD-6"""
     for protocol_type in ("consumer", "connect"):
         rig = Rig()
         ids = a_stable_group(rig, protocol_type=protocol_type)
@@ -352,8 +368,8 @@ def test_offsets_of_an_empty_group_may_be_deleted_whatever_its_type():
 # -- DeleteGroups
 
 
+@pytest.mark.row("DL-2", "DE-7")
 def test_only_what_is_there_and_empty_can_be_deleted():
-    """DL-2, DE-7"""
     rig = Rig()
     assert rig.delete() is Code.GROUP_ID_NOT_FOUND
     for build in (a_preparing_group, a_completing_group, a_stable_group):
@@ -364,8 +380,9 @@ def test_only_what_is_there_and_empty_can_be_deleted():
     assert rig.delete() is Code.GROUP_ID_NOT_FOUND
 
 
+@pytest.mark.row("DL-2", "DE-4", "DE-5")
 def test_a_deleted_group_leaves_tombstones():
-    """DL-2, DE-4: offsets first, then the group, also for one that never had a record; DE-5."""
+    """Offsets first, then the group, also for one that never had a record; DE-5."""
     rig = Rig()
     rig.commit(offsets=(OffsetToCommit("t", 0, 1), OffsetToCommit("t", 1, 1)))
     written = len(rig.log)
@@ -383,8 +400,8 @@ def test_a_deleted_group_leaves_tombstones():
     assert rig.restarted().shard.groups == {}
 
 
+@pytest.mark.row("DL-2")
 def test_an_id_promised_by_a_group_that_was_deleted_is_forgotten():
-    """DL-2"""
     rig = Rig()
     promised = rig.answer(rig.join("p")).member_id
 
@@ -397,8 +414,9 @@ def test_an_id_promised_by_a_group_that_was_deleted_is_forgotten():
 # -- expiry
 
 
+@pytest.mark.row("XP-4", "XP-9", "DE-3", "0.5-6")
 def test_offsets_of_a_simple_group_age_from_their_commit():
-    """XP-4, XP-9: at the retention exactly; DE-3: the group goes with the last."""
+    """At the retention exactly; DE-3: the group goes with the last."""
     rig = Rig()
     rig.commit()
     rig.now_ms = DAY
@@ -418,8 +436,9 @@ def test_offsets_of_a_simple_group_age_from_their_commit():
     assert rig.shard.groups == {}
 
 
+@pytest.mark.row("XP-2", "XP-8")
 def test_offsets_of_an_empty_group_age_from_its_emptying():
-    """XP-2, XP-8: also one that was committed later."""
+    """Also one that was committed later."""
     rig = Rig()
     ids = a_stable_group(rig)
     rig.commit(ids["a"], 1)
@@ -438,8 +457,9 @@ def test_offsets_of_an_empty_group_age_from_its_emptying():
     assert rig.shard.groups == rig.shard.offsets == {}
 
 
+@pytest.mark.row("XP-2")
 def test_an_empty_group_of_an_old_record_ages_its_offsets_from_their_commit():
-    """XP-2: no time of emptying is known."""
+    """No time of emptying is known."""
     rig = Rig()
     ids = a_stable_group(rig)
     rig.leave(*ids.values())
@@ -456,8 +476,8 @@ def test_an_empty_group_of_an_old_record_ages_its_offsets_from_their_commit():
     assert rig.shard.groups == {}
 
 
+@pytest.mark.row("XP-3", "XP-7")
 def test_a_stable_consumer_group_keeps_what_it_reads():
-    """XP-3, XP-7"""
     rig = Rig()
     rig.commit(offsets=(OffsetToCommit("flights", 0, 1), OffsetToCommit("done", 0, 2)))
     a_stable_group(rig)
@@ -469,6 +489,7 @@ def test_a_stable_consumer_group_keeps_what_it_reads():
     assert rig.group.state is State.STABLE
 
 
+@pytest.mark.row("XP-5")
 @pytest.mark.parametrize(
     ("build", "terms"),
     [
@@ -479,7 +500,6 @@ def test_a_stable_consumer_group_keeps_what_it_reads():
     ],
 )
 def test_elsewhere_nothing_ages(build, terms):
-    """XP-5"""
     rig = Rig()
     rig.commit(offsets=(OffsetToCommit("done", 0, 2),))
     build(rig, **terms)
@@ -490,8 +510,9 @@ def test_elsewhere_nothing_ages(build, terms):
     assert rig.committed("done") == 2
 
 
+@pytest.mark.row("XP-1", "XP-7")
 def test_an_offset_with_an_end_of_its_own_ends_then():
-    """XP-1: whatever the retention; XP-7 still holds."""
+    """Whatever the retention; XP-7 still holds."""
     rig = Rig()
     rig.commit(retention_ms=500, version=4)
     rig.now_ms = 499
@@ -508,8 +529,9 @@ def test_an_offset_with_an_end_of_its_own_ends_then():
     assert rig.committed() == 42
 
 
+@pytest.mark.row("DE-2")
 def test_an_empty_group_without_offsets_goes_at_once():
-    """DE-2: a promised id does not protect it."""
+    """A promised id does not protect it."""
     rig = Rig()
     promised = rig.answer(rig.join("p")).member_id
 
@@ -520,16 +542,16 @@ def test_an_empty_group_without_offsets_goes_at_once():
     assert session_of(rig, promised) is None
 
 
+@pytest.mark.row("DE-2")
 def test_a_group_with_members_stays():
-    """DE-2"""
     for build in (a_preparing_group, a_completing_group, a_stable_group):
         rig = Rig()
         build(rig)
         assert rig.clean().why == "nothing-expired"
 
 
+@pytest.mark.row("XP-10")
 def test_cleaning_may_be_done_a_slice_at_a_time():
-    """XP-10"""
     rig = Rig()
     for group_id in ("g", "h"):
         rig.commit(group_id=group_id)
@@ -543,8 +565,9 @@ def test_cleaning_may_be_done_a_slice_at_a_time():
 # -- topics
 
 
+@pytest.mark.row("OM-7")
 def test_offsets_go_with_their_topic():
-    """OM-7: of every group."""
+    """Of every group."""
     rig = Rig()
     for group_id in ("g", "h"):
         rig.commit(
@@ -559,8 +582,9 @@ def test_offsets_go_with_their_topic():
         assert [p.topic for p in rig.fetch(group_id=group_id).partitions] == ["u"]
 
 
+@pytest.mark.row("OM-6")
 def test_offsets_of_a_later_topic_of_the_name_stay():
-    """OM-6: deleted only if the stored id is unknown or the same."""
+    """Deleted only if the stored id is unknown or the same."""
     rig = Rig()
     rig.commit(
         offsets=(
@@ -575,8 +599,9 @@ def test_offsets_of_a_later_topic_of_the_name_stay():
     assert [p.partition for p in rig.fetch().partitions] == [1]
 
 
+@pytest.mark.row("CG-10")
 def test_topics_of_a_group_are_those_of_all_members():
-    """CG-10: under the chosen protocol, read as version 0; none without members."""
+    """Under the chosen protocol, read as version 0; none without members."""
     from group_rig import a_subscription
 
     rig = Rig()

@@ -60,8 +60,9 @@ def a_group_record(*member_ids: str, **values: object) -> tuple[bytes, bytes | N
 # -- what a restart finds
 
 
+@pytest.mark.row("LO-5")
 def test_a_stable_group_is_loaded_as_it_was():
-    """LO-5: the same generation goes on."""
+    """The same generation goes on."""
     rig = Rig()
     ids = a_stable_group(rig, "a", "s", static=("s",))
     rig.commit(ids["a"], 1)
@@ -85,8 +86,8 @@ def test_a_stable_group_is_loaded_as_it_was():
     assert again.answer(again.sync(ids["s"], generation=1)).assignment == b"for s"
 
 
+@pytest.mark.row("LO-4")
 def test_sessions_start_anew_when_loading_ends():
-    """LO-4"""
     rig = Rig()
     ids = a_stable_group(rig)
     rig.run_ms(30_000)
@@ -97,8 +98,8 @@ def test_sessions_start_anew_when_loading_ends():
     assert {session_of(again, m) for m in ids.values()} == {again.now_ms + SESSION_MS}
 
 
+@pytest.mark.row("LO-4")
 def test_a_loaded_group_of_too_many_rebalances_at_once():
-    """LO-4"""
     rig = Rig()
     ids = a_stable_group(rig, "a", "b", "c")
     rig.settings = GroupSettings(max_size=2)
@@ -109,8 +110,9 @@ def test_a_loaded_group_of_too_many_rebalances_at_once():
     assert again.beat(ids["a"], 1) is Code.REBALANCE_IN_PROGRESS
 
 
+@pytest.mark.row("LO-3")
 def test_a_loaded_member_knows_only_the_chosen_protocol():
-    """LO-3: its first rejoin with its longer list is a change."""
+    """Its first rejoin with its longer list is a change."""
     rig = Rig()
     both = protocols("range", "roundrobin")
     ids = a_stable_group(rig, protocols=both)
@@ -121,8 +123,9 @@ def test_a_loaded_member_knows_only_the_chosen_protocol():
     assert again.join("b", member_id=ids["b"], protocols=both).why == "metadata-changed"
 
 
+@pytest.mark.row("LO-6", "RB-11")
 def test_a_rebalance_in_progress_is_forgotten():
-    """LO-6, RB-11: the last stored generation is active again; promises and newcomers are unknown."""
+    """The last stored generation is active again; promises and newcomers are unknown."""
     rig = Rig()
     ids = a_stable_group(rig)
     promised = rig.answer(rig.join("p")).member_id
@@ -136,8 +139,9 @@ def test_a_rebalance_in_progress_is_forgotten():
     assert again.answer(again.join("p", member_id=promised)).code is Code.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.row("RB-11")
 def test_an_unsynced_first_generation_is_forgotten():
-    """RB-11: the log knows only the brand-new group."""
+    """The log knows only the brand-new group."""
     rig = Rig()
     a_completing_group(rig)
 
@@ -146,8 +150,9 @@ def test_an_unsynced_first_generation_is_forgotten():
     assert (again.group.state, again.group.generation, again.group.protocol_type) == (State.EMPTY, 0, None)
 
 
+@pytest.mark.row("LO-6", "LD-6")
 def test_a_leader_that_is_gone_stays_on_record():
-    """LO-6, LD-6: and the next generation finds another."""
+    """And the next generation finds another."""
     shard_rig = Rig()
     shard_rig.log = [a_group_record("m1", "m2", leader="gone")]
     rig = shard_rig.restarted()
@@ -162,8 +167,9 @@ def test_a_leader_that_is_gone_stays_on_record():
 # -- values
 
 
+@pytest.mark.row("LO-2")
 def test_the_oldest_value_has_neither_patience_nor_time():
-    """LO-2: version 0; the vector of 9.2."""
+    """Version 0; the vector of 9.2."""
     key = bytes.fromhex("0002000167")
     value = bytes.fromhex(
         "00000008636f6e73756d657200000003000572616e676500026d310000000100026d31000163000a2f3132372e302e302e31"
@@ -190,8 +196,9 @@ def test_the_newest_value_is_read_though_never_written():
     assert (group.since_ms, group.members["m1"].rebalance_timeout_ms) == (1_000, 300_000)
 
 
+@pytest.mark.row("LO-2")
 def test_a_group_without_members_is_loaded_empty():
-    """LO-2: type "" is none."""
+    """Type "" is none."""
     shard = a_shard(a_group_record(protocol_type="", current_state_timestamp=-1))
 
     group = shard.groups["g"]
@@ -215,8 +222,9 @@ def test_volatile_facts_have_no_records():
     assert a_shard().records(GroupCreated("g", 0)) == ()
 
 
+@pytest.mark.row("RC-4")
 def test_members_without_a_protocol_do_not_bring_the_shard_down():
-    """RC-4: no broker writes that; it would mean a group that nobody can join until it empties."""
+    """No broker writes that; it would mean a group that nobody can join until it empties."""
     rig = Rig()
     rig.log = [a_group_record("m1", protocol=None)]
 
@@ -229,23 +237,23 @@ def test_members_without_a_protocol_do_not_bring_the_shard_down():
 # -- replay
 
 
+@pytest.mark.row("OM-1")
 def test_the_last_write_wins():
-    """OM-1"""
     shard = a_shard(an_offset(1), an_offset(2), an_offset(5, partition=1), an_offset(3))
 
     assert shard.offsets["g"]["t"][0].offset == 3
     assert shard.groups["g"].state is State.EMPTY
 
 
+@pytest.mark.row("OM-4")
 def test_a_tombstone_removes_an_offset():
-    """OM-4"""
     shard = a_shard(an_offset(1), an_offset(None), an_offset(None, partition=7))
 
     assert shard.offsets == {}
 
 
+@pytest.mark.row("DE-5")
 def test_a_groups_tombstone_removes_the_group_and_not_its_offsets():
-    """DE-5"""
     tombstone = group_metadata_record(GroupMetadataKey("g"), None)
 
     shard = a_shard(a_group_record("m1"), an_offset(1), tombstone)
@@ -254,9 +262,10 @@ def test_a_groups_tombstone_removes_the_group_and_not_its_offsets():
     assert shard.offsets["g"]["t"][0].offset == 1
 
 
+@pytest.mark.row("LO-1")
 @pytest.mark.parametrize("pieces", [1, 2, 3, 4])
 def test_a_log_may_come_in_pieces_of_any_size(pieces: int):
-    """LO-1: a group that dies and comes back as a simple one."""
+    """A group that dies and comes back as a simple one."""
     records = [a_group_record("m1"), group_metadata_record(GroupMetadataKey("g"), None), an_offset(1)]
     shard = a_shard()
 
@@ -267,21 +276,54 @@ def test_a_log_may_come_in_pieces_of_any_size(pieces: int):
     assert shard.groups["g"].protocol_type is None
 
 
+@pytest.mark.row("3.1-1", "3.2-1")
 def test_legacy_offsets_are_read():
-    """3.1: type 0 has the same key."""
+    """Type 0 has the same key."""
     key, value = an_offset(4)
     shard = a_shard((b"\x00\x00" + key[2:], value))
 
     assert shard.offsets["g"]["t"][0].offset == 4
 
 
-@pytest.mark.parametrize("kind", [3, 4, 8, 9, 16, 23, 99, 32_767])
+@pytest.mark.row("LO-7")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(3, marks=pytest.mark.row("3.1-4")),
+        pytest.param(4, marks=pytest.mark.row("3.1-5")),
+        pytest.param(5, marks=pytest.mark.row("3.1-6")),
+        pytest.param(6, marks=pytest.mark.row("3.1-7")),
+        pytest.param(7, marks=pytest.mark.row("3.1-8")),
+        pytest.param(8, marks=pytest.mark.row("3.1-9")),
+        *(pytest.param(kind, marks=pytest.mark.row("3.1-10")) for kind in range(10, 16)),
+        pytest.param(16, marks=pytest.mark.row("3.1-11")),
+        *(pytest.param(kind, marks=pytest.mark.row("3.1-12")) for kind in (17, 19, 20, 21, 22, 23)),
+        *(9, 18, 24, 99, 32_767),
+    ],
+)
 def test_unknown_types_are_passed_over_and_counted(kind: int):
-    """LO-7"""
     shard = a_shard((pack(">h", kind) + b"whatever", b"value"), an_offset(1), (pack(">h", kind), None))
 
     assert shard.skipped == {kind: 2}
     assert list(shard.groups) == ["g"]
+
+
+@pytest.mark.row("JG-7", "LO-7", "DL-2", "OD-4")
+@pytest.mark.parametrize("kind", [3, 11, 17])
+def test_a_group_of_another_kind_is_left_alone(kind: int):
+    """Consumer, share and streams groups: nobody joins them or ends them, and nothing of theirs expires."""
+    rig = Rig()
+    rig.shard.load([(pack(">hh", kind, 1) + b"g", b"value"), an_offset(7)], 0)
+
+    joined = rig.join(version=3)
+
+    assert joined.why == "group-of-another-kind"
+    assert (rig.answer(joined).code, rig.answer(joined).member_id) == (Code.INCONSISTENT_GROUP_PROTOCOL, "")
+    assert rig.delete() is Code.NON_EMPTY_GROUP
+    assert rig.delete_offsets(("t", 0)).codes == (Code.GROUP_SUBSCRIBED_TO_TOPIC,)
+    rig.now_ms = 10**12
+    assert rig.clean().why == "nothing-expired"
+    assert rig.committed("t") == 7
 
 
 @pytest.mark.parametrize(
@@ -299,13 +341,12 @@ def test_unknown_types_are_passed_over_and_counted(kind: int):
     ],
 )
 def test_what_cannot_be_read_fails_the_load(record):
-    """LO-7"""
     with pytest.raises(Corrupt):
         a_shard(record)
 
 
+@pytest.mark.row("OM-1", "OC-12")
 def test_everything_of_an_offset_lasts():
-    """OM-1, OC-12"""
     rig = Rig()
     rig.now_ms = 77
     rig.commit(offsets=(OffsetToCommit("t", 0, 1, 2, "md"),), retention_ms=10, version=3)
@@ -328,8 +369,9 @@ def test_groups_and_offsets_do_not_mix():
 # -- coming and going
 
 
+@pytest.mark.row("DE-6", "2.1-5")
 def test_unloading_answers_everybody_who_waits():
-    """DE-6: NOT_COORDINATOR, with their member ids."""
+    """NOT_COORDINATOR, with their member ids."""
     preparing, completing = Rig(), Rig()
     a, b = a_preparing_group(preparing)
     ids = a_completing_group(completing)
@@ -359,3 +401,14 @@ def test_unloading_decides_and_changes_nothing():
     rig.shard.unload()
 
     assert rig.shard.groups == before
+
+
+@pytest.mark.parametrize("name", ["c" * 32_767, "é" * 16_383])
+def test_a_client_with_a_very_long_name_gets_an_id_that_a_record_can_hold(name: str):
+    rig = Rig()
+
+    ids = a_stable_group(rig, name)
+
+    (member_id,) = ids.values()
+    assert len(member_id.encode()) <= 32_767
+    assert set(rig.restarted().group.members) == {member_id}

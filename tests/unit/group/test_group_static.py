@@ -28,8 +28,9 @@ def a_static_group(rig: Rig, build=a_stable_group, **terms) -> dict[str, str]:
     return build(rig, "l", "s", "d", static=("l", "s"), **terms)
 
 
+@pytest.mark.row("ST-2", "PV-4")
 def test_a_returning_member_goes_on_where_it_was():
-    """ST-2: no rebalance, even if the subscription's bytes changed; the record has the new id."""
+    """No rebalance, even if the subscription's bytes changed; the record has the new id."""
     rig = Rig()
     ids = a_static_group(rig)
     rig.now_ms += 100
@@ -50,8 +51,8 @@ def test_a_returning_member_goes_on_where_it_was():
     assert ids["s"] not in stored
 
 
+@pytest.mark.row("ST-2")
 def test_the_answer_to_a_return_waits_for_the_record():
-    """ST-2"""
     rig = Rig()
     a_static_group(rig)
     rig.hold()
@@ -63,8 +64,8 @@ def test_the_answer_to_a_return_waits_for_the_record():
     assert rig.answer(asked).code is Code.NONE
 
 
+@pytest.mark.row("ST-3")
 def test_a_returning_leader_is_told_to_skip_the_assignment():
-    """ST-3"""
     rig = Rig()
     a_static_group(rig)
 
@@ -75,8 +76,8 @@ def test_a_returning_leader_is_told_to_skip_the_assignment():
     assert len(answer.members) == 3
 
 
+@pytest.mark.row("ST-2")
 def test_a_returning_follower_is_told_nothing_special():
-    """ST-3"""
     rig = Rig()
     ids = a_static_group(rig)
 
@@ -87,9 +88,10 @@ def test_a_returning_follower_is_told_nothing_special():
     assert answer.leader == ids["l"]
 
 
+@pytest.mark.row("ST-4")
 @pytest.mark.parametrize("version", [5, 8])
 def test_an_old_leader_that_returns_is_shown_another_as_leader(version: int):
-    """ST-4: its old id, so that it takes itself for a follower."""
+    """Its old id, so that it takes itself for a follower."""
     rig = Rig()
     ids = a_static_group(rig)
 
@@ -101,8 +103,8 @@ def test_an_old_leader_that_returns_is_shown_another_as_leader(version: int):
     assert rig.group.leader == answer.member_id
 
 
+@pytest.mark.row("LD-5")
 def test_leadership_goes_with_the_instance():
-    """LD-5"""
     rig = Rig()
     a_static_group(rig)
 
@@ -111,8 +113,8 @@ def test_leadership_goes_with_the_instance():
     assert rig.group.leader == answer.member_id
 
 
+@pytest.mark.row("ST-5")
 def test_who_returned_syncs_and_gets_what_is_stored():
-    """ST-5"""
     rig = Rig()
     a_static_group(rig)
     new = rig.answer(rig.join("s", instance_id="i-s")).member_id
@@ -123,6 +125,7 @@ def test_who_returned_syncs_and_gets_what_is_stored():
     assert rig.answer(asked).assignment == b"for s"
 
 
+@pytest.mark.row("ST-2", "ST-5")
 def test_who_returned_before_its_old_self_synced_has_to_sync_in_its_place():
     """EX-4 with ST-2: Kafka keeps waiting for the old id and rebalances for nothing."""
     rig = Rig()
@@ -139,8 +142,9 @@ def test_who_returned_before_its_old_self_synced_has_to_sync_in_its_place():
     assert rig.group.state is State.STABLE
 
 
+@pytest.mark.row("ST-1", "EX-5")
 def test_the_old_selfs_session_ends_with_it():
-    """ST-1, EX-5: the new one has the old one's timeout until its next sign of life."""
+    """The new one has the old one's timeout until its next sign of life."""
     rig = Rig()
     ids = a_static_group(rig)
     rig.now_ms += 1_000
@@ -153,8 +157,8 @@ def test_the_old_selfs_session_ends_with_it():
     assert rig.group.members[new].session_timeout_ms == 7_000
 
 
+@pytest.mark.row("ST-7", "PV-4")
 def test_a_vote_that_would_fall_otherwise_rebalances():
-    """ST-7"""
     rig = Rig()
     both = protocols("range", "roundrobin")
     a_static_group(rig, protocols=both)
@@ -168,8 +172,9 @@ def test_a_vote_that_would_fall_otherwise_rebalances():
     assert rig.group.awaiting_join == 1
 
 
+@pytest.mark.row("ST-8", "ST-1")
 def test_a_return_in_completing_rebalance_rebalances_always():
-    """ST-8, ST-1: what the old self had parked is fenced, the others' syncs are sent back."""
+    """What the old self had parked is fenced, the others' syncs are sent back."""
     rig = Rig()
     ids = a_static_group(rig, a_completing_group)
     old, other = rig.sync(ids["s"]), rig.sync(ids["d"])
@@ -182,8 +187,9 @@ def test_a_return_in_completing_rebalance_rebalances_always():
     assert rig.group.state is State.PREPARING
 
 
+@pytest.mark.row("ST-8", "ST-1")
 def test_a_return_in_a_rebalance_takes_the_parked_place():
-    """ST-8, ST-1: the old join is fenced, with its old id; the last one completes."""
+    """The old join is fenced, with its old id; the last one completes."""
     rig = Rig()
     ids = a_static_group(rig)
     old = rig.join("s", member_id=ids["s"], instance_id="i-s", protocols=protocols("range", metadata=b""))
@@ -197,8 +203,9 @@ def test_a_return_in_a_rebalance_takes_the_parked_place():
     assert rig.answer(back).generation == 2
 
 
+@pytest.mark.row("ST-8", "ID-5")
 def test_a_return_in_the_initial_delay_waits_on():
-    """ST-8, ID-5, ID-2: it is no newcomer."""
+    """It is no newcomer."""
     rig = Rig()
     rig.join("s", instance_id="i-s")
 
@@ -209,8 +216,9 @@ def test_a_return_in_the_initial_delay_waits_on():
     assert rig.answer(back).generation == 1
 
 
+@pytest.mark.row("ST-9")
 def test_the_current_id_makes_an_ordinary_member():
-    """ST-9: the leader's rejoin in Stable rebalances."""
+    """The leader's rejoin in Stable rebalances."""
     rig = Rig()
     ids = a_static_group(rig)
 
@@ -218,8 +226,8 @@ def test_the_current_id_makes_an_ordinary_member():
     assert rig.join("l", member_id=ids["l"], instance_id="i-l").why == "leader-rejoined"
 
 
+@pytest.mark.row("ST-10")
 def test_the_old_self_is_fenced_wherever_it_speaks():
-    """ST-10, 1.6.1"""
     rig = Rig()
     ids = a_static_group(rig)
     rig.join("s", instance_id="i-s")
@@ -231,8 +239,8 @@ def test_the_old_self_is_fenced_wherever_it_speaks():
     assert rig.answer(rig.commit(old, 1, instance_id="i-s")).codes == (Code.FENCED_INSTANCE_ID,)
 
 
+@pytest.mark.row("ST-10")
 def test_the_old_self_without_its_instance_id_is_just_unknown():
-    """ST-10"""
     rig = Rig()
     ids = a_static_group(rig)
     rig.join("s", instance_id="i-s")
@@ -244,8 +252,8 @@ def test_the_old_self_without_its_instance_id_is_just_unknown():
     assert rig.answer(rig.commit(old, 1)).codes == (Code.UNKNOWN_MEMBER_ID,)
 
 
+@pytest.mark.row("ST-11")
 def test_a_silent_static_member_goes_by_its_session():
-    """ST-11"""
     rig = Rig()
     ids = a_stable_group(rig, "a", "s", static=("s",))
     for _ in range(15):
@@ -257,6 +265,7 @@ def test_a_silent_static_member_goes_by_its_session():
     assert rig.group.static == {}
 
 
+@pytest.mark.row("ST-11", "EX-3")
 def test_a_static_member_that_never_syncs_goes_by_the_sync_deadline():
     """ST-11, EX-3, testGroupStuckInRebalanceTimeoutDueToNonjoinedStaticMember"""
     rig = Rig()
@@ -269,8 +278,9 @@ def test_a_static_member_that_never_syncs_goes_by_the_sync_deadline():
     assert list(rig.group.members) == [ids["a"]]
 
 
+@pytest.mark.row("ST-12")
 def test_the_topics_that_hold_offsets_back_are_those_of_the_generation():
-    """ST-12: a return with another subscription does not change them."""
+    """A return with another subscription does not change them."""
     rig = Rig()
     a_stable_group(rig, "s", static=("s",))
 
@@ -280,6 +290,7 @@ def test_the_topics_that_hold_offsets_back_are_those_of_the_generation():
     assert rig.restarted().group.topics() == {"other"}
 
 
+@pytest.mark.row("ST-1")
 def test_each_return_makes_a_fresh_id():
     """ST-1, testGetDifferentStaticMemberIdAfterEachRejoin"""
     rig = Rig()
@@ -291,8 +302,9 @@ def test_each_return_makes_a_fresh_id():
     assert len(rig.group.members) == 1
 
 
+@pytest.mark.row("ST-1")
 def test_a_replacement_keeps_its_clients_name():
-    """ST-1: the copy is of the old self, the request sets timeouts and protocols."""
+    """The copy is of the old self, the request sets timeouts and protocols."""
     rig = Rig()
     a_stable_group(rig, "s", static=("s",))
 

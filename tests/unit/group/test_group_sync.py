@@ -28,14 +28,18 @@ def a_group_in(state: State, rig: Rig) -> dict[str, str]:
     return build(rig, "a", "s", static=("s",))
 
 
+row = pytest.mark.row
 WORKING = (State.PREPARING, State.COMPLETING, State.STABLE)
+UNKNOWN, FENCED = Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID
+STALE, OTHER = Code.ILLEGAL_GENERATION, Code.INCONSISTENT_GROUP_PROTOCOL
 
 
 # -- SyncGroup: refusals
 
 
+@pytest.mark.row("SG-4")
 def test_a_sync_to_nobody_is_unknown():
-    """SG-4: no group, and an Empty one."""
+    """No group, and an Empty one."""
     rig = Rig()
     nowhere = rig.sync("x")
     rig.commit()
@@ -45,8 +49,8 @@ def test_a_sync_to_nobody_is_unknown():
     assert rig.answer(nowhere).code is rig.answer(empty).code is Code.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.row("SG-5")
 def test_a_sync_to_a_dead_group_is_sent_elsewhere():
-    """SG-5"""
     rig = Rig()
     ids = a_stable_group(rig)
     rig.shard.apply(GroupDied("g", 0))
@@ -61,19 +65,18 @@ def test_a_sync_to_a_dead_group_is_sent_elsewhere():
 @pytest.mark.parametrize(
     ("who", "terms", "code", "why"),
     [
-        ("x", {}, Code.UNKNOWN_MEMBER_ID, "unknown-member"),
-        ("a", {"instance_id": "i-none"}, Code.UNKNOWN_MEMBER_ID, "unknown-member"),
-        ("a", {"instance_id": "i-s"}, Code.FENCED_INSTANCE_ID, "fenced-instance"),
-        ("x", {"instance_id": "i-s"}, Code.FENCED_INSTANCE_ID, "fenced-instance"),
-        ("", {"instance_id": "i-s"}, Code.FENCED_INSTANCE_ID, "fenced-instance"),
-        ("a", {"generation": 2}, Code.ILLEGAL_GENERATION, "stale-generation"),
-        ("a", {"generation": 0}, Code.ILLEGAL_GENERATION, "stale-generation"),
-        ("a", {"protocol_type": "connect"}, Code.INCONSISTENT_GROUP_PROTOCOL, "inconsistent-protocol"),
-        ("a", {"protocol_name": "sticky"}, Code.INCONSISTENT_GROUP_PROTOCOL, "inconsistent-protocol"),
+        pytest.param("x", {}, UNKNOWN, "unknown-member", marks=row("SG-6")),
+        pytest.param("a", {"instance_id": "i-none"}, UNKNOWN, "unknown-instance", marks=row("SG-6")),
+        pytest.param("a", {"instance_id": "i-s"}, FENCED, "fenced-instance", marks=row("SG-6")),
+        pytest.param("x", {"instance_id": "i-s"}, FENCED, "fenced-instance", marks=row("SG-6")),
+        pytest.param("", {"instance_id": "i-s"}, FENCED, "fenced-instance", marks=row("SG-6")),
+        pytest.param("a", {"generation": 2}, STALE, "stale-generation", marks=row("SG-7")),
+        pytest.param("a", {"generation": 0}, STALE, "stale-generation", marks=row("SG-7")),
+        pytest.param("a", {"protocol_type": "connect"}, OTHER, "inconsistent-protocol", marks=row("SG-8")),
+        pytest.param("a", {"protocol_name": "sticky"}, OTHER, "inconsistent-protocol", marks=row("SG-8")),
     ],
 )
 def test_a_sync_is_checked_before_the_state_is_looked_at(state, who, terms, code, why):
-    """SG-6, SG-7, SG-8; 1.6.1"""
     rig = Rig()
     ids = a_group_in(state, rig)
 
@@ -85,9 +88,9 @@ def test_a_sync_is_checked_before_the_state_is_looked_at(state, who, terms, code
     assert (rig.answer(asked).protocol_type, rig.answer(asked).protocol_name) == (None, None)
 
 
+@pytest.mark.row("SG-6", "HB-5")
 @pytest.mark.parametrize("state", WORKING)
 def test_a_promised_id_cannot_sync_or_beat(state: State):
-    """SG-6, HB-5"""
     rig = Rig()
     a_group_in(state, rig)
     promised = rig.answer(rig.join("p")).member_id
@@ -96,8 +99,8 @@ def test_a_promised_id_cannot_sync_or_beat(state: State):
     assert rig.beat(promised) is Code.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.row("SG-9")
 def test_a_sync_in_a_rebalance_is_sent_back_to_join():
-    """SG-9"""
     rig = Rig()
     ids = a_group_in(State.PREPARING, rig)
 
@@ -110,8 +113,8 @@ def test_a_sync_in_a_rebalance_is_sent_back_to_join():
 # -- SyncGroup: the generation
 
 
+@pytest.mark.row("SG-10")
 def test_followers_wait_for_the_leader():
-    """SG-10"""
     rig = Rig()
     ids = a_completing_group(rig)
 
@@ -122,8 +125,9 @@ def test_followers_wait_for_the_leader():
     assert rig.group.pending_sync == {ids["a"]}
 
 
+@pytest.mark.row("SG-11", "SG-16", "RC-1", "RC-2", "2.1-4", "RC-3", "3.1-3", "3.2-3")
 def test_the_leaders_sync_stores_the_assignment_and_answers_everybody():
-    """SG-11, SG-16, RC-1, RC-2: the record has the time of entering CompletingRebalance."""
+    """The record has the time of entering CompletingRebalance."""
     rig = Rig()
     ids = a_completing_group(rig)
     completed_ms = rig.now_ms
@@ -145,8 +149,9 @@ def test_the_leaders_sync_stores_the_assignment_and_answers_everybody():
     assert rig.group.since_ms == rig.now_ms
 
 
+@pytest.mark.row("SG-11", "SG-17")
 def test_answered_members_get_a_whole_session():
-    """SG-11, SG-17: the arrival of a sync restarts nothing, its answer does."""
+    """The arrival of a sync restarts nothing, its answer does."""
     rig = Rig()
     ids = a_completing_group(rig)
     started = rig.now_ms
@@ -160,8 +165,9 @@ def test_answered_members_get_a_whole_session():
     assert session_of(rig, ids["a"]) == session_of(rig, ids["b"]) == rig.now_ms + SESSION_MS
 
 
+@pytest.mark.row("SG-17", "CG-4", "EX-1")
 def test_a_parked_syncer_cannot_expire():
-    """SG-17, CG-4, EX-1: nor is its timer armed again by that."""
+    """Nor is its timer armed again by that."""
     rig = Rig()
     ids = a_completing_group(rig, "a", "b")
     rig.sync(ids["b"])
@@ -170,11 +176,12 @@ def test_a_parked_syncer_cannot_expire():
         rig.run_ms(10_000)
         rig.beat(ids["a"])
 
-    assert "deadline-passed-over" in rig.whys
+    assert "session-satisfied" in rig.whys
     assert ids["b"] in rig.group.members
     assert session_of(rig, ids["b"]) is None
 
 
+@pytest.mark.row("SG-11")
 def test_who_is_forgotten_by_the_leader_gets_nothing_and_strangers_are_dropped():
     """SG-11, testSyncGroupEmptyAssignment"""
     rig = Rig()
@@ -188,8 +195,9 @@ def test_who_is_forgotten_by_the_leader_gets_nothing_and_strangers_are_dropped()
     assert "stranger" not in rig.group.members
 
 
+@pytest.mark.row("SG-14", "SG-15")
 def test_a_sync_in_a_stable_group_is_told_what_is_stored():
-    """SG-14: a late follower, and a leader whose list counts no more; SG-15."""
+    """A late follower, and a leader whose list counts no more; SG-15."""
     rig = Rig()
     ids = a_completing_group(rig)
     rig.sync(ids["a"], {ids["a"]: b"A", ids["b"]: b"B"})
@@ -207,8 +215,8 @@ def test_a_sync_in_a_stable_group_is_told_what_is_stored():
     assert rig.group.sync_due_ms is None
 
 
+@pytest.mark.row("SG-15")
 def test_the_last_sync_takes_the_deadline_off():
-    """SG-15"""
     rig = Rig()
     ids = a_completing_group(rig)
 
@@ -219,14 +227,16 @@ def test_the_last_sync_takes_the_deadline_off():
     assert rig.deadlines.at(("sync", "g")) is None
 
 
+@pytest.mark.row("SG-8")
 def test_consistent_names_and_missing_names_pass():
-    """SG-8: null on either side."""
+    """Null on either side."""
     for terms in ({}, {"protocol_type": "consumer"}, {"protocol_type": "consumer", "protocol_name": "range"}):
         rig = Rig()
         ids = a_completing_group(rig, "a")
         assert rig.sync(ids["a"], **terms).why == "assignment-stored"
 
 
+@pytest.mark.row("SG-10")
 def test_a_second_sync_of_a_parked_member_takes_the_place_of_the_first():
     """SG-10; as JG-21."""
     rig = Rig()
@@ -241,6 +251,7 @@ def test_a_second_sync_of_a_parked_member_takes_the_place_of_the_first():
     assert rig.answer(first) is None
 
 
+@pytest.mark.row("CG-10")
 def test_a_member_with_rubbish_for_metadata_is_carried_along():
     """Design 5, CG-10: its bytes are neither refused nor altered, and nobody else notices."""
     for rubbish in (b"", b"\xff", b"\x00\x00\x7f\xff\xff\xff", b"\xff" * 40):
@@ -261,8 +272,8 @@ def test_a_member_with_rubbish_for_metadata_is_carried_along():
 # -- Heartbeat
 
 
+@pytest.mark.row("HB-3", "HB-5")
 def test_a_heartbeat_to_nobody_is_unknown():
-    """HB-3, HB-7"""
     rig = Rig()
     assert rig.beat("x", 0) is Code.UNKNOWN_MEMBER_ID
     assert rig.whys[-1] == "no-such-group"
@@ -273,8 +284,8 @@ def test_a_heartbeat_to_nobody_is_unknown():
     assert rig.whys[-1] == "unknown-member"
 
 
+@pytest.mark.row("HB-4")
 def test_a_heartbeat_to_a_dead_group_is_sent_elsewhere():
-    """HB-4"""
     rig = Rig()
     ids = a_stable_group(rig)
     rig.shard.apply(GroupDied("g", 0))
@@ -286,15 +297,14 @@ def test_a_heartbeat_to_a_dead_group_is_sent_elsewhere():
 @pytest.mark.parametrize(
     ("who", "terms", "code"),
     [
-        ("x", {}, Code.UNKNOWN_MEMBER_ID),
-        ("a", {"instance_id": "i-none"}, Code.UNKNOWN_MEMBER_ID),
-        ("a", {"instance_id": "i-s"}, Code.FENCED_INSTANCE_ID),
-        ("a", {"generation": 2}, Code.ILLEGAL_GENERATION),
-        ("s", {"instance_id": "i-s", "generation": 0}, Code.ILLEGAL_GENERATION),
+        pytest.param("x", {}, UNKNOWN, marks=row("HB-5")),
+        pytest.param("a", {"instance_id": "i-none"}, UNKNOWN, marks=row("HB-5")),
+        pytest.param("a", {"instance_id": "i-s"}, FENCED, marks=row("HB-5")),
+        pytest.param("a", {"generation": 2}, STALE, marks=row("HB-6")),
+        pytest.param("s", {"instance_id": "i-s", "generation": 0}, STALE, marks=row("HB-6")),
     ],
 )
 def test_a_heartbeat_is_checked_before_the_state_is_looked_at(state, who, terms, code):
-    """HB-5, HB-6"""
     rig = Rig()
     ids = a_group_in(state, rig)
     before = {member_id: session_of(rig, member_id) for member_id in ids.values()}
@@ -305,8 +315,9 @@ def test_a_heartbeat_is_checked_before_the_state_is_looked_at(state, who, terms,
     assert {member_id: session_of(rig, member_id) for member_id in ids.values()} == before
 
 
+@pytest.mark.row("HB-6", "HB-8")
 def test_a_member_of_the_passing_generation_is_called_to_the_rebalance():
-    """HB-6, HB-8: and its session starts anew."""
+    """And its session starts anew."""
     rig = Rig()
     ids = a_group_in(State.PREPARING, rig)
     rig.run_ms(1_000)
@@ -317,9 +328,9 @@ def test_a_member_of_the_passing_generation_is_called_to_the_rebalance():
     assert session_of(rig, ids["a"]) == rig.now_ms + SESSION_MS
 
 
+@pytest.mark.row("HB-9")
 @pytest.mark.parametrize("build", [a_completing_group, a_stable_group])
 def test_a_heartbeat_of_the_generation_keeps_the_session(build):
-    """HB-9"""
     rig = Rig()
     ids = build(rig)
     rig.run_ms(1_000)
@@ -330,6 +341,7 @@ def test_a_heartbeat_of_the_generation_keeps_the_session(build):
     assert session_of(rig, ids["b"]) == rig.now_ms + SESSION_MS
 
 
+@pytest.mark.row("HB-9", "2.7-3")
 def test_heartbeats_maintain_a_session_for_as_long_as_they_come():
     """EX-1, testClassicGroupMemberHeartbeatMaintainsSession"""
     rig = Rig()
@@ -340,6 +352,7 @@ def test_heartbeats_maintain_a_session_for_as_long_as_they_come():
         assert rig.beat(ids["a"]) is Code.NONE
 
 
+@pytest.mark.row("HB-6")
 def test_a_parked_member_may_be_told_the_generation_it_waits_for_is_not_there_yet():
     """HB-6 in the initial delay: the generation is 0."""
     rig = Rig()

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
 
 import pytest
 
 import coterie.group
+from coterie.broker.whys import MARKS
+from coterie.broker.whys import printed as printed_marks
 from coterie.group.apply import APPLY, ARRIVES_FROM, MOVES
+from coterie.group.decision import Draft
 from coterie.group.facts import GroupCreated, GroupDied, GroupEmptied, GroupStabilized, RebalanceStarted
 from coterie.group.model import State
 from coterie.group.settings import GroupSettings
 from coterie.group.shard import Shard
 from coterie.group.table import ANSWERS, NOWHERE, printed
+from coterie.group.whys import WHYS
 
+SOURCE = Path(__file__).parents[3] / "src" / "coterie"
+CORE = SOURCE / "group"
+SLUG = re.compile(r"[a-z]+(-[a-z0-9]+)+")
 PAGE = Path(__file__).parents[3] / "docs" / "states.md"
 
 
@@ -24,6 +33,51 @@ def test_every_state_answers_everything():
 
 def test_the_page_is_what_the_table_prints():
     assert PAGE.read_text(encoding="utf-8") == printed()
+
+
+def test_every_why_says_something_and_is_used_somewhere():
+    source = "".join(path.read_text(encoding="utf-8") for path in CORE.glob("*.py") if path.name != "whys.py")
+    for slug, why in WHYS.items():
+        assert f'"{slug}"' in source, f"{slug} is in the catalogue and nowhere else"
+        assert why.meaning.endswith("."), slug
+
+
+def test_what_reads_like_a_why_is_in_the_catalogue():
+    for path in CORE.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and SLUG.fullmatch(node.value):
+                assert node.value in {**WHYS, **MARKS}, f"{path.name}:{node.lineno}"
+
+
+def test_a_decision_cannot_have_a_why_that_is_in_no_catalogue():
+    draft = Draft(Shard(settings=GroupSettings(), new_id=lambda: ""), 0, None)
+
+    for say in (draft.decision, draft.then):
+        with pytest.raises(AssertionError, match="unheard-of"):
+            say("unheard-of")
+
+
+def test_the_page_of_marks_is_what_the_catalogue_prints():
+    assert (PAGE.parent / "marks.md").read_text(encoding="utf-8") == printed_marks()
+
+
+def test_what_is_marked_is_in_the_catalogue():
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Call(func=ast.Name(id="mark"), args=[slug, *_]) if path.name != "compiled.py":
+                    texts = (one.value for one in ast.walk(slug) if isinstance(one, ast.Constant))
+                    unknown = {text for text in texts if isinstance(text, str)} - {*WHYS, *MARKS}
+                    assert not unknown, f"{path.name}:{node.lineno} marks {unknown}"
+
+
+def test_every_mark_is_left_somewhere():
+    source = "".join(
+        path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py") if path.name != "whys.py"
+    )
+
+    for slug in MARKS:
+        assert f'"{slug}"' in source, f"{slug} is in the catalogue and nowhere else"
 
 
 def test_states_arrive_from_where_kafka_lets_them():

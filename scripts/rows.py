@@ -1,0 +1,159 @@
+"""Lists the rows of the catalogue of Kafka's behaviours that no test proves; fails on a gap that is new.
+
+A row is proved by a test that is marked `@pytest.mark.row("JG-12")` and reaches a decision, step or mark
+whose slug is bound to it. This script holds the catalogues of slugs and the markers against the list of rows,
+without running a test; that a marked test reaches what it cites is enforced where the tests run
+(tests/row_marks.py). `--write` makes the list of rows anew from ../shared/behaviours.md.
+
+Rows without an id of their own are numbered by their section: 1.3.1-2 is the second row of that matrix.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT.parent / "shared" / "behaviours.md"
+DATA = ROOT / "tests" / "data" / "rows"
+LIST, ELSEWHERE, GAPS = DATA / "rows.txt", DATA / "elsewhere.txt", DATA / "gaps.txt"
+SECTIONS = re.compile(r"(0\.[45]|[123]\.\d+(\.\d+)?|9\.5)$")
+HEADING = re.compile(r"#{2,4} (\d+(?:\.\d+)*)")
+OWN_ID = re.compile(r"[A-Z]{1,2}-\d+$")
+
+
+def rows_of(text: str) -> Iterator[tuple[str, str]]:
+    """Yield (id, section) of each row of the sections that specify the coordinator."""
+    section, count, in_table = "", Counter[str](), False
+    for line in text.splitlines():
+        heading = HEADING.match(line)
+        if heading:
+            section = heading[1]
+        if not line.startswith("|"):
+            in_table = False
+            continue
+        if not in_table:  # the table's own heading
+            in_table = True
+            continue
+        first = line.strip("|").split("|")[0].strip()
+        if set(first) <= set("-: ") or not SECTIONS.match(section):
+            continue
+        if OWN_ID.match(first):
+            yield first, section
+        else:
+            count[section] += 1
+            yield f"{section}-{count[section]}", section
+
+
+def listed() -> dict[str, str]:
+    """Return the committed list: id -> section."""
+    lines = LIST.read_text(encoding="utf-8").splitlines()
+    return dict(line.split("\t") for line in lines)  # type: ignore[misc]
+
+
+def reasons(path: Path) -> dict[str, str]:
+    """Return what a file of `id<tab>reason` lines says; `CH-*` stands for all rows that begin so."""
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line and line[0] != "#"]
+    return dict(line.split("\t") for line in lines)  # type: ignore[misc]
+
+
+def expanded(patterns: dict[str, str], rows: dict[str, str]) -> tuple[set[str], list[str]]:
+    """Return the rows that the patterns name, and the patterns that name none."""
+    found: set[str] = set()
+    empty = []
+    for pattern in patterns:
+        named = {
+            row for row in rows if row == pattern or (pattern[-1] == "*" and row.startswith(pattern[:-1]))
+        }
+        found |= named
+        if not named:
+            empty.append(pattern)
+    return found, empty
+
+
+def cited() -> dict[str, list[str]]:
+    """Return the rows that tests are marked with, and where."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "row(" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and name_of(node.func) == "row":
+                for argument in node.args:
+                    if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                        place = f"{path.relative_to(ROOT)}:{node.lineno}"
+                        found.setdefault(argument.value, []).append(place)
+    return found
+
+
+def name_of(function: ast.expr) -> str:
+    match function:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+    return ""
+
+
+def bound() -> dict[str, list[str]]:
+    """Return the rows that slugs are bound to, and which."""
+    from coterie.broker.whys import MARKS
+    from coterie.group.whys import WHYS
+
+    found: dict[str, list[str]] = {}
+    for slug, why in (*WHYS.items(), *MARKS.items()):
+        for row in why.rows:
+            found.setdefault(row, []).append(slug)
+    return found
+
+
+def problems() -> Iterator[str]:
+    """Yield what is wrong, a line each."""
+    rows = listed()
+    if SOURCE.exists() and dict(rows_of(SOURCE.read_text(encoding="utf-8"))) != rows:
+        yield f"{LIST.relative_to(ROOT)} is not what {SOURCE} says: run scripts/rows.py --write"
+    elsewhere, unmatched = expanded(reasons(ELSEWHERE), rows)
+    gaps, idle = expanded(reasons(GAPS), rows)
+    citations, bindings = cited(), bound()
+    for pattern in (*unmatched, *idle):
+        yield f"{pattern}: excused, but there is no such row"
+    for row in sorted(citations.keys() - rows.keys()):
+        yield f"{row}: cited at {citations[row][0]}, but there is no such row"
+    for row in sorted(bindings.keys() - rows.keys()):
+        yield f"{row}: bound to {bindings[row][0]}, but there is no such row"
+    for row in rows:
+        proved = row in citations and row in bindings
+        if proved and row in elsewhere | gaps:
+            yield f"{row}: excused, but tested at {citations[row][0]}"
+        elif not proved and row not in elsewhere | gaps:
+            missing = "no test is marked with it" if row in bindings else "no slug is bound to it"
+            yield f"{row} ({rows[row]}): {missing}"
+
+
+def summary() -> str:
+    """Return the count of rows by what became of them."""
+    rows = listed()
+    elsewhere, gaps = expanded(reasons(ELSEWHERE), rows)[0], expanded(reasons(GAPS), rows)[0]
+    proved = cited().keys() & bound().keys() & rows.keys()
+    excused = f"{len(elsewhere)} not of the classic protocol, {len(gaps)} known gaps"
+    return f"{len(rows)} rows: {len(proved)} proved, {excused}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--write", action="store_true", help="write the list of rows anew")
+    if parser.parse_args().write:
+        pairs = rows_of(SOURCE.read_text(encoding="utf-8"))
+        LIST.write_text("".join(f"{row}\t{section}\n" for row, section in pairs), encoding="utf-8")
+        return 0
+    found = list(problems())
+    print("\n".join([*found, summary()]))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+"""Groups of kinds that are not served yet (KIP-848's, share, streams): they and their records are kept.
+
+Who knows them may read this log again, so nothing is written that would end them or make them classic. Their
+offsets are fetched and committed like those of any group that has no members here.
+"""
+
+from __future__ import annotations
+
+from coterie.base.codes import Code
+from coterie.group.commands import DeleteGroup, DeleteOffsets, Join
+from coterie.group.decision import Decision, DeleteGroupAnswer, DeleteOffsetsAnswer, Draft, JoinAnswer
+from coterie.group.model import Group
+
+__all__ = ["delete_foreign", "delete_offsets_foreign", "join_foreign"]
+
+WHY = "group-of-another-kind"
+
+
+def join_foreign(draft: Draft, _: Group | None, command: Join) -> Decision:
+    """Refuse: its members speak another protocol (JG-7)."""
+    draft.reply(command.call, JoinAnswer(Code.INCONSISTENT_GROUP_PROTOCOL, ""))
+    return draft.decision(WHY)
+
+
+def delete_foreign(draft: Draft, _: Group | None, command: DeleteGroup) -> Decision:
+    """Refuse: whether it has members is not known (DL-2)."""
+    draft.reply(command.call, DeleteGroupAnswer(Code.NON_EMPTY_GROUP))
+    return draft.decision(WHY)
+
+
+def delete_offsets_foreign(draft: Draft, _: Group | None, command: DeleteOffsets) -> Decision:
+    """Take it to read everything: what it reads is not known (OD-4)."""
+    codes = (Code.GROUP_SUBSCRIBED_TO_TOPIC,) * len(command.partitions)
+    draft.reply(command.call, DeleteOffsetsAnswer(Code.NONE, codes))
+    return draft.decision(WHY)

@@ -1,0 +1,189 @@
+"""The fast way to read a shard's log finds what the plain way finds, whatever the log holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie.base.errors import Corrupt
+from coterie.group import GroupSettings, Shard
+from coterie.group.loading import Loader
+from coterie.wire.batches import Record, build_batch, build_marker
+from coterie.wire.internal import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    group_metadata_record,
+    offset_commit_record,
+)
+
+NOW_MS = 9
+groups = st.sampled_from(["g", "h", "a-group", "é", "x" * 300])
+topics = st.sampled_from(["t", "u", "flights", "t" * 200])
+
+
+class Batch(NamedTuple):
+    """What one batch of the log holds; the marker of a transaction if `commit` is not None."""
+
+    records: list[tuple[bytes, bytes | None]]
+    codec: str = "none"
+    producer_id: int = -1
+    commit: bool | None = None
+
+    def encoded(self, base_offset: int) -> bytes:
+        if self.commit is not None:
+            marker = build_marker(
+                commit=self.commit,
+                producer_id=self.producer_id,
+                producer_epoch=0,
+                coordinator_epoch=0,
+                timestamp=0,
+            )
+            return base_offset.to_bytes(8, "big") + marker[8:]
+        return build_batch(
+            [Record(base_offset + at, at * 700, key, value) for at, (key, value) in enumerate(self.records)],
+            base_offset=base_offset,
+            codec=self.codec,
+            producer_id=self.producer_id,
+            producer_epoch=0 if self.producer_id >= 0 else -1,
+            transactional=self.producer_id >= 0,
+        )
+
+
+def an_offset(
+    group: str, topic: str, partition: int, value: OffsetCommitValue | None, *, legacy: bool
+) -> Any:
+    key, encoded = offset_commit_record(OffsetCommitKey(group, topic, partition), value)
+    return (b"\x00\x00" + key[2:] if legacy else key), encoded
+
+
+values = st.builds(
+    OffsetCommitValue,
+    st.integers(0, 2**40),
+    st.integers(-1, 5),
+    st.sampled_from(["", "", "md", "é" * 50, "x" * 4_000]),
+    st.integers(0, 2**41),
+    st.sampled_from([-1, -1, 77]),
+    st.sampled_from([None, UUID(int=5)]),
+)
+offsets = st.builds(
+    an_offset, groups, topics, st.integers(0, 3), st.none() | values | values, legacy=st.booleans()
+)
+
+
+def a_group(group: str, members: int, size: int) -> tuple[bytes, bytes | None]:
+    if members < 0:
+        return group_metadata_record(GroupMetadataKey(group), None)
+    everybody = tuple(
+        MemberMetadata(f"m{n}", "c", "/h", 10_000, b"s" * size, b"a", None, 60_000) for n in range(members)
+    )
+    protocol = "range" if members else None
+    value = GroupMetadataValue("consumer", 5, protocol, "m0" if members else None, 1_000, everybody)
+    return group_metadata_record(GroupMetadataKey(group), value)
+
+
+group_records = st.builds(a_group, groups, st.integers(-1, 2), st.sampled_from([1, 200, 9_000]))
+foreign = st.tuples(
+    st.sampled_from(
+        [b"\x00\x03\x00\x01g", b"\x00\x05\x00\x01g\x00\x01m", b"\x00\x0b\x00\x01h", b"\x00\x63zz"]
+    ),
+    st.none() | st.just(b"\x00\x00whatever"),
+)
+records = offsets | offsets | offsets | group_records | foreign
+plain_batches = st.builds(
+    Batch,
+    st.lists(records, min_size=1, max_size=8),
+    st.sampled_from(["none", "none", "lz4"]),
+    st.just(-1),
+    st.none(),
+)
+pending_batches = st.builds(
+    Batch, st.lists(offsets, min_size=1, max_size=3), st.just("none"), st.integers(0, 2), st.none()
+)
+markers = st.builds(Batch, st.just([]), st.just("none"), st.integers(0, 2), st.booleans())
+batches = plain_batches | pending_batches | markers
+
+
+def a_shard() -> Shard:
+    return Shard(settings=GroupSettings(), new_id=lambda: "")
+
+
+def read_plainly(log: list[Batch]) -> Shard:
+    shard = a_shard()
+    for batch in log:
+        if batch.commit is not None:
+            shard.end_transaction(batch.producer_id, commit=batch.commit)
+        else:
+            shard.load(batch.records, NOW_MS, producer_id=batch.producer_id)
+    return shard
+
+
+def read_fast(pieces: list[bytes]) -> Shard:
+    shard = a_shard()
+    loader = Loader(shard)
+    for piece in pieces:
+        for _ in loader.read(piece, NOW_MS):
+            pass
+    for _ in loader.settle(NOW_MS):
+        pass
+    return shard
+
+
+@settings(max_examples=150, deadline=None)
+@given(log=st.lists(batches, max_size=12), pieces=st.integers(1, 3))
+def test_both_ways_find_the_same(log, pieces):
+    plain = read_plainly(log)
+
+    encoded = [batch.encoded(1_000 * at) for at, batch in enumerate(log)]
+    joined = [b"".join(encoded[at : at + pieces]) for at in range(0, len(encoded), pieces)]
+    fast = read_fast(joined)
+
+    assert fast.groups == plain.groups
+    assert fast.pending == plain.pending
+    assert fast.foreign == plain.foreign
+    assert fast.skipped == plain.skipped
+    assert fast.offsets == plain.offsets
+
+
+def test_reading_returns_where_to_go_on():
+    batch = Batch([an_offset("g", "t", 0, OffsetCommitValue(1), legacy=False)] * 5)
+    ends = []
+
+    def reading() -> Iterator[None]:
+        ends.append((yield from Loader(a_shard()).read(batch.encoded(70), NOW_MS)))
+
+    list(reading())
+
+    assert ends == [75]
+
+
+def test_a_long_log_is_read_in_slices():
+    record = an_offset("g", "t", 0, OffsetCommitValue(1), legacy=False)
+    one_large = Batch([record] * 20_000).encoded(0)
+    many_small = b"".join(Batch([record]).encoded(at) for at in range(3_000))
+
+    assert sum(1 for _ in Loader(a_shard()).read(one_large, NOW_MS)) >= 10
+    assert sum(1 for _ in Loader(a_shard()).read(many_small, NOW_MS)) >= 4
+
+
+@given(
+    record=offsets | group_records,
+    at=st.integers(0, 10_000),
+    byte=st.integers(0, 255),
+)
+def test_damaged_records_are_corrupt_or_read_as_something(record, at, byte):
+    """LO-7: nothing else is ever raised. (The log's checksums are checked when it is opened.)"""
+    damaged = bytearray(Batch([record, record]).encoded(0))
+    damaged[61 + at % (len(damaged) - 61)] = byte
+
+    try:
+        shard = read_fast([bytes(damaged)])
+        dict(shard.offsets)
+    except Corrupt:
+        pass

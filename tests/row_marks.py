@@ -1,0 +1,141 @@
+"""The marker `row`: a test that cites rows of the catalogue of behaviours must reach what embodies them.
+
+While a marked test runs, every decision of a core is noted with the command it answers, and every mark. The
+test fails if it reached no slug of a row that it cites; `scripts/rows.py` lists the rows that no test cites.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache, wraps
+from typing import Any
+
+import pytest
+
+from coterie.base.marks import Why, heard
+
+__all__ = ["check", "pytest_configure", "pytest_runtest_call"]
+
+API_OF_COMMAND: Mapping[str, int] = {
+    "CommitOffsets": 8,
+    "FetchOffsets": 9,
+    "Join": 11,
+    "Heartbeat": 12,
+    "Leave": 13,
+    "Sync": 14,
+    "Describe": 15,
+    "TxnCommitOffsets": 28,
+    "DeleteGroup": 42,
+    "DeleteOffsets": 47,
+}
+# Slugs are shared between APIs (`unknown-member`): a row of an API's section is about that API's.
+APIS_OF_ROWS: Mapping[str, frozenset[int]] = {
+    "FC": frozenset({10}),
+    "JG": frozenset({11}),
+    "1.3.1": frozenset({11}),
+    "1.3.2": frozenset({11}),
+    "SG": frozenset({14}),
+    "HB": frozenset({12}),
+    "LG": frozenset({13}),
+    "1.6.1": frozenset({12, 13, 14}),
+    "OC": frozenset({8}),
+    "1.7": frozenset({8, 28}),
+    "TX": frozenset({28}),
+    "OF": frozenset({9}),
+    "OD": frozenset({47}),
+    "DG": frozenset({15}),
+    "LS": frozenset({16}),
+    "DL": frozenset({42}),
+}
+Reached = set[tuple[str, int | None]]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "row(*ids): rows of the catalogue of Kafka's behaviours that are shown"
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    rows = [row for marker in item.iter_markers("row") for row in marker.args]
+    if not rows:
+        return (yield)
+    with watched() as reached:
+        result = yield
+    check(rows, reached)
+    return result
+
+
+def check(rows: list[str], reached: Reached) -> None:
+    """Fail if a row is cited of which nothing was reached, or a slug is in no catalogue."""
+    unknown = {slug for slug, _ in reached} - catalogue().keys()
+    assert not unknown, f"in no catalogue of whys: {sorted(unknown)}"
+    for row in rows:
+        apis = APIS_OF_ROWS.get(re.split(r"-\d+$", row)[0])
+        found = {slug for slug, api in reached if apis is None or api is None or api in apis}
+        wanted = slugs_of(row)
+        assert wanted, f"no slug is bound to {row}"
+        assert found & wanted, (
+            f"{row} is cited, but none of {sorted(wanted)} was reached, only {sorted(found)}"
+        )
+
+
+@cache
+def catalogue() -> Mapping[str, Why]:
+    from coterie.broker.whys import MARKS
+    from coterie.group.whys import WHYS
+
+    return {**WHYS, **MARKS}
+
+
+@cache
+def slugs_of(row: str) -> frozenset[str]:
+    return frozenset(slug for slug, why in catalogue().items() if row in why.rows)
+
+
+# -- listening
+
+
+_listeners: list[Reached] = []
+
+
+@contextmanager
+def watched() -> Iterator[Reached]:
+    """Gather what is reached until the block ends: (slug, API or None)."""
+    listen_to_decisions()
+    reached: Reached = set()
+    _listeners.append(reached)
+    try:
+        with heard(lambda slug, api_key: reached.add((slug, api_key))):
+            yield reached
+    finally:
+        _listeners.remove(reached)
+
+
+@cache
+def listen_to_decisions() -> None:
+    """Have every method of a shard that makes a decision tell of it."""
+    from coterie.group.shard import Shard
+
+    for name, method in vars(Shard).items():
+        returned = getattr(method, "__annotations__", {}).get("return", "")
+        if returned in ("Decision", "Performed") and name[0] != "_":
+            setattr(Shard, name, telling(method))
+
+
+def telling(method: Callable[..., Any]) -> Callable[..., Any]:
+    from coterie.group.decision import Decision
+
+    @wraps(method)
+    def told(self: object, *args: Any, **terms: Any) -> Any:
+        returned = method(self, *args, **terms)
+        decision = returned if isinstance(returned, Decision) else returned.decision
+        api = API_OF_COMMAND.get(type(args[0]).__name__) if args else None
+        for reached in _listeners:
+            reached.update((slug, api) for slug in (decision.why, *decision.steps))
+        return returned
+
+    return told
