@@ -1,0 +1,102 @@
+"""The core's facts as records of `__transaction_state`, and those records as facts again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from coterie.base.errors import Corrupt
+from coterie.base.ids import TopicPartition
+from coterie.txn.facts import Fact, IdForgotten, TransactionLoaded
+from coterie.txn.model import NUMBERS, STATES, State, Transaction
+from coterie.wire.transaction_log import (
+    PartitionsOfTopic,
+    TransactionLogKey,
+    TransactionLogValue,
+    read_transaction_key,
+    read_transaction_value,
+    transaction_record,
+)
+
+if TYPE_CHECKING:
+    from coterie.txn.shard import Shard
+
+__all__ = ["RawRecord", "facts_of", "record_of"]
+
+RawRecord: TypeAlias = tuple[bytes, bytes | None]
+
+
+def record_of(transactions: Mapping[str, Transaction], fact: Fact) -> tuple[RawRecord, ...]:
+    """Return what a fact is written as, asked for right after it was applied; () for a volatile one."""
+    if not fact.durable:
+        return ()
+    transactional_id = fact.transactional_id
+    txn = transactions.get(transactional_id)
+    return (transaction_record(transactional_id, None if txn is None else value_of(txn)),)
+
+
+def value_of(txn: Transaction) -> TransactionLogValue:
+    return TransactionLogValue(
+        txn.producer_id,
+        txn.epoch,
+        txn.timeout_ms,
+        NUMBERS[txn.state],
+        None if txn.state is State.EMPTY else by_topic(txn.partitions),
+        txn.updated_ms,
+        txn.started_ms,
+        txn.previous_id,
+        txn.next_id,
+        txn.client_version,
+    )
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> tuple[PartitionsOfTopic, ...]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return tuple(PartitionsOfTopic(topic, tuple(ids)) for topic, ids in topics.items())
+
+
+def facts_of(shard: Shard, records: Iterable[RawRecord]) -> Iterable[Fact]:
+    """Return what a piece of the log amounts to: of each transactional id its last record.
+
+    Raises Corrupt where a key cannot be read, or a value that is the last. What has a type or version of a
+    time to come is passed over and counted, as Kafka passes over it.
+    """
+    last: dict[str, bytes | None] = {}
+    for raw_key, value in records:
+        key = read_transaction_key(raw_key)
+        if isinstance(key, TransactionLogKey):
+            last[key.transactional_id] = value
+        else:
+            shard.skipped += 1
+    for transactional_id, raw in last.items():
+        if raw is not None:
+            yield from loaded(shard, transactional_id, raw)
+        elif transactional_id in shard.transactions:
+            yield IdForgotten(transactional_id)
+
+
+def loaded(shard: Shard, transactional_id: str, raw: bytes) -> Iterable[Fact]:
+    value = read_transaction_value(raw)
+    if value is None:
+        shard.skipped += 1
+        return
+    if not 0 <= value.transaction_status < len(STATES):
+        raise Corrupt(f"transactional id {transactional_id}", expected=f"a state of 0 to {len(STATES) - 1}")
+    topics = value.transaction_partitions or ()
+    yield TransactionLoaded(
+        Transaction(
+            transactional_id,
+            STATES[value.transaction_status],
+            value.producer_id,
+            value.producer_epoch,
+            value.transaction_timeout,
+            value.last_update_timestamp,
+            previous_id=value.previous_producer_id,
+            next_id=value.next_producer_id,
+            started_ms=value.start_timestamp,
+            client_version=value.client_transaction_version,
+            partitions=dict.fromkeys(TopicPartition(t.topic, n) for t in topics for n in t.partition_ids),
+        )
+    )

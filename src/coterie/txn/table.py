@@ -1,0 +1,212 @@
+"""The state machine as a table that runs: every state answers every command, checked at import.
+
+`python -m coterie.txn.table` prints it, and the diagram of the states, as docs/transactions.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from coterie.base.codes import Code
+from coterie.txn import end, expiry, init, partitions, views
+from coterie.txn.apply import IDLE, MOVES
+from coterie.txn.commands import (
+    AddPartitions,
+    Command,
+    Describe,
+    EndTransaction,
+    Expire,
+    InitProducerId,
+    MarkersWritten,
+    VerifyPartitions,
+)
+from coterie.txn.decision import Decision, Reply
+from coterie.txn.end import EndTransactionBeforeV5
+from coterie.txn.expiry import IDS, TIMEOUTS, IdsDue, TimeoutsDue
+from coterie.txn.facts import IdForgotten
+from coterie.txn.failures import refusal
+from coterie.txn.model import BUMPS_EPOCH_SINCE, State, Transaction
+from coterie.txn.whys import WHYS
+
+if TYPE_CHECKING:
+    from coterie.txn.shard import Shard
+
+__all__ = ["ANSWERS", "NOWHERE", "SHARD_WIDE", "answer", "printed"]
+
+Handler: TypeAlias = Callable[[Any, Any, Any, int], Decision]
+Row: TypeAlias = Mapping[type, Handler]
+
+
+def never(shard: Shard, txn: Transaction, command: Any, now_ms: int) -> Decision:
+    """Give up on the request: no coordinator writes such a state, somebody else must have."""
+    return Decision(
+        "state-of-nobody", replies=(Reply(command.call, refusal(command, Code.UNKNOWN_SERVER_ERROR)),)
+    )
+
+
+NOWHERE: Row = MappingProxyType(  # the transactional id is not there
+    {
+        InitProducerId: init.init_nowhere,
+        AddPartitions: partitions.add_nowhere,
+        VerifyPartitions: partitions.verify_nowhere,
+        EndTransaction: end.end_nowhere,
+        EndTransactionBeforeV5: end.end_nowhere,
+        MarkersWritten: end.marked_nowhere,
+        Describe: views.describe_nowhere,
+    }
+)
+
+IDLE_ROW: Row = MappingProxyType(
+    {
+        InitProducerId: init.init_idle,
+        AddPartitions: partitions.add_idle,
+        VerifyPartitions: partitions.verify,
+        EndTransaction: end.end_complete,
+        EndTransactionBeforeV5: end.end_old_complete,
+        MarkersWritten: end.pass_over,
+        Describe: views.describe,
+    }
+)
+
+ENDING_ROW: Row = MappingProxyType(
+    {
+        InitProducerId: init.init_ending,
+        AddPartitions: partitions.add_ending,
+        VerifyPartitions: partitions.verify_ending,
+        EndTransaction: end.end_ending,
+        EndTransactionBeforeV5: end.end_old_ending,
+        MarkersWritten: end.complete,
+        Describe: views.describe,
+    }
+)
+
+NEVER_ROW: Row = MappingProxyType(
+    {
+        InitProducerId: never,
+        AddPartitions: never,
+        VerifyPartitions: never,
+        EndTransaction: never,
+        EndTransactionBeforeV5: never,
+        MarkersWritten: end.pass_over,
+        Describe: views.describe,
+    }
+)
+
+ANSWERS: Mapping[State, Row] = MappingProxyType(
+    {
+        State.EMPTY: {
+            **IDLE_ROW,
+            EndTransaction: end.end_empty,
+            EndTransactionBeforeV5: end.end_old_empty,
+        },
+        State.ONGOING: {
+            InitProducerId: init.init_ongoing,
+            AddPartitions: partitions.add_ongoing,
+            VerifyPartitions: partitions.verify,
+            EndTransaction: end.end_ongoing,
+            EndTransactionBeforeV5: end.end_old_ongoing,
+            MarkersWritten: end.pass_over,
+            Describe: views.describe,
+        },
+        State.PREPARE_COMMIT: ENDING_ROW,
+        State.PREPARE_ABORT: ENDING_ROW,
+        State.COMPLETE_COMMIT: IDLE_ROW,
+        State.COMPLETE_ABORT: IDLE_ROW,
+        State.DEAD: {**NEVER_ROW, Describe: views.describe_nowhere},
+        State.PREPARE_EPOCH_FENCE: NEVER_ROW,
+    }
+)
+
+SHARD_WIDE: Row = MappingProxyType({TimeoutsDue: expiry.timeouts_due, IdsDue: expiry.ids_due})
+DUE: Mapping[tuple[str, ...], type] = MappingProxyType({TIMEOUTS: TimeoutsDue, IDS: IdsDue})
+
+assert ANSWERS.keys() == set(State)
+assert all(row.keys() == NOWHERE.keys() for row in ANSWERS.values())
+assert {*NOWHERE, Expire} - {EndTransactionBeforeV5} == set(Command.__args__)
+assert set(DUE.values()) == set(SHARD_WIDE)
+
+
+def answer(shard: Shard, command: Command, now_ms: int) -> Decision:
+    """Return what the transactional id of the command, in the state that it is in, makes of it."""
+    kind: type = type(command)
+    if isinstance(command, Expire):
+        if command.key in DUE:
+            return SHARD_WIDE[DUE[command.key]](shard, None, command, now_ms)
+        kind, transactional_id = MarkersWritten, command.key[1]
+    else:
+        transactional_id = command.transactional_id
+    if isinstance(command, EndTransaction) and command.client_version < BUMPS_EPOCH_SINCE:
+        kind = EndTransactionBeforeV5
+    txn = shard.transactions.get(transactional_id)
+    row = NOWHERE if txn is None else ANSWERS[txn.state]
+    decision = row[kind](shard, txn, command, now_ms)
+    assert decision.why in WHYS, decision.why
+    return decision
+
+
+# -- docs/transactions.md
+
+
+def printed() -> str:
+    """Return docs/transactions.md."""
+    columns = [("no such id", NOWHERE), *((str(state), row) for state, row in ANSWERS.items())]
+    lines = [
+        "# A transactional id: its states and answers",
+        "",
+        "Printed from the table that runs by `python -m coterie.txn.table`; a test compares the two.",
+        "",
+        "```mermaid",
+        "stateDiagram-v2",
+        *diagram(),
+        "```",
+        "",
+        "| | " + " | ".join(name for name, _ in columns) + " |",
+        "|---" * (len(columns) + 1) + "|",
+        *(table_line(kind, [row for _, row in columns]) for kind in NOWHERE),
+        "",
+        "What each does:",
+        "",
+        *legend([row for _, row in columns]),
+        "",
+        "What a whole shard does, whatever the states of its transactional ids:",
+        "",
+        *legend([SHARD_WIDE], SHARD_WIDE),
+        "",
+        "The reason that each decision carries, and what of Kafka's it follows:",
+        "",
+        *(f"- `{slug}` ({', '.join(why.rows)}): {why.meaning}" for slug, why in WHYS.items()),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def diagram() -> list[str]:
+    moves = [
+        f"    {'[*]' if source is None else source.value} --> {to}: {fact.__name__}"
+        for (fact, to), sources in MOVES.items()
+        for source in (None, *State)
+        if source in sources
+    ]
+    gone = [f"    {source} --> [*]: {IdForgotten.__name__}" for source in State if source in IDLE]
+    return moves + gone
+
+
+def table_line(kind: type, rows: list[Row]) -> str:
+    return f"| **{kind.__name__}** | " + " | ".join(name_of(row[kind]) for row in rows) + " |"
+
+
+def name_of(handler: Handler) -> str:
+    return handler.__name__.replace("_", " ")
+
+
+def legend(rows: list[Row], kinds: Row = NOWHERE) -> list[str]:
+    handlers = {name_of(row[kind]): row[kind] for kind in kinds for row in rows}
+    return [
+        f"- **{name}**: {' '.join((handler.__doc__ or '').split())}" for name, handler in handlers.items()
+    ]
+
+
+if __name__ == "__main__":
+    print(printed(), end="")
