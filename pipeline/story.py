@@ -135,7 +135,9 @@ class Watch:
         told = []
         for message in self._consumer.consume(100, within_s):
             if message.error() is None and message.key() == self._group:
-                told.append(rebalance_of(json.loads(message.value() or b""), self._names, topic=self._topic))
+                record = json.loads(message.value() or b"")
+                if record["kind"] == "rebalance":
+                    told.append(rebalance_of(record, self._names, topic=self._topic))
         return told
 
     def _follow(self) -> bool:

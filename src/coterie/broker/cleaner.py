@@ -7,16 +7,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from coterie.store.compaction import run_compaction
-from coterie.store.files import run_flush
 from coterie.store.log import StorageFailed
+from coterie.store.partition import run_flush, run_removal
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
+    from coterie.store.disk import Disk
     from coterie.store.files import FileLog
 
 __all__ = ["Aside", "Cleaner"]
 
 log = logging.getLogger("coterie.broker")
+
+RETRY_MS = 60_000
 
 
 class Aside(Protocol):
@@ -33,6 +36,12 @@ class Aside(Protocol):
         """Begin; `finish` gets the result in the caller's own thread, or None when the work failed."""
 
 
+def _remove(paths: list[str], trees: list[str], disk: Disk) -> None:
+    run_removal(paths, disk)
+    for path in trees:
+        disk.remove_tree(path)
+
+
 class Cleaner:
     """Asks every log from time to time what is due. One compaction at a time, as one Kafka cleaner thread."""
 
@@ -40,11 +49,14 @@ class Cleaner:
         self._node = node
         self._aside = aside
         self._compacting = False
+        # When a log that could not be compacted may be tried again: the others are not to wait for it.
+        self._not_before_ms: dict[str, int] = {}
         self._flushing: set[str] = set()
         self._told: dict[str, str] = {}
 
     def tick(self, now_ms: int) -> None:
         """Do what time asks for, and begin a compaction where one is due."""
+        self._remove_doomed(now_ms)
         for one in tuple(self._node.store.logs.values()):
             one.tick(now_ms)
             self._flush_closed(one)
@@ -55,6 +67,14 @@ class Cleaner:
             log.warning("the data directory cannot be written: %s", error.strerror)
         if not self._compacting:
             self._compact_next(now_ms)
+
+    def _remove_doomed(self, now_ms: int) -> None:
+        """Have what is due removed aside: to remove large files takes so long that a client would feel it."""
+        store = self._node.store
+        paths = [path for one in store.logs.values() for path in one.take_doomed(now_ms)]
+        trees = store.take_doomed(now_ms)
+        if paths or trees:
+            self._aside(_remove, (paths, trees, store.disk), lambda _: None, computes=False)
 
     def _tell(self, one: FileLog) -> None:
         """Say once what a disk refused, and once that it is well again."""
@@ -78,7 +98,9 @@ class Cleaner:
 
     def _compact_next(self, now_ms: int) -> None:
         for one in self._node.store.logs.values():
-            if not (one.config.compacted and one.compactable(now_ms)):
+            if not one.config.compacted or self._not_before_ms.get(one.directory, 0) > now_ms:
+                continue
+            if not one.compactable(now_ms):
                 continue
             plan = one.plan_compaction(now_ms)
             if plan is not None:
@@ -90,14 +112,18 @@ class Cleaner:
     def _finish(self, one: FileLog) -> Callable[[Any], None]:
         def finish(result: Any) -> None:
             self._compacting = False
-            if result is None or one.closed:
+            now_ms = self._node.now_ms()
+            self._not_before_ms.pop(one.directory, None)
+            if one.closed:
                 return
             before = one.size_bytes
             try:
-                swapped = one.finish_compaction(result, self._node.now_ms())
+                swapped = result is not None and one.finish_compaction(result, now_ms)
             except (OSError, StorageFailed) as error:
                 log.warning("%s: compaction failed: %s", one.directory, error)
-                return
+                swapped = False
+            if not swapped:
+                self._not_before_ms[one.directory] = now_ms + RETRY_MS
             if swapped:
                 log.info("compacted %s from %d to %d bytes", one.directory, before, one.size_bytes)
 

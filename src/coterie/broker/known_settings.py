@@ -399,6 +399,8 @@ unstable.feature.versions.enable boolean - false
 
 OWN = _table("""
 coterie.story.enable boolean - true
+coterie.story.retention.bytes long -1.. 268435456
+coterie.story.retention.ms long -1.. 604800000
 """)
 """What Kafka does not have."""
 

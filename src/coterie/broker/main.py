@@ -8,18 +8,18 @@ import gc
 import logging
 import signal
 import sys
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from coterie.broker.node import Node, steady_clock_ms
+from coterie.broker.node import Node
 from coterie.broker.server import Connection
 from coterie.broker.topics import Topics
+from coterie.broker.turns import Turns
 from coterie.store.files import FileStore
 from coterie.store.log import DirectoryInUse, DirectoryUnusable
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     from coterie.broker.cleaner import Aside
     from coterie.broker.settings import BrokerSettings
 
@@ -29,6 +29,8 @@ log = logging.getLogger("coterie.broker")
 
 FILES_WANTED = 100_000
 WARM_UP_AFTER_S = 0.05
+# What lives long here has no cycles: looking through all of it less often costs nothing and pauses less.
+GC_THRESHOLDS = (20_000, 20, 20)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt(3)
 
 
@@ -49,6 +51,17 @@ def serve(settings: BrokerSettings) -> int:
             return runner.run(_serve(settings, store, clock))
     finally:
         store.close()
+
+
+def steady_clock_ms() -> Callable[[], int]:
+    """Return a clock of wall-clock milliseconds that never jumps: deadlines and timestamps share it."""
+    offset = time.time() - time.monotonic()
+    monotonic = time.monotonic
+
+    def now_ms() -> int:
+        return int((monotonic() + offset) * 1000)
+
+    return now_ms
 
 
 def _runner() -> asyncio.Runner:
@@ -114,36 +127,38 @@ def aside_of(loop: asyncio.AbstractEventLoop) -> Aside:
     """Return a way to run work beside the event loop; a process lives for its one piece of work."""
     running: set[asyncio.Task[None]] = set()
 
-    async def run(
+    async def wait(
         work: Callable[..., Any], arguments: tuple[Any, ...], finish: Callable[[Any], None], computes: bool
     ) -> None:
-        pool = _fresh_process() if computes else None
+        run, given = (_in_fresh_process, (work, arguments)) if computes else (work, arguments)
         result = None
         try:
-            result = await loop.run_in_executor(pool, work, *arguments)
+            result = await loop.run_in_executor(None, run, *given)
         except Exception:  # the root of this task
             log.exception("%s failed", work.__name__)
-        finally:
-            if pool is not None:
-                pool.shutdown(wait=False)
         finish(result)
 
     def aside(
         work: Callable[..., Any], arguments: tuple[Any, ...], finish: Callable[[Any], None], *, computes: bool
     ) -> None:
-        task = loop.create_task(run(work, arguments, finish, computes))
+        task = loop.create_task(wait(work, arguments, finish, computes))
         running.add(task)
         task.add_done_callback(running.discard)
 
     return aside
 
 
-def _fresh_process() -> Executor:
-    """Return a process without our sockets: a fork would take the event loop and every connection along."""
+def _in_fresh_process(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """Return what `work` does in a process without our sockets, waiting for it in a thread of its own.
+
+    A fork would take the event loop and every connection along; and to start a process takes so long that a
+    heartbeat would feel it.
+    """
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    return ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(work, *arguments).result()
 
 
 def _warm_up(node: Node) -> None:
@@ -165,9 +180,11 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
         aside=aside_of(loop),
     )
     alarm.node = node
+    node.groups_loaded = gc.freeze  # a million offsets are not looked through again and again
+    turns = Turns(loop.call_soon)
     try:
         server = await loop.create_server(
-            lambda: Connection(node),
+            lambda: Connection(node, turns),
             settings.listen_host,
             settings.listen_port,
             backlog=settings.socket_listen_backlog_size,
@@ -183,6 +200,7 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
         with contextlib.suppress(NotImplementedError):  # Windows has no signal handlers in its loops
             loop.add_signal_handler(number, stopping.set)
     gc.freeze()  # what start-up made is never collected again
+    gc.set_threshold(*GC_THRESHOLDS)
     sys.stdout.write(f"ready {host}:{port}\n")
     sys.stdout.flush()
     loop.call_later(WARM_UP_AFTER_S, _warm_up, node)

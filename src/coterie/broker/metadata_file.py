@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from coterie.base.errors import CoterieError
@@ -24,13 +25,15 @@ class MetadataFile:
         self._disk = disk
         self._directory = directory
         self.path = f"{directory}/{name}"
+        self._last: bytes | None = None
 
     def load(self) -> dict[str, Any] | None:
         """Return the document, None if there never was one. Raises `UnreadableMetadata`."""
         if not self._disk.exists(self.path):
             return None
         try:
-            document = json.loads(self._disk.load(self.path))
+            self._last = self._disk.load(self.path)
+            document = json.loads(self._last)
         except (ValueError, OSError) as error:
             raise UnreadableMetadata(f"{self.path} cannot be read: {error}") from error
         if not isinstance(document, dict) or document.get("version") != VERSION:
@@ -40,7 +43,17 @@ class MetadataFile:
         return document
 
     def save(self, document: dict[str, Any]) -> None:
-        """Put the document in place of the last, on disk before this returns."""
-        text = json.dumps({"version": VERSION, **document}, indent=1)
-        self._disk.save(self.path, text.encode(), sync=True)
-        self._disk.sync_directory(self._directory)
+        """Put the document in place of the last, on disk before this returns.
+
+        Raises OSError, after putting the last one back: what is refused must not come true at the next start.
+        """
+        text = json.dumps({"version": VERSION, **document}, indent=1).encode()
+        self._disk.save(self.path, text, sync=True)
+        try:
+            self._disk.sync_directory(self._directory)
+        except OSError:
+            if self._last is not None:
+                with suppress(OSError):
+                    self._disk.save(self.path, self._last)
+            raise
+        self._last = text

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
-import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from coterie.base.ids import TopicPartition
+from coterie.base.marks import mark
 from coterie.broker.context import Hangup
+from coterie.broker.leadership import Alone
 from coterie.broker.purgatory import Purgatory
-from coterie.broker.topic_names import OFFSETS_TOPIC
+from coterie.broker.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.store.log import StorageFailed
 from coterie.wire.apis import APIS
 
 if TYPE_CHECKING:
+    from coterie.base.codes import Code
     from coterie.broker.cleaner import Aside, Cleaner
-    from coterie.broker.coordinator import Coordinator
+    from coterie.broker.coordinator import Coordinator, ShardHost
+    from coterie.broker.leadership import Leadership
     from coterie.broker.quick import QuickHeartbeats
+    from coterie.broker.quick_commits import Asker, QuickCommits
     from coterie.broker.server import Connection
     from coterie.broker.settings import BrokerSettings
     from coterie.broker.topics import Topic, Topics
-    from coterie.store.files import FileLog, FileStore
+    from coterie.broker.transactions import TransactionCoordinator
+    from coterie.store.directory import Store
+    from coterie.store.files import FileLog
     from coterie.store.log import Appended
+    from coterie.store.producers import Verification
     from coterie.wire.codec import RequestHeader
 
 __all__ = ["Node"]
@@ -33,12 +41,12 @@ __all__ = ["Node"]
 log = logging.getLogger("coterie.broker")
 
 API_VERSIONS = 18
-HEARTBEAT = b"\x00\x0c"
+HEARTBEAT, OFFSET_COMMIT = b"\x00\x0c", b"\x00\x08"
 
 # Which module of `handlers` answers which API. They are imported on their first request: start-up stays
 # short.
 FAMILIES: Mapping[int, str] = {
-    0: "data",
+    0: "produce",
     1: "data",
     2: "data",
     3: "metadata",
@@ -55,8 +63,13 @@ FAMILIES: Mapping[int, str] = {
     19: "admin",
     20: "admin",
     21: "data",
-    22: "data",
+    22: "transactions",
     23: "data",
+    24: "transactions",
+    25: "transactions",
+    26: "transactions",
+    27: "transactions",
+    28: "txn_offsets",
     32: "configs",
     33: "configs",
     37: "admin",
@@ -64,16 +77,24 @@ FAMILIES: Mapping[int, str] = {
     44: "configs",
     47: "offsets",
     60: "admin",
+    61: "producers",
+    65: "transactions",
+    66: "transactions",
 }
 
 Handler = Callable[[Any, Any, Any], Any]
 
 
+def nothing() -> None:
+    """Do nothing."""
+
+
 class Node:
     """A broker's state and its one way in: `handler_of` says who answers a request.
 
-    `call_soon` runs a function after the requests that are being answered now; `clock` gives milliseconds.
-    The socket shell hands in the event loop's, a test whatever it drives time with.
+    `call_soon` runs a function after the requests that are being answered now; `clock` gives milliseconds;
+    member ids end in what `new_uuid` makes. The socket shell hands in the event loop's, a test whatever it
+    drives time with, the simulator all of them from one seed.
     """
 
     def __init__(
@@ -81,11 +102,12 @@ class Node:
         *,
         settings: BrokerSettings,
         topics: Topics,
-        store: FileStore,
+        store: Store,
         clock: Callable[[], int],
         call_soon: Callable[[Callable[[], None]], object],
         alarm: Callable[[int], None],
         aside: Aside,
+        new_uuid: Callable[[], UUID] = uuid4,
     ) -> None:
         from coterie.broker.cleaner import Cleaner
 
@@ -94,7 +116,10 @@ class Node:
         self.store = store
         self.now_ms = clock
         self.call_soon = call_soon
+        self.new_uuid = new_uuid
         self.purgatory = Purgatory(alarm)
+        self.leadership: Leadership = Alone(self)
+        self.groups_loaded: Callable[[], None] = nothing  # what the shell does once groups have been loaded
         self.connections: set[Connection] = set()
         self.advertised = settings.advertised_listener or (settings.listen_host, settings.listen_port)
         self.cleaner: Cleaner = Cleaner(self, aside)
@@ -110,15 +135,35 @@ class Node:
         return Coordinator(self)
 
     @cached_property
+    def transactions(self) -> TransactionCoordinator:
+        """The transactional ids of this node, loading from the moment they are first asked for."""
+        from coterie.broker.transactions import TransactionCoordinator
+
+        return TransactionCoordinator(self)
+
+    @cached_property
     def _quick(self) -> QuickHeartbeats:
         from coterie.broker.quick import QuickHeartbeats
 
         return QuickHeartbeats(self.coordinator, self.now_ms)
 
+    @cached_property
+    def _quick_commits(self) -> QuickCommits:
+        from coterie.broker.quick_commits import QuickCommits
+
+        return QuickCommits(self)
+
     # -- requests
 
-    def quick_answer(self, sized: bytes) -> bytes | None:
-        """Return the answer to a heartbeat that needs no handler; `sized` has its size in front."""
+    def takes_commit(self, asker: Asker, sized: bytes) -> bool:
+        """Return whether a request, its size in front, was a plain commit; it is answered by itself then."""
+        return sized[4:6] == OFFSET_COMMIT and self._quick_commits.take(asker, sized)
+
+    def quick_answer(self, sized: bytes) -> bytes | ShardHost | None:
+        """Return the answer to a heartbeat that needs no handler; `sized` has its size in front.
+
+        A shard instead says: ask again when it has let go of what it holds.
+        """
         return self._quick.answer(sized) if sized[4:6] == HEARTBEAT else None
 
     def handler_of(self, header: RequestHeader) -> Handler | None:
@@ -129,11 +174,13 @@ class Node:
         """
         key = header.api_key
         if key not in FAMILIES:
+            mark("api-not-served", key)
             raise Hangup(f"asked for API {key}, which is not served")
         api = APIS[key]
         if not api.served_from <= header.api_version <= api.most:
             if key == API_VERSIONS:
                 return None
+            mark("version-not-served", key)
             raise Hangup(f"asked for {api.title} v{header.api_version}; {api.least} to {api.most} are served")
         handler = self._handlers.get(key)
         if handler is None:
@@ -155,13 +202,57 @@ class Node:
         return self.store.logs.get(TopicPartition(topic, partition))
 
     def append(
-        self, topic: str, partition: int, records: bytes, *, now_ms: int, origin: str = "client"
+        self,
+        topic: str,
+        partition: int,
+        records: bytes,
+        *,
+        now_ms: int,
+        leader_epoch: int = 0,
+        origin: str = "client",
+        verified: Verification | None = None,
+        transaction_version: int = 0,
     ) -> Appended:
-        """Append to a partition that exists and wake who waits for it. Raises `AppendRefused`."""
+        """Append to a partition that exists and wake who waits for it. Raises `AppendRefused`.
+
+        `verified` comes with what a client writes in a transaction, `transaction_version` with its marker.
+        """
         watched = TopicPartition(topic, partition)
-        appended = self.store.logs[watched].append(records, now_ms=now_ms, origin=origin)
+        appended = self.store.logs[watched].append(
+            records,
+            now_ms=now_ms,
+            leader_epoch=leader_epoch,
+            origin=origin,
+            verified=verified,
+            transaction_version=transaction_version,
+        )
         self.purgatory.changed(watched)
         return appended
+
+    def write_marker(
+        self,
+        watched: TopicPartition,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        commit: bool,
+        deliver: Callable[[Code], None],
+        transaction_version: int = 0,
+    ) -> None:
+        """End a producer's transaction in one partition; `deliver` is called once, at once or later."""
+        from coterie.broker.transactions import write_marker
+
+        write_marker(
+            self,
+            watched,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            commit=commit,
+            transaction_version=transaction_version,
+            deliver=deliver,
+        )
 
     def create_topic(
         self,
@@ -178,8 +269,7 @@ class Node:
         try:
             self._open_logs(topic, range(partitions))
         except StorageFailed:  # nothing half made stays behind
-            self._drop_logs(name, range(partitions))
-            self.topics.delete(name)
+            self._take_back(name, None, range(partitions))
             raise
         log.info("created topic %s with %d partitions", name, partitions)
         return topic
@@ -189,7 +279,18 @@ class Node:
         before = self.topics.get(name)
         assert before is not None
         grown = self.topics.add_partitions(name, total)
-        self._open_logs(grown, range(before.partitions, total))
+        added = range(before.partitions, total)
+        try:
+            self._open_logs(grown, added)
+        except StorageFailed:
+            self._take_back(name, before, added)
+            raise
+
+    def _take_back(self, name: str, before: Topic | None, partitions: range) -> None:
+        """Have a topic be as it was before its logs could not be made; the disk may be too full for more."""
+        with contextlib.suppress(StorageFailed):
+            self._drop_logs(name, partitions)
+        self.topics.put_back(name, before)
 
     def configure_topic(self, name: str, configs: Mapping[str, str]) -> None:
         """Replace the settings of a topic that exists."""
@@ -203,8 +304,10 @@ class Node:
         topic = self.topics.get(name)
         assert topic is not None
         self.topics.delete(name)
-        self._drop_logs(name, range(topic.partitions))
-        self.coordinator.topic_deleted(name)
+        try:
+            self._drop_logs(name, range(topic.partitions))
+        finally:  # the topic is gone; what is left of its logs goes when the broker starts next
+            self.coordinator.topic_deleted(name)
         log.info("deleted topic %s", name)
 
     def _open_logs(self, topic: Topic, partitions: range) -> None:
@@ -214,17 +317,25 @@ class Node:
                 self.store.create_log(topic.name, partition, topic.topic_id, config)
 
     def _drop_logs(self, name: str, partitions: range) -> None:
+        """Take logs out of sight, all of them, whatever the disk says. Raises its last `StorageFailed`."""
         now_ms = self.now_ms()
+        failed: StorageFailed | None = None
         for partition in partitions:
             gone = TopicPartition(name, partition)
             if gone in self.store.logs:
-                self.store.delete_log(name, partition, now_ms=now_ms)
+                try:
+                    self.store.delete_log(name, partition, now_ms=now_ms)
+                except StorageFailed as error:
+                    failed = error
                 self.purgatory.changed(gone)
+        if failed is not None:
+            raise failed
 
     def ensure_internal(self, name: str) -> Topic:
         """Return an internal topic, made on its first use as Apache Kafka makes it."""
         topic = self.topics.get(name)
         if topic is None:
+            mark("internal-topic-made")
             partitions, configs = self.settings.internal_topic(name)
             topic = self.create_topic(name, partitions=partitions, configs=configs)
         return topic
@@ -242,6 +353,8 @@ class Node:
             self._open_logs(topic, range(topic.partitions))
         if self.topics.get(OFFSETS_TOPIC) is not None:
             self.warm_up()
+        if self.topics.get(TRANSACTIONS_TOPIC) is not None:
+            assert self.transactions is not None
         self._housekeep(self.now_ms())
 
     def warm_up(self) -> None:
@@ -255,16 +368,7 @@ class Node:
 
     def stop(self) -> None:
         """Write what is owed and let go of the files."""
+        if "transactions" in vars(self):
+            self.transactions.flush_all()
         self.coordinator.flush_all()
         self.store.close()
-
-
-def steady_clock_ms() -> Callable[[], int]:
-    """Return a clock of wall-clock milliseconds that never jumps: deadlines and timestamps share it."""
-    offset = time.time() - time.monotonic()
-    monotonic = time.monotonic
-
-    def now_ms() -> int:
-        return int((monotonic() + offset) * 1000)
-
-    return now_ms

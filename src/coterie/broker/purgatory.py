@@ -100,10 +100,12 @@ class Purgatory:
         self._deadlines.arm(key, at_ms)
         self._warn(at_ms)
 
-    def move(self, key: Hashable, at_ms: int) -> None:
-        """Move the deadline of a timer that is armed. The heartbeat's whole cost."""
-        assert key in self._timers, key
+    def move(self, key: Hashable, at_ms: int) -> bool:
+        """Move the deadline of a timer; return False if it is not armed. The heartbeat's whole cost."""
+        if key not in self._timers:
+            return False
         self._deadlines.arm(key, at_ms)
+        return True
 
     def at(self, key: Hashable) -> int | None:
         """Return when a timer rings, None when it is not armed."""

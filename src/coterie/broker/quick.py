@@ -1,8 +1,8 @@
 """The heartbeat's short way: answered from its bytes, without an entity, a command or a decision.
 
-It answers only what needs no fact: a member's heartbeat to a group on an active shard that owes no append.
-All else returns None and goes the general way. `tests/unit/broker/test_quick.py` holds the two ways against
-each other.
+It answers only what needs no fact: a member's heartbeat to a group on an active shard, once that owes no
+append. All else returns None and goes the general way. `tests/unit/broker/test_quick.py` holds the two ways
+against each other.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from coterie.base.errors import Corrupt
 from coterie.broker.coordinator import ShardHost
+from coterie.broker.topic_names import OFFSETS_TOPIC
 from coterie.wire.codec import decode_request, read_request_header
 
 if TYPE_CHECKING:
@@ -44,8 +45,11 @@ class QuickHeartbeats:
         self._clock = clock
         self._known: dict[tuple[bytes, bytes], tuple[Known, ShardHost]] = {}
 
-    def answer(self, sized: bytes) -> bytes | None:
-        """Return the whole answer to a heartbeat, None when the general way has to answer."""
+    def answer(self, sized: bytes) -> bytes | ShardHost | None:
+        """Return the whole answer to a heartbeat, None when the general way has to answer.
+
+        A shard is returned where it owes an append: ask again when it has let go of what it holds (P-9).
+        """
         key = (sized[6:8], sized[12:])
         entry = self._known.get(key)
         if entry is None:
@@ -53,13 +57,17 @@ class QuickHeartbeats:
             if entry is None:
                 return None
         beat, host = entry
-        if host.records or host.status != ShardHost.ACTIVE:
+        if host.status != ShardHost.ACTIVE:
+            del self._known[key]  # the shard may be another one when it is back
             return None
+        if host.records:
+            return host
         heard = host.shard.beat(beat.group_id, beat.member_id, beat.instance_id, beat.generation)
         if heard is None:
             return None
         code, session_timeout_ms, wake = heard
-        host.node.purgatory.move((host.partition, wake), self._clock() + session_timeout_ms)
+        if not host.node.purgatory.move((host.partition, wake), self._clock() + session_timeout_ms):
+            return None  # its session ran out while it was parked, and went without effect (EX-1)
         if beat.version >= 4:
             return V4_ANSWER.pack(12, sized[8:12], 0, 0, code, 0)
         if beat.version >= 1:
@@ -75,7 +83,7 @@ class QuickHeartbeats:
             request = decode_request(header, frame)
         except Corrupt:
             return None
-        if request.group_id == "":
+        if request.group_id == "" or self._coordinator.node.topics.get(OFFSETS_TOPIC) is None:
             return None
         known = Known(
             header.api_version,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from coterie.base.errors import Corrupt
@@ -17,6 +18,7 @@ from coterie.wire.codec import decode_request, encode_response_parts, read_reque
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
+    from coterie.broker.turns import Turns
     from coterie.wire.codec import RequestHeader
 
 __all__ = ["Connection"]
@@ -38,6 +40,7 @@ class Connection(asyncio.Protocol):
         "_closed",
         "_paused_reading",
         "_pumping",
+        "_turns",
         "_writable",
         "host",
         "listener_host_port",
@@ -46,8 +49,10 @@ class Connection(asyncio.Protocol):
         "transport",
     )
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, turns: Turns | None = None) -> None:
+        """Without `turns` every request is answered as soon as it is read."""
         self.node = node
+        self._turns = turns
         self.peer = "?"
         self.host = "/?"
         self.listener_host_port = ("", 0)
@@ -141,13 +146,34 @@ class Connection(asyncio.Protocol):
     def _take(self, sized: bytes) -> None:
         """Answer one request, given with its size in front."""
         quick = self.node.quick_answer(sized)
-        if quick is not None:
+        if quick is None:
+            if self._turns is None or self._turns.mine():
+                self.answer_generally(sized)
+            else:
+                self._busy = True
+                self._turns.wait(self, sized)
+        elif isinstance(quick, bytes):
             self.transport.write(quick)
         else:
-            self.answer_generally(sized)
+            self._busy = True
+            quick.hold(lambda: self._resume(self._take, sized))
+
+    def answer_in_turn(self, sized: bytes) -> None:
+        """Answer a request that had to wait for its turn, and whatever has come behind it."""
+        self._resume(self.answer_generally, sized)
+
+    def _resume(self, answer: Callable[[bytes], None], sized: bytes) -> None:
+        self._busy = False
+        if not self._closed:
+            answer(sized)
+            self._pump()
 
     def answer_generally(self, sized: bytes) -> None:
-        """Answer one request through its handler."""
+        """Answer a plain commit by its short way, any other request through its handler."""
+        if not self.node.takes_commit(self, sized):
+            self._answer_by_handler(sized)
+
+    def _answer_by_handler(self, sized: bytes) -> None:
         frame = sized[4:]
         try:
             header = read_request_header(frame)
@@ -190,6 +216,23 @@ class Connection(asyncio.Protocol):
         self._busy = False
         if response is not SILENT:
             self._write(encode_response_parts(context.correlation_id, response))
+        if self._buffer and not self._pumping:
+            self._pump()
+
+    def owed(self) -> None:
+        """Take note that a commit's answer comes when the commit lasts."""
+        self._busy = True
+
+    def answer_at_length(self, sized: bytes) -> None:
+        """Answer a commit through its handler: the short way has come to nothing."""
+        self._resume(self._answer_by_handler, sized)
+
+    def paid(self, frame: bytes) -> None:
+        """Send the answer to a commit, and go on with what has come behind it."""
+        if self._closed:
+            return
+        self._busy = False
+        self.transport.write(frame)
         if self._buffer and not self._pumping:
             self._pump()
 

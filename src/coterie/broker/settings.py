@@ -16,6 +16,7 @@ from coterie.broker.topic_names import OFFSETS_TOPIC, STORY_TOPIC, TRANSACTIONS_
 from coterie.broker.topic_settings import EFFECTIVE, SYNONYMS, plain_text, topic_defaults
 from coterie.group.settings import GroupSettings
 from coterie.store.config import LogConfig
+from coterie.txn.settings import TransactionSettings
 
 __all__ = ["BrokerSettings", "SettingError", "UnknownSetting", "gather"]
 
@@ -26,6 +27,7 @@ PREFIXES = ("listener.name.", "rlmm.config.", "rsm.config.")
 
 MINUTE_MS = 60_000
 HOUSEKEEPING_LEAST_MS = 100
+STORY_SEGMENT_BYTES = 16 << 20  # retention drops whole segments
 
 
 class SettingError(CoterieError):
@@ -84,6 +86,13 @@ class BrokerSettings:
     offsets_topic_num_partitions: int
     coterie_story_enable: bool
 
+    transaction_max_timeout_ms: int
+    transactional_id_expiration_ms: int
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
+    transaction_remove_expired_transaction_cleanup_interval_ms: int
+    transaction_state_log_num_partitions: int
+    add_partitions_to_txn_retry_backoff_max_ms: int
+
     given: Mapping[str, str]  # what was set, as it was written
     notes: tuple[str, ...]  # sentences about what was set and has no effect
     log_base: LogConfig  # of a topic without settings of its own
@@ -137,16 +146,33 @@ class BrokerSettings:
             offsets_retention_ms=self.offsets_retention_minutes * MINUTE_MS,
         )
 
+    def transaction_settings(self) -> TransactionSettings:
+        """Return what the transaction core goes by."""
+        return TransactionSettings(
+            max_timeout_ms=self.transaction_max_timeout_ms,
+            id_expiration_ms=self.transactional_id_expiration_ms,
+            timeouts_interval_ms=self.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            ids_interval_ms=self.transaction_remove_expired_transaction_cleanup_interval_ms,
+        )
+
     def internal_topic(self, name: str) -> tuple[int, dict[str, str]]:
         """Return with how many partitions and which settings an internal topic is made."""
         if name == STORY_TOPIC:
-            return 1, {"cleanup.policy": "delete"}
+            return 1, {
+                "cleanup.policy": "delete",
+                "retention.bytes": self._needed("coterie.story.retention.bytes"),
+                "retention.ms": self._needed("coterie.story.retention.ms"),
+                "segment.bytes": str(STORY_SEGMENT_BYTES),
+            }
         prefix = {OFFSETS_TOPIC: "offsets.topic", TRANSACTIONS_TOPIC: "transaction.state.log"}[name]
         configs = {
             "cleanup.policy": "compact",
             "compression.type": "producer",
             "segment.bytes": self._needed(f"{prefix}.segment.bytes"),
         }
+        if name == TRANSACTIONS_TOPIC:
+            configs |= {"compression.type": "uncompressed", "unclean.leader.election.enable": "false"}
+            configs["min.insync.replicas"] = self._needed(f"{prefix}.min.isr")
         return int(self._needed(f"{prefix}.num.partitions")), configs
 
     def _needed(self, name: str) -> str:
@@ -172,11 +198,14 @@ SPECIAL = (  # read another way than by a field of their own
     "advertised.listeners",
     "broker.id",
     "controller.listener.names",
+    "coterie.story.retention.bytes",
+    "coterie.story.retention.ms",
     "listener.security.protocol.map",
     "listeners",
     "log.dir",
     "log.dirs",
     "offsets.topic.segment.bytes",
+    "transaction.state.log.segment.bytes",
 )
 UNREAD = frozenset(
     {

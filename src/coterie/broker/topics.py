@@ -6,6 +6,8 @@ logs are made to follow what stands here.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from coterie.store.directory import OnDisk, Store
 
 __all__ = ["FILE_NAME", "Topic", "Topics", "new_id"]
+
+log = logging.getLogger("coterie.broker")
 
 FILE_NAME = "coterie.metadata.json"
 PRODUCER_ID_BLOCK = 1000
@@ -72,10 +76,10 @@ class Topics:
         self._reserved_below = 0
 
     @classmethod
-    def open(cls, settings: BrokerSettings, store: Store) -> Topics:
+    def open(cls, settings: BrokerSettings, store: Store, *, new_uuid: Callable[[], UUID] = new_id) -> Topics:
         """Return the topics of a data directory, after they and the logs found there are made to agree."""
         file = MetadataFile(store.disk, store.path, FILE_NAME)
-        topics = cls(file, node_id=settings.node_id, cluster_id=store.meta.cluster_id)
+        topics = cls(file, node_id=settings.node_id, cluster_id=store.meta.cluster_id, new_uuid=new_uuid)
         written = file.load()
         if written is not None:
             topics._read(written)
@@ -168,6 +172,20 @@ class Topics:
             raise
         return topic
 
+    def put_back(self, name: str, before: Topic | None) -> None:
+        """Have a topic be as it was, or gone, because what should follow its change failed.
+
+        If even this cannot be written down, it is at the next change; a crash until then makes it after all.
+        """
+        made = self._by_name[name]
+        self._forget(made)
+        if before is None:
+            self._graves[made.topic_id] = None
+        else:
+            self._enter(before)
+        with contextlib.suppress(OSError):
+            self._save()
+
     def next_producer_id(self) -> int:
         """Return a producer id that was never given out. Blocks are reserved on disk, as Kafka does."""
         if self._next_producer_id == self._reserved_below:
@@ -175,6 +193,11 @@ class Topics:
         given = self._next_producer_id
         self._next_producer_id += 1
         return given
+
+    def producer_id_seen(self, producer_id: int) -> None:
+        """Give out greater ones only: this one is somebody's, whoever gave it out."""
+        self._next_producer_id = max(self._next_producer_id, producer_id + 1)
+        self._reserved_below = max(self._reserved_below, self._next_producer_id)
 
     def _reserve_producer_ids(self) -> None:
         self._reserved_below += PRODUCER_ID_BLOCK
@@ -233,16 +256,37 @@ class Topics:
     def _adopt(self, found: Iterable[OnDisk], settings: BrokerSettings) -> list[OnDisk]:
         """Enter the topics of logs that nobody wrote down; return the logs whose topic is gone."""
         dead = []
-        for log in sorted(found, key=lambda one: (one.topic, one.partition)):
-            topic = self._by_name.get(log.topic)
-            if log.topic_id in self._graves or (topic and log.topic_id not in {None, topic.topic_id}):
-                dead.append(log)
+        logs = sorted(found, key=lambda one: (one.topic, one.partition))
+        strangers = {one.topic for one in logs} - self._by_name.keys()
+        for one in logs:
+            topic = self._by_name.get(one.topic)
+            if one.topic_id in self._graves or (topic and one.topic_id not in {None, topic.topic_id}):
+                dead.append(one)
             elif topic is None:
-                self._enter(self._adopted(log, settings))
-            elif log.partition >= topic.partitions:
-                self._enter(replace(topic, partitions=log.partition + 1))
-        self._graves = {log.topic_id: None for log in dead if log.topic_id is not None}
+                self._enter(self._adopted(one, settings))
+            elif one.partition >= topic.partitions:
+                self._enter(replace(topic, partitions=one.partition + 1))
+        for name in sorted(strangers.intersection(INTERNAL_TOPICS, self._by_name)):
+            self._fill_up(name, sum(one.topic == name for one in logs), settings)
+        taken_over = sorted(strangers.intersection(self._by_name).difference(INTERNAL_TOPICS))
+        if taken_over:
+            log.warning(
+                "another broker made these topics, and its record of their settings is not read; they have "
+                "the defaults now, set again what was set: %s",
+                ", ".join(taken_over),
+            )
+        self._graves = {one.topic_id: None for one in dead if one.topic_id is not None}
         return dead
+
+    def _fill_up(self, name: str, logs: int, settings: BrokerSettings) -> None:
+        """Give an internal topic of which some partitions were found as many as it is to have.
+
+        Groups hash to partitions: with another number nobody would find what lies there.
+        """
+        topic = self._by_name[name]
+        wanted = settings.internal_topic(name)[0]
+        if logs < topic.partitions < wanted:
+            self._enter(replace(topic, partitions=wanted))
 
     def _adopted(self, log: OnDisk, settings: BrokerSettings) -> Topic:
         configs = settings.internal_topic(log.topic)[1] if log.topic in INTERNAL_TOPICS else {}

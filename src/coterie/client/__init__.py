@@ -6,5 +6,7 @@ connection         one asyncio connection, several requests in flight
 blocking           one plain socket, for the Spark workers
 cluster            metadata, leaders, coordinators, offsets, with retries
 membership         runs a member on a loop
+groups             what an administrator asks of groups, and does to them
+story              reads the story of a group from the topic `__group_story`
 loop               a loop in a thread of its own, for callers that block
 """

@@ -31,9 +31,12 @@ class BlockingConnection:
         except OSError as error:
             raise Disconnected(f"no connection to {address}: {error}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.agreed = messages.agree(
-            self.call(ApiKey.API_VERSIONS, lambda _: messages.api_versions()).api_keys
-        )
+        try:
+            offered = self.call(ApiKey.API_VERSIONS, lambda _: messages.api_versions()).api_keys
+        except BaseException:
+            self._socket.close()
+            raise
+        self.agreed = messages.agree(offered)
 
     @property
     def awaited(self) -> int:

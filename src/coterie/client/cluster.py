@@ -70,6 +70,18 @@ class Cluster:
         self._connections.clear()
         await asyncio.sleep(0)
 
+    async def reach(self) -> None:
+        """Connect to one of the addresses that were given, or raise Disconnected at once if none is there."""
+        tried: list[str] = []
+        for address in self.bootstrap:
+            try:
+                await self.connection(address)
+            except (Disconnected, ClientTimeout) as error:
+                tried.append(str(error))
+            else:
+                return
+        raise Disconnected("; ".join(tried))
+
     # What the cluster looks like
 
     async def metadata(self, topics: Iterable[str] | None) -> Metadata:

@@ -376,9 +376,11 @@ class Member:
             self._give_up(NOWHERE, failed_in("SyncGroup", code))
         elif code is Code.ILLEGAL_GENERATION:
             self._give_up(self.generation._replace(id=-1), failed_in("SyncGroup", code))
-        elif code in COORDINATOR_LOST or code is Code.REBALANCE_IN_PROGRESS:
-            self.coordinator_known = code not in COORDINATOR_LOST
+        elif code in COORDINATOR_LOST or code in LATER:
+            self.coordinator_known = self.coordinator_known and code not in COORDINATOR_LOST
             self._give_up(self.generation, failed_in("SyncGroup", code))
+            if code is not Code.REBALANCE_IN_PROGRESS:
+                self._back_off(now_ms)  # a coordinator that cannot write would be asked again at once (CJ-8)
         else:
             self._fail(code)
 

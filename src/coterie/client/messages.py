@@ -28,6 +28,8 @@ SPEAKS: Mapping[int, tuple[int, int]] = {
     ApiKey.HEARTBEAT: (3, 4),
     ApiKey.LEAVE_GROUP: (3, 5),
     ApiKey.SYNC_GROUP: (3, 5),
+    ApiKey.DESCRIBE_GROUPS: (5, 6),
+    ApiKey.LIST_GROUPS: (3, 5),
     ApiKey.API_VERSIONS: (3, 3),
 }
 
@@ -152,10 +154,10 @@ def read_list_offsets(answer: Any) -> dict[TopicPartition, ListedOffset]:
     }
 
 
-def offset_fetch(version: int, group_id: str, partitions: Iterable[TopicPartition]) -> Any:
-    """Return a request for the group's committed offsets, none of which may be unstable."""
+def offset_fetch(version: int, group_id: str, partitions: Iterable[TopicPartition] | None) -> Any:
+    """Return a request for the group's committed offsets (None: all), none of which may be unstable."""
     api = "offset_fetch"
-    topics = tuple(
+    topics = None if partitions is None else tuple(
         part(api, version, "OffsetFetchRequestTopics", name=topic,
              partition_indexes=tuple(one.partition for one in group))
         for topic, group in by_topic(partitions)
@@ -318,7 +320,35 @@ def heartbeat(
     )
 
 
-def leave_group(version: int, *, group_id: str, member_id: str, reason: str) -> Any:
-    """Return a leave: member id and reason, not the instance id (CV-5)."""
-    identity = part("leave_group", version, "MemberIdentity", member_id=member_id, reason=reason[:255])
+def leave_group(
+    version: int, *, group_id: str, member_id: str, reason: str, instance_id: str | None = None
+) -> Any:
+    """Return a leave: member id and reason. An instance id instead takes another member out (CV-5, LG-4)."""
+    identity = part(
+        "leave_group",
+        version,
+        "MemberIdentity",
+        member_id=member_id,
+        group_instance_id=instance_id,
+        reason=reason[:255],
+    )
     return whole(ApiKey.LEAVE_GROUP, version, group_id=group_id, members=(identity,))
+
+
+def list_groups(version: int) -> Any:
+    """Return the question which groups a broker coordinates."""
+    return whole(ApiKey.LIST_GROUPS, version)
+
+
+def describe_group(version: int, group_id: str) -> Any:
+    """Return the question what a classic group is like."""
+    return whole(ApiKey.DESCRIBE_GROUPS, version, groups=(group_id,))
+
+
+def read_fetch(answer: Any) -> tuple[Code, bytes]:
+    """Return the code and the batches of the one partition that was asked for."""
+    code = Code(answer.error_code)
+    for topic in answer.responses:
+        for one in topic.partitions:
+            return code or Code(one.error_code), one.records or b""
+    return code, b""

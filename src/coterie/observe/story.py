@@ -1,153 +1,278 @@
-"""The rebalance story of a group: when it was disturbed, why, who got what, how long nobody worked.
+"""The story of a group: what moved it, why and whom, and what each rebalance led to.
 
-Pure bookkeeping: the shell says what it saw (`disturbed`, `settled`), times are arguments. One `Rebalance`
-comes out for each generation that was formed; `Rebalance.document` is the value of a record of the topic
-`__group_story`.
+Values and bookkeeping only: times are arguments, bytes are read elsewhere. `Move.document` and
+`Rebalance.document` are the values of the records of the topic `__group_story` (docs/story.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from coterie.base.ids import TopicPartition
 
-__all__ = ["CAUSES", "GroupStory", "MemberView", "Rebalance"]
+__all__ = ["CAUSES", "MemberView", "Move", "Page", "Person", "Rebalance", "StoryMemory", "by_topic"]
 
-CAUSES = frozenset(
-    {
-        "member-joined",
-        "member-left",
-        "session-expired",
-        "poll-interval-exceeded",
-        "static-member-replaced",
-        "cooperative-follow-up",
-        "subscription-changed",
-        "topics-changed",
-        "member-rejoined",
-        "rebalance-timed-out",
-        "sync-timed-out",
-        "group-too-large",
-        "append-failed",
-        "unknown",
-    }
-)
+CAUSES: Mapping[str, str] = {
+    "member-joined": "A new member joined.",
+    "member-left": "A member left.",
+    "evicted": "Somebody took a member out by hand.",
+    "session-expired": "A member was not heard of for its whole session timeout.",
+    "poll-interval-exceeded": "A member worked on its records for longer than max.poll.interval.ms.",
+    "static-member-replaced": "A static member was started again under its instance id.",
+    "cooperative-follow-up": "A member gave up partitions and came back so that others get them.",
+    "subscription-changed": "A member wants other topics than before.",
+    "topics-changed": "The topics that the group reads have other partitions than before.",
+    "member-rejoined": "A member joined again without saying why.",
+    "rebalance-timed-out": "A member did not join the rebalance in time.",
+    "sync-timed-out": "A member never asked for its assignment.",
+    "group-too-large": "A member found no seat: the group has group.max.size members.",
+    "append-failed": "The assignment could not be stored.",
+    "coordinator-moved": "The group went to another coordinator.",
+    "group-deleted": "Somebody deleted the group.",
+    "group-expired": "Nobody was in the group, and its last offset expired.",
+    "unknown": "Nothing that is told here.",
+}
+
+DECISIONS_OF_A_GROUP = 1_000
+DECISIONS_IN_ALL = 50_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberView:
-    """A member as the story shows it, with what it owns from this generation on."""
+class Person(NamedTuple):
+    """Who a member is. A static member that came back has `replaces`, the member id that it had before."""
 
+    member_id: str
     client_id: str
     host: str
     instance_id: str | None
-    owned: tuple[TopicPartition, ...]
+    replaces: str | None = None
 
     def document(self) -> dict[str, Any]:
-        """Return the member as JSON values; partitions by topic, ascending."""
-        partitions: dict[str, list[int]] = {}
-        for topic, partition in sorted(self.owned):
-            partitions.setdefault(topic, []).append(partition)
+        """Return the member as JSON values."""
         return {
+            "member_id": self.member_id,
             "client_id": self.client_id,
             "instance_id": self.instance_id,
             "host": self.host,
-            "partitions": partitions,
+            "replaces": self.replaces,
         }
+
+
+class Move(NamedTuple):
+    """One decision that moved a group.
+
+    `why` is one of `CAUSES`, None where the decision only went on with what an earlier one had begun.
+    `decision` and `steps` are the core's own words (`coterie.group.whys`). A state of None: no such group.
+    """
+
+    at_ms: int
+    group: str
+    why: str | None
+    decision: str
+    steps: tuple[str, ...]
+    who: tuple[Person, ...]
+    reason: str
+    state_before: str | None
+    state: str | None
+    generation: int
+    size: int
+
+    def document(self) -> dict[str, Any]:
+        """Return the move as the JSON value that `__group_story` holds."""
+        return {
+            "kind": "move",
+            "at": self.at_ms,
+            "group": self.group,
+            "why": self.why,
+            "decision": self.decision,
+            "steps": self.steps,
+            "who": [person.document() for person in self.who],
+            "reason": self.reason,
+            "state_before": self.state_before,
+            "state": self.state,
+            "generation": self.generation,
+            "size": self.size,
+            "abridged": False,
+        }
+
+
+class MemberView(NamedTuple):
+    """A member as a rebalance left it.
+
+    `owned` is None if its assignment cannot be read, `topics` if its subscription cannot.
+    """
+
+    person: Person
+    owned: frozenset[TopicPartition] | None
+    topics: tuple[str, ...] | None
+
+    def document(self, had: frozenset[TopicPartition]) -> dict[str, Any]:
+        """Return the member as JSON values, with what it had not had before and what it has no more."""
+        owned = self.owned or frozenset()
+        return {
+            "client_id": self.person.client_id,
+            "instance_id": self.person.instance_id,
+            "host": self.person.host,
+            "partitions": by_topic(owned),
+            "partitions_known": self.owned is not None,
+            "gained": by_topic(owned - had),
+            "lost": by_topic(had - owned),
+            "topics": self.topics,
+        }
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Return the numbers of the partitions by topic, ascending."""
+    numbers: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        numbers.setdefault(topic, []).append(partition)
+    return numbers
+
+
+class Page:
+    """A rebalance under way: since when, why, and what everybody had before it, still as bytes."""
+
+    __slots__ = ("at_ms", "causes", "formed_at_ms", "had", "state_before")
+
+    def __init__(self, at_ms: int, *, state_before: str | None, had: dict[str, bytes]) -> None:
+        self.at_ms = at_ms
+        self.state_before = state_before
+        self.had = had
+        self.causes: list[str] = []
+        self.formed_at_ms: int | None = None
+
+    def blame(self, cause: str) -> None:
+        """Note why the group is disturbed, once."""
+        assert cause in CAUSES, cause
+        if cause not in self.causes:
+            self.causes.append(cause)
+
+    def replaced(self, old_id: str, new_id: str) -> None:
+        """Note that a static member goes by another id now: what it had stays its own."""
+        if old_id in self.had:
+            self.had[new_id] = self.had.pop(old_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebalance:
-    """One rebalance, over. Times in ms; `stopped_ms`: from leaving Stable to the last SyncGroup answer."""
+    """One rebalance, over. Times in ms; `settled`: every member has fetched its assignment."""
 
     group: str
     at_ms: int
     formed_at_ms: int
+    over_at_ms: int
     generation: int
     why: tuple[str, ...]
+    state_before: str | None
+    state: str
+    settled: bool
     leader: str | None
     protocol: str | None
     members: Mapping[str, MemberView]
-    joined: tuple[str, ...]
-    left: tuple[str, ...]
-    stopped_ms: int
-    moved: int
+    had: Mapping[str, frozenset[TopicPartition]] = field(default_factory=dict)
+
+    @property
+    def joined(self) -> tuple[str, ...]:
+        """Who is a member and was none before."""
+        return tuple(member_id for member_id in self.members if member_id not in self.had)
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """Who was a member before and is none."""
+        return tuple(member_id for member_id in self.had if member_id not in self.members)
+
+    @property
+    def barrier_ms(self) -> int:
+        """How long the members took to join."""
+        return max(0, self.formed_at_ms - self.at_ms)
+
+    @property
+    def stopped_ms(self) -> int:
+        """How long the group did not work: from leaving its rest to the last answered SyncGroup."""
+        return max(0, self.over_at_ms - self.at_ms)
+
+    @property
+    def moved(self) -> int:
+        """How many partitions have another owner than before, or have lost or found one."""
+        old = {partition: member for member, owned in self.had.items() for partition in owned}
+        new = {partition: member for member, view in self.members.items() for partition in view.owned or ()}
+        return sum(old.get(partition) != new.get(partition) for partition in old.keys() | new.keys())
 
     def document(self) -> dict[str, Any]:
         """Return the rebalance as the JSON value that `__group_story` holds."""
+        nothing: frozenset[TopicPartition] = frozenset()
         return {
+            "kind": "rebalance",
             "at": self.at_ms,
             "formed_at": self.formed_at_ms,
             "group": self.group,
             "generation": self.generation,
-            "why": list(self.why),
+            "why": self.why,
+            "state_before": self.state_before,
+            "state": self.state,
+            "settled": self.settled,
             "leader": self.leader,
             "protocol": self.protocol,
-            "members": {member_id: view.document() for member_id, view in self.members.items()},
-            "joined": list(self.joined),
-            "left": list(self.left),
+            "size": len(self.members),
+            "members": {
+                member_id: view.document(self.had.get(member_id, nothing))
+                for member_id, view in self.members.items()
+            },
+            "joined": self.joined,
+            "left": self.left,
+            "barrier_ms": self.barrier_ms,
             "stopped_ms": self.stopped_ms,
             "moved": self.moved,
+            "abridged": False,
         }
 
 
-@dataclass(slots=True)
-class GroupStory:
-    """What is known of one group between two rebalances."""
+class StoryMemory:
+    """The last decisions of every group, and no more than so many in all.
 
-    group: str
-    disturbed_at_ms: int | None = None
-    formed_at_ms: int | None = None
-    causes: list[str] = field(default_factory=list)
-    members: Mapping[str, MemberView] = field(default_factory=dict)
+    When there are too many in all, the groups take turns to forget: each is left with half of what would be
+    its share, the newest ones. A group that is moved often cannot make the quiet ones forget theirs.
+    """
 
-    def disturbed(self, now_ms: int, cause: str) -> None:
-        """Note that the group left its rest, or what else came before the next generation was formed."""
-        assert cause in CAUSES, cause
-        if self.disturbed_at_ms is None:
-            self.disturbed_at_ms = now_ms
-        if cause not in self.causes:
-            self.causes.append(cause)
+    def __init__(self, *, of_a_group: int = DECISIONS_OF_A_GROUP, in_all: int = DECISIONS_IN_ALL) -> None:
+        self._of_a_group = of_a_group
+        self._in_all = in_all
+        self._count = 0
+        self._moves: dict[str, list[Move]] = {}
+        self._turns: deque[str] = deque()
 
-    def formed(self, now_ms: int) -> None:
-        """Note that the join phase ended: the generation has its members and waits for their assignments."""
-        self.formed_at_ms = now_ms
+    def __len__(self) -> int:
+        return self._count
 
-    def settled(
-        self,
-        now_ms: int,
-        *,
-        generation: int,
-        leader: str | None,
-        protocol: str | None,
-        members: Mapping[str, MemberView],
-    ) -> Rebalance:
-        """Return the rebalance that is over now and begin the next page."""
-        before = self.members
-        formed_at_ms = now_ms if self.formed_at_ms is None else self.formed_at_ms
-        at_ms = formed_at_ms if self.disturbed_at_ms is None else self.disturbed_at_ms
-        rebalance = Rebalance(
-            group=self.group,
-            at_ms=at_ms,
-            formed_at_ms=formed_at_ms,
-            generation=generation,
-            why=tuple(self.causes) or ("unknown",),
-            leader=leader,
-            protocol=protocol,
-            members=members,
-            joined=tuple(m for m in members if m not in before),
-            left=tuple(m for m in before if m not in members),
-            stopped_ms=max(0, now_ms - at_ms),
-            moved=_moved(before, members),
-        )
-        self.members, self.causes = members, []
-        self.disturbed_at_ms = self.formed_at_ms = None
-        return rebalance
+    def add(self, move: Move) -> None:
+        """Remember a decision."""
+        moves = self._moves.get(move.group)
+        if moves is None:
+            moves = self._moves[move.group] = []
+            self._turns.append(move.group)
+        elif len(moves) >= self._of_a_group:
+            del moves[0]
+            self._count -= 1
+        moves.append(move)
+        self._count += 1
+        if self._count > self._in_all:
+            self._make_room()
 
+    def of(self, group: str) -> tuple[Move, ...]:
+        """Return what is remembered of a group, the oldest first."""
+        return tuple(self._moves.get(group, ()))
 
-def _moved(before: Mapping[str, MemberView], after: Mapping[str, MemberView]) -> int:
-    """Count the partitions whose owner is another one than before, or that have lost or found one."""
-    old = {partition: member for member, view in before.items() for partition in view.owned}
-    new = {partition: member for member, view in after.items() for partition in view.owned}
-    return sum(old.get(partition) != new.get(partition) for partition in old.keys() | new.keys())
+    def _make_room(self) -> None:
+        keep = self._in_all // len(self._moves) // 2
+        while self._count > self._in_all:
+            group = self._turns.popleft()
+            moves = self._moves[group]
+            excess = max(0, len(moves) - keep)
+            del moves[:excess]
+            self._count -= excess
+            if moves:
+                self._turns.append(group)
+            else:
+                del self._moves[group]

@@ -114,7 +114,7 @@ def test_what_is_no_heartbeat_of_a_known_member_goes_the_general_way(rig: Rig):
 
 
 def test_a_heartbeat_waits_for_the_append_of_what_came_before_it(tmp_path: Path):
-    """P-9: an operation without records waits for earlier writes too; the short way is closed meanwhile."""
+    """P-9: an operation without records waits for earlier writes too; the shard says when to ask again."""
     rig = Rig(tmp_path)
     dynamic, _ = a_group(rig, "g", until="Stable")
     request = build(request_type(HEARTBEAT, 4), group_id="g", generation_id=1, member_id=dynamic)
@@ -122,6 +122,11 @@ def test_a_heartbeat_waits_for_the_append_of_what_came_before_it(tmp_path: Path)
     assert rig.node.quick_answer(frame) is not None
     host = rig.node.coordinator.host_of("g")
 
-    host.gather(b"key", b"value", rig.now_ms)
+    host.records.add(b"key", b"value", rig.now_ms)
 
-    assert rig.node.quick_answer(frame) is None
+    assert rig.node.quick_answer(frame) is host
+    again: list[object] = []
+    host.hold(lambda: again.append(rig.node.quick_answer(frame)))
+    assert again == []
+    host.flush()
+    assert again == [rig.node.quick_answer(frame)]

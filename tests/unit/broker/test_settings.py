@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import coterie
-from coterie.broker.known_settings import BROKER, INTERNAL, TOPIC
+from coterie.broker.known_settings import BROKER, INTERNAL, OWN, TOPIC
 from coterie.broker.settings import (
     TABLED,
     UNREAD,
@@ -279,8 +279,20 @@ def test_housekeeping_is_as_frequent_as_the_most_frequent_duty():
 
 
 def test_a_setting_with_an_effect_is_one_that_kafka_knows_or_our_own():
-    assert {*BROKER, *INTERNAL, "coterie.story.enable"} >= WITH_EFFECT
-    assert "coterie.story.enable" in TABLED
+    assert {*BROKER, *INTERNAL, *OWN} >= WITH_EFFECT
+    assert OWN.keys() <= WITH_EFFECT
+
+
+def test_the_story_is_kept_for_a_week_and_no_larger_than_a_quarter_of_a_gigabyte():
+    partitions, configs = settings_of(coterie_story_retention_ms=1000).internal_topic("__group_story")
+
+    assert partitions == 1
+    assert configs == {
+        "cleanup.policy": "delete",
+        "retention.bytes": str(256 << 20),
+        "retention.ms": "1000",
+        "segment.bytes": str(16 << 20),
+    }
 
 
 def test_a_setting_is_said_to_have_an_effect_just_when_somebody_goes_by_it():

@@ -184,6 +184,23 @@ def test_what_cannot_be_written_has_not_happened():
     assert topics_of(disk).all() == [kept]
 
 
+def test_what_was_refused_for_the_directory_s_sake_does_not_come_true_at_the_next_start():
+    """The file is written by then, but its name may not be there for good."""
+    disk = MemoryDisk()
+    topics = topics_of(disk)
+    topics.create("kept", partitions=1)
+    disk.faults.refuse.add("sync")
+
+    with pytest.raises(OSError):
+        topics.create("refused", partitions=1)
+    with pytest.raises(OSError):
+        topics.delete("kept")
+
+    disk.faults.refuse.clear()
+    assert [topic.name for topic in topics.all()] == ["kept"]
+    assert [topic.name for topic in topics_of(disk).all()] == ["kept"]
+
+
 # -- logs that nobody wrote down
 
 

@@ -284,6 +284,27 @@ def test_a_lost_connection_while_syncing_joins_again_under_the_same_id():
     assert member.next(150).member_id == "m-1"
 
 
+@pytest.mark.parametrize(
+    ("code", "looks_anew"),
+    [
+        (Code.NOT_COORDINATOR, True),
+        (Code.COORDINATOR_NOT_AVAILABLE, True),
+        (Code.COORDINATOR_LOAD_IN_PROGRESS, False),
+    ],
+)
+def test_a_sync_that_the_coordinator_cannot_serve_is_followed_by_a_pause(code, looks_anew):
+    """CJ-8. Without it a group spins while its coordinator's disk is full (simulator, seed 128)."""
+    member = a_member(retry_backoff_ms=100)
+    member.found(Code.NONE, 0)
+    member.next(0)
+    member.joined(Joined(Code.NONE, 1, "m-1", "range", leader="m-0"), 0)
+
+    member.synced(code, b"", 5)
+
+    assert member.next(5) == Wait(105)
+    assert isinstance(member.next(105), FindCoordinator if looks_anew else Join)
+
+
 def test_silence_for_the_session_timeout_looks_for_the_coordinator_anew():
     """HT-2."""
     member = a_stable_member()

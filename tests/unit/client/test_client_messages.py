@@ -36,6 +36,8 @@ MAKERS = {
     ApiKey.HEARTBEAT: lambda version: messages.heartbeat(
         version, group_id="g", generation=3, member_id="m", instance_id="i"
     ),
+    ApiKey.DESCRIBE_GROUPS: lambda version: messages.describe_group(version, "g"),
+    ApiKey.LIST_GROUPS: messages.list_groups,
     ApiKey.LEAVE_GROUP: lambda version: messages.leave_group(
         version, group_id="g", member_id="m", reason="r"
     ),

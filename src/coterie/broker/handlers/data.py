@@ -1,4 +1,4 @@
-"""Produce, Fetch, ListOffsets, OffsetForLeaderEpoch, InitProducerId, DeleteRecords: what touches logs.
+"""Fetch, ListOffsets, OffsetForLeaderEpoch, DeleteRecords: what reads logs.
 
 Batches pass through unread: the log checks and stamps them, and a fetch answers with the bytes as they lie.
 """
@@ -10,22 +10,19 @@ from uuid import UUID
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.broker.context import SILENT, WAITS, Context, Hangup, milliseconds
-from coterie.broker.topic_names import STORY_TOPIC
-from coterie.store.log import AppendRefused, OffsetOutOfRange
+from coterie.broker.context import WAITS, Context, milliseconds
+from coterie.store.log import OffsetOutOfRange, StorageFailed
 from coterie.wire.codec import build, entity, response_type
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
     from coterie.broker.topics import Topic
+    from coterie.store.aborted import Aborted
     from coterie.store.files import FileLog
 
 __all__ = ["HANDLERS"]
 
 READ_COMMITTED = 1
-ATTRIBUTES_AT = 22  # the low byte of a batch's attributes
-# What is found before the log is looked at: such an answer does not say where the log starts.
-UNREAD_BATCH = (Code.CORRUPT_MESSAGE, Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE, Code.INVALID_RECORD)
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 
 
@@ -40,111 +37,13 @@ def leader_epoch_error(sent: int) -> Code:
 
 def topic_named(node: Node, asked: Any) -> tuple[Topic | None, Code]:
     """Return the topic that a request names by name or by id, or the code that says there is none."""
-    name = getattr(asked, "name", None) or getattr(asked, "topic", None)
+    name = getattr(asked, "name", getattr(asked, "topic", None))  # "" is a name, which none has
     if name is not None:
         topic = node.topics.get(name)
         return topic, Code.NONE if topic is not None else Code.UNKNOWN_TOPIC_OR_PARTITION
     topic_id: UUID | None = getattr(asked, "topic_id", None)
     topic = None if topic_id is None else node.topics.by_id(topic_id)
     return topic, Code.NONE if topic is not None else Code.UNKNOWN_TOPIC_ID
-
-
-# -- Produce
-
-
-def produce(node: Node, ctx: Context, request: Any) -> Any:
-    """Append each partition's batch and say where it landed."""
-    if request.acks not in (-1, 0, 1):
-        return _all_refused(ctx, request, Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
-    now_ms = node.now_ms()
-    partition_type = entity("produce", ctx.version, "PartitionProduceResponse", "response")
-    topic_type = entity("produce", ctx.version, "TopicProduceResponse", "response")
-    failed = Code.NONE
-    topics = []
-    for asked in request.topic_data:
-        topic, missing = topic_named(node, asked)
-        answers = []
-        for data in asked.partition_data:
-            values = _append(node, topic, missing, data, request.acks, now_ms)
-            failed = failed or values["error_code"]
-            answers.append(build(partition_type, index=data.index, **values))
-        topics.append(_like(topic_type, asked, partition_responses=tuple(answers)))
-    if request.acks == 0:
-        if failed:
-            raise Hangup(f"produced with acks=0 and met {failed.name}")
-        return SILENT
-    return build(response_type(0, ctx.version), responses=tuple(topics))
-
-
-def _like(cls: Any, asked: Any, **values: Any) -> Any:
-    """Build an answer about a topic that is named as the request named it."""
-    return build(cls, name=getattr(asked, "name", ""), topic_id=getattr(asked, "topic_id", None), **values)
-
-
-def _append(
-    node: Node, topic: Topic | None, missing: Code, data: Any, acks: int, now_ms: int
-) -> dict[str, Any]:
-    if topic is None:
-        return {"error_code": missing, "base_offset": -1}
-    log = node.log_of(topic.name, data.index)
-    if log is None:
-        return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1}
-    if topic.internal and topic.name != STORY_TOPIC:
-        return {"error_code": Code.INVALID_TOPIC_EXCEPTION, "base_offset": -1}
-    if is_transactional(data.records):
-        return {"error_code": Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "base_offset": -1}
-    if acks == -1 and node.settings.min_insync_replicas(topic.configs) > 1:
-        return {"error_code": Code.NOT_ENOUGH_REPLICAS, "base_offset": -1}
-    try:
-        appended = node.append(topic.name, data.index, data.records or b"", now_ms=now_ms)
-    except AppendRefused as refused:
-        errors = tuple((index, message) for index, message in refused.record_errors)
-        return {
-            "error_code": refused.code,
-            "base_offset": -1,
-            "error_message": refused.message,
-            "log_start_offset": -1 if refused.code in UNREAD_BATCH else log.start_offset,
-            "record_errors": _record_errors(errors),
-        }
-    return {
-        "error_code": Code.NONE,
-        "base_offset": appended.base_offset,
-        "log_append_time": None if appended.append_time_ms < 0 else appended.append_time_ms,
-        "log_start_offset": appended.start_offset,
-    }
-
-
-def is_transactional(records: bytes | None) -> bool:
-    """Return whether a batch belongs to a transaction; there are none yet, and Kafka sends strangers away."""
-    return records is not None and len(records) > ATTRIBUTES_AT and bool(records[ATTRIBUTES_AT] & 0x10)
-
-
-def _record_errors(errors: tuple[tuple[int, str], ...]) -> tuple[Any, ...]:
-    if not errors:
-        return ()
-    cls = entity("produce", 8, "BatchIndexAndErrorMessage", "response")
-    return tuple(build(cls, batch_index=index, batch_index_error_message=text) for index, text in errors)
-
-
-def _all_refused(ctx: Context, request: Any, code: Code, message: str) -> Any:
-    if request.acks == 0:
-        raise Hangup(f"produced with acks=0 and met {code.name}")
-    partition_type = entity("produce", ctx.version, "PartitionProduceResponse", "response")
-    topic_type = entity("produce", ctx.version, "TopicProduceResponse", "response")
-    topics = tuple(
-        _like(
-            topic_type,
-            asked,
-            partition_responses=tuple(
-                build(
-                    partition_type, index=data.index, error_code=code, base_offset=-1, error_message=message
-                )
-                for data in asked.partition_data
-            ),
-        )
-        for asked in request.topic_data
-    )
-    return build(response_type(0, ctx.version), responses=topics)
 
 
 # -- Fetch
@@ -192,7 +91,11 @@ class WaitingFetch:
         if self.missing == 1:
             return 1
         assert one.log is not None
-        return len(one.log.read(one.offset, max_bytes=min(one.max_bytes, self.missing), end_offset=end))
+        wanted = min(one.max_bytes, self.missing)
+        try:
+            return len(one.log.read(one.offset, max_bytes=wanted, end_offset=end))
+        except StorageFailed:  # the answer will say so, and should say it now
+            return self.missing
 
     def finish(self, *, forced: bool) -> None:
         self.ctx.reply(_read_all(self.node, self.ctx, self.request, self.wanted, committed=self.committed))
@@ -255,7 +158,7 @@ def _read_all(node: Node, ctx: Context, request: Any, wanted: list[list[Wanted]]
     for asked, partitions in zip(request.topics, wanted, strict=True):
         answers = []
         for one in partitions:
-            values = _read_one(one, left, first=first, committed=committed)
+            values = _read_one(one, left, first=first, committed=committed, version=ctx.version)
             size = len(values["records"])
             left -= size
             first = first and not size
@@ -269,7 +172,15 @@ def _read_all(node: Node, ctx: Context, request: Any, wanted: list[list[Wanted]]
     return build(response_type(1, ctx.version), responses=tuple(topics))
 
 
-def _read_one(one: Wanted, left: int, *, first: bool, committed: bool) -> dict[str, Any]:
+def _aborted(spans: tuple[Aborted, ...], version: int) -> tuple[Any, ...]:
+    """Return the transactions whose records a reader is to pass over."""
+    if not spans:
+        return ()
+    cls = entity("fetch", version, "AbortedTransaction", "response")
+    return tuple(build(cls, producer_id=one.producer_id, first_offset=one.first_offset) for one in spans)
+
+
+def _read_one(one: Wanted, left: int, *, first: bool, committed: bool, version: int) -> dict[str, Any]:
     """Return the fields of one partition's answer. The first batch of a fetch is whole however large
     (KIP-74).
     """
@@ -279,20 +190,24 @@ def _read_one(one: Wanted, left: int, *, first: bool, committed: bool) -> dict[s
         code = Code.UNKNOWN_TOPIC_OR_PARTITION
     if log is None or code:
         return _unreadable(code)
-    end = log.last_stable_offset if committed else log.high_watermark
     budget = min(one.max_bytes, max(left, 0))
-    records = b""
+    aborted: tuple[Any, ...] | None = () if committed else None
     try:
-        if budget > 0 or first:
-            records = log.read(one.offset, max_bytes=budget, at_least_one=first, end_offset=end)
+        if committed:
+            records, spans = log.read_committed(one.offset, max_bytes=budget, at_least_one=first)
+            aborted = _aborted(spans, version)
+        else:
+            records = log.read(one.offset, max_bytes=budget, at_least_one=first)
     except OffsetOutOfRange:
         return _unreadable(Code.OFFSET_OUT_OF_RANGE)
+    except StorageFailed as failed:
+        return _unreadable(failed.code)
     return {
         "error_code": Code.NONE,
         "high_watermark": log.high_watermark,
         "last_stable_offset": log.last_stable_offset,
         "log_start_offset": log.start_offset,
-        "aborted_transactions": () if committed else None,
+        "aborted_transactions": aborted,
         "preferred_read_replica": -1,
         "records": records,
     }
@@ -327,7 +242,10 @@ def list_offsets(node: Node, ctx: Context, request: Any) -> Any:
             code = code or leader_epoch_error(getattr(one, "current_leader_epoch", -1))
             values: dict[str, Any] = {"timestamp": -1, "offset": -1, "leader_epoch": -1}
             if log is not None and not code:
-                values = _offset_at(log, one.timestamp, committed=committed)
+                try:
+                    values = _offset_at(log, one.timestamp, committed=committed)
+                except StorageFailed as failed:
+                    code = failed.code
             answers.append(
                 build(partition_type, partition_index=one.partition_index, error_code=code, **values)
             )
@@ -349,7 +267,7 @@ def _offset_at(log: FileLog, timestamp: int, *, committed: bool) -> dict[str, An
             return nowhere
         case _:
             found = log.offset_for_timestamp(timestamp)
-    if found is None:
+    if found is None or (committed and found.offset >= log.last_stable_offset):
         return nowhere
     return {"timestamp": found.timestamp, "offset": found.offset, "leader_epoch": found.leader_epoch}
 
@@ -374,17 +292,7 @@ def offset_for_leader_epoch(node: Node, ctx: Context, request: Any) -> Any:
     return build(response_type(23, ctx.version), topics=tuple(topics))
 
 
-# -- InitProducerId, DeleteRecords
-
-
-def init_producer_id(node: Node, ctx: Context, request: Any) -> Any:
-    """Hand out a producer id for an idempotent producer. Transactional ids are not served yet:
-    INVALID_REQUEST.
-    """
-    cls = response_type(22, ctx.version)
-    if request.transactional_id is not None:
-        return build(cls, error_code=Code.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
-    return build(cls, error_code=Code.NONE, producer_id=node.topics.next_producer_id(), producer_epoch=0)
+# -- DeleteRecords
 
 
 def delete_records(node: Node, ctx: Context, request: Any) -> Any:
@@ -416,14 +324,15 @@ def _delete_before(node: Node, topic_name: str, one: Any, now_ms: int) -> tuple[
     offset = log.high_watermark if one.offset == -1 else one.offset
     if not 0 <= offset <= log.high_watermark:
         return Code.OFFSET_OUT_OF_RANGE, -1
-    return Code.NONE, log.delete_before(offset, now_ms)
+    try:
+        return Code.NONE, log.delete_before(offset, now_ms)
+    except StorageFailed as failed:
+        return failed.code, -1
 
 
 HANDLERS = {
-    0: produce,
     1: fetch,
     2: list_offsets,
     21: delete_records,
-    22: init_producer_id,
     23: offset_for_leader_epoch,
 }

@@ -10,7 +10,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
+from coterie.base.marks import mark
 from coterie.broker.context import WAITS, Context, milliseconds
+from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
+from coterie.broker.topic_names import OFFSETS_TOPIC
 from coterie.group import commands
 from coterie.group.views import list_groups as listed
 from coterie.wire.codec import build, entity, response_type
@@ -19,12 +22,11 @@ if TYPE_CHECKING:
     from coterie.broker.coordinator import ShardHost
     from coterie.broker.node import Node
 
-__all__ = ["HANDLERS", "ask"]
+__all__ = ["HANDLERS", "ask", "forget", "host_for"]
 
 OPERATIONS_UNASKED = -(2**31)
-GROUP_OPERATIONS_ALL = (
-    (1 << 3) | (1 << 6) | (1 << 8)
-)  # READ, DELETE, DESCRIBE (KIP-430), no authorizer being set
+# READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS (KIP-430), no authorizer being set
+GROUP_OPERATIONS_ALL = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
 def ask(
@@ -42,21 +44,41 @@ def ask(
     The empty group id is a group like any other to commits, fetches, descriptions and deletions (`nameless`).
     Returns what a handler does that answers later, or has answered.
     """
-    if not group_id and not nameless:
-        respond(Code.INVALID_GROUP_ID)
-        return WAITS
-    host = node.coordinator.host_of(group_id)
-    unavailable = host.unavailable()
-    if unavailable:
-        respond(unavailable)
-        return WAITS
-    call = node.coordinator.new_call(host, respond)
-    ctx.gone = lambda: _forget(host, call)
-    host.execute(command(call))
+    host = host_for(node, ctx, group_id, respond, nameless=nameless)
+    if host is not None:
+        call = node.coordinator.new_call(host, respond)
+        ctx.gone = lambda: forget(host, call)
+        host.execute(command(call))
     return WAITS
 
 
-def _forget(host: ShardHost, call: int) -> None:
+def host_for(
+    node: Node, ctx: Context, group_id: str, respond: Callable[[Code], None], *, nameless: bool = False
+) -> ShardHost | None:
+    """Return the shard of a group; None after `respond` was told why there is none (P-4, P-7)."""
+    if not group_id:
+        mark("nameless-group" if nameless else "group-id-missing", ctx.api_key)
+        if not nameless:
+            respond(Code.INVALID_GROUP_ID)
+            return None
+    try:
+        host = node.coordinator.host_of(group_id)
+    except STORAGE_ERRORS as error:
+        storage_failed(f"create topic {OFFSETS_TOPIC}", error)
+        mark("internal-topic-failed", ctx.api_key)
+        respond(Code.COORDINATOR_NOT_AVAILABLE)
+        return None
+    unavailable = host.unavailable()
+    if unavailable:
+        loading = unavailable is Code.COORDINATOR_LOAD_IN_PROGRESS
+        mark("shard-loading" if loading else "shard-elsewhere", ctx.api_key)
+        respond(unavailable)
+        return None
+    return host
+
+
+def forget(host: ShardHost, call: int) -> None:
+    """Answer a call no more: who asked has hung up."""
     host.calls.pop(call, None)
 
 
@@ -67,6 +89,8 @@ def join_group(node: Node, ctx: Context, request: Any) -> Any:
     """Ask to become, or to stay, a member (JG)."""
     session_ms = milliseconds(request.session_timeout)
     rebalance = getattr(request, "rebalance_timeout", None)
+    if rebalance is None:
+        mark("session-timeout-for-both", ctx.api_key)
 
     def command(call: int) -> commands.Join:
         return commands.Join(
@@ -92,6 +116,7 @@ def join_group(node: Node, ctx: Context, request: Any) -> Any:
         request.group_id
         and not settings.group_min_session_timeout_ms <= session_ms <= settings.group_max_session_timeout_ms
     ):
+        mark("session-timeout-out-of-bounds", ctx.api_key)
         respond(Code.INVALID_SESSION_TIMEOUT)  # JG-4 comes before the shard is looked for
         return WAITS
     return ask(node, ctx, request.group_id, command, respond)
@@ -137,6 +162,7 @@ def sync_group(node: Node, ctx: Context, request: Any) -> Any:
         ctx.reply(_synced(ctx, answer))
 
     if ctx.version >= 5 and (protocol_type is None or protocol_name is None):
+        mark("protocol-unnamed", ctx.api_key)
         respond(Code.INCONSISTENT_GROUP_PROTOCOL)  # SG-1
         return WAITS
     return ask(
@@ -178,6 +204,7 @@ def heartbeat(node: Node, ctx: Context, request: Any) -> Any:
     def respond(answer: Any) -> None:
         code = answer if isinstance(answer, Code) else answer.code
         if answer is Code.COORDINATOR_LOAD_IN_PROGRESS:
+            mark("beat-taken-while-loading", ctx.api_key)
             code = Code.NONE  # HB-2
         ctx.reply(build(cls, error_code=code))
 
@@ -230,6 +257,7 @@ def _left(ctx: Context, answer: Any) -> Any:
     if isinstance(answer, Code):
         return build(cls, error_code=answer)
     if ctx.version < 3:
+        mark("only-leaver-told-at-top", ctx.api_key)
         own = answer.code or (answer.members[0][2] if answer.members else Code.NONE)
         return build(cls, error_code=own)
     item = entity("leave_group", ctx.version, "MemberResponse", "response")
@@ -298,6 +326,10 @@ def _described(ctx: Context, group_id: str, answer: Any, wants_operations: bool)
     unknown = answer.code is Code.GROUP_ID_NOT_FOUND
     code = Code.NONE if unknown and ctx.version < 6 else answer.code  # DG-2
     asked = wants_operations and not code
+    if unknown:
+        mark("dead-without-error" if ctx.version < 6 else "no-such-group-told", ctx.api_key)
+    if asked:
+        mark("operations-told", ctx.api_key)
     return build(
         cls,
         error_code=code,
@@ -325,13 +357,17 @@ def _described(ctx: Context, group_id: str, answer: Any, wants_operations: bool)
 def list_groups(node: Node, ctx: Context, request: Any) -> Any:
     """List the groups of this node, by state and type when asked (LS)."""
     cls = response_type(16, ctx.version)
+    states = getattr(request, "states_filter", ())
+    types = getattr(request, "types_filter", ())
     item = entity("list_groups", ctx.version, "ListedGroup", "response")
     if any(
         host.unavailable() is Code.COORDINATOR_LOAD_IN_PROGRESS for host in node.coordinator.hosts.values()
     ):
+        mark("shard-loading", ctx.api_key)
         return build(cls, error_code=Code.COORDINATOR_LOAD_IN_PROGRESS)  # LS-4
-    states = getattr(request, "states_filter", ())
-    types = getattr(request, "types_filter", ())
+    active = node.coordinator.active()
+    if len(active) < len(node.coordinator.hosts):
+        mark("shard-left-out", ctx.api_key)
     found = [
         build(
             item,
@@ -340,7 +376,7 @@ def list_groups(node: Node, ctx: Context, request: Any) -> Any:
             group_state=g.state,
             group_type="classic",
         )
-        for host in node.coordinator.active()
+        for host in active
         for g in listed(host.shard, states=states, types=types)
     ]
     return build(cls, error_code=Code.NONE, groups=tuple(found))
@@ -351,6 +387,10 @@ def delete_groups(node: Node, ctx: Context, request: Any) -> Any:
     cls = response_type(42, ctx.version)
     item = entity("delete_groups", ctx.version, "DeletableGroupResult", "response")
     names = tuple(dict.fromkeys(request.groups_names))  # DL-1
+    if len(names) < len(request.groups_names):
+        mark("named-twice", ctx.api_key)
+    if len(names) > 1:
+        mark("groups-deleted-together", ctx.api_key)
 
     def done(answers: list[Any]) -> None:
         codes = [answer if isinstance(answer, Code) else answer.code for answer in answers]

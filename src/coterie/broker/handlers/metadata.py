@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
+from coterie.base.hashes import coordinator_partition
+from coterie.base.marks import mark
 from coterie.broker.context import Context
-from coterie.broker.topic_names import OFFSETS_TOPIC
+from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
+from coterie.broker.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.wire.apis import APIS
 from coterie.wire.codec import build, entity, response_type
 
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS", "versions_refused"]
 
 GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2
+COORDINATED = {GROUP_KEY: OFFSETS_TOPIC, TRANSACTION_KEY: TRANSACTIONS_TOPIC}
+TRANSACTION_VERSION = ("transaction.version", 2)
 AUTHORIZED_OPERATIONS_UNASKED = -(2**31)
 TOPIC_OPERATIONS_ALL = 0b0000_1101_1111_1000  # READ to ALTER_CONFIGS of KIP-430, no authorizer being set
 
@@ -28,12 +33,14 @@ def api_versions(node: Node, ctx: Context, request: Any) -> Any:
     """Answer with the APIs that are served, each with exactly Apache Kafka 4.3.1's range."""
     from coterie.broker.node import FAMILIES
 
+    mark("versions-told", ctx.api_key)
     ranges = tuple((key, APIS[key].least, APIS[key].most) for key in sorted(FAMILIES))
     return _versions(ctx.version, Code.NONE, ranges)
 
 
 def versions_refused() -> Any:
     """Return the v0 answer to a version of ApiVersions that is not known, naming those that are (KIP-511)."""
+    mark("versions-told-to-a-stranger")
     api = APIS[18]
     return _versions(0, Code.UNSUPPORTED_VERSION, ((18, api.least, api.most),))
 
@@ -41,7 +48,27 @@ def versions_refused() -> Any:
 def _versions(version: int, code: Code, ranges: tuple[tuple[int, int, int], ...]) -> Any:
     cls = entity("api_versions", version, "ApiVersion", "response")
     keys = tuple(build(cls, api_key=key, min_version=low, max_version=high) for key, low, high in ranges)
-    return build(response_type(18, version), error_code=code, api_keys=keys)
+    return build(response_type(18, version), error_code=code, api_keys=keys, **_features(version))
+
+
+def _features(version: int) -> dict[str, Any]:
+    """Return what of Kafka's features is served: Java bumps epochs with EndTxn 5 only if told to (KIP-890).
+
+    One that may be 0 is supported is not said before version 4, whose clients can read it (KAFKA-17011).
+    """
+    if version < 3:
+        return {}
+    name, level = TRANSACTION_VERSION
+    supported = entity("api_versions", version, "SupportedFeatureKey", "response")
+    finalized = entity("api_versions", version, "FinalizedFeatureKey", "response")
+    readable = version >= 4
+    return {
+        "supported_features": (build(supported, name=name, min_version=0, max_version=level),) * readable,
+        "finalized_features_epoch": 0,
+        "finalized_features": (
+            build(finalized, name=name, max_version_level=level, min_version_level=level),
+        ),
+    }
 
 
 # -- Metadata
@@ -135,29 +162,42 @@ def _described(ctx: Context, request: Any, topic: Topic) -> Any:
 
 
 def find_coordinator(node: Node, ctx: Context, request: Any) -> Any:
-    """Answer with who coordinates each key: this broker (FC-1 to FC-12)."""
+    """Answer with who coordinates each key: the leader of its partition (FC-1 to FC-12)."""
     kind = getattr(request, "key_type", GROUP_KEY)
     cls = response_type(10, ctx.version)
     if ctx.version >= 4:
+        mark("coordinators-told", ctx.api_key)
         item = entity("find_coordinator", ctx.version, "Coordinator", "response")
         found = tuple(
-            build(item, key=key, **_coordinator(node, kind, "")) for key in request.coordinator_keys
+            build(item, key=key, **_coordinator(node, kind, key, "")) for key in request.coordinator_keys
         )
         return build(cls, coordinators=found)
-    return build(cls, **_coordinator(node, kind, "NONE"))
+    mark("coordinator-told-alone", ctx.api_key)
+    return build(cls, **_coordinator(node, kind, request.key, "NONE"))
 
 
-def _coordinator(node: Node, kind: int, message: str) -> dict[str, Any]:
+def _coordinator(node: Node, kind: int, key: str, message: str) -> dict[str, Any]:
     """Return the fields of one answer; its message on success is the enum's text or empty (FC-9, FC-10)."""
-    if kind == TRANSACTION_KEY:
-        text = "transactions are not served by this version of Coterie"
-        return _nowhere(Code.INVALID_REQUEST, text)
-    if kind != GROUP_KEY:
-        return _nowhere(Code.INVALID_REQUEST, f"key type {kind} is not served")
-    node.ensure_internal(OFFSETS_TOPIC)
-    host, port = node.advertised
+    if kind not in COORDINATED:
+        mark("share-key" if kind == SHARE_KEY else "key-type-unknown")
+        wordless = kind == SHARE_KEY and not message  # Kafka answers a list of keys so, key by key
+        return _nowhere(Code.INVALID_REQUEST, "" if wordless else f"key type {kind} is not served")
+    try:
+        topic = node.ensure_internal(COORDINATED[kind])
+    except STORAGE_ERRORS as error:
+        mark("internal-topic-failed")
+        refusal = storage_failed(f"create topic {COORDINATED[kind]}", error)
+        return _nowhere(Code.COORDINATOR_NOT_AVAILABLE, refusal.message or "" if message else "")
+    partition = coordinator_partition(key, partition_count=topic.partitions)
+    leader = node.leadership.leader_of(topic.name, partition)
+    if leader is None:
+        mark("coordinator-missing")
+        words = f"partition {partition} of {topic.name} has no leader now; try again"
+        return _nowhere(Code.COORDINATOR_NOT_AVAILABLE, words if message else "")
+    mark("coordinator-found")
+    node_id, host, port = leader
     return {
-        "node_id": node.settings.node_id,
+        "node_id": node_id,
         "host": host,
         "port": port,
         "error_code": Code.NONE,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
+from coterie.base.marks import mark
 from coterie.broker.context import WAITS, Context, milliseconds
 from coterie.broker.handlers.data import topic_named
 from coterie.broker.handlers.groups import Gathered, ask
@@ -16,9 +18,11 @@ from coterie.wire.codec import build, entity, response_type
 if TYPE_CHECKING:
     from coterie.broker.node import Node
 
-__all__ = ["HANDLERS"]
+__all__ = ["HANDLERS", "answered_in_order", "mark_unknown", "sorted_out"]
 
+FETCH = 9
 RETENTION_UNSET = -1
+WHOLE_TOPIC = -1  # in the place of a partition: the topic itself is not known
 NO_OFFSET = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
 
 
@@ -27,30 +31,15 @@ NO_OFFSET = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": "
 
 def offset_commit(node: Node, ctx: Context, request: Any) -> Any:
     """Store the offsets of the partitions that exist; the others are answered here (OC-2 to OC-5)."""
-    refused: dict[tuple[int, int], Code] = {}  # by the place in the request: topic, partition
-    offsets = []
-    for at, asked in enumerate(request.topics):
-        topic, missing = topic_named(node, asked)
-        for within, one in enumerate(asked.partitions):
-            if topic is None or not 0 <= one.partition_index < topic.partitions:
-                refused[at, within] = missing or Code.UNKNOWN_TOPIC_OR_PARTITION
-                continue
-            offsets.append(
-                commands.OffsetToCommit(
-                    topic=topic.name,
-                    partition=one.partition_index,
-                    offset=one.committed_offset,
-                    leader_epoch=getattr(one, "committed_leader_epoch", -1),
-                    metadata=one.committed_metadata or "",
-                    topic_id=topic.topic_id,
-                )
-            )
+    offsets, refused = sorted_out(node, request.topics)
+    mark_unknown(ctx, refused)
 
     def respond(answer: Any) -> None:
         codes = [answer] * len(offsets) if isinstance(answer, Code) else list(answer.codes)
         ctx.reply(_committed(ctx, request, refused, iter(codes).__next__))
 
     if not offsets:
+        mark("nothing-left", ctx.api_key)
         respond(Code.NONE)  # OC-5: nothing is left to ask the group about
         return WAITS
     retention_ms = getattr(request, "retention_time", None)
@@ -65,12 +54,39 @@ def offset_commit(node: Node, ctx: Context, request: Any) -> Any:
             instance_id=getattr(request, "group_instance_id", None),
             generation=request.generation_id_or_member_epoch,
             version=ctx.version,
-            offsets=tuple(offsets),
+            offsets=offsets,
             retention_ms=RETENTION_UNSET if retention_ms is None else milliseconds(retention_ms),
         ),
         respond,
         nameless=True,
     )
+
+
+def sorted_out(
+    node: Node, topics: Sequence[Any]
+) -> tuple[tuple[commands.OffsetToCommit, ...], dict[tuple[int, int], Code]]:
+    """Return the offsets of partitions that exist, and by place in the request why the others are refused."""
+    refused: dict[tuple[int, int], Code] = {}
+    offsets = []
+    for at, asked in enumerate(topics):
+        topic, missing = topic_named(node, asked)
+        if topic is None:
+            refused[at, WHOLE_TOPIC] = missing
+        for within, one in enumerate(asked.partitions):
+            if topic is None or not 0 <= one.partition_index < topic.partitions:
+                refused[at, within] = missing or Code.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            offsets.append(
+                commands.OffsetToCommit(
+                    topic=topic.name,
+                    partition=one.partition_index,
+                    offset=one.committed_offset,
+                    leader_epoch=getattr(one, "committed_leader_epoch", -1),
+                    metadata=one.committed_metadata or "",
+                    topic_id=topic.topic_id,
+                )
+            )
+    return tuple(offsets), refused
 
 
 def _committed(
@@ -79,14 +95,44 @@ def _committed(
     topic_type = entity("offset_commit", ctx.version, "OffsetCommitResponseTopic", "response")
     partition_type = entity("offset_commit", ctx.version, "OffsetCommitResponsePartition", "response")
     topics = []
-    for at, asked in enumerate(request.topics):
-        partitions = []
-        for within, one in enumerate(asked.partitions):
-            code = refused[at, within] if (at, within) in refused else next_code()
-            partitions.append(build(partition_type, partition_index=one.partition_index, error_code=code))
+    for asked, codes in answered_in_order(request.topics, refused, next_code):
+        partitions = tuple(build(partition_type, partition_index=p, error_code=code) for p, code in codes)
         named = {"name": getattr(asked, "name", ""), "topic_id": getattr(asked, "topic_id", None)}
-        topics.append(build(topic_type, partitions=tuple(partitions), **named))
+        topics.append(build(topic_type, partitions=partitions, **named))
     return build(response_type(8, ctx.version), topics=tuple(topics))
+
+
+def mark_unknown(ctx: Context, refused: dict[tuple[int, int], Code]) -> None:
+    """Mark what a request names that is not there."""
+    if not refused:
+        return
+    by_id = Code.UNKNOWN_TOPIC_ID in refused.values()
+    mark("topic-id-unknown" if by_id else "topic-unknown", ctx.api_key)
+
+
+def answered_in_order(
+    asked: Sequence[Any], refused: dict[tuple[int, int], Code], next_code: Callable[[], Code]
+) -> list[tuple[Any, list[tuple[int, Code]]]]:
+    """Return topics with (partition, code) in Kafka's order: what was refused here, then what the group says.
+
+    Then a topic stands once, however often it was asked for; if nothing was refused, as often as that.
+    """
+    first: list[tuple[Any, list[tuple[int, Code]]]] = []
+    later: list[tuple[Any, list[tuple[int, Code]]]] = []
+    for at, topic in enumerate(asked):
+        here = [(p.partition_index, refused.get((at, within))) for within, p in enumerate(topic.partitions)]
+        codes = [(p, code) for p, code in here if code is not None]
+        if codes or (at, WHOLE_TOPIC) in refused:
+            first.append((topic, codes))
+        if len(codes) < len(here):
+            later.append((topic, [(p, next_code()) for p, code in here if code is None]))
+    if not refused:
+        return later
+    merged: dict[Any, tuple[Any, list[tuple[int, Code]]]] = {}
+    for topic, codes in (*first, *later):
+        key = getattr(topic, "name", None) or getattr(topic, "topic_id", None)
+        merged.setdefault(key, (topic, []))[1].extend(codes)
+    return list(merged.values())
 
 
 # -- OffsetFetch
@@ -129,10 +175,19 @@ def _fetch_one(
             call=call,
             topics=None if wanted is None else tuple(w for w in wanted if w is not None),
             require_stable=require_stable,
+            topic_ids=_ids(node, group.topics or ()),
         ),
         take,
         nameless=True,
     )
+
+
+def _ids(node: Node, asked: Sequence[Any]) -> dict[str, UUID]:
+    """Return the topic ids that a request asks with, by name (OF-6)."""
+    if not asked or not hasattr(asked[0], "topic_id"):
+        return {}
+    topics = [node.topics.by_id(one.topic_id) for one in asked]
+    return {topic.name: topic.topic_id for topic in topics if topic is not None}
 
 
 def _wanted(node: Node, asked: Any) -> tuple[str, tuple[int, ...]] | None:
@@ -158,7 +213,8 @@ def _fetched(node: Node, ctx: Context, group: Any, answer: Any, many: bool) -> A
         if group.topics is None:
             topics = _everything(node, ctx, topic_type, partition_type, stored)
         else:
-            topics = tuple(_asked_for(node, topic_type, partition_type, t, stored) for t in group.topics)
+            known_first = sorted(group.topics, key=lambda t: _wanted(node, t) is None)  # as Kafka has them
+            topics = tuple(_asked_for(node, topic_type, partition_type, t, stored) for t in known_first)
     elif ctx.version == 1:  # no field for the group's own error: every partition carries it
         topics = tuple(
             build(
@@ -190,6 +246,8 @@ def _everything(
             answered.append(build(topic_type, name=name, partitions=tuple(partitions)))
         elif topic_of_name is not None:  # OF-3: a topic without an id is left out
             answered.append(build(topic_type, topic_id=topic_of_name.topic_id, partitions=tuple(partitions)))
+        else:
+            mark("topic-without-id-left-out", ctx.api_key)
     return tuple(answered)
 
 
@@ -198,6 +256,7 @@ def _asked_for(
 ) -> Any:
     wanted = _wanted(node, asked)
     if wanted is None:
+        mark("topic-id-unknown", FETCH)
         unknown = {"error_code": Code.UNKNOWN_TOPIC_ID, **NO_OFFSET}
         partitions = tuple(
             build(partition_type, partition_index=p, **unknown) for p in asked.partition_indexes
@@ -228,44 +287,44 @@ def _partition(cls: Any, partition: int, found: Any) -> Any:
 
 def offset_delete(node: Node, ctx: Context, request: Any) -> Any:
     """Forget what a group has committed for partitions (OD)."""
-    cls = response_type(47, ctx.version)
-    topic_type = entity("offset_delete", 0, "OffsetDeleteResponseTopic", "response")
-    partition_type = entity("offset_delete", 0, "OffsetDeleteResponsePartition", "response")
-    asked = tuple(TopicPartition(t.name, p.partition_index) for t in request.topics for p in t.partitions)
-    existing = tuple(tp for tp in asked if _exists(node, tp))
+    refused: dict[tuple[int, int], Code] = {}  # by the place in the request: topic, partition
+    existing = []
+    for at, topic in enumerate(request.topics):
+        if node.topics.get(topic.name) is None:
+            refused[at, WHOLE_TOPIC] = Code.UNKNOWN_TOPIC_OR_PARTITION
+        for within, one in enumerate(topic.partitions):
+            wanted = TopicPartition(topic.name, one.partition_index)
+            if _exists(node, wanted):
+                existing.append(wanted)
+            else:
+                refused[at, within] = Code.UNKNOWN_TOPIC_OR_PARTITION
+
+    mark_unknown(ctx, refused)
 
     def respond(answer: Any) -> None:
-        code = answer if isinstance(answer, Code) else answer.code
-        if code:
-            ctx.reply(build(cls, error_code=code))
-            return
-        codes = dict(zip(existing, answer.codes, strict=True))
-        topics = tuple(
-            build(
-                topic_type,
-                name=t.name,
-                partitions=tuple(
-                    build(
-                        partition_type,
-                        partition_index=p.partition_index,
-                        error_code=codes.get(
-                            TopicPartition(t.name, p.partition_index), Code.UNKNOWN_TOPIC_OR_PARTITION
-                        ),
-                    )
-                    for p in t.partitions
-                ),
-            )
-            for t in request.topics
-        )
-        ctx.reply(build(cls, error_code=Code.NONE, topics=topics))
+        ctx.reply(_deleted(request, refused, answer))
 
     return ask(
         node,
         ctx,
         request.group_id,
-        lambda call: commands.DeleteOffsets(group_id=request.group_id, call=call, partitions=existing),
+        lambda call: commands.DeleteOffsets(group_id=request.group_id, call=call, partitions=tuple(existing)),
         respond,
     )
+
+
+def _deleted(request: Any, refused: dict[tuple[int, int], Code], answer: Any) -> Any:
+    cls = response_type(47, 0)
+    code = answer if isinstance(answer, Code) else answer.code
+    if code:
+        return build(cls, error_code=code)
+    topic_type = entity("offset_delete", 0, "OffsetDeleteResponseTopic", "response")
+    partition_type = entity("offset_delete", 0, "OffsetDeleteResponsePartition", "response")
+    topics = []
+    for asked, codes in answered_in_order(request.topics, refused, iter(answer.codes).__next__):
+        partitions = tuple(build(partition_type, partition_index=p, error_code=code) for p, code in codes)
+        topics.append(build(topic_type, name=asked.name, partitions=partitions))
+    return build(cls, error_code=Code.NONE, topics=tuple(topics))
 
 
 def _exists(node: Node, wanted: TopicPartition) -> bool:

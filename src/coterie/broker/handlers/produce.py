@@ -1,0 +1,286 @@
+"""Produce: each partition's batch into its log, and where it landed.
+
+A batch of a transaction is let in once the transaction's coordinator agrees: up to version 11 it is asked
+whether the partition belongs to the transaction, from 12 on the partition joins it (KIP-890).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from coterie.base.codes import Code
+from coterie.base.errors import Corrupt
+from coterie.base.ids import TopicPartition
+from coterie.broker.context import SILENT, WAITS, Context, Hangup
+from coterie.broker.handlers.data import topic_named
+from coterie.store.log import AppendRefused
+from coterie.wire.batches import HEADER_SIZE, BatchHeader, read_header
+from coterie.wire.codec import build, entity, response_type
+
+if TYPE_CHECKING:
+    from coterie.broker.node import Node
+    from coterie.broker.topics import Topic
+    from coterie.store.producers import Verification
+
+__all__ = ["HANDLERS"]
+
+ABORTABLE_SINCE = 11  # the first version whose clients know TRANSACTION_ABORTABLE
+JOINS_SINCE = 12
+ATTRIBUTES_AT = 22  # the low byte of a batch's attributes
+TRANSACTIONAL_BIT = 0x10
+# What is found before the log is looked at: such an answer does not say where the log starts.
+UNREAD_BATCH = (Code.CORRUPT_MESSAGE, Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE)
+ASK_AGAIN = (
+    Code.NETWORK_EXCEPTION,
+    Code.COORDINATOR_LOAD_IN_PROGRESS,
+    Code.COORDINATOR_NOT_AVAILABLE,
+    Code.NOT_COORDINATOR,
+)
+
+
+class Answer(NamedTuple):
+    """What the coordinator's word means to a producer."""
+
+    code: Code
+    message: str | None = None
+
+
+def produce(node: Node, ctx: Context, request: Any) -> Any:
+    """Append each partition's batch and say where it landed."""
+    if any(_is_transactional(data.records) for asked in request.topic_data for data in asked.partition_data):
+        return _produce_in_transaction(node, ctx, request)
+    if request.acks not in (-1, 0, 1):
+        return _all_refused(ctx, request, Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
+    return _append_all(node, ctx, request, {}, {})
+
+
+def _append_all(
+    node: Node,
+    ctx: Context,
+    request: Any,
+    refused: Mapping[TopicPartition, Answer],
+    verified: Mapping[TopicPartition, Verification],
+) -> Any:
+    """Append what is not refused already; `verified` is what the logs ask of batches of transactions."""
+    now_ms = node.now_ms()
+    partition_type = entity("produce", ctx.version, "PartitionProduceResponse", "response")
+    topic_type = entity("produce", ctx.version, "TopicProduceResponse", "response")
+    failed = Code.NONE
+    topics = []
+    for asked in request.topic_data:
+        topic, missing = topic_named(node, asked)
+        answers = []
+        for data in asked.partition_data:
+            name = TopicPartition("" if topic is None else topic.name, data.index)
+            if name in refused:
+                values = _refusal(refused[name])
+            else:
+                values = _append(
+                    node, topic, missing, data, request.acks, now_ms, verified=verified.get(name)
+                )
+            failed = failed or values["error_code"]
+            answers.append(build(partition_type, index=data.index, **values))
+        topics.append(_like(topic_type, asked, partition_responses=tuple(answers)))
+    if request.acks == 0:
+        if failed:
+            raise Hangup(f"produced with acks=0 and met {failed.name}")
+        return SILENT
+    return build(response_type(0, ctx.version), responses=tuple(topics))
+
+
+def _like(cls: Any, asked: Any, **values: Any) -> Any:
+    """Build an answer about a topic that is named as the request named it."""
+    return build(cls, name=getattr(asked, "name", ""), topic_id=getattr(asked, "topic_id", None), **values)
+
+
+def _append(
+    node: Node,
+    topic: Topic | None,
+    missing: Code,
+    data: Any,
+    acks: int,
+    now_ms: int,
+    *,
+    verified: Verification | None,
+) -> dict[str, Any]:
+    if topic is None:
+        return {"error_code": missing, "base_offset": -1}
+    log = node.log_of(topic.name, data.index)
+    if log is None:
+        return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1}
+    if topic.internal:
+        return {"error_code": Code.INVALID_TOPIC_EXCEPTION, "base_offset": -1}
+    if acks == -1 and node.settings.min_insync_replicas(topic.configs) > 1:
+        return {"error_code": Code.NOT_ENOUGH_REPLICAS, "base_offset": -1}
+    try:
+        appended = node.append(topic.name, data.index, data.records or b"", now_ms=now_ms, verified=verified)
+    except AppendRefused as refused:
+        return {
+            "error_code": refused.code,
+            "base_offset": -1,
+            "error_message": refused.message,
+            "log_start_offset": -1 if refused.unread or refused.code in UNREAD_BATCH else log.start_offset,
+            "record_errors": _record_errors(refused.record_errors),
+        }
+    return {
+        "error_code": Code.NONE,
+        "base_offset": appended.base_offset,
+        "log_append_time": None if appended.append_time_ms < 0 else appended.append_time_ms,
+        "log_start_offset": appended.start_offset,
+    }
+
+
+def _record_errors(errors: Sequence[tuple[int, str]]) -> tuple[Any, ...]:
+    if not errors:
+        return ()
+    cls = entity("produce", 8, "BatchIndexAndErrorMessage", "response")
+    return tuple(build(cls, batch_index=index, batch_index_error_message=text) for index, text in errors)
+
+
+def _refusal(answer: Answer) -> dict[str, Any]:
+    return {"error_code": answer.code, "base_offset": -1, "error_message": answer.message}
+
+
+def _all_refused(ctx: Context, request: Any, code: Code, message: str | None = None) -> Any:
+    if request.acks == 0:
+        raise Hangup(f"produced with acks=0 and met {code.name}")
+    partition_type = entity("produce", ctx.version, "PartitionProduceResponse", "response")
+    topic_type = entity("produce", ctx.version, "TopicProduceResponse", "response")
+    refusal = _refusal(Answer(code, message))
+    topics = tuple(
+        _like(
+            topic_type,
+            asked,
+            partition_responses=tuple(
+                build(partition_type, index=data.index, **refusal) for data in asked.partition_data
+            ),
+        )
+        for asked in request.topic_data
+    )
+    return build(response_type(0, ctx.version), responses=topics)
+
+
+# -- in transactions
+
+
+def _is_transactional(records: bytes | None) -> bool:
+    """Return whether a batch says that it belongs to a transaction."""
+    return (
+        records is not None
+        and len(records) > ATTRIBUTES_AT
+        and bool(records[ATTRIBUTES_AT] & TRANSACTIONAL_BIT)
+    )
+
+
+def _produce_in_transaction(node: Node, ctx: Context, request: Any) -> Any:
+    if request.transactional_id is None:
+        return _all_refused(ctx, request, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if request.acks not in (-1, 0, 1):
+        return _all_refused(ctx, request, Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
+    batches = dict(_batches(node, request))
+    producers = {(header.producer_id, header.producer_epoch) for header in batches.values()}
+    if len(producers) > 1:
+        message = "the batches of a transaction come from one producer, these from several"
+        return _all_refused(ctx, request, Code.INVALID_PRODUCER_ID_MAPPING, message)
+    if not producers:
+        return _append_all(node, ctx, request, {}, {})
+    WaitingProduce(node, ctx, request, batches).ask()
+    return WAITS
+
+
+def _batches(node: Node, request: Any) -> Iterator[tuple[TopicPartition, BatchHeader]]:
+    """Yield the header of each batch whose partition is to be part of its transaction."""
+    for asked in request.topic_data:
+        topic, _ = topic_named(node, asked)
+        if topic is None:
+            continue
+        for data in asked.partition_data:
+            there = node.log_of(topic.name, data.index) is not None
+            if there and _is_transactional(data.records) and len(data.records) >= HEADER_SIZE:
+                try:
+                    header = read_header(data.records)
+                except Corrupt:  # the log will say so
+                    continue
+                if header.producer_id >= 0:
+                    yield TopicPartition(topic.name, data.index), header
+
+
+class WaitingProduce:
+    """A request to produce in a transaction, until its coordinator has said which partitions may be written.
+
+    The coordinator is asked about partitions alone that the transaction has not reached yet.
+    """
+
+    def __init__(
+        self, node: Node, ctx: Context, request: Any, batches: Mapping[TopicPartition, BatchHeader]
+    ) -> None:
+        self.node, self.ctx, self.request, self.batches = node, ctx, request, batches
+        self.joins = ctx.version >= JOINS_SINCE
+        self.refused: dict[TopicPartition, Answer] = {}
+        self.verified: dict[TopicPartition, Verification] = {}
+
+    def ask(self) -> None:
+        """Ask the coordinator where that is needed, and append what it allows."""
+        for name, header in self.batches.items():
+            self._look_at(name, header)
+        if not self.verified or not (self.joins or self._verifies()):
+            self.append()
+            return
+        header = next(iter(self.batches.values()))
+        self.node.transactions.partitions(
+            self.request.transactional_id,
+            header.producer_id,
+            header.producer_epoch,
+            list(self.verified),
+            add=self.joins,
+            deliver=self.told,
+        )
+
+    def _look_at(self, name: TopicPartition, header: BatchHeader) -> None:
+        log = self.node.log_of(*name)
+        if log is None:
+            return
+        try:
+            verification = log.verification(header, joins=self.joins, now_ms=self.node.now_ms())
+        except AppendRefused as refused:
+            self.refused[name] = Answer(refused.code)
+        else:
+            if verification is not None:
+                self.verified[name] = verification
+
+    def _verifies(self) -> bool:
+        return self.node.settings.text_of("transaction.partition.verification.enable") != "false"
+
+    def told(self, codes: Mapping[TopicPartition, Code]) -> None:
+        """Take the coordinator's answer."""
+        for name, code in codes.items():
+            if code:
+                self.refused[name] = _meaning(code, version=self.ctx.version)
+        self.append()
+
+    def append(self) -> None:
+        """Append what may be written, and answer."""
+        try:
+            answer = _append_all(self.node, self.ctx, self.request, self.refused, self.verified)
+        except Hangup:  # nobody waits for an answer, and nobody produces in a transaction that way
+            answer = SILENT
+        self.ctx.reply(answer)
+
+
+def _meaning(code: Code, *, version: int) -> Answer:
+    """Return what a client is told, which may not know what coordinators say among themselves."""
+    if code == Code.PRODUCER_FENCED:
+        return Answer(Code.INVALID_PRODUCER_EPOCH)
+    if code == Code.TRANSACTION_ABORTABLE and version < ABORTABLE_SINCE:
+        code = Code.INVALID_TXN_STATE
+    if code == Code.INVALID_TXN_STATE:
+        return Answer(code, "the partition is not part of the transaction")
+    if code in ASK_AGAIN or (code == Code.CONCURRENT_TRANSACTIONS and version < JOINS_SINCE):
+        return Answer(
+            Code.NOT_ENOUGH_REPLICAS, f"the transaction's coordinator answered {code.name}; try again"
+        )
+    return Answer(code)
+
+
+HANDLERS = {0: produce}

@@ -1,0 +1,54 @@
+"""DescribeProducers: who writes to a partition, and since when a transaction is open there (KIP-664)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from coterie.base.codes import Code
+from coterie.broker.context import Context
+from coterie.wire.codec import build, entity, response_type
+
+if TYPE_CHECKING:
+    from coterie.broker.node import Node
+
+__all__ = ["HANDLERS"]
+
+
+def describe_producers(node: Node, ctx: Context, request: Any) -> Any:
+    """Answer with the producers that each partition remembers."""
+    topic_type = entity("describe_producers", ctx.version, "TopicResponse", "response")
+    topics = []
+    for asked in request.topics:
+        # Kafka explains itself for a topic that it does not know, not for a partition.
+        message = None if node.topics.get(asked.name) else "This server does not host this topic-partition."
+        partitions = tuple(
+            _partition(node, asked.name, index, message, ctx.version) for index in asked.partition_indexes
+        )
+        topics.append(build(topic_type, name=asked.name, partitions=partitions))
+    return build(response_type(61, ctx.version), topics=tuple(topics))
+
+
+def _partition(node: Node, topic: str, index: int, message: str | None, version: int) -> Any:
+    cls = entity("describe_producers", version, "PartitionResponse", "response")
+    log = node.log_of(topic, index)
+    if log is None:
+        code = Code.UNKNOWN_TOPIC_OR_PARTITION
+        return build(cls, partition_index=index, error_code=code, error_message=message, active_producers=())
+    producer_type = entity("describe_producers", version, "ProducerState", "response")
+    producers = tuple(
+        build(
+            producer_type,
+            producer_id=one.producer_id,
+            producer_epoch=one.epoch,
+            last_sequence=one.last_sequence,
+            last_timestamp=one.last_timestamp,
+            coordinator_epoch=one.coordinator_epoch,
+            current_txn_start_offset=one.open_since,
+        )
+        for one in log.active_producers()
+    )
+    code = Code.NONE
+    return build(cls, partition_index=index, error_code=code, error_message=None, active_producers=producers)
+
+
+HANDLERS = {61: describe_producers}

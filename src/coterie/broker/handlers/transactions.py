@@ -1,0 +1,370 @@
+"""InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, WriteTxnMarkers, and what shows them all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from coterie.base.codes import Code
+from coterie.base.hashes import coordinator_partition
+from coterie.base.ids import TopicPartition
+from coterie.broker.context import WAITS, Context, milliseconds
+from coterie.broker.topic_names import OFFSETS_TOPIC
+from coterie.txn import commands
+from coterie.txn.failures import NoProducerId
+from coterie.txn.model import NOBODY, Producer, State
+from coterie.txn.views import Filter, listed
+from coterie.wire.codec import build, entity, response_type
+
+if TYPE_CHECKING:
+    from coterie.broker.node import Node
+    from coterie.txn.decision import DescribeAnswer
+
+__all__ = ["HANDLERS"]
+
+INIT, ADD_PARTITIONS, ADD_OFFSETS, END, WRITE_MARKERS, DESCRIBE, LIST = 22, 24, 25, 26, 27, 65, 66
+
+# The first version whose clients know PRODUCER_FENCED; the others are told INVALID_PRODUCER_EPOCH (KIP-588).
+KNOWS_FENCED_SINCE = {INIT: 4, ADD_PARTITIONS: 2, ADD_OFFSETS: 2, END: 2}
+BATCHED_SINCE = 4  # AddPartitionsToTxn for many transactions, as brokers send it to each other
+BUMPS_EPOCH_SINCE = 5  # EndTxn
+CLASSIC, NEW = 0, 2  # transaction.version, as a request's own version gives it away
+
+
+def told(ctx: Context, code: Code) -> Code:
+    """Return the code as a client of this version knows it."""
+    if code is Code.PRODUCER_FENCED and ctx.version < KNOWS_FENCED_SINCE[ctx.api_key]:
+        return Code.INVALID_PRODUCER_EPOCH
+    return code
+
+
+# -- InitProducerId
+
+
+def init_producer_id(node: Node, ctx: Context, request: Any) -> Any:
+    """Hand out a producer id, or make the client the owner of its transactional id."""
+
+    def respond(code: Code, producer: Producer = Producer(NOBODY, NOBODY)) -> Any:  # noqa: B008
+        return build(
+            response_type(INIT, ctx.version),
+            error_code=told(ctx, code),
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+        )
+
+    believed = Producer(getattr(request, "producer_id", NOBODY), getattr(request, "producer_epoch", NOBODY))
+    if (believed.producer_id == NOBODY) != (believed.epoch == NOBODY):
+        return respond(Code.INVALID_REQUEST)
+    transactions = node.transactions
+    if request.transactional_id is None:
+        try:
+            return respond(Code.NONE, Producer(transactions.new_producer_id(), 0))
+        except NoProducerId:
+            return respond(Code.COORDINATOR_LOAD_IN_PROGRESS)
+    command = commands.InitProducerId(
+        transactional_id=request.transactional_id,
+        call=transactions.new_call(),
+        timeout_ms=milliseconds(request.transaction_timeout),
+        expected=None if believed.epoch == NOBODY else believed,
+    )
+    transactions.ask(command, lambda answer: ctx.reply(respond(answer.code, answer.producer)))
+    return WAITS
+
+
+# -- AddPartitionsToTxn, AddOffsetsToTxn
+
+
+class Added:
+    """Gathers what is answered for each transaction of a request; the last one sends it."""
+
+    def __init__(self, ctx: Context, transactional_ids: Sequence[str]) -> None:
+        self.ctx = ctx
+        self.transactional_ids = transactional_ids
+        self.codes: dict[int, Mapping[TopicPartition, Code]] = {}
+
+    def put(self, at: int, codes: Mapping[TopicPartition, Code]) -> None:
+        self.codes[at] = codes
+        if len(self.codes) == len(self.transactional_ids):
+            self.ctx.reply(self.response())
+
+    def response(self) -> Any:
+        """Return the whole response, in the order of the request."""
+        cls = response_type(ADD_PARTITIONS, self.ctx.version)
+        results = [self._topics(self.codes[at]) for at in range(len(self.transactional_ids))]
+        if self.ctx.version < BATCHED_SINCE:
+            return build(cls, results_by_topic_v3_and_below=results[0])
+        item = entity("add_partitions_to_txn", self.ctx.version, "AddPartitionsToTxnResult", "response")
+        return build(
+            cls,
+            error_code=Code.NONE,
+            results_by_transaction=tuple(
+                build(item, transactional_id=name, topic_results=topics)
+                for name, topics in zip(self.transactional_ids, results, strict=True)
+            ),
+        )
+
+    def _topics(self, codes: Mapping[TopicPartition, Code]) -> tuple[Any, ...]:
+        version = self.ctx.version
+        topic_type = entity("add_partitions_to_txn", version, "AddPartitionsToTxnTopicResult", "response")
+        cls = entity("add_partitions_to_txn", version, "AddPartitionsToTxnPartitionResult", "response")
+        topics: dict[str, list[Any]] = {}
+        for (topic, partition), code in codes.items():
+            one = build(cls, partition_index=partition, partition_error_code=told(self.ctx, code))
+            topics.setdefault(topic, []).append(one)
+        return tuple(
+            build(topic_type, name=name, results_by_partition=tuple(results))
+            for name, results in topics.items()
+        )
+
+
+def add_partitions(node: Node, ctx: Context, request: Any) -> Any:
+    """Join partitions to transactions, or verify them: one transaction a request before version 4."""
+    if ctx.version >= BATCHED_SINCE:
+        added = Added(ctx, [one.transactional_id for one in request.transactions])
+        for at, one in enumerate(request.transactions):
+            producer = Producer(one.producer_id, one.producer_epoch)
+            _add(
+                node,
+                added,
+                at,
+                producer,
+                _partitions(one.topics),
+                client_version=NEW,
+                verify=one.verify_only,
+            )
+        return WAITS if request.transactions else added.response()
+    added = Added(ctx, [request.v3_and_below_transactional_id])
+    producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    wanted = _partitions(request.v3_and_below_topics)
+    _add(node, added, 0, producer, wanted, client_version=CLASSIC, verify=False)
+    return WAITS
+
+
+def _partitions(topics: Sequence[Any]) -> tuple[TopicPartition, ...]:
+    named = (TopicPartition(topic.name, partition) for topic in topics for partition in topic.partitions)
+    return tuple(dict.fromkeys(named))
+
+
+def _add(
+    node: Node,
+    added: Added,
+    at: int,
+    producer: Producer,
+    wanted: tuple[TopicPartition, ...],
+    *,
+    client_version: int,
+    verify: bool,
+) -> None:
+    """Ask for one transaction. A partition that does not exist keeps the others out too."""
+    missing = {one for one in wanted if node.log_of(*one) is None}
+    if missing:
+        unknown, spared = Code.UNKNOWN_TOPIC_OR_PARTITION, Code.OPERATION_NOT_ATTEMPTED
+        added.put(at, {one: unknown if one in missing else spared for one in wanted})
+        return
+    transactions = node.transactions
+    transactional_id = added.transactional_ids[at]
+    if verify:
+        asked = commands.VerifyPartitions(
+            transactional_id=transactional_id,
+            call=transactions.new_call(),
+            producer=producer,
+            partitions=wanted,
+        )
+        transactions.ask(asked, lambda answer: added.put(at, dict(zip(wanted, answer.codes, strict=True))))
+        return
+    command = commands.AddPartitions(
+        transactional_id=transactional_id,
+        call=transactions.new_call(),
+        producer=producer,
+        partitions=wanted,
+        client_version=client_version,
+    )
+    transactions.ask(command, lambda answer: added.put(at, dict.fromkeys(wanted, answer.code)))
+
+
+def add_offsets(node: Node, ctx: Context, request: Any) -> Any:
+    """Join the partition that keeps a group's offsets to a transaction."""
+    count = node.ensure_internal(OFFSETS_TOPIC).partitions
+    partition = coordinator_partition(request.group_id, partition_count=count)
+    command = commands.AddPartitions(
+        transactional_id=request.transactional_id,
+        call=node.transactions.new_call(),
+        producer=Producer(request.producer_id, request.producer_epoch),
+        partitions=(TopicPartition(OFFSETS_TOPIC, partition),),
+        client_version=CLASSIC,
+    )
+    cls = response_type(ADD_OFFSETS, ctx.version)
+    node.transactions.ask(command, lambda answer: ctx.reply(build(cls, error_code=told(ctx, answer.code))))
+    return WAITS
+
+
+# -- EndTxn, WriteTxnMarkers
+
+
+def end_txn(node: Node, ctx: Context, request: Any) -> Any:
+    """Commit or abort. From version 5 on the producer is told who it is from now on (KIP-890)."""
+    cls = response_type(END, ctx.version)
+
+    def respond(answer: Any) -> None:
+        producer_id, epoch = answer.producer
+        code = told(ctx, answer.code)
+        ctx.reply(build(cls, error_code=code, producer_id=producer_id, producer_epoch=epoch))
+
+    command = commands.EndTransaction(
+        transactional_id=request.transactional_id,
+        call=node.transactions.new_call(),
+        producer=Producer(request.producer_id, request.producer_epoch),
+        commit=request.committed,
+        client_version=NEW if ctx.version >= BUMPS_EPOCH_SINCE else CLASSIC,
+    )
+    node.transactions.ask(command, respond)
+    return WAITS
+
+
+class Marked:
+    """Gathers the codes of the markers that a WriteTxnMarkers asks for; the last one sends the response."""
+
+    def __init__(self, ctx: Context, count: int) -> None:
+        self.ctx = ctx
+        self.left = count
+        self.codes: dict[int, dict[TopicPartition, Code]] = {}
+
+    def deliver(self, producer_id: int, watched: TopicPartition) -> Callable[[Code], None]:
+        def put(code: Code) -> None:
+            # The transaction coordinator of Apache Kafka knows no coordinator that is not ready.
+            unready = (
+                Code.COORDINATOR_NOT_AVAILABLE,
+                Code.COORDINATOR_LOAD_IN_PROGRESS,
+                Code.NOT_COORDINATOR,
+            )
+            told = Code.NOT_LEADER_OR_FOLLOWER if code in unready else code
+            self.codes.setdefault(producer_id, {})[watched] = told
+            self.left -= 1
+            if not self.left:
+                self.ctx.reply(self.response())
+
+        return put
+
+    def response(self) -> Any:
+        version = self.ctx.version
+        result = entity("write_txn_markers", version, "WritableTxnMarkerResult", "response")
+        topic_type = entity("write_txn_markers", version, "WritableTxnMarkerTopicResult", "response")
+        cls = entity("write_txn_markers", version, "WritableTxnMarkerPartitionResult", "response")
+        markers = []
+        for producer_id, codes in self.codes.items():
+            topics: dict[str, list[Any]] = {}
+            for (topic, partition), code in codes.items():
+                topics.setdefault(topic, []).append(build(cls, partition_index=partition, error_code=code))
+            named = tuple(build(topic_type, name=name, partitions=tuple(p)) for name, p in topics.items())
+            markers.append(build(result, producer_id=producer_id, topics=named))
+        return build(response_type(WRITE_MARKERS, version), markers=tuple(markers))
+
+
+def write_txn_markers(node: Node, ctx: Context, request: Any) -> Any:
+    """Write the markers of another coordinator, or of an administrator who ends what hangs (KIP-664)."""
+    wanted = [
+        (marker, TopicPartition(topic.name, partition))
+        for marker in request.markers
+        for topic in marker.topics
+        for partition in topic.partition_indexes
+    ]
+    marked = Marked(ctx, len(wanted))
+    if not wanted:
+        return marked.response()
+    for marker, watched in wanted:
+        node.write_marker(
+            watched,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            commit=marker.transaction_result,
+            transaction_version=getattr(marker, "transaction_version", CLASSIC),
+            deliver=marked.deliver(marker.producer_id, watched),
+        )
+    return WAITS
+
+
+# -- DescribeTransactions, ListTransactions
+
+
+def describe_transactions(node: Node, ctx: Context, request: Any) -> Any:
+    """Show each transactional id that is asked for."""
+    states: dict[int, Any] = {}
+    names = tuple(request.transactional_ids)
+    cls = response_type(DESCRIBE, ctx.version)
+
+    def put(at: int, answer: DescribeAnswer) -> None:
+        states[at] = _described(ctx, names[at], answer)
+        if len(states) == len(names):
+            ctx.reply(build(cls, transaction_states=tuple(states[n] for n in range(len(names)))))
+
+    for at, name in enumerate(names):
+        command = commands.Describe(transactional_id=name, call=node.transactions.new_call())
+        node.transactions.ask(command, partial(put, at))
+    return WAITS if names else build(cls, transaction_states=())
+
+
+def _described(ctx: Context, name: str, answer: DescribeAnswer) -> Any:
+    state_type = entity("describe_transactions", ctx.version, "TransactionState", "response")
+    topic_type = entity("describe_transactions", ctx.version, "TopicData", "response")
+    topics: dict[str, list[int]] = {}
+    for topic, partition in answer.partitions:
+        topics.setdefault(topic, []).append(partition)
+    return build(
+        state_type,
+        error_code=answer.code,
+        transactional_id=name,
+        transaction_state=answer.state,
+        transaction_timeout=answer.timeout_ms,
+        transaction_start_time=answer.started_ms,
+        producer_id=answer.producer.producer_id,
+        producer_epoch=answer.producer.epoch,
+        topics=tuple(build(topic_type, topic=t, partitions=tuple(p)) for t, p in topics.items()),
+    )
+
+
+def list_transactions(node: Node, ctx: Context, request: Any) -> Any:
+    """List the transactional ids that pass every filter; states that there are not are named."""
+    cls = response_type(LIST, ctx.version)
+    if node.transactions.loading():
+        return build(cls, error_code=Code.COORDINATOR_LOAD_IN_PROGRESS)
+    pattern = getattr(request, "transactional_id_pattern", None)
+    try:
+        named = re.compile(pattern).fullmatch if pattern else None
+    except re.error:
+        return build(cls, error_code=Code.INVALID_REGULAR_EXPRESSION)
+    known = {state.value for state in State}
+    wanted = Filter(
+        states=frozenset(request.state_filters),
+        producer_ids=frozenset(request.producer_id_filters),
+        longer_than_ms=getattr(request, "duration_filter", -1),
+        named=named and (lambda name: named(name) is not None),
+    )
+    item = entity("list_transactions", ctx.version, "TransactionState", "response")
+    return build(
+        cls,
+        error_code=Code.NONE,
+        unknown_state_filters=tuple(name for name in request.state_filters if name not in known),
+        transaction_states=tuple(
+            build(
+                item,
+                transactional_id=txn.transactional_id,
+                producer_id=txn.producer_id,
+                transaction_state=txn.state.value,
+            )
+            for txn in listed(node.transactions.shards(), wanted, node.now_ms())
+        ),
+    )
+
+
+HANDLERS = {
+    INIT: init_producer_id,
+    ADD_PARTITIONS: add_partitions,
+    ADD_OFFSETS: add_offsets,
+    END: end_txn,
+    WRITE_MARKERS: write_txn_markers,
+    DESCRIBE: describe_transactions,
+    LIST: list_transactions,
+}

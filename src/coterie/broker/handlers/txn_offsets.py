@@ -1,0 +1,171 @@
+"""TxnOffsetCommit (28): what a group has consumed, as part of a producer's transaction (KIP-447).
+
+* v3: generation, member id, instance id
+* v5: the partition of the group's offsets joins the transaction by this request (KIP-890)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from coterie.base.codes import Code
+from coterie.base.ids import TopicPartition
+from coterie.base.marks import mark
+from coterie.broker.context import WAITS, Context
+from coterie.broker.handlers.groups import forget, host_for
+from coterie.broker.handlers.offsets import answered_in_order, mark_unknown, sorted_out
+from coterie.broker.topic_names import OFFSETS_TOPIC
+from coterie.group import commands
+from coterie.group.failures import told
+from coterie.store.log import AppendRefused
+from coterie.wire.batches import MAGIC, TRANSACTIONAL_BIT, BatchHeader
+from coterie.wire.codec import build, entity, response_type
+
+if TYPE_CHECKING:
+    from coterie.broker.coordinator import ShardHost
+    from coterie.broker.node import Node
+    from coterie.store.producers import Verification
+
+__all__ = ["HANDLERS"]
+
+JOINS_SINCE = 5
+LOADING_KNOWN_SINCE = 2  # older clients crash on the error (TX-8)
+ABORTABLE_KNOWN_SINCE = 4  # KIP-890
+NO_SEQUENCE = -1
+
+
+def txn_offset_commit(node: Node, ctx: Context, request: Any) -> Any:
+    """Keep the offsets of the partitions that exist until the transaction ends; refuse the others (TX-1)."""
+    offsets, refused = sorted_out(node, request.topics)
+    mark_unknown(ctx, refused)
+
+    def respond(answer: Any) -> None:
+        codes = [answer] * len(offsets) if isinstance(answer, Code) else list(answer.codes)
+        told_codes = [of_version(code, ctx.version) for code in codes]
+        ctx.reply(_committed(ctx, request, refused, iter(told_codes).__next__))
+
+    if not offsets:
+        mark("nothing-left", ctx.api_key)
+        respond(Code.NONE)  # TX-1: nothing is left to ask anybody about
+        return WAITS
+    host = host_for(node, ctx, request.group_id, respond)
+    if host is not None:
+        WaitingCommit(node, ctx, request, host, offsets, respond).ask()
+    return WAITS
+
+
+def of_version(code: Code, version: int) -> Code:
+    """Return an error that a client of the version knows (TX-8)."""
+    if code is Code.COORDINATOR_LOAD_IN_PROGRESS and version < LOADING_KNOWN_SINCE:
+        mark("loading-told-as-not-available", 28)
+        return Code.COORDINATOR_NOT_AVAILABLE
+    if code is Code.TRANSACTION_ABORTABLE and version < ABORTABLE_KNOWN_SINCE:
+        return Code.INVALID_TXN_STATE
+    return code
+
+
+class WaitingCommit:
+    """A commit in a transaction, until the transaction's coordinator has said that it may be (TX-3)."""
+
+    def __init__(
+        self,
+        node: Node,
+        ctx: Context,
+        request: Any,
+        host: ShardHost,
+        offsets: tuple[commands.OffsetToCommit, ...],
+        respond: Callable[[Any], None],
+    ) -> None:
+        self.node, self.ctx, self.request = node, ctx, request
+        self.host, self.offsets, self.respond = host, offsets, respond
+        self.joins = ctx.version >= JOINS_SINCE
+
+    def ask(self) -> None:
+        """Ask, unless the transaction has reached the partition before; then commit."""
+        request, partition = self.request, TopicPartition(OFFSETS_TOPIC, self.host.partition)
+        try:
+            verification = self._verification()
+        except AppendRefused as refused:
+            self.respond(told(refused.code))
+            return
+        if verification is None or not (self.joins or self._verifies()):
+            self.commit(None)
+            return
+
+        def answered(codes: Mapping[TopicPartition, Code]) -> None:
+            code = codes[partition]
+            if code:
+                mark("transaction-does-not-cover-offsets", 28)
+                self.respond(told(code))
+            else:
+                self.commit(verification)
+
+        mark("partition-joins-transaction" if self.joins else "transaction-verified", 28)
+        self.node.transactions.partitions(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            [partition],
+            add=self.joins,
+            deliver=answered,
+        )
+
+    def _verification(self) -> Verification | None:
+        """Return what the append must be shown, None if the transaction is open there already."""
+        now_ms, request = self.node.now_ms(), self.request
+        header = BatchHeader(
+            base_offset=0,
+            length=0,
+            leader_epoch=0,
+            magic=MAGIC,
+            crc=0,
+            attributes=TRANSACTIONAL_BIT,
+            last_offset_delta=0,
+            base_timestamp=now_ms,
+            max_timestamp=now_ms,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+            base_sequence=NO_SEQUENCE,
+            count=len(self.offsets),
+        )
+        return self.host.log.verification(header, joins=self.joins, now_ms=now_ms)
+
+    def _verifies(self) -> bool:
+        return self.node.settings.text_of("transaction.partition.verification.enable") != "false"
+
+    def commit(self, verified: Verification | None) -> None:
+        """Have the group decide, if its shard is still the one that was asked for."""
+        request, host = self.request, self.host
+        unavailable = host.unavailable()
+        if unavailable:
+            self.respond(unavailable)
+            return
+        call = self.node.coordinator.new_call(host, self.respond)
+        self.ctx.gone = lambda: forget(host, call)
+        command = commands.TxnCommitOffsets(
+            group_id=request.group_id,
+            call=call,
+            member_id=getattr(request, "member_id", ""),
+            instance_id=getattr(request, "group_instance_id", None),
+            generation=getattr(request, "generation_id", -1),
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+            offsets=self.offsets,
+        )
+        host.execute_in_transaction(command, verified)
+
+
+def _committed(
+    ctx: Context, request: Any, refused: dict[tuple[int, int], Code], next_code: Callable[[], Code]
+) -> Any:
+    topic_type = entity("txn_offset_commit", ctx.version, "TxnOffsetCommitResponseTopic", "response")
+    partition_type = entity("txn_offset_commit", ctx.version, "TxnOffsetCommitResponsePartition", "response")
+    topics = []
+    for asked, codes in answered_in_order(request.topics, refused, next_code):
+        partitions = tuple(build(partition_type, partition_index=p, error_code=code) for p, code in codes)
+        topics.append(build(topic_type, name=asked.name, partitions=partitions))
+    return build(response_type(28, ctx.version), topics=tuple(topics))
+
+
+HANDLERS = {28: txn_offset_commit}

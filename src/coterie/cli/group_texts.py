@@ -1,0 +1,193 @@
+"""Groups and their stories in words: what `coterie groups` prints for people, and a group as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from coterie.cli.tables import table
+
+if TYPE_CHECKING:
+    from coterie.base.ids import TopicPartition
+    from coterie.client.groups import DescribedGroup
+
+__all__ = ["group_document", "headline", "member_lines", "partition_lines", "spans", "story_lines"]
+
+Offsets = Mapping["TopicPartition", int]
+
+INDENT = " " * 25
+UNREADABLE = "unknown: cannot be read"
+
+
+# -- a group
+
+
+def headline(group: DescribedGroup) -> str:
+    """Return what is to say of a whole group in a line."""
+    assignor = f", {group.protocol}" if group.protocol else ""
+    return (
+        f"group {group.group_id}: {group.state}, {counted(len(group.members), 'member')}{assignor}; "
+        f"coordinator {group.coordinator}"
+    )
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def member_lines(group: DescribedGroup) -> list[str]:
+    """Return a table of the members."""
+    rows = [
+        (
+            one.member_id,
+            one.client_id,
+            one.host,
+            one.instance_id,
+            UNREADABLE if one.partitions is None else partitions_text(by_topic(one.partitions)) or None,
+        )
+        for one in group.members
+    ]
+    return table(("MEMBER", "CLIENT", "HOST", "INSTANCE", "PARTITIONS"), rows) if rows else ["no members"]
+
+
+def partition_lines(group: DescribedGroup, committed: Offsets, ends: Offsets) -> list[str]:
+    """Return a table of the partitions that the group reads or has committed."""
+    owners = group.owners()
+    rows = []
+    for one in sorted({*committed, *owners}):
+        offset, end = committed.get(one), ends.get(one)
+        owner = owners.get(one)
+        rows.append((one.topic, one.partition, offset, end, lag(offset, end), owner and owner.client_id))
+    head = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT")
+    return table(head, rows) if rows else ["nothing is committed, and nobody owns a partition"]
+
+
+def lag(offset: int | None, end: int | None) -> int | None:
+    return None if offset is None or end is None else max(0, end - offset)
+
+
+def group_document(group: DescribedGroup, offsets: tuple[Offsets, Offsets] | None) -> dict[str, Any]:
+    """Return a group as JSON values; with offsets also its partitions."""
+    document: dict[str, Any] = {
+        "group": group.group_id,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol": group.protocol,
+        "coordinator": group.coordinator,
+        "members": [
+            {
+                "member_id": one.member_id,
+                "client_id": one.client_id,
+                "instance_id": one.instance_id,
+                "host": one.host,
+                "partitions": None if one.partitions is None else by_topic(one.partitions),
+                "topics": one.topics,
+            }
+            for one in group.members
+        ],
+    }
+    if offsets is not None:
+        committed, ends = offsets
+        owners = group.owners()
+        document["partitions"] = [
+            {
+                "topic": one.topic,
+                "partition": one.partition,
+                "committed": committed.get(one),
+                "end": ends.get(one),
+                "lag": lag(committed.get(one), ends.get(one)),
+                "member_id": owners[one].member_id if one in owners else None,
+            }
+            for one in sorted({*committed, *owners})
+        ]
+    return document
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    numbers: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        numbers.setdefault(topic, []).append(partition)
+    return numbers
+
+
+# -- a story
+
+
+def story_lines(document: Mapping[str, Any], *, coloured: bool = False) -> list[str]:
+    """Return the lines that tell one record of a story; of an unknown kind its name alone."""
+    stamp = time_text(document["at"] + document.get("stopped_ms", 0))
+    match document.get("kind"):
+        case "move":
+            return [f"{stamp}  {line}" for line in move_lines(document)]
+        case "rebalance":
+            first, *rest = rebalance_lines(document)
+            title = click.style(first, bold=True) if coloured else first
+            return [f"{stamp}  {title}", *(INDENT + line for line in rest)]
+        case other:
+            return [f"{stamp}  {other}: told by a newer broker"]
+
+
+def time_text(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000).isoformat(" ", "milliseconds")
+
+
+def move_lines(document: Mapping[str, Any]) -> list[str]:
+    who = ", ".join(person_text(person) for person in document["who"])
+    before, after = document["state_before"] or "no group", document["state"] or "no group"
+    states = before if before == after else f"{before} → {after}"
+    reason = f' "{document["reason"]}"' if document["reason"] else ""
+    return [f"{document['why']}{': ' if who else ''}{who}{reason} ({states})"]
+
+
+def person_text(person: Mapping[str, Any]) -> str:
+    static = f", instance {person['instance_id']}" if person["instance_id"] else ""
+    return f"{person['member_id']} at {person['host']}{static}"
+
+
+def rebalance_lines(document: Mapping[str, Any]) -> list[str]:
+    settled = "" if document["settled"] else ", cut short"
+    lines = [
+        f"generation {document['generation']} with {counted(document['size'], 'member')}"
+        f" because {', '.join(document['why'])}{settled}",
+        f"stood still {document['stopped_ms']:,} ms ({document['barrier_ms']:,} ms to join), "
+        f"{counted(document['moved'], 'partition')} moved",
+    ]
+    names = {member_id: member["client_id"] for member_id, member in document["members"].items()}
+    for member_id, member in document["members"].items():
+        mark = "joined " if member_id in document["joined"] else ""
+        lines.append(f"  {mark}{names[member_id]}: {member_text(member)}")
+    lines += [f"  left {member_id}" for member_id in document["left"]]
+    return lines
+
+
+def member_text(member: Mapping[str, Any]) -> str:
+    """Return what a member owns, and in brackets what it gained and lost."""
+    owned = partitions_text(member["partitions"]) or "nothing"
+    if not member["partitions_known"]:
+        owned = f"assignment {UNREADABLE}"
+    changes = [
+        f"{sign}{partitions_text(member[name])}"
+        for sign, name in (("+", "gained"), ("-", "lost"))
+        if member[name]
+    ]
+    wants = "" if member["topics"] is not None else f"; subscription {UNREADABLE}"
+    return owned + (f" ({' '.join(changes)})" if changes else "") + wants
+
+
+def partitions_text(numbers: Mapping[str, list[int]]) -> str:
+    """Return partitions as people write them: orders 0-2,5 returns 1."""
+    return " ".join(f"{topic} {spans(parts)}" for topic, parts in numbers.items())
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """Return ascending numbers with their runs as spans: 0-2,5."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

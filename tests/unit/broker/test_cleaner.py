@@ -1,0 +1,96 @@
+"""The cleaner: one compaction at a time, and a log that cannot be compacted is in nobody's way."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from admin_rig import NOW_MS, Rig
+
+from coterie.broker.cleaner import Cleaner
+from coterie.store.config import LogConfig
+from coterie.wire.batches import Record, build_batch
+
+MINUTE = 60_000
+
+
+class Beside:
+    """Takes work without doing it; the test says how it ends."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[Any, Callable[[Any], None]]] = []
+
+    def __call__(
+        self,
+        work: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        finish: Callable[[Any], None],
+        *,
+        computes: bool,
+    ) -> None:
+        if not computes:
+            finish(work(*arguments))
+            return
+        self.begun.append((work(*arguments), finish))
+
+    def directories(self) -> list[str]:
+        return [result.plan.directory for result, _ in self.begun]
+
+
+@pytest.fixture
+def rig() -> Rig:
+    made = Rig()
+    for name in ("a", "b"):
+        made.node.create_topic(name, partitions=1, configs={"cleanup.policy": "compact"})
+        log = made.node.log_of(name, 0)
+        assert log is not None
+        log.configure(LogConfig(segment_bytes=200, cleanup_policy=frozenset({"compact"})))
+        for _ in range(6):
+            made.node.append(name, 0, build_batch([Record(0, NOW_MS, b"k", bytes(80))]), now_ms=NOW_MS)
+    return made
+
+
+def test_one_log_is_compacted_at_a_time(rig: Rig):
+    beside = Beside()
+    cleaner = Cleaner(rig.node, beside)
+
+    cleaner.tick(NOW_MS)
+    cleaner.tick(NOW_MS)
+    assert beside.directories() == ["data/a-0"]
+
+    result, finish = beside.begun[0]
+    finish(result)
+    cleaner.tick(NOW_MS)
+    assert beside.directories() == ["data/a-0", "data/b-0"]
+
+
+def test_a_log_that_cannot_be_compacted_waits_a_while_and_the_next_has_its_turn(rig: Rig):
+    beside = Beside()
+    cleaner = Cleaner(rig.node, beside)
+    cleaner.tick(NOW_MS)
+
+    beside.begun[0][1](None)
+    cleaner.tick(NOW_MS)
+    assert beside.directories() == ["data/a-0", "data/b-0"]
+    result, finish = beside.begun[1]
+    finish(result)
+    cleaner.tick(NOW_MS + MINUTE - 1)
+    assert len(beside.begun) == 2
+
+    cleaner.tick(NOW_MS + MINUTE)
+    assert beside.directories()[2:] == ["data/a-0"]
+    result, finish = beside.begun[2]
+    finish(result)
+    assert not rig.node.log_of("a", 0).compactable(NOW_MS)  # type: ignore[union-attr]
+
+
+def test_a_log_that_is_gone_meanwhile_is_let_go(rig: Rig):
+    beside = Beside()
+    cleaner = Cleaner(rig.node, beside)
+    cleaner.tick(NOW_MS)
+    rig.store.delete_log("a", 0, now_ms=NOW_MS)
+
+    result, finish = beside.begun[0]
+    finish(result)
+    cleaner.tick(NOW_MS)
+
+    assert beside.directories()[1:] == ["data/b-0"]

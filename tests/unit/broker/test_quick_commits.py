@@ -1,0 +1,241 @@
+"""The plain commit's short way does and answers what the general way does, byte by byte."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie.base.codes import Code
+from coterie.base.ids import TopicPartition
+from coterie.broker.quick_commits import QuickCommits, layout_of
+from coterie.broker.topic_names import OFFSETS_TOPIC
+from coterie.store.log import AppendRefused
+from coterie.wire.batches import records_of, scan
+from coterie.wire.codec import build, encode_request, request_type
+from coterie.wire.internal import OffsetCommitKey, read_key, read_offset_value
+from unit.broker.group_api_rig import COMMIT, ApiRig, part
+from unit.broker.rig import Client
+
+GROUP = "g"
+TOPICS = ("orders", "other", "none")
+
+
+def a_rig(**settings: object) -> tuple[ApiRig, str]:
+    """A stable group of one static member, and its id."""
+    rig = ApiRig(**settings)
+    return rig, rig.stable(GROUP, "a")["a"]
+
+
+def a_frame(rig: ApiRig, version: int, *topics: tuple[str, list[tuple[int, int, str | None]]], **terms: Any):
+    """An OffsetCommit: topics of (partition, offset, metadata)."""
+    parts = tuple(
+        part(
+            COMMIT,
+            version,
+            "OffsetCommitRequestTopic",
+            name=name,
+            topic_id=rig.topic_id(name),
+            partitions=tuple(
+                part(
+                    COMMIT,
+                    version,
+                    "OffsetCommitRequestPartition",
+                    partition_index=partition,
+                    committed_offset=offset,
+                    committed_leader_epoch=3,
+                    committed_metadata=metadata,
+                )
+                for partition, offset, metadata in offsets
+            ),
+        )
+        for name, offsets in topics
+    )
+    member = {"generation_id_or_member_epoch": 1, "group_instance_id": None}
+    request = build(request_type(COMMIT, version), group_id=GROUP, topics=parts, **(member | terms))
+    return encode_request(11, "test", request)
+
+
+def give(client: Client, frame: bytes, *, at_length: bool = False) -> bytes:
+    """Hand a frame to a connection, and return what it writes."""
+    if at_length:
+        client.connection._answer_by_handler(frame)
+    else:
+        client.connection.answer_generally(frame)
+    client.rig.settle()
+    written, client.line.written = client.line.written, b""
+    return written
+
+
+def records(rig: ApiRig) -> list[Any]:
+    partition = rig.node.coordinator.host_of(GROUP).partition
+    data = rig.store.logs[TopicPartition(OFFSETS_TOPIC, partition)].read(0, max_bytes=1 << 22)
+    return [
+        (record.key, record.value, record.timestamp)
+        for at, _ in scan(data)
+        for record in records_of(data, at)
+    ]
+
+
+def taken(rig: ApiRig) -> list[bool]:
+    """Return a list that grows with what each commit was: taken by the short way, or not."""
+    seen: list[bool] = []
+    quick = rig.node._quick_commits
+
+    def take(asker: Any, sized: bytes) -> bool:
+        seen.append(QuickCommits.take(quick, asker, sized))
+        return seen[-1]
+
+    quick.take = take  # type: ignore[method-assign]
+    return seen
+
+
+offsets = st.lists(
+    st.tuples(
+        st.integers(0, 2), st.integers(0, 2**62), st.sampled_from(["", None, "md", "x" * 200, "é" * 4_096])
+    ),
+    min_size=1,
+    max_size=3,
+)
+commits = st.fixed_dictionaries(
+    {
+        "version": st.integers(6, 10),
+        "topics": st.lists(st.tuples(st.sampled_from(["orders", "other", "none"]), offsets), max_size=3),
+        "who": st.sampled_from(["a", "a", "a", "nobody", ""]),
+        "generation": st.sampled_from([1, 1, 1, 0, -1]),
+        "instance": st.sampled_from([None, None, "i-a", "i-none"]),
+    }
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(script=st.lists(commits, min_size=1, max_size=4), repeats=st.integers(1, 2))
+def test_both_ways_do_and_answer_the_same(script, repeats):
+    short, member = a_rig()
+    general, same = a_rig()
+    rigs = (short, general)
+    ids = {short: member, general: same}
+    clients = {rig: rig.client() for rig in rigs}
+    topic_ids = {name: short.topic_id(name) for name in TOPICS}
+    assert short.now_ms == general.now_ms
+
+    for commit in script * repeats:
+        answers = []
+        for rig in rigs:
+            rig.now_ms += 100
+            frame = a_frame(
+                rig,
+                commit["version"],
+                *commit["topics"],
+                member_id={"a": ids[rig]}.get(commit["who"], commit["who"]),
+                generation_id_or_member_epoch=commit["generation"],
+                group_instance_id=commit["instance"],
+            )
+            answer = give(clients[rig], frame, at_length=rig is general)
+            for name, topic_id in topic_ids.items():
+                answer = answer.replace(rig.topic_id(name).bytes, topic_id.bytes)
+            answers.append(answer)
+        assert answers[0] == answers[1]
+
+    assert left(short, member) == left(general, same)
+
+
+def left(rig: ApiRig, member_id: str) -> tuple[Any, ...]:
+    """Return what commits have left: in the group, in the log, and of the member's session."""
+    names = {rig.topic_id(name): name for name in TOPICS}
+    host = rig.node.coordinator.host_of(GROUP)
+    stored = {
+        (topic, partition): one._replace(topic_id=names[one.topic_id])
+        for topic, row in host.shard.offsets.get(GROUP, {}).items()
+        for partition, one in row.items()
+    }
+    written = [
+        (key, read_offset_value(value)._replace(topic_id=names[read_offset_value(value).topic_id]), at)
+        for key, value, at in records(rig)
+        if isinstance(read_key(key), OffsetCommitKey)
+    ]
+    return stored, written, rig.node.purgatory.at(host.timer(("session", GROUP, member_id)))
+
+
+@pytest.mark.parametrize("version", [8, 9, 10])
+def test_a_members_commits_take_the_short_way(version: int):
+    rig, member = a_rig()
+    seen = taken(rig)
+    client = rig.client()
+
+    for offset in (5, 6):
+        frame = a_frame(rig, version, ("orders", [(0, offset, ""), (1, offset, "md")]), member_id=member)
+        assert give(client, frame)
+
+    assert seen == [True, True]
+    assert [
+        one.offset for one in rig.node.coordinator.host_of(GROUP).shard.offsets[GROUP]["orders"].values()
+    ] == [6, 6]
+
+
+def test_a_partition_that_grows_a_topic_or_goes_is_noticed():
+    rig, member = a_rig()
+    seen, client = taken(rig), rig.client()
+    frame = a_frame(rig, 9, ("orders", [(0, 5, "")]), member_id=member)
+    give(client, frame)
+
+    rig.node.delete_topic("orders")
+    refused = give(client, frame)
+
+    assert seen == [True, False]
+    assert refused.endswith(Code.UNKNOWN_TOPIC_OR_PARTITION.to_bytes(2, "big") + bytes(3))
+
+
+def test_a_commit_waits_for_its_append():
+    rig, member = a_rig()
+    client = rig.client()
+    client.connection.data_received(a_frame(rig, 9, ("orders", [(0, 5, "")]), member_id=member))
+    assert client.line.written == b""
+    client.connection.data_received(a_frame(rig, 9, ("orders", [(0, 6, "")]), member_id=member))
+
+    rig.settle()
+
+    assert len(client.line.written) % 2 == 0
+    assert client.line.written
+
+
+def test_a_commit_that_cannot_be_appended_is_refused_in_the_words_of_the_general_way(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    rig, member = a_rig()
+    client = rig.client()
+    give(client, a_frame(rig, 9, ("orders", [(0, 5, "")]), member_id=member))
+
+    def refuse(*args: Any, **terms: Any) -> None:
+        raise AppendRefused(Code.KAFKA_STORAGE_ERROR, "full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rig.node, "append", refuse)
+        refused = give(client, a_frame(rig, 9, ("orders", [(0, 6, "")]), member_id=member))
+
+    assert refused.endswith(Code.NOT_COORDINATOR.to_bytes(2, "big") + bytes(3))
+    shard = rig.node.coordinator.host_of(GROUP).shard
+    assert shard.offsets[GROUP]["orders"][0].offset == 5
+    assert give(client, a_frame(rig, 9, ("orders", [(0, 7, "")]), member_id=member))
+    assert shard.offsets[GROUP]["orders"][0].offset == 7
+
+
+def test_a_shard_out_of_service_answers_who_committed_quickly():
+    rig, member = a_rig()
+    client = rig.client()
+    client.connection.data_received(a_frame(rig, 9, ("orders", [(0, 5, "")]), member_id=member))
+
+    rig.node.coordinator.host_of(GROUP).fence()
+
+    assert client.line.written.endswith(Code.NOT_COORDINATOR.to_bytes(2, "big") + bytes(3))
+
+
+@given(st.binary(max_size=120), st.integers(0, 12))
+def test_rubbish_has_no_layout_or_one_within_it(rubbish: bytes, version: int):
+    sized = b"\0\0\0\0\0\x08" + version.to_bytes(2, "big") + bytes(4) + b"\xff\xff\0" + rubbish
+
+    layout = layout_of(sized)
+
+    assert layout is None or all(12 <= place.at <= len(sized) - 8 for place in layout.places)

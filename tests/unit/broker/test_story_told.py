@@ -1,0 +1,364 @@
+"""The story as the broker writes it: which decisions are told, why, of whom, and in which form."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coterie.base.codes import Code
+from coterie.observe.story import CAUSES
+from coterie.wire.batches import Record, build_batch
+from coterie.wire.codec import build, entity
+from unit.broker.rig import Rig
+from unit.broker.story_rig import GROUP, Reader, a_rig, a_stable_group, given, leave, together, told
+from unit.observe.story_schema import SCHEMA, problems
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    """A node; whatever it has told must be as the schema says."""
+    rig = a_rig(tmp_path)
+    yield rig
+    for document in told(rig):
+        assert problems(document) == []
+    rig.close()
+
+
+def whys(rig: Rig) -> list[str]:
+    return [move["why"] for move in told(rig, "move")]
+
+
+# -- rebalances
+
+
+def test_a_finished_rebalance_says_why_who_what_moved_and_how_long_it_took(rig: Rig):
+    first, second = Reader(rig, "one"), Reader(rig, "two")
+    a_stable_group(rig, first)
+    second.join()
+    rig.pass_ms(700)
+    first.join()
+    rig.settle()
+    rig.pass_ms(20)
+    together(first, second)
+
+    opening, rebalance = told(rig, "rebalance")
+
+    assert (opening["state_before"], opening["state"], opening["joined"]) == (
+        "Empty",
+        "Stable",
+        [first.member_id],
+    )
+    assert (rebalance["group"], rebalance["generation"], rebalance["why"]) == (GROUP, 2, ["member-joined"])
+    assert (rebalance["barrier_ms"], rebalance["stopped_ms"]) == (700, 720)
+    assert rebalance["formed_at"] == rebalance["at"] + 700
+    assert (rebalance["joined"], rebalance["left"], rebalance["moved"]) == ([second.member_id], [], 1)
+    assert rebalance["members"][second.member_id] == {
+        "client_id": "two",
+        "instance_id": None,
+        "host": "/127.0.0.1",
+        "partitions": {"orders": [1]},
+        "partitions_known": True,
+        "gained": {"orders": [1]},
+        "lost": {},
+        "topics": ["orders"],
+    }
+
+
+def test_a_group_that_lost_its_last_member_is_told_empty(rig: Rig):
+    only = Reader(rig)
+    a_stable_group(rig, only)
+
+    only.leave()
+
+    rebalance = told(rig, "rebalance")[-1]
+    assert (rebalance["state"], rebalance["members"], rebalance["left"]) == ("Empty", {}, [only.member_id])
+    assert rebalance["moved"] == 1
+
+
+def test_a_generation_that_was_cut_short_is_told_and_what_moved_counts_once(rig: Rig):
+    first, second, third = Reader(rig, "one"), Reader(rig, "two"), Reader(rig, "three")
+    a_stable_group(rig, first)
+    second.join()
+    first.join()
+    rig.settle()
+    first.joined()
+    second.joined()
+    third.join()  # before the leader has assigned anything
+    first.join()
+    second.join()
+    rig.settle()
+    together(first, second, third)
+
+    _, cut_short, last = told(rig, "rebalance")
+
+    assert (cut_short["generation"], cut_short["settled"], cut_short["moved"]) == (2, False, 1)
+    assert (last["generation"], last["settled"]) == (3, True)
+    assert sorted(last["joined"]) == sorted([second.member_id, third.member_id])
+    assert last["moved"] == 2
+
+
+def test_the_story_goes_on_after_a_restart_with_what_everybody_had(tmp_path: Path):
+    rig = a_rig(tmp_path)
+    first, second = Reader(rig, "one"), Reader(rig, "two")
+    a_stable_group(rig, first)
+    rig.store.abandon()
+    again = a_rig(tmp_path)
+
+    first.client, second.client = again.client("one"), again.client("two")
+    second.join()
+    first.join()
+    again.settle()
+    together(first, second)
+
+    rebalance = told(again, "rebalance")[-1]
+    assert (rebalance["joined"], rebalance["moved"]) == ([second.member_id], 1)
+    assert rebalance["state_before"] == "Stable"
+    again.close()
+
+
+# -- single moves
+
+
+def test_joins_are_told_with_who_joined(rig: Rig):
+    reader = Reader(rig, "app")
+
+    reader.join()
+
+    (move,) = told(rig, "move")
+    assert (move["why"], move["decision"]) == ("member-joined", "promise-redeemed")
+    assert [person["member_id"] for person in move["who"]] == [reader.member_id]
+    assert (move["state_before"], move["state"], move["size"]) == ("Empty", "PreparingRebalance", 1)
+
+
+def test_a_member_that_leaves_is_told_with_its_reason(rig: Rig):
+    first, second = Reader(rig, "one"), Reader(rig, "two")
+    a_stable_group(rig, first)
+    second.join()
+    first.join()
+    rig.settle()
+    together(first, second)
+
+    second.leave(reason="the consumer is being closed")
+
+    move = told(rig, "move")[-1]
+    assert (move["why"], move["reason"]) == ("member-left", "the consumer is being closed")
+    assert move["who"][0]["client_id"] == "two"
+    assert (move["state_before"], move["state"], move["size"]) == ("Stable", "PreparingRebalance", 1)
+
+
+@pytest.mark.parametrize(
+    ("reason", "why"),
+    [
+        ("consumer poll timeout has expired.", "poll-interval-exceeded"),
+        ("member was removed by an admin: it is stuck", "evicted"),
+        (None, "member-left"),
+    ],
+)
+def test_what_a_leave_says_of_itself_tells_why(rig: Rig, reason: str | None, why: str):
+    reader = Reader(rig)
+    a_stable_group(rig, reader)
+
+    reader.leave(reason=reason)
+
+    assert whys(rig)[-1] == why
+
+
+def test_a_static_member_taken_out_by_its_instance_id_is_evicted(rig: Rig):
+    reader = Reader(rig, instance_id="i-1")
+    a_stable_group(rig, reader)
+
+    leave(rig.client(), instance_id="i-1", reason="maintenance")
+
+    move = told(rig, "move")[-1]
+    assert (move["why"], move["reason"]) == ("evicted", "maintenance")
+    assert move["who"][0]["instance_id"] == "i-1"
+
+
+def test_a_member_that_falls_silent_is_told_as_expired(rig: Rig):
+    reader = Reader(rig)
+    a_stable_group(rig, reader)
+
+    rig.pass_ms(10_001)
+
+    assert whys(rig)[-1] == "session-expired"
+
+
+def test_a_member_that_does_not_come_back_in_time_is_told(rig: Rig):
+    first, second = Reader(rig, "one"), Reader(rig, "two")
+    a_stable_group(rig, first)
+    second.join()
+    for _ in range(7):
+        rig.pass_ms(9_000)
+        first.beat()
+
+    assert whys(rig)[-1] == "rebalance-timed-out"
+    assert told(rig, "move")[-1]["who"][0]["member_id"] == first.member_id
+
+
+def test_a_static_member_that_comes_back_is_told_without_a_rebalance(rig: Rig):
+    reader = Reader(rig, instance_id="i-1")
+    a_stable_group(rig, reader)
+    before = len(told(rig, "rebalance"))
+    old_id = reader.member_id
+
+    again = Reader(rig, instance_id="i-1")
+    again.join()
+    again.joined()
+
+    move = told(rig, "move")[-1]
+    assert (move["why"], move["state_before"], move["state"]) == (
+        "static-member-replaced",
+        "Stable",
+        "Stable",
+    )
+    assert (move["who"][0]["member_id"], move["who"][0]["replaces"]) == (again.member_id, old_id)
+    assert len(told(rig, "rebalance")) == before
+
+
+def test_a_member_that_asks_for_a_rebalance_is_told_with_what_it_said(rig: Rig):
+    reader = Reader(rig)
+    a_stable_group(rig, reader)
+
+    reader.join(reason="cached metadata has changed")
+
+    move = told(rig, "move")[-1]
+    assert (move["why"], move["reason"]) == ("topics-changed", "cached metadata has changed")
+    assert move["who"][0]["member_id"] == reader.member_id
+
+
+def test_a_deleted_group_is_told(rig: Rig):
+    reader = Reader(rig)
+    a_stable_group(rig, reader)
+    reader.leave()
+
+    rig.client().ask(42, 2, groups_names=(GROUP,))
+
+    move = told(rig, "move")[-1]
+    assert (move["why"], move["state_before"], move["state"], move["generation"]) == (
+        "group-deleted",
+        "Empty",
+        None,
+        -1,
+    )
+
+
+def test_heartbeats_and_repeated_requests_are_not_told(rig: Rig):
+    reader = Reader(rig)
+    a_stable_group(rig, reader)
+    before = len(told(rig))
+
+    assert reader.beat() == 0
+    reader.sync()
+
+    assert len(told(rig)) == before
+
+
+# -- what does not last
+
+
+def test_what_could_not_be_stored_is_not_told(tmp_path: Path):
+    rig = a_rig(tmp_path, message_max_bytes=3_000)
+    reader = Reader(rig)
+    reader.join()
+    rig.pass_ms(1)
+    reader.joined()
+    too_large = given(*range(1_000))
+
+    reader.sync({reader.member_id: too_large})
+
+    assert reader.answer().error_code != 0
+    assert told(rig, "rebalance")[-1:] == [] or not told(rig, "rebalance")[-1]["settled"]
+    assert "append-failed" in whys(rig)
+    rig.close()
+
+
+# -- where it is kept
+
+
+def test_the_memory_holds_what_moved_the_group(rig: Rig):
+    reader = Reader(rig)
+    a_stable_group(rig, reader)
+
+    moves = rig.node.coordinator.stories.memory.of(GROUP)
+
+    assert [move.state for move in moves][-1] == "Stable"
+    assert moves[-1].decision == "assignment-stored"
+    assert "assignment-stored" in rig.node.coordinator.stories.recount(GROUP)
+
+
+def test_turned_off_it_goes_to_the_log_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    rig = a_rig(tmp_path, coterie_story_enable=False)
+    caplog.set_level(logging.INFO, "coterie.story")
+
+    a_stable_group(rig, Reader(rig))
+    rig.settle()
+
+    assert rig.node.topics.get("__group_story") is None
+    assert f"group {GROUP}: generation 1 with 1 members, because member-joined" in caplog.text
+    rig.close()
+
+
+def test_nobody_but_the_broker_writes_the_story(rig: Rig):
+    a_stable_group(rig, Reader(rig))
+    before = len(told(rig))
+    batch = build_batch([Record(0, rig.now_ms, GROUP.encode(), b'{"kind": "move"}')])
+    data = build(entity("produce", 9, "PartitionProduceData"), index=0, records=batch)
+    topic = build(entity("produce", 9, "TopicProduceData"), name="__group_story", partition_data=(data,))
+
+    answer = rig.client().ask(0, 9, acks=-1, timeout=1_000, topic_data=(topic,))
+
+    assert answer.responses[0].partition_responses[0].error_code == Code.INVALID_TOPIC_EXCEPTION
+    assert len(told(rig)) == before
+
+
+def test_a_record_that_would_be_too_large_leaves_its_lists_out(tmp_path: Path):
+    rig = a_rig(tmp_path, message_max_bytes=3_000)
+    reader = Reader(rig, metadata=given(*range(40)))
+    reader.join()
+    rig.pass_ms(1)
+    reader.joined()
+    reader.sync({reader.member_id: given(*range(400))})
+
+    (rebalance,) = told(rig, "rebalance")
+
+    assert rebalance["abridged"]
+    assert (rebalance["size"], rebalance["members"], rebalance["moved"]) == (1, {}, 400)
+    assert problems(rebalance) == []
+    rig.close()
+
+
+def test_what_is_left_to_tell_is_told_when_the_broker_stops(tmp_path: Path):
+    rig = a_rig(tmp_path)
+    a_stable_group(rig, Reader(rig))
+    rig.node.call_soon = lambda act: None  # nothing has its turn any more
+    Reader(rig).join()
+    assert whys(rig) == ["member-joined"]
+
+    rig.node.coordinator.flush_all()
+
+    assert whys(rig) == ["member-joined", "member-joined"]
+    rig.close()
+
+
+# -- the schema
+
+
+def test_the_schema_names_every_cause():
+    assert set(SCHEMA["$defs"]["cause"]["enum"]) == CAUSES.keys()
+
+
+def test_the_schema_refuses_what_is_no_story():
+    assert problems({"kind": "move"})
+    assert problems({"kind": "weather"})
+    assert problems([])
+
+
+def test_the_page_explains_every_cause():
+    page = (ROOT / "docs/story.md").read_text(encoding="utf-8")
+
+    assert [cause for cause in CAUSES if f"\n| `{cause}` | " not in page] == []

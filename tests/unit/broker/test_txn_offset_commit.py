@@ -1,0 +1,290 @@
+"""TxnOffsetCommit through a node: verified or joined, written as a transaction, ended by markers, loaded."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from coterie.base.codes import Code
+from coterie.base.ids import TopicPartition
+from coterie.broker.leadership import Leader
+from coterie.broker.topic_names import OFFSETS_TOPIC
+from coterie.store.log import AppendRefused
+from coterie.wire.batches import BatchHeader, read_marker, records_of, scan
+from coterie.wire.internal import OffsetCommitKey, read_key
+from unit.broker.group_api_rig import ApiRig, ask_fetch, fetch_topic, part, versions
+from unit.broker.rig import Client
+
+INIT, ADD_OFFSETS, END, WRITE_MARKERS, TXN_COMMIT = 22, 25, 26, 27, 28
+row = pytest.mark.row
+
+
+class Producer:
+    """A transactional producer of few words."""
+
+    def __init__(self, rig: ApiRig, transactional_id: str = "tx", *, version: int = 5) -> None:
+        self.rig, self.version = rig, version
+        self.client: Client = rig.client(transactional_id)
+        self.terms: dict[str, Any] = {"transactional_id": transactional_id}
+        answer = self.client.ask(INIT, 4, **self.terms, transaction_timeout=timedelta(seconds=60))
+        assert answer.error_code == Code.NONE
+        self.terms |= {"producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
+
+    def add_offsets(self, group: str = "g") -> None:
+        assert self.client.ask(ADD_OFFSETS, 3, group_id=group, **self.terms).error_code == Code.NONE
+
+    def commit(self, *offsets: tuple[str, int, int], group: str = "g", **terms: Any) -> list[Code]:
+        """Commit (topic, partition, offset) each, and return the code of each as it was answered."""
+        version = self.version
+        topics = tuple(
+            part(
+                TXN_COMMIT,
+                version,
+                "TxnOffsetCommitRequestTopic",
+                name=topic,
+                partitions=(
+                    part(
+                        TXN_COMMIT,
+                        version,
+                        "TxnOffsetCommitRequestPartition",
+                        partition_index=partition,
+                        committed_offset=offset,
+                        committed_leader_epoch=3,
+                        committed_metadata=None,
+                    ),
+                ),
+            )
+            for topic, partition, offset in offsets or (("orders", 0, 42),)
+        )
+        member = {"generation_id": -1, "member_id": "", "group_instance_id": None}
+        answer = self.client.ask(
+            TXN_COMMIT, version, group_id=group, topics=topics, **(self.terms | member | terms)
+        )
+        return [Code(p.error_code) for t in answer.topics for p in t.partitions]
+
+    def end(self, *, commit: bool = True) -> None:
+        assert self.client.ask(END, 4, committed=commit, **self.terms).error_code == Code.NONE
+        self.rig.settle()
+
+
+def stable(rig: ApiRig, group: str = "g") -> int | Code:
+    topics = (fetch_topic(rig, 9, "orders", 0),)
+    answer = ask_fetch(rig.client(), 9, group, topics, require_stable=True)
+    found = answer.topics[0].partitions[0]
+    return Code(found.error_code) if found.error_code else found.committed_offset
+
+
+def batches(rig: ApiRig, group: str = "g") -> list[tuple[BatchHeader, Any]]:
+    """Return what a group's partition holds: the keys of each batch's records, or the marker."""
+    partition = rig.node.coordinator.host_of(group).partition
+    data = rig.store.logs[TopicPartition(OFFSETS_TOPIC, partition)].read(0, max_bytes=1 << 20)
+    return [
+        (header, read_marker(data, at) if header.control else [read_key(r.key) for r in records_of(data, at)])
+        for at, header in scan(data)
+    ]
+
+
+@row("TX-3", "TX-7", "RT-5", "RT-7", "OM-3")
+@pytest.mark.parametrize("version", versions(TXN_COMMIT))
+@pytest.mark.parametrize("commit", [True, False])
+def test_offsets_count_when_their_transaction_commits(version: int, commit: bool):
+    """Before version 5 the group is added first; from then on the commit itself joins (KIP-890)."""
+    rig = ApiRig()
+    rig.committed("g", ("orders", 0, 1))
+    producer = Producer(rig, version=version)
+    if version < 5:
+        producer.add_offsets()
+
+    assert producer.commit() == [Code.NONE]
+    assert stable(rig) == Code.UNSTABLE_OFFSET_COMMIT
+    producer.end(commit=commit)
+
+    assert stable(rig) == (42 if commit else 1)
+    (_, pending, marker) = batches(rig)
+    assert (pending[0].transactional, pending[0].base_sequence) == (True, -1)
+    assert pending[0].producer_id == marker[0].producer_id == producer.terms["producer_id"]
+    assert pending[1] == [OffsetCommitKey("g", "orders", 0)]
+    assert marker[1].commit is commit
+
+
+@row("TX-3")
+@pytest.mark.parametrize(("version", "code"), [(3, Code.INVALID_TXN_STATE), (4, Code.TRANSACTION_ABORTABLE)])
+def test_a_commit_that_no_transaction_covers_is_refused(version: int, code: Code):
+    rig = ApiRig()
+    producer = Producer(rig, version=version)
+
+    assert producer.commit() == [code]
+
+    assert batches(rig) == []
+
+
+@row("TX-3")
+def test_a_fenced_producer_commits_nothing():
+    rig = ApiRig()
+    old = Producer(rig)
+    Producer(rig)
+
+    assert old.commit() == [Code.INVALID_PRODUCER_EPOCH]
+
+
+def test_a_producer_is_asked_about_once_for_a_transaction(monkeypatch: pytest.MonkeyPatch):
+    """The second commit of a transaction asks nobody."""
+    rig = ApiRig()
+    producer = Producer(rig)
+    producer.commit()
+    asked: list[Any] = []
+    monkeypatch.setattr(rig.node.transactions, "partitions", lambda *args, **terms: asked.append(args))
+
+    assert producer.commit(("orders", 1, 7)) == [Code.NONE]
+
+    assert asked == []
+
+
+@row("TX-1")
+def test_what_does_not_exist_is_refused_and_the_rest_is_kept():
+    rig = ApiRig()
+    producer = Producer(rig)
+
+    codes = producer.commit(("orders", 0, 1), ("orders", 9, 1), ("nothing", 0, 1))
+
+    assert sorted(codes) == [Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_OR_PARTITION]
+    assert producer.commit(("nothing", 0, 1), group="") == [Code.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+@row("TX-2")
+def test_a_group_must_be_named():
+    assert Producer(ApiRig()).commit(group="") == [Code.INVALID_GROUP_ID]
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [
+        pytest.param(1, Code.COORDINATOR_NOT_AVAILABLE, marks=row("TX-8")),
+        (2, Code.COORDINATOR_LOAD_IN_PROGRESS),
+    ],
+)
+def test_a_group_that_is_loading(version: int, code: Code):
+    rig = ApiRig()
+    producer = Producer(rig, version=version)
+    producer.add_offsets()
+    host = rig.node.coordinator.host_of("g")
+    host.status = host.LOADING
+
+    assert producer.commit() == [code]
+
+
+@row("TX-5")
+def test_a_member_commits_in_a_transaction():
+    rig = ApiRig()
+    ids = rig.stable("g", "a")
+    producer = Producer(rig)
+
+    wrong = producer.commit(generation_id=9, member_id=ids["a"])
+    right = producer.commit(generation_id=1, member_id=ids["a"])
+
+    assert (wrong, right) == ([Code.ILLEGAL_GENERATION], [Code.NONE])
+
+
+@row("RT-5")
+def test_what_was_decided_before_is_appended_before():
+    """A plain commit of the same round of requests is in the log first, in a batch of its own."""
+    rig = ApiRig()
+    producer = Producer(rig)
+    rig.committed("g", ("orders", 1, 1))
+
+    producer.commit()
+
+    assert [header.transactional for header, _ in batches(rig)] == [False, True]
+
+
+@row("LO-1", "OM-2", "OM-3")
+def test_a_transaction_that_was_open_at_a_kill_is_ended_after_it():
+    rig = ApiRig()
+    producer = Producer(rig)
+    producer.commit()
+
+    again = rig.started_again()
+    assert stable(again) == Code.UNSTABLE_OFFSET_COMMIT
+    producer.rig, producer.client = again, again.client("tx")
+    producer.end()
+
+    assert stable(again) == 42
+    assert stable(again.started_again()) == 42
+
+
+@row("RT-7")
+@pytest.mark.parametrize("code", [Code.TRANSACTION_COORDINATOR_FENCED, Code.KAFKA_STORAGE_ERROR])
+def test_a_marker_that_cannot_be_appended_leaves_the_transaction_open(
+    code: Code, monkeypatch: pytest.MonkeyPatch
+):
+    rig = ApiRig()
+    producer = Producer(rig)
+    producer.commit()
+    told: list[Code] = []
+    host = rig.node.coordinator.host_of("g")
+    who = {
+        "producer_id": producer.terms["producer_id"],
+        "producer_epoch": producer.terms["producer_epoch"],
+        "coordinator_epoch": 0,
+    }
+
+    def refuse(*args: Any, **terms: Any) -> None:
+        raise AppendRefused(code, "not now")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rig.node, "append", refuse)
+        rig.node.coordinator.end_transaction(host.partition, **who, commit=True, deliver=told.append)
+    assert told == [code]
+    assert stable(rig) == Code.UNSTABLE_OFFSET_COMMIT
+
+    rig.node.coordinator.end_transaction(host.partition, **who, commit=True, deliver=told.append)
+
+    assert told == [code, Code.NONE]
+    assert stable(rig) == 42
+
+
+class AnotherLeads:
+    """Somebody else leads everything."""
+
+    def leads(self, topic: str, partition: int) -> bool:
+        return False
+
+    def leader_of(self, topic: str, partition: int) -> Leader | None:
+        return Leader(7, "elsewhere", 1)
+
+
+@row("RT-7")
+def test_a_marker_for_a_partition_that_is_elsewhere_is_sent_back():
+    rig = ApiRig()
+    told: list[Code] = []
+    rig.node.ensure_internal(OFFSETS_TOPIC)
+    rig.node.leadership = AnotherLeads()
+
+    rig.node.coordinator.end_transaction(
+        0, producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=True, deliver=told.append
+    )
+
+    assert told == [Code.NOT_LEADER_OR_FOLLOWER]
+
+
+@row("LO-8", "DE-6")
+def test_only_news_of_leadership_counts():
+    """LO-8: an epoch that is not newer is ignored, both ways; one that is comes with a new shard."""
+    rig = ApiRig()
+    rig.committed("g", ("orders", 0, 5))
+    coordinator = rig.node.coordinator
+    partition = coordinator.host_of("g").partition
+    coordinator.elected(partition, 3)
+    rig.settle()
+    elected = coordinator.hosts[partition]
+
+    coordinator.elected(partition, 3)
+    coordinator.resigned(partition, 3)
+    assert coordinator.hosts[partition] is elected
+    coordinator.elected(partition, 4)
+    assert elected.status == elected.AWAY
+    coordinator.resigned(partition, 5)
+
+    assert partition not in coordinator.hosts

@@ -1,0 +1,157 @@
+"""What `coterie groups` says to people, line by line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coterie.base.ids import TopicPartition
+from coterie.cli.group_texts import (
+    group_document,
+    headline,
+    member_lines,
+    partition_lines,
+    spans,
+    story_lines,
+)
+from coterie.cli.tables import table
+from coterie.client.groups import DescribedGroup, DescribedMember
+
+ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+def a_group(*members: DescribedMember) -> DescribedGroup:
+    return DescribedGroup("readers", "Stable", "consumer", "range", "127.0.0.1:9092", members)
+
+
+def a_member(**changes: Any) -> DescribedMember:
+    member = DescribedMember("app-1", None, "app", "/127.0.0.1", (ORDERS_0,), ("orders",))
+    return member._replace(**changes)
+
+
+def a_move(**changes: Any) -> dict[str, Any]:
+    person = {
+        "member_id": "app-1",
+        "client_id": "app",
+        "instance_id": None,
+        "host": "/10.0.0.1",
+        "replaces": None,
+    }
+    document = {
+        "kind": "move",
+        "at": 0,
+        "group": "readers",
+        "why": "member-left",
+        "who": [person],
+        "reason": "",
+        "state_before": "Stable",
+        "state": "PreparingRebalance",
+    }
+    return document | changes
+
+
+def a_rebalance(**changes: Any) -> dict[str, Any]:
+    member = {
+        "client_id": "app",
+        "instance_id": None,
+        "host": "/10.0.0.1",
+        "partitions": {"orders": [0, 1, 2, 5]},
+        "partitions_known": True,
+        "gained": {"orders": [5]},
+        "lost": {"orders": [7]},
+        "topics": ["orders"],
+    }
+    document = {
+        "kind": "rebalance",
+        "at": 0,
+        "generation": 7,
+        "why": ["member-joined", "evicted"],
+        "settled": True,
+        "size": 1,
+        "members": {"app-1": member},
+        "joined": ["app-1"],
+        "left": ["app-0"],
+        "barrier_ms": 1_200,
+        "stopped_ms": 1_250,
+        "moved": 1,
+    }
+    return document | changes
+
+
+def test_a_table_puts_words_to_the_left_and_numbers_to_the_right():
+    lines = table(("TOPIC", "LAG"), [("a", 1), ("orders", 1_000), ("b", None)])
+
+    assert lines == ["TOPIC    LAG", "a          1", "orders  1000", "b          -"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"), [([], ""), ([3], "3"), ([0, 1, 2], "0-2"), ([0, 2, 3, 9], "0,2-3,9")]
+)
+def test_runs_of_partitions_are_written_as_spans(numbers: list[int], text: str):
+    assert spans(numbers) == text
+
+
+def test_a_group_is_told_in_a_line():
+    assert (
+        headline(a_group(a_member())) == "group readers: Stable, 1 member, range; coordinator 127.0.0.1:9092"
+    )
+
+
+def test_a_member_shows_what_it_owns_and_what_cannot_be_read():
+    lines = member_lines(a_group(a_member(), a_member(member_id="app-2", partitions=None)))
+
+    assert lines[1].split() == ["app-1", "app", "/127.0.0.1", "-", "orders", "0"]
+    assert lines[2].endswith("unknown: cannot be read")
+
+
+def test_a_partition_shows_what_is_committed_and_how_far_that_is_behind():
+    lines = partition_lines(a_group(a_member()), {ORDERS_0: 4, ORDERS_1: 5}, {ORDERS_0: 10, ORDERS_1: 3})
+
+    assert lines[1].split() == ["orders", "0", "4", "10", "6", "app"]
+    assert lines[2].split() == ["orders", "1", "5", "3", "0", "-"]
+
+
+def test_a_group_as_json_names_the_owner_of_each_partition():
+    document = group_document(a_group(a_member()), ({ORDERS_1: 4}, {ORDERS_0: 2, ORDERS_1: 9}))
+
+    assert document["partitions"] == [
+        {
+            "topic": "orders",
+            "partition": 0,
+            "committed": None,
+            "end": 2,
+            "lag": None,
+            "member_id": "app-1",
+        },
+        {"topic": "orders", "partition": 1, "committed": 4, "end": 9, "lag": 5, "member_id": None},
+    ]
+
+
+def test_a_move_tells_why_whom_and_between_which_states():
+    (line,) = story_lines(a_move(reason="closed"))
+
+    assert line.endswith('member-left: app-1 at /10.0.0.1 "closed" (Stable → PreparingRebalance)')
+
+
+def test_a_rebalance_tells_its_causes_its_cost_and_what_everybody_gained_and_lost():
+    first, cost, *rest = (line.strip() for line in story_lines(a_rebalance()))
+
+    assert first.endswith("generation 7 with 1 member because member-joined, evicted")
+    assert cost == "stood still 1,250 ms (1,200 ms to join), 1 partition moved"
+    assert rest == ["joined app: orders 0-2,5 (+orders 5 -orders 7)", "left app-0"]
+
+
+def test_what_could_not_be_read_is_said_to_be_unknown():
+    member = a_rebalance()["members"]["app-1"]
+    unread = member | {"partitions": {}, "partitions_known": False, "gained": {}, "lost": {}, "topics": None}
+
+    lines = story_lines(a_rebalance(members={"app-1": unread}, joined=[]))
+
+    assert lines[2].strip() == (
+        "app: assignment unknown: cannot be read; subscription unknown: cannot be read"
+    )
+
+
+def test_a_kind_of_record_that_is_not_known_is_not_hidden():
+    assert story_lines({"kind": "poem", "at": 0})[0].endswith("poem: told by a newer broker")
