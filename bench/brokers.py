@@ -10,7 +10,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
@@ -33,8 +33,9 @@ class Broker:
 
     name: ClassVar[str]
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
         self.directory = directory
+        self.settings = dict(SETTINGS if settings is None else settings)
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self.started_in_s = 0.0
@@ -105,7 +106,7 @@ class Coterie(Broker):
         program = Path(sys.executable).with_name("coterie")
         if not program.exists():
             raise SetupError(f"there is no {program}: run `make setup` first")
-        settings = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
+        settings = [word for name, value in self.settings.items() for word in ("--set", f"{name}={value}")]
         return [str(program), "serve", "--listen", self.address, "--data", str(self.directory), *settings]
 
 
@@ -117,7 +118,7 @@ class Kafka(Broker):
     def prepare(self) -> None:
         super().prepare()
         self.properties = kafka.format_storage(
-            self.directory, port=self.port, controller_port=free_port(), settings=SETTINGS
+            self.directory, port=self.port, controller_port=free_port(), settings=self.settings
         )
 
     def command(self) -> list[str]:

@@ -22,7 +22,7 @@ RUN_WITHIN_S = 600
 TOPIC_WITHIN_S = 30
 
 
-def group_load(address: str, mode: str, **options: float) -> dict[str, Any]:
+def group_load(address: str, mode: str, **options: float | str) -> dict[str, Any]:
     """Run the Go load generator; returns what it printed."""
     words = [word for name, value in options.items() for word in (f"-{name}", str(value))]
     return _json_of([str(_built_load()), "-address", address, "-mode", mode, *words])

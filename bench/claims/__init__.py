@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench.claims import heartbeats, java, librdkafka, members, memory, startup
+from bench.claims import (
+    commits,
+    compaction,
+    crowd,
+    heartbeats,
+    java,
+    librdkafka,
+    loading,
+    members,
+    memory,
+    startup,
+    storm,
+    story,
+    transactions,
+)
 from bench.figures import Figure, Plan
 
 __all__ = ["CLAIMS"]
@@ -16,4 +30,11 @@ CLAIMS: dict[str, Callable[[Plan], list[Figure]]] = {
     "librdkafka": librdkafka.measure,
     "java": java.measure,
     "members": members.measure,
+    "commits": commits.measure,
+    "storm": storm.measure,
+    "crowd": crowd.measure,
+    "transactions": transactions.measure,
+    "loading": loading.measure,
+    "compaction": compaction.measure,
+    "story": story.measure,
 }

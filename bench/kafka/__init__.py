@@ -20,6 +20,7 @@ __all__ = [
     "SetupError",
     "broker_command",
     "classpath",
+    "fetched",
     "format_storage",
     "java",
     "tool_command",
@@ -50,6 +51,7 @@ BROKER_JVM = (
     "-Djava.awt.headless=true",
 )
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+TELLS_LOADING = "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.coordinator.common=info"
 
 
 class SetupError(Exception):
@@ -73,23 +75,21 @@ def java() -> str:
 
 def classpath() -> str:
     """Return the class path of Kafka's jars, fetching them through Maven the first time."""
-    done = LIBS / ".complete"
+    return fetched(POM, LIBS, what=f"Apache Kafka {KAFKA_VERSION}")
+
+
+def fetched(pom: Path, into: Path, *words: str, what: str) -> str:
+    """Return the class path of the jars that a pom names, copied `into` a folder the first time."""
+    done = into / ".complete"
     if not done.exists():
-        LIBS.mkdir(parents=True, exist_ok=True)
-        print(f"fetching Apache Kafka {KAFKA_VERSION} from Maven Central", file=sys.stderr)
-        command = [
-            maven(),
-            "-q",
-            "-B",
-            "-f",
-            str(POM),
-            "dependency:copy-dependencies",
-            f"-DoutputDirectory={LIBS}",
-        ]
-        if subprocess.run(command, env=_with_java_home()).returncode != 0:
-            raise SetupError("Maven could not fetch Kafka's jars (its words are above)")
+        into.mkdir(parents=True, exist_ok=True)
+        print(f"fetching {what} from Maven Central", file=sys.stderr)
+        command = [maven(), "-q", "-B", "-f", str(pom), *words]
+        command += ["dependency:copy-dependencies", f"-DoutputDirectory={into}"]
+        if subprocess.run(command, env=_with_java_home(), stdout=sys.stderr).returncode != 0:
+            raise SetupError(f"Maven could not fetch {what} (its words are above)")
         done.touch()
-    return f"{LIBS}/*"
+    return f"{into}/*"
 
 
 def maven() -> str:
@@ -132,7 +132,7 @@ def tool_command(main_class: str, *arguments: str) -> list[str]:
 
 def broker_command(properties: Path) -> list[str]:
     """Return the command line of a Kafka node, with the JVM settings of Kafka's own start script."""
-    return [java(), *BROKER_JVM, QUIET, "-cp", classpath(), "kafka.Kafka", str(properties)]
+    return [java(), *BROKER_JVM, QUIET, TELLS_LOADING, "-cp", classpath(), "kafka.Kafka", str(properties)]
 
 
 def format_storage(directory: Path, *, port: int, controller_port: int, settings: dict[str, str]) -> Path:
@@ -144,7 +144,7 @@ def format_storage(directory: Path, *, port: int, controller_port: int, settings
     wanted = {
         "process.roles": "broker,controller",
         "node.id": "1",
-        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "controller.quorum.voters": f"{settings.get('node.id', '1')}@127.0.0.1:{controller_port}",
         "controller.listener.names": "CONTROLLER",
         "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",

@@ -1,3 +1,3 @@
 module coterie/bench/load
 
-go 1.19
+go 1.21

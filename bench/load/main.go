@@ -1,11 +1,20 @@
 // load puts the work of many group members on one broker and prints one line of JSON.
 //
 //	load -address HOST:PORT -mode heartbeats -members 50 -group 10 -warm 200000 -seconds 8
+//	load -address HOST:PORT -mode commits -members 50 -group 10 -warm 50000 -seconds 8
 //	load -address HOST:PORT -mode members -members 500
+//	load -address HOST:PORT -mode storm -groups 100 -group 50
+//	load -address HOST:PORT -mode beats -seconds 20
+//	load -address HOST:PORT -mode transactions -members 10 -warm 2000 -seconds 8
+//	load -address HOST:PORT -mode crowd -groups 10000 -group 10
+//	load -address HOST:PORT -mode coordinator -name GROUP
+//	load -address HOST:PORT -mode history -groups 100 -partitions 100 -offsets 1200000
 //
-// heartbeats: members in groups of `-group` beat one after the other as fast as they are answered, each on its
-// own connection; what is counted begins after `-warm` requests. members: the time from the first join until
-// all of them are in one stable generation, and again after one more has joined.
+// heartbeats, commits: members in groups of `-group` beat or commit one after the other as fast as they are
+// answered, each on its own connection; what is counted begins after `-warm` requests. members: the time from
+// the first join until all of them are in one stable generation, and again after one more has joined. storm: how
+// long heartbeats of others wait while many groups rebalance at once; beats: while nothing of ours happens.
+// transactions: producers that commit 100 records and one offset at a time. crowd: groups that stay. history: offset records and nothing else.
 package main
 
 import (
@@ -28,17 +37,37 @@ func main() {
 	address := flag.String("address", "127.0.0.1:9092", "the broker")
 	mode := flag.String("mode", "heartbeats", "heartbeats or members")
 	members := flag.Int("members", 50, "how many members")
-	size := flag.Int("group", 10, "how many members a group has (heartbeats)")
-	warm := flag.Int64("warm", 200000, "requests before the counting starts (heartbeats)")
-	seconds := flag.Float64("seconds", 8, "how long to count (heartbeats)")
+	name := flag.String("name", "bench", "a group (coordinator)")
+	size := flag.Int("group", 10, "how many members a group has")
+	groups := flag.Int("groups", 100, "how many groups (storm, crowd, history)")
+	partitions := flag.Int("partitions", 100, "how many partitions a group commits (history)")
+	offsets := flag.Int("offsets", 1200000, "how many offset records in all (history)")
+	warm := flag.Int64("warm", 200000, "requests before the counting starts (heartbeats, commits)")
+	seconds := flag.Float64("seconds", 8, "how long to count (heartbeats, commits, beats)")
 	flag.Parse()
+	measured := time.Duration(*seconds * float64(time.Second))
 
 	var out map[string]any
 	switch *mode {
 	case "heartbeats":
-		out = heartbeats(*address, *members, *size, *warm, time.Duration(*seconds*float64(time.Second)))
+		out = heartbeats(*address, *members, *size, *warm, measured)
+	case "commits":
+		out = commits(*address, *members, *size, *warm, measured)
 	case "members":
 		out = formation(*address, *members)
+	case "transactions":
+		out = transactions(*address, *members, *warm, measured)
+	case "coordinator":
+		findCoordinator(*address, *name)
+		out = map[string]any{"group": *name}
+	case "storm":
+		out = storm(*address, *groups, *size)
+	case "beats":
+		out = beatsFor(*address, measured)
+	case "crowd":
+		out = crowd(*address, *groups, *size)
+	case "history":
+		out = history(*address, *groups, *partitions, *offsets)
 	default:
 		fail(fmt.Errorf("no such mode: %s", *mode))
 	}
@@ -55,12 +84,16 @@ func newGroupName() string { return fmt.Sprintf("bench-%d", time.Now().UnixNano(
 func heartbeats(address string, count, size int, warm int64, measured time.Duration) map[string]any {
 	all := stableGroups(address, count, size)
 	var beats int64
-	beatUntil(all, func(int) bool { return atomic.AddInt64(&beats, 1) > warm })
+	eachUntil(all, beatOnce, func(int) bool { return atomic.AddInt64(&beats, 1) > warm })
+	return rateOf(all, beatOnce, measured)
+}
 
+// rateOf returns how often a second the members had their work answered, and how long the answers took.
+func rateOf(all []*member, work func(int, *member), measured time.Duration) map[string]any {
 	begun := time.Now()
 	end := begun.Add(measured)
 	took := make([][]time.Duration, len(all))
-	beatUntil(all, func(i int) bool {
+	eachUntil(all, work, func(i int) bool {
 		took[i] = append(took[i], time.Since(begun))
 		return time.Now().After(end)
 	})
@@ -83,23 +116,27 @@ func stableGroups(address string, count, size int) []*member {
 		for i := 0; i < size && len(all)+len(group) < count; i++ {
 			group = append(group, newMember(address, fmt.Sprintf("%s-%d", name, len(all))))
 		}
-		untilStable(group)
+		untilStable(group, betweenPolls)
 		all = append(all, group...)
 	}
 	return all
 }
 
-// beatUntil lets every member beat until `enough`, asked after each answer, says so.
-func beatUntil(all []*member, enough func(i int) bool) {
+func beatOnce(_ int, m *member) {
+	if code := m.heartbeat(); code != none {
+		fail(fmt.Errorf("Heartbeat answered error %d in a stable group", code))
+	}
+}
+
+// eachUntil lets every member do its work again and again until `enough`, asked after each answer, says so.
+func eachUntil(all []*member, work func(int, *member), enough func(i int) bool) {
 	var wait sync.WaitGroup
 	for i, m := range all {
 		wait.Add(1)
 		go func(i int, m *member) {
 			defer wait.Done()
 			for {
-				if code := m.heartbeat(); code != none {
-					fail(fmt.Errorf("Heartbeat answered error %d in a stable group", code))
-				}
+				work(i, m)
 				if enough(i) {
 					return
 				}
@@ -137,8 +174,8 @@ func formation(address string, count int) map[string]any {
 	}
 	newcomer := newMember(address, name)
 
-	first := untilStable(all)
-	again := untilStable(append(all, newcomer))
+	first := untilStable(all, betweenPolls)
+	again := untilStable(append(all, newcomer), betweenPolls)
 	for _, m := range append(all, newcomer) {
 		m.socket.Close()
 	}
@@ -147,9 +184,9 @@ func formation(address string, count int) map[string]any {
 
 // untilStable runs the members until all are settled in one generation; returns how long that took.
 //
-// Those that are in already learn of a newcomer from a heartbeat, which they send every 5 ms: a consumer sends
+// Those that are in already learn of a newcomer from a heartbeat, which they send every `pace`: a consumer sends
 // one every 3 s, and the waiting in between would hide the broker's part.
-func untilStable(all []*member) time.Duration {
+func untilStable(all []*member, pace time.Duration) time.Duration {
 	var wait sync.WaitGroup
 	var settled int64
 	for _, m := range all {
@@ -166,7 +203,7 @@ func untilStable(all []*member) time.Duration {
 				m.settle()
 				atomic.AddInt64(&settled, 1)
 			}
-			m.follow(&settled, int64(len(all)))
+			m.follow(&settled, int64(len(all)), pace)
 		}(m)
 	}
 	wait.Wait()
@@ -180,14 +217,14 @@ func untilStable(all []*member) time.Duration {
 }
 
 // follow beats, and rejoins when told to, until as many as wanted have settled.
-func (m *member) follow(settled *int64, wanted int64) {
+func (m *member) follow(settled *int64, wanted int64, pace time.Duration) {
 	for {
 		switch code := m.heartbeat(); code {
 		case none:
 			if atomic.LoadInt64(settled) >= wanted {
 				return
 			}
-			time.Sleep(betweenPolls)
+			time.Sleep(pace)
 		case rebalanceInProgress, illegalGeneration:
 			atomic.AddInt64(settled, -1)
 			m.settle()

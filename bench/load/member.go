@@ -13,19 +13,23 @@ import (
 
 // Kafka's error codes that a member acts on.
 const (
-	none                  = 0
-	coordinatorLoading    = 14
-	coordinatorNotThere   = 15
-	notCoordinator        = 16
-	illegalGeneration     = 22
-	rebalanceInProgress   = 27
-	memberIDRequired      = 79
-	sessionTimeoutMs      = 30000
-	rebalanceTimeoutMs    = 60000
-	answerWithin          = 120 * time.Second
-	betweenPolls          = 5 * time.Millisecond
-	betweenCoordinatorAsk = 50 * time.Millisecond
+	none                   = 0
+	concurrentTransactions = 51
+	coordinatorLoading     = 14
+	coordinatorNotThere    = 15
+	notCoordinator         = 16
+	illegalGeneration      = 22
+	rebalanceInProgress    = 27
+	memberIDRequired       = 79
+	sessionTimeoutMs       = 30000
+	rebalanceTimeoutMs     = 60000
+	answerWithin           = 120 * time.Second
+	betweenPolls           = 5 * time.Millisecond
+	betweenCoordinatorAsk  = 50 * time.Millisecond
 )
+
+// What every member subscribes to, and where commits go.
+const topic = "bench"
 
 type conn struct {
 	socket      net.Conn
@@ -70,12 +74,13 @@ func (c *conn) ask(frame []byte) []byte {
 type member struct {
 	*conn
 	group, id  string
+	sessionMs  int32
 	generation int32
 	beat       []byte // this generation's heartbeat, ready but for its correlation id
 }
 
 func newMember(address, group string) *member {
-	m := &member{conn: dial(address), group: group}
+	m := &member{conn: dial(address), group: group, sessionMs: sessionTimeoutMs}
 	// A limit for the whole run: a broker that does not answer must not hang the bench.
 	if err := m.socket.SetDeadline(time.Now().Add(10 * answerWithin)); err != nil {
 		fail(err)
@@ -147,7 +152,7 @@ func membersIfLeading(r *reader, leads bool) []string {
 func (m *member) joinRequest() []byte {
 	w := request(keyJoinGroup, 9)
 	w.text(m.group)
-	w.int32(sessionTimeoutMs)
+	w.int32(m.sessionMs)
 	w.int32(rebalanceTimeoutMs)
 	w.text(m.id)
 	w.null() // instance id
@@ -163,7 +168,6 @@ func (m *member) joinRequest() []byte {
 
 // subscription is a ConsumerProtocolSubscription v1: one topic, no user data, nothing owned.
 func subscription() []byte {
-	const topic = "bench"
 	out := []byte{0, 1, 0, 0, 0, 1, 0, byte(len(topic))}
 	out = append(out, topic...)
 	return append(out, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0)
@@ -171,7 +175,6 @@ func subscription() []byte {
 
 // assignment is a ConsumerProtocolAssignment v1 of one partition of the topic.
 func assignment(partition int) []byte {
-	const topic = "bench"
 	out := []byte{0, 1, 0, 0, 0, 1, 0, byte(len(topic))}
 	out = append(out, topic...)
 	out = append(out, 0, 0, 0, 1)

@@ -1,6 +1,6 @@
 package main
 
-// The bytes of the five requests that this program sends, all in their flexible versions, written by hand: a
+// The bytes of the requests that this program sends, all in their flexible versions, written by hand: a
 // generator that spends its time in a codec would measure the codec.
 
 import (
@@ -9,10 +9,15 @@ import (
 )
 
 const (
+	keyProduce         = 0
+	keyOffsetCommit    = 8
 	keyFindCoordinator = 10
 	keyJoinGroup       = 11
 	keyHeartbeat       = 12
 	keySyncGroup       = 14
+	keyInitProducerID  = 22
+	keyEndTxn          = 26
+	keyTxnOffsetCommit = 28
 )
 
 const clientID = "coterie-bench"
@@ -41,6 +46,7 @@ func (w *writer) whole() []byte {
 func (w *writer) int8(n int8)   { w.frame = append(w.frame, byte(n)) }
 func (w *writer) int16(n int16) { w.frame = binary.BigEndian.AppendUint16(w.frame, uint16(n)) }
 func (w *writer) int32(n int32) { w.frame = binary.BigEndian.AppendUint32(w.frame, uint32(n)) }
+func (w *writer) int64(n int64) { w.frame = binary.BigEndian.AppendUint64(w.frame, uint64(n)) }
 func (w *writer) tags()         { w.frame = append(w.frame, 0) }
 func (w *writer) null()         { w.frame = append(w.frame, 0) }
 
@@ -73,6 +79,8 @@ func (r *reader) take(n int) []byte {
 
 func (r *reader) int16() int16 { return int16(binary.BigEndian.Uint16(r.take(2))) }
 func (r *reader) int32() int32 { return int32(binary.BigEndian.Uint32(r.take(4))) }
+
+func (r *reader) int64() int64 { return int64(binary.BigEndian.Uint64(r.take(8))) }
 
 func (r *reader) count() int {
 	n, used := binary.Uvarint(r.rest)
