@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -187,13 +187,13 @@ class ShardHost:
         purgatory = self.node.purgatory
         for wake in decision.wakes:
             if wake.at_ms is None:
-                purgatory.clear(self.timer(wake.key))
+                purgatory.clear(wake.key)  # no other shard has such a key: it names the group
+                continue
+            bell = purgatory.ring_of(wake.key)
+            if isinstance(bell, Bell) and bell.host is self:
+                purgatory.move(wake.key, wake.at_ms)
             else:
-                purgatory.arm(self.timer(wake.key), wake.at_ms, Bell(self, wake.key))
-
-    def timer(self, key: Hashable) -> Hashable:
-        """Return the name that a deadline of this shard has in the purgatory."""
-        return (self.partition, key)
+                purgatory.arm(wake.key, wake.at_ms, Bell(self, wake.key))
 
     def flush(self) -> None:
         """Append what has been gathered and let the replies go, or undo it and answer with the failure."""

@@ -170,18 +170,18 @@ def _warm_up(node: Node) -> None:
 async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[], int]) -> int:
     loop = asyncio.get_running_loop()
     alarm = Alarm(loop, clock)
+    turns = Turns(loop.call_soon)
     node = Node(
         settings=settings,
         topics=Topics.open(settings, store),
         store=store,
         clock=clock,
-        call_soon=loop.call_soon,
+        call_soon=turns.soon,
         alarm=alarm.set,
         aside=aside_of(loop),
     )
     alarm.node = node
     node.groups_loaded = gc.freeze  # a million offsets are not looked through again and again
-    turns = Turns(loop.call_soon)
     try:
         server = await loop.create_server(
             lambda: Connection(node, turns),

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from coterie.broker.cleaner import Aside, Cleaner
     from coterie.broker.coordinator import Coordinator, ShardHost
     from coterie.broker.leadership import Leadership
-    from coterie.broker.quick import QuickHeartbeats
+    from coterie.broker.quick import Beater, QuickHeartbeats
     from coterie.broker.quick_commits import Asker, QuickCommits
+    from coterie.broker.quick_members import QuickMembers
     from coterie.broker.server import Connection
     from coterie.broker.settings import BrokerSettings
     from coterie.broker.topics import Topic, Topics
@@ -41,7 +42,8 @@ __all__ = ["Node"]
 log = logging.getLogger("coterie.broker")
 
 API_VERSIONS = 18
-HEARTBEAT, OFFSET_COMMIT = b"\x00\x0c", b"\x00\x08"
+HEARTBEAT = b"\x00\x0c"
+OFFSET_COMMIT, JOIN_GROUP, SYNC_GROUP = b"\x00\x08", b"\x00\x0b", b"\x00\x0e"
 
 # Which module of `handlers` answers which API. They are imported on their first request: start-up stays
 # short.
@@ -145,7 +147,7 @@ class Node:
     def _quick(self) -> QuickHeartbeats:
         from coterie.broker.quick import QuickHeartbeats
 
-        return QuickHeartbeats(self.coordinator, self.now_ms)
+        return QuickHeartbeats(self)
 
     @cached_property
     def _quick_commits(self) -> QuickCommits:
@@ -153,18 +155,29 @@ class Node:
 
         return QuickCommits(self)
 
+    @cached_property
+    def _quick_members(self) -> QuickMembers:
+        from coterie.broker.quick_members import QuickMembers
+
+        return QuickMembers(self)
+
     # -- requests
 
-    def takes_commit(self, asker: Asker, sized: bytes) -> bool:
-        """Return whether a request, its size in front, was a plain commit; it is answered by itself then."""
-        return sized[4:6] == OFFSET_COMMIT and self._quick_commits.take(asker, sized)
+    def takes(self, asker: Asker, sized: bytes) -> bool:
+        """Return whether a request, its size in front, went a short way; it is answered by itself then."""
+        key = sized[4:6]
+        if key == OFFSET_COMMIT:
+            return self._quick_commits.take(asker, sized)
+        if key == JOIN_GROUP:
+            return self._quick_members.join(asker, sized)
+        return key == SYNC_GROUP and self._quick_members.sync(asker, sized)
 
-    def quick_answer(self, sized: bytes) -> bytes | ShardHost | None:
+    def quick_answer(self, beater: Beater, sized: bytes) -> bytes | ShardHost | None:
         """Return the answer to a heartbeat that needs no handler; `sized` has its size in front.
 
         A shard instead says: ask again when it has let go of what it holds.
         """
-        return self._quick.answer(sized) if sized[4:6] == HEARTBEAT else None
+        return self._quick.answer(beater, sized) if sized[4:6] == HEARTBEAT else None
 
     def handler_of(self, header: RequestHeader) -> Handler | None:
         """Return who answers `header`; None for a version of ApiVersions that we do not know.

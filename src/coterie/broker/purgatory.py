@@ -105,7 +105,13 @@ class Purgatory:
         if key not in self._timers:
             return False
         self._deadlines.arm(key, at_ms)
+        if self._alarm_ms is None or at_ms < self._alarm_ms:
+            self._warn(at_ms)
         return True
+
+    def ring_of(self, key: Hashable) -> Callable[[int], None] | None:
+        """Return what a timer calls when it rings, None when it is not armed."""
+        return self._timers.get(key)
 
     def at(self, key: Hashable) -> int | None:
         """Return when a timer rings, None when it is not armed."""

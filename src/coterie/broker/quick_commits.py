@@ -23,25 +23,33 @@ from coterie.wire.internal import OffsetCommitValue, group_key, offset_value, pa
 from coterie.wire.varints import read_uvarint
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from coterie.broker.node import Node
     from coterie.broker.topics import Topic
 
-__all__ = ["Asker", "QuickCommits"]
+__all__ = ["Asker", "QuickCommits", "Template"]
 
 OFFSET_COMMIT = 8
 LEAST, MOST = 8, 10  # the flexible versions; topics have ids instead of names from 10 on
 IDS_SINCE = 10
-KNOWN_MAX = 50_000
 INT32, INT64 = Struct(">i"), Struct(">q")
 # Of a value of version 4: where its offset and, counted from behind its metadata, its timestamp are.
 OFFSET_AT, EPOCH_AT = 2, 10
 
 
 class Asker(Protocol):
-    """Who sent a commit and waits for its answer."""
+    """Who sent a request and waits for its answer."""
 
-    def owed(self) -> None:
-        """Take note that the answer comes later."""
+    commit: Template | None  # of its last plain commit
+
+    @property
+    def host(self) -> str:
+        """From where it came, as a group's members are shown."""
+        ...
+
+    def owed(self, gone: Callable[[], None] | None = None) -> None:
+        """Take note that the answer comes later; `gone` is called when the client hangs up before it."""
         ...
 
     def paid(self, frame: bytes) -> None:
@@ -104,26 +112,25 @@ class Template(NamedTuple):
 
 
 class QuickCommits:
-    """Remembers what each connection commits."""
+    """Answers plain commits; what a connection commits is remembered there."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._known: dict[int, Template] = {}
 
     def take(self, asker: Asker, sized: bytes) -> bool:
         """Commit what is asked, to be answered once it is appended; False where the general way has to."""
-        template = self._known.get(id(asker))
+        template = asker.commit
         if template is None or template.size != len(sized) or not fits(template.constant, sized):
             template = self._learn(asker, sized)
             if template is None:
                 return False
         for topic in template.topics:
             if self._node.topics.get(topic.name) is not topic:
-                del self._known[id(asker)]
+                asker.commit = None
                 return False
         host, layout = template.host, template.layout
         if host.status != ShardHost.ACTIVE:
-            self._known.pop(id(asker), None)
+            asker.commit = None
             return False
         member = host.shard.committer(
             layout.group_id, layout.member_id, layout.instance_id, layout.generation
@@ -132,7 +139,7 @@ class QuickCommits:
             return False
         now_ms = self._node.now_ms()
         deadline_ms = now_ms + member.session_timeout_ms
-        if not self._node.purgatory.move((host.partition, member.session_key), deadline_ms):
+        if not self._node.purgatory.move(member.session_key, deadline_ms):
             return False
         answer = b"".join((template.answer_head, sized[8:12], template.answer_tail))
         asker.owed()
@@ -165,9 +172,7 @@ class QuickCommits:
             if topic is None or place.partition >= topic.partitions or too_long(place.metadata, limit):
                 return None
         template = self._template(layout, [topic for topic in topics if topic is not None], sized)
-        if len(self._known) >= KNOWN_MAX:
-            self._known.clear()
-        self._known[id(asker)] = template
+        asker.commit = template
         return template
 
     def _topic(self, place: Place) -> Topic | None:

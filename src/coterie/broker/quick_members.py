@@ -9,22 +9,22 @@ against each other.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
-from coterie.base.errors import Corrupt
+from coterie.broker.alike import Alike, read_plain
 from coterie.broker.context import milliseconds
-from coterie.broker.coordinator import ShardHost
 from coterie.broker.handlers.groups import joined, synced
-from coterie.broker.topic_names import OFFSETS_TOPIC
 from coterie.group.commands import Join, Sync
-from coterie.wire.codec import decode_request, encode_response, read_request_header
+from coterie.wire.codec import encode_response
 from coterie.wire.varints import uvarint
 
 if TYPE_CHECKING:
-    from coterie.broker.asker import Asker
+    from coterie.broker.coordinator import ShardHost
     from coterie.broker.node import Node
+    from coterie.broker.quick_commits import Asker
     from coterie.group.decision import JoinAnswer, SyncAnswer
 
 __all__ = ["QuickMembers"]
@@ -33,17 +33,11 @@ JOIN_FLEXIBLE_SINCE, SYNC_FLEXIBLE_SINCE = 6, 4
 SYNC_NAMES_PROTOCOL_SINCE = 5
 # Between the group id and the member id: two timeouts, or a generation.
 JOIN_TERMS_BYTES, SYNC_TERMS_BYTES = 8, 4
-CLIENT_ID_AT = 14  # with the size in front
-# A leader's sync has all the assignments in it, and comes once.
-REQUEST_BYTES_MAX = 1_024
-KNOWN_MAX = 2_000
-ONE_BYTE_MAX = 127
+HEADS_MAX = 1_000
 SIZE = Struct(">i")
 # What comes after the member id of a follower, whose answer lists nobody, and after an assignment.
 NO_MEMBERS_NO_TAGS, NO_TAGS = b"\x01\x00", b"\x00"
-
-Cut = tuple[int, int]
-Key = tuple[bytes, bytes, bytes]
+EMPTY = b"\x01"
 
 
 class JoinTerms(NamedTuple):
@@ -71,7 +65,6 @@ class SyncTerms(NamedTuple):
     protocol_name: str | None
 
 
-T = TypeVar("T", JoinTerms, SyncTerms)
 Encode = Callable[[int, bytes, Any], bytes]
 
 
@@ -100,52 +93,18 @@ class Waiting:
         self._host.calls.pop(self._call, None)
 
 
-class Known(Generic[T]):
-    """The requests of one kind, by what stands before and behind their member id."""
-
-    def __init__(self, terms_bytes: int, learn: Callable[[bytes, bytes], T | None]) -> None:
-        """`learn` reads a whole request; None if it is not plain."""
-        self._terms_bytes = terms_bytes
-        self._learn = learn
-        self._known: dict[Key, T] = {}
-
-    def terms_of(self, sized: bytes) -> tuple[T, str] | None:
-        """Return what a request says and its member id, None if the general way has to read it."""
-        cut = member_id_in(sized, self._terms_bytes)
-        if cut is None:
-            return None
-        at, end = cut
-        key = (sized[4:8], sized[12:at], sized[end:])
-        member_id = sized[at + 1 : end]
-        terms = self._known.get(key)
-        if terms is None:
-            terms = self._learn(sized, member_id)
-            if terms is None:
-                return None
-            if len(self._known) >= KNOWN_MAX:
-                self._known.clear()
-            self._known[key] = terms
-        if terms.host.status != ShardHost.ACTIVE:
-            del self._known[key]  # the shard may be another one when it is back
-            return None
-        try:
-            return terms, member_id.decode()
-        except UnicodeDecodeError:
-            return None
-
-
 class QuickMembers:
     """Answers plain JoinGroups and SyncGroups."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._joins = Known[JoinTerms](JOIN_TERMS_BYTES, self._learn_join)
-        self._syncs = Known[SyncTerms](SYNC_TERMS_BYTES, self._learn_sync)
+        self._joins = Alike[JoinTerms](JOIN_TERMS_BYTES, self._learn_join)
+        self._syncs = Alike[SyncTerms](SYNC_TERMS_BYTES, self._learn_sync)
         self._heads: dict[tuple[Any, ...], bytes] = {}
 
     def join(self, asker: Asker, sized: bytes) -> bool:
         """Have the core decide a JoinGroup; False where the general way has to."""
-        read = self._joins.terms_of(sized)
+        read = self._joins.read(sized)
         if read is None:
             return False
         terms, member_id = read
@@ -169,7 +128,7 @@ class QuickMembers:
 
     def sync(self, asker: Asker, sized: bytes) -> bool:
         """Have the core decide a follower's SyncGroup; False where the general way has to."""
-        read = self._syncs.terms_of(sized)
+        read = self._syncs.read(sized)
         if read is None:
             return False
         terms, member_id = read
@@ -192,7 +151,7 @@ class QuickMembers:
 
     def _joined(self, version: int, correlation: bytes, answer: JoinAnswer | Code) -> bytes:
         if isinstance(answer, Code) or answer.members:
-            return encode_response(int.from_bytes(correlation, "big"), joined(version, "", answer))
+            return encode_response(int.from_bytes(correlation, "big"), joined(version, answer))
         key = (
             version,
             answer.code,
@@ -204,8 +163,8 @@ class QuickMembers:
         )
         head = self._heads.get(key)
         if head is None:
-            named = joined(version, "", answer)
-            head = self._head(key, encode_response(0, named), without=answer.member_id, tail=NO_MEMBERS_NO_TAGS)
+            nobodys = joined(version, replace(answer, member_id=""))
+            head = self._remember(key, encode_response(0, nobodys), NO_MEMBERS_NO_TAGS)
         return framed(correlation, head, answer.member_id.encode(), NO_MEMBERS_NO_TAGS)
 
     def _synced(self, version: int, correlation: bytes, answer: SyncAnswer | Code) -> bytes:
@@ -214,5 +173,53 @@ class QuickMembers:
         key = (version, answer.code, answer.protocol_type, answer.protocol_name)
         head = self._heads.get(key)
         if head is None:
-            pass
+            empty = synced(version, replace(answer, assignment=b""))
+            head = self._remember(key, encode_response(0, empty), NO_TAGS)
         return framed(correlation, head, answer.assignment, NO_TAGS)
+
+    def _remember(self, key: tuple[Any, ...], frame: bytes, behind: bytes) -> bytes:
+        """Return what stands in an answer between the correlation id and what differs, which is empty."""
+        end = -len(behind) - len(EMPTY)
+        assert frame[end:] == EMPTY + behind
+        if len(self._heads) >= HEADS_MAX:
+            self._heads.clear()
+        head = self._heads[key] = frame[8:end]
+        return head
+
+    # -- learning
+
+    def _learn_join(self, sized: bytes, member_id: bytes) -> JoinTerms | None:
+        read = read_plain(self._node, sized, member_id, flexible_since=JOIN_FLEXIBLE_SINCE)
+        if read is None:
+            return None
+        host, header, request = read
+        session_ms, settings = milliseconds(request.session_timeout), self._node.settings
+        if not settings.group_min_session_timeout_ms <= session_ms <= settings.group_max_session_timeout_ms:
+            return None
+        return JoinTerms(
+            host,
+            header.api_version,
+            request.group_id,
+            header.client_id or "",
+            request.protocol_type,
+            tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
+            session_ms,
+            milliseconds(request.rebalance_timeout),
+            getattr(request, "reason", None),
+        )
+
+    def _learn_sync(self, sized: bytes, member_id: bytes) -> SyncTerms | None:
+        read = read_plain(self._node, sized, member_id, flexible_since=SYNC_FLEXIBLE_SINCE)
+        if read is None or read[2].assignments:
+            return None
+        host, header, request = read
+        named = (getattr(request, "protocol_type", None), getattr(request, "protocol_name", None))
+        if header.api_version >= SYNC_NAMES_PROTOCOL_SINCE and None in named:
+            return None
+        return SyncTerms(host, header.api_version, request.group_id, request.generation_id, *named)
+
+
+def framed(correlation: bytes, head: bytes, differs: bytes, behind: bytes) -> bytes:
+    """Return a whole answer, its size in front."""
+    body = b"".join((correlation, head, uvarint(len(differs) + 1), differs, behind))
+    return SIZE.pack(len(body)) + body

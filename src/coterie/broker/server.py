@@ -10,6 +10,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable
+from sys import intern
 from typing import TYPE_CHECKING, Any, cast
 
 from coterie.base.errors import Corrupt
@@ -18,6 +19,8 @@ from coterie.wire.codec import decode_request, encode_response_parts, read_reque
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
+    from coterie.broker.quick import Beat
+    from coterie.broker.quick_commits import Template
     from coterie.broker.turns import Turns
     from coterie.wire.codec import RequestHeader
 
@@ -38,10 +41,13 @@ class Connection(asyncio.Protocol):
         "_buffer",
         "_busy",
         "_closed",
+        "_gone",
         "_paused_reading",
         "_pumping",
         "_turns",
         "_writable",
+        "beat",
+        "commit",
         "host",
         "listener_host_port",
         "node",
@@ -63,6 +69,9 @@ class Connection(asyncio.Protocol):
         self._writable = True
         self._paused_reading = False
         self._awaiting: Context | None = None
+        self._gone: Callable[[], None] | None = None
+        self.beat: Beat | None = None  # what the short ways remember
+        self.commit: Template | None = None
 
     # -- what the event loop tells
 
@@ -70,7 +79,7 @@ class Connection(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
         host, port = transport.get_extra_info("peername")[:2]
         self.peer = f"{host}:{port}"
-        self.host = f"/{host}"
+        self.host = intern(f"/{host}")  # every member keeps it
         own_host, own_port = transport.get_extra_info("sockname")[:2]
         self.listener_host_port = (own_host, own_port)
         self.node.connections.add(self)
@@ -79,8 +88,9 @@ class Connection(asyncio.Protocol):
         self._closed = True
         self.node.connections.discard(self)
         waiting, self._awaiting = self._awaiting, None
-        if waiting is not None and waiting.gone is not None:
-            waiting.gone()
+        gone = self._gone if waiting is None else waiting.gone
+        if gone is not None:
+            gone()
 
     def pause_writing(self) -> None:
         self._writable = False
@@ -145,7 +155,7 @@ class Connection(asyncio.Protocol):
 
     def _take(self, sized: bytes) -> None:
         """Answer one request, given with its size in front."""
-        quick = self.node.quick_answer(sized)
+        quick = self.node.quick_answer(self, sized)
         if quick is None:
             if self._turns is None or self._turns.mine():
                 self.answer_generally(sized)
@@ -154,6 +164,8 @@ class Connection(asyncio.Protocol):
                 self._turns.wait(self, sized)
         elif isinstance(quick, bytes):
             self.transport.write(quick)
+            if self._turns is not None and self._turns.owed:
+                self._turns.share()
         else:
             self._busy = True
             quick.hold(lambda: self._resume(self._take, sized))
@@ -169,8 +181,8 @@ class Connection(asyncio.Protocol):
             self._pump()
 
     def answer_generally(self, sized: bytes) -> None:
-        """Answer a plain commit by its short way, any other request through its handler."""
-        if not self.node.takes_commit(self, sized):
+        """Answer a plain request by its short way if it has one, any other through its handler."""
+        if not self.node.takes(self, sized):
             self._answer_by_handler(sized)
 
     def _answer_by_handler(self, sized: bytes) -> None:
@@ -219,19 +231,21 @@ class Connection(asyncio.Protocol):
         if self._buffer and not self._pumping:
             self._pump()
 
-    def owed(self) -> None:
-        """Take note that a commit's answer comes when the commit lasts."""
+    def owed(self, gone: Callable[[], None] | None = None) -> None:
+        """Take note that the answer comes later; `gone` is called when the client hangs up before it."""
         self._busy = True
+        self._gone = gone
 
     def answer_at_length(self, sized: bytes) -> None:
         """Answer a commit through its handler: the short way has come to nothing."""
         self._resume(self._answer_by_handler, sized)
 
     def paid(self, frame: bytes) -> None:
-        """Send the answer to a commit, and go on with what has come behind it."""
+        """Send the answer that was owed, and go on with what has come behind it."""
         if self._closed:
             return
         self._busy = False
+        self._gone = None
         self.transport.write(frame)
         if self._buffer and not self._pumping:
             self._pump()

@@ -109,7 +109,7 @@ def loaded(fact: facts.GroupLoaded) -> Group:
             session_timeout_ms=known.session_timeout_ms,
             rebalance_timeout_ms=known.rebalance_timeout_ms,
             order=group.next_order,
-            session_key=session_key(fact.group_id, known.member_id),
+            group_id=fact.group_id,
             assignment=known.assignment,
         )
         group.next_order += 1
@@ -222,7 +222,7 @@ def member_joined(world: World, fact: facts.MemberJoined) -> Undo:
         fact.session_timeout_ms,
         fact.rebalance_timeout_ms,
         group.next_order,
-        ("session", fact.group_id, fact.member_id),
+        group.group_id,
         b"",
         fact.call,
         None,
@@ -278,7 +278,7 @@ def member_replaced(world: World, fact: facts.MemberReplaced) -> Undo:
         session_timeout_ms=old.session_timeout_ms,
         rebalance_timeout_ms=old.rebalance_timeout_ms,
         order=old.order,
-        session_key=session_key(fact.group_id, fact.new_id),
+        group_id=group.group_id,
         assignment=old.assignment,
     )
     enlist(group, new)
@@ -450,6 +450,7 @@ def heard_sync(group: Group, member_id: str) -> None:
     group.pending_sync.discard(member_id)
     if not group.pending_sync:
         group.sync_due_ms = None
+        group.pending_sync = set()  # an emptied one keeps its room, 700 bytes a group of ten
 
 
 def undo_synced(group: Group, member: Member, before: tuple[int | None, bool, int | None]) -> None:

@@ -7,11 +7,18 @@ offsets are fetched and committed like those of any group that has no members he
 from __future__ import annotations
 
 from coterie.base.codes import Code
-from coterie.group.commands import DeleteGroup, DeleteOffsets, Join
-from coterie.group.decision import Decision, DeleteGroupAnswer, DeleteOffsetsAnswer, Draft, JoinAnswer
-from coterie.group.model import Group
+from coterie.group.commands import DeleteGroup, DeleteOffsets, Describe, Join
+from coterie.group.decision import (
+    Decision,
+    DeleteGroupAnswer,
+    DeleteOffsetsAnswer,
+    DescribeAnswer,
+    Draft,
+    JoinAnswer,
+)
+from coterie.group.model import Group, State
 
-__all__ = ["delete_foreign", "delete_offsets_foreign", "join_foreign"]
+__all__ = ["delete_foreign", "delete_offsets_foreign", "describe_foreign", "join_foreign"]
 
 WHY = "group-of-another-kind"
 
@@ -19,6 +26,12 @@ WHY = "group-of-another-kind"
 def join_foreign(draft: Draft, _: Group | None, command: Join) -> Decision:
     """Refuse: its members speak another protocol (JG-7)."""
     draft.reply(command.call, JoinAnswer(Code.INCONSISTENT_GROUP_PROTOCOL, ""))
+    return draft.decision(WHY)
+
+
+def describe_foreign(draft: Draft, _: Group | None, command: Describe) -> Decision:
+    """Show a Dead group, as Kafka does to who asks for a classic one (DG-2)."""
+    draft.reply(command.call, DescribeAnswer(Code.GROUP_ID_NOT_FOUND, State.DEAD.value))
     return draft.decision(WHY)
 
 

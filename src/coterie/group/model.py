@@ -60,7 +60,7 @@ class Member:
     session_timeout_ms: int
     rebalance_timeout_ms: int
     order: int
-    session_key: tuple[str, ...]
+    group_id: str
     assignment: bytes = b""
     join_call: int | None = None
     sync_call: int | None = None
@@ -72,6 +72,11 @@ class Member:
             if name == protocol:
                 return metadata
         return b""
+
+    @property
+    def session_key(self) -> tuple[str, str, str]:
+        """The name of its session's deadline. Kept, it would take as much memory as the member."""
+        return ("session", self.group_id, self.member_id)
 
     @property
     def satisfied(self) -> bool:

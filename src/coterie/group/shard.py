@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from sys import intern
 
 from coterie.base.codes import Code
 from coterie.group import barrier
@@ -60,7 +61,7 @@ class Shard:
         """
         if len(prefix) > PREFIX_MAX // 4:
             prefix = prefix.encode()[:PREFIX_MAX].decode(errors="ignore")
-        return f"{prefix}-{self._new_id()}"
+        return intern(f"{prefix}-{self._new_id()}")  # it comes back in requests; see `broker.alike`
 
     # -- deciding
 

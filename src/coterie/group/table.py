@@ -142,6 +142,7 @@ FOREIGN: Row = MappingProxyType(  # the group is of a kind that is not served: w
         Join: foreign.join_foreign,
         DeleteOffsets: foreign.delete_offsets_foreign,
         DeleteGroup: foreign.delete_foreign,
+        Describe: foreign.describe_foreign,
     }
 )
 

@@ -93,6 +93,7 @@ class FileLog:
         # What the disk refused last while time was served; empty when it is well.
         self.trouble = ""
         self._torn = False
+        self._stray: int | None = None
         self._names_flushed = False
         self._unflushed_since: int | None = None
         self._doomed: list[tuple[int, list[str]]] = []
@@ -290,6 +291,8 @@ class FileLog:
             if self._torn:
                 segment.mend()
                 self._torn = False
+            if self._stray is not None:
+                self._remove_stray(self._stray)
             if segment.size and self._is_full(segment, size, next_offset - 1, spans[-1][2], now_ms):
                 segment = self._roll(now_ms)
             if sync and self.recovery_point < segment.base_offset:
@@ -311,6 +314,17 @@ class FileLog:
         except OSError:
             self._torn = True
 
+    def _remove_stray(self, base_offset: int) -> None:
+        """Take away the files of a segment that could not be begun.
+
+        Once the one before it goes on, opening would find two segments for the same offsets, and lose what
+        comes behind.
+        """
+        stem = f"{self.directory}/{name_of(base_offset)}"
+        for ending in FILES:
+            self._disk.remove(stem + ending)
+        self._stray = None
+
     def _is_full(self, segment: Segment, size: int, last_offset: int, newest_ms: int, now_ms: int) -> bool:
         config = self._config
         return (
@@ -328,9 +342,11 @@ class FileLog:
         if self.recovery_point >= self.end_offset:  # a crash would not look at the last segment again
             self._segments[-1].sync_aborted()
         interval = self._config.index_interval_bytes
+        self._stray = self.end_offset  # until all of its files are there
         segment = Segment.create(
             self._disk, self.directory, self.end_offset, now_ms=now_ms, interval=interval
         )
+        self._stray = None
         self._segments[-1].save_indexes(final=True)
         self._segments.append(segment)
         self._bases.append(segment.base_offset)

@@ -171,6 +171,7 @@ read: WeakKeyDictionary[Rig, list[dict[str, Any]]] = WeakKeyDictionary()
 def told(rig: Rig, kind: str | None = None, *, group: str | None = None) -> list[dict[str, Any]]:
     """Return the records of the story, of one kind or one group if it is named."""
     rig.settle()
+    rig.node.coordinator.stories.topic.flush()
     log = rig.node.log_of("__group_story", 0)
     if log is None:
         return []

@@ -278,13 +278,14 @@ def test_the_story_is_lost_while_nothing_can_be_written_and_says_so(
     rig: DiskRig, caplog: pytest.LogCaptureFixture
 ):
     a_used_node(rig)
+    rig.node.coordinator.stories.topic.flush()
     spoil(rig, "full")
     Reader(rig, "second").join()
-    rig.settle()
+    rig.node.coordinator.stories.topic.flush()
     mend(rig)
 
     Reader(rig, "third").join()
-    rig.settle()
+    rig.node.coordinator.stories.topic.flush()
 
     assert "the story of the groups is not written for now" in caplog.text
     assert "the story of the groups is written again; 1 records are lost" in caplog.text

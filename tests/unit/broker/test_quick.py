@@ -4,6 +4,7 @@ deadline.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coterie.base.codes import Code
+from coterie.broker.quick import Beat
 from coterie.wire.codec import build, encode_request, entity, request_type
 from unit.broker.rig import Client, Rig
 
@@ -23,6 +25,12 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     rig = Rig(tmp_path_factory.mktemp("quick"))
     yield rig
     rig.close()
+
+
+class Beating:
+    """Who sends heartbeats, and has sent none."""
+
+    beat: Beat | None = None
 
 
 def join(client: Client, group: str, member_id: str = "", instance: str | None = None) -> None:
@@ -85,11 +93,10 @@ def test_the_short_way_answers_as_the_general_way(rig: Rig, state: str, beat):
         group_instance_id=instance,
     )
     frame = encode_request(1, "test", request)
-    shard = rig.node.coordinator.host_of(group)
-    timer = shard.timer(("session", group, member_id))
+    timer = ("session", group, member_id)
     rig.now_ms += 10
 
-    short = rig.node.quick_answer(frame)
+    short = rig.node.quick_answer(BEATERS[who], frame)
     short_deadline = rig.node.purgatory.at(timer)
     general = rig.client()
     general.connection.answer_generally(frame)
@@ -103,14 +110,41 @@ def test_the_short_way_answers_as_the_general_way(rig: Rig, state: str, beat):
 
 
 GROUPS: dict[str, tuple[str, str]] = {}
+BEATERS: defaultdict[str, Beating] = defaultdict(lambda: Beating())
 
 
 def test_what_is_no_heartbeat_of_a_known_member_goes_the_general_way(rig: Rig):
     request = build(request_type(HEARTBEAT, 4), group_id="none", generation_id=1, member_id="m")
     listing = build(request_type(16, 4))
 
-    assert rig.node.quick_answer(encode_request(1, "test", request)) is None
-    assert rig.node.quick_answer(encode_request(1, "test", listing)) is None
+    assert rig.node.quick_answer(Beating(), encode_request(1, "test", request)) is None
+    assert rig.node.quick_answer(Beating(), encode_request(1, "test", listing)) is None
+
+
+def test_members_that_are_alike_are_told_apart(tmp_path: Path):
+    """What their heartbeats have in common is read once, for the first of them."""
+    rig = Rig(tmp_path)
+    beaters = [Beating() for _ in range(3)]
+    clients = [rig.client() for _ in beaters]
+    for client in clients:
+        join(client, "g")
+        join(client, "g", client.answers()[0].member_id)
+    rig.pass_ms(1)
+    ids = [client.answers()[0].member_id for client in clients]
+    requests = [
+        build(request_type(HEARTBEAT, 4), group_id="g", generation_id=1, member_id=member_id)
+        for member_id in [*ids[:2], ids[2][:-1] + "x"]
+    ]
+
+    answers = [
+        rig.node.quick_answer(beater, encode_request(7, "test", request))
+        for beater, request in zip(beaters, requests, strict=True)
+    ]
+
+    assert answers[0] == answers[1] != None  # noqa: E711
+    assert answers[2] is None
+    assert [beater.beat and beater.beat.member_id for beater in beaters[:2]] == ids[:2]
+    rig.close()
 
 
 def test_a_heartbeat_waits_for_the_append_of_what_came_before_it(tmp_path: Path):
@@ -119,14 +153,35 @@ def test_a_heartbeat_waits_for_the_append_of_what_came_before_it(tmp_path: Path)
     dynamic, _ = a_group(rig, "g", until="Stable")
     request = build(request_type(HEARTBEAT, 4), group_id="g", generation_id=1, member_id=dynamic)
     frame = encode_request(1, "test", request)
-    assert rig.node.quick_answer(frame) is not None
+    beater = Beating()
+    assert rig.node.quick_answer(beater, frame) is not None
     host = rig.node.coordinator.host_of("g")
 
     host.records.add(b"key", b"value", rig.now_ms)
 
-    assert rig.node.quick_answer(frame) is host
+    assert rig.node.quick_answer(beater, frame) is host
     again: list[object] = []
-    host.hold(lambda: again.append(rig.node.quick_answer(frame)))
+    host.hold(lambda: again.append(rig.node.quick_answer(beater, frame)))
     assert again == []
     host.flush()
-    assert again == [rig.node.quick_answer(frame)]
+    assert again == [rig.node.quick_answer(beater, frame)]
+
+
+def test_a_heartbeat_of_a_member_whose_session_ran_out_while_it_was_parked_gives_it_a_new_one(tmp_path: Path):
+    """EX-1: the deadline went without effect, and nothing is armed. Found by the simulator."""
+    rig = Rig(tmp_path)
+    dynamic, static = a_group(rig, "g", until="CompletingRebalance")
+    follower = rig.client()
+    follower.send(SYNC, 3, group_id="g", generation_id=1, member_id=static, assignments=())
+    timer = ("session", "g", static)
+    assert rig.client().ask(HEARTBEAT, 3, group_id="g", generation_id=1, member_id=dynamic).error_code == 0
+    rig.pass_ms(9_000)
+    assert rig.client().ask(HEARTBEAT, 3, group_id="g", generation_id=1, member_id=dynamic).error_code == 0
+    rig.pass_ms(9_000)
+    assert rig.node.purgatory.at(timer) is None
+
+    answer = rig.client().ask(HEARTBEAT, 3, group_id="g", generation_id=1, member_id=static)
+
+    assert answer.error_code == Code.NONE
+    assert rig.node.purgatory.at(timer) == rig.now_ms + 10_000
+    rig.close()

@@ -156,7 +156,7 @@ def left(rig: ApiRig, member_id: str) -> tuple[Any, ...]:
         for key, value, at in records(rig)
         if isinstance(read_key(key), OffsetCommitKey)
     ]
-    return stored, written, rig.node.purgatory.at(host.timer(("session", GROUP, member_id)))
+    return stored, written, rig.node.purgatory.at(("session", GROUP, member_id))
 
 
 @pytest.mark.parametrize("version", [8, 9, 10])

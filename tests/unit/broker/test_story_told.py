@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from coterie.base.codes import Code
+from coterie.broker.story_topic import PAUSE_MS, ROUND_MS, WEIGHT_OF_A_ROUND
 from coterie.observe.story import CAUSES
 from coterie.wire.batches import Record, build_batch
 from coterie.wire.codec import build, entity
@@ -296,7 +297,7 @@ def test_turned_off_it_goes_to_the_log_alone(tmp_path: Path, caplog: pytest.LogC
     caplog.set_level(logging.INFO, "coterie.story")
 
     a_stable_group(rig, Reader(rig))
-    rig.settle()
+    rig.pass_ms(PAUSE_MS)
 
     assert rig.node.topics.get("__group_story") is None
     assert f"group {GROUP}: generation 1 with 1 members, because member-joined" in caplog.text
@@ -335,14 +336,38 @@ def test_a_record_that_would_be_too_large_leaves_its_lists_out(tmp_path: Path):
 def test_what_is_left_to_tell_is_told_when_the_broker_stops(tmp_path: Path):
     rig = a_rig(tmp_path)
     a_stable_group(rig, Reader(rig))
-    rig.node.call_soon = lambda act: None  # nothing has its turn any more
-    Reader(rig).join()
-    assert whys(rig) == ["member-joined"]
+    assert story_bytes(rig) == 0
 
     rig.node.coordinator.flush_all()
 
-    assert whys(rig) == ["member-joined", "member-joined"]
+    assert story_bytes(rig) > 0
+    assert whys(rig) == ["member-joined"]
     rig.close()
+
+
+def test_a_story_is_told_a_little_later_and_many_in_rounds(tmp_path: Path):
+    rig = a_rig(tmp_path)
+    group = [Reader(rig) for _ in range(WEIGHT_OF_A_ROUND + 50)]
+    for reader in group:
+        reader.join()
+    rig.pass_ms(PAUSE_MS - 1)
+    assert story_bytes(rig) == 0
+
+    rig.pass_ms(1)
+    first = story_bytes(rig)
+    rig.pass_ms(ROUND_MS - 1)
+    assert story_bytes(rig) == first > 0
+    rig.pass_ms(1)
+
+    assert story_bytes(rig) > first
+    assert whys(rig) == ["member-joined"] * len(group)
+    rig.close()
+
+
+def story_bytes(rig: Rig) -> int:
+    """Return how much of the story is in the log, without having it told."""
+    log = rig.node.log_of("__group_story", 0)
+    return 0 if log is None else log.size_bytes
 
 
 # -- the schema

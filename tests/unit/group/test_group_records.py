@@ -319,6 +319,8 @@ def test_a_group_of_another_kind_is_left_alone(kind: int):
 
     assert joined.why == "group-of-another-kind"
     assert (rig.answer(joined).code, rig.answer(joined).member_id) == (Code.INCONSISTENT_GROUP_PROTOCOL, "")
+    described = rig.describe()
+    assert (described.code, described.state) == (Code.GROUP_ID_NOT_FOUND, "Dead")  # as a classic one
     assert rig.delete() is Code.NON_EMPTY_GROUP
     assert rig.delete_offsets(("t", 0)).codes == (Code.GROUP_SUBSCRIBED_TO_TOPIC,)
     rig.now_ms = 10**12

@@ -53,6 +53,25 @@ def test_a_write_that_fails_is_answered_and_taken_back():
     assert [record.value for record in everything(log)] == [b"a", b"c"]
 
 
+def test_a_segment_that_could_not_be_begun_leaves_nothing_behind():
+    """Found by the simulator: its empty file made the next opening drop every segment behind it."""
+    disk = MemoryDisk(seed=1)
+    one = len(a_batch("a"))
+    store, log = a_log(disk, segment_bytes=2 * one)
+    append(log, "a")
+    append(log, "b")
+    disk.faults.refuse = {"write"}
+    assert append(log, "a segment for itself") == Code.KAFKA_STORAGE_ERROR
+
+    disk.faults.refuse = set()
+    log.configure(a_config(segment_bytes=4 * one))
+    for value in "cdef":
+        assert append(log, value) == Code.NONE
+
+    _, log = a_log(store.crash())
+    assert [record.value for record in everything(log)] == [b"a", b"b", b"c", b"d", b"e", b"f"]
+
+
 def test_a_full_disk_takes_appends_again_when_there_is_room():
     disk = MemoryDisk()
     _, log = a_log(disk)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from coterie.broker.coordinator import ShardHost
     from coterie.broker.node import Node
 
-__all__ = ["HANDLERS", "ask", "forget", "host_for"]
+__all__ = ["HANDLERS", "ask", "forget", "host_for", "joined", "synced"]
 
 OPERATIONS_UNASKED = -(2**31)
 # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS (KIP-430), no authorizer being set
@@ -109,7 +109,10 @@ def join_group(node: Node, ctx: Context, request: Any) -> Any:
         )
 
     def respond(answer: Any) -> None:
-        ctx.reply(_joined(ctx, request, answer))
+        # what the request itself is refused for echoes the member id (JG-3, JG-4), a missing shard does not
+        # (JG-6)
+        own_fault = answer in (Code.INVALID_GROUP_ID, Code.INVALID_SESSION_TIMEOUT)
+        ctx.reply(joined(ctx.version, answer, echo=request.member_id if own_fault else ""))
 
     settings = node.settings
     if (
@@ -122,18 +125,15 @@ def join_group(node: Node, ctx: Context, request: Any) -> Any:
     return ask(node, ctx, request.group_id, command, respond)
 
 
-def _joined(ctx: Context, request: Any, answer: Any) -> Any:
-    cls = response_type(11, ctx.version)
-    no_name = None if ctx.version >= 7 else ""
+def joined(version: int, answer: Any, *, echo: str = "") -> Any:
+    """Return the JoinGroup response of an answer of the core, or of a code that came before it."""
+    cls = response_type(11, version)
+    no_name = None if version >= 7 else ""
     if isinstance(answer, Code):
-        # what the request itself is refused for echoes the member id (JG-3, JG-4), a missing shard does not
-        # (JG-6)
-        own_fault = answer in (Code.INVALID_GROUP_ID, Code.INVALID_SESSION_TIMEOUT)
-        member_id = request.member_id if own_fault else ""
         return build(
-            cls, error_code=answer, generation_id=-1, protocol_name=no_name, leader="", member_id=member_id
+            cls, error_code=answer, generation_id=-1, protocol_name=no_name, leader="", member_id=echo
         )
-    member_type = entity("join_group", ctx.version, "JoinGroupResponseMember", "response")
+    member_type = entity("join_group", version, "JoinGroupResponseMember", "response")
     return build(
         cls,
         error_code=answer.code,
@@ -159,7 +159,7 @@ def sync_group(node: Node, ctx: Context, request: Any) -> Any:
     protocol_name = getattr(request, "protocol_name", None)
 
     def respond(answer: Any) -> None:
-        ctx.reply(_synced(ctx, answer))
+        ctx.reply(synced(ctx.version, answer))
 
     if ctx.version >= 5 and (protocol_type is None or protocol_name is None):
         mark("protocol-unnamed", ctx.api_key)
@@ -184,8 +184,9 @@ def sync_group(node: Node, ctx: Context, request: Any) -> Any:
     )
 
 
-def _synced(ctx: Context, answer: Any) -> Any:
-    cls = response_type(14, ctx.version)
+def synced(version: int, answer: Any) -> Any:
+    """Return the SyncGroup response of an answer of the core, or of a code that came before it."""
+    cls = response_type(14, version)
     if isinstance(answer, Code):
         return build(cls, error_code=answer, assignment=b"")
     return build(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
 from coterie.broker.context import Context
+from coterie.broker.topic_names import name_problem
 from coterie.wire.codec import build, entity, response_type
 
 if TYPE_CHECKING:
@@ -19,20 +20,18 @@ def describe_producers(node: Node, ctx: Context, request: Any) -> Any:
     topic_type = entity("describe_producers", ctx.version, "TopicResponse", "response")
     topics = []
     for asked in request.topics:
-        # Kafka explains itself for a topic that it does not know, not for a partition.
-        message = None if node.topics.get(asked.name) else "This server does not host this topic-partition."
         partitions = tuple(
-            _partition(node, asked.name, index, message, ctx.version) for index in asked.partition_indexes
+            _partition(node, asked.name, index, ctx.version) for index in asked.partition_indexes
         )
         topics.append(build(topic_type, name=asked.name, partitions=partitions))
     return build(response_type(61, ctx.version), topics=tuple(topics))
 
 
-def _partition(node: Node, topic: str, index: int, message: str | None, version: int) -> Any:
+def _partition(node: Node, topic: str, index: int, version: int) -> Any:
     cls = entity("describe_producers", version, "PartitionResponse", "response")
     log = node.log_of(topic, index)
     if log is None:
-        code = Code.UNKNOWN_TOPIC_OR_PARTITION
+        code, message = _missing(node, topic)
         return build(cls, partition_index=index, error_code=code, error_message=message, active_producers=())
     producer_type = entity("describe_producers", version, "ProducerState", "response")
     producers = tuple(
@@ -49,6 +48,18 @@ def _partition(node: Node, topic: str, index: int, message: str | None, version:
     )
     code = Code.NONE
     return build(cls, partition_index=index, error_code=code, error_message=None, active_producers=producers)
+
+
+def _missing(node: Node, topic: str) -> tuple[Code, str | None]:
+    """Return why there is no such partition; Kafka explains itself for a topic, not for a partition."""
+    problem = name_problem(topic)
+    if problem is not None:
+        return Code.INVALID_TOPIC_EXCEPTION, problem
+    known = node.topics.get(topic) is not None
+    return (
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        None if known else "This server does not host this topic-partition.",
+    )
 
 
 HANDLERS = {61: describe_producers}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -79,50 +79,58 @@ def init_producer_id(node: Node, ctx: Context, request: Any) -> Any:
 class Added:
     """Gathers what is answered for each transaction of a request; the last one sends it."""
 
-    def __init__(self, ctx: Context, transactional_ids: Sequence[str]) -> None:
+    def __init__(self, ctx: Context, asked: Sequence[tuple[str, Sequence[Any]]]) -> None:
         self.ctx = ctx
-        self.transactional_ids = transactional_ids
-        self.codes: dict[int, Mapping[TopicPartition, Code]] = {}
+        self.transactional_ids = [transactional_id for transactional_id, _ in asked]
+        self.topics = [topics for _, topics in asked]
+        self.results: dict[int, tuple[Any, ...]] = {}
 
     def put(self, at: int, codes: Mapping[TopicPartition, Code]) -> None:
-        self.codes[at] = codes
-        if len(self.codes) == len(self.transactional_ids):
+        """Answer a transaction partition by partition, each once."""
+        topics: dict[str, list[tuple[int, Code]]] = {}
+        for (topic, partition), code in codes.items():
+            topics.setdefault(topic, []).append((partition, code))
+        self._put(at, topics.items())
+
+    def put_all(self, at: int, code: Code) -> None:
+        """Answer everything in a transaction alike: as it was asked, what stands there twice twice."""
+        self._put(at, ((topic.name, [(p, code) for p in topic.partitions]) for topic in self.topics[at]))
+
+    def _put(self, at: int, topics: Iterable[tuple[str, list[tuple[int, Code]]]]) -> None:
+        self.results[at] = tuple(self._topic(name, results) for name, results in topics)
+        if len(self.results) == len(self.transactional_ids):
             self.ctx.reply(self.response())
+
+    def _topic(self, name: str, results: list[tuple[int, Code]]) -> Any:
+        version = self.ctx.version
+        topic_type = entity("add_partitions_to_txn", version, "AddPartitionsToTxnTopicResult", "response")
+        cls = entity("add_partitions_to_txn", version, "AddPartitionsToTxnPartitionResult", "response")
+        answered = tuple(
+            build(cls, partition_index=partition, partition_error_code=told(self.ctx, code))
+            for partition, code in results
+        )
+        return build(topic_type, name=name, results_by_partition=answered)
 
     def response(self) -> Any:
         """Return the whole response, in the order of the request."""
         cls = response_type(ADD_PARTITIONS, self.ctx.version)
-        results = [self._topics(self.codes[at]) for at in range(len(self.transactional_ids))]
         if self.ctx.version < BATCHED_SINCE:
-            return build(cls, results_by_topic_v3_and_below=results[0])
+            return build(cls, results_by_topic_v3_and_below=self.results[0])
         item = entity("add_partitions_to_txn", self.ctx.version, "AddPartitionsToTxnResult", "response")
         return build(
             cls,
             error_code=Code.NONE,
             results_by_transaction=tuple(
-                build(item, transactional_id=name, topic_results=topics)
-                for name, topics in zip(self.transactional_ids, results, strict=True)
+                build(item, transactional_id=name, topic_results=self.results[at])
+                for at, name in enumerate(self.transactional_ids)
             ),
-        )
-
-    def _topics(self, codes: Mapping[TopicPartition, Code]) -> tuple[Any, ...]:
-        version = self.ctx.version
-        topic_type = entity("add_partitions_to_txn", version, "AddPartitionsToTxnTopicResult", "response")
-        cls = entity("add_partitions_to_txn", version, "AddPartitionsToTxnPartitionResult", "response")
-        topics: dict[str, list[Any]] = {}
-        for (topic, partition), code in codes.items():
-            one = build(cls, partition_index=partition, partition_error_code=told(self.ctx, code))
-            topics.setdefault(topic, []).append(one)
-        return tuple(
-            build(topic_type, name=name, results_by_partition=tuple(results))
-            for name, results in topics.items()
         )
 
 
 def add_partitions(node: Node, ctx: Context, request: Any) -> Any:
     """Join partitions to transactions, or verify them: one transaction a request before version 4."""
     if ctx.version >= BATCHED_SINCE:
-        added = Added(ctx, [one.transactional_id for one in request.transactions])
+        added = Added(ctx, [(one.transactional_id, one.topics) for one in request.transactions])
         for at, one in enumerate(request.transactions):
             producer = Producer(one.producer_id, one.producer_epoch)
             _add(
@@ -135,7 +143,7 @@ def add_partitions(node: Node, ctx: Context, request: Any) -> Any:
                 verify=one.verify_only,
             )
         return WAITS if request.transactions else added.response()
-    added = Added(ctx, [request.v3_and_below_transactional_id])
+    added = Added(ctx, [(request.v3_and_below_transactional_id, request.v3_and_below_topics)])
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     wanted = _partitions(request.v3_and_below_topics)
     _add(node, added, 0, producer, wanted, client_version=CLASSIC, verify=False)
@@ -181,7 +189,7 @@ def _add(
         partitions=wanted,
         client_version=client_version,
     )
-    transactions.ask(command, lambda answer: added.put(at, dict.fromkeys(wanted, answer.code)))
+    transactions.ask(command, lambda answer: added.put_all(at, answer.code))
 
 
 def add_offsets(node: Node, ctx: Context, request: Any) -> Any:

@@ -1,0 +1,279 @@
+"""The short way of joins and syncs does to a group, and answers, what the general way does, byte by byte."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coterie.base.codes import Code
+from coterie.base.ids import TopicPartition
+from coterie.broker.alike import member_id_in
+from coterie.wire.codec import build, decode_response, encode_request, entity, request_type, response_type
+from unit.broker.rig import Client, Rig
+
+JOIN, SYNC = 11, 14
+JOIN_LATEST, SYNC_LATEST = 9, 5
+GROUP = "readers"
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(tmp_path, offsets_topic_num_partitions=1)
+    rig.node.ensure_internal("__consumer_offsets")
+    yield rig
+    rig.close()
+
+
+def join_frame(
+    number: int, version: int = JOIN_LATEST, client_id: str | None = "test", **terms: Any
+) -> bytes:
+    protocol = entity("join_group", version, "JoinGroupRequestProtocol")
+    names = terms.pop("protocols", ("range",))
+    values: dict[str, Any] = {
+        "group_id": GROUP,
+        "session_timeout": 10_000,
+        "rebalance_timeout": 60_000,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": tuple(build(protocol, name=name, metadata=b"m") for name in names),
+    }
+    return encode_request(number, client_id, build(request_type(JOIN, version), **(values | terms)))
+
+
+def sync_frame(
+    number: int, version: int = SYNC_LATEST, client_id: str | None = "test", **terms: Any
+) -> bytes:
+    assignment = entity("sync_group", version, "SyncGroupRequestAssignment")
+    given: Mapping[str, bytes] = terms.pop("assignments", {})
+    values: dict[str, Any] = {
+        "group_id": GROUP,
+        "generation_id": 1,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocol_name": "range",
+        "assignments": tuple(build(assignment, member_id=m, assignment=a) for m, a in given.items()),
+    }
+    return encode_request(number, client_id, build(request_type(SYNC, version), **(values | terms)))
+
+
+# -- both ways, side by side
+
+
+class Way:
+    """A node that is asked by one of the two ways; its ids are counted, so that both make the same."""
+
+    def __init__(self, directory: Path, *, short: bool) -> None:
+        uuids = count(1)
+        self.rig = Rig(directory, offsets_topic_num_partitions=1)
+        self.rig.node.new_uuid = lambda: UUID(int=next(uuids))
+        self.rig.node.ensure_internal("__consumer_offsets")
+        self.short = short
+        self.clients = [self.rig.client() for _ in range(4)]
+
+    def ask(self, who: int, frame: bytes) -> None:
+        connection = self.clients[who].connection
+        if connection._busy:
+            return
+        if self.short:
+            connection.answer_generally(frame)
+        else:
+            connection._answer_by_handler(frame)
+        self.rig.settle()
+
+    def written(self) -> list[bytes]:
+        """Return what each client was sent so far."""
+        return [client.line.written for client in self.clients]
+
+    def state(self) -> tuple[Any, ...]:
+        """Return what is known of the groups, and what lasts of it."""
+        groups = self.rig.node.coordinator.host_of(GROUP).shard.groups
+        log = self.rig.store.logs[TopicPartition("__consumer_offsets", 0)]
+        return dict(groups), log.read(0, max_bytes=1 << 20)
+
+
+def member_id_of(written: bytes, asked: Mapping[int, tuple[int, int]]) -> str | None:
+    """Return the member id of the last answer to a join that has one."""
+    found, rest = None, written
+    while rest:
+        size, number = int.from_bytes(rest[:4], "big"), int.from_bytes(rest[4:8], "big")
+        api_key, version = asked[number]
+        if api_key == JOIN:
+            found = decode_response(response_type(JOIN, version), rest[4 : 4 + size])[1].member_id or found
+        rest = rest[4 + size :]
+    return found
+
+
+member_ids = st.sampled_from(["", "", "", "nobody", "é" * 40, "x" * 200])
+joins = st.fixed_dictionaries(
+    {
+        "kind": st.just("join"),
+        "who": st.integers(0, 3),
+        "version": st.integers(5, 9),
+        "client_id": st.sampled_from(["test", "test", None, "é"]),
+        "group_id": st.sampled_from([GROUP, GROUP, GROUP, "", "g" * 130]),
+        "session_timeout": st.sampled_from([10_000, 10_000, 1]),
+        "group_instance_id": st.sampled_from([None, None, None, "i-1"]),
+        "protocols": st.sampled_from([("range",), ("range",), ("range", "roundrobin"), ()]),
+    }
+)
+syncs = st.fixed_dictionaries(
+    {
+        "kind": st.just("sync"),
+        "who": st.integers(0, 3),
+        "version": st.integers(3, 5),
+        "client_id": st.sampled_from(["test", None]),
+        "generation_id": st.sampled_from([1, 1, 2, 2, 3, -1]),
+        "protocol_name": st.sampled_from(["range", "range", None, "roundrobin"]),
+        "leads": st.booleans(),
+        "group_instance_id": st.sampled_from([None, None, None, "i-1"]),
+    }
+)
+passing = st.fixed_dictionaries({"kind": st.just("pass"), "ms": st.sampled_from([1, 1, 5_000, 20_000])})
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(script=st.lists(st.tuples(st.one_of(joins, joins, syncs, passing), member_ids), max_size=25))
+def test_the_short_way_leads_where_the_general_way_leads(tmp_path_factory, script):
+    ways = [Way(tmp_path_factory.mktemp("way"), short=short) for short in (True, False)]
+    known, asked = ["", "", "", ""], {}
+    for number, (step, member_id) in enumerate(script):
+        terms = dict(step)
+        kind = terms.pop("kind")
+        if kind == "pass":
+            for way in ways:
+                way.rig.pass_ms(terms["ms"])
+        else:
+            asked[number] = (JOIN if kind == "join" else SYNC, step["version"])
+            frame = frame_of(kind, number, terms, known, member_id)
+            for way in ways:
+                way.ask(step["who"], frame)
+        short, general = ways
+        assert short.written() == general.written()
+        assert short.state() == general.state()
+        known = [
+            member_id_of(written, asked) or before
+            for written, before in zip(general.written(), known, strict=True)
+        ]
+    for way in ways:
+        way.rig.close()
+
+
+def frame_of(kind: str, number: int, terms: dict[str, Any], known: list[str], member_id: str) -> bytes:
+    """Return the bytes of a step; a member that is known comes as itself."""
+    terms["member_id"] = member_id or known[terms.pop("who")]
+    terms.pop("who", None)
+    if kind == "join":
+        return join_frame(number, **terms)
+    everybody = {one: bytes([at]) * 3 for at, one in enumerate(known) if one}
+    leads = terms.pop("leads")
+    return sync_frame(number, assignments=everybody if leads else {}, **terms)
+
+
+# -- what goes the short way
+
+
+def taken(client: Client, frame: bytes) -> bool:
+    """Return whether a frame went the short way."""
+    took = client.rig.node.takes(client.connection, frame)
+    client.rig.settle()
+    return took
+
+
+@pytest.mark.parametrize("version", [6, 7, 8, 9])
+def test_a_dynamic_member_joins_the_short_way(rig: Rig, version: int):
+    client = rig.client()
+    client.asked = [(JOIN, version), (JOIN, version)]
+
+    assert taken(client, join_frame(1, version))
+    (refused,) = client.answers()
+    assert refused.error_code == Code.MEMBER_ID_REQUIRED
+    assert taken(client, join_frame(2, version, member_id=refused.member_id))
+    rig.pass_ms(1)
+
+    (welcome,) = client.answers()
+    assert (welcome.error_code, welcome.leader, len(welcome.members)) == (Code.NONE, refused.member_id, 1)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_follower_syncs_the_short_way_and_a_leader_the_general_one(rig: Rig, version: int):
+    leader, follower = rig.client(), rig.client()
+    ids = []
+    for client in (leader, follower):
+        client.asked = [(JOIN, JOIN_LATEST), (JOIN, JOIN_LATEST), (SYNC, version)]
+        client.connection.data_received(join_frame(1))
+        rig.settle()
+        ids.append(client.answers()[0].member_id)
+        client.connection.data_received(join_frame(2, member_id=ids[-1]))
+    rig.pass_ms(1)
+    assert [client.answers()[0].leader for client in (leader, follower)] == [ids[0]] * 2
+
+    assert taken(follower, sync_frame(3, version, member_id=ids[1]))
+    assert not taken(leader, sync_frame(3, version, member_id=ids[0], assignments={ids[1]: b"yours"}))
+    leader.connection.data_received(sync_frame(3, version, member_id=ids[0], assignments={ids[1]: b"yours"}))
+    rig.settle()
+
+    assert follower.answers()[0].assignment == b"yours"
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        join_frame(1, 5),
+        join_frame(1, group_instance_id="i-1"),
+        join_frame(1, session_timeout=1),
+        join_frame(1, group_id=""),
+        join_frame(1, group_id="g" * 130),
+        join_frame(1, member_id="m" * 130),
+        join_frame(1)[:-1],
+        join_frame(1)[:20],
+        sync_frame(1, 3),
+        sync_frame(1, group_instance_id="i-1"),
+        sync_frame(1, protocol_name=None),
+        sync_frame(1)[:-1],
+    ],
+)
+def test_what_is_not_plain_goes_the_general_way(rig: Rig, frame: bytes):
+    assert not taken(rig.client(), frame)
+
+
+def test_a_member_id_that_is_no_text_goes_the_general_way(rig: Rig):
+    client = rig.client()
+    plain = join_frame(1, member_id="four")
+    assert taken(client, plain)
+
+    assert not taken(rig.client(), plain.replace(b"four", b"\xff\xff\xff\xff"))
+
+
+def test_a_shard_that_is_gone_is_looked_for_again(rig: Rig):
+    assert taken(rig.client(), join_frame(1))
+
+    rig.node.coordinator.host_of(GROUP).fence()
+
+    assert not taken(rig.client(), join_frame(2))
+
+
+def test_who_has_hung_up_is_forgotten(rig: Rig):
+    client = rig.client()
+    assert taken(client, join_frame(1, 9))
+    client.asked = [(JOIN, 9), (JOIN, 9)]
+    assert taken(client, join_frame(2, 9, member_id=client.answers()[0].member_id))
+    host = rig.node.coordinator.host_of(GROUP)
+    assert len(host.calls) == 1
+
+    client.connection.connection_lost(None)
+
+    assert host.calls == {}
+
+
+@given(st.binary(max_size=80))
+def test_no_bytes_are_too_strange_to_look_at(rubbish: bytes):
+    cut = member_id_in(rubbish, 8)
+
+    assert cut is None or 0 < cut[0] < cut[1]
