@@ -1,0 +1,166 @@
+"""What a scenario is made of: every option drawn from the seed, most of them on or off.
+
+A swarm of scenarios that each leave most things out finds more than one that does everything: what would hide
+a fault is missing in some of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import exp, log
+from random import Random
+
+__all__ = ["Options", "draw"]
+
+SESSION_LEAST_MS, SESSION_MOST_MS = 6_000, 1_800_000
+TROUBLES = (
+    "cut",
+    "crash",
+    "power",
+    "stop",
+    "move",
+    "disk",
+    "pause",
+    "kill",
+    "leave",
+    "reset",
+    "storm",
+    "grow",
+    "stall",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """One scenario's terms. Spans of time go with the session timeout, so that each has its share of each."""
+
+    brokers: int
+    shards: int
+    groups: int
+    members: int
+    topics: Mapping[str, int]
+    session_ms: int
+    rebalance_ms: int
+    heartbeat_ms: int
+    poll_ms: int
+    request_timeout_ms: int
+    initial_delay_ms: int
+    max_size: int
+    assignors: tuple[str, ...]
+    static_share: float
+    twins: bool
+    """Whether two processes may run with one group.instance.id."""
+    malformed: bool
+    """Whether one member of each group sends a subscription that cannot be read."""
+    old_versions: bool
+    producers: int
+    """How many producers commit offsets in transactions, where there is one broker: markers go to no other.
+    """
+    transaction_timeout_ms: int
+    hostile: int
+    """How many raw clients do what they please."""
+    delay_ms: int
+    spike_chance: float
+    reset_chance: float
+    hiccup_chance: float
+    hiccup_ms: int
+    news_ms: int
+    failover_ms: int
+    flush_each: bool
+    segment_bytes: int
+    clean_every_ms: int
+    retention_ms: int
+    housekeeping_ms: int
+    story: bool
+    troubles: tuple[str, ...]
+    trouble_every_ms: int
+    chaos_ms: int
+
+    @property
+    def late_ms(self) -> int:
+        """How much later than due a busy broker may do something: it may be held up several times."""
+        return 4 * self.hiccup_ms + 50
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The brokers' settings, by Kafka's names."""
+        return {
+            "group.initial.rebalance.delay.ms": str(self.initial_delay_ms),
+            "group.max.size": str(self.max_size),
+            "offsets.topic.num.partitions": str(self.shards),
+            "offsets.retention.minutes": str(self.retention_ms // 60_000),
+            "offsets.retention.check.interval.ms": str(self.clean_every_ms),
+            "log.cleaner.backoff.ms": str(self.housekeeping_ms),
+            "log.retention.check.interval.ms": str(self.housekeeping_ms),
+            "coterie.story.enable": str(self.story).lower(),
+            "transaction.state.log.num.partitions": "1",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": str(self.session_ms // 4),
+        }
+
+    @property
+    def offsets_configs(self) -> dict[str, str]:
+        """The settings of the topic of groups and offsets."""
+        configs = {
+            "cleanup.policy": "compact",
+            "internal.segment.bytes": str(self.segment_bytes),
+            "min.cleanable.dirty.ratio": "0.1",
+            "delete.retention.ms": "1000",
+        }
+        return configs | ({"flush.messages": "1"} if self.flush_each else {})
+
+
+def draw(random: Random) -> Options:
+    """Return the options that chance picks."""
+    session_ms = int(exp(random.uniform(log(SESSION_LEAST_MS), log(SESSION_MOST_MS))))
+    if random.random() < 0.3:
+        session_ms = random.randint(SESSION_MOST_MS // 4, SESSION_MOST_MS)
+    share = random.uniform
+    rebalance_ms = int(session_ms * share(0.5, 2.5))
+    members, groups = random.choice((1, 2, 2, 3, 3, 4, 5)), random.choice((1, 1, 1, 1, 2))
+    brokers = random.choice((1, 1, 2, 3))
+    topics = {f"t{number}": random.randint(1, 3) for number in range(random.choice((1, 1, 2)))}
+    hostile = random.choice((0, 0, 1, 2))
+    troubles = tuple(one for one in TROUBLES if random.random() < 0.4)
+    # Of two logs that lose their tails one may know of a transaction of which the other does not: it hangs
+    # then,
+    # as it would in Kafka with one replica.
+    producers = random.choice((0, 0, 0, 1, 2)) if brokers == 1 and "power" not in troubles else 0
+    return Options(
+        brokers=brokers,
+        shards=random.choice((1, brokers, 2)),
+        groups=groups,
+        members=members,
+        topics=topics,
+        session_ms=session_ms,
+        rebalance_ms=rebalance_ms,
+        heartbeat_ms=int(session_ms * share(0.25, 0.4)),
+        poll_ms=int(min(session_ms, rebalance_ms) * share(0.15, 0.33)),
+        request_timeout_ms=int(session_ms * share(0.3, 1.0)),
+        initial_delay_ms=random.choice((0, 0, 3_000, min(session_ms // 3, 100_000))),  # below JG-23
+        max_size=random.choice((2**31 - 1, 2**31 - 1, members + 1)),
+        assignors=random.choice((("range",), ("roundrobin",), ("range", "roundrobin"))),
+        static_share=random.choice((0.0, 0.0, 0.5, 1.0)),
+        twins=random.random() < 0.2,
+        malformed=random.random() < 0.2,
+        old_versions=random.random() < 0.4,
+        producers=producers,
+        transaction_timeout_ms=int(min(session_ms, 900_000) * share(0.3, 1)),
+        hostile=hostile,
+        delay_ms=random.choice((1, 5, 50, session_ms // 100)),
+        spike_chance=random.choice((0.0, 0.0, 0.02)),
+        reset_chance=random.choice((0.0, 0.0, 0.005, 0.02)),
+        hiccup_chance=random.choice((0.0, 0.05, 0.3)),
+        hiccup_ms=random.choice((1, 20, session_ms // 50)),
+        news_ms=session_ms // 10,
+        failover_ms=int(session_ms * share(0.01, 0.3)),
+        flush_each=random.random() < 0.3,
+        segment_bytes=random.choice((2_000, 8_000, 1 << 20)),
+        clean_every_ms=int(session_ms * share(0.3, 3)),
+        retention_ms=60_000 * random.choice((1, 10, 10_080)),
+        housekeeping_ms=int(session_ms * share(0.2, 1.0)),
+        story=random.random() < 0.2,
+        troubles=troubles,
+        trouble_every_ms=int(session_ms * share(0.5, 3)),
+        chaos_ms=int(session_ms * share(4, 9)),
+    )
