@@ -1,13 +1,15 @@
 # Everything a newcomer or CI runs. Each target sets up what it needs: a bare machine with make and Python 3.11 will do.
 PYTHON ?= python3
 EVENTS ?= all
+FIRST ?= 0
+MINUTES ?= 10
 SEEDS ?= 200
 BIN := .venv/bin
 STAMP := .venv/installed-from-lock
 JAVA = JAVA_HOME="$$(sh scripts/java_home.sh)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format interop bench lock clean
+.PHONY: help setup run test check format fuzz interop bench sim lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -24,14 +26,21 @@ run: $(STAMP) ## the main job: flights through a broker, a consumer group and tw
 test: $(STAMP) ## all tests that need PyPI and Debian only
 	@$(JAVA) $(BIN)/python -m pytest -q -m "not interop"
 
-check: $(STAMP) ## types and style
+check: $(STAMP) ## types, style, and no row of the catalogue without a test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python scripts/rows.py
 
 format: $(STAMP) ## let ruff write the style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+fuzz: $(STAMP) ## bend bytes for every decoder (MINUTES=10), and keep what is answered in a new way
+	$(BIN)/python tests/fuzz/run.py --minutes $(MINUTES)
+
+sim: $(STAMP) ## SEEDS scenarios of the simulator from seed FIRST on (SEEDS=200 FIRST=0); a failing one prints how to see it again
+	@$(BIN)/python -m coterie.sim --seeds $(SEEDS) --first $(FIRST) --jobs 2 --keep-going
 
 interop: $(STAMP) ## Apache Kafka's own clients and tools, and the recorded scenarios, against our broker
 	@$(JAVA) $(BIN)/python -m interop

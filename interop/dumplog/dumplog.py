@@ -2,7 +2,8 @@
 
 It is given what a broker left in `--data`, and logs of every kind that are written here: closed, killed,
 compacted, cut and mended. Every file is printed with --deep-iteration, then checked with --index-sanity-check
-and with --verify-index-only. A complaint, or a wrong number of records, fails.
+and with --verify-index-only. A complaint, or a wrong number of records, fails. The records of the internal
+topics are decoded besides (`decoded.py`).
 """
 
 import argparse
@@ -19,6 +20,7 @@ from uuid import UUID
 from coterie.store.files import FileLog, FileStore
 from coterie.store.log import LogConfig
 from coterie.wire.batches import Record, build_batch
+from interop.dumplog import decoded
 
 NOW = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -207,6 +209,13 @@ def main() -> None:
         directories = write_cases(Path(work))
         check(tool, "written", directories, records=10_000)
         check_snapshots(tool, directories)
+
+        def print_decoded(files: list[Path], decoder: str) -> tuple[list[str], list[str]]:
+            return dump(tool, files, decoder)
+
+        decoded.check_done(print_decoded, report, Path(work))
+        if chosen.data is not None:
+            decoded.check(print_decoded, report, "broker", chosen.data)
     if chosen.data is not None:
         there = [one for one in sorted(chosen.data.iterdir()) if any(one.glob("*.log"))]
         check(tool, "broker", there, records=1)

@@ -1,0 +1,1 @@
+"""Apache Kafka reads the files that our store writes."""
