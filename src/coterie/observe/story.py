@@ -37,7 +37,7 @@ CAUSES: Mapping[str, str] = {
 }
 
 DECISIONS_OF_A_GROUP = 1_000
-DECISIONS_IN_ALL = 50_000
+DECISIONS_IN_ALL = 20_000  # 350 bytes each
 
 
 class Person(NamedTuple):
