@@ -177,6 +177,7 @@ def environment(name: str, *, bootstrap: str, data: Path, work: Path) -> dict[st
         "RUN": str(int(time.time())),  # in the names of topics and groups: another broker may know older ones
         "JAVA": kafka.java(),
         "KAFKA_CLASSPATH": kafka.classpath(),
+        "KAFKA_VERSION": kafka.KAFKA_VERSION,
         "PYTHON": sys.executable,
         "REPOSITORY": str(REPOSITORY),
     }

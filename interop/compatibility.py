@@ -130,10 +130,9 @@ def suites(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield f"| suite | whose code | pass on Coterie | pass on Apache Kafka {KAFKA_VERSION} | date |"
     yield "|---|---|---:|---:|---|"
     for name, one in ours.items():
-        clients = ", ".join(f"{client} {version}" for client, version in one.clients.items())
         beside = counted(kafkas[name]) if name in kafkas else ""
         link = f"[{name}](../interop/{name}/FINDINGS.md)"
-        yield f"| {link} | {clients} | {counted(one)} | {beside} | {one.date} |"
+        yield f"| {link} | {', '.join(one.clients)} | {counted(one)} | {beside} | {one.date} |"
     yield ""
     yield from not_passing(ours)
 

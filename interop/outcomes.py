@@ -22,7 +22,7 @@ class Outcome:
     suite: str
     broker: str  # "coterie" or "kafka"
     date: str
-    clients: dict[str, str] = field(default_factory=dict)  # whose code it ran, and of which version
+    clients: list[str] = field(default_factory=list)  # whose code it ran, each with its version
     passed: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)  # must pass, and did not
     known: list[str] = field(default_factory=list)  # FINDINGS.md explains why they do not pass
@@ -52,8 +52,7 @@ def read_line(outcome: Outcome, line: str) -> None:
         case "skipped":
             outcome.skipped[name] = why.strip()
         case "client":
-            client, _, version = rest.rpartition(" ")
-            outcome.clients[client] = version
+            outcome.clients.append(rest)
 
 
 def keep(outcome: Outcome) -> None:

@@ -1,6 +1,7 @@
 #!/bin/bash
 # kafka-consumer-groups with all its operations, and kafka-groups: a group that is empty, has two members, is deleted.
 . "$(dirname "$0")/../lib.sh"
+echo "client Apache Kafka's tools $KAFKA_VERSION"
 topic=interop-groups-$RUN
 other=$topic-other
 group=interop-group-$RUN

@@ -1,6 +1,7 @@
 #!/bin/bash
 # The performance tools, the console tools and the verifiable clients: records in, records out, every compression.
 . "$(dirname "$0")/../lib.sh"
+echo "client Apache Kafka's tools $KAFKA_VERSION"
 topic=interop-records-$RUN
 RECORDS=20000
 

@@ -1,6 +1,7 @@
 #!/bin/bash
 # kafka-topics, kafka-configs, kafka-get-offsets, kafka-delete-records, kafka-cluster, kafka-broker-api-versions.
 . "$(dirname "$0")/../lib.sh"
+echo "client Apache Kafka's tools $KAFKA_VERSION"
 topic=interop-topics-$RUN
 
 check create "Created topic $topic" topics --create --topic $topic --partitions 3 --config retention.ms=600000
@@ -44,8 +45,8 @@ versions() { tool BrokerApiVersionsCommand --bootstrap-server "$BOOTSTRAP"; }
 check api-versions "Produce\(0\): 0 to 13 \[usable: 13\]" versions
 check api-versions-joining "JoinGroup\(11\): 0 to 9 \[usable: 9\]" versions
 
+check log-dirs "\"partition\":\"" tool LogDirsCommand --bootstrap-server "$BOOTSTRAP" --describe
+
 check delete "" topics --delete --topic $topic
 gone() { ! topics --list | grep -qx $topic; }
 check deleted "" eventually 5 gone
-
-check log-dirs "\"partition\":\"" tool LogDirsCommand --bootstrap-server "$BOOTSTRAP" --describe

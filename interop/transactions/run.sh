@@ -1,6 +1,7 @@
 #!/bin/bash
 # kafka-transactions with all its operations, over transactions that another process holds open.
 . "$(dirname "$0")/../lib.sh"
+echo "client Apache Kafka's tools $KAFKA_VERSION"
 here=$(cd "$(dirname "$0")" && pwd)
 topic=interop-transactions-$RUN
 set -o pipefail

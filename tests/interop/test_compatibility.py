@@ -38,7 +38,7 @@ def test_a_suites_lines_are_counted_and_its_talk_is_not():
         read_line(outcome, line)
 
     assert (outcome.clients, outcome.passed, outcome.failed) == (
-        {"franz-go": "1.22.2"},
+        ["franz-go 1.22.2"],
         ["TestPing"],
         ["TestETL"],
     )
