@@ -76,11 +76,13 @@ class Deadlines(Generic[K]):
         self._settle()
         return self._heap[0][0] if self._heap else None
 
-    def pop_due(self, now_ms: int) -> list[K]:
-        """Remove and return the keys whose deadline is `now_ms` or earlier, earliest first."""
+    def pop_due(self, now_ms: int, at_most: int | None = None) -> list[K]:
+        """Remove and return the keys whose deadline is `now_ms` or earlier, earliest first, so many if there
+        are more.
+        """
         due: list[K] = []
         self._settle()
-        while self._heap and self._heap[0][0] <= now_ms:
+        while self._heap and self._heap[0][0] <= now_ms and len(due) != at_most:
             key = heappop(self._heap)[2]
             del self._armed[key]
             due.append(key)

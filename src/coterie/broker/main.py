@@ -165,6 +165,7 @@ def _warm_up(node: Node) -> None:
     """Do soon after the start what the start itself need not wait for."""
     _keep_freed_blocks()
     node.warm_up()
+    node.get_ready()
 
 
 async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[], int]) -> int:

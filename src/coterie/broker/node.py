@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
@@ -44,6 +44,9 @@ log = logging.getLogger("coterie.broker")
 API_VERSIONS = 18
 HEARTBEAT = b"\x00\x0c"
 OFFSET_COMMIT, JOIN_GROUP, SYNC_GROUP = b"\x00\x08", b"\x00\x0b", b"\x00\x0e"
+
+# What a member sends: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, OffsetFetch, OffsetCommit, LeaveGroup.
+GROUP_APIS = (10, 11, 14, 12, 9, 8, 13)
 
 # Which module of `handlers` answers which API. They are imported on their first request: start-up stays
 # short.
@@ -374,6 +377,17 @@ class Node:
         """Have at hand what the first group will need."""
         assert self.coordinator is not None
         assert self._quick is not None
+
+    def get_ready(self, api_keys: Sequence[int] = GROUP_APIS) -> None:
+        """Make the readers and writers of what members send, one by one: others ask meanwhile."""
+        from coterie.wire.codec import prepare
+
+        assert self._quick_members is not None
+        assert self._quick_commits is not None
+        first, *others = api_keys
+        prepare(first)
+        if others:
+            self.call_soon(lambda: self.get_ready(others))
 
     def _housekeep(self, now_ms: int) -> None:
         self.cleaner.tick(now_ms)

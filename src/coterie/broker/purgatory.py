@@ -15,6 +15,9 @@ from coterie.base.deadlines import Deadlines
 __all__ = ["Delayed", "Parked", "Purgatory"]
 
 
+FORCED_AT_ONCE = 50
+
+
 class Delayed(Protocol):
     """An operation that may have to wait. `finish` is called exactly once, by the purgatory alone."""
 
@@ -137,7 +140,8 @@ class Purgatory:
         """Force what is due, then ask to be called again.
 
         What is set in motion now with a deadline of now waits for that next call (ID-8: a join with no delay
-        completes at the next tick).
+        completes at the next tick). So does what is too much for once: thousands of sessions may run out
+        together, and others want to be answered meanwhile.
         """
         self._alarm_ms = None
         self._force_due(now_ms)
@@ -146,7 +150,7 @@ class Purgatory:
             self._warn(following)
 
     def _force_due(self, now_ms: int) -> None:
-        for key in self._deadlines.pop_due(now_ms):
+        for key in self._deadlines.pop_due(now_ms, at_most=FORCED_AT_ONCE):
             if isinstance(key, Parked):
                 if not key.done:
                     self._finish(key, forced=True)

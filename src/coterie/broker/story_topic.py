@@ -28,6 +28,7 @@ log = logging.getLogger("coterie.story")
 # or a part of what waits if that is more, that it takes a twentieth of the time at most: each takes 10 us.
 PAUSE_MS, ROUND_MS = 500, 50
 WEIGHT_OF_A_ROUND, ROUNDS_WANTED = 200, 50
+MEMBERS_TOLD_MAX = 1_000  # of a rebalance: to tell the members of a larger one would be felt by a heartbeat
 BATCH_BYTES, RECORD_BYTES = 1 << 10, 32  # what the batch and each record take beside keys and values
 UNTOLD_MAX = 100_000
 LISTS: Mapping[str, Any] = {"members": {}, "joined": [], "left": [], "who": []}
@@ -124,7 +125,7 @@ class StoryTopic:
             return None
         rebalance = rebalance_of(what)
         say(rebalance)
-        return rebalance.document() if wanted else None
+        return rebalance.document(abridged=len(what.shots) > MEMBERS_TOLD_MAX) if wanted else None
 
     def _bytes_max(self) -> int:
         """Return how many bytes of values a batch may have."""

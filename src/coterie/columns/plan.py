@@ -124,9 +124,7 @@ def chunks_of(planned: Plan, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chun
 def payload_of(records: bytes, at: int, header: batches.BatchHeader) -> bytes:
     """Return the batch's records, decompressed; refuse a count that they cannot hold."""
     body = memoryview(records)[at + batches.HEADER_SIZE : at + header.size]
-    if header.codec >= len(batches.CODECS):
-        raise Corrupt(f"compression {header.codec}", at=at, expected=f"less than {len(batches.CODECS)}")
-    payload = batches.decompress(batches.CODECS[header.codec], bytes(body)) if header.codec else body
+    payload = batches.decompress(batches.codec_of(header.codec), bytes(body)) if header.codec else body
     if not 0 <= header.count <= len(payload) // LEAST_RECORD:
         raise Corrupt("record batch", at=at, expected=f"{header.count} records in {len(payload)} bytes")
     return payload  # type: ignore[return-value]  # a view joins like bytes

@@ -180,6 +180,13 @@ def strike(group: Group, member: Member) -> None:
     count(group, member.protocols, -1)
 
 
+def line_up(group: Group) -> None:
+    """Have the members lie in the order in which they joined, after one was put back or into a place."""
+    lined_up = sorted(group.members.items(), key=lambda item: item[1].order)
+    group.members.clear()
+    group.members.update(lined_up)
+
+
 def count(group: Group, protocols: Protocols, step: int) -> None:
     """Count a member in or out as a supporter of each protocol that it names, once however often it does."""
     supporters = group.supporters
@@ -282,6 +289,7 @@ def member_replaced(world: World, fact: facts.MemberReplaced) -> Undo:
         assignment=old.assignment,
     )
     enlist(group, new)
+    line_up(group)
     if was_pending_sync:
         group.pending_sync.add(fact.new_id)
     if leader == fact.old_id:
@@ -292,6 +300,7 @@ def member_replaced(world: World, fact: facts.MemberReplaced) -> Undo:
 def undo_replaced(group: Group, old: Member, new: Member, was_pending_sync: bool, leader: str | None) -> None:
     strike(group, new)
     enlist(group, old)
+    line_up(group)
     if was_pending_sync:
         group.pending_sync.add(old.member_id)
     group.leader = leader
@@ -304,14 +313,14 @@ def members_left(world: World, fact: facts.MembersLeft) -> Undo:
     for member in gone:
         strike(group, member)
     if leader is not None and leader in fact.member_ids:
-        earliest = min(group.members.values(), key=lambda m: m.order, default=None)
-        group.leader = None if earliest is None else earliest.member_id
+        group.leader = next(iter(group.members), None)  # the earliest one
     return undo_left, group, gone, pending_sync, leader
 
 
 def undo_left(group: Group, gone: list[Member], pending_sync: set[str], leader: str | None) -> None:
     for member in gone:
         enlist(group, member)
+    line_up(group)
     group.pending_sync |= pending_sync
     group.leader = leader
 

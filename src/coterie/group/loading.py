@@ -16,7 +16,7 @@ from coterie.base.errors import Corrupt
 from coterie.base.marks import mark
 from coterie.group.facts import GroupCreated, OffsetsLoaded
 from coterie.group.records import group_loaded
-from coterie.wire.batches import CODECS, HEADER_SIZE, decompress, read_header, read_marker, records_of
+from coterie.wire.batches import HEADER_SIZE, codec_of, decompress, read_header, read_marker, records_of
 from coterie.wire.internal import (
     BARE_SIZE,
     GroupMetadataKey,
@@ -72,7 +72,7 @@ class Loader:
                 if count:
                     self._read_transactional(piece, start, producer_id, attributes, now_ms)
             elif attributes & CODEC_BITS:
-                body = decompress(CODECS[attributes & CODEC_BITS], piece[start + HEADER_SIZE : at])
+                body = decompress(codec_of(attributes & CODEC_BITS), piece[start + HEADER_SIZE : at])
                 yield from self._read_rest(body, 0, len(body), now_ms)
             else:
                 stopped = self._read_plain(piece, start + HEADER_SIZE, at)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, unique
-from operator import attrgetter
 from typing import TypeAlias
 
 from coterie.base.codes import Code
@@ -96,7 +95,7 @@ class Group:
     protocol_type: str | None = None
     protocol: str | None = None
     leader: str | None = None
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, Member] = field(default_factory=dict)  # the earliest first
     static: dict[str, str] = field(default_factory=dict)  # instance id -> member id (CG-9)
     pending: dict[str, int] = field(default_factory=dict)  # promised member id -> session timeout
     pending_sync: set[str] = field(default_factory=set)
@@ -126,7 +125,7 @@ class Group:
 
     def in_order(self) -> list[Member]:
         """Return the members, the earliest first."""
-        return sorted(self.members.values(), key=attrgetter("order"))
+        return list(self.members.values())
 
     def rebalance_timeout_ms(self) -> int:
         """Return the longest rebalance timeout of any member (CG-5)."""

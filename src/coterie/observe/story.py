@@ -200,8 +200,8 @@ class Rebalance:
         new = {partition: member for member, view in self.members.items() for partition in view.owned or ()}
         return sum(old.get(partition) != new.get(partition) for partition in old.keys() | new.keys())
 
-    def document(self) -> dict[str, Any]:
-        """Return the rebalance as the JSON value that `__group_story` holds."""
+    def document(self, *, abridged: bool = False) -> dict[str, Any]:
+        """Return the rebalance as the JSON value that `__group_story` holds, abridged without its members."""
         nothing: frozenset[TopicPartition] = frozenset()
         return {
             "kind": "rebalance",
@@ -218,14 +218,14 @@ class Rebalance:
             "size": len(self.members),
             "members": {
                 member_id: view.document(self.had.get(member_id, nothing))
-                for member_id, view in self.members.items()
+                for member_id, view in ({} if abridged else self.members).items()
             },
-            "joined": self.joined,
-            "left": self.left,
+            "joined": () if abridged else self.joined,
+            "left": () if abridged else self.left,
             "barrier_ms": self.barrier_ms,
             "stopped_ms": self.stopped_ms,
             "moved": self.moved,
-            "abridged": False,
+            "abridged": abridged,
         }
 
 

@@ -22,7 +22,7 @@ from coterie.store.producers import marker_of
 from coterie.store.recovery import Sound, sound_batches
 from coterie.store.rewrite import sealed
 from coterie.store.segment import ABORTED, CLEANED, FILES, LOG, OFFSETS_OF_A_SEGMENT, SWAP, Segment, name_of
-from coterie.wire.batches import CODECS, HEADER_SIZE, BatchHeader, compress, decompress
+from coterie.wire.batches import CODECS, HEADER_SIZE, BatchHeader, codec_of, compress, decompress
 from coterie.wire.varints import read_varlong, varlong
 
 __all__ = [
@@ -358,7 +358,7 @@ class _Raw(NamedTuple):
 
 
 def _body(header: BatchHeader, data: bytes, at: int) -> bytes:
-    return decompress(CODECS[header.codec], data[at + HEADER_SIZE : at + header.size])
+    return decompress(codec_of(header.codec), data[at + HEADER_SIZE : at + header.size])
 
 
 def _raw_records(header: BatchHeader, body: bytes) -> Iterator[_Raw]:

@@ -1,6 +1,6 @@
 """Batches written anew: with other flags, other compression, or fewer records. No input or output."""
 
-from coterie.wire.batches import CODECS, HEADER_SIZE, BatchHeader, compress, decompress
+from coterie.wire.batches import CODECS, HEADER_SIZE, BatchHeader, codec_of, compress, decompress
 from coterie.wire.batches import HEADER as LAYOUT
 from coterie.wire.checksum import crc32c
 
@@ -41,7 +41,7 @@ def fitted(
         return header, records
     body = bytes(records[HEADER_SIZE:])
     if wanted != header.codec:
-        body = compress(CODECS[wanted], decompress(CODECS[header.codec], body))
+        body = compress(CODECS[wanted], decompress(codec_of(header.codec), body))
     flags = header.attributes & ~(CODEC_BITS | APPEND_TIME_BIT) | wanted
     header = header._replace(attributes=flags, length=HEADER_SIZE - LENGTH_STARTS + len(body))
     return header, sealed(header, body)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from coterie.base.errors import Corrupt
 from coterie.wire.checksum import crc32c
-from coterie.wire.compression import CODECS, compress, decompress
+from coterie.wire.compression import CODECS, codec_of, compress, decompress
 from coterie.wire.varints import ONE_BYTE, read_varlong, varlong
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "build_batch",
     "build_marker",
     "check_crc",
+    "codec_of",
     "compress",
     "decompress",
     "read_header",
@@ -293,9 +294,7 @@ def records_of(buf: bytes | bytearray | memoryview, at: int = 0) -> Iterator[Rec
     body = bytes(buf[at + HEADER_SIZE : at + header.size])
     if len(body) != header.size - HEADER_SIZE:
         raise Corrupt("batch", at=at, expected=f"{header.size} bytes")
-    if header.codec >= len(CODECS):
-        raise Corrupt(f"compression {header.codec}", at=at, expected=f"less than {len(CODECS)}")
-    data = decompress(CODECS[header.codec], body) if header.codec else body
+    data = decompress(codec_of(header.codec), body) if header.codec else body
     return _decode_all(data, header)
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "encode_response",
     "encode_response_parts",
     "entity",
+    "prepare",
     "read_request_header",
     "request_type",
     "response_type",
@@ -132,6 +133,13 @@ def decode_response(cls: type, frame: bytes) -> tuple[int, Any]:
     except (StructError, IndexError) as failure:
         raise Corrupt("response header", at=0, expected="a correlation id") from failure
     return correlation_id, decode(cls, frame, at)
+
+
+def prepare(api_key: int) -> None:
+    """Make what reads and writes the newest version of an API; the first who asks would wait 10 ms for it."""
+    newest = APIS[api_key].most
+    _decoder_of(request_type(api_key, newest))
+    _response_writer(response_type(api_key, newest))
 
 
 @cache

@@ -7,7 +7,7 @@ from typing import Any
 
 from coterie.base.errors import Corrupt
 
-__all__ = ["CODECS", "MOST_BYTES", "compress", "decompress"]
+__all__ = ["CODECS", "MOST_BYTES", "codec_of", "compress", "decompress"]
 
 # By the number that a batch's attributes carry.
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -36,6 +36,13 @@ LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
 LZ4_BLOCK_BYTES = 64 * 1024
 LZ4_STORED = 0x80000000
 LZ4_END = b"\0\0\0\0"
+
+
+def codec_of(number: int) -> str:
+    """Return the codec of that number, or raise Corrupt: a batch has room for three that nobody knows."""
+    if number >= len(CODECS):
+        raise Corrupt(f"compression {number}", expected=f"less than {len(CODECS)}")
+    return CODECS[number]
 
 
 def compress(codec: str, data: bytes) -> bytes:

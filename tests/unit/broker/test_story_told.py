@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from coterie.base.codes import Code
+from coterie.broker import story_topic
 from coterie.broker.story_topic import PAUSE_MS, ROUND_MS, WEIGHT_OF_A_ROUND
 from coterie.observe.story import CAUSES
 from coterie.wire.batches import Record, build_batch
@@ -331,6 +332,17 @@ def test_a_record_that_would_be_too_large_leaves_its_lists_out(tmp_path: Path):
     assert (rebalance["size"], rebalance["members"], rebalance["moved"]) == (1, {}, 400)
     assert problems(rebalance) == []
     rig.close()
+
+
+def test_a_large_rebalance_is_told_without_its_members(rig: Rig, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(story_topic, "MEMBERS_TOLD_MAX", 1)
+    readers = [Reader(rig), Reader(rig)]
+
+    a_stable_group(rig, *readers)
+
+    (rebalance,) = told(rig, "rebalance")
+    assert rebalance["abridged"]
+    assert [rebalance[name] for name in ("size", "members", "joined", "moved")] == [2, {}, [], 2]
 
 
 def test_what_is_left_to_tell_is_told_when_the_broker_stops(tmp_path: Path):
