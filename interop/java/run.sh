@@ -16,5 +16,5 @@ print(fetched(Path(sys.argv[1]), Path(sys.argv[2]), '-Dkafka.version=$version', 
         -d "$home/classes" "${sources[@]}" || { echo "FAILED compile-$version: see above"; continue; }
     echo "client kafka-clients $version"
     "$JAVA" -Xmx512m -XX:TieredStopAtLevel=1 -Dorg.slf4j.simpleLogger.defaultLogLevel=off \
-        -cp "$home/classes:$jars" Main "$BOOTSTRAP" "$version-" "$@"
+        -cp "$home/classes:$jars" Main "$BOOTSTRAP" "$version-" "${CHECKS:-}"
 done

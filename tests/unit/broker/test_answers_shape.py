@@ -1,4 +1,4 @@
-"""Shapes of answers that a live Apache Kafka 4.3.1 showed: what stands twice, what is left out or wordless."""
+"""Shapes of answers that a live Apache Kafka 4.3.1 showed: what stands twice, is left out or is wordless."""
 
 from __future__ import annotations
 
