@@ -53,11 +53,12 @@ def judge(target: Target, data: bytes, *, weighed: bool, again: bool = False) ->
         peak = tracemalloc.get_traced_memory()[1] if weighed else 0
         tracemalloc.stop()
     spent_s = time.process_time() - begun
-    if spent_s > LONGEST_S and not again:  # a first time compiles, imports and fills caches
+    slow, heavy = spent_s > LONGEST_S, peak > ROOM_BYTES + target.times * len(data)
+    if (slow or heavy) and not again:  # a first time compiles, imports and fills caches
         return judge(target, data, weighed=weighed, again=True)
-    if spent_s > LONGEST_S:
+    if slow:
         raise found(target, data, f"it took {spent_s:.1f} s")
-    if peak > ROOM_BYTES + target.times * len(data):
+    if heavy:
         raise found(target, data, f"it took {peak} bytes of memory for {len(data)}")
     return answer
 

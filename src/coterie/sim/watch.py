@@ -159,7 +159,9 @@ class GroupWatch:
     def _look_at(self, member: Member, now_ms: int, patience: Patience) -> None:
         known = self.members.get(member.member_id)
         if known is None:
-            self.members[member.member_id] = seen(member, now_ms)
+            known = self.members[member.member_id] = seen(member, now_ms)
+            if self.forgiven:  # undoing may have brought it back, and its session began who knows when
+                known.sure_ms = 0
             return
         waits = member.join_call is not None or member.sync_call is not None
         if known.waits and not waits:
