@@ -135,6 +135,9 @@ class CheckedRig(Rig):
         self.check_timers()
         return asked
 
+    def armed(self) -> dict[Any, int]:
+        return {key: armed.at_ms for key, armed in self.deadlines._armed.items()}
+
     def check_timers(self) -> None:
         """What is armed is what the rows ask for, to the millisecond; what is due now may be under way."""
         expected = {
@@ -142,7 +145,7 @@ class CheckedRig(Rig):
             for key, at_ms in self.oracle.due.items()
             if not (at_ms <= self.now_ms and key in self._due)
         }
-        assert dict(self.deadlines._at) == expected
+        assert self.armed() == expected
 
     def decide(self, command: Command) -> Decision:
         before = snapshot(self.shard)
@@ -292,7 +295,7 @@ class CheckedRig(Rig):
             if group is not None and isinstance(command, Sync) and command.member_id == group.leader:
                 same = group.state is State.COMPLETING and group.generation == command.generation
                 assert not same, "SG-12: a lost assignment sends everybody back"
-        self.oracle.take_over(dict(self.deadlines._at), self.shard)
+        self.oracle.take_over(self.armed(), self.shard)
         return decisions
 
     def restarted(self) -> CheckedRig:
