@@ -156,10 +156,10 @@ def run_suite(name: str, *, bootstrap: str, data: Path, work: Path, on: str) -> 
             print(line, end="", flush=True)
             read_line(outcome, line)
         late.cancel()
-    if process.returncode < 0:
-        outcome.failed.append("ends-by-itself")  # not within SUITE_S, or it was killed
     if not outcome.passed and not outcome.failed and not outcome.skipped:  # a suite that is one check
         (outcome.failed if process.returncode else outcome.passed).append(name)
+    elif process.returncode < 0 or (process.returncode and not outcome.failed):
+        outcome.failed.append("runs-to-its-end")  # not within SUITE_S, or it broke off without a word
     judge(outcome)
     print(f"-- {name}: {len(outcome.passed)} passed, {time.monotonic() - begun:.0f} s", flush=True)
     return outcome
