@@ -1,4 +1,4 @@
-"""Replica placement before KRaft: the vectors of 9.4, the answers of Kafka's own tests, and the guarantees."""
+"""Replica placement before KRaft: the vectors of 9.4, and the guarantees."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from placement_rig import Zero, clusters, held, led
 
 from coterie.assign.placement import classic
 from coterie.assign.placement.classic import RackMode, alternated
@@ -14,8 +15,6 @@ from coterie.assign.placement.manual import brokers_of
 from coterie.assign.placement.model import Broker, Layout, insist
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
-
-from placement_rig import Zero, clusters, held, led
 
 SIX = brokers_of("0:r1,1:r3,2:r3,3:r2,4:r2,5:r1")
 seeds = st.integers(0, 999).map(Random)
@@ -151,7 +150,7 @@ def test_racks_of_one_size_with_a_replica_each_are_loaded_alike(
 def test_a_topic_that_grew_lies_as_if_it_had_been_made_so(
     brokers: list[Broker], more: int, data: st.DataObject
 ):
-    """RP-9: with a start at the first broker, and while the leaders have not been through: shifts begin anew."""
+    """RP-9: from the first broker on, and until the leaders have been through: shifts begin anew."""
     before, factor = data.draw(st.integers(1, len(brokers))), data.draw(st.integers(1, len(brokers)))
     mode = RackMode.DISABLED
     whole = classic.place(

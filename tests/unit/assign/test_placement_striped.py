@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from placement_rig import JavaRandom, Zero, clusters, led
 
 from coterie.assign.placement import striped
 from coterie.assign.placement.manual import brokers_of
 from coterie.assign.placement.model import Broker, chance_of
 from coterie.base.codes import Code
-
-from placement_rig import JavaRandom, Zero, clusters, led
 
 VECTORS = Path(__file__).parents[2] / "data" / "placements.jsonl"
 seeds = st.integers(0, 999).map(Random)
@@ -58,7 +57,8 @@ def test_stripes_run_over_the_racks():
         (
             "0-2",
             4,
-            "The target replication factor of 4 cannot be reached because only 3 broker(s) are registered.",
+            "The target replication factor of 4 cannot be reached because only 3 broker(s) are registered "
+            "or some brokers have all their log directories cordoned.",
         ),
         ("0:a:fenced,1:b:fenced", 1, "All brokers are currently fenced."),
     ],
@@ -104,7 +104,7 @@ def test_no_rack_has_two_replicas_before_every_rack_has_one(
 def test_a_rack_gives_a_fenced_broker_only_when_it_has_no_other_left(
     brokers: list[Broker], data: st.DataObject, chance: Random
 ):
-    """SP-4. It holds until the first shuffle: a ring then may take the new stripe for the one it was last in."""
+    """SP-4. Until the first shuffle: a ring then may take the new stripe for the one it was in."""
     factor = data.draw(st.integers(1, len(brokers)))
     partitions = sum(not broker.fenced for broker in brokers)
     known = {broker.broker_id: broker for broker in brokers}

@@ -69,7 +69,7 @@ def _invalid(text: str) -> Problem:
 
 
 def layout_of(text: str) -> Layout:
-    """Return the layout that is written as Kafka's tools take it: 0:1,1:2 is two partitions of two replicas."""
+    """Return a layout written as Kafka's tools take it: 0:1,1:2 is two partitions of two replicas."""
     return [tuple(_broker_id(word, text) for word in part.split(":")) for part in text.split(",")]
 
 

@@ -52,7 +52,7 @@ class _Drawn:
 
 
 def chance_of(draw: Callable[[], int]) -> Chance:
-    """Return chance out of numbers that are far larger than any count of brokers, so that all are as likely."""
+    """Return chance out of numbers that are far larger than any count of brokers: all are as likely."""
     return _Drawn(draw)
 
 

@@ -1,4 +1,4 @@
-"""Placement as Kafka's controller does it since KRaft: stripes over the racks, and in each over its brokers."""
+"""Placement as Kafka's controller does it since KRaft: stripes over the racks, and within over their brokers."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,8 @@ def problem_of(brokers: Sequence[Broker], *, factor: int) -> Problem | None:
     elif factor > len(brokers):
         why = (
             f"The target replication factor of {factor} cannot be reached "
-            f"because only {len(brokers)} broker(s) are registered."
+            f"because only {len(brokers)} broker(s) are registered or some brokers have all their log "
+            "directories cordoned."
         )
     else:
         return None
@@ -108,7 +109,7 @@ class _Stripes:
         return at, leader
 
     def _followers(self, count: int, leads: int | None) -> list[int]:
-        """Return so many more brokers, from one rack after the other; the leader's rack sits out once (SP-4)."""
+        """Return so many more brokers, from rack after rack; the leader's sits out once (SP-4)."""
         found: list[int] = []
         at = self._first
         while len(found) < count:
