@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from placement_rig import JavaRandom, Zero, clusters, led
 
+from coterie.assign.chance import chance_of
 from coterie.assign.placement import striped
 from coterie.assign.placement.manual import brokers_of
-from coterie.assign.placement.model import Broker, chance_of
+from coterie.assign.placement.model import Broker
 from coterie.base.codes import Code
 
 VECTORS = Path(__file__).parents[2] / "data" / "placements.jsonl"

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from itertools import chain, count, islice, zip_longest
 
-from coterie.assign.placement.model import Broker, Chance, Layout, Problem, Replicas, in_id_order
+from coterie.assign.chance import Chance
+from coterie.assign.placement.model import Broker, Layout, Problem, Replicas, in_id_order
 from coterie.base.codes import Code
 
 __all__ = ["RackMode", "alternated", "grow", "place", "problem_of"]

@@ -1,8 +1,9 @@
-"""Placement as Kafka's controller does it since KRaft: stripes over the racks, and within over their brokers."""
+"""Placement as Kafka's controller does it since KRaft: in stripes over the racks, and over their brokers."""
 
 from collections.abc import Sequence
 
-from coterie.assign.placement.model import Broker, Chance, Layout, Problem, Replicas, in_id_order, shuffle
+from coterie.assign.chance import Chance, shuffle
+from coterie.assign.placement.model import Broker, Layout, Problem, Replicas, in_id_order
 from coterie.base.codes import Code
 
 __all__ = ["place", "problem_of"]

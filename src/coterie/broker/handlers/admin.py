@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
+from coterie.assign.chance import Chance, chance_of
 from coterie.assign.placement import manual, striped
-from coterie.assign.placement.model import Broker, Chance, Layout, Problem, Replicas, chance_of
+from coterie.assign.placement.model import Broker, Layout, Problem, Replicas
 from coterie.base.codes import Code
 from coterie.broker.context import Context
 from coterie.broker.refusal import STORAGE_ERRORS, Refusal, storage_failed
