@@ -7,7 +7,7 @@ The producer asks for each record that names no partition, and tells what became
     partitioner.appended(topic, key, number, size, full=every_batch_of_the_partition_is_full)
 
 `available` are the partitions that have a leader, in order. `size` is what the record added to its batch.
-If the batches are filled later, by a record with a key or a partition of its own, `filled(topic, number)` tells.
+If the batches are filled later, by a record with a key or a partition given, `filled(topic, number)` tells.
 The sender tells an adaptive partitioner how long the queues are: `measured`. Only "builtin" heeds these.
 """
 
