@@ -1,4 +1,4 @@
-"""Where `coterie topics` puts replicas when it is to say so itself: the options, and the layout they come to."""
+"""Where `coterie topics` puts replicas if it is to say so: the options, and the layout they come to."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPTIONS = (
     click.option(
         "--placement",
         type=click.Choice([STRIPED, CLASSIC]),
-        help="Place here instead of leaving it to the cluster: as Kafka does since KRaft, or as it did before.",
+        help="Place here, not in the cluster: as Kafka does since KRaft, or as it did before.",
     ),
     click.option("--disable-rack-aware", is_flag=True, help="Place as if no broker had a rack."),
     click.option("--start", type=click.IntRange(min=0), help="Where --placement classic begins."),
@@ -36,7 +36,7 @@ OPTIONS = (
     click.option(
         "--brokers",
         metavar="ID:RACK,...",
-        help="With --dry-run: brokers that are described, as in 0:a,1:b,2-4:c,5:c:fenced. No cluster is asked.",
+        help="With --dry-run: described brokers, as in 0:a,1:b,2-4:c,5:c:fenced. No cluster is asked.",
     ),
 )
 

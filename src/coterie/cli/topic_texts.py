@@ -58,8 +58,7 @@ def topic_lines(topic: DescribedTopic, configs: Mapping[str, ConfigEntry]) -> li
     """Return a topic: a headline, what was set of it, and a table of its partitions."""
     own = own_configs(configs)
     rows = [
-        (one.partition, one.leader, ids_text(one.replicas), ids_text(one.in_sync))
-        for one in topic.partitions
+        (one.partition, one.leader, ids_text(one.replicas), ids_text(one.in_sync)) for one in topic.partitions
     ]
     return [
         f"topic {topic.name}, id {id_text(topic) if topic.topic_id else 'unknown'}",

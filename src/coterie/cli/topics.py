@@ -87,7 +87,7 @@ def delete_command(topics: tuple[str, ...], if_exists: bool, bootstrap: str, out
 
 @command.command("create")
 @click.argument("topic")
-@click.option("--partitions", type=click.IntRange(min=1), help="How many; else what the broker is set to.")
+@click.option("--partitions", type=click.IntRange(min=1), help="How many; else the broker's default.")
 @click.option("--replication-factor", type=click.IntRange(min=1), help="Replicas of each; else likewise.")
 @click.option("--config", "configs", metavar="NAME=VALUE", multiple=True, help="A setting of the topic.")
 @click.option("--if-not-exists", is_flag=True, help="It is no mistake if the topic is there already.")
@@ -204,9 +204,7 @@ def settings_of(configs: Sequence[str]) -> dict[str, str]:
     return settings
 
 
-def say_layout(
-    topic: str, layout: Layout, brokers: Sequence[Broker], output: str, *, first: int = 0
-) -> None:
+def say_layout(topic: str, layout: Layout, brokers: Sequence[Broker], output: str, *, first: int = 0) -> None:
     """Print where replicas would go."""
     from coterie.cli.topic_texts import layout_document, layout_lines
 

@@ -303,6 +303,10 @@ class Admin:
         """Return all that a group has committed; nothing if there is no such group."""
         return await self._groups.committed(group_id)
 
+    async def list_group_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where the logs of those partitions end that there still are; lag is counted from there."""
+        return await self._groups.ends(dict.fromkeys(partitions))
+
     async def alter_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets in the name of a group without members; a group that is not there comes to be."""
         await self._existing(offsets)

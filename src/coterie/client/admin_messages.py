@@ -439,10 +439,8 @@ def read_transactions(answer: Any) -> list[ListedTransaction]:
     """Return the transactional ids of one broker."""
     refused(answer.error_code, None, "ListTransactions")
     if answer.unknown_state_filters:
-        raise RefusedBy(
-            Code.INVALID_REQUEST,
-            f"there is no state {', '.join(answer.unknown_state_filters)} of a transaction",
-        )
+        unknown = ", ".join(answer.unknown_state_filters)
+        raise RefusedBy(Code.INVALID_REQUEST, f"transactions have no state {unknown}")
     return [
         ListedTransaction(one.transactional_id, one.producer_id, one.transaction_state)
         for one in answer.transaction_states
@@ -471,10 +469,9 @@ def read_transaction(answer: Any, coordinator: Address) -> DescribedTransaction:
     )
 
 
-def _milliseconds(at: datetime | None) -> int | None:
-    """Return a time as Kafka counts it, None for one before 1970, which means none."""
-    stamp = -1 if at is None else round(at.timestamp() * 1000)
-    return None if stamp < 0 else stamp
+def _milliseconds(at: datetime) -> int | None:
+    """Return a time as Kafka counts it; 0 is how the codec reads that there is none."""
+    return round(at.timestamp() * 1000) or None
 
 
 def describe_producers(version: int, partition: TopicPartition) -> Any:
@@ -531,10 +528,9 @@ def write_abort_marker(version: int, partition: TopicPartition, producer: Active
 
 def read_marker(answer: Any, partition: TopicPartition) -> None:
     """Return if the marker was written."""
-    codes = (
-        one.error_code for marker in answer.markers for topic in marker.topics for one in topic.partitions
-    )
-    refused(next(iter(codes), Code.NONE), None, f"transaction in {partition}")
+    ((topic,),) = (marker.topics for marker in answer.markers)
+    (found,) = topic.partitions
+    refused(found.error_code, None, f"transaction in {partition}")
 
 
 def init_producer(version: int, transactional_id: str, *, timeout_ms: int) -> Any:
