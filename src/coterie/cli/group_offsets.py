@@ -112,10 +112,9 @@ def reset_lines(group: str, moves: Sequence[Move], *, executed: bool) -> list[st
     """Return a table of the offsets before and after."""
     from coterie.cli.tables import table
 
-    rows = [(*move.partition, move.before, move.after, move.note or None) for move in moves]
-    if not any(move.note for move in moves):
-        rows = [row[:-1] for row in rows]
-    head = ("TOPIC", "PARTITION", "BEFORE", "AFTER", "NOTE")[: len(rows[0])]
+    noted = any(move.note for move in moves)
+    rows = [(*move.partition, move.before, move.after, *([move.note] * noted)) for move in moves]
+    head = ("TOPIC", "PARTITION", "BEFORE", "AFTER", *(["NOTE"] * noted))
     done = f"group {group} is reset" if executed else "nothing is changed yet: --execute does it"
     return [*table(head, rows), "", done]
 

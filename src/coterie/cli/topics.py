@@ -129,7 +129,8 @@ def create_command(
 
     done = with_admin(bootstrap, create)
     if done is not None and placing.dry_run:
-        say_layout(topic, *done, output)
+        layout, brokers = done
+        say_layout(topic, layout, brokers, output)
     else:
         say_created(topic, done, output)
 

@@ -332,10 +332,10 @@ class Admin:
         """
         await self._insist_on_empty(group_id)
         committed = await self._groups.committed(group_id)
+        everything = to.offsets if isinstance(to, resets.FromFile) else committed
+        given = set(everything if partitions is None else partitions)
         if isinstance(to, resets.FromFile):
-            given = to.offsets if partitions is None else to.offsets.keys() & set(partitions)
-        else:
-            given = committed if partitions is None else partitions
+            given &= to.offsets.keys()
         wanted = await self._existing(given)
         if not wanted:
             raise CoterieError(f"group {group_id} has committed nothing; say which topics are to be reset")

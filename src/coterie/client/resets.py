@@ -189,7 +189,9 @@ def file_of(lines: Iterable[str], group_id: str) -> FromFile:
         if len(fields) == 4 and fields[0] != group_id:
             continue
         try:
-            topic, partition, offset = fields[-3:] if len(fields) in (3, 4) else ()
+            if len(fields) not in (3, 4):
+                raise ValueError(fields)
+            topic, partition, offset = fields[-3:]
             offsets[TopicPartition(topic, _whole(partition))] = _whole(offset)
         except ValueError:
             raise CoterieError(
