@@ -1,4 +1,4 @@
-"""Answers leave in order, whether they go straight to the socket or wait in the transport behind a large one."""
+"""Answers leave in order, whether they go straight to the socket or wait in the transport."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def small() -> object:
 
 
 async def answered(rig: Rig, requests: list[object]) -> list[int]:
-    """Return the correlation ids in the order of the answers, which a slow client reads a little at a time."""
+    """Return the correlation ids in the order of the answers, which a client reads slowly."""
     loop = asyncio.get_running_loop()
     listening = socket.create_server(("127.0.0.1", 0))
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
