@@ -188,7 +188,7 @@ class Membership:
             ),
             max(self.cluster.request_timeout_s, settings.max_poll_interval_ms / 1000 + 5),
         )
-        self.member.joined(joined(answer), self.now_ms())
+        self.member.joined(messages.read_join(answer), self.now_ms())
 
     async def _sync(self, request: m.Sync) -> None:
         settings, generation = self.settings, request.generation
@@ -244,16 +244,3 @@ class Membership:
                 )
         except (CoterieError, TimeoutError) as error:
             log.info("group %s: leaving: %s", self.settings.group_id, error)
-
-
-def joined(answer: Any) -> m.Joined:
-    """Return what a JoinGroup answer says."""
-    return m.Joined(
-        code=Code(answer.error_code),
-        generation=answer.generation_id,
-        member_id=answer.member_id,
-        protocol=answer.protocol_name or "",
-        leader=answer.leader,
-        members=tuple((one.member_id, one.group_instance_id, one.metadata) for one in answer.members),
-        skip_assignment=getattr(answer, "skip_assignment", False),
-    )

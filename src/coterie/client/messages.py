@@ -12,6 +12,7 @@ from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.client.addresses import Address
 from coterie.client.errors import Unsupported
+from coterie.client.member import Joined
 from coterie.wire.apis import APIS, ApiKey
 from coterie.wire.codec import build, entity, request_type
 
@@ -289,6 +290,19 @@ def join_group(
         protocol_type="consumer",
         protocols=offered,
         reason=reason[:255],
+    )
+
+
+def read_join(answer: Any) -> Joined:
+    """Return what a JoinGroup answer says."""
+    return Joined(
+        code=Code(answer.error_code),
+        generation=answer.generation_id,
+        member_id=answer.member_id,
+        protocol=answer.protocol_name or "",
+        leader=answer.leader,
+        members=tuple((one.member_id, one.group_instance_id, one.metadata) for one in answer.members),
+        skip_assignment=getattr(answer, "skip_assignment", False),
     )
 
 

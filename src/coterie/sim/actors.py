@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from coterie.base.codes import Code
@@ -245,27 +246,43 @@ class Reader(Client):
 
     def _ask_for_member(self, request: Any, done: Any, *, timeout_ms: int = 0) -> None:
         """Ask for the member: no other of its requests is sent until the answer is there, or never comes."""
+        self._ask(request, self._asked(self._unless_lost(done)), timeout_ms=timeout_ms)
+
+    def _asked(self, done: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Return who takes the member's next answer, None if it never comes: the member goes on after it."""
         self._asking = True
 
         def told(answer: Any) -> None:
             self._asking = False
-            if self.leaving:
-                return
+            if not self.leaving:
+                done(answer)
+                self._run()
+
+        return told
+
+    def _unless_lost(self, done: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Return who takes an answer, and has the member know if none came."""
+
+        def told(answer: Any) -> None:
             if answer is None:
                 self.member.lost_connection(self.world.now_ms)
             else:
                 done(answer)
-            self._run()
 
-        self._ask(request, told, timeout_ms=timeout_ms)
+        return told
+
+    def _ask_anyone(self, request: Any, done: Callable[[Any], None]) -> None:
+        """Ask for the member any broker that there is."""
+        self.call(
+            self._anyone(),
+            request,
+            timeout_ms=self.options.request_timeout_ms,
+            done=self._asked(done),
+            purpose="data",
+        )
 
     def _find(self) -> None:
-        self._asking = True
-
         def done(answer: Any) -> None:
-            self._asking = False
-            if self.leaving:
-                return
             code = Code.NETWORK_EXCEPTION
             if answer is not None:
                 (found,) = answer.coordinators
@@ -273,11 +290,9 @@ class Reader(Client):
                 if not code:
                     self.coordinator = self.cluster.at(found.host)
             self.member.found(code, self.world.now_ms)
-            self._run()
 
-        request = messages.find_coordinator(self.version(ApiKey.FIND_COORDINATOR), self.group_id)
-        self.call(
-            self._anyone(), request, timeout_ms=self.options.request_timeout_ms, done=done, purpose="data"
+        self._ask_anyone(
+            messages.find_coordinator(self.version(ApiKey.FIND_COORDINATOR), self.group_id), done
         )
 
     @property
@@ -297,27 +312,16 @@ class Reader(Client):
         )
 
         def done(answer: Any) -> None:
-            self.member.joined(joined(answer), self.world.now_ms)
+            self.member.joined(messages.read_join(answer), self.world.now_ms)
 
         self._ask_for_member(request, done, timeout_ms=self._patience_ms)
 
     def _count(self, topics: frozenset[str]) -> None:
-        self._asking = True
-
         def done(answer: Any) -> None:
-            self._asking = False
-            if self.leaving:
-                return
-            if answer is None:
-                self.member.lost_connection(self.world.now_ms)
-            else:
-                self.member.counted(messages.read_metadata(answer).partition_counts())
-            self._run()
+            self.member.counted(messages.read_metadata(answer).partition_counts())
 
         request = messages.metadata(self.version(ApiKey.METADATA), topics)
-        self.call(
-            self._anyone(), request, timeout_ms=self.options.request_timeout_ms, done=done, purpose="data"
-        )
+        self._ask_anyone(request, self._unless_lost(done))
 
     def _sync(self, wanted: m.Sync) -> None:
         generation = wanted.generation
@@ -377,16 +381,3 @@ class Reader(Client):
             wants = f", wants to rejoin: {member.rejoin_why}" if member.rejoin_why else ""
             return f"{self.name} is {member.phase.value} in {member.generation}{wants}"
         return ""
-
-
-def joined(answer: Any) -> m.Joined:
-    """Return what a JoinGroup answer says."""
-    return m.Joined(
-        code=Code(answer.error_code),
-        generation=answer.generation_id,
-        member_id=answer.member_id,
-        protocol=answer.protocol_name or "",
-        leader=answer.leader,
-        members=tuple((one.member_id, one.group_instance_id, one.metadata) for one in answer.members),
-        skip_assignment=getattr(answer, "skip_assignment", False),
-    )
