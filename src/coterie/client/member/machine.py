@@ -82,6 +82,7 @@ class Phase(Enum):
 
 # In a generation: heartbeats are sent (HT-1).
 JOINED = frozenset({Phase.ASSIGNING, Phase.SYNCING, Phase.STABLE})
+OVER = frozenset({Phase.ASLEEP, Phase.STOPPED, Phase.FAILED})
 REBALANCING = frozenset({Phase.JOINING, Phase.ASSIGNING, Phase.SYNCING})
 
 
@@ -190,7 +191,7 @@ class Member:
         self.topics = self._matching() if isinstance(topics, re.Pattern) else frozenset(topics)
         self.subscribed = True
         self._fresh = False
-        self._look_at = now_ms
+        self._look_at = self._watch_at = now_ms
 
     def unsubscribe(self) -> None:
         """Give everything up and leave the group (4.9); a static member goes without a word."""
@@ -269,7 +270,7 @@ class Member:
         return HangUp()
 
     def _find(self, now_ms: int) -> Request | None:
-        over = self.phase in (Phase.ASLEEP, Phase.STOPPED, Phase.FAILED) or not self.subscribed
+        over = self.phase in OVER or not self.subscribed
         if self.coordinator_known or over or FindCoordinator in self._out:
             return None
         return FindCoordinator() if self._due(self._find_at, now_ms) else None
@@ -341,12 +342,9 @@ class Member:
         wanted = everything and not self._fresh and self.rejoin_why is not None
         if wanted and self.phase in (Phase.UNJOINED, Phase.STABLE):
             return Look(None)
-        return self._watch(now_ms) if self.phase is Phase.STABLE else None
-
-    def _watch(self, now_ms: int) -> Request | None:
-        if self._due(self._watch_at, now_ms):
-            return Look(None if self.pattern is not None else self.watched)
-        return None
+        if self.phase in OVER or not self._due(self._watch_at, now_ms):
+            return None
+        return Look(None if everything else self.watched)
 
     @property
     def watched(self) -> frozenset[str]:
@@ -641,7 +639,6 @@ class Member:
         self.rejoin_why = None
         self._fresh = False
         self._rejoin_by = now_ms + self.settings.max_poll_interval_ms
-        self._watch_at = now_ms + self._watch_interval_ms
         self._leadership = None
         if not assignment:
             self._complain(NoAssignment(f"the leader of group {self.settings.group_id} gave no assignment"))
