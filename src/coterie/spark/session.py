@@ -16,7 +16,7 @@ from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
 from coterie.client.addresses import Address
 from coterie.client.listener import RebalanceListener
-from coterie.client.member import Generation, Phase
+from coterie.client.member import Generation
 from coterie.client.membership import Membership
 from coterie.spark.offsets import GroupDocument, Range, limited
 from coterie.spark.options import EARLIEST, Bound, SourceOptions
@@ -186,14 +186,14 @@ class GroupSession:
         owns. Only the ends move while records are waited for.
         """
         member = membership.member
-        if member.phase is not Phase.STABLE:
+        if not member.at_work:
             self._seen = None
             return False
         if self._settled != last.plan and member.ready:
             # The batch is done and not committed: a rebalance has to wait for that.
             self._barrier.hold()
         generation, owned = membership.generation, membership.owned
-        if self._seen is not None and self._seen.generation == generation:
+        if self._seen is not None and self._current(membership):
             self._seen = self._seen._replace(ends=await self._ends_of(owned))
         else:
             committed, found, earliest = await asyncio.gather(
@@ -206,10 +206,9 @@ class GroupSession:
 
     def _current(self, membership: Membership) -> bool:
         """Whether what was seen is what the member owns now."""
-        member = membership.member
-        if self._seen is None or member.phase is not Phase.STABLE:
+        if self._seen is None or not membership.member.at_work:
             return False
-        return membership.generation == self._seen.generation
+        return (membership.generation, membership.owned) == (self._seen.generation, self._seen.owned)
 
     def _may_plan(self, membership: Membership) -> bool:
         """Whether the next batch may be made of what was seen: nothing is being asked back."""

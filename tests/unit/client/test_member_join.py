@@ -568,3 +568,17 @@ def test_join_completes_before_anything_else_is_begun():
     rig.idle()
     assert rig.calls == [("assigned", (T0,))] * 2
     assert rig.member.ready
+
+
+def test_what_is_owned_counts_only_when_the_application_has_taken_it():
+    rig = a_member()
+    rig.let_in(rig.expect(Join))
+    rig.member.hold()
+    rig.give(rig.expect(Sync), T0)
+    rig.idle()
+    assert (rig.member.phase, rig.member.at_work) == (Phase.STABLE, False)
+
+    rig.member.release()
+    rig.expect(Call)
+
+    assert (rig.member.at_work, rig.member.ready) == (True, False)

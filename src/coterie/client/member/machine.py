@@ -119,6 +119,7 @@ class Member:
         self._joined_topics = self.topics
         self._complaint: BaseException | None = None
         self._out: dict[type[Request], Request] = {}
+        self._owned_in = NOWHERE
         self._pending: frozenset[TopicPartition] = frozenset()
         # The agenda.
         self._agenda: deque[Step] = deque()
@@ -149,9 +150,13 @@ class Member:
 
     @property
     def ready(self) -> bool:
-        """Whether the member is at work: in a generation, and nothing is to be given up or handed out."""
-        idle = not self._agenda and self._awaited is None
-        return self.phase is Phase.STABLE and idle and self.rejoin_why is None
+        """Whether the member is at work and nothing is to be given up or handed out."""
+        return self.at_work and not self._agenda and self._awaited is None and self.rejoin_why is None
+
+    @property
+    def at_work(self) -> bool:
+        """Whether what is owned is what this generation gave, be it about to be given up."""
+        return self.phase is Phase.STABLE and self._owned_in == self.generation
 
     @property
     def fetchable(self) -> frozenset[TopicPartition]:
@@ -454,7 +459,7 @@ class Member:
         if place.valid and place.protocol in self.assignors:
             self._tell_assignor(self.assignors[place.protocol], given)
         self._commit_at = now_ms + self.settings.auto_commit_interval_ms
-        self.owned = given
+        self.owned, self._owned_in = given, place
         self._pending = frozenset() if place.valid else given
 
     def _tell_assignor(self, assignor: Assignor, given: frozenset[TopicPartition]) -> None:
