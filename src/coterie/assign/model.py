@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum
 from typing import Protocol, TypeAlias
 
 from coterie.base.ids import TopicPartition
@@ -49,34 +49,40 @@ class Cluster:
         return [TopicPartition(topic, number) for number in range(self.partition_counts.get(topic, 0))]
 
 
-class RebalanceProtocol(IntEnum):
-    """How members give up what others are to get: all of it before they rejoin, or only what moves."""
+class RebalanceProtocol(Enum):
+    """What members give up before they rejoin. A later one is preferred where all support it (CA-6)."""
 
     EAGER = 0
+    """Everything."""
     COOPERATIVE = 1
+    """Nothing; what has to move is withheld in one rebalance and given in the next."""
 
 
 class Assignor(Protocol):
-    """A way to share partitions out, as one member has it: it may remember what that member got."""
+    """A way to share partitions out, and what a member has to say for it. An object serves one member.
+
+    The leader of a group calls `assign`; every member calls the others: `user_data` before each JoinGroup,
+    `on_assignment` after each SyncGroup.
+    """
 
     @property
     def name(self) -> str:
-        """Return the name that goes over the wire."""
+        """What goes over the wire; all members of a group must know it."""
 
     @property
     def protocols(self) -> tuple[RebalanceProtocol, ...]:
-        """Return how its members may give up partitions."""
+        """The rebalance protocols that its assignments keep to."""
 
     def user_data(
-        self, *, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int
+        self, *, topics: Sequence[str], owned: Sequence[TopicPartition], generation: int
     ) -> bytes | None:
-        """Return what a member's subscription carries besides (CA-7)."""
+        """Return what the member's subscription shall carry for the leader's `assign`."""
 
-    def assign(self, cluster: Cluster, members: Sequence[Member]) -> Assigned:
-        """Return what every member gets."""
+    def assign(self, cluster: Cluster, members: Sequence[Member]) -> Mapping[str, tuple[TopicPartition, ...]]:
+        """Return what every member gets, those that get nothing included."""
 
     def on_assignment(self, partitions: Sequence[TopicPartition], *, generation: int, member_id: str) -> None:
-        """Take note of what this member got."""
+        """Take note of what the member was given, and in which generation."""
 
 
 def in_order(members: Iterable[Member]) -> list[Member]:

@@ -18,7 +18,7 @@ class Forgetful(NamedTuple):
     protocols: tuple[RebalanceProtocol, ...] = (RebalanceProtocol.EAGER,)
 
     def user_data(
-        self, *, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int
+        self, *, topics: Sequence[str], owned: Sequence[TopicPartition], generation: int
     ) -> bytes | None:
         """Return None."""
 

@@ -31,4 +31,5 @@ def vote(ballots: Sequence[Sequence[str]]) -> str | None:
 def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol | None:
     """Return the highest rebalance protocol that all the assignors support, None if there is none (CA-6)."""
     supported = [frozenset(assignor.protocols) for assignor in assignors]
-    return max(frozenset.intersection(*supported), default=None) if supported else None
+    common = frozenset.intersection(*supported) if supported else frozenset()
+    return max(common, key=lambda protocol: protocol.value, default=None)

@@ -52,37 +52,41 @@ class Sticky:
         self.told: list[tuple[Sequence[TopicPartition], int, str]] = []
 
     def user_data(
-        self, *, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int
+        self, *, topics: Sequence[str], owned: Sequence[TopicPartition], generation: int
     ) -> bytes | None:
         return b"%d" % generation
 
     def assign(self, cluster: Cluster, members: Sequence[Subscriber]) -> Assigned:
         target = {who: len(share) for who, share in roundrobin.assign(cluster, members).items()}
-        there = {
-            one
-            for member in members
-            for topic in member.subscription.topics
-            for one in cluster.partitions_of(topic)
-        }
-        latest = max((member.subscription.generation for member in members), default=-1)
-        given: dict[str, list[TopicPartition]] = {}
-        owned: set[TopicPartition] = set()
-        for member in members:
-            subscription = member.subscription
-            mine = [
-                one
-                for one in sorted(subscription.owned)
-                if one in there - owned
-                and one.topic in subscription.topics
-                and subscription.generation == latest
-            ]
-            owned |= set(mine)
-            given[member.member_id] = mine[: target[member.member_id]]
-        for one in sorted(there - owned):
-            wants = [who for who in members if one.topic in who.subscription.topics]
-            least = min(wants, key=lambda who: (len(given[who.member_id]), who.member_id))
-            given[least.member_id].append(one)
+        kept, claimed = self.claims(cluster, members)
+        given = {who: kept.get(who, [])[: target[who]] for who in target}
+        for topic in sorted({topic for member in members for topic in member.subscription.topics}):
+            wants = [who for who in members if topic in who.subscription.topics]
+            for one in cluster.partitions_of(topic):
+                if one not in claimed:
+                    least = min(wants, key=lambda who: (len(given[who.member_id]), who.member_id))
+                    given[least.member_id].append(one)
         return {who: tuple(share) for who, share in given.items()}
+
+    def claims(
+        self, cluster: Cluster, members: Sequence[Subscriber]
+    ) -> tuple[dict[str, list[TopicPartition]], set[TopicPartition]]:
+        """Who keeps what, and all that anybody says it owns. Of two that claim one partition the one of the
+        later generation has it; of the same generation neither.
+        """
+        said: dict[TopicPartition, list[tuple[int, str]]] = {}
+        for member in members:
+            for one in member.subscription.owned:
+                said.setdefault(one, []).append((member.subscription.generation, member.member_id))
+        wanted = {member.member_id: member.subscription.topics for member in members}
+        kept: dict[str, list[TopicPartition]] = {}
+        for one, claims in sorted(said.items()):
+            latest = max(claims)[0]
+            owners = [who for generation, who in claims if generation == latest]
+            there = one.partition < cluster.partition_counts.get(one.topic, 0)
+            if len(owners) == 1 and there and one.topic in wanted[owners[0]]:
+                kept.setdefault(owners[0], []).append(one)
+        return kept, set(said)
 
     def on_assignment(self, partitions: Sequence[TopicPartition], *, generation: int, member_id: str) -> None:
         self.told.append((tuple(partitions), generation, member_id))

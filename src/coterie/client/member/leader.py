@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from coterie.assign.model import Assigned, Assignor, Cluster, RebalanceProtocol
+from coterie.assign.model import Assignor, Cluster, RebalanceProtocol
 from coterie.assign.model import Member as Subscriber
 from coterie.base.errors import Corrupt, CoterieError
 from coterie.base.ids import TopicPartition
@@ -42,7 +42,7 @@ class Leadership:
             for member_id, instance_id, data in joined.members
         ]
         self.topics = frozenset(topic for one in self.subscribers for topic in one.subscription.topics)
-        self.given: Assigned | None = None
+        self.given: Mapping[str, tuple[TopicPartition, ...]] | None = None
 
     def assign(self, cluster: Cluster) -> None:
         """Give out what there is, once. Another assignor may add topics that nobody named (CA-5).
@@ -59,7 +59,7 @@ class Leadership:
             self._check_moves(self.given)
             self.topics |= {one.topic for share in self.given.values() for one in share}
 
-    def _check_moves(self, given: Assigned) -> None:
+    def _check_moves(self, given: Mapping[str, tuple[TopicPartition, ...]]) -> None:
         """Refuse to give away what its owner has not given up yet (CA-4)."""
         if self.protocol is not RebalanceProtocol.COOPERATIVE:
             return

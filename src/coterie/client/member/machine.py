@@ -379,19 +379,19 @@ class Member:
 
     def _protocols(self) -> tuple[tuple[str, bytes], ...]:
         """Return the subscription for each assignor (CA-7)."""
-        place = self.generation
+        place, topics, owned = self.generation.id, tuple(sorted(self.topics)), tuple(sorted(self.owned))
         return tuple(
             (
                 name,
                 Subscription(
-                    topics=tuple(sorted(self.topics)),
-                    user_data=one.user_data(topics=self.topics, owned=self.owned, generation=place.id),
-                    owned=tuple(sorted(self.owned)),
-                    generation=place.id,
+                    topics=topics,
+                    user_data=assignor.user_data(topics=topics, owned=owned, generation=place),
+                    owned=owned,
+                    generation=place,
                     rack=self.settings.rack,
                 ).encode(),
             )
-            for name, one in self.assignors.items()
+            for name, assignor in self.assignors.items()
         )
 
     # The steps of the agenda
