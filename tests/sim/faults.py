@@ -15,8 +15,8 @@ from coterie.base.codes import Code
 from coterie.broker.coordinator import Coordinator, ShardHost
 from coterie.broker.purgatory import Purgatory
 from coterie.broker.transactions import TransactionHost
-from coterie.client.member import Member as ClientMember
 from coterie.client.member.leader import Leadership
+from coterie.client.member.standing import Standing
 from coterie.group import apply, barrier, expiry, facts, leave, offsets, shard, static, sync, table
 from coterie.group.commands import CommitOffsets, Heartbeat
 from coterie.group.decision import Decision, Draft
@@ -747,12 +747,12 @@ def leader_gives_a_partition_twice() -> Iterator[None]:
 @fault
 def client_does_not_look_for_its_coordinator_again() -> Iterator[None]:
     """A client that hears NOT_COORDINATOR goes on asking the same broker."""
-    with patched(ClientMember, "_lose_coordinator", lambda _: lambda self: None):
+    with patched(Standing, "_lose_coordinator", lambda _: lambda self: None):
         yield
 
 
 @fault
 def client_does_not_rejoin() -> Iterator[None]:
     """A client that hears of a rebalance goes on with what it has."""
-    with patched(ClientMember, "_want_rejoin", lambda _: lambda self, why, now_ms: None):
+    with patched(Standing, "_want_rejoin", lambda _: lambda self, why, now_ms: None):
         yield

@@ -5,11 +5,13 @@ requests     what it wants done, and what it is told
 reactions    what it makes of every error code at every stage
 pace         pauses between tries
 leader       who gets what, where it leads
-machine      the state machine
+standing     where it stands
+steps        what the application is asked to do, in Kafka's order
+machine      the state machine: what it asks for next, and what it makes of the answers
 """
 
 from coterie.client.member.leader import BadAssignment
-from coterie.client.member.machine import Member, NoAssignment, Phase
+from coterie.client.member.machine import Member, NoAssignment
 from coterie.client.member.requests import (
     NOWHERE,
     Call,
@@ -29,6 +31,7 @@ from coterie.client.member.requests import (
     Wait,
 )
 from coterie.client.member.settings import MemberSettings
+from coterie.client.member.standing import Phase
 
 __all__ = [
     "NOWHERE",

@@ -13,22 +13,15 @@ rebalance timeout at most.
 """
 
 import re
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from enum import Enum
+from collections.abc import Callable, Iterable
 from functools import partial
 
-from coterie.assign.model import Assignor, Cluster, RebalanceProtocol
-from coterie.assign.registry import new_assignor
-from coterie.assign.vote import common_protocol
+from coterie.assign.model import Cluster
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt, CoterieError, RefusedBy
-from coterie.base.ids import TopicPartition
-from coterie.client.member.leader import Leadership, View, view_of
-from coterie.client.member.pace import Backoff, steady
+from coterie.client.member.leader import Leadership, view_of
+from coterie.client.member.pace import steady
 from coterie.client.member.reactions import (
-    COMMIT,
-    EXPLAINED,
     FIND,
     HEARTBEAT,
     JOIN,
@@ -38,11 +31,9 @@ from coterie.client.member.reactions import (
 )
 from coterie.client.member.requests import (
     NOWHERE,
-    Call,
     Commit,
     FindCoordinator,
     Generation,
-    GroupMetadata,
     HangUp,
     Heartbeat,
     Join,
@@ -55,42 +46,21 @@ from coterie.client.member.requests import (
     Wait,
 )
 from coterie.client.member.settings import MemberSettings
+from coterie.client.member.standing import JOINED, OVER, REBALANCING, Phase
+from coterie.client.member.steps import Steps
 from coterie.wire.consumer import PROTOCOL_TYPE, Assignment, Subscription
 
-__all__ = ["Member", "NoAssignment", "Phase", "made_assignors"]
+__all__ = ["Member", "NoAssignment"]
 
-Step = Callable[[int], Request | None]
 # How soon a topic is looked for again that is not there yet.
 MISSING_TOPIC_MS = 1_000
-
-
-class Phase(Enum):
-    """Where the member stands."""
-
-    UNJOINED = "unjoined"
-    """In no generation; gives up what it had, then joins."""
-    JOINING = "joining"
-    ASSIGNING = "assigning"
-    """Leader; the topics of the group are asked for."""
-    SYNCING = "syncing"
-    STABLE = "stable"
-    ASLEEP = "asleep"
-    """Out of the group since nobody called for max.poll.interval.ms; the next call joins again."""
-    STOPPED = "stopped"
-    FAILED = "failed"
-
-
-# In a generation: heartbeats are sent (HT-1).
-JOINED = frozenset({Phase.ASSIGNING, Phase.SYNCING, Phase.STABLE})
-OVER = frozenset({Phase.ASLEEP, Phase.STOPPED, Phase.FAILED})
-REBALANCING = frozenset({Phase.JOINING, Phase.ASSIGNING, Phase.SYNCING})
 
 
 class NoAssignment(CoterieError):
     """The leader of the group gave this member no assignment at all: the leader's assignor is at fault."""
 
 
-class Member:
+class Member(Steps):
     """The state machine. All times are milliseconds of one clock that never goes back."""
 
     def __init__(
@@ -102,72 +72,10 @@ class Member:
         auto_commit: bool = False,
         jitter: Callable[[], float] = steady,
     ) -> None:
-        self.settings, self.auto_commit = settings, auto_commit
-        self.assignors, self.protocol = made_assignors(settings)
-        self.phase = Phase.UNJOINED
-        self.generation = NOWHERE
-        self.owned: frozenset[TopicPartition] = frozenset()
-        self.coordinator_known = False
-        self.failure: RefusedBy | None = None
-        """What ended the membership, if something did."""
-        self.rejoin_why: str | None = ""
-        """Why the member wants to join; None while it does not (CV-6)."""
-        self.held = False
-        self.pattern: re.Pattern[str] | None = None
-        self.topics: frozenset[str] = frozenset()
-        self.subscribed = False
-        self._joined_topics = self.topics
-        self._complaint: BaseException | None = None
-        self._out: dict[type[Request], Request] = {}
-        self._owned_in = NOWHERE
-        self._pending: frozenset[TopicPartition] = frozenset()
-        # The agenda.
-        self._agenda: deque[Step] = deque()
-        self._awaited: Request | None = None
-        self._agenda_at = now_ms
-        self._interrupted = False
-        self._prepare_by = now_ms
-        self._rejoin_by = now_ms + settings.max_poll_interval_ms
-        self._closing = False
-        # The leader's.
-        self._leadership: Leadership | None = None
-        self._snapshot: dict[str, View | None] | None = None
-        self._seen: dict[str, View] = {}
-        self._fresh = False
-        """Whether all topics were looked at since a rebalance was wanted; it counts with a pattern (CP-5)."""
-        self._assignments: dict[str, bytes] = {}
-        # Times.
-        self._soonest: int | None = None
-        self._hang_up = False
-        self._called_at = self._heard_at = self._heartbeat_at = now_ms
-        self._find_at = self._join_at = self._look_at = self._watch_at = now_ms
-        self._commit_at = now_ms + settings.auto_commit_interval_ms
-        pace = partial(Backoff, settings.retry_backoff_ms, settings.retry_backoff_max_ms, jitter=jitter)
-        self._find_pace, self._beat_pace, self._look_pace = pace(), pace(), pace()
+        super().__init__(settings, now_ms=now_ms, auto_commit=auto_commit, jitter=jitter)
         self.subscribe(topics, now_ms)
 
     # The application's side
-
-    @property
-    def ready(self) -> bool:
-        """Whether the member is at work and nothing is to be given up or handed out."""
-        return self.at_work and not self._agenda and self._awaited is None and self.rejoin_why is None
-
-    @property
-    def at_work(self) -> bool:
-        """Whether what is owned is what this generation gave, be it about to be given up."""
-        return self.phase is Phase.STABLE and self._owned_in == self.generation
-
-    @property
-    def fetchable(self) -> frozenset[TopicPartition]:
-        """What may be fetched and handed out now: what is owned and not about to be given up (CB-1)."""
-        return self.owned - self._pending
-
-    @property
-    def metadata(self) -> GroupMetadata:
-        """Return who commits here (CB-14)."""
-        place = self.generation
-        return GroupMetadata(self.settings.group_id, place.id, place.member_id, self.settings.instance_id)
 
     def called(self, now_ms: int) -> None:
         """Note a sign of life of the application; one that slept joins again (CP-3)."""
@@ -246,13 +154,6 @@ class Member:
                 return request
         return Wait(self._soonest)
 
-    def _due(self, at_ms: int, now_ms: int) -> bool:
-        """Return whether the time has come; if not, remember it."""
-        if now_ms >= at_ms:
-            return True
-        self._soonest = at_ms if self._soonest is None else min(self._soonest, at_ms)
-        return False
-
     def _expire(self, now_ms: int) -> Request | None:
         """Doubt a coordinator that is silent, and leave when nobody calls (HT-2)."""
         settings = self.settings
@@ -288,54 +189,6 @@ class Member:
             return None
         self._heartbeat_at = now_ms + self.settings.heartbeat_interval_ms
         return Heartbeat(self.generation)
-
-    def _step(self, now_ms: int) -> Request | None:
-        """Go on with the agenda, or begin a rebalance."""
-        asleep = self.phase is Phase.ASLEEP and not self._closing
-        if self._awaited is not None or Commit in self._out or self._interrupted or asleep:
-            return None
-        while self._agenda or self._begin_rebalance(now_ms):
-            if not self._due(self._agenda_at, now_ms) or self._waits_for_application(now_ms):
-                return None
-            request = self._agenda.popleft()(now_ms)
-            if request is not None:
-                self._awaited = request
-                return request
-        return None
-
-    def _waits_for_application(self, now_ms: int) -> bool:
-        """Return whether the agenda is held; not for longer than the coordinator waits for a rejoin."""
-        if self.held and self.subscribed and not self._closing:
-            self.held = not self._due(self._rejoin_by, now_ms)
-            return self.held
-        return False
-
-    def _begin_rebalance(self, now_ms: int) -> bool:
-        """Put on the agenda what comes before a join, if one is wanted (CP-8, CJ-1)."""
-        self._notice_changes(now_ms)
-        wanted = self.subscribed and not self._closing and self.rejoin_why is not None
-        if not wanted or self.phase not in (Phase.UNJOINED, Phase.STABLE) or not self.coordinator_known:
-            return False
-        if self._under_way or (self.pattern is not None and not self._fresh):
-            return False
-        self._prepare_by = now_ms + self.settings.max_poll_interval_ms
-        self._agenda += (self._commit_before, self._give_up)
-        return True
-
-    @property
-    def _under_way(self) -> bool:
-        """Whether a join or sync is out."""
-        return Join in self._out or Sync in self._out
-
-    def _notice_changes(self, now_ms: int) -> None:
-        """Compare what was joined with, and what was assigned, with what there is now (CP-8, CP-10)."""
-        if self.phase is not Phase.STABLE or self.rejoin_why is not None or not self.subscribed:
-            return
-        seen = self._snapshot
-        if seen is not None and seen != {topic: self._seen.get(topic) for topic in seen}:
-            self._want_rejoin("cached metadata has changed", now_ms)
-        elif self.topics != self._joined_topics:
-            self._want_rejoin("subscription has changed", now_ms)
 
     def _look_around(self, now_ms: int) -> Request | None:
         """Ask for topics: those to assign, those that a pattern may match, all that matter now and then."""
@@ -394,114 +247,6 @@ class Member:
             for name, assignor in self.assignors.items()
         )
 
-    # The steps of the agenda
-
-    def _commit_before(self, now_ms: int) -> Request | None:
-        """Commit what is consumed before it is given up; nothing more of it is handed out (CB-1)."""
-        if self.phase is not Phase.STABLE or not self.generation.valid:
-            return None
-        if self.protocol is RebalanceProtocol.EAGER or self._closing:
-            self._suspend(self.owned)
-        return self._commit_of(self.owned)
-
-    def _commit_of(self, partitions: frozenset[TopicPartition]) -> Request | None:
-        wanted = self.auto_commit and partitions and self.generation.valid
-        return Commit(self.generation, partitions) if wanted else None
-
-    def _give_up(self, now_ms: int) -> Request | None:
-        """Have the application give up what it must before the member joins (CB-2 to CB-4)."""
-        if not self.generation.valid:
-            then, partitions = (Call("lost", tuple(sorted(self.owned))) if self.owned else None), self.owned
-        elif self.protocol is RebalanceProtocol.EAGER:
-            then, partitions = Call("revoked", tuple(sorted(self.owned))), self.owned
-        else:
-            partitions = frozenset(one for one in self.owned if one.topic not in self.topics)
-            then = Call("revoked", tuple(sorted(partitions))) if partitions else None
-        self._suspend(partitions)
-        self._agenda.extendleft((self._to_join, partial(self._drop, partitions)))
-        return then
-
-    def _to_join(self, now_ms: int) -> None:
-        """Be ready to join; what was lost meanwhile is given up first (CB-5)."""
-        if self.owned and not self.generation.valid:
-            self._agenda.appendleft(self._give_up)
-            return
-        self._leadership = self._snapshot = None
-        if self.phase in (Phase.UNJOINED, Phase.STABLE) and self.subscribed:
-            self.phase = Phase.JOINING
-
-    def _complete(self, place: Generation, given: frozenset[TopicPartition], now_ms: int) -> Request | None:
-        """Begin to take what a generation gives, unless that was over before the application was ready."""
-        if self.generation != place or self.phase is not Phase.STABLE:
-            if self.phase is Phase.UNJOINED:
-                self._reset(NOWHERE, "rebalance failed since the generation was reset meanwhile", now_ms)
-            return None
-        taking: list[Step] = [partial(self._take, given), partial(self._assigned, given - self.owned)]
-        moved = self.owned - given
-        if self.protocol is RebalanceProtocol.COOPERATIVE and moved:
-            self._suspend(moved)
-            taking[:0] = [
-                lambda _: self._commit_of(moved),
-                lambda _: Call("revoked", tuple(sorted(moved))),
-                partial(self._gave_back, moved),
-            ]
-        self._agenda.extendleft(reversed(taking))
-        return None
-
-    def _gave_back(self, moved: frozenset[TopicPartition], now_ms: int) -> None:
-        """Rejoin, so that the others may have what was given up (CB-9)."""
-        self._drop(moved, now_ms)
-        self._want_rejoin("need to revoke partitions and re-join", now_ms)
-
-    def _take(self, given: frozenset[TopicPartition], now_ms: int) -> None:
-        """Own what is given, and tell the assignor (CB-8)."""
-        place = self.generation
-        if place.valid and place.protocol in self.assignors:
-            self._tell_assignor(self.assignors[place.protocol], given)
-        self._commit_at = now_ms + self.settings.auto_commit_interval_ms
-        self.owned, self._owned_in = given, place
-        self._pending = frozenset() if place.valid else given
-
-    def _tell_assignor(self, assignor: Assignor, given: frozenset[TopicPartition]) -> None:
-        place = self.generation
-        try:
-            assignor.on_assignment(sorted(given), generation=place.id, member_id=place.member_id)
-        except Exception as error:  # noqa: BLE001  # the application's code: it is told, and the rest goes on
-            self._complain(error)
-
-    def _assigned(self, added: frozenset[TopicPartition], now_ms: int) -> Request:
-        return Call("assigned", tuple(sorted(added)))
-
-    def _resign(self, now_ms: int) -> Request | None:
-        """Have the application give up everything: the member leaves (CB-15)."""
-        if not self.owned:
-            return None
-        lost = not self.generation.valid or self.phase in REBALANCING
-        self._suspend(self.owned)
-        self._agenda.appendleft(partial(self._drop, self.owned))
-        return Call("lost" if lost else "revoked", tuple(sorted(self.owned)))
-
-    def _leave(self, leave: bool | None, reason: str, now_ms: int) -> Leave | None:
-        """Be in no group any more; return what tells the coordinator, if it should hear (CV-1, CV-3)."""
-        member_id = self.generation.member_id
-        in_group = self.coordinator_known and self.phase in JOINED | REBALANCING and member_id
-        wanted = self.settings.instance_id is None if leave is None else leave
-        self._hang_up = self._hang_up or self._under_way
-        if self.phase not in (Phase.STOPPED, Phase.FAILED):
-            self._reset(NOWHERE, "consumer pro-actively leaving the group", now_ms)
-        return Leave(member_id, reason) if in_group and wanted else None
-
-    def _stop(self, now_ms: int) -> None:
-        self.phase = Phase.STOPPED
-
-    def _suspend(self, partitions: frozenset[TopicPartition]) -> None:
-        """Hand out nothing more of these."""
-        self._pending |= partitions
-
-    def _drop(self, partitions: frozenset[TopicPartition], now_ms: int) -> None:
-        self.owned -= partitions
-        self._pending &= self.owned
-
     # What happened
 
     def unanswered(self, request: Request, now_ms: int) -> None:
@@ -529,10 +274,6 @@ class Member:
                 self._join_again("rebalance failed due to DisconnectException", now_ms + backoff_ms)
             case _:
                 raise AssertionError(f"{request} is always answered")
-
-    def _taken(self, request: Request) -> None:
-        """Note that a request is not under way any more."""
-        assert self._out.pop(type(request)) is request
 
     def found(self, code: Code, now_ms: int) -> None:
         """Take the answer to FindCoordinator (CL-3, CL-4)."""
@@ -569,11 +310,6 @@ class Member:
 
     def _covers(self, request: Look, topics: frozenset[str]) -> bool:
         return request.topics is None or topics <= request.topics
-
-    def _matching(self) -> frozenset[str]:
-        """Return the topics there are that the pattern matches; it must match the whole name."""
-        assert self.pattern is not None
-        return frozenset(topic for topic in self._seen if self.pattern.fullmatch(topic))
 
     def _lead(self, leads: Leadership, cluster: Cluster, now_ms: int) -> None:
         """Assign, and watch from now on what was assigned from (CA-2)."""
@@ -660,9 +396,6 @@ class Member:
             self._joined_topics |= {one.topic for one in given}
         self._agenda.append(partial(self._complete, self.generation, given))
 
-    def _wants(self, topic: str) -> bool:
-        return topic in self.topics if self.pattern is None else bool(self.pattern.fullmatch(topic))
-
     def _refused(self, reaction: Reaction, code: Code, sent: Generation, api: str, now_ms: int) -> None:
         """Carry out what follows from the refusal of a join or sync (CJ-8)."""
         reason = f"rebalance failed due to {java_name(code)}"
@@ -709,118 +442,6 @@ class Member:
             self._heartbeat_at = now_ms + self._beat_pace.next_ms()
         elif unchanged:
             self._lose_place(reaction, code, "HEARTBEAT", now_ms)
-
-    def _lose_place(self, reaction: Reaction, code: Code, api: str, now_ms: int) -> None:
-        """Be out of the generation, as a coordinator says."""
-        reason = f"encountered {code.name} from {api} response"
-        if reaction is Reaction.FAIL:
-            self._fail(code)
-        elif reaction is Reaction.SAME_MEMBER:
-            self._reset(Generation(member_id=self.generation.member_id), reason, now_ms)
-        else:
-            self._reset(NOWHERE, reason, now_ms)
-
-    def committed(self, request: Commit, code: Code, now_ms: int) -> None:
-        """Take the answer to a commit that the member asked for itself (CB-1, CC-1)."""
-        self._taken(request)
-        self.commit_answered(request.generation, code, now_ms)
-        again = COMMIT.get(code) in (Reaction.AGAIN, Reaction.ELSEWHERE)
-        pause_ms = self.settings.retry_backoff_ms
-        if self._awaited is not request:
-            if again:
-                self._commit_at = now_ms + pause_ms
-            return
-        self._awaited = None
-        if again and now_ms + pause_ms < self._prepare_by:
-            self._agenda.appendleft(lambda _: self._commit_of(request.partitions))
-            self._agenda_at = now_ms + pause_ms
-
-    def commit_answered(self, generation: Generation, code: Code, now_ms: int) -> Code:
-        """Take the answer to a commit of `generation`; return what the committer is to be told (4.8).
-
-        That of a generation before tells nothing of this one.
-        """
-        reaction = COMMIT.get(code, Reaction.TELL)
-        unchanged = generation == self.generation and self.phase in JOINED
-        if reaction is Reaction.REJOIN:
-            if unchanged and self.phase is Phase.STABLE:
-                self._want_rejoin("offset commit failed since group is already rebalancing", now_ms)
-        elif reaction is Reaction.ELSEWHERE:
-            self._lose_coordinator()
-        elif reaction in (Reaction.SAME_MEMBER, Reaction.NEW_MEMBER, Reaction.FAIL):
-            if not unchanged:
-                late = generation != self.generation and self.phase is Phase.JOINING
-                return Code.REBALANCE_IN_PROGRESS if late else Code.UNKNOWN_MEMBER_ID
-            self._lose_place(reaction, code, "OFFSET_COMMIT", now_ms)
-        return code
-
-    def called_back(self, error: BaseException | None, now_ms: int) -> None:
-        """Take note that the listener has returned, or what it raised (CB-5, CB-10).
-
-        What is no Exception interrupts: it is raised at once, and the listener is called again when the
-        application next calls (CB-13, CJ-7).
-        """
-        request = self._out.pop(Call)
-        assert self._awaited is request
-        self._awaited = None
-        if error is not None:
-            self._complain(error)
-        if error is not None and not isinstance(error, Exception):
-            self._agenda.appendleft(lambda _: request)
-            self._interrupted = True
-
-    def left(self, request: Leave) -> None:
-        """Take note that the coordinator was told, or never will be."""
-        self._taken(request)
-        if self._awaited is request:
-            self._awaited = None
-
-    # Steps that several share
-
-    def _want_rejoin(self, why: str, now_ms: int) -> None:
-        """Have a rebalance begin, when the application is ready for it."""
-        if self.rejoin_why is None:
-            self._rejoin_by = now_ms + self.settings.max_poll_interval_ms
-        self.rejoin_why = why
-
-    def _reset(self, generation: Generation, why: str, now_ms: int) -> None:
-        """Be in no generation; what is owned is lost, and nothing of it is handed out any more (4.1)."""
-        self.generation = generation
-        self.phase = Phase.UNJOINED
-        self._leadership = self._snapshot = None
-        self._suspend(self.owned)
-        self._want_rejoin(why, now_ms)
-        self._join_at = now_ms
-
-    def _lose_coordinator(self) -> None:
-        """Look for the coordinator anew; what is under way there will not be answered (CL-6)."""
-        self._hang_up = self._hang_up or self.coordinator_known
-        self.coordinator_known = False
-
-    def _complain(self, error: BaseException) -> None:
-        """Keep the first thing that the application has to hear of (CB-10)."""
-        self._complaint = self._complaint or error
-
-    def _fail(self, code: Code) -> None:
-        self._hang_up = self._hang_up or self._under_way
-        self._reset(NOWHERE, "", self._called_at)
-        self.failure = RefusedBy(code, EXPLAINED.get(code, f"group {self.settings.group_id}"))
-        self.phase = Phase.FAILED
-
-
-def made_assignors(settings: MemberSettings) -> tuple[dict[str, Assignor], RebalanceProtocol]:
-    """Return the assignors by name, and how their members give up partitions (CA-6), or raise ValueError."""
-    made: Sequence[Assignor] = [
-        new_assignor(one) if isinstance(one, str) else one for one in settings.assignors
-    ]
-    protocol = common_protocol(made)
-    if protocol is None:
-        names = ", ".join(one.name for one in made) or "none"
-        raise ValueError(
-            f"partition.assignment.strategy names {names}: they have no rebalance protocol in common;"
-            " name assignors that are all eager, or all cooperative"
-        )
-    return {one.name: one for one in made}, protocol
 
 
 # In this order (HT-2): nothing of the application's holds up the upper ones.
