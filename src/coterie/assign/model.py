@@ -1,23 +1,34 @@
-"""What an assignor is told: the members with what they want, and the partitions there are."""
+"""What an assignor is and what it is told: the members with what they want, and the partitions there are."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from enum import Enum
+from functools import partial
+from itertools import chain, repeat
+from typing import Protocol, TypeAlias
 
 from coterie.base.ids import TopicPartition
 from coterie.wire.consumer import Subscription
 
 __all__ = [
     "Assigned",
+    "Assignor",
     "Cluster",
     "Member",
+    "RebalanceProtocol",
+    "Stateless",
+    "audiences",
+    "by_java_name",
     "in_order",
+    "partitions_named",
     "racks_matter",
-    "subscribers_by_topic",
 ]
 
 # What every member gets, those that get nothing included (AS-1).
 Assigned: TypeAlias = dict[str, tuple[TopicPartition, ...]]
+
+# Ten thousands at a time: past the constructor that NamedTuple writes in Python.
+_new_partition = partial(tuple.__new__, TopicPartition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +54,75 @@ class Cluster:
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         """Return the partitions of a topic in order; none if it is unknown."""
-        return [TopicPartition(topic, number) for number in range(self.partition_counts.get(topic, 0))]
+        return partitions_named(topic, self.partition_counts.get(topic, 0))
+
+
+class RebalanceProtocol(Enum):
+    """What members give up before they rejoin. A later one is preferred where all support it (CA-6)."""
+
+    EAGER = 0
+    """Everything."""
+    COOPERATIVE = 1
+    """Nothing; what has to move is withheld in one rebalance and given in the next."""
+
+
+class Assignor(Protocol):
+    """A way to share partitions out, and what a member has to say for it. An object serves one member.
+
+    The leader of a group calls `assign`; every member calls the others: `user_data` before each JoinGroup,
+    `on_assignment` after each SyncGroup that gave it something to do.
+    """
+
+    @property
+    def name(self) -> str:
+        """What goes over the wire; all members of a group must know it."""
+
+    @property
+    def protocols(self) -> tuple[RebalanceProtocol, ...]:
+        """The rebalance protocols that its assignments keep to."""
+
+    def user_data(
+        self, *, topics: Sequence[str], owned: Sequence[TopicPartition], generation: int
+    ) -> bytes | None:
+        """Return what the member's subscription shall carry for the leader's `assign`."""
+
+    def assign(self, cluster: Cluster, members: Sequence[Member]) -> Mapping[str, tuple[TopicPartition, ...]]:
+        """Return what every member gets, those that get nothing included."""
+
+    def on_assignment(self, partitions: Sequence[TopicPartition], *, generation: int, member_id: str) -> None:
+        """Take note of what the member was given, and in which generation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stateless:
+    """An eager assignor whose members have nothing to say for it and nothing to remember."""
+
+    name: str
+    share: Callable[[Cluster, Sequence[Member]], Assigned]
+    protocols: tuple[RebalanceProtocol, ...] = (RebalanceProtocol.EAGER,)
+
+    def user_data(
+        self, *, topics: Sequence[str], owned: Sequence[TopicPartition], generation: int
+    ) -> bytes | None:
+        """Return nothing."""
+        return None
+
+    def assign(self, cluster: Cluster, members: Sequence[Member]) -> Assigned:
+        """Return what every member gets, those that get nothing included."""
+        return self.share(cluster, members)
+
+    def on_assignment(self, partitions: Sequence[TopicPartition], *, generation: int, member_id: str) -> None:
+        """Remember nothing."""
+
+
+def partitions_named(topic: str, count: int) -> list[TopicPartition]:
+    """Return the first `count` partitions of a topic."""
+    return list(map(_new_partition, zip(repeat(topic), range(count), strict=False)))
+
+
+def by_java_name(name: str) -> bytes:
+    """Return what sorts as Java sorts: it compares UTF-16 units, not characters."""
+    return name.encode("utf-16-be", "surrogatepass")
 
 
 def in_order(members: Iterable[Member]) -> list[Member]:
@@ -52,18 +131,22 @@ def in_order(members: Iterable[Member]) -> list[Member]:
 
 
 def _place(member: Member) -> tuple[bool, bytes]:
-    """Return what sorts as Java sorts: it compares UTF-16 units, not characters."""
     name = member.member_id if member.instance_id is None else member.instance_id
-    return member.instance_id is None, name.encode("utf-16-be", "surrogatepass")
+    return member.instance_id is None, by_java_name(name)
 
 
-def subscribers_by_topic(members: Sequence[Member], cluster: Cluster) -> dict[str, list[Member]]:
-    """Return who wants each topic that has partitions: topics by name, members in the order given."""
-    wanted: dict[str, list[Member]] = {}
-    for member in members:
-        for topic in dict.fromkeys(member.subscription.topics):
-            wanted.setdefault(topic, []).append(member)
-    return {topic: wanted[topic] for topic in sorted(wanted) if cluster.partition_counts.get(topic, 0) > 0}
+def audiences(members: Sequence[Member], cluster: Cluster) -> dict[str, Sequence[int]]:
+    """Return who wants each topic that has partitions: topics by name, members by their places."""
+    there = {topic for topic, count in cluster.partition_counts.items() if count > 0}
+    lists = {member.subscription.topics for member in members}
+    if len(lists) == 1:
+        return dict.fromkeys(sorted(there.intersection(*lists)), range(len(members)))
+    wanted: dict[str, list[int]] = {topic: [] for topic in sorted(there.intersection(chain(*lists)))}
+    known = {listed: [wanted[topic].append for topic in there.intersection(listed)] for listed in lists}
+    for place, member in enumerate(members):
+        for join in known[member.subscription.topics]:
+            join(place)
+    return dict(wanted)
 
 
 def racks_matter(members: Iterable[Member], partitions: Sequence[TopicPartition], cluster: Cluster) -> bool:

@@ -1,26 +1,27 @@
-"""The assignors by the names that go over the wire."""
+"""The assignors that come with Coterie, by the names that go over the wire."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
 
 from coterie.assign import range_, roundrobin
-from coterie.assign.model import Assigned, Cluster, Member
+from coterie.assign.model import Assignor, Stateless
+from coterie.assign.sticky import CooperativeSticky, Sticky
 
-__all__ = ["ASSIGNORS", "Assignor"]
+__all__ = ["ASSIGNORS", "KINDS", "new_assignor"]
 
+RANGE = Stateless(range_.NAME, range_.assign)
+ROUNDROBIN = Stateless(roundrobin.NAME, roundrobin.assign)
 
-class Assignor(NamedTuple):
-    """A way to share partitions out. With an eager one, members give up everything before they rejoin."""
-
-    name: str
-    assign: Callable[[Cluster, Sequence[Member]], Assigned]
-    eager: bool = True
-
-
-ASSIGNORS: Mapping[str, Assignor] = {
-    assignor.name: assignor
-    for assignor in (
-        Assignor(range_.NAME, range_.assign),
-        Assignor(roundrobin.NAME, roundrobin.assign),
-    )
+KINDS: Mapping[str, Callable[[], Assignor]] = {
+    RANGE.name: lambda: RANGE,
+    ROUNDROBIN.name: lambda: ROUNDROBIN,
+    Sticky.name: Sticky,
+    CooperativeSticky.name: CooperativeSticky,
 }
+
+# To assign with, which needs nothing to be remembered. A member that joins a group has its own: new_assignor.
+ASSIGNORS: Mapping[str, Assignor] = {name: make() for name, make in KINDS.items()}
+
+
+def new_assignor(name: str) -> Assignor:
+    """Return an assignor for one member to keep; the sticky ones remember what it was given."""
+    return KINDS[name]()

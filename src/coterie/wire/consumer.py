@@ -11,7 +11,15 @@ from typing import NamedTuple, Self
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
 
-__all__ = ["HIGHEST_VERSION", "PROTOCOL_TYPE", "Assignment", "Subscription", "read_topics_v0"]
+__all__ = [
+    "HIGHEST_VERSION",
+    "NO_GENERATION",
+    "PROTOCOL_TYPE",
+    "Assignment",
+    "PreviousAssignment",
+    "Subscription",
+    "read_topics_v0",
+]
 
 PROTOCOL_TYPE = "consumer"
 HIGHEST_VERSION = 3
@@ -68,8 +76,18 @@ class Reader:
         found: list[TopicPartition] = []
         for _ in range(self.count()):
             topic = self.text()
-            found += [TopicPartition(topic, self.int32()) for _ in range(self.count())]
+            found += [TopicPartition(topic, number) for number in self.int32s()]
         return tuple(found)
+
+    def int32s(self) -> tuple[int, ...]:
+        """Return an array of numbers."""
+        shape = Struct(f">{self.count()}i")
+        try:
+            numbers: tuple[int, ...] = shape.unpack_from(self.data, self.at)
+        except StructError as failure:
+            raise Corrupt("payload", at=self.at, expected=f"{shape.size} more bytes") from failure
+        self.at += shape.size
+        return numbers
 
     def _number(self, shape: Struct) -> int:
         try:
@@ -178,6 +196,26 @@ class Assignment(NamedTuple):
         _read_version(reader)
         partitions = reader.partitions()
         return cls(partitions, reader.nullable_bytes())
+
+
+class PreviousAssignment(NamedTuple):
+    """The user data of a `sticky` member: what it was given last, and in which generation (SK-1)."""
+
+    partitions: tuple[TopicPartition, ...] = ()
+    generation: int | None = None
+
+    def encode(self) -> bytes:
+        """Return version 1, or where no generation is known version 0, which has none."""
+        generation = b"" if self.generation is None else INT32.pack(self.generation)
+        return _partitions(self.partitions) + generation
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Return what version 1 says, or else version 0: the data does not tell. Or raise Corrupt."""
+        reader = Reader(data)
+        partitions = reader.partitions()
+        left = len(data) - reader.at
+        return cls(partitions, reader.int32() if left >= INT32.size else None)
 
 
 def read_topics_v0(data: bytes) -> tuple[str, ...]:
