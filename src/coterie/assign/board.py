@@ -6,9 +6,10 @@ The sticky assignors look at each partition many times; numbers in lists keep th
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain, pairwise, repeat
+from operator import attrgetter
 
-from coterie.assign.model import Assigned, Cluster, Member, by_java_name, partitions_named, racks_matter
+from coterie.assign.model import Assigned, Cluster, Member, partitions_named, racks_matter, sorted_by
 from coterie.base.ids import TopicPartition
 
 __all__ = ["NOBODY", "Board", "Nearness"]
@@ -22,12 +23,12 @@ class Board:
 
     def __init__(self, cluster: Cluster, members: Sequence[Member]) -> None:
         self.listed = members
-        self.members = sorted(members, key=lambda member: by_java_name(member.member_id))
+        self.members = sorted_by(attrgetter("member_id"), members)
         there = frozenset(topic for topic, count in cluster.partition_counts.items() if count > 0)
-        lists = {member.subscription.topics: frozenset(member.subscription.topics) for member in members}
-        self.all_want_the_same = len(set(lists.values())) <= 1
+        lists = {member.subscription.topics for member in members}
+        self.all_want_the_same = all(set(one) == set(other) for one, other in pairwise(lists))
         """Whether all members name the same topics (SK-7, but a list without any is one like the others)."""
-        known = {listed: there & wanted for listed, wanted in lists.items()}
+        known = {listed: there.intersection(listed) for listed in lists}
         self.wants = [known[member.subscription.topics] for member in self.members]
         """The topics that each member wants and that have partitions (AS-1)."""
         self.topics = sorted(frozenset().union(*known.values()))
@@ -50,6 +51,11 @@ class Board:
         """Return the topic of a partition."""
         return bisect_right(self.starts, partition) - 1
 
+    def members_that_want(self, topic: int) -> list[int]:
+        """Return the members that want a topic, by member id."""
+        name = self.topics[topic]
+        return [member for member, wanted in enumerate(self.wants) if name in wanted]
+
     def wanted(self, partition: int, member: int) -> bool:
         """Whether the member wants the partition's topic."""
         return self.topics[self.topic_of(partition)] in self.wants[member]
@@ -59,14 +65,24 @@ class Board:
         topic = self.topic_of(partition)
         return partition - self.starts[topic], topic
 
-    def numbers_of(self, partitions: Iterable[TopicPartition]) -> list[int]:
-        """Return the numbers of those partitions that somebody may get (SK-5)."""
+    def numbers_of(self, topic: str, listed: Iterable[int]) -> list[int]:
+        """Return those of a topic's partitions that there are, none if nobody may get them (SK-5)."""
+        start, count = self.spans.get(topic, UNWANTED)
+        return [start + number for number in listed if 0 <= number < count]
+
+    def numbers_in(self, partitions: Iterable[TopicPartition]) -> list[int]:
+        """Return those of the partitions that somebody may get (SK-5)."""
         spans, numbers = self.spans, []
         for topic, number in partitions:
             start, count = spans.get(topic, UNWANTED)
             if 0 <= number < count:
                 numbers.append(start + number)
         return numbers
+
+    def topic_names(self) -> list[str]:
+        """Return the topic of each partition."""
+        counts = (stop - start for start, stop in pairwise(self.starts))
+        return list(chain.from_iterable(map(repeat, self.topics, counts)))
 
     def partitions(self) -> list[TopicPartition]:
         """Return the partitions in the order of their numbers."""
@@ -76,8 +92,9 @@ class Board:
     def assigned(self, owners: Sequence[int]) -> Assigned:
         """Return what every member gets, sorted, where `owners` says who has each partition, or nobody."""
         shares: list[list[TopicPartition]] = [[] for _ in range(len(self.members) + 1)]
+        take = [share.append for share in shares]
         for partition, owner in zip(self.partitions(), owners, strict=True):
-            shares[owner].append(partition)  # what is nobody's gathers at the end of the list
+            take[owner](partition)  # what is nobody's gathers at the end of the list
         places = {member.member_id: place for place, member in enumerate(self.members)}
         return {member.member_id: tuple(shares[places[member.member_id]]) for member in self.listed}
 

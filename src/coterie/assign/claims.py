@@ -7,8 +7,7 @@ from typing import NamedTuple, TypeAlias
 from coterie.assign.board import NOBODY, Board
 from coterie.assign.model import Member
 from coterie.base.errors import Corrupt
-from coterie.base.ids import TopicPartition
-from coterie.wire.consumer import NO_GENERATION, PreviousAssignment
+from coterie.wire.consumer import NO_GENERATION, read_previous
 
 __all__ = ["GENERATION", "Claim", "ClaimOf", "Claims", "claim_of_cooperative", "claim_of_sticky"]
 
@@ -16,35 +15,36 @@ GENERATION = Struct(">i")
 
 
 class Claim(NamedTuple):
-    """What one member had, and in which generation; -1 where that is not known."""
+    """What one member had, as numbers of the board, and in which generation; -1 where that is not known."""
 
-    partitions: tuple[TopicPartition, ...] = ()
+    partitions: list[int]
     generation: int = NO_GENERATION
 
 
-ClaimOf: TypeAlias = Callable[[Member], Claim]
+ClaimOf: TypeAlias = Callable[[Board, Member], Claim]
 
 
-def claim_of_sticky(member: Member) -> Claim:
+def claim_of_sticky(board: Board, member: Member) -> Claim:
     """Return what the user data says: an eager member owns nothing when it joins (SK-1, SK-2)."""
     data = member.subscription.user_data
     if not data:
-        return Claim()
+        return Claim([])
     try:
-        previous = PreviousAssignment.decode(data)
+        topics, generation = read_previous(data)
     except Corrupt:
-        return Claim()
-    return Claim(previous.partitions, NO_GENERATION if previous.generation is None else previous.generation)
+        return Claim([])
+    numbers = [number for topic, listed in topics for number in board.numbers_of(topic, listed)]
+    return Claim(numbers, NO_GENERATION if generation is None else generation)
 
 
-def claim_of_cooperative(member: Member) -> Claim:
+def claim_of_cooperative(board: Board, member: Member) -> Claim:
     """Return what the member owns. Where the subscription has no generation, the user data may (SK-3)."""
     subscription = member.subscription
     generation = subscription.generation
     if generation < 0:
         data = subscription.user_data or b""
         generation = GENERATION.unpack_from(data)[0] if len(data) >= GENERATION.size else NO_GENERATION
-    return Claim(subscription.owned, generation)
+    return Claim(board.numbers_in(subscription.owned), generation)
 
 
 class Claims:
@@ -52,7 +52,7 @@ class Claims:
 
     def __init__(self, board: Board, claims: Sequence[Claim]) -> None:
         self.board = board
-        self.numbers = [board.numbers_of(claim.partitions) for claim in claims]
+        self.numbers = [claim.partitions for claim in claims]
         """What each member claims, rightly or not."""
         self.generations = [claim.generation for claim in claims]
         self.claimants = [NOBODY] * board.size
@@ -89,20 +89,24 @@ class Claims:
 
     def still_wanted(self, owners: Sequence[int]) -> list[int]:
         """Return who of these owners still wants its partition, or nobody."""
-        board, wanted = self.board, list(owners)
-        for member, numbers in enumerate(self.numbers):
-            if numbers and len(board.wants[member]) < len(board.topics):
-                for partition in numbers:
-                    if wanted[partition] == member and not board.wanted(partition, member):
-                        wanted[partition] = NOBODY
-        return wanted
+        if self.board.all_want_the_same:
+            return list(owners)
+        wants = [*self.board.wants, frozenset()]  # the last are nobody's
+        return [
+            owner if topic in wants[owner] else NOBODY
+            for owner, topic in zip(owners, self.board.topic_names(), strict=True)
+        ]
 
-    def is_withheld(self, partition: int, owner: int) -> bool:
-        """Whether someone must give the partition up before `owner` may have it (CO-1, CO-3)."""
-        claimant = self.claimants[partition]
-        if claimant in (NOBODY, owner):
-            return partition in self.twice
-        return partition in self.twice or owner not in self.rivals.get(partition, ())
+    def withheld_from(self, owners: Sequence[int]) -> set[int]:
+        """Return what somebody must give up before these owners may have it (CO-1, CO-3)."""
+        if not any(self.numbers):
+            return set()
+        claimed = [
+            partition
+            for partition, (owner, claimant) in enumerate(zip(owners, self.claimants, strict=True))
+            if claimant != NOBODY and claimant != owner
+        ]
+        return self.twice.union(one for one in claimed if owners[one] not in self.rivals.get(one, ()))
 
     def older(self) -> dict[int, int]:
         """Return who had a partition in the highest generation before the latest (GS-2)."""

@@ -5,6 +5,7 @@ those that had more come first for the one more: no assignment as balanced keeps
 near its owner counts as if nobody had had it, and the near members come first for what is free.
 """
 
+from collections import Counter
 from itertools import chain
 
 from coterie.assign.board import NOBODY, Board, Nearness
@@ -40,45 +41,52 @@ class Dealer:
 
     def keep(self) -> None:
         """Take from each member what is above its share (CS-1 to CS-4)."""
-        had: list[list[int]] = [[] for _ in self.load]
-        for partition, owner in enumerate(self.owners):
-            if owner != NOBODY:
-                had[owner].append(partition)
-        with_more = self._first_for_more([member for member, held in enumerate(had) if len(held) > self.low])
+        had = Counter(self.owners)
+        with_more = self._first_for_more([one for one in range(len(self.load)) if had[one] > self.low])
         self.over -= len(with_more)
-        for member, held in enumerate(had):
-            share = min(len(held), self.low + (member in with_more))
+        too_many = set()
+        for member in range(len(self.load)):
+            share = min(had[member], self.low + (member in with_more))
             self.load[member] = share
             if share < self.low:
                 self.under.append(member)
             elif share == self.low:
                 self.at_low.append(member)
-            if share < len(held):
-                for partition in sorted(held, key=self.board.by_number)[share:]:
-                    self.owners[partition] = NOBODY
+            if share < had[member]:
+                too_many.add(member)
+        if too_many:
+            self._take_from(too_many)
+
+    def _take_from(self, members: set[int]) -> None:
+        """Let the members keep as much as their load says: the lowest numbers, whatever the topic."""
+        left = {member: self.load[member] for member in members}
+        theirs = [partition for partition, owner in enumerate(self.owners) if owner in members]
+        for partition in sorted(theirs, key=self.board.by_number):
+            owner = self.owners[partition]
+            left[owner] -= 1
+            if left[owner] < 0:
+                self.owners[partition] = NOBODY
 
     def _first_for_more(self, members: list[int]) -> frozenset[int]:
         """Return who of those that had more may keep one more; too many are told apart as in Java (AS-4)."""
         if len(members) > self.over > 0:
             places = {member.member_id: place for place, member in enumerate(self.board.members)}
-            order = [places[member_id] for member_id in java_hash_order(places)]
-            members = [member for member in order if member in set(members)]
+            candidates = frozenset(members)
+            members = [places[one] for one in java_hash_order(places) if places[one] in candidates]
         return frozenset(members[: self.over])
 
     def deal(self, free: list[int]) -> None:
         """Give a partition each in turn to the members below their share, the rest to those at it (CS-7)."""
-        left = iter(free)
-        while self.under:
-            for member, partition in zip(self.under, left, strict=False):
-                self.give(partition, member)
-            self.at_low += [member for member in self.under if self.load[member] == self.low]
-            self.under = [member for member in self.under if self.load[member] < self.low]
-        for member, partition in zip(self.at_low, left, strict=False):
-            self.give(partition, member)
-
-    def give(self, partition: int, member: int) -> None:
-        self.owners[partition] = member
-        self.load[member] += 1
+        takers: list[int] = []
+        under, rounds = self.under, 0
+        for lack in sorted({self.low - self.load[member] for member in under}):
+            takers += under * (lack - rounds)
+            self.at_low += [member for member in under if self.low - self.load[member] == lack]
+            under = [member for member in under if self.low - self.load[member] > lack]
+            rounds = lack
+        takers += self.at_low[: self.over]
+        for partition, taker in zip(free, takers, strict=True):
+            self.owners[partition] = taker
 
 
 class NearDealer:
@@ -104,7 +112,7 @@ class NearDealer:
         if at is None:
             return False
         member = under[at]
-        dealer.give(partition, member)
+        self._give(partition, member)
         if dealer.load[member] == dealer.low:
             del under[at]
             dealer.at_low.append(member)
@@ -120,8 +128,12 @@ class NearDealer:
             return False
         for at, member in enumerate(dealer.at_low):
             if self.near.shares_rack(member, partition):
-                dealer.give(partition, member)
+                self._give(partition, member)
                 dealer.over -= 1
                 del dealer.at_low[at]
                 return True
         return False
+
+    def _give(self, partition: int, member: int) -> None:
+        self.dealer.owners[partition] = member
+        self.dealer.load[member] += 1

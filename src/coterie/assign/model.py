@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
-from itertools import chain, repeat
+from functools import lru_cache
+from itertools import chain
+from operator import attrgetter
 from typing import Protocol, TypeAlias
 
-from coterie.base.ids import TopicPartition
+from coterie.base.ids import TopicPartition, partitions_of
 from coterie.wire.consumer import Subscription
 
 __all__ = [
@@ -18,17 +19,16 @@ __all__ = [
     "RebalanceProtocol",
     "Stateless",
     "audiences",
-    "by_java_name",
     "in_order",
     "partitions_named",
     "racks_matter",
+    "sorted_by",
 ]
 
 # What every member gets, those that get nothing included (AS-1).
 Assigned: TypeAlias = dict[str, tuple[TopicPartition, ...]]
 
-# Ten thousands at a time: past the constructor that NamedTuple writes in Python.
-_new_partition = partial(tuple.__new__, TopicPartition)
+TOPICS_REMEMBERED = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Cluster:
     partition_counts: Mapping[str, int]
     racks: Mapping[TopicPartition, frozenset[str]] = field(default_factory=dict)
 
-    def partitions_of(self, topic: str) -> list[TopicPartition]:
+    def partitions_of(self, topic: str) -> tuple[TopicPartition, ...]:
         """Return the partitions of a topic in order; none if it is unknown."""
         return partitions_named(topic, self.partition_counts.get(topic, 0))
 
@@ -115,24 +115,26 @@ class Stateless:
         """Remember nothing."""
 
 
-def partitions_named(topic: str, count: int) -> list[TopicPartition]:
-    """Return the first `count` partitions of a topic."""
-    return list(map(_new_partition, zip(repeat(topic), range(count), strict=False)))
+@lru_cache(maxsize=TOPICS_REMEMBERED)
+def partitions_named(topic: str, count: int) -> tuple[TopicPartition, ...]:
+    """Return the first `count` partitions of a topic. A leader asks for the same ones again and again."""
+    return tuple(partitions_of(topic, range(count)))
 
 
-def by_java_name(name: str) -> bytes:
-    """Return what sorts as Java sorts: it compares UTF-16 units, not characters."""
-    return name.encode("utf-16-be", "surrogatepass")
+def sorted_by(name: Callable[[Member], str], members: Iterable[Member]) -> list[Member]:
+    """Return the members by their names as Java sorts these: it compares UTF-16 units, not characters."""
+    listed = list(members)
+    if all(map(str.isascii, map(name, listed))):
+        return sorted(listed, key=name)
+    return sorted(listed, key=lambda member: name(member).encode("utf-16-be", "surrogatepass"))
 
 
-def in_order(members: Iterable[Member]) -> list[Member]:
+def in_order(members: Sequence[Member]) -> list[Member]:
     """Return the members in Kafka's order: static ones by instance id, then the rest by member id (AS-2)."""
-    return sorted(members, key=_place)
-
-
-def _place(member: Member) -> tuple[bool, bytes]:
-    name = member.member_id if member.instance_id is None else member.instance_id
-    return member.instance_id is None, by_java_name(name)
+    static = [member for member in members if member.instance_id is not None]
+    dynamic = [member for member in members if member.instance_id is None]
+    by_instance = sorted_by(attrgetter("instance_id"), static)
+    return by_instance + sorted_by(attrgetter("member_id"), dynamic)
 
 
 def audiences(members: Sequence[Member], cluster: Cluster) -> dict[str, Sequence[int]]:

@@ -78,14 +78,9 @@ class CooperativeSticky:
         which others still wait for theirs, less balanced than Java's.
         """
         outcome = shared_out(cluster, members, claim_of_cooperative)
-        claims = outcome.claims
-        owners = [
-            owner
-            if (owner == claimant and not claims.twice) or not claims.is_withheld(partition, owner)
-            else NOBODY
-            for partition, (owner, claimant) in enumerate(zip(outcome.owners, claims.claimants, strict=True))
-        ]
-        return outcome.board.assigned(owners)
+        for partition in outcome.claims.withheld_from(outcome.owners):
+            outcome.owners[partition] = NOBODY
+        return outcome.board.assigned(outcome.owners)
 
 
 class Outcome(NamedTuple):
@@ -100,7 +95,7 @@ class Outcome(NamedTuple):
 def shared_out(cluster: Cluster, members: Sequence[Member], claim_of: ClaimOf) -> Outcome:
     """Return who shall have what. With racks, nobody keeps what is not near it (CS-1, GS-3)."""
     board = Board(cluster, members)
-    claims = Claims(board, [claim_of(member) for member in board.members])
+    claims = Claims(board, [claim_of(board, member) for member in board.members])
     had = claims.undisputed()
     homes = claims.still_wanted(had)
     owners = list(homes)

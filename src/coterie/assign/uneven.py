@@ -6,8 +6,10 @@ loads by two at least: that is why the steps end, why no single move can improve
 moves there are at most.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import chain
 from typing import TypeAlias
 
 from coterie.assign.board import NOBODY, Board
@@ -46,17 +48,16 @@ class Table:
         for owner in owners:
             if owner != NOBODY:
                 self.keys[owner] += self.members
-        self.audience = self._audience()
-        self.order = sorted(range(len(board.topics)), key=lambda topic: len(self.audience[topic]))
+        crowds = Counter(chain.from_iterable(board.wants))
+        self.order = sorted(range(len(board.topics)), key=lambda topic: crowds[board.topics[topic]])
         """The topics that the fewest want come first, among those the first by name (GS-1)."""
+        self._audiences: dict[int, list[int]] = {}
 
-    def _audience(self) -> list[list[int]]:
-        audience: list[list[int]] = [[] for _ in self.board.topics]
-        joins = {topic: audience[number].append for number, topic in enumerate(self.board.topics)}
-        for member, wanted in enumerate(self.board.wants):
-            for topic in wanted:
-                joins[topic](member)
-        return audience
+    def audience(self, topic: int) -> list[int]:
+        """Return the members that want a topic. In a group that is balanced few are asked for."""
+        if topic not in self._audiences:
+            self._audiences[topic] = self.board.members_that_want(topic)
+        return self._audiences[topic]
 
     def load(self, member: int) -> int:
         """Return how many partitions a member has."""
@@ -81,15 +82,27 @@ class Table:
             if (free := [partition for partition in partitions if owners[partition] == NOBODY])
         ]
 
+    @property
+    def is_level(self) -> bool:
+        """Whether nobody has two more than anybody else."""
+        return max(self.keys) // self.members < min(self.keys) // self.members + 2
+
+    def is_level_in(self, topic: int) -> bool:
+        """Whether nobody that has a partition of the topic has two more than another that wants it."""
+        partitions = self.board.partitions_of(topic)
+        most = max(self.keys[owner] for owner in self.owners[partitions.start : partitions.stop])
+        least = min(map(self.keys.__getitem__, self.audience(topic)))
+        return most // self.members < least // self.members + 2
+
     def place(self) -> None:
         """Give what is free to the members with the least, with racks first to those that are near (GS-5)."""
         if self.board.near is not None:
             for topic, partitions in self.free():
                 for partition in partitions:
-                    near = [one for one in self.audience[topic] if self.board.near.fits(one, partition)]
+                    near = [one for one in self.audience(topic) if self.board.near.fits(one, partition)]
                     self._place([partition], near)
         for topic, partitions in self.free():
-            self._place(partitions, self.audience[topic])
+            self._place(partitions, self.audience(topic))
 
     def _place(self, partitions: Iterable[int], members: Sequence[int]) -> None:
         heap = [self.keys[member] for member in members]
@@ -110,7 +123,7 @@ class Leveller:
 
     def level(self, movable: ByTopic) -> None:
         """Move the partitions given, until no move of one of them would help (GS-8)."""
-        moved = True
+        moved = not self.table.is_level
         while moved:
             moved = False
             for topic, partitions in movable:
@@ -118,10 +131,9 @@ class Leveller:
 
     def _level(self, topic: int, partitions: Sequence[int]) -> bool:
         """Go over the partitions of a topic once; return whether any moved."""
-        table = self.table
-        least = Least(table, table.audience[topic])
-        if not any(table.load(member) >= least.load() + 2 for member in least.members):
+        if self.table.is_level_in(topic):
             return False
+        least = Least(self.table, self.table.audience(topic))
         moved = False
         for partition in partitions:
             taker = self._taker(partition, least.member())
@@ -173,7 +185,7 @@ class Least:
     """
 
     def __init__(self, table: Table, members: Sequence[int]) -> None:
-        self.table, self.members = table, members
+        self.table = table
         self._heap = [table.keys[member] for member in members]
         heapify(self._heap)
 
@@ -183,10 +195,6 @@ class Least:
         while heap[0] != table.keys[heap[0] % table.members]:
             heappop(heap)
         return heap[0] % table.members
-
-    def load(self) -> int:
-        """Return how much it has."""
-        return self.table.load(self.member())
 
     def changed(self, members: Iterable[int]) -> None:
         """Take note that these members' loads are others now."""

@@ -14,6 +14,8 @@ __all__ = ["untangle"]
 
 def untangle(board: Board, owners: list[int], homes: Sequence[int]) -> None:
     """Bring partitions back to where they were, in place, in exchange for such as were not there."""
+    if not [1 for owner, home in zip(owners, homes, strict=True) if home != NOBODY and home != owner]:
+        return
     exchange = Exchange(board, owners, homes)
     waiting = deque(sorted(exchange.missed))
     while waiting:  # every exchange saves a move, and only an exchange lets somebody wait again
@@ -68,10 +70,8 @@ class Exchange:
     def _least_load(self, topic: int) -> int:
         """Return how much the member has that has the least of those that want a topic."""
         if topic not in self._least:
-            name, wants = self.board.topics[topic], self.board.wants
-            self._least[topic] = min(
-                self.load[member] for member, wanted in enumerate(wants) if name in wanted
-            )
+            audience = self.board.members_that_want(topic)
+            self._least[topic] = min(self.load[member] for member in audience)
         return self._least[topic]
 
     def _give(self, partition: int, taker: int) -> None:
