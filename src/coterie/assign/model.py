@@ -1,11 +1,14 @@
-"""What an assignor is told: the members with what they want, and the partitions there are."""
+"""What an assignor is and what it is told: the members with what they want, and the partitions there are."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
+from itertools import chain
+from operator import attrgetter
 from typing import Protocol, TypeAlias
 
-from coterie.base.ids import TopicPartition
+from coterie.base.ids import TopicPartition, partitions_of
 from coterie.wire.consumer import Subscription
 
 __all__ = [
@@ -14,13 +17,18 @@ __all__ = [
     "Cluster",
     "Member",
     "RebalanceProtocol",
+    "Stateless",
+    "audiences",
     "in_order",
+    "partitions_named",
     "racks_matter",
-    "subscribers_by_topic",
+    "sorted_by",
 ]
 
 # What every member gets, those that get nothing included (AS-1).
 Assigned: TypeAlias = dict[str, tuple[TopicPartition, ...]]
+
+TOPICS_REMEMBERED = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +52,9 @@ class Cluster:
     partition_counts: Mapping[str, int]
     racks: Mapping[TopicPartition, frozenset[str]] = field(default_factory=dict)
 
-    def partitions_of(self, topic: str) -> list[TopicPartition]:
+    def partitions_of(self, topic: str) -> tuple[TopicPartition, ...]:
         """Return the partitions of a topic in order; none if it is unknown."""
-        return [TopicPartition(topic, number) for number in range(self.partition_counts.get(topic, 0))]
+        return partitions_named(topic, self.partition_counts.get(topic, 0))
 
 
 class RebalanceProtocol(Enum):
@@ -62,7 +70,7 @@ class Assignor(Protocol):
     """A way to share partitions out, and what a member has to say for it. An object serves one member.
 
     The leader of a group calls `assign`; every member calls the others: `user_data` before each JoinGroup,
-    `on_assignment` after each SyncGroup.
+    `on_assignment` after each SyncGroup that gave it something to do.
     """
 
     @property
@@ -85,24 +93,62 @@ class Assignor(Protocol):
         """Take note of what the member was given, and in which generation."""
 
 
-def in_order(members: Iterable[Member]) -> list[Member]:
+@dataclass(frozen=True, slots=True)
+class Stateless:
+    """An eager assignor whose members have nothing to say for it and nothing to remember."""
+
+    name: str
+    share: Callable[[Cluster, Sequence[Member]], Assigned]
+    protocols: tuple[RebalanceProtocol, ...] = (RebalanceProtocol.EAGER,)
+
+    def user_data(
+        self, *, topics: Sequence[str], owned: Sequence[TopicPartition], generation: int
+    ) -> bytes | None:
+        """Return nothing."""
+        return None
+
+    def assign(self, cluster: Cluster, members: Sequence[Member]) -> Assigned:
+        """Return what every member gets, those that get nothing included."""
+        return self.share(cluster, members)
+
+    def on_assignment(self, partitions: Sequence[TopicPartition], *, generation: int, member_id: str) -> None:
+        """Remember nothing."""
+
+
+@lru_cache(maxsize=TOPICS_REMEMBERED)
+def partitions_named(topic: str, count: int) -> tuple[TopicPartition, ...]:
+    """Return the first `count` partitions of a topic. A leader asks for the same ones again and again."""
+    return tuple(partitions_of(topic, range(count)))
+
+
+def sorted_by(name: Callable[[Member], str], members: Iterable[Member]) -> list[Member]:
+    """Return the members by their names as Java sorts these: it compares UTF-16 units, not characters."""
+    listed = list(members)
+    if all(map(str.isascii, map(name, listed))):
+        return sorted(listed, key=name)
+    return sorted(listed, key=lambda member: name(member).encode("utf-16-be", "surrogatepass"))
+
+
+def in_order(members: Sequence[Member]) -> list[Member]:
     """Return the members in Kafka's order: static ones by instance id, then the rest by member id (AS-2)."""
-    return sorted(members, key=_place)
+    static = [member for member in members if member.instance_id is not None]
+    dynamic = [member for member in members if member.instance_id is None]
+    by_instance = sorted_by(attrgetter("instance_id"), static)
+    return by_instance + sorted_by(attrgetter("member_id"), dynamic)
 
 
-def _place(member: Member) -> tuple[bool, bytes]:
-    """Return what sorts as Java sorts: it compares UTF-16 units, not characters."""
-    name = member.member_id if member.instance_id is None else member.instance_id
-    return member.instance_id is None, name.encode("utf-16-be", "surrogatepass")
-
-
-def subscribers_by_topic(members: Sequence[Member], cluster: Cluster) -> dict[str, list[Member]]:
-    """Return who wants each topic that has partitions: topics by name, members in the order given."""
-    wanted: dict[str, list[Member]] = {}
-    for member in members:
-        for topic in dict.fromkeys(member.subscription.topics):
-            wanted.setdefault(topic, []).append(member)
-    return {topic: wanted[topic] for topic in sorted(wanted) if cluster.partition_counts.get(topic, 0) > 0}
+def audiences(members: Sequence[Member], cluster: Cluster) -> dict[str, Sequence[int]]:
+    """Return who wants each topic that has partitions: topics by name, members by their places."""
+    there = {topic for topic, count in cluster.partition_counts.items() if count > 0}
+    lists = {member.subscription.topics for member in members}
+    if len(lists) == 1:
+        return dict.fromkeys(sorted(there.intersection(*lists)), range(len(members)))
+    wanted: dict[str, list[int]] = {topic: [] for topic in sorted(there.intersection(chain(*lists)))}
+    known = {listed: [wanted[topic].append for topic in there.intersection(listed)] for listed in lists}
+    for place, member in enumerate(members):
+        for join in known[member.subscription.topics]:
+            join(place)
+    return dict(wanted)
 
 
 def racks_matter(members: Iterable[Member], partitions: Sequence[TopicPartition], cluster: Cluster) -> bool:

@@ -7,48 +7,77 @@ and as many partitions are given out together, so that a member has the same num
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from coterie.assign.model import (
-    Assigned,
-    Cluster,
-    Member,
-    in_order,
-    racks_matter,
-    subscribers_by_topic,
-)
+from coterie.assign.model import Assigned, Cluster, Member, audiences, in_order, racks_matter
 from coterie.base.ids import TopicPartition
 
 __all__ = ["NAME", "assign"]
 
 NAME = "range"
 
-Fits = Callable[[Member, TopicPartition], bool]
+Fits = Callable[[int, TopicPartition], bool]
+
+
+def assign(cluster: Cluster, members: Sequence[Member]) -> Assigned:
+    """Return what every member gets, sorted by topic and partition."""
+    players = in_order(members)
+    shares: list[list[TopicPartition]] = [[] for _ in players]
+    wanted = audiences(players, cluster)
+    topics = {name: Topic(name, wanted[name], players, cluster) for name in wanted} if cluster.racks else {}
+    if any(topic.needs_racks for topic in topics.values()):
+        give_near(list(topics.values()))
+        for topic in topics.values():
+            topic.give_ranges()
+            for player, given in topic.given.items():
+                shares[player] += sorted(given)
+    else:
+        for name, audience in wanted.items():
+            share_out(cluster.partitions_of(name), audience, shares)
+    got = {player.member_id: tuple(share) for player, share in zip(players, shares, strict=True)}
+    return {member.member_id: got[member.member_id] for member in members}
+
+
+def share_out(
+    partitions: Sequence[TopicPartition], audience: Sequence[int], shares: Sequence[list[TopicPartition]]
+) -> None:
+    """Give a topic's partitions in neighbouring ranges, the first ones longer by one (RA-1, RA-3)."""
+    base, extra = divmod(len(partitions), len(audience))
+    at = 0
+    for player in audience if base else audience[:extra]:
+        stop = at + base + (extra > 0)
+        extra -= 1
+        shares[player] += partitions[at:stop]
+        at = stop
 
 
 class Topic:
-    """One topic that is being given out: what is left, and how much each member may still get."""
+    """One topic that is given out by racks: what is left, and how much each member may still get."""
 
-    def __init__(self, name: str, members: Sequence[Member], cluster: Cluster) -> None:
-        self.name, self.members = name, members
+    def __init__(
+        self, name: str, audience: Sequence[int], players: Sequence[Member], cluster: Cluster
+    ) -> None:
+        self.name, self.audience = name, audience
         partitions = cluster.partitions_of(name)
         self.partition_count = len(partitions)
-        self.needs_racks = racks_matter(members, partitions, cluster)
+        self.needs_racks = racks_matter([players[player] for player in audience], partitions, cluster)
         # A dict for its order and for taking things out of it cheaply.
         self.left = dict.fromkeys(partitions)
-        self.given: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
+        self.given: dict[int, list[TopicPartition]] = {player: [] for player in audience}
+        self._homes = [player.rack for player in players]
         self._racks = cluster.racks
-        self._base, self._extra = divmod(self.partition_count, len(members))
+        self._base, self._extra = divmod(self.partition_count, len(audience))
 
-    def capacity(self, member: Member) -> int:
+    def capacity(self, player: int) -> int:
         """Return how many more partitions the member may get (RA-2)."""
-        return max(0, self._base + (self._extra > 0) - len(self.given[member.member_id]))
+        return max(0, self._base + (self._extra > 0) - len(self.given[player]))
 
-    def near(self, member: Member, partition: TopicPartition) -> bool:
+    def near(self, player: int, partition: TopicPartition) -> bool:
         """Return whether a replica is in the member's rack; a member without a rack is near all."""
-        return member.rack is None or member.rack in self._racks.get(partition, ())
+        home = self._homes[player]
+        return home is None or home in self._racks.get(partition, ())
 
-    def give(self, member: Member, partitions: Sequence[TopicPartition]) -> None:
+    def give(self, player: int, partitions: Sequence[TopicPartition]) -> None:
         """Give partitions to a member. Who gets more than the base uses up one of the extra shares."""
-        given = self.given[member.member_id]
+        given = self.given[player]
         given += partitions
         self._extra -= len(given) > self._base
         for partition in partitions:
@@ -56,37 +85,20 @@ class Topic:
 
     def give_ranges(self, fits: Fits | None = None) -> None:
         """Let the members, in order, each take what it may of what is left and fits (RA-3, RA-6)."""
-        for member in self.members:
+        for player in self.audience:
             if not self.left:
                 return
-            fitting = (each for each in self.left if fits is None or fits(member, each))
-            share = list(islice(fitting, self.capacity(member)))
+            fitting = (each for each in self.left if fits is None or fits(player, each))
+            share = list(islice(fitting, self.capacity(player)))
             if share:
-                self.give(member, share)
-
-
-def assign(cluster: Cluster, members: Sequence[Member]) -> Assigned:
-    """Return what every member gets, sorted by topic and partition."""
-    subscribers = subscribers_by_topic(in_order(members), cluster)
-    topics = [Topic(name, subscribers[name], cluster) for name in subscribers]
-    if any(topic.needs_racks for topic in topics):
-        give_near(topics)
-    for topic in topics:
-        topic.give_ranges()
-
-    got: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
-    for topic in topics:
-        for member_id, given in topic.given.items():
-            got[member_id] += given
-    return {member_id: tuple(sorted(partitions)) for member_id, partitions in got.items()}
+                self.give(player, share)
 
 
 def give_near(topics: Sequence[Topic]) -> None:
     """Give out what is near somebody, topics of the same members and size together (RA-4)."""
-    alike: dict[tuple[tuple[str, ...], int], list[Topic]] = {}
+    alike: dict[tuple[tuple[int, ...], int], list[Topic]] = {}
     for topic in topics:
-        audience = tuple(member.member_id for member in topic.members)
-        alike.setdefault((audience, topic.partition_count), []).append(topic)
+        alike.setdefault((tuple(topic.audience), topic.partition_count), []).append(topic)
     for group in alike.values():
         if len(group) > 1:
             give_near_together(group)
@@ -96,9 +108,9 @@ def give_near(topics: Sequence[Topic]) -> None:
 
 def give_near_together(topics: Sequence[Topic]) -> None:
     """Give each number of all topics to the first member that is near it and may have it in each (RA-5)."""
-    hungry = list(topics[0].members)
+    hungry = list(topics[0].audience)
     for number in range(topics[0].partition_count):
-        taker = next((member for member in hungry if _may_take(member, number, topics)), None)
+        taker = next((player for player in hungry if _may_take(player, number, topics)), None)
         if taker is None:
             continue
         for topic in topics:
@@ -107,7 +119,7 @@ def give_near_together(topics: Sequence[Topic]) -> None:
             hungry.remove(taker)
 
 
-def _may_take(member: Member, number: int, topics: Sequence[Topic]) -> bool:
+def _may_take(player: int, number: int, topics: Sequence[Topic]) -> bool:
     return all(
-        topic.capacity(member) and topic.near(member, TopicPartition(topic.name, number)) for topic in topics
+        topic.capacity(player) and topic.near(player, TopicPartition(topic.name, number)) for topic in topics
     )

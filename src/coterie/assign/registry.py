@@ -1,40 +1,27 @@
-"""The assignors by the names that go over the wire."""
+"""The assignors that come with Coterie, by the names that go over the wire."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
 
 from coterie.assign import range_, roundrobin
-from coterie.assign.model import Assigned, Assignor, Cluster, Member, RebalanceProtocol
-from coterie.base.ids import TopicPartition
+from coterie.assign.model import Assignor, Stateless
+from coterie.assign.sticky import CooperativeSticky, Sticky
 
-__all__ = ["ASSIGNORS", "new_assignor"]
+__all__ = ["ASSIGNORS", "KINDS", "new_assignor"]
 
+RANGE = Stateless(range_.NAME, range_.assign)
+ROUNDROBIN = Stateless(roundrobin.NAME, roundrobin.assign)
 
-class Forgetful(NamedTuple):
-    """An assignor that remembers nothing."""
-
-    name: str
-    assign: Callable[[Cluster, Sequence[Member]], Assigned]
-    protocols: tuple[RebalanceProtocol, ...] = (RebalanceProtocol.EAGER,)
-
-    def user_data(
-        self, *, topics: Sequence[str], owned: Sequence[TopicPartition], generation: int
-    ) -> bytes | None:
-        """Return None."""
-
-    def on_assignment(self, partitions: Sequence[TopicPartition], *, generation: int, member_id: str) -> None:
-        """Forget it."""
-
-
-ASSIGNORS: Mapping[str, Assignor] = {
-    assignor.name: assignor
-    for assignor in (
-        Forgetful(range_.NAME, range_.assign),
-        Forgetful(roundrobin.NAME, roundrobin.assign),
-    )
+KINDS: Mapping[str, Callable[[], Assignor]] = {
+    RANGE.name: lambda: RANGE,
+    ROUNDROBIN.name: lambda: ROUNDROBIN,
+    Sticky.name: Sticky,
+    CooperativeSticky.name: CooperativeSticky,
 }
+
+# To assign with, which needs nothing to be remembered. A member that joins a group has its own: new_assignor.
+ASSIGNORS: Mapping[str, Assignor] = {name: make() for name, make in KINDS.items()}
 
 
 def new_assignor(name: str) -> Assignor:
-    """Return an assignor for one member, by its name."""
-    return ASSIGNORS[name]
+    """Return an assignor for one member to keep; the sticky ones remember what it was given."""
+    return KINDS[name]()

@@ -1,8 +1,10 @@
 """The roundrobin assignor: all partitions dealt out in turn, as cards are (5.4)."""
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import chain, cycle, islice
 
-from coterie.assign.model import Assigned, Cluster, Member, in_order, subscribers_by_topic
+from coterie.assign.model import Assigned, Cluster, Member, audiences, in_order
 from coterie.base.ids import TopicPartition
 
 __all__ = ["NAME", "assign"]
@@ -12,15 +14,20 @@ NAME = "roundrobin"
 
 def assign(cluster: Cluster, members: Sequence[Member]) -> Assigned:
     """Return what every member gets. The turn carries over from topic to topic; racks play no part."""
-    got: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
     players = in_order(members)
+    shares: list[list[TopicPartition]] = [[] for _ in players]
     turn = 0
-    for topic, subscribers in subscribers_by_topic(players, cluster).items():
-        wants = {member.member_id for member in subscribers}
-        for partition in cluster.partitions_of(topic):
-            # Ends within a round: somebody wants the topic, or it would not be here.
-            while players[turn].member_id not in wants:
-                turn = (turn + 1) % len(players)
-            got[players[turn].member_id].append(partition)
-            turn = (turn + 1) % len(players)
-    return {member_id: tuple(partitions) for member_id, partitions in got.items()}
+    for topic, audience in audiences(players, cluster).items():
+        partitions = cluster.partitions_of(topic)
+        for player, partition in zip(from_turn(audience, turn, len(partitions)), partitions, strict=True):
+            shares[player].append(partition)
+        turn = player + 1
+    got = {player.member_id: tuple(share) for player, share in zip(players, shares, strict=True)}
+    return {member.member_id: got[member.member_id] for member in members}
+
+
+def from_turn(audience: Sequence[int], turn: int, count: int) -> Iterator[int]:
+    """Return whose turn it is, `count` times: round the audience from the first whose place is not passed."""
+    at = bisect_left(audience, turn)
+    rest = islice(audience, at, None)
+    return islice(chain(rest, cycle(audience)), count)

@@ -1,12 +1,29 @@
-"""The vote for a group's protocol, which the coordinator holds when a generation starts (2.3)."""
+"""The vote for a group's protocol, which the coordinator holds when a generation starts (2.3).
+
+And what a member's assignors have in common, which decides whether it keeps its partitions while it rejoins.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from coterie.assign.model import Assignor, RebalanceProtocol
+from coterie.base.errors import CoterieError
 from coterie.base.hashes import java_hash_order
 
-__all__ = ["candidates", "common_protocol", "vote"]
+__all__ = ["NoCommonProtocol", "candidates", "common_protocol", "vote"]
+
+
+class NoCommonProtocol(CoterieError):
+    """The assignors of one member cannot be used together: some are only eager, some only cooperative."""
+
+    def __init__(self, assignors: Sequence[Assignor]) -> None:
+        listed = "; ".join(
+            f"{assignor.name}: {', '.join(protocol.name.lower() for protocol in assignor.protocols)}"
+            for assignor in assignors
+        )
+        super().__init__(
+            f"the assignors have no rebalance protocol in common ({listed}): choose such as share one"
+        )
 
 
 def candidates(ballots: Iterable[Sequence[str]]) -> frozenset[str]:
@@ -28,8 +45,13 @@ def vote(ballots: Sequence[Sequence[str]]) -> str | None:
     return max(java_hash_order(votes), key=votes.__getitem__)
 
 
-def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol | None:
-    """Return the highest rebalance protocol that all the assignors support, None if there is none (CA-6)."""
-    supported = [frozenset(assignor.protocols) for assignor in assignors]
-    common = frozenset.intersection(*supported) if supported else frozenset()
-    return max(common, key=lambda protocol: protocol.value, default=None)
+def common_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
+    """Return the highest rebalance protocol that all of a member's assignors support (CA-6)."""
+    if not assignors:
+        raise CoterieError(
+            "partition.assignment.strategy names no assignor: name at least one, such as range"
+        )
+    common = frozenset.intersection(*(frozenset(assignor.protocols) for assignor in assignors))
+    if not common:
+        raise NoCommonProtocol(assignors)
+    return max(common, key=lambda protocol: protocol.value)

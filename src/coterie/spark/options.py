@@ -64,8 +64,12 @@ KNOWN = {name.lower(): name for name in (*OWN, *IDLE, *(f"kafka.{name}" for name
 ASSIGNORS = {
     "org.apache.kafka.clients.consumer.rangeassignor": "range",
     "org.apache.kafka.clients.consumer.roundrobinassignor": "roundrobin",
+    "org.apache.kafka.clients.consumer.stickyassignor": "sticky",
+    "org.apache.kafka.clients.consumer.cooperativestickyassignor": "cooperative-sticky",
     "range": "range",
     "roundrobin": "roundrobin",
+    "sticky": "sticky",
+    "cooperative-sticky": "cooperative-sticky",
 }
 
 

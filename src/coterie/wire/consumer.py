@@ -4,14 +4,25 @@ A broker never needs them but for the topics; the leader of a group reads and wr
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
+from itertools import chain, starmap
 from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import NamedTuple, Self
 
 from coterie.base.errors import Corrupt
-from coterie.base.ids import TopicPartition
+from coterie.base.ids import TopicPartition, partitions_of
 
-__all__ = ["HIGHEST_VERSION", "PROTOCOL_TYPE", "Assignment", "Subscription", "read_topics_v0"]
+__all__ = [
+    "HIGHEST_VERSION",
+    "NO_GENERATION",
+    "PROTOCOL_TYPE",
+    "Assignment",
+    "PreviousAssignment",
+    "Subscription",
+    "read_previous",
+    "read_topics_v0",
+]
 
 PROTOCOL_TYPE = "consumer"
 HIGHEST_VERSION = 3
@@ -19,6 +30,12 @@ NO_GENERATION = -1
 
 INT16 = Struct(">h")
 INT32 = Struct(">i")
+
+
+@lru_cache(maxsize=256)
+def _int32s(count: int) -> Struct:
+    """Return what reads so many numbers."""
+    return Struct(f">{count}i")
 
 
 class Reader:
@@ -65,11 +82,31 @@ class Reader:
 
     def partitions(self) -> tuple[TopicPartition, ...]:
         """Return partitions that are grouped by topic."""
-        found: list[TopicPartition] = []
-        for _ in range(self.count()):
-            topic = self.text()
-            found += [TopicPartition(topic, self.int32()) for _ in range(self.count())]
-        return tuple(found)
+        return tuple(chain.from_iterable(starmap(partitions_of, self.by_topic())))
+
+    def by_topic(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Return each topic with the numbers of its partitions."""
+        return [self._topic() for _ in range(self.count())]
+
+    def _topic(self) -> tuple[str, tuple[int, ...]]:
+        """Return one topic of an array of partitions.
+
+        A leader reads thousands of these, often of one partition each: few calls are made on the way.
+        """
+        data, at = self.data, self.at
+        try:
+            (size,) = INT16.unpack_from(data, at)
+            end = at + INT16.size + size
+            (count,) = INT32.unpack_from(data, max(end, at))
+            if size < 0 or count < 0 or end + INT32.size * (count + 1) > len(data):
+                raise Corrupt("partitions", at=at, expected="no more than is there")
+            numbers = _int32s(count)
+            self.at = end + INT32.size + numbers.size
+            return data[at + INT16.size : end].decode(), numbers.unpack_from(data, end + INT32.size)
+        except StructError as failure:
+            raise Corrupt("partitions", at=at, expected="more bytes") from failure
+        except UnicodeDecodeError as failure:
+            raise Corrupt("string", at=at, expected="UTF-8") from failure
 
     def _number(self, shape: Struct) -> int:
         try:
@@ -178,6 +215,32 @@ class Assignment(NamedTuple):
         _read_version(reader)
         partitions = reader.partitions()
         return cls(partitions, reader.nullable_bytes())
+
+
+class PreviousAssignment(NamedTuple):
+    """The user data of a `sticky` member: what it was given last, and in which generation (SK-1)."""
+
+    partitions: tuple[TopicPartition, ...] = ()
+    generation: int | None = None
+
+    def encode(self) -> bytes:
+        """Return version 1, or where no generation is known version 0, which has none."""
+        generation = b"" if self.generation is None else INT32.pack(self.generation)
+        return _partitions(self.partitions) + generation
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Return what version 1 says, or else version 0: the data does not tell. Or raise Corrupt."""
+        topics, generation = read_previous(data)
+        return cls(tuple(chain.from_iterable(starmap(partitions_of, topics))), generation)
+
+
+def read_previous(data: bytes) -> tuple[list[tuple[str, tuple[int, ...]]], int | None]:
+    """Return a previous assignment as topics with partition numbers, and its generation; or raise Corrupt."""
+    reader = Reader(data)
+    topics = reader.by_topic()
+    left = len(data) - reader.at
+    return topics, reader.int32() if left >= INT32.size else None
 
 
 def read_topics_v0(data: bytes) -> tuple[str, ...]:

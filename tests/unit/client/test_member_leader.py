@@ -7,6 +7,7 @@ from member_rig import BACKOFF_MS, ME, T0, T1, T2, U0, Sticky, a_member, a_stabl
 
 from coterie.assign.model import Cluster, RebalanceProtocol
 from coterie.base.codes import Code
+from coterie.base.errors import CoterieError
 from coterie.client.member import BadAssignment, Heartbeat, Join, Look, Sync, Wait
 from coterie.wire.consumer import Assignment, Subscription
 
@@ -198,7 +199,7 @@ def test_the_highest_protocol_that_all_assignors_support_is_used(assignors, prot
 @pytest.mark.parametrize("assignors", [(), (Named("a", COOPERATIVE), "range")])
 def test_assignors_without_a_protocol_in_common_are_refused(assignors):
     """CA-6."""
-    with pytest.raises(ValueError, match="no rebalance protocol in common"):
+    with pytest.raises(CoterieError, match="in common|names no assignor"):
         a_member(assignors=assignors)
 
 

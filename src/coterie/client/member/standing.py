@@ -188,15 +188,8 @@ class Standing:
 
 
 def made_assignors(settings: MemberSettings) -> tuple[dict[str, Assignor], RebalanceProtocol]:
-    """Return the assignors by name, and how their members give up partitions (CA-6), or raise ValueError."""
+    """Return the assignors by name, and how their members give up partitions (CA-6)."""
     made: Sequence[Assignor] = [
         new_assignor(one) if isinstance(one, str) else one for one in settings.assignors
     ]
-    protocol = common_protocol(made)
-    if protocol is None:
-        names = ", ".join(one.name for one in made) or "none"
-        raise ValueError(
-            f"partition.assignment.strategy names {names}: they have no rebalance protocol in common;"
-            " name assignors that are all eager, or all cooperative"
-        )
-    return {one.name: one for one in made}, protocol
+    return {one.name: one for one in made}, common_protocol(made)
