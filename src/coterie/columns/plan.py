@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from coterie.base.errors import Corrupt
 from coterie.wire import batches
+from coterie.wire.visible import AbortedTransaction, without_aborted
 
 __all__ = ["AbortedTransaction", "Chunk", "Plan", "Segment", "chunks_of", "plan"]
 
@@ -17,13 +18,6 @@ __all__ = ["AbortedTransaction", "Chunk", "Plan", "Segment", "chunks_of", "plan"
 LEAST_RECORD = 7
 # Uncompressed payload that one Arrow batch is made of, at most (a single larger batch stands alone).
 CHUNK_BYTES = 4 * 1024 * 1024
-
-
-class AbortedTransaction(NamedTuple):
-    """A transaction whose records a read_committed reader must not see, as Fetch lists it."""
-
-    producer_id: int
-    first_offset: int
 
 
 class Segment(NamedTuple):
@@ -81,29 +75,6 @@ def plan(
         wanted.append((at, header))
     next_offset = max(first, whole[-1][1].last_offset + 1) if whole else first
     return Plan(records, tuple(wanted), first, until, next_offset)
-
-
-def without_aborted(
-    whole: Sequence[tuple[int, batches.BatchHeader]], aborted: Iterable[AbortedTransaction]
-) -> list[tuple[int, batches.BatchHeader]]:
-    """Return the batches that a read_committed reader sees.
-
-    A producer's transactional batches are hidden from an aborted transaction's first offset to the abort
-    marker that ends it. Fetch lists the transactions that overlap what it returns, in any order.
-    """
-    ahead = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
-    hidden: set[int] = set()
-    seen = []
-    for at, header in whole:
-        while ahead and ahead[-1].first_offset <= header.last_offset:
-            hidden.add(ahead.pop().producer_id)
-        if header.control:
-            # An abort ends here; a commit's producer is not hidden, so discarding it changes nothing.
-            hidden.discard(header.producer_id)
-        elif header.transactional and header.producer_id in hidden:
-            continue
-        seen.append((at, header))
-    return seen
 
 
 def chunks_of(planned: Plan, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
