@@ -110,6 +110,7 @@ class Consumer:
         if self._closed or self._cluster is None:
             self._closed = True
             return
+        fetcher = self._fetcher
         if done:
             self._settle()
         try:
@@ -118,7 +119,7 @@ class Consumer:
                 await self._membership.close(leave=leave)
         finally:
             self._closed = True
-            await self._fetcher.close()
+            await fetcher.close()
             await self._cluster.close()
 
     async def _commit_at_end(self) -> None:
