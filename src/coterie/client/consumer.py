@@ -295,6 +295,7 @@ class Consumer:
 
     async def _taken(self, take: Callable[[], T], timeout_s: float) -> T:
         """Return what there is to take, as soon as there is something, or nothing when the time is up."""
+        fetcher = self._fetcher
         self._settle()
         until = time.monotonic() + timeout_s
         # However much is in stock: the group's heartbeats and the next fetch get their turn.
@@ -305,7 +306,7 @@ class Consumer:
             left_s = until - time.monotonic()
             if found or left_s <= 0:
                 return found
-            await self._fetcher.came(min(left_s, CALL_EVERY_S))
+            await fetcher.came(min(left_s, CALL_EVERY_S))
 
     def _intercepted(self, taken: dict[TopicPartition, list[Any]]) -> dict[TopicPartition, list[Any]]:
         """Note what the application gets, and let the interceptors see it."""
