@@ -98,6 +98,8 @@ class Consumer:
             raise
         self._cluster = cluster
         self._fetcher_ = Fetcher(cluster, self.settings, locate=self._locate, finish=self._finish)
+        if self.settings.decoder == "compiled":
+            await self._fetcher_.load_decoder()
         self._commit_at = time.monotonic() + self.settings.auto_commit_interval_ms / 1000
         self._apply_wishes()
 

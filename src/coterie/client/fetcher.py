@@ -16,9 +16,9 @@ from coterie.base.ids import TopicPartition
 from coterie.client import messages
 from coterie.client.addresses import Address
 from coterie.client.cluster import Cluster
-from coterie.client.errors import RETRIABLE, ClientTimeout, Disconnected
-from coterie.client.intake import Decode, Ends, Fetched, Finish, Intake
-from coterie.client.records import rows_of
+from coterie.client.errors import RETRIABLE, ClientTimeout, Disconnected, MissingLibrary
+from coterie.client.intake import Ends, Fetched, Finish, Intake
+from coterie.client.records import Decode, PlainRows, compiled_rows
 from coterie.client.sessions import SESSION_CODES, FetchSession
 from coterie.client.settings import ConsumerSettings
 from coterie.wire.apis import ApiKey
@@ -35,6 +35,8 @@ Locate = Callable[
 
 LEADER_CODES = RETRIABLE | {Code.UNKNOWN_SERVER_ERROR}
 NODE_IDLE_S = 1.0
+# Reading so many records in Python has cost what loading the compiled reader would.
+COMPILED_AFTER = 300_000
 
 
 class Node:
@@ -56,7 +58,7 @@ class Fetcher:
         self.cluster, self.settings = cluster, settings
         self.intakes: dict[TopicPartition, Intake] = {}
         self.buffered = 0
-        self.decode: Decode = rows_of
+        self.decode: Decode = PlainRows
         self._locate, self._finish = locate, finish
         self._clock = asyncio.get_running_loop()
         self._arrived: deque[Intake] = deque()
@@ -67,6 +69,8 @@ class Fetcher:
         self._placed = asyncio.Event()
         self._nodes: dict[Address, Node] = {}
         self._failure: BaseException | None = None
+        self._handed_out = 0
+        self._loading: asyncio.Task[None] | None = None
         self._placer = asyncio.create_task(self._place(), name="places of partitions")
 
     # What the consumer says
@@ -108,6 +112,7 @@ class Fetcher:
                 break
             if records:
                 most -= len(records)
+                self._count(len(records))
                 held = taken.get(intake.at)
                 taken[intake.at] = records if held is None else held + records
             if intake.paused or not intake.waiting:
@@ -127,6 +132,25 @@ class Fetcher:
             raise
         finally:
             self._freed(before - intake.buffered)
+
+    def _count(self, records: int) -> None:
+        """Load the compiled reader, beside everything else, once it is going to pay."""
+        self._handed_out += records
+        wanted = self.settings.decoder == "auto" and self._handed_out >= COMPILED_AFTER
+        if wanted and self._loading is None:
+            self._loading = asyncio.create_task(self._load(), name="loads the compiled reader")
+
+    async def load_decoder(self) -> None:
+        """Load the compiled reader now, or raise MissingLibrary."""
+        found = await asyncio.to_thread(compiled_rows)
+        if found is None:
+            raise MissingLibrary(
+                "the decoder 'compiled' needs numba and pyarrow; pip install coterie[spark,fast]"
+            )
+        self.decode = found
+
+    async def _load(self) -> None:
+        self.decode = await asyncio.to_thread(compiled_rows) or PlainRows
 
     def take_fetched(self) -> list[tuple[Intake, int, Fetched]]:
         """Return all that came, undecoded, and from which offset on it is wanted."""
@@ -165,7 +189,8 @@ class Fetcher:
 
     async def close(self) -> None:
         """End the tasks."""
-        tasks = [self._placer, *(node.task for node in self._nodes.values() if node.task)]
+        running = (self._placer, self._loading, *(node.task for node in self._nodes.values()))
+        tasks = [task for task in running if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
 from coterie.client.addresses import Address
-from coterie.client.records import ConsumerRecord, payload_of
-from coterie.wire.batches import BatchHeader, scan
+from coterie.client.records import ConsumerRecord, Decode, Rows, payload_of
+from coterie.wire.batches import scan
 from coterie.wire.visible import AbortedTransaction, without_aborted
 
 __all__ = ["Ends", "Fetched", "Intake"]
 
-Decode = Callable[[bytes, BatchHeader, str, int], list[ConsumerRecord]]
 Finish = Callable[[list[ConsumerRecord]], tuple[list[Any], CoterieError | None]]
 """Deserialises; of records that it cannot finish it returns those before, and what went wrong."""
 
@@ -60,8 +59,10 @@ class Intake:
         self.buffered = 0
         """Bytes fetched and not yet handed out, as they came."""
         self.queue: deque[Fetched] = deque()
-        self._ready: list[ConsumerRecord] = []
-        self._ready_at = 0
+        self._rows: Rows | None = None
+        """The batch that is being handed out: the first of the first in the queue."""
+        self._left: list[ConsumerRecord] = []
+        """Records that were made and could not be finished, or were too many."""
 
     @property
     def source(self) -> Address | None:
@@ -71,7 +72,7 @@ class Intake:
     @property
     def waiting(self) -> bool:
         """Whether there is something to hand out, or to step over."""
-        return bool(self.queue) or self._ready_at < len(self._ready)
+        return bool(self.queue)
 
     def jump(self, offset: int | None) -> None:
         """Go on at this offset (None: where, is to be found out); what was fetched is dropped."""
@@ -81,7 +82,11 @@ class Intake:
         self.failure = None
         self.buffered = 0
         self.queue.clear()
-        self._ready, self._ready_at = [], 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._rows = None
+        self._left = []
 
     def add(self, fetched: Fetched) -> None:
         """Queue what came."""
@@ -91,44 +96,56 @@ class Intake:
 
     def take(self, most: int, decode: Decode, finish: Finish, *, check: bool) -> list[Any]:
         """Return some records of one batch, or raise what is wrong with the next and stay before it."""
-        while self._ready_at == len(self._ready) and self.queue:
-            self._decode_next(decode, check=check)
-        rows = self._ready[self._ready_at : self._ready_at + most]
+        rows = self._left or self._next_rows(most, decode, check=check)
+        self._left = rows[most:]
         if not rows:
             return []
-        done, error = finish(rows)
-        if error is not None and not done:
-            raise error
-        self._ready_at += len(done)
+        done, error = finish(rows[:most])
+        if error is not None:
+            self._left = rows[len(done) :]
+            if not done:
+                raise error
         self.position = rows[len(done) - 1].offset + 1
-        if self._ready_at == len(self._ready):
-            self._leave_fetched()
+        self._leave_if_done()
         return done
 
-    def _decode_next(self, decode: Decode, *, check: bool) -> None:
-        """Decode one batch, or leave a fetch that has no more."""
+    def _next_rows(self, most: int, decode: Decode, *, check: bool) -> list[ConsumerRecord]:
+        """Return the next records from the position on, none where nothing is left."""
+        while self.queue:
+            if self._rows is None:
+                self._begin_batch(decode, check=check)
+            elif self._rows.left:
+                rows = self._rows.take(most)
+                position = self.position or 0
+                if rows[0].offset < position:  # a batch begins before the place that was sought
+                    rows = [row for row in rows if row.offset >= position]
+                if rows:
+                    return rows
+            else:
+                self._rows = None
+                self.queue[0].batches.popleft()
+        return []
+
+    def _begin_batch(self, decode: Decode, *, check: bool) -> None:
+        """Open the next batch, or leave a fetch that has no more."""
         fetched = self.queue[0]
         if not fetched.batches:
-            self._leave_fetched()
+            self.take_fetched()
             return
         at, header = fetched.batches[0]
         payload = payload_of(fetched.records, at, header, check=check)
-        rows = decode(payload, header, self.at.topic, self.at.partition)
-        fetched.batches.popleft()
-        position = self.position or 0
-        if header.base_offset < position:
-            rows = [row for row in rows if row.offset >= position]
-        self._ready, self._ready_at = rows, 0
+        self._rows = decode(payload, header, self.at.topic, self.at.partition)
 
-    def _leave_fetched(self) -> None:
-        """Leave a fetch whose batches are all handed out; the position steps over markers and gaps."""
-        if self.queue and not self.queue[0].batches:
+    def _leave_if_done(self) -> None:
+        """Leave a fetch whose last record is handed out; the position steps over markers and gaps."""
+        done = not self._left and (self._rows is None or not self._rows.left)
+        if done and len(self.queue[0].batches) <= 1:
             self.take_fetched()
 
     def take_fetched(self) -> Fetched:
         """Return what came first as it came, all of it; the position is after it."""
         fetched = self.queue.popleft()
-        self._ready, self._ready_at = [], 0
+        self._forget()
         self.position = max(self.position or 0, fetched.next_offset)
         self.buffered -= len(fetched.records)
         return fetched

@@ -12,7 +12,7 @@ from coterie.base.errors import Corrupt
 from coterie.wire import batches
 from coterie.wire.visible import AbortedTransaction, without_aborted
 
-__all__ = ["AbortedTransaction", "Chunk", "Plan", "Segment", "chunks_of", "plan"]
+__all__ = ["AbortedTransaction", "Chunk", "Plan", "Segment", "chunks_of", "plan", "segment_of"]
 
 # A record of no key, no value and no headers: length, attributes, two deltas, two lengths, a count.
 LEAST_RECORD = 7
@@ -107,17 +107,20 @@ def chunk_from(pieces: Sequence[tuple[bytes, batches.BatchHeader]]) -> Chunk:
     at = 0
     for payload, header in pieces:
         end = at + len(payload)
-        segments.append(
-            Segment(
-                at=at,
-                end=end,
-                rows=header.count,
-                base_offset=header.base_offset,
-                last_offset_delta=header.last_offset_delta,
-                base_timestamp=header.base_timestamp,
-                max_timestamp=header.max_timestamp,
-                append_time=int(header.append_time),
-            )
-        )
+        segments.append(segment_of(header, at=at, end=end))
         at = end
     return Chunk(b"".join(payload for payload, _ in pieces), tuple(segments))
+
+
+def segment_of(header: batches.BatchHeader, *, at: int, end: int) -> Segment:
+    """Return where the records of a batch lie, with what its header says of them."""
+    return Segment(
+        at=at,
+        end=end,
+        rows=header.count,
+        base_offset=header.base_offset,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        append_time=int(header.append_time),
+    )
