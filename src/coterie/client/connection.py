@@ -159,6 +159,11 @@ class Connection:
             await self._authenticate(self._credentials, timeout_s)
 
     @property
+    def waiting(self) -> int:
+        """How many calls wait for their answers."""
+        return len(self._waiting)
+
+    @property
     def closed(self) -> bool:
         """Whether no answer can come any more."""
         return self._over is not None
