@@ -65,6 +65,7 @@ PURE = (
     "observe/story.py",
     "security",
     "client/columnar.py",
+    "client/admin_messages.py",
     "client/errors.py",
     "client/intake.py",
     "client/listener.py",
@@ -73,6 +74,7 @@ PURE = (
     "client/records.py",
     "client/sessions.py",
     "client/settings.py",
+    "client/resets.py",
     "spark/options.py",
     "spark/offsets.py",
     "spark/protocol.py",
@@ -185,7 +187,7 @@ def test_the_simulator_imports_only_what_is_pure_of_broker_and_client():
 def test_chance_is_only_where_it_can_be_seeded():
     for path in modules():
         if any(module.split(".")[0] == "random" for module, _ in imports_of(path)):
-            assert package_of(path) in ("sim", "store", "client"), path
+            assert package_of(path) in ("sim", "store", "client", "cli"), path
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from inspect import getattr_static
 from typing import Any
 
 from coterie.base.codes import Code
@@ -44,12 +45,16 @@ def fault(plant: Callable[[], Iterator[None]]) -> Fault:
 @contextmanager
 def patched(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
     """Put what `make` makes of an attribute in its place."""
-    static_one = owner.__dict__[name]
+    mine = name in vars(owner)
+    static_one = getattr_static(owner, name)
     setattr(owner, name, make(static_one))
     try:
         yield
     finally:
-        setattr(owner, name, static_one)
+        if mine:
+            setattr(owner, name, static_one)
+        else:  # it comes from a base class, and does again
+            delattr(owner, name)
 
 
 @contextmanager

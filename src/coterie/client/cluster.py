@@ -6,14 +6,14 @@ Every question is asked again while what went wrong may pass, until its time is 
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client import messages
 from coterie.client.addresses import Address
-from coterie.client.connection import PLAIN, Connection
+from coterie.client.connection import PLAIN, Connection, Maker
 from coterie.client.errors import RETRIABLE, ClientTimeout, Disconnected
 from coterie.client.messages import ListedOffset, Metadata
 from coterie.client.settings import ClientSettings, Security
@@ -118,21 +118,22 @@ class Cluster:
         return await self.retrying("Metadata", ask)
 
     async def _ask_any(self, topics: list[str] | None) -> Metadata:
+        answer = await self._answer_of_any(
+            ApiKey.METADATA, lambda version: messages.metadata(version, topics)
+        )
+        found = messages.read_metadata(answer)
+        self.known = found._replace(topics={**self.known.topics, **found.topics})
+        return found
+
+    async def _answer_of_any(self, api_key: int, make: Maker) -> Any:
+        """Return what the first broker says that can be reached."""
         tried: list[str] = []
         for address in self._by_load():
             try:
                 broker = await self.connection(address)
-                answer = await broker.call(
-                    ApiKey.METADATA,
-                    lambda version: messages.metadata(version, topics),
-                    self.request_timeout_s,
-                )
+                return await broker.call(api_key, make, self.request_timeout_s)
             except (Disconnected, ClientTimeout) as error:
                 tried.append(str(error))
-                continue
-            found = messages.read_metadata(answer)
-            self.known = found._replace(topics={**self.known.topics, **found.topics})
-            return found
         raise Disconnected("; ".join(tried))
 
     def _by_load(self) -> list[Address]:
@@ -233,23 +234,13 @@ class Cluster:
     async def _look_up(self, group_id: str) -> Address:
         if not self.known.brokers:
             await self._ask_any([])
-        tried: list[str] = []
-        for address in self._by_load():
-            try:
-                broker = await self.connection(address)
-                answer = await broker.call(
-                    ApiKey.FIND_COORDINATOR,
-                    lambda version: messages.find_coordinator(version, group_id),
-                    self.request_timeout_s,
-                )
-            except (Disconnected, ClientTimeout) as error:
-                tried.append(str(error))
-                continue
-            (found,) = answer.coordinators
-            if found.error_code:
-                raise RefusedBy(Code(found.error_code), f"FindCoordinator of group {group_id}")
-            return Address(found.host, found.port)
-        raise Disconnected("; ".join(tried))
+        answer = await self._answer_of_any(
+            ApiKey.FIND_COORDINATOR, lambda version: messages.find_coordinator(version, group_id)
+        )
+        (found,) = answer.coordinators
+        if found.error_code:
+            raise RefusedBy(Code(found.error_code), f"FindCoordinator of group {group_id}")
+        return Address(found.host, found.port)
 
     async def _offsets_connection(self, group_id: str) -> Connection:
         """Return the connection that the group's offsets go over, to the coordinator last heard of."""

@@ -31,8 +31,9 @@ Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 LONGEST_WAIT_S = 0.25
 LEAVE_TIMEOUT_S = 2.0
 CLOSE_TIMEOUT_S = 30.0
-# What a broker parks has a connection to itself: it holds up what is sent after it.
-PARKED, PROMPT = "group", "offsets"
+# Heartbeats and commits go where the cluster's questions about offsets go. What a broker parks must not: it
+# holds up what is sent after it, so each member's joins and syncs have a connection to themselves.
+PROMPT = "offsets"
 
 
 def always() -> bool:
@@ -75,6 +76,7 @@ class Membership:
         self._last_applied: frozenset[TopicPartition] = frozenset()
         self._nudged = asyncio.Event()
         self._address: Address | None = None
+        self._parked = f"joins of {id(self)}"
         self._failure: BaseException | None = None
         self._closed = False
         self._under_way: set[asyncio.Task[None]] = set()
@@ -267,7 +269,7 @@ class Membership:
 
     def _hang_up(self) -> None:
         if self._address is not None:
-            for purpose in (PARKED, PROMPT):
+            for purpose in (self._parked, PROMPT):
                 self.cluster.drop(self._address, purpose=purpose)
 
     async def _perform(self, request: m.Request) -> None:
@@ -337,7 +339,7 @@ class Membership:
                 reason=request.reason,
             ),
             self._patience_s,
-            PARKED,
+            self._parked,
         )
         self.member.joined(request, m.Joined.of(answer), self.now_ms())
 
@@ -355,7 +357,7 @@ class Membership:
                 assignments=request.assignments,
             ),
             self._patience_s,
-            PARKED,
+            self._parked,
         )
         self.member.synced(request, m.Synced.of(answer), self.now_ms())
 

@@ -34,6 +34,20 @@ SPEAKS: Mapping[int, tuple[int, int]] = {
     ApiKey.API_VERSIONS: (3, 3),
     ApiKey.SASL_HANDSHAKE: (1, 1),
     ApiKey.SASL_AUTHENTICATE: (0, 2),
+    # What administrators ask: see admin_messages.
+    ApiKey.CREATE_TOPICS: (5, 7),
+    ApiKey.DELETE_TOPICS: (6, 6),
+    ApiKey.CREATE_PARTITIONS: (2, 3),
+    ApiKey.DESCRIBE_CONFIGS: (3, 4),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (1, 1),
+    ApiKey.DELETE_GROUPS: (1, 2),
+    ApiKey.OFFSET_DELETE: (0, 0),
+    ApiKey.DESCRIBE_CLUSTER: (0, 2),
+    ApiKey.DESCRIBE_PRODUCERS: (0, 0),
+    ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
+    ApiKey.LIST_TRANSACTIONS: (0, 2),
+    ApiKey.WRITE_TXN_MARKERS: (1, 2),
+    ApiKey.INIT_PRODUCER_ID: (2, 5),
 }
 
 EARLIEST = -2

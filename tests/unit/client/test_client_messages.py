@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from admin_makers import ADMIN_MAKERS
 
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
@@ -43,6 +44,7 @@ MAKERS = {
     ApiKey.LEAVE_GROUP: lambda version: messages.leave_group(
         version, group_id="g", member_id="m", reason="r"
     ),
+    **ADMIN_MAKERS,
 }  # fmt: skip
 
 SPOKEN = [

@@ -161,7 +161,8 @@ class Steps(Standing):
         self._hang_up = self._hang_up or self._under_way
         if self.phase not in (Phase.STOPPED, Phase.FAILED):
             self._reset(NOWHERE, "consumer pro-actively leaving the group", now_ms)
-        return Leave(member_id, reason) if in_group and wanted else None
+        told = in_group and wanted and Leave not in self._out
+        return Leave(member_id, reason) if told else None
 
     def _stop(self, now_ms: int) -> None:
         self.phase = Phase.STOPPED
