@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from coterie.cli.groups import bootstrap_option, output_option, say, say_json
+from coterie.cli.asking import bootstrap_option, output_option, say, say_json
 
 if TYPE_CHECKING:
     from coterie.client.consumer import Consumer
