@@ -201,7 +201,6 @@ class Connection:
         try:
             answer.set_result(decode_response(kind, frame)[1])
         except Corrupt as error:
-            answer.set_exception(error)
             self._ended(error)
             self.close()
 
