@@ -65,11 +65,9 @@ ASSIGNORS = {
     "org.apache.kafka.clients.consumer.rangeassignor": "range",
     "org.apache.kafka.clients.consumer.roundrobinassignor": "roundrobin",
     "org.apache.kafka.clients.consumer.stickyassignor": "sticky",
-    "org.apache.kafka.clients.consumer.cooperativestickyassignor": "cooperative-sticky",
     "range": "range",
     "roundrobin": "roundrobin",
     "sticky": "sticky",
-    "cooperative-sticky": "cooperative-sticky",
 }
 
 
@@ -391,7 +389,9 @@ def assignors_of(text: str) -> tuple[str, ...]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name.lower() not in ASSIGNORS]
     if unknown or not names:
-        raise BadOption(f"partition.assignment.strategy {', '.join(unknown)}: known are range and roundrobin")
+        raise BadOption(
+            f"partition.assignment.strategy {', '.join(unknown)}: known are range, roundrobin and sticky"
+        )
     return tuple(dict.fromkeys(ASSIGNORS[name.lower()] for name in names))
 
 
