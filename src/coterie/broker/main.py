@@ -9,8 +9,10 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from coterie.broker.node import Node
@@ -32,7 +34,7 @@ FILES_WANTED = 100_000
 WARM_UP_AFTER_S = 0.05
 # What lives long here has no cycles: looking through all of it less often costs nothing and pauses less.
 GC_THRESHOLDS = (20_000, 20, 20)
-NICENESS = 10  # of a process that only computes
+NICENESS = 19  # of a process that only computes
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt(3)
 
 
@@ -128,14 +130,17 @@ class Alarm:
 def aside_of(loop: asyncio.AbstractEventLoop) -> Aside:
     """Return a way to run work beside the event loop; a process lives for its one piece of work."""
     running: set[asyncio.Task[None]] = set()
+    computing = ThreadPoolExecutor(1, initializer=_go_last)
 
     async def wait(
         work: Callable[..., Any], arguments: tuple[Any, ...], finish: Callable[[Any], None], computes: bool
     ) -> None:
-        run, given = (_in_fresh_process, (work, arguments)) if computes else (work, arguments)
         result = None
         try:
-            result = await loop.run_in_executor(None, run, *given)
+            if computes:
+                result = await loop.run_in_executor(computing, _in_fresh_process, work, arguments)
+            else:
+                result = await loop.run_in_executor(None, work, *arguments)
         except Exception:  # the root of this task
             log.exception("%s failed", work.__name__)
         finish(result)
@@ -159,11 +164,14 @@ def _in_fresh_process(work: Callable[..., Any], arguments: tuple[Any, ...]) -> A
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    terms: dict[str, Any] = {"mp_context": get_context("spawn")}
-    if hasattr(os, "nice"):
-        terms |= {"initializer": os.nice, "initargs": (NICENESS,)}
-    with ProcessPoolExecutor(1, **terms) as pool:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(work, *arguments).result()
+
+
+def _go_last() -> None:
+    """Have this thread, and the processes that it starts, let all others have the processor first."""
+    if sys.platform == "linux":  # elsewhere a thread has no priority of its own
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
 
 def _warm_up(node: Node) -> None:
