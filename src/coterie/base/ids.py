@@ -6,7 +6,7 @@ from uuid import UUID
 
 from coterie.base.errors import Corrupt
 
-__all__ = ["ZERO_UUID", "TopicPartition", "uuid_from_text", "uuid_text"]
+__all__ = ["ZERO_UUID", "GroupMetadata", "TopicPartition", "uuid_from_text", "uuid_text"]
 
 ZERO_UUID = UUID(int=0)
 
@@ -19,6 +19,15 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class GroupMetadata(NamedTuple):
+    """A member of a group, as a transaction commits offsets for it; without one, as nobody's member."""
+
+    group_id: str
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
 
 
 def uuid_text(uuid: UUID) -> str:

@@ -84,23 +84,23 @@ class Cluster:
 
     # What the cluster looks like
 
-    async def metadata(self, topics: Iterable[str] | None) -> Metadata:
+    async def metadata(self, topics: Iterable[str] | None, *, create: bool = False) -> Metadata:
         """Return fresh metadata of these topics (None: of all), from any broker that answers."""
         wanted = None if topics is None else sorted(set(topics))
 
         async def ask() -> Metadata:
-            return await self._ask_any(wanted)
+            return await self._ask_any(wanted, create=create)
 
         return await self.retrying("Metadata", ask)
 
-    async def _ask_any(self, topics: list[str] | None) -> Metadata:
+    async def _ask_any(self, topics: list[str] | None, *, create: bool = False) -> Metadata:
         tried: list[str] = []
         for address in dict.fromkeys((*self.known.brokers.values(), *self.bootstrap)):
             try:
                 broker = await self.connection(address)
                 answer = await broker.call(
                     ApiKey.METADATA,
-                    lambda version: messages.metadata(version, topics),
+                    lambda version: messages.metadata(version, topics, create=create),
                     self.request_timeout_s,
                 )
             except (Disconnected, ClientTimeout) as error:
@@ -179,8 +179,8 @@ class Cluster:
 
     # Groups
 
-    async def coordinator(self, group_id: str) -> Address:
-        """Return where the group's coordinator is, asked once; refusals are raised."""
+    async def coordinator(self, key: str, *, kind: int = messages.GROUP) -> Address:
+        """Return where the coordinator of a group or transactional id is, asked once; refusals are raised."""
         if not self.known.brokers:
             await self._ask_any([])
         addresses = tuple(dict.fromkeys((*self.known.brokers.values(), *self.bootstrap)))
@@ -190,7 +190,7 @@ class Cluster:
                 broker = await self.connection(address)
                 answer = await broker.call(
                     ApiKey.FIND_COORDINATOR,
-                    lambda version: messages.find_coordinator(version, group_id),
+                    lambda version: messages.find_coordinator(version, key, kind=kind),
                     self.request_timeout_s,
                 )
             except (Disconnected, ClientTimeout) as error:
@@ -198,7 +198,7 @@ class Cluster:
                 continue
             (found,) = answer.coordinators
             if found.error_code:
-                raise RefusedBy(Code(found.error_code), f"FindCoordinator of group {group_id}")
+                raise RefusedBy(Code(found.error_code), f"FindCoordinator of {key}")
             return Address(found.host, found.port)
         raise Disconnected("; ".join(tried))
 

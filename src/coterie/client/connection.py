@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from coterie.base.errors import Corrupt
@@ -27,6 +28,7 @@ class Connection:
         self.address = address
         self.client_id = client_id
         self.agreed: dict[int, int] = {ApiKey.API_VERSIONS: 3}
+        self.features: dict[str, int] = {}
         self._reader, self._writer = reader, writer
         self._correlation = 0
         self._waiting: dict[int, tuple[type, asyncio.Future[Any]]] = {}
@@ -49,6 +51,7 @@ class Connection:
             connection.close()
             raise
         connection.agreed = messages.agree(answer.api_keys)
+        connection.features = messages.features_of(answer)
         return connection
 
     @property
@@ -56,23 +59,44 @@ class Connection:
         """Whether no answer can come any more."""
         return self._pump.done()
 
-    async def call(self, api_key: int, make: Maker, timeout_s: float) -> Any:
+    async def call(self, api_key: int, make: Maker, timeout_s: float, *, most: int | None = None) -> Any:
         """Return the broker's answer to the request that `make` builds for the agreed version."""
-        if self.closed:
-            raise Disconnected(f"connection to {self.address} is closed")
-        version = messages.version_for(self.agreed, api_key, self.address)
-        self._correlation = correlation = (self._correlation + 1) & 0x7FFFFFFF
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[correlation] = (response_type(api_key, version), answer)
+        answer = self.send(api_key, make, most=most)
         try:
-            self._writer.write(encode_request(correlation, self.client_id, make(version)))
             async with asyncio.timeout(timeout_s):
                 return await answer
         except TimeoutError:
             title = APIS[api_key].title
             raise ClientTimeout(f"{title}: no answer from {self.address} within {timeout_s:g} s") from None
-        finally:
-            self._waiting.pop(correlation, None)
+
+    def send(self, api_key: int, make: Maker, *, most: int | None = None) -> "asyncio.Future[Any]":
+        """Send a request of at most this version; return where its answer will be, to cancel or to await."""
+        correlation, version = self._write(api_key, make, most)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation] = (response_type(api_key, version), answer)
+        return answer
+
+    def post(self, api_key: int, make: Maker, *, most: int | None = None) -> None:
+        """Send a request that the broker does not answer."""
+        self._write(api_key, make, most)
+
+    def _write(self, api_key: int, make: Maker, most: int | None) -> tuple[int, int]:
+        if self.closed:
+            raise Disconnected(f"connection to {self.address} is closed")
+        version = messages.version_for(self.agreed, api_key, self.address, most=most)
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        self._writer.write(encode_request(self._correlation, self.client_id, make(version)))
+        return self._correlation, version
+
+    @property
+    def unsent(self) -> int:
+        """Return how many bytes have not gone out yet."""
+        return self._writer.transport.get_write_buffer_size()
+
+    async def drained(self) -> None:
+        """Wait until most of what was sent has gone out, or the connection broke."""
+        with suppress(ConnectionError):
+            await self._writer.drain()
 
     async def _read_answers(self) -> None:
         """Hand each answer to whom it belongs, until the connection ends; then nobody waits in vain."""
