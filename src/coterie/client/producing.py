@@ -135,64 +135,60 @@ class Producing:
         `most` says how many bytes may go to a leader now. The batches count as flying from now on.
         """
         going: dict[Address, list[Batch]] = {}
-        sizes: dict[Address, int] = {}
+        room: dict[Address, int] = {}
         lost: set[str] = set()
         next_ms = inf
         for place, lane in list(self._busy.items()):
             self._expire(lane, now_ms)
-            if not lane:
+            batch = self._due(lane, now_ms)
+            if batch is not None:
+                leader = leader_of(place)
+                if leader is None:
+                    lost.add(place.topic)
+                else:
+                    left = room[leader] if leader in room else most(leader)
+                    fits = left > 0 and (batch.filled <= left or leader not in going)
+                    if fits and self.may_go(place):
+                        self._send(lane, batch)
+                        room[leader] = left - batch.filled
+                        going.setdefault(leader, []).append(batch)
+                        self._busy[place] = self._busy.pop(place)  # the others come first next time
+                        continue
+                    room[leader] = left
+            if lane:
+                next_ms = min(next_ms, self._next_ms(lane, now_ms))
+            else:
                 del self._busy[place]
-                continue
-            if not self._is_due(lane, now_ms):
-                next_ms = min(next_ms, self._due_ms(lane))
-                continue
-            leader = leader_of(place)
-            if leader is None:
-                lost.add(place.topic)
-                continue
-            size = sizes.get(leader, 0)
-            batch = self._next_of(lane, now_ms)
-            if (size and size + batch.filled > most(leader)) or not most(leader) or not self.may_go(place):
-                continue
-            self._send(lane, batch)
-            sizes[leader] = size + batch.filled
-            going.setdefault(leader, []).append(batch)
-            self._busy[place] = self._busy.pop(place)  # the others' turn comes first next time
         return Collected(going, lost, next_ms)
 
-    def _is_due(self, lane: Lane, now_ms: float) -> bool:
-        """Return whether the lane has a batch that may be sent now."""
-        if self.abandoned is not None:
-            return False
-        if lane.resolved and not self._begun_again(lane):
-            return False
-        if lane.again(now_ms) is not None:
-            return True
-        if not lane.all_fly or len(lane.outstanding) >= self.settings.max_in_flight_requests_per_connection:
-            return False
-        if not lane.waiting or (self.settings.idempotent and self.identity is NOBODY):
-            return False
-        return self._is_ripe(lane, now_ms)
-
-    def _is_ripe(self, lane: Lane, now_ms: float) -> bool:
-        """Return whether the batch at the head has lingered enough, or need not linger."""
+    def _due(self, lane: Lane, now_ms: float) -> Batch | None:
+        """Return the batch that the lane may send now."""
+        if self.abandoned is not None or (lane.resolved and not self._begun_again(lane)):
+            return None
+        again = lane.again(now_ms)
+        if again is not None:
+            return again
+        most = self.settings.max_in_flight_requests_per_connection
+        if not lane.waiting or not lane.all_fly or len(lane.outstanding) >= most:
+            return None
+        if self.settings.idempotent and self.identity is NOBODY:
+            return None
         head = lane.waiting[0]
-        ripe_ms = head.created_ms + self.settings.linger_ms
-        return head.room < 0 or len(lane.waiting) > 1 or self.urgent > 0 or now_ms >= ripe_ms
+        ripe = head.room < 0 or len(lane.waiting) > 1 or self.urgent > 0 or now_ms >= self._ripe_ms(head)
+        return head if ripe else None
 
-    def _due_ms(self, lane: Lane) -> float:
+    def _ripe_ms(self, batch: Batch) -> float:
+        return batch.created_ms + self.settings.linger_ms
+
+    def _next_ms(self, lane: Lane, now_ms: float) -> float:
         """Return when something is to be done for the lane if nothing happens before."""
-        oldest = next(lane.batches())
-        due_ms = oldest.created_ms + self.settings.delivery_timeout_ms
-        for batch in lane.outstanding:
-            if not batch.flying:
-                due_ms = min(due_ms, batch.retry_at_ms)
-        if lane.waiting and lane.all_fly:
-            due_ms = min(due_ms, lane.waiting[0].created_ms + self.settings.linger_ms)
-        return due_ms
-
-    def _next_of(self, lane: Lane, now_ms: float) -> Batch:
-        return lane.again(now_ms) or lane.waiting[0]
+        times = [batch.retry_at_ms for batch in lane.outstanding if not batch.flying]
+        if lane.waiting:
+            times.append(self._ripe_ms(lane.waiting[0]))
+        waits = next((batch for batch in lane.batches() if not batch.flying), None)
+        if waits is not None:
+            times.append(waits.created_ms + self.settings.delivery_timeout_ms)
+        return min((at_ms for at_ms in times if at_ms > now_ms), default=inf)
 
     def _send(self, lane: Lane, batch: Batch) -> None:
         if lane.waiting and lane.waiting[0] is batch:
