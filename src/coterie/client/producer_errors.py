@@ -65,7 +65,10 @@ class OutcomeUnknown(CoterieError):
 
 
 class NotWritten(RefusedBy):
-    """The broker refused a batch for good; its records are not in the log."""
+    """The broker refused a batch for good. Its records are not in the log, unless it is `doubtful`."""
+
+    doubtful = False
+    """Whether the answer to an earlier try was lost, which may have been written."""
 
 
 class TransactionFailed(RefusedBy):
@@ -80,6 +83,9 @@ class ProducerFenced(TransactionFatal):
     """Another producer has the transactional id now, or the transaction was open for too long. Close this."""
 
 
-def refusal(code: Code, what: str, said: str | None = None) -> NotWritten:
+def refusal(code: Code, what: str, said: str | None = None, *, doubtful: bool = False) -> NotWritten:
     """Return what a record's sender is told when the broker refuses its batch."""
-    return NotWritten(code, f"{what}{': ' + said if said else ''}")
+    words = [what, *([said] if said else []), *(["an earlier try may have been written"] if doubtful else [])]
+    error = NotWritten(code, "; ".join(words))
+    error.doubtful = doubtful
+    return error

@@ -234,13 +234,14 @@ class Producing:
         if code in WRITTEN:
             lane.drop(batch)
             batch.settle(Outcome(answer.base_offset, answer.append_time_ms))
-        elif code == Code.MESSAGE_TOO_LARGE and len(batch) > 1 and self.abandoned is None:
+        elif code == Code.MESSAGE_TOO_LARGE and self._may_split(batch):
             lane.replace(batch, batch.split())
         elif self._may_retry(lane, batch, code):
             lane.refused(batch, code)
             self._retry_later(batch, now_ms)
         else:
-            self.fail(batch, refusal(code, f"{len(batch)} records for {batch.place}", answer.said))
+            what = f"{len(batch)} records for {batch.place}"
+            self.fail(batch, refusal(code, what, answer.said, doubtful=batch.doubt))
 
     def lost(self, batch: Batch, error: CoterieError, *, now_ms: float) -> None:
         """Carry on without an answer: the batch was written, or it was not."""
@@ -252,6 +253,10 @@ class Producing:
             self._retry_later(batch, now_ms)
         else:
             self.fail(batch, error)
+
+    def _may_split(self, batch: Batch) -> bool:
+        """Return whether halves of the batch may go in its stead: not if the whole may be there already."""
+        return len(batch) > 1 and not batch.doubt and self.abandoned is None
 
     def _may_retry(self, lane: Lane, batch: Batch, code: Code) -> bool:
         if self.abandoned is not None:
