@@ -5,44 +5,26 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import coterie.testing
-from coterie.cli import main
 from unit.observe.story_schema import problems
 
-from .adapters import CLIENTS, Membership
+from .adapters import CLIENTS, Membership, Message
+from .commands import Command, Ended, runner
 from .running import Member, shared, wait_until
 
 NewTopic = Callable[..., str]
 CONFLUENT = CLIENTS[0]
-Command = Callable[..., "Ended"]
-
-
-class Ended:
-    """How a command ended, and what it said."""
-
-    def __init__(self, code: object, said: str, complained: str) -> None:
-        self.code, self.said, self.complained = code, said, complained
-
-    @property
-    def json(self) -> Any:
-        """What it said, as one JSON value."""
-        return json.loads(self.said)
 
 
 @pytest.fixture
 def groups(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Command:
     """A function that runs `coterie groups` with the words given."""
-
-    def run(*words: str, broker: str = bootstrap) -> Ended:
-        with pytest.raises(SystemExit) as ended:
-            main(["groups", *words, "--bootstrap", broker])
-        return Ended(ended.value.code, *capsys.readouterr())
-
-    return run
+    return runner("groups", bootstrap, capsys)
 
 
 @pytest.fixture
@@ -69,12 +51,15 @@ def test_a_group_is_listed_and_described(groups: Command, membership: Membership
     listed = groups("list", "--output", "json").json
     described = groups("describe", membership.group, "--output", "json").json
     in_words = groups("describe", membership.group, "--members").said
+    members = groups("members", membership.group, "--output", "json").json
 
     assert [one["state"] for one in listed if one["group_id"] == membership.group] == ["Stable"]
     assert (described["state"], described["protocol"]) == ("Stable", "range")
     assert sorted(member["instance_id"] or "" for member in described["members"]) == ["", "i-2"]
     assert [one["partition"] for one in described["partitions"]] == [0, 1, 2, 3]
     assert all(one["member_id"] for one in described["partitions"])
+    assert members["members"] == described["members"]
+    assert groups("members", membership.group).said == in_words
     assert "Stable, 2 members, range" in in_words
     assert membership.topics[0] in in_words
     assert membership.group in groups("list").said
@@ -193,3 +178,129 @@ def test_a_broker_that_keeps_no_story_says_what_to_do(groups: Command) -> None:
     assert ended.code == 1
     assert "has no topic __group_story" in ended.complained
     assert "coterie.story.enable" in ended.complained
+
+
+# -- offsets
+
+
+@pytest.fixture
+def filled(bootstrap: str, new_topic: NewTopic) -> str:
+    """A topic of two partitions with ten records each."""
+    topic = new_topic(partitions=2)
+    CONFLUENT.produce(bootstrap, [Message(topic=topic, value=b"x", partition=one) for one in (0, 1) * 10])
+    return topic
+
+
+def committed(groups: Command, group: str) -> list[tuple[int, int, int]]:
+    """Return partition, offset and lag of what a group has committed."""
+    described = groups("describe", group, "--output", "json").json["partitions"]
+    return [(one["partition"], one["committed"], one["lag"]) for one in described]
+
+
+def test_a_reset_is_shown_first_and_done_when_told_to(groups: Command, filled: str) -> None:
+    group = f"group-{uuid.uuid4()}"
+
+    shown = groups("reset", group, "--topic", filled, "--to-offset", "4")
+    done = groups("reset", group, "--topic", f"{filled}:1", "--to-offset", "400", "--execute")
+
+    assert shown.said.splitlines()[1].split() == [filled, "0", "-", "4"]
+    assert "nothing is changed yet: --execute does it" in shown.said
+    assert "400 is past the end" in done.said
+    assert f"group {group} is reset" in done.said
+    assert committed(groups, group) == [(1, 10, 0)]
+    assert groups("list", "--state", "empty", "--output", "json").said.count(group) == 1
+    assert group not in groups("list", "--state", "stable").said
+
+
+FORMS = [
+    (["--to-earliest"], 0),
+    (["--to-latest"], 10),
+    (["--to-current"], 5),
+    (["--to-offset", "7"], 7),
+    (["--shift-by", "-2"], 3),
+    (["--to-datetime", "2020-01-01T00:00:00.000"], 0),
+    (["--by-duration", "PT1H"], 0),
+]
+
+
+def test_each_form_of_kafkas_tool_resets(groups: Command, filled: str) -> None:
+    group = f"group-{uuid.uuid4()}"
+    for form, offset in FORMS:
+        groups("reset", group, "--topic", filled, "--to-offset", "5", "--execute")
+
+        ended = groups("reset", group, "--all-topics", *form, "--execute", "--output", "json")
+
+        assert [(one["before"], one["after"]) for one in ended.json["partitions"]] == [(5, offset)] * 2, form
+        assert committed(groups, group) == [(0, offset, 10 - offset), (1, offset, 10 - offset)]
+
+
+def test_what_was_exported_can_be_read_again(groups: Command, filled: str, tmp_path: Path) -> None:
+    group, file = f"group-{uuid.uuid4()}", tmp_path / "offsets.csv"
+    file.write_text(groups("reset", group, "--topic", filled, "--to-offset", "4", "--export").said)
+
+    ended = groups("reset", group, "--from-file", str(file), "--execute")
+
+    assert (ended.code, file.read_text()) == (0, f"{filled},0,4\n{filled},1,4\n")
+    assert committed(groups, group) == [(0, 4, 6), (1, 4, 6)]
+
+
+def test_offsets_and_then_the_group_are_deleted(groups: Command, filled: str) -> None:
+    group = f"group-{uuid.uuid4()}"
+    groups("reset", group, "--topic", filled, "--to-latest", "--execute")
+
+    dropped = groups("delete-offsets", group, "--topic", f"{filled}:0")
+    left = committed(groups, group)
+    deleted = groups("delete", group, "--output", "json")
+
+    assert dropped.said == f"group {group} has no offsets any more for {filled} 0\n"
+    assert left == [(1, 10, 0)]
+    assert deleted.json == {"deleted": [group]}
+    assert groups("describe", group).code == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["reset", "g", "--topic", "t"], "say where to, in one way: --to-earliest, --to-latest"),
+        (["reset", "g", "--topic", "t", "--to-latest", "--shift-by", "1"], "say where to, in one way"),
+        (["reset", "g", "--to-latest"], "say whose offsets"),
+        (["reset", "g", "--to-latest", "--all-topics", "--topic", "t"], "say whose offsets"),
+    ],
+)
+def test_a_reset_says_where_to_and_whose(groups: Command, words: list[str], sentence: str) -> None:
+    ended = groups(*words)
+
+    assert ended.code == 2
+    assert sentence in ended.complained
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["reset", "g", "--all-topics", "--to-latest"], "group g has committed nothing"),
+        (["reset", "g", "--topic", "nowhere", "--to-latest"], "there is no topic nowhere"),
+        (["reset", "g", "--from-file", "/nowhere"], "cannot read /nowhere"),
+        (["reset", "g", "--topic", "t", "--by-duration", "soon"], "'soon' is no duration"),
+        (["delete", "nowhere"], "there is no classic group nowhere"),
+    ],
+)
+def test_a_mistake_about_offsets_is_one_sentence(groups: Command, words: list[str], sentence: str) -> None:
+    ended = groups(*words)
+
+    assert (ended.code, ended.said) == (1, "")
+    assert sentence in ended.complained
+    assert ended.complained.count("\n") == 1
+
+
+def test_a_group_with_members_is_not_reset_nor_deleted(
+    groups: Command, membership: Membership, two: list[Member]
+) -> None:
+    for words in (
+        ["reset", membership.group, "--topic", membership.topics[0], "--to-latest"],
+        ["delete", membership.group],
+        ["delete-offsets", membership.group, "--topic", membership.topics[0]],
+    ):
+        ended = groups(*words)
+
+        assert ended.code == 1
+        assert "stop" in ended.complained

@@ -1,57 +1,41 @@
-"""`coterie groups`: list, describe, read the story of, and take members out of consumer groups.
+"""`coterie groups`: list, describe, reset, delete, read the story of, and take members out of groups.
 
 Talks to any broker, Coterie's or Apache Kafka's; the story is kept by Coterie's alone.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from coterie.cli.asking import bootstrap_option, output_option, say, say_json, with_admin
+from coterie.cli.group_offsets import delete_offsets_command, reset_command
+
 if TYPE_CHECKING:
+    from coterie.client.admin import Admin
     from coterie.client.cluster import Cluster
     from coterie.client.groups import DescribedGroup
 
 __all__ = ["command"]
 
-TIMEOUT_MS = 15_000
-
-bootstrap_option = click.option(
-    "--bootstrap",
-    metavar="HOST:PORT",
-    default="127.0.0.1:9092",
-    envvar="COTERIE_BOOTSTRAP",
-    show_default=True,
-    show_envvar=True,
-    help="A broker to ask, or several with commas.",
-)
-output_option = click.option(
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="For people or for programs.",
-)
-
 
 @click.group("groups")
 def command() -> None:
-    """Look at consumer groups and take members out of them."""
+    """Look at consumer groups, set their offsets, take members out of them, delete them."""
 
 
 @command.command("list")
+@click.option("--state", "states", metavar="STATE", multiple=True, help="Only those in it, as Empty.")
+@click.option("--type", "types", metavar="TYPE", multiple=True, help="Only those of it, as classic.")
 @bootstrap_option
 @output_option
-def list_command(bootstrap: str, output: str) -> None:
+def list_command(states: tuple[str, ...], types: tuple[str, ...], bootstrap: str, output: str) -> None:
     """List the groups of the cluster."""
     from coterie.cli.tables import table
-    from coterie.client.groups import GroupAdmin
 
-    groups = with_cluster(bootstrap, lambda cluster: GroupAdmin(cluster).listed())
+    groups = with_admin(bootstrap, lambda admin: admin.list_groups(states=states, types=types))
     if output == "json":
         say_json([group._asdict() for group in groups])
         return
@@ -66,25 +50,42 @@ def list_command(bootstrap: str, output: str) -> None:
 @output_option
 def describe_command(group: str, members: bool, bootstrap: str, output: str) -> None:
     """Show a group: its state, and per partition what is committed, the lag and the owner."""
-    from coterie.client.groups import GroupAdmin
+    from coterie.cli.group_texts import group_document, headline, partition_lines
 
-    async def ask(cluster: Cluster) -> tuple[DescribedGroup, dict[Any, int], dict[Any, int]]:
-        admin = GroupAdmin(cluster)
-        described = await admin.described(group)
-        committed = {} if members else await admin.committed(group)
-        ends = {} if members else await admin.ends({**committed, **described.owners()})
-        return described, committed, ends
-
-    described, committed, ends = with_cluster(bootstrap, ask)
-    if output == "json":
-        from coterie.cli.group_texts import group_document
-
-        say_json(group_document(described, None if members else (committed, ends)))
+    if members:
+        say_members(group, bootstrap, output)
         return
-    from coterie.cli.group_texts import headline, member_lines, partition_lines
 
-    say([headline(described), ""])
-    say(member_lines(described) if members else partition_lines(described, committed, ends))
+    async def ask(admin: Admin) -> tuple[DescribedGroup, dict[Any, int], dict[Any, int]]:
+        described = await admin.describe_group(group)
+        committed = await admin.list_group_offsets(group)
+        return described, committed, await admin.list_group_ends({*committed, *described.owners()})
+
+    described, committed, ends = with_admin(bootstrap, ask)
+    if output == "json":
+        say_json(group_document(described, (committed, ends)))
+        return
+    say([headline(described), "", *partition_lines(described, committed, ends)])
+
+
+@command.command("members")
+@click.argument("group")
+@bootstrap_option
+@output_option
+def members_command(group: str, bootstrap: str, output: str) -> None:
+    """Show the members of a group and what each of them owns."""
+    say_members(group, bootstrap, output)
+
+
+def say_members(group: str, bootstrap: str, output: str) -> None:
+    """Print the members of a group."""
+    from coterie.cli.group_texts import group_document, headline, member_lines
+
+    described = with_admin(bootstrap, lambda admin: admin.describe_group(group))
+    if output == "json":
+        say_json(group_document(described, None))
+        return
+    say([headline(described), "", *member_lines(described)])
 
 
 @command.command("story")
@@ -109,7 +110,7 @@ def story_command(group: str, last: int | None, follow: bool, bootstrap: str, ou
         say(story_lines(document, coloured=True))
 
     try:
-        told = with_cluster(bootstrap, lambda cluster: _story(cluster, group, last, follow, tell))
+        told = with_admin(bootstrap, lambda admin: _story(admin.cluster, group, last, follow, tell))
     except KeyboardInterrupt:
         return
     if not told:
@@ -152,16 +153,13 @@ def evict_command(
 
     A client that still runs joins again by itself: stop it first if it shall stay out.
     """
-    from coterie.client.groups import GroupAdmin
-
     if bool(member) == bool(instance):
         raise click.UsageError("say who is to go: --member ID or --instance ID")
 
-    def evict(cluster: Cluster) -> Awaitable[None]:
-        admin = GroupAdmin(cluster)
-        return admin.evict(group, member_id=member or "", instance_id=instance, reason=reason)
+    def evict(admin: Admin) -> Awaitable[None]:
+        return admin.evict_member(group, member_id=member or "", instance_id=instance, reason=reason)
 
-    with_cluster(bootstrap, evict)
+    with_admin(bootstrap, evict)
     if output == "json":
         say_json({"group": group, "member_id": member, "instance_id": instance, "evicted": True})
         return
@@ -169,32 +167,23 @@ def evict_command(
     say([f"{who} is out of group {group}"])
 
 
-# -- how
+@command.command("delete")
+@click.argument("groups", nargs=-1, required=True, metavar="GROUP...")
+@bootstrap_option
+@output_option
+def delete_command(groups: tuple[str, ...], bootstrap: str, output: str) -> None:
+    """Delete groups that have no members, and what they have committed."""
+
+    async def delete(admin: Admin) -> None:
+        for group in dict.fromkeys(groups):
+            await admin.delete_group(group)
+
+    with_admin(bootstrap, delete)
+    if output == "json":
+        say_json({"deleted": list(dict.fromkeys(groups))})
+        return
+    say([f"group {group} is deleted" for group in dict.fromkeys(groups)])
 
 
-def with_cluster(bootstrap: str, ask: Callable[[Cluster], Awaitable[Any]]) -> Any:
-    """Return what `ask` finds out from the cluster. A broker that is not there is told of at once."""
-    from coterie.client.addresses import addresses_of
-    from coterie.client.cluster import Cluster
-
-    async def run() -> Any:
-        cluster = Cluster(
-            addresses_of(bootstrap), client_id="coterie-groups", request_timeout_ms=TIMEOUT_MS,
-            api_timeout_ms=TIMEOUT_MS,
-        )  # fmt: skip
-        try:
-            await cluster.reach()
-            return await ask(cluster)
-        finally:
-            await cluster.close()
-
-    return asyncio.run(run())
-
-
-def say(lines: list[str]) -> None:
-    for line in lines:
-        click.echo(line)
-
-
-def say_json(value: Any) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False))
+command.add_command(reset_command)
+command.add_command(delete_offsets_command)

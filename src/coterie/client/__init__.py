@@ -6,6 +6,9 @@ connection         one asyncio connection, several requests in flight
 blocking           one plain socket, for the Spark workers
 cluster            metadata, leaders, coordinators, offsets, with retries
 membership         runs a member on a loop
+admin              the administrator's face: topics, settings, groups, offsets, transactions, the cluster
+admin_messages pure  its requests and answers
+resets       pure  where a group's offsets can be set to
 groups             what an administrator asks of groups, and does to them
 story              reads the story of a group from the topic `__group_story`
 loop               a loop in a thread of its own, for callers that block

@@ -121,7 +121,7 @@ class Connection:
 
     def _deliver(self, frame: bytes) -> None:
         correlation = int.from_bytes(frame[:4], "big")
-        kind, answer = self._waiting.pop(correlation, (None, None))
+        kind, answer = self._waiting.get(correlation, (None, None))
         # Nobody waits for it any more: its caller gave up.
         if kind is not None and answer is not None and not answer.done():
             answer.set_result(decode_response(kind, frame)[1])

@@ -4,13 +4,13 @@ Works with Coterie's broker and with Apache Kafka, whose classic groups it shows
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt, CoterieError, RefusedBy
 from coterie.base.ids import TopicPartition
-from coterie.client import messages
+from coterie.client import admin_messages, messages
 from coterie.client.cluster import Cluster
 from coterie.wire.apis import ApiKey
 from coterie.wire.consumer import PROTOCOL_TYPE, Assignment, read_topics_v0
@@ -180,6 +180,55 @@ class GroupAdmin:
         if code:
             raise RefusedBy(code, f"LeaveGroup of group {group_id}")
 
+    async def delete(self, group_id: str) -> None:
+        """Delete a group without members, and its offsets. Raises `NoSuchGroup`, `RefusedBy`."""
+
+        def read(answer: Any) -> Any:
+            (one,) = answer.results
+            return Code(one.error_code), one.error_code
+
+        try:
+            _, code = await self._ask(
+                group_id,
+                ApiKey.DELETE_GROUPS,
+                lambda version: admin_messages.delete_group(version, group_id),
+                read,
+            )
+        except RefusedBy as refusal:
+            if refusal.code is Code.NON_EMPTY_GROUP:
+                raise _non_empty(group_id) from None
+            raise
+        if code is Code.GROUP_ID_NOT_FOUND:
+            raise NoSuchGroup(_no_such_group(group_id, None))
+
+    async def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> None:
+        """Drop what the group has committed for these. Raises `NoSuchGroup`, `RefusedBy`."""
+
+        def read(answer: Any) -> Any:
+            code, codes = admin_messages.read_deleted_offsets(answer)
+            return (code, codes), code
+
+        try:
+            _, (code, codes) = await self._ask(
+                group_id,
+                ApiKey.OFFSET_DELETE,
+                lambda version: admin_messages.delete_offsets(version, group_id, partitions),
+                read,
+            )
+        except RefusedBy as refusal:
+            if refusal.code is Code.NON_EMPTY_GROUP:
+                raise _non_empty(group_id) from None
+            raise
+        if code is Code.GROUP_ID_NOT_FOUND:
+            raise NoSuchGroup(_no_such_group(group_id, None))
+        for partition, refused in codes.items():
+            if refused is Code.GROUP_SUBSCRIBED_TO_TOPIC:
+                raise RefusedBy(
+                    refused, f"members of group {group_id} read {partition.topic}; stop them first"
+                )
+            if refused:
+                raise RefusedBy(refused, f"offset of {partition} of group {group_id}")
+
     async def _ask(
         self, group_id: str, api_key: int, make: Callable[[int], Any], read: Callable[[Any], Any]
     ) -> tuple[str, Any]:
@@ -195,6 +244,13 @@ class GroupAdmin:
             return str(address), found
 
         return await self.cluster.retrying(f"group {group_id}", ask)
+
+
+def _non_empty(group_id: str) -> RefusedBy:
+    return RefusedBy(
+        Code.NON_EMPTY_GROUP,
+        f"group {group_id} has members; stop them, or `coterie groups evict {group_id}` takes them out",
+    )
 
 
 def _no_such_group(group_id: str, message: str | None) -> str:

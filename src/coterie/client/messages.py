@@ -32,11 +32,24 @@ SPEAKS: Mapping[int, tuple[int, int]] = {
     ApiKey.DESCRIBE_GROUPS: (5, 6),
     ApiKey.LIST_GROUPS: (3, 5),
     ApiKey.API_VERSIONS: (3, 3),
-    ApiKey.INIT_PRODUCER_ID: (3, 5),
     ApiKey.ADD_PARTITIONS_TO_TXN: (2, 3),  # from 4 on, brokers ask each other
     ApiKey.ADD_OFFSETS_TO_TXN: (2, 4),
     ApiKey.END_TXN: (2, 5),
     ApiKey.TXN_OFFSET_COMMIT: (3, 5),
+    # What administrators ask: see admin_messages.
+    ApiKey.CREATE_TOPICS: (5, 7),
+    ApiKey.DELETE_TOPICS: (6, 6),
+    ApiKey.CREATE_PARTITIONS: (2, 3),
+    ApiKey.DESCRIBE_CONFIGS: (3, 4),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (1, 1),
+    ApiKey.DELETE_GROUPS: (1, 2),
+    ApiKey.OFFSET_DELETE: (0, 0),
+    ApiKey.DESCRIBE_CLUSTER: (0, 2),
+    ApiKey.DESCRIBE_PRODUCERS: (0, 0),
+    ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
+    ApiKey.LIST_TRANSACTIONS: (0, 2),
+    ApiKey.WRITE_TXN_MARKERS: (1, 2),
+    ApiKey.INIT_PRODUCER_ID: (2, 5),
 }
 
 EARLIEST = -2

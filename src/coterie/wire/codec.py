@@ -13,7 +13,15 @@ from coterie.base.errors import Corrupt
 from coterie.wire.apis import APIS
 from coterie.wire.compiled import FrameWriter, frame_writer_of, writer_of
 from coterie.wire.entities import build, entity, kio_reader_of, read_failures, request_type, response_type
-from coterie.wire.guards import LONGEST_TEXT, Edit, apply_edits, checker_of, walk_tags, walker_of
+from coterie.wire.guards import (
+    LONGEST_TEXT,
+    Edit,
+    apply_edits,
+    checker_of,
+    has_bare_times,
+    walk_tags,
+    walker_of,
+)
 from coterie.wire.plan import plan_of
 
 __all__ = [
@@ -74,6 +82,8 @@ def read_request_header(frame: bytes) -> RequestHeader:
 def _decoder_of(cls: type) -> Callable[[bytes, int], Any]:
     """Return the reader of a class behind its checker."""
     check, read = checker_of(cls), kio_reader_of(cls)
+    if has_bare_times(plan_of(cls)):
+        return lambda data, at: read(_edited(cls, data, at), 0)[0]
     if check is None:
         return lambda data, at: read(data, at)[0]
 
@@ -97,14 +107,19 @@ def decode(cls: type, data: bytes, at: int = 0) -> Any:
 
 def _decode_known_tags(cls: type, data: bytes, at: int) -> Any:
     """Return the entity after the tagged fields that its class does not have are cut out."""
-    edits: list[Edit] = []
     try:
-        walker_of(cls)(data, at, len(data), edits)
-        return _decoder_of(cls)(apply_edits(data, at, edits), 0)
+        return _decoder_of(cls)(_edited(cls, data, at), 0)
     except KeyError as failure:
         raise Corrupt(f"{cls.__name__}: a tag kio cannot place", at=at) from failure
     except read_failures() as failure:
         raise Corrupt(f"{cls.__name__}: {failure}", at=at) from failure
+
+
+def _edited(cls: type, data: bytes, at: int) -> bytes:
+    """Return the bytes of the entity, without what kio does not know."""
+    edits: list[Edit] = []
+    walker_of(cls)(data, at, len(data), edits)
+    return apply_edits(data, at, edits)
 
 
 def decode_request(header: RequestHeader, frame: bytes) -> Any:

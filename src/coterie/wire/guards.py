@@ -3,7 +3,8 @@
 The reader allocates room for as many items as an array claims to have before it looks for them, and
 where that fails the process aborts. So every array is checked first: it cannot have more items than
 the bytes that follow could hold. The reader also refuses tagged fields that it does not know, which
-Kafka ignores; a checker that walks the whole entity says how to cut them out.
+Kafka ignores; a checker that walks the whole entity says how to cut them out. And it refuses the time -1,
+which Kafka writes where there is none (DescribeTransactions): such a time becomes 0.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from coterie.base.errors import Corrupt
 from coterie.wire.plan import FIXED_FORMATS, FieldPlan, Plan, plan_of
 from coterie.wire.varints import read_uvarint, uvarint
 
-__all__ = ["LONGEST_TEXT", "Checker", "Edit", "apply_edits", "checker_of", "walker_of"]
+__all__ = ["LONGEST_TEXT", "Checker", "Edit", "apply_edits", "checker_of", "has_bare_times", "walker_of"]
 
 # In UTF-8 bytes. A compact length could say more; Kafka refuses it, and records of the internal topics have
 # no place for it.
@@ -29,6 +30,8 @@ class Edit(NamedTuple):
     end: int
     instead: bytes
 
+
+NO_TIME = bytes(8)
 
 # From bytes, where to start, where they end, and the edits found so far, to where the entity ends.
 Checker = Callable[[bytes, int, int, list[Edit]], int]
@@ -114,6 +117,7 @@ def _least_item_size(field: FieldPlan, flexible: bool) -> int:
 def fixed_size(plan: Plan) -> int | None:
     """Return how long every such entity is, or None where that differs."""
     fixed = all(not field.is_array and field.kind in FIXED_FORMATS for field in plan.plain)
+    fixed = fixed and not has_bare_times(plan)
     return least_size(plan) if fixed and not plan.flexible else None
 
 
@@ -126,6 +130,19 @@ def _leads_to_array(field: FieldPlan) -> bool:
     return field.is_array or (field.entity is not None and has_arrays(plan_of(field.entity)))
 
 
+def has_bare_times(plan: Plan) -> bool:
+    """Return whether a time that cannot be null, as kio sees it, occurs anywhere in such an entity."""
+    return any(
+        is_bare_time(field) or (field.entity is not None and has_bare_times(plan_of(field.entity)))
+        for field in plan
+    )
+
+
+def is_bare_time(field: FieldPlan) -> bool:
+    """Return whether a field is a time that cannot be null, as kio sees it."""
+    return field.kind == "datetime_i64" and not field.nullable and not field.is_array
+
+
 class Walk:
     """Collects the lines of one checker. `skip` is the number of bytes that wait to be stepped over."""
 
@@ -133,6 +150,8 @@ class Walk:
         self.lines: list[str] = []
         self.scope: dict[str, Any] = {
             "Corrupt": Corrupt,
+            "Edit": Edit,
+            "NO_TIME": NO_TIME,
             "int16_at": int16_at,
             "int32_at": int32_at,
             "overclaims": overclaims,
@@ -188,6 +207,9 @@ def walk_field(out: Walk, field: FieldPlan, *, flexible: bool, whole: bool = Tru
         walk_array(out, field, flexible=flexible, whole=whole)
     elif field.entity is not None:
         walk_nested(out, field, field.entity)
+    elif is_bare_time(field):
+        out.line("if data[at] > 127: edits.append(Edit(at, at + 8, NO_TIME))")
+        out.skip += len(NO_TIME)
     else:
         walk_primitive(out, field.kind, flexible=flexible)
 

@@ -183,7 +183,8 @@ def test_an_existing_name_is_refused():
             a_topic("t", 1, 2),
             "invalid_replication_factor",
             "Unable to replicate the partition 2 time(s): The target replication factor of 2 cannot be "
-            "reached because only 1 broker(s) are registered.",
+            "reached because only 1 broker(s) are registered or some brokers have all their log directories "
+            "cordoned.",
         ),
         (
             a_topic("t", 10_001),
@@ -212,6 +213,11 @@ def test_an_existing_name_is_refused():
         ),
         (
             a_topic("t", assignments={0: (1, 1)}),
+            "invalid_replica_assignment",
+            "The manual partition assignment includes the broker 1 more than once.",
+        ),
+        (
+            a_topic("t", assignments={0: (1, 1, 2)}),
             "invalid_replica_assignment",
             "The manual partition assignment includes the broker 1 more than once.",
         ),

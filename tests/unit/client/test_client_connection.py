@@ -182,6 +182,20 @@ def test_rubbish_ends_the_connection():
         asyncio.run(scenario())
 
 
+def test_an_answer_that_cannot_be_read_leaves_nobody_waiting():
+    def react(header, request):
+        whole = beat_answer(header)
+        return (len(whole) - 5).to_bytes(4, "big") + whole[4:-1]
+
+    async def scenario():
+        async with SmallBroker(react) as broker:
+            connection = await opened(broker)
+            await connection.call(ApiKey.HEARTBEAT, heartbeat, 60)
+
+    with pytest.raises(Disconnected, match="HeartbeatResponse"):
+        asyncio.run(scenario())
+
+
 def test_nobody_at_the_address_is_a_disconnect_that_says_where():
     async def scenario():
         async with SmallBroker() as broker:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from admin_makers import ADMIN_MAKERS
 
 from coterie.base.errors import CoterieError
 from coterie.base.ids import GroupMetadata, TopicPartition
@@ -56,6 +57,7 @@ MAKERS = {
     ApiKey.TXN_OFFSET_COMMIT: lambda version: asks.transaction_offsets(
         version, "tx", WHO, GroupMetadata("g", 3, "m", "i"), {A: 5, B: 6}
     ),
+    **ADMIN_MAKERS,
 }  # fmt: skip
 
 SPOKEN = [

@@ -276,6 +276,23 @@ def test_unknown_tags_are_cut_out_wherever_they_are():
     assert decode(cls, written[:-3] + b"\0" + unknown + b"\0") == response
 
 
+def test_the_time_minus_one_of_a_field_that_cannot_be_null_is_read_as_zero():
+    """Kafka answers DescribeTransactions so where no transaction is under way; kio refuses it."""
+    cls = response_type(ApiKey.DESCRIBE_TRANSACTIONS, 0)
+    state = entity("describe_transactions", 0, "TransactionState", "response")
+    empty, begun = (
+        build(state, transactional_id="t", transaction_state="Empty", transaction_start_time=start, topics=())
+        for start in (-1, 1_000)
+    )
+
+    found = decode(cls, encode(build(cls, transaction_states=(empty, begun)))).transaction_states
+
+    assert [one.transaction_start_time.timestamp() for one in found] == [0, 1]
+    assert [one.transactional_id for one in found] == ["t", "t"]
+    with pytest.raises(Corrupt):
+        decode(cls, encode(build(cls, transaction_states=(empty, begun)))[:-9])
+
+
 def test_an_unknown_tag_within_a_known_one_is_cut_out():
     cls = response_type(ApiKey.FETCH, 16)
     leader = entity("fetch", 16, "LeaderIdAndEpoch", "response")

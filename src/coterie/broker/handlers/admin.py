@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
+from coterie.assign.chance import Chance, chance_of
+from coterie.assign.placement import manual, striped
+from coterie.assign.placement.model import Broker, Layout, Problem, Replicas
 from coterie.base.codes import Code
 from coterie.broker.context import Context
 from coterie.broker.refusal import STORAGE_ERRORS, Refusal, storage_failed
@@ -30,6 +33,7 @@ BY_DEFAULT = -1  # as a number of partitions or replicas: what the broker's sett
 PARTITIONS_OF_REQUEST_MAX = 10_000
 BROKERS, CONTROLLERS = 1, 2  # what DescribeCluster may be asked about
 OPERATIONS_UNASKED = -(2**31)
+LOW_BITS = (1 << 62) - 1  # of a random uuid: those above say that it is one
 CLUSTER_OPERATIONS_ALL = 0b1_1111_1010_0000  # CREATE to IDEMPOTENT_WRITE of KIP-430, no authorizer being set
 
 DUPLICATE_NAME = "Duplicate topic name."
@@ -66,15 +70,15 @@ def _create_one(node: Node, ctx: Context, request: Any, asked: Any) -> Any:
     refusal = _refuse_name(node, asked.name) or _refuse_configs(asked) or _refuse_layout(node, asked)
     if refusal is not None:
         return _not_created(ctx, asked.name, refusal)
-    partitions = _partition_count(node, asked)
+    layout = _layout(node, asked)
     configs = {config.name: config.value for config in asked.configs}
-    if request.validate_only:
-        return _created(node, ctx, asked.name, new_id(), partitions, configs)
-    try:
-        topic = node.create_topic(asked.name, partitions=partitions, configs=configs)
-    except STORAGE_ERRORS as error:
-        return _not_created(ctx, asked.name, storage_failed(f"create topic {asked.name}", error))
-    return _created(node, ctx, topic.name, topic.topic_id, topic.partitions, topic.configs)
+    topic_id = new_id()
+    if not request.validate_only:
+        try:
+            topic_id = node.create_topic(asked.name, partitions=len(layout), configs=configs).topic_id
+        except STORAGE_ERRORS as error:
+            return _not_created(ctx, asked.name, storage_failed(f"create topic {asked.name}", error))
+    return _created(node, ctx, asked.name, topic_id, layout, configs)
 
 
 def _refuse_name(node: Node, name: str) -> Refusal | None:
@@ -109,15 +113,7 @@ def _refuse_layout(node: Node, asked: Any) -> Refusal | None:
     if asked.num_partitions < BY_DEFAULT or asked.num_partitions == 0:
         text = "Number of partitions was set to an invalid non-positive value."
         return Refusal(Code.INVALID_PARTITIONS, text)
-    if factor > 1:
-        return Refusal(Code.INVALID_REPLICATION_FACTOR, _too_few_brokers(factor))
-    return None
-
-
-def _too_few_brokers(factor: int) -> str:
-    tried = f"Unable to replicate the partition {factor} time(s)"
-    why = f"The target replication factor of {factor} cannot be reached"
-    return f"{tried}: {why} because only 1 broker(s) are registered."
+    return _refusal(striped.problem_of(_brokers(node), factor=_factor(asked)))
 
 
 def _refuse_assignments(node: Node, asked: Any) -> Refusal | None:
@@ -128,36 +124,41 @@ def _refuse_assignments(node: Node, asked: Any) -> Refusal | None:
         if number != BY_DEFAULT:
             text = f"A manual partition assignment was specified, but {field} was not set to -1."
             return Refusal(Code.INVALID_REQUEST, text)
-    seen: set[int] = set()
-    for assignment in asked.assignments:
-        if assignment.partition_index in seen:
-            text = f"Found multiple manual partition assignments for partition {assignment.partition_index}"
-            return Refusal(Code.INVALID_REPLICA_ASSIGNMENT, text)
-        seen.add(assignment.partition_index)
-        refusal = _refuse_brokers(node, assignment.broker_ids)
-        if refusal is not None:
-            return refusal
-    if seen != set(range(len(seen))):
-        text = "partitions should be a consecutive 0-based integer sequence"
-        return Refusal(Code.INVALID_REPLICA_ASSIGNMENT, text)
-    return None
+    return _refusal(manual.problem_of_new(_assigned(asked), _brokers(node)))
 
 
-def _refuse_brokers(node: Node, broker_ids: tuple[int, ...]) -> Refusal | None:
-    """Return why these cannot be the replicas of a partition: there is one broker, to be named once."""
-    text = None
-    strange = next((one for one in sorted(broker_ids) if one != node.settings.node_id), None)
-    if not broker_ids:
-        text = "The manual partition assignment includes an empty replica list."
-    elif strange is not None:
-        text = f"The manual partition assignment includes broker {strange}, but no such broker is registered."
-    elif len(broker_ids) > 1:
-        text = f"The manual partition assignment includes the broker {broker_ids[0]} more than once."
-    return None if text is None else Refusal(Code.INVALID_REPLICA_ASSIGNMENT, text)
+def _layout(node: Node, asked: Any) -> Layout:
+    """Return the replicas of each partition of a topic that can be placed: by hand, or in Kafka's stripes."""
+    if asked.assignments:
+        return [replicas for _, replicas in sorted(_assigned(asked))]
+    count, factor = _partition_count(node, asked), _factor(asked)
+    return striped.place(_brokers(node), partitions=count, factor=factor, chance=_chance(node))
+
+
+def _assigned(asked: Any) -> list[tuple[int, Replicas]]:
+    return [(one.partition_index, tuple(one.broker_ids)) for one in asked.assignments]
+
+
+def _factor(asked: Any) -> int:
+    factor: int = asked.replication_factor
+    return 1 if factor == BY_DEFAULT else factor
+
+
+def _brokers(node: Node) -> list[Broker]:
+    """Return the brokers that replicas can be on: this one, and what it leads is replicated nowhere else."""
+    return [Broker(node.settings.node_id, node.settings.broker_rack)]
+
+
+def _chance(node: Node) -> Chance:
+    return chance_of(lambda: node.new_uuid().int & LOW_BITS)
+
+
+def _refusal(problem: Problem | None) -> Refusal | None:
+    return None if problem is None else Refusal(*problem)
 
 
 def _created(
-    node: Node, ctx: Context, name: str, topic_id: UUID, partitions: int, configs: Mapping[str, str]
+    node: Node, ctx: Context, name: str, topic_id: UUID, layout: Layout, configs: Mapping[str, str]
 ) -> Any:
     return build(
         entity("create_topics", ctx.version, "CreatableTopicResult", "response"),
@@ -165,8 +166,8 @@ def _created(
         topic_id=topic_id,
         error_code=Code.NONE,
         error_message=None,
-        num_partitions=partitions,
-        replication_factor=1,
+        num_partitions=len(layout),
+        replication_factor=len(layout[0]),
         configs=_configs_created(node, ctx, configs),
     )
 
@@ -330,14 +331,13 @@ def _refuse_growth(node: Node, topic: Topic, asked: Any) -> Refusal | None:
         return Refusal(Code.INVALID_REQUEST, f"Growth of internal topic {topic.name} is prohibited.")
     if extra > PARTITIONS_OF_REQUEST_MAX:
         return Refusal(Code.POLICY_VIOLATION, TOO_MANY)
+    brokers, factor = _brokers(node), len(topic.replicas)
     if asked.assignments is None:
-        return None
-    if len(asked.assignments) != extra:
-        tried = f"Attempted to add {extra} additional partition(s)"
-        text = f"{tried}, but only {len(asked.assignments)} assignment(s) were specified."
-        return Refusal(Code.INVALID_REPLICA_ASSIGNMENT, text)
-    refusals = (_refuse_brokers(node, assignment.broker_ids) for assignment in asked.assignments)
-    return next((refusal for refusal in refusals if refusal is not None), None)
+        return _refusal(striped.problem_of(brokers, factor=factor))
+    added = [tuple(assignment.broker_ids) for assignment in asked.assignments]
+    return _refusal(
+        manual.problem_of_growth(added, brokers, existing=topic.partitions, total=asked.count, factor=factor)
+    )
 
 
 # -- DescribeCluster

@@ -1,0 +1,152 @@
+"""`coterie groups reset` and `delete-offsets`: what a group has committed, set anew or dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from coterie.cli.asking import bootstrap_option, output_option, say, say_json, with_admin
+
+if TYPE_CHECKING:
+    from coterie.client.admin import Admin
+    from coterie.client.resets import Move, Reset
+
+__all__ = ["delete_offsets_command", "reset_command"]
+
+FORMS = (
+    click.option("--to-earliest", is_flag=True, help="To the first record that there is."),
+    click.option("--to-latest", is_flag=True, help="To the end."),
+    click.option("--to-current", is_flag=True, help="To where it is; to the end where nothing is committed."),
+    click.option("--to-offset", type=int, metavar="N", help="To an offset, or the nearest that there is."),
+    click.option("--shift-by", type=int, metavar="N", help="So many records forward; negative is back."),
+    click.option("--to-datetime", metavar="TIME", help="To the first record since; UTC if it names no zone."),
+    click.option("--by-duration", metavar="P1DT2H", help="To the first record no older than this."),
+    click.option("--from-file", metavar="FILE", help="To what lines of topic,partition,offset say."),
+)
+
+
+def with_forms(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command one option for each form of a reset."""
+    for option in reversed(FORMS):
+        function = option(function)
+    return function
+
+
+@click.command("reset")
+@click.argument("group")
+@with_forms
+@click.option(
+    "--topic", "topics", metavar="TOPIC[:0,2]", multiple=True, help="Whose offsets: all of it, or partitions."
+)
+@click.option("--all-topics", is_flag=True, help="All that the group has committed.")
+@click.option("--execute", is_flag=True, help="Do it. Without, it is only shown.")
+@click.option("--export", is_flag=True, help="Print lines that --from-file reads.")
+@bootstrap_option
+@output_option
+def reset_command(
+    group: str,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    execute: bool,
+    export: bool,
+    bootstrap: str,
+    output: str,
+    **forms: Any,
+) -> None:
+    """Set the offsets of a group that has no members: show what would be, and with --execute do it."""
+    to = reset_of(group, forms)
+    if bool(topics) + all_topics + (forms["from_file"] is not None) != 1:
+        raise click.UsageError("say whose offsets: --topic TOPIC (or several), --all-topics, or --from-file")
+
+    async def reset(admin: Admin) -> list[Move]:
+        partitions = await admin.partitions_named(topics) if topics else None
+        if execute:
+            return await admin.reset_group_offsets(group, to, partitions)
+        return await admin.plan_reset(group, to, partitions)
+
+    moves = with_admin(bootstrap, reset)
+    if export:
+        say(f"{move.partition.topic},{move.partition.partition},{move.after}" for move in moves)
+    elif output == "json":
+        say_json(reset_document(group, moves, executed=execute))
+    else:
+        say(reset_lines(group, moves, executed=execute))
+
+
+def reset_of(group: str, forms: Mapping[str, Any]) -> Reset:
+    """Return the one form that was given."""
+    from coterie.client import resets
+
+    given = {name: value for name, value in forms.items() if value is not None and value is not False}
+    if len(given) != 1:
+        words = ", ".join("--" + name.replace("_", "-") for name in forms)
+        raise click.UsageError(f"say where to, in one way: {words}")
+    makers: Mapping[str, Callable[[Any], Reset]] = {
+        "to_earliest": lambda _: resets.ToEarliest(),
+        "to_latest": lambda _: resets.ToLatest(),
+        "to_current": lambda _: resets.ToCurrent(),
+        "to_offset": resets.ToOffset,
+        "shift_by": resets.ShiftBy,
+        "to_datetime": lambda text: resets.ToTime(resets.time_ms(text)),
+        "by_duration": lambda text: resets.ByDuration(resets.duration_ms(text)),
+        "from_file": lambda name: resets.file_of(lines_of(name), group),
+    }
+    ((name, value),) = given.items()
+    return makers[name](value)
+
+
+def lines_of(name: str) -> list[str]:
+    """Return the lines of a text file."""
+    from coterie.base.errors import CoterieError
+
+    try:
+        return Path(name).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CoterieError(f"cannot read {name}: {error}") from None
+
+
+def reset_lines(group: str, moves: Sequence[Move], *, executed: bool) -> list[str]:
+    """Return a table of the offsets before and after."""
+    from coterie.cli.tables import table
+
+    noted = any(move.note for move in moves)
+    rows = [(*move.partition, move.before, move.after, *([move.note] * noted)) for move in moves]
+    head = ("TOPIC", "PARTITION", "BEFORE", "AFTER", *(["NOTE"] * noted))
+    done = f"group {group} is reset" if executed else "nothing is changed yet: --execute does it"
+    return [*table(head, rows), "", done]
+
+
+def reset_document(group: str, moves: Sequence[Move], *, executed: bool) -> dict[str, Any]:
+    """Return the offsets before and after as JSON values."""
+    partitions = [
+        {**move.partition._asdict(), "before": move.before, "after": move.after, "note": move.note}
+        for move in moves
+    ]
+    return {"group": group, "executed": executed, "partitions": partitions}
+
+
+@click.command("delete-offsets")
+@click.argument("group")
+@click.option(
+    "--topic", "topics", metavar="TOPIC[:0,2]", multiple=True, required=True, help="All of it, or partitions."
+)
+@bootstrap_option
+@output_option
+def delete_offsets_command(group: str, topics: tuple[str, ...], bootstrap: str, output: str) -> None:
+    """Drop what a group has committed for topics that none of its members reads."""
+
+    async def drop(admin: Admin) -> Any:
+        partitions = await admin.partitions_named(topics)
+        await admin.delete_group_offsets(group, partitions)
+        return partitions
+
+    dropped = with_admin(bootstrap, drop)
+    if output == "json":
+        say_json({"group": group, "deleted": [one._asdict() for one in dropped]})
+        return
+    from coterie.cli.group_texts import by_topic, partitions_text
+
+    say([f"group {group} has no offsets any more for {partitions_text(by_topic(dropped))}"])

@@ -1,0 +1,153 @@
+"""Where `coterie topics` puts replicas if it is to say so: the options, and the layout they come to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from coterie.assign.placement.model import Broker, Layout, Replicas
+    from coterie.client.admin import Admin
+
+__all__ = ["Placing", "placing_options"]
+
+STRIPED, CLASSIC = "striped", "classic"
+
+OPTIONS = (
+    click.option(
+        "--replica-assignment",
+        "by_hand",
+        metavar="0:1,1:2",
+        help="The brokers of each partition by hand, the leader first.",
+    ),
+    click.option(
+        "--placement",
+        type=click.Choice([STRIPED, CLASSIC]),
+        help="Place here, not in the cluster: as Kafka does since KRaft, or as it did before.",
+    ),
+    click.option("--disable-rack-aware", is_flag=True, help="Place as if no broker had a rack."),
+    click.option("--start", type=click.IntRange(min=0), help="Where --placement classic begins."),
+    click.option("--seed", type=int, help="The same seed places the same."),
+    click.option("--dry-run", is_flag=True, help="Show the placement and change nothing."),
+    click.option(
+        "--brokers",
+        metavar="ID:RACK,...",
+        help="With --dry-run: described brokers, as in 0:a,1:b,2-4:c,5:c:fenced. No cluster is asked.",
+    ),
+)
+
+
+def placing_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options above, as one argument `placing`."""
+
+    @wraps(function)
+    def with_placing(**words: Any) -> Any:
+        names = Placing.__dataclass_fields__
+        placing = Placing(**{name: words.pop(name) for name in names})
+        placing.check()
+        return function(placing=placing, **words)
+
+    for option in reversed(OPTIONS):
+        with_placing = option(with_placing)
+    return with_placing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placing:
+    """What the options say."""
+
+    by_hand: str | None = None
+    placement: str | None = None
+    disable_rack_aware: bool = False
+    start: int | None = None
+    seed: int | None = None
+    dry_run: bool = False
+    brokers: str | None = None
+
+    def check(self) -> None:
+        """Refuse options that do not go together."""
+        if self.by_hand is not None and self.placement is not None:
+            raise click.UsageError("--replica-assignment places by hand: leave out --placement")
+        if self.brokers is not None and not self.dry_run:
+            raise click.UsageError("--brokers describes brokers for --dry-run; a cluster has its own")
+        if self.start is not None and self.placement != CLASSIC:
+            raise click.UsageError("--start is where --placement classic begins")
+        chosen = self.disable_rack_aware or self.seed is not None
+        if chosen and not self.dry_run and self.placement is None:
+            raise click.UsageError("--disable-rack-aware and --seed need --placement, or the cluster places")
+
+    @property
+    def alone(self) -> bool:
+        """Whether no cluster is needed."""
+        return self.brokers is not None
+
+    @property
+    def by_cluster(self) -> bool:
+        """Whether the cluster's controller places."""
+        return not self.dry_run and self.placement is None and self.by_hand is None
+
+    def described(self) -> list[Broker]:
+        """Return the brokers that are described."""
+        from coterie.assign.placement.manual import brokers_of
+
+        return brokers_of(self.brokers or "")
+
+    async def registered(self, admin: Admin) -> list[Broker]:
+        """Return the brokers of a cluster."""
+        from coterie.assign.placement.model import Broker
+
+        found = await admin.describe_cluster(include_fenced=True)
+        return [Broker(one.broker_id, one.rack, one.fenced) for one in found.brokers]
+
+    def layout(
+        self, brokers: Sequence[Broker], *, existing: Sequence[Replicas] = (), total: int, factor: int
+    ) -> Layout:
+        """Return the replicas of the partitions beside the existing ones. Raises `RefusedBy`."""
+        if self.by_hand is not None:
+            return self._by_hand(self.by_hand, brokers, existing=existing, total=total, factor=factor)
+        used = [one._replace(rack=None) for one in brokers] if self.disable_rack_aware else brokers
+        if self.placement == CLASSIC:
+            return self._classic(used, existing=existing, total=total, factor=factor)
+        return self._striped(used, partitions=total - len(existing), factor=factor)
+
+    def _by_hand(
+        self, text: str, brokers: Sequence[Broker], *, existing: Sequence[Replicas], total: int, factor: int
+    ) -> Layout:
+        from coterie.assign.placement import manual
+        from coterie.assign.placement.model import insist
+
+        layout = manual.layout_of(text)
+        if existing:
+            insist(
+                manual.problem_of_growth(layout, brokers, existing=len(existing), total=total, factor=factor)
+            )
+        else:
+            insist(manual.problem_of_new(enumerate(layout), brokers))
+        return layout
+
+    def _classic(
+        self, brokers: Sequence[Broker], *, existing: Sequence[Replicas], total: int, factor: int
+    ) -> Layout:
+        from random import Random
+
+        from coterie.assign.placement import classic
+        from coterie.assign.placement.model import insist
+
+        chance, added = Random(self.seed), total - len(existing)
+        insist(classic.problem_of(brokers, partitions=added, factor=factor))
+        if existing:
+            return classic.grow(brokers, existing=existing, total=total, chance=chance)
+        return classic.place(brokers, partitions=added, factor=factor, chance=chance, start=self.start)
+
+    def _striped(self, brokers: Sequence[Broker], *, partitions: int, factor: int) -> Layout:
+        from random import Random
+
+        from coterie.assign.placement import striped
+        from coterie.assign.placement.model import insist
+
+        insist(striped.problem_of(brokers, factor=factor))
+        return striped.place(brokers, partitions=partitions, factor=factor, chance=Random(self.seed))

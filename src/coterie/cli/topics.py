@@ -1,0 +1,229 @@
+"""`coterie topics`: create, list, describe, delete and grow topics of any broker, and try where replicas go.
+
+With --dry-run nothing is changed; with --brokers beside it no cluster is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from coterie.cli.asking import bootstrap_option, output_option, say, say_json, with_admin
+from coterie.cli.placing import Placing, placing_options
+
+if TYPE_CHECKING:
+    from coterie.assign.placement.model import Broker, Layout
+    from coterie.client.admin import Admin
+
+__all__ = ["command"]
+
+
+@click.group("topics")
+def command() -> None:
+    """Look at topics, create, grow and delete them."""
+
+
+@command.command("list")
+@click.option("--internal", is_flag=True, help="With those that brokers keep their own state in.")
+@bootstrap_option
+@output_option
+def list_command(internal: bool, bootstrap: str, output: str) -> None:
+    """List the topics of the cluster."""
+    from coterie.cli.topic_texts import listed_document, listed_lines
+
+    topics = with_admin(bootstrap, lambda admin: admin.list_topics(internal=internal))
+    if output == "json":
+        say_json([listed_document(topic) for topic in topics])
+        return
+    say(listed_lines(topics))
+
+
+@command.command("describe")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@bootstrap_option
+@output_option
+def describe_command(topics: tuple[str, ...], bootstrap: str, output: str) -> None:
+    """Show topics: what was set of them, and the leader and replicas of each partition."""
+    from coterie.cli.topic_texts import topic_document, topic_lines
+
+    async def ask(admin: Admin) -> Any:
+        from coterie.client.admin_messages import Resource
+
+        found = await admin.describe_topics(topics)
+        return [(found[name], await admin.describe_configs(Resource.topic(name))) for name in found]
+
+    found = with_admin(bootstrap, ask)
+    if output == "json":
+        say_json([topic_document(topic, configs) for topic, configs in found])
+        return
+    for at, (topic, configs) in enumerate(found):
+        say(["", *topic_lines(topic, configs)] if at else topic_lines(topic, configs))
+
+
+@command.command("delete")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.option("--if-exists", is_flag=True, help="It is no mistake if a topic is not there.")
+@bootstrap_option
+@output_option
+def delete_command(topics: tuple[str, ...], if_exists: bool, bootstrap: str, output: str) -> None:
+    """Delete topics, their records and what groups have committed for them."""
+
+    async def delete(admin: Admin) -> list[str]:
+        there = {topic.name for topic in await admin.list_topics(internal=True)}
+        doomed = [name for name in dict.fromkeys(topics) if name in there or not if_exists]
+        await admin.describe_topics(doomed)  # if one is not there, none is deleted
+        for name in doomed:
+            await admin.delete_topic(name)
+        return doomed
+
+    deleted = with_admin(bootstrap, delete)
+    if output == "json":
+        say_json({"deleted": deleted})
+        return
+    say([f"topic {name} is deleted" for name in deleted] or ["there is nothing to delete"])
+
+
+@command.command("create")
+@click.argument("topic")
+@click.option("--partitions", type=click.IntRange(min=1), help="How many; else the broker's default.")
+@click.option("--replication-factor", type=click.IntRange(min=1), help="Replicas of each; else likewise.")
+@click.option("--config", "configs", metavar="NAME=VALUE", multiple=True, help="A setting of the topic.")
+@click.option("--if-not-exists", is_flag=True, help="It is no mistake if the topic is there already.")
+@placing_options
+@bootstrap_option
+@output_option
+def create_command(
+    topic: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+    placing: Placing,
+    bootstrap: str,
+    output: str,
+) -> None:
+    """Create a topic, or show with --dry-run where its replicas would go."""
+    if placing.by_hand is not None and (partitions or replication_factor):
+        raise click.UsageError("--replica-assignment says how many: leave out the numbers")
+    count, factor, settings = partitions or 1, replication_factor or 1, settings_of(configs)
+    if placing.alone:
+        brokers = placing.described()
+        say_layout(topic, placing.layout(brokers, total=count, factor=factor), brokers, output)
+        return
+
+    async def create(admin: Admin) -> Any:
+        if if_not_exists and topic in {one.name for one in await admin.list_topics(internal=True)}:
+            return None
+        if placing.by_cluster:
+            return await admin.create_topic(
+                topic, partitions=partitions, replication_factor=replication_factor, configs=settings
+            )
+        brokers = await placing.registered(admin)
+        layout = placing.layout(brokers, total=count, factor=factor)
+        created = await admin.create_topic(
+            topic, layout=layout, configs=settings, validate_only=placing.dry_run
+        )
+        return (layout, brokers) if placing.dry_run else created
+
+    done = with_admin(bootstrap, create)
+    if done is not None and placing.dry_run:
+        layout, brokers = done
+        say_layout(topic, layout, brokers, output)
+    else:
+        say_created(topic, done, output)
+
+
+@command.command("add-partitions")
+@click.argument("topic")
+@click.option("--total", type=click.IntRange(min=1), required=True, help="How many it is to have then.")
+@click.option(
+    "--existing",
+    metavar="0:1,1:2",
+    help="With --brokers: the replicas of the partitions that the topic is to have already.",
+)
+@placing_options
+@bootstrap_option
+@output_option
+def add_partitions_command(
+    topic: str, total: int, existing: str | None, placing: Placing, bootstrap: str, output: str
+) -> None:
+    """Grow a topic to --total partitions, or show with --dry-run where the new ones would go.
+
+    Keys go to other partitions from then on.
+    """
+    if placing.alone != (existing is not None):
+        raise click.UsageError("--existing and --brokers together describe what no cluster is asked about")
+    if existing is not None:
+        from coterie.assign.placement.manual import layout_of
+
+        brokers, there = placing.described(), layout_of(existing)
+        say_layout(topic, grown(placing, brokers, there, total), brokers, output, first=len(there))
+        return
+
+    async def grow(admin: Admin) -> Any:
+        there = (await admin.describe_topics([topic]))[topic].layout
+        if placing.by_cluster:
+            await admin.create_partitions(topic, total=total)
+            return None
+        brokers = await placing.registered(admin)
+        added = grown(placing, brokers, there, total)
+        await admin.create_partitions(topic, total=total, layout=added, validate_only=placing.dry_run)
+        return added, brokers, len(there)
+
+    done = with_admin(bootstrap, grow)
+    if placing.dry_run:
+        added, brokers, first = done
+        say_layout(topic, added, brokers, output, first=first)
+    elif output == "json":
+        say_json({"topic": topic, "partitions": total})
+    else:
+        say([f"topic {topic} has {total} partitions now"])
+
+
+def grown(placing: Placing, brokers: Sequence[Broker], there: Layout, total: int) -> Layout:
+    """Return the layout of the partitions that a topic gets."""
+    from coterie.base.errors import CoterieError
+
+    if total <= len(there):
+        raise CoterieError(f"the topic has {len(there)} partitions; --total has to be more than that")
+    return placing.layout(brokers, existing=there, total=total, factor=len(there[0]))
+
+
+# -- how
+
+
+def settings_of(configs: Sequence[str]) -> dict[str, str]:
+    """Return NAME=VALUE words as a mapping."""
+    settings = {}
+    for word in configs:
+        name, equals, value = word.partition("=")
+        if not (name and equals):
+            raise click.UsageError(f"--config {word!r} is not NAME=VALUE")
+        settings[name] = value
+    return settings
+
+
+def say_layout(topic: str, layout: Layout, brokers: Sequence[Broker], output: str, *, first: int = 0) -> None:
+    """Print where replicas would go."""
+    from coterie.cli.topic_texts import layout_document, layout_lines
+
+    if output == "json":
+        say_json(layout_document(topic, layout, brokers, first=first))
+        return
+    say(layout_lines(layout, brokers, first=first))
+
+
+def say_created(topic: str, created: Any, output: str) -> None:
+    """Print what became of a topic; None if it was there before."""
+    if output == "json":
+        known = {} if created is None else {
+            "partitions": created.partitions, "replication_factor": created.replication_factor
+        }  # fmt: skip
+        say_json({"topic": topic, "created": created is not None, **known})
+    elif created is None:
+        say([f"topic {topic} is there already"])
+    else:
+        replicas = f"replication factor {created.replication_factor}"
+        say([f"topic {topic} is created with {created.partitions} partitions, {replicas}"])

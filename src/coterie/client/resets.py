@@ -1,0 +1,224 @@
+"""Where a group's offsets can be set to: all the forms of Kafka's tool, and what each comes to. Pure."""
+
+import csv
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple, TypeAlias
+
+from coterie.base.errors import CoterieError
+from coterie.base.ids import TopicPartition
+
+__all__ = [
+    "ByDuration",
+    "FromFile",
+    "Known",
+    "Move",
+    "Reset",
+    "ShiftBy",
+    "ToCurrent",
+    "ToEarliest",
+    "ToLatest",
+    "ToOffset",
+    "ToTime",
+    "duration_ms",
+    "file_of",
+    "moves_of",
+    "time_ms",
+]
+
+DAY_MS = 86_400_000
+DURATION = re.compile(
+    r"(?P<sign>[-+]?)P(?:(?P<days>\d+)D)?"
+    r"(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToEarliest:
+    """To the first record that there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToLatest:
+    """To the end: only what comes from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToCurrent:
+    """To where it is; where nothing is committed, to the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToOffset:
+    """To one offset, the same in every partition."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftBy:
+    """So many records forward, or back if it is negative."""
+
+    by: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToTime:
+    """To the first record of that time or later; to the end where there is none."""
+
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ByDuration:
+    """To the first record that is no older than this."""
+
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FromFile:
+    """To what a file says."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+Reset: TypeAlias = ToEarliest | ToLatest | ToCurrent | ToOffset | ShiftBy | ToTime | ByDuration | FromFile
+
+
+class Known(NamedTuple):
+    """What a cluster says of a partition: its range, what is committed, and the first offset at a time."""
+
+    earliest: int
+    latest: int
+    committed: int | None
+    at_time: int | None = None  # None also if no record is that young
+
+
+class Move(NamedTuple):
+    """One partition's offset before and after; `note` says what stood in the way of the one asked for."""
+
+    partition: TopicPartition
+    before: int | None
+    after: int
+    note: str = ""
+
+
+def moves_of(reset: Reset, known: Mapping[TopicPartition, Known]) -> list[Move]:
+    """Return where each partition goes."""
+    return [_move(reset, partition, known[partition]) for partition in sorted(known)]
+
+
+def _move(reset: Reset, partition: TopicPartition, known: Known) -> Move:
+    after, note = known.latest, ""
+    match reset:
+        case ToEarliest():
+            after = known.earliest
+        case ToLatest():
+            pass
+        case ToCurrent() if known.committed is not None:
+            after = known.committed
+        case ToCurrent():
+            note = "nothing was committed: the end"
+        case ToOffset(offset):
+            after, note = _within(offset, known)
+        case ShiftBy(by):
+            after, note = _within(_committed(partition, known) + by, known)
+        case ToTime() | ByDuration() if known.at_time is not None:
+            after = known.at_time
+        case ToTime() | ByDuration():
+            note = "no record is that young: the end"
+        case FromFile(offsets):
+            after, note = _within(offsets[partition], known)
+    return Move(partition, known.committed, after, note)
+
+
+def _within(offset: int, known: Known) -> tuple[int, str]:
+    """Return the offset, or the end of the log that is nearest to it."""
+    if offset > known.latest:
+        return known.latest, f"{offset} is past the end"
+    if offset < known.earliest:
+        return known.earliest, f"{offset} is before the first record"
+    return offset, ""
+
+
+def _committed(partition: TopicPartition, known: Known) -> int:
+    if known.committed is None:
+        raise CoterieError(
+            f"the group has committed nothing for {partition}, so there is nothing to shift; "
+            "reset it to an offset, a time, the beginning or the end"
+        )
+    return known.committed
+
+
+# -- as people write them
+
+
+def time_ms(text: str) -> int:
+    """Return the time of an ISO 8601 text in ms: 2026-11-21T13:00:00.000. Without a zone it is UTC."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise CoterieError(f"{text!r} is no time; write it like 2026-11-21T13:00:00.000+01:00") from None
+    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def duration_ms(text: str) -> int:
+    """Return an ISO 8601 duration in ms: P1DT2H30M is a day, two hours and a half."""
+    found = DURATION.fullmatch(text.strip())
+    numbers = {} if found is None else {name: number for name, number in found.groupdict().items() if number}
+    sign = -1 if numbers.pop("sign", "") == "-" else 1
+    if not numbers:
+        raise CoterieError(f"{text!r} is no duration; write it like P1DT2H30M or PT15S")
+    units = {"days": DAY_MS, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000}
+    return sign * round(sum(float(number) * units[name] for name, number in numbers.items()))
+
+
+def file_of(lines: Iterable[str], group_id: str) -> FromFile:
+    """Return what the lines `topic,partition,offset` say, or those of the group among `group,topic,...`.
+
+    Kafka's tool and `coterie groups reset --export` write them.
+    """
+    offsets: dict[TopicPartition, int] = {}
+    for number, fields in enumerate(csv.reader(lines), start=1):
+        if not fields:
+            continue
+        if len(fields) == 4 and fields[0] != group_id:
+            continue
+        try:
+            if len(fields) not in (3, 4):
+                raise ValueError(fields)
+            topic, partition, offset = fields[-3:]
+            offsets[TopicPartition(topic, _whole(partition))] = _whole(offset)
+        except ValueError:
+            raise CoterieError(
+                f"line {number} of the file is {','.join(fields)!r}; write topic,partition,offset"
+            ) from None
+    if not offsets:
+        raise CoterieError(f"the file has no line for group {group_id}; write topic,partition,offset")
+    return FromFile(offsets)
+
+
+def _whole(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError(text)
+    return number
+
+
+def partitions_of(words: Iterable[str], count: Callable[[str], int]) -> list[TopicPartition]:
+    """Return the partitions that words name: TOPIC is all there are by `count`, TOPIC:0,2 are those."""
+    found: list[TopicPartition] = []
+    for word in words:
+        topic, colon, numbers = word.rpartition(":")
+        if not colon:
+            found += (TopicPartition(word, number) for number in range(count(word)))
+            continue
+        try:
+            found += (TopicPartition(topic, _whole(number)) for number in numbers.split(","))
+        except ValueError:
+            raise CoterieError(f"{word!r} names no partitions; write TOPIC or TOPIC:0,2") from None
+    return sorted(set(found))

@@ -1,0 +1,121 @@
+"""What an administrator's requests say, as a broker reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from admin_makers import ADMIN_MAKERS
+
+from coterie.base.codes import Code
+from coterie.base.errors import RefusedBy
+from coterie.client import admin_messages
+from coterie.client.admin_messages import Resource
+from coterie.wire.apis import ApiKey
+from coterie.wire.codec import (
+    build,
+    decode_request,
+    encode_request,
+    entity,
+    read_request_header,
+    response_type,
+)
+
+
+def sent(key: int, version: int) -> Any:
+    """Return a request as the broker reads it."""
+    frame = encode_request(7, "me", ADMIN_MAKERS[key](version))[4:]
+    return decode_request(read_request_header(frame), frame)
+
+
+def test_a_topic_placed_by_hand_leaves_the_numbers_to_its_layout():
+    request = sent(ApiKey.CREATE_TOPICS, 7)
+    (topic,) = request.topics
+
+    assert (topic.num_partitions, topic.replication_factor) == (-1, -1)
+    assert [(one.partition_index, one.broker_ids) for one in topic.assignments] == [(0, (1, 2)), (1, (2, 1))]
+    assert [(one.name, one.value) for one in topic.configs] == [("retention.ms", "5")]
+    assert (request.validate_only, request.timeout.total_seconds()) == (True, 0.9)
+
+
+def test_a_topic_without_a_layout_has_the_numbers():
+    request = admin_messages.create_topic(
+        7, "a", partitions=3, replication_factor=2, layout=None, configs={}, validate_only=False, timeout_ms=1
+    )
+    (topic,) = request.topics
+
+    assert (topic.num_partitions, topic.replication_factor, topic.assignments) == (3, 2, ())
+
+
+def test_growth_without_a_layout_is_left_to_the_cluster():
+    request = admin_messages.create_partitions(
+        3, "a", total=4, layout=None, validate_only=False, timeout_ms=1
+    )
+
+    assert request.topics[0].assignments is None
+
+
+def test_only_the_settings_that_change_are_sent():
+    (resource,) = sent(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1).resources
+
+    assert (resource.resource_type, resource.resource_name) == (4, "1")
+    assert [(one.name, one.config_operation, one.value) for one in resource.configs] == [
+        ("log.retention.ms", 0, "5"),
+        ("log.segment.bytes", 1, None),
+    ]
+
+
+def test_all_settings_are_asked_for():
+    (resource,) = sent(ApiKey.DESCRIBE_CONFIGS, 4).resources
+
+    assert (resource.resource_type, resource.resource_name, resource.configuration_keys) == (2, "a", None)
+
+
+def test_a_marker_of_a_coordinator_that_is_not_known_has_the_lowest_epoch():
+    """As Kafka's tool does: what hangs from before any marker has coordinator epoch -1."""
+    (marker,) = sent(ApiKey.WRITE_TXN_MARKERS, 1).markers
+
+    assert (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch) == (7, 3, 0)
+    assert marker.transaction_result is False
+    assert [(topic.name, topic.partition_indexes) for topic in marker.topics] == [("a", (1,))]
+
+
+def test_a_refusal_carries_the_brokers_code_and_words():
+    result = entity("create_topics", 7, "CreatableTopicResult", "response")
+    answer = build(
+        response_type(ApiKey.CREATE_TOPICS, 7),
+        topics=(build(result, name="a", error_code=39, error_message="No such broker."),),
+    )
+
+    with pytest.raises(RefusedBy, match=r"INVALID_REPLICA_ASSIGNMENT: topic a: No such broker\.") as refused:
+        admin_messages.read_created(answer)
+    assert refused.value.code is Code.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_a_state_that_transactions_do_not_have_is_named():
+    answer = build(response_type(ApiKey.LIST_TRANSACTIONS, 1), unknown_state_filters=("Odd",))
+
+    with pytest.raises(RefusedBy, match="transactions have no state Odd"):
+        admin_messages.read_transactions(answer)
+
+
+def test_a_topic_that_cannot_be_described_has_a_code_instead():
+    kind = entity("metadata", 12, "MetadataResponseTopic", "response")
+    missing = build(kind, name="a", error_code=3, partitions=())
+
+    topics, codes = admin_messages.read_topics(build(response_type(ApiKey.METADATA, 12), topics=(missing,)))
+
+    assert (topics, codes) == ({}, {"a": Code.UNKNOWN_TOPIC_OR_PARTITION})
+
+
+@pytest.mark.parametrize(
+    ("resource", "words"),
+    [
+        (Resource.topic("a"), "topic a"),
+        (Resource.broker(1), "broker 1"),
+        (Resource.broker(), "broker"),
+        (Resource.group("g"), "group g"),
+    ],
+)
+def test_what_has_settings_is_named_in_words(resource: Resource, words: str):
+    assert str(resource) == words
