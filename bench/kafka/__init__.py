@@ -12,6 +12,7 @@ import subprocess
 import sys
 import urllib.request
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 __all__ = [
@@ -135,10 +136,13 @@ def broker_command(properties: Path) -> list[str]:
     return [java(), *BROKER_JVM, QUIET, TELLS_LOADING, "-cp", classpath(), "kafka.Kafka", str(properties)]
 
 
-def format_storage(directory: Path, *, port: int, controller_port: int, settings: dict[str, str]) -> Path:
+def format_storage(
+    directory: Path, *, port: int, controller_port: int, settings: dict[str, str], words: Sequence[str] = ()
+) -> Path:
     """Write a node's properties and format its storage; returns the properties file.
 
     Defaults, but for what one node cannot do without (replication factors of 1) and what `settings` adds.
+    `words` go to the formatting tool, as `--add-scram` and a user.
     """
     directory.mkdir(parents=True, exist_ok=True)
     wanted = {
@@ -160,7 +164,7 @@ def format_storage(directory: Path, *, port: int, controller_port: int, settings
     properties = directory / "server.properties"
     properties.write_text("".join(f"{name}={value}\n" for name, value in wanted.items()))
     done = subprocess.run(
-        tool_command("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties)),
+        tool_command("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties), *words),
         capture_output=True,
         text=True,
     )

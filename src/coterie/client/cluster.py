@@ -13,9 +13,10 @@ from coterie.base.errors import RefusedBy
 from coterie.base.ids import TopicPartition
 from coterie.client import messages
 from coterie.client.addresses import Address
-from coterie.client.connection import Connection
+from coterie.client.connection import PLAIN, Connection
 from coterie.client.errors import RETRIABLE, ClientTimeout, Disconnected
 from coterie.client.messages import ListedOffset, Metadata
+from coterie.client.settings import ClientSettings, Security
 from coterie.wire.apis import ApiKey
 
 __all__ = ["Cluster"]
@@ -35,15 +36,28 @@ class Cluster:
         client_id: str = "coterie",
         request_timeout_ms: int = 30_000,
         api_timeout_ms: int = 60_000,
+        security: Security = PLAIN,
     ) -> None:
         self.bootstrap = tuple(bootstrap)
         self.client_id = client_id
+        self.security = security
         self.request_timeout_s = request_timeout_ms / 1000
         self.api_timeout_s = api_timeout_ms / 1000
         self.known = Metadata({}, {})
         self._connections: dict[tuple[str, Address], Connection] = {}
         self._coordinators: dict[str, Address] = {}
         self._opening: dict[tuple[str, Address], asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    @classmethod
+    def of(cls, settings: ClientSettings) -> "Cluster":
+        """Return the cluster that a client's settings name; reads the certificates' files."""
+        return cls(
+            settings.addresses,
+            client_id=settings.client_id,
+            request_timeout_ms=settings.request_timeout_ms,
+            api_timeout_ms=settings.default_api_timeout_ms,
+            security=settings.security(),
+        )
 
     async def connection(self, address: Address, *, purpose: str = "data") -> Connection:
         """Return the open connection to this address that serves this purpose."""
@@ -52,7 +66,10 @@ class Cluster:
             held = self._connections.get(key)
             if held is None or held.closed:
                 held = await Connection.open(
-                    address, client_id=self.client_id, timeout_s=self.request_timeout_s
+                    address,
+                    client_id=self.client_id,
+                    timeout_s=self.request_timeout_s,
+                    security=self.security,
                 )
                 self._connections[key] = held
             return held
@@ -64,11 +81,13 @@ class Cluster:
             held.close()
 
     async def close(self) -> None:
-        """Close all connections."""
-        for held in self._connections.values():
-            held.close()
+        """Close all connections, and wait until they are."""
+        closing = [*self._connections.values()]
         self._connections.clear()
-        await asyncio.sleep(0)
+        for held in closing:
+            held.close()
+        for held in closing:
+            await held.wait_closed()
 
     async def reach(self) -> None:
         """Connect to one of the addresses that were given, or raise Disconnected at once if none is there."""
@@ -114,13 +133,13 @@ class Cluster:
     async def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address]:
         """Return where the leader of each partition is; asks again while one has none."""
         wanted = set(partitions)
-        found = self._known_leaders(wanted)
+        found = self.known_leaders(wanted)
         if len(found) == len(wanted):
             return found
 
         async def ask() -> dict[TopicPartition, Address]:
             await self._ask_any(sorted({one.topic for one in wanted}))
-            found = self._known_leaders(wanted)
+            found = self.known_leaders(wanted)
             missing = sorted(wanted - found.keys())
             if missing:
                 topic = self.known.topics.get(missing[0].topic)
@@ -129,7 +148,8 @@ class Cluster:
 
         return await self.retrying("Metadata", ask)
 
-    def _known_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address]:
+    def known_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address]:
+        """Return the leaders last heard of, as far as there are any."""
         found = {}
         for one in partitions:
             topic = self.known.topics.get(one.topic)

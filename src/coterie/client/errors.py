@@ -1,9 +1,27 @@
-"""What goes wrong between a client and a cluster, and which refusals are worth another try."""
+"""What goes wrong between a client and a cluster, and which refusals are worth another try.
+
+docs/errors.md draws the whole tree and says of each error what to do.
+"""
+
+from typing import Any
 
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError
+from coterie.base.ids import TopicPartition
 
-__all__ = ["RETRIABLE", "ClientTimeout", "Disconnected", "Unsupported"]
+__all__ = [
+    "RETRIABLE",
+    "ClientTimeout",
+    "Closed",
+    "Disconnected",
+    "MissingLibrary",
+    "NoOffset",
+    "NotAssigned",
+    "Undecodable",
+    "Unsupported",
+    "WrongSetting",
+    "WrongUse",
+]
 
 
 class Disconnected(CoterieError):
@@ -16,6 +34,55 @@ class ClientTimeout(CoterieError):
 
 class Unsupported(CoterieError):
     """The broker speaks no version of an API that we speak."""
+
+
+class WrongSetting(CoterieError):
+    """A client's setting that does not exist or cannot be meant so. Says what to write instead."""
+
+
+class MissingLibrary(CoterieError):
+    """A library that only this feature needs is not installed. Says which, and how to install it."""
+
+
+class WrongUse(CoterieError):
+    """A call that makes no sense as things are. Says what to call or to set first."""
+
+
+class Closed(WrongUse):
+    """The client was closed before. Make another one."""
+
+
+class NotAssigned(WrongUse):
+    """The partition is not this consumer's now, perhaps since a rebalance a moment ago."""
+
+    def __init__(self, partition: TopicPartition) -> None:
+        super().__init__(f"{partition} is not assigned to this consumer; its assignment() says what is")
+        self.partition = partition
+
+
+class NoOffset(CoterieError):
+    """There is no offset to read from: none is committed, or the log no longer has it, and
+    `auto_offset_reset` is "none". Seek, or set it to "earliest" or "latest".
+    """
+
+    def __init__(self, partitions: tuple[TopicPartition, ...], why: str) -> None:
+        names = ", ".join(map(str, partitions))
+        super().__init__(
+            f'{names}: {why}, and auto_offset_reset is "none"; seek, or set it to "earliest" or "latest"'
+        )
+        self.partitions = partitions
+
+
+class Undecodable(CoterieError):
+    """A deserialiser failed. `record` is the raw one; seek to its offset + 1 to go on after it."""
+
+    def __init__(self, record: Any, what: str, cause: Exception) -> None:
+        place = f"{record.topic}-{record.partition} at offset {record.offset}"
+        super().__init__(
+            f"the {what} of {place} cannot be decoded ({type(cause).__name__}: {cause});"
+            f" seek to {record.offset + 1} to leave it out"
+        )
+        self.record = record
 
 
 RETRIABLE = frozenset(

@@ -51,6 +51,11 @@ class MemberSettings:
     """The rebalance timeout as well."""
     assignors: tuple[str, ...] = ("range",)
     retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    auto_commit_interval_ms: int = 5_000
+    metadata_max_age_ms: int = 300_000
+    """How often a member looks whether topics came, went or grew."""
+    rack: str | None = None
 
 
 class Phase(Enum):

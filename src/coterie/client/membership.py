@@ -2,18 +2,22 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
+from coterie.assign.registry import ASSIGNORS
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, RefusedBy
-from coterie.base.ids import TopicPartition
+from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client import member as m
 from coterie.client import messages
 from coterie.client.addresses import Address
 from coterie.client.cluster import Cluster
 from coterie.client.connection import Maker
-from coterie.client.errors import ClientTimeout, Disconnected
+from coterie.client.errors import ClientTimeout, Disconnected, WrongUse
+from coterie.client.listener import RebalanceListener
 from coterie.wire.apis import ApiKey
 
 __all__ = ["Membership", "always"]
@@ -37,12 +41,20 @@ class Membership:
         self,
         cluster: Cluster,
         settings: m.MemberSettings,
-        topics: Iterable[str],
+        topics: Iterable[str] | re.Pattern[str],
         *,
         alive: Callable[[], bool] = always,
+        listener: RebalanceListener | None = None,
+        progress: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]] | None = None,
+        applied: Callable[[frozenset[TopicPartition]], None] | None = None,
     ) -> None:
+        if isinstance(topics, re.Pattern):
+            raise WrongUse("patterns come with the next member")
+        settings = replace(settings, assignors=tuple(one for one in settings.assignors if one in ASSIGNORS))
         self.cluster, self.settings, self.alive = cluster, settings, alive
         self.clock = asyncio.get_running_loop()
+        self._tells = (listener, progress, applied)
+        self._told: frozenset[TopicPartition] = frozenset()
         self.member = m.Member(settings, topics, now_ms=self.now_ms())
         self.changed = asyncio.Event()
         """Set whenever the member's state may have moved."""
@@ -66,6 +78,44 @@ class Membership:
         self.member.called(self.now_ms())
         self.nudge()
 
+    @property
+    def owned(self) -> frozenset[TopicPartition]:
+        """What is ours now."""
+        return self.member.owned
+
+    def subscribe(self, topics: Iterable[str] | re.Pattern[str]) -> None:
+        """Change the subscription."""
+        assert not isinstance(topics, re.Pattern)
+        self.member.subscribe(topics, self.now_ms())
+        self.nudge()
+
+    def enforce_rebalance(self, reason: str) -> None:
+        """Join again."""
+        self.member._want_rejoin(reason, now_ms=self.now_ms())
+        self.nudge()
+
+    def group_metadata(self) -> m.Generation:
+        """Return the place in the group."""
+        return self.member.generation
+
+    async def _tell(self) -> None:
+        """Tell of what changed hands."""
+        listener, progress, applied = self._tells
+        owned, told = self.member.owned, self._told
+        if owned == told:
+            return
+        if told - owned and progress is not None:
+            await self.commit({at: one for at, one in progress().items() if at in told})
+        self._told = owned
+        if applied is not None:
+            applied(owned)
+        if listener is None:
+            return
+        for told_of, method in ((told - owned, "revoked"), (owned - told, "assigned")):
+            done = getattr(listener, f"on_partitions_{method}")(sorted(told_of))
+            if done is not None:
+                await done
+
     def release(self) -> None:
         """Note that no batch is under way."""
         self.member.release()
@@ -84,12 +134,12 @@ class Membership:
         except TimeoutError:
             pass
 
-    async def commit(self, offsets: dict[TopicPartition, int]) -> Code:
+    async def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> Code:
         """Commit as the member of this generation; tell the member what a refusal means for it."""
         generation = self.member.generation
         code = await self.cluster.commit(
             self.settings.group_id,
-            offsets,
+            {at: one if isinstance(one, int) else one.offset for at, one in offsets.items()},
             generation=generation.id,
             member_id=generation.member_id,
             instance_id=self.settings.instance_id,
@@ -99,8 +149,10 @@ class Membership:
             self.nudge()
         return code
 
-    async def close(self) -> None:
+    async def close(self, leave: bool | None = None) -> None:
         """Stop, and leave the group unless the member is static."""
+        if self._tells[1] is not None and self._told:
+            await self.commit(self._tells[1]())
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         request = self.member.stop()
@@ -117,6 +169,7 @@ class Membership:
                     await self._wait(request)
                 else:
                     await self._perform(request)
+                    await self._tell()
                     self.changed.set()
             log.warning("group %s: the application is gone, no more heartbeats", self.settings.group_id)
         except Exception as error:  # noqa: BLE001  # the task's root: the next call of the reader raises it

@@ -50,6 +50,8 @@ SPEAKS: Mapping[int, tuple[int, int]] = {
     ApiKey.LIST_TRANSACTIONS: (0, 2),
     ApiKey.WRITE_TXN_MARKERS: (1, 2),
     ApiKey.INIT_PRODUCER_ID: (2, 5),
+    ApiKey.SASL_HANDSHAKE: (1, 1),
+    ApiKey.SASL_AUTHENTICATE: (0, 2),
 }
 
 EARLIEST = -2
@@ -125,6 +127,16 @@ def whole(api_key: int, version: int, **values: Any) -> Any:
 def api_versions() -> Any:
     """Return the request that opens every connection."""
     return whole(ApiKey.API_VERSIONS, 3, client_software_name="coterie", client_software_version="0.1.0")
+
+
+def sasl_handshake(version: int, mechanism: str) -> Any:
+    """Return the question whether the broker takes this mechanism."""
+    return whole(ApiKey.SASL_HANDSHAKE, version, mechanism=mechanism)
+
+
+def sasl_authenticate(version: int, message: bytes) -> Any:
+    """Return one message of a SASL exchange."""
+    return whole(ApiKey.SASL_AUTHENTICATE, version, auth_bytes=message)
 
 
 def metadata(version: int, topics: Iterable[str] | None, *, create: bool = False) -> Any:
@@ -250,8 +262,12 @@ def fetch(
     max_bytes: int,
     partition_max_bytes: int,
     isolation: int,
+    min_bytes: int = 1,
+    session: tuple[int, int] = (0, -1),
+    forgotten: Iterable[TopicPartition] = (),
+    rack: str = "",
 ) -> Any:
-    """Return a fetch from these offsets on, outside any fetch session."""
+    """Return a fetch from these offsets on; by default outside any fetch session (id and epoch)."""
     topics = tuple(
         part("fetch", version, "FetchTopic", topic=topic, partitions=tuple(
             part("fetch", version, "FetchPartition", partition=one.partition, fetch_offset=positions[one],
@@ -260,18 +276,24 @@ def fetch(
         ))
         for topic, group in by_topic(positions)
     )  # fmt: skip
+    dropped = tuple(
+        part("fetch", version, "ForgottenTopic", topic=topic,
+             partitions=tuple(one.partition for one in group))
+        for topic, group in by_topic(forgotten)
+    )  # fmt: skip
     return whole(
         ApiKey.FETCH,
         version,
         replica_id=-1,
         max_wait=max_wait_ms,
-        min_bytes=1,
+        min_bytes=min_bytes,
         max_bytes=max_bytes,
         isolation_level=isolation,
-        session_id=0,
-        session_epoch=-1,
+        session_id=session[0],
+        session_epoch=session[1],
         topics=topics,
-        forgotten_topics_data=(),
+        forgotten_topics_data=dropped,
+        rack_id=rack,
     )
 
 

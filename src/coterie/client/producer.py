@@ -9,31 +9,26 @@ from time import time
 from types import TracebackType
 from typing import Any, Self
 
-from coterie.assign.partitioner import partitioner_of
+from coterie.assign.partitioner import explicit_partition, partitioner_of
 from coterie.base.codes import Code
-from coterie.base.errors import CoterieError, RefusedBy
+from coterie.base.errors import RefusedBy
 from coterie.base.ids import GroupMetadata, TopicPartition
-from coterie.client.addresses import addresses_of
 from coterie.client.batcher import RECORD_OVERHEAD, Batch, record_size
 from coterie.client.cluster import Cluster
 from coterie.client.delivery import Delivery, RecordMetadata, settled
-from coterie.client.errors import ClientTimeout
+from coterie.client.errors import ClientTimeout, WrongSetting
 from coterie.client.messages import TopicInfo
 from coterie.client.producer_errors import BufferFull, ProducerClosed, RecordTooLarge
-from coterie.client.producer_settings import BadSetting, ProducerSettings
+from coterie.client.producer_settings import ProducerSettings
 from coterie.client.producing import Producing
 from coterie.client.sender import Sender
 from coterie.client.transactions import Transactions
 from coterie.wire.packing import Headers
 
-__all__ = ["Delivery", "NoSuchPartition", "Producer", "RecordMetadata"]
+__all__ = ["Delivery", "Producer", "RecordMetadata"]
 
 # A topic of such a code will not come into being.
 HOPELESS = frozenset({Code.TOPIC_AUTHORIZATION_FAILED, Code.INVALID_TOPIC_EXCEPTION})
-
-
-class NoSuchPartition(CoterieError):
-    """A record's partition, or the one that its partitioner chose, is none of the topic's."""
 
 
 class Producer:
@@ -46,7 +41,13 @@ class Producer:
     def __init__(self, bootstrap_servers: str, **settings: Any) -> None:
         self.settings = ProducerSettings.of(bootstrap_servers=bootstrap_servers, **settings)
         self._producing = Producing(self.settings)
-        self._partitioner = partitioner_of(self.settings.partitioner, random=Random())
+        self._partitioner = partitioner_of(
+            self.settings.partitioner,
+            random=Random(),
+            batch_size=self.settings.batch_size,
+            ignore_keys=self.settings.partitioner_ignore_keys,
+            adaptive=self.settings.partitioner_adaptive_partitioning_enable,
+        )
         # Without a key and a serializer a record goes to the topic's batch here as long as there is room.
         self._current: dict[str, Batch] = {}
         self._routes: dict[str, Route] = {}
@@ -70,12 +71,7 @@ class Producer:
     async def start(self) -> None:
         """Connect; with a transactional id, become its only owner."""
         settings = self.settings
-        self._cluster = Cluster(
-            addresses_of(settings.bootstrap_servers),
-            client_id=settings.client_id,
-            request_timeout_ms=settings.request_timeout_ms,
-            api_timeout_ms=settings.max_block_ms,
-        )
+        self._cluster = Cluster.of(settings)
         self._sender = Sender(settings, self._cluster, self._producing)
         try:
             await self._cluster.reach()
@@ -167,7 +163,7 @@ class Producer:
         stamp = int(time() * 1000) if timestamp is None else timestamp
         while True:
             route = await self._route(topic, until)
-            lane = self._producing.lane(self._place(route, key_bytes, partition))
+            lane = self._producing.lane(self._place(route, key_bytes, partition, size=size))
             had = lane.open_batch
             batch = self._producing.opened(lane, size=size, now_ms=sender.now_ms())
             if batch is not None:
@@ -220,22 +216,29 @@ class Producer:
                 f"within max_block_ms={self.settings.max_block_ms}"
             ) from None
 
-    def _place(self, route: "Route", key: bytes | None, partition: int | None) -> TopicPartition:
+    def _place(
+        self, route: "Route", key: bytes | None, partition: int | None, *, size: int
+    ) -> TopicPartition:
         """Return where a record goes."""
         topic, count = route.info.name, len(route.info.leaders)
+        if partition is not None:
+            return route.places[explicit_partition(topic, partition, partitions=count)]
         sticky = route.sticky
-        if partition is None:
-            if self.settings.partitioner_ignore_keys:
-                key = None
-            if key is None and sticky is not None:
-                if sticky.room >= 0:
-                    return sticky.place
-                self._partitioner.sent(topic, sticky.place.partition, sticky.filled)
-                route.sticky = None
-            partition = self._partitioner.partition(topic, key, partitions=count, available=route.available)
-        if not 0 <= partition < count:
-            raise NoSuchPartition(f"topic {topic} has {count} partitions, from 0 on; there is no {partition}")
-        return route.places[partition]
+        if sticky is not None and (key is None or self.settings.partitioner_ignore_keys):
+            if sticky.room >= size:
+                return sticky.place
+            self._account(route, sticky)
+        return route.places[
+            self._partitioner.partition(topic, key, partitions=count, available=route.available)
+        ]
+
+    def _account(self, route: "Route", sticky: Batch) -> None:
+        """Tell the partitioner of a batch that records without a key filled, and how long the queues are."""
+        topic, lanes = route.info.name, self._producing.lanes
+        self._partitioner.appended(topic, None, sticky.place.partition, sticky.filled, full=True)
+        queues = {place.partition: len(lanes[place].waiting) for place in route.places if place in lanes}
+        self._partitioner.measured(topic, queues, partitions=len(route.places), available=route.available)
+        route.sticky = None
 
     def _remember(self, route: "Route", batch: Batch, *, sticky: bool) -> None:
         """Let records without a key go to this batch while it has room, if partitions stick."""
@@ -304,7 +307,7 @@ class Producer:
     def _transactional(self) -> Transactions:
         self._running()
         if self._transactions is None:
-            raise BadSetting("transactions need the setting transactional_id")
+            raise WrongSetting("transactions need the setting transactional_id")
         return self._transactions
 
 

@@ -4,9 +4,11 @@ CoterieError
 ├── ClientTimeout
 │   ├── DeliveryTimeout      a record was not acknowledged in time; it may have been written
 │   └── BufferFull           no room for another record in time
-├── ProducerClosed           the producer was closed before the record was acknowledged
+├── WrongUse
+│   ├── Closed
+│   │   └── ProducerClosed   the producer was closed before the record was acknowledged
+│   └── TransactionMisuse    a call that does not fit the state of the transaction
 ├── RecordTooLarge           the record is larger than max_request_size
-├── TransactionMisuse        a call that does not fit the state of the transaction
 ├── TransactionAborted       the record belonged to a transaction that was aborted
 ├── OutcomeUnknown           whether the transaction was committed is not known yet
 └── Refused
@@ -19,7 +21,7 @@ CoterieError
 
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, RefusedBy
-from coterie.client.errors import ClientTimeout
+from coterie.client.errors import ClientTimeout, Closed, WrongUse
 
 __all__ = [
     "BufferFull",
@@ -44,7 +46,7 @@ class BufferFull(ClientTimeout):
     """Neither buffer_memory had room for the record, nor was its topic known, within max_block_ms."""
 
 
-class ProducerClosed(CoterieError):
+class ProducerClosed(Closed):
     """The producer is closed. A record that was not acknowledged before may have been written or not."""
 
 
@@ -52,7 +54,7 @@ class RecordTooLarge(CoterieError):
     """A record is larger than max_request_size. Raise that and the topic's max.message.bytes, or split it."""
 
 
-class TransactionMisuse(CoterieError):
+class TransactionMisuse(WrongUse):
     """A call that does not fit the state of the transaction. Says what to call first."""
 
 

@@ -31,8 +31,6 @@ __all__ = ["Sender"]
 log = logging.getLogger("coterie.client")
 
 PURPOSE = "produce"
-# Without acknowledgements nothing else says that the broker cannot keep up.
-UNSENT_MOST = 1 << 20
 SETTLED_UNKNOWN = Answer(Code.NONE)
 
 
@@ -105,8 +103,11 @@ class Sender:
             return 0
         if self._in_flight[address] >= self.settings.max_in_flight_requests_per_connection:
             return 0
-        if not self.settings.acks_number and link.unsent > UNSENT_MOST:
-            self.start(f"drain of {address}", partial(self._drain, link))
+        if not link.fresh:
+            self.start(f"session with {address}", partial(link.renewed, self.cluster.request_timeout_s))
+            return 0
+        if not self.settings.acks_number and not link.writable:  # nothing else says that the broker is slow
+            self.start(f"room for {address}", link.wait_writable)
             return 0
         return self.settings.max_request_size
 
@@ -245,9 +246,6 @@ class Sender:
     def _leads(self, address: Address, topic: str) -> bool:
         known = self.cluster.known
         return any(known.brokers.get(leader) == address for leader in known.topics[topic].leaders.values())
-
-    async def _drain(self, link: Connection) -> None:
-        await link.drained()
 
     async def _learn(self) -> None:
         """Learn of the topics whose leaders are not known."""

@@ -10,20 +10,14 @@ from typing import NamedTuple
 
 from coterie.base.errors import Corrupt
 from coterie.wire import batches
+from coterie.wire.visible import AbortedTransaction, without_aborted
 
-__all__ = ["AbortedTransaction", "Chunk", "Plan", "Segment", "chunks_of", "plan"]
+__all__ = ["AbortedTransaction", "Chunk", "Plan", "Segment", "chunks_of", "plan", "segment_of"]
 
 # A record of no key, no value and no headers: length, attributes, two deltas, two lengths, a count.
 LEAST_RECORD = 7
 # Uncompressed payload that one Arrow batch is made of, at most (a single larger batch stands alone).
 CHUNK_BYTES = 4 * 1024 * 1024
-
-
-class AbortedTransaction(NamedTuple):
-    """A transaction whose records a read_committed reader must not see, as Fetch lists it."""
-
-    producer_id: int
-    first_offset: int
 
 
 class Segment(NamedTuple):
@@ -83,29 +77,6 @@ def plan(
     return Plan(records, tuple(wanted), first, until, next_offset)
 
 
-def without_aborted(
-    whole: Sequence[tuple[int, batches.BatchHeader]], aborted: Iterable[AbortedTransaction]
-) -> list[tuple[int, batches.BatchHeader]]:
-    """Return the batches that a read_committed reader sees.
-
-    A producer's transactional batches are hidden from an aborted transaction's first offset to the abort
-    marker that ends it. Fetch lists the transactions that overlap what it returns, in any order.
-    """
-    ahead = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
-    hidden: set[int] = set()
-    seen = []
-    for at, header in whole:
-        while ahead and ahead[-1].first_offset <= header.last_offset:
-            hidden.add(ahead.pop().producer_id)
-        if header.control:
-            # An abort ends here; a commit's producer is not hidden, so discarding it changes nothing.
-            hidden.discard(header.producer_id)
-        elif header.transactional and header.producer_id in hidden:
-            continue
-        seen.append((at, header))
-    return seen
-
-
 def chunks_of(planned: Plan, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
     """Yield the planned batches, decompressed, about `chunk_bytes` at a time."""
     pieces: list[tuple[bytes, batches.BatchHeader]] = []
@@ -136,17 +107,20 @@ def chunk_from(pieces: Sequence[tuple[bytes, batches.BatchHeader]]) -> Chunk:
     at = 0
     for payload, header in pieces:
         end = at + len(payload)
-        segments.append(
-            Segment(
-                at=at,
-                end=end,
-                rows=header.count,
-                base_offset=header.base_offset,
-                last_offset_delta=header.last_offset_delta,
-                base_timestamp=header.base_timestamp,
-                max_timestamp=header.max_timestamp,
-                append_time=int(header.append_time),
-            )
-        )
+        segments.append(segment_of(header, at=at, end=end))
         at = end
     return Chunk(b"".join(payload for payload, _ in pieces), tuple(segments))
+
+
+def segment_of(header: batches.BatchHeader, *, at: int, end: int) -> Segment:
+    """Return where the records of a batch lie, with what its header says of them."""
+    return Segment(
+        at=at,
+        end=end,
+        rows=header.count,
+        base_offset=header.base_offset,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        append_time=int(header.append_time),
+    )

@@ -362,7 +362,7 @@ def _decode(data: bytes, at: int, header: BatchHeader) -> tuple[Record, int]:
     if data[at] == 0:
         at += 1
     else:
-        headers, at = _decode_headers(data, at, end)
+        headers, at = read_headers(data, at, end)
     if at != end:
         raise Corrupt("record", at=at, expected=f"its end at {end}")
     timestamp = header.max_timestamp if header.append_time else header.base_timestamp + timestamp_delta
@@ -380,7 +380,7 @@ def _read_sized(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
     return data[at:stop], stop
 
 
-def _decode_headers(data: bytes, at: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+def read_headers(data: bytes, at: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
     number, at = read_varlong(data, at)
     if not 0 <= number <= end - at:
         raise Corrupt(f"{number} record headers", at=at, expected="as many as fit")

@@ -19,6 +19,8 @@ A, B = TopicPartition("a", 1), TopicPartition("b", 0)
 
 MAKERS = {
     ApiKey.API_VERSIONS: lambda version: messages.api_versions(),
+    ApiKey.SASL_HANDSHAKE: lambda version: messages.sasl_handshake(version, "PLAIN"),
+    ApiKey.SASL_AUTHENTICATE: lambda version: messages.sasl_authenticate(version, b"message"),
     ApiKey.METADATA: lambda version: messages.metadata(version, ["b", "a"]),
     ApiKey.FIND_COORDINATOR: lambda version: messages.find_coordinator(version, "g"),
     ApiKey.LIST_OFFSETS: lambda version: messages.list_offsets(version, {B: -1, A: 77}, isolation=1),

@@ -1,0 +1,1 @@
+"""Our client against an Apache Kafka that demands to know who it is."""

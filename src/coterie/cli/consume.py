@@ -1,0 +1,195 @@
+"""`coterie consume`: print the records of topics, as lines for people or as JSON, from any broker."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from base64 import b64encode
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from coterie.cli.asking import bootstrap_option, output_option, say, say_json
+
+if TYPE_CHECKING:
+    from coterie.client.consumer import Consumer
+    from coterie.client.records import ConsumerRecord
+
+__all__ = ["command"]
+
+WAIT_MS = 1_000
+
+
+@click.command("consume")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.option(
+    "--group", metavar="ID", help="Join this group and commit; without one, all partitions are read."
+)
+@click.option(
+    "--partition", "partitions", metavar="N", type=click.IntRange(min=0), multiple=True,
+    help="Only this partition; may be given again. Not with --group.",
+)  # fmt: skip
+@click.option(
+    "--from", "start", type=click.Choice(["beginning", "end"]), default="end", show_default=True,
+    help="Where to begin, where the group has committed nothing.",
+)  # fmt: skip
+@click.option("--until-end", is_flag=True, help="Stop at what was the end when it began.")
+@click.option("--max", "most", metavar="N", type=click.IntRange(min=1), help="Stop after N records.")
+@click.option(
+    "--set", "assignments", metavar="NAME=VALUE", multiple=True, help="A consumer's setting by Kafka's name."
+)
+@bootstrap_option
+@output_option
+def command(
+    topics: tuple[str, ...],
+    group: str | None,
+    partitions: tuple[int, ...],
+    start: str,
+    until_end: bool,
+    most: int | None,
+    assignments: tuple[str, ...],
+    bootstrap: str,
+    output: str,
+) -> None:
+    """Print the records of TOPICs, until Ctrl-C.
+
+    JSON comes a record a line; what is not UTF-8 is in base64 under value_base64 or key_base64.
+    """
+    if group is not None and (partitions or until_end):
+        raise click.UsageError("--partition and --until-end read without a group; leave out --group")
+    settings = {
+        "bootstrap_servers": bootstrap,
+        "client_id": "coterie-consume",
+        "group_id": group,
+        "auto_offset_reset": "earliest" if start == "beginning" else "latest",
+        **settings_of(assignments),
+    }
+    tell = tell_json if output == "json" else tell_text
+    try:
+        asyncio.run(consume(settings, topics, partitions, tell=tell, most=most, until_end=until_end))
+    except KeyboardInterrupt:
+        return
+
+
+async def consume(
+    settings: dict[str, Any],
+    topics: tuple[str, ...],
+    partitions: tuple[int, ...],
+    *,
+    tell: Any,
+    most: int | None,
+    until_end: bool,
+) -> None:
+    """Tell of each record until it is enough; what was told counts as done even when Ctrl-C ends it."""
+    from coterie.client.consumer import Consumer
+
+    async with Consumer(**settings) as consumer:
+        try:
+            if settings["group_id"] is not None:
+                consumer.subscribe(topics)
+            else:
+                consumer.assign(await partitions_of(consumer, topics, partitions))
+            ends = await consumer.end_offsets(consumer.assignment()) if until_end else None
+            await tell_all(consumer, tell, most=most, ends=ends)
+        except asyncio.CancelledError:
+            return
+
+
+async def tell_all(consumer: Consumer, tell: Any, *, most: int | None, ends: dict[Any, int] | None) -> None:
+    """Tell of so many records, or up to those ends, or for ever."""
+    left = most
+    while left is None or left > 0:
+        if ends is not None and await at_end(consumer, ends):
+            return
+        for records in (await consumer.getmany(timeout_ms=WAIT_MS, max_records=left)).values():
+            shown = [one for one in records if ends is None or one.offset < ends[one[:2]]]
+            tell(shown)
+            left = None if left is None else left - len(shown)
+
+
+async def at_end(consumer: Consumer, ends: dict[Any, int]) -> bool:
+    """Return whether every partition has come to its end."""
+    for partition, end in ends.items():
+        if await consumer.position(partition) < end:
+            return False
+    return True
+
+
+async def partitions_of(
+    consumer: Consumer, topics: tuple[str, ...], numbers: tuple[int, ...]
+) -> list[tuple[str, int]]:
+    """Return the partitions to read, or raise for a topic or a partition that there is not."""
+    from coterie.base.errors import CoterieError
+
+    wanted: list[tuple[str, int]] = []
+    for topic in topics:
+        there = {one.partition for one in await consumer.partitions_for(topic)}
+        missing = sorted({*numbers} - there)
+        if not there:
+            raise CoterieError(f"there is no topic {topic}")
+        if missing:
+            raise CoterieError(f"topic {topic} has {len(there)} partitions; there is no {missing[0]}")
+        wanted += [(topic, number) for number in sorted({*numbers} or there)]
+    return wanted
+
+
+def settings_of(assignments: Iterable[str]) -> dict[str, str]:
+    """Return the settings of NAME=VALUE texts; names may have dots as Kafka's do."""
+    settings = {}
+    for text in assignments:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise click.UsageError(f"--set {text}: write NAME=VALUE")
+        settings[name.strip().replace(".", "_")] = value
+    return settings
+
+
+# -- how
+
+
+def tell_text(records: Iterable[ConsumerRecord]) -> None:
+    """Print a line a record: where, when, key, value."""
+    for record in records:
+        place, when = f"{record.topic}-{record.partition}", moment(record.timestamp)
+        say([f"{place}  {record.offset}  {when}  {readable(record.key)}  {readable(record.value)}"])
+
+
+def moment(stamp_ms: int) -> str:
+    """Return the time in UTC; the bare number where no calendar has it: a producer may write any."""
+    try:
+        stamp = datetime.datetime.fromtimestamp(stamp_ms / 1000, datetime.UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(stamp_ms)
+    return stamp.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def readable(data: bytes | None) -> str:
+    """Return bytes as a person reads them; a dash for none at all."""
+    return "-" if data is None else data.decode(errors="backslashreplace")
+
+
+def tell_json(records: Iterable[ConsumerRecord]) -> None:
+    """Print a JSON document a record."""
+    for record in records:
+        say_json(
+            {
+                "topic": record.topic,
+                "partition": record.partition,
+                "offset": record.offset,
+                "timestamp": record.timestamp,
+                **texts("key", record.key),
+                **texts("value", record.value),
+                "headers": [{"name": name, **texts("value", value)} for name, value in record.headers],
+            }
+        )
+
+
+def texts(name: str, data: bytes | None) -> dict[str, str | None]:
+    """Return a field for the bytes: as text, or in base64 where they are none."""
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": b64encode(data).decode()}

@@ -1,0 +1,190 @@
+"""The consumer for scripts that block: the asyncio one on a loop in a thread of its own.
+
+with BlockingConsumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+    for record in consumer:
+        print(record.offset, record.value)
+
+Heartbeats and fetches go on in that thread while the script works. A listener's methods run there as well.
+"""
+
+import re
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from coterie.base.ids import OffsetAndMetadata, TopicPartition
+from coterie.client.consumer import Consumer, OffsetAndTimestamp, Partitions
+from coterie.client.errors import Closed
+from coterie.client.listener import RebalanceListener
+from coterie.client.loop import LoopThread
+from coterie.client.records import ConsumerRecord
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["BlockingConsumer"]
+
+T = TypeVar("T")
+WAIT_MS = 1_000
+
+
+class BlockingConsumer:
+    """A consumer whose calls return when they are done. Used from one thread at a time."""
+
+    def __init__(self, *topics: str, **settings: Any) -> None:
+        self._inner = Consumer(*topics, **settings)
+        self._thread: LoopThread | None = None
+
+    # Beginning and end
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(done=error is None)
+
+    def start(self) -> None:
+        """Connect to one of the bootstrap servers."""
+        self._thread = LoopThread("coterie consumer")
+        try:
+            self._run(self._inner.start())
+        except BaseException:
+            self._stop()
+            raise
+
+    def close(self, *, done: bool = True, leave: bool | None = None) -> None:
+        """Commit, leave the group, close the connections and end the thread; see Consumer.close."""
+        if self._thread is None:
+            return
+        try:
+            self._run(self._inner.close(done=done, leave=leave))
+        finally:
+            self._stop()
+
+    def _stop(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.stop()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what the work returns, done on the loop; Ctrl-C ends it there, too."""
+        if self._thread is None:
+            work.close()
+            raise Closed('this consumer does not run: use "with", or call start()')
+        running = self._thread.submit(work)
+        try:
+            return running.result()
+        except BaseException:
+            running.cancel()
+            raise
+
+    def _call(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """Return what a plain method returns, called where nothing else runs at the same time."""
+
+        async def call() -> T:
+            return function(*arguments, **named)
+
+        return self._run(call())
+
+    # Which partitions
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Join the group for these topics, or for all whose whole name matches the pattern."""
+        self._call(self._inner.subscribe, topics, pattern=pattern, listener=listener)
+
+    def assign(self, partitions: Partitions) -> None:
+        """Read these partitions, whoever else does."""
+        self._call(self._inner.assign, partitions)
+
+    def unsubscribe(self) -> None:
+        """Leave the group, or let go of what was assigned."""
+        self._run(self._inner.unsubscribe())
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Return the partitions that are read now."""
+        return self._call(self._inner.assignment)
+
+    # Records
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Yield records for ever, `max_poll_records` at a time from the other thread."""
+        while True:
+            for records in self.getmany(timeout_ms=WAIT_MS).values():
+                yield from records
+
+    def getmany(
+        self, *, timeout_ms: int = 0, max_records: int | None = None
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Return what has come, by partition in order; wait so long for the first record."""
+        return self._run(self._inner.getmany(timeout_ms=timeout_ms, max_records=max_records))
+
+    def getcolumns(self, *, timeout_ms: int = 0) -> "pa.Table":
+        """Return all that has come as one Arrow table."""
+        return self._run(self._inner.getmany(timeout_ms=timeout_ms, columns=True))
+
+    # Positions
+
+    def position(self, partition: TopicPartition | tuple[str, int]) -> int:
+        """Return the offset of the next record."""
+        return self._run(self._inner.position(partition))
+
+    def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
+        """Go on at this offset."""
+        self._call(self._inner.seek, partition, offset)
+
+    def seek_to_beginning(self, partitions: Partitions = ()) -> None:
+        """Go on at the first record of these partitions, or of all."""
+        self._run(self._inner.seek_to_beginning(partitions))
+
+    def seek_to_end(self, partitions: Partitions = ()) -> None:
+        """Go on after the last record of these partitions, or of all."""
+        self._run(self._inner.seek_to_end(partitions))
+
+    def seek_to_time(self, timestamp_ms: int, partitions: Partitions = ()) -> None:
+        """Go on at the first record that is not older."""
+        self._run(self._inner.seek_to_time(timestamp_ms, partitions))
+
+    def pause(self, partitions: Partitions = ()) -> None:
+        """Hand out nothing of these partitions, or of all, until they are resumed."""
+        self._call(self._inner.pause, partitions)
+
+    def resume(self, partitions: Partitions = ()) -> None:
+        """Go on with these partitions, or with all."""
+        self._call(self._inner.resume, partitions)
+
+    def beginning_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
+        """Return the first offset of each partition."""
+        return self._run(self._inner.beginning_offsets(partitions))
+
+    def end_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
+        """Return the offset after the last record of each partition."""
+        return self._run(self._inner.end_offsets(partitions))
+
+    def offsets_for_times(
+        self, stamps: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the first record of each partition that is not older, None if all are."""
+        return self._run(self._inner.offsets_for_times(stamps))
+
+    def lag(self, partitions: Partitions = ()) -> dict[TopicPartition, int]:
+        """Return how many offsets each partition has beyond our position."""
+        return self._run(self._inner.lag(partitions))
+
+    # The group
+
+    def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
+        """Commit these offsets, or all that was handed out."""
+        self._run(self._inner.commit(offsets))
+
+    def committed(self, partitions: Partitions = ()) -> dict[TopicPartition, int | None]:
+        """Return the group's committed offsets of these, or of all assigned."""
+        return self._run(self._inner.committed(partitions))

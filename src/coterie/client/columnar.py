@@ -1,0 +1,34 @@
+"""What was fetched as one Arrow table. Imported when somebody asks for columns: it needs pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from coterie.client.errors import MissingLibrary
+from coterie.client.intake import Fetched, Intake
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["table_of"]
+
+END = 2**63 - 1
+
+
+def table_of(taken: Sequence[tuple[Intake, int, Fetched]]) -> pa.Table:
+    """Return all records from those offsets on, in the columns of Spark's Kafka source with headers."""
+    try:
+        import pyarrow as pa
+
+        from coterie.columns.records import plan, record_batches, schema_of
+    except ImportError as error:
+        raise MissingLibrary(
+            f"columns need pyarrow and numpy ({error}); install them with: pip install 'coterie[spark]'"
+        ) from None
+    batches: list[pa.RecordBatch] = []
+    for intake, first, fetched in taken:
+        planned = plan(fetched.records, first=first, until=END, aborted=fetched.aborted)
+        topic, partition = intake.at
+        batches += record_batches(planned, topic=topic, partition=partition, headers=True)
+    return pa.Table.from_batches(batches, schema=schema_of(headers=True))

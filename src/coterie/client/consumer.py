@@ -1,0 +1,610 @@
+"""The consumer: records of a group's or of chosen partitions, on asyncio.
+
+async with Consumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+    async for record in consumer:
+        print(record.offset, record.value)
+
+`getmany` hands out batches instead. What was handed out counts as done when the next is asked for: auto
+commit never commits a record that the application still has in its hands.
+"""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, overload
+
+from coterie.base.errors import CoterieError, RefusedBy
+from coterie.base.ids import OffsetAndMetadata, TopicPartition
+from coterie.client import messages
+from coterie.client.cluster import Cluster
+from coterie.client.errors import ClientTimeout, Closed, NotAssigned, Undecodable, WrongUse
+from coterie.client.fetcher import Fetcher
+from coterie.client.intake import Intake
+from coterie.client.listener import RebalanceListener
+from coterie.client.member import MemberSettings
+from coterie.client.membership import Membership
+from coterie.client.positions import first_positions, offsets_at
+from coterie.client.records import ConsumerRecord
+from coterie.client.settings import ConsumerSettings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Consumer", "OffsetAndTimestamp", "Partitions"]
+
+log = logging.getLogger("coterie.client")
+
+Partitions = Iterable[TopicPartition | tuple[str, int]]
+T = TypeVar("T")
+
+# How often the group hears that the application lives, while it waits or works through a batch.
+CALL_EVERY_S = 1.0
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """The first record that is not older than was asked for."""
+
+    offset: int
+    timestamp: int
+
+
+class Consumer:
+    """A consumer: subscribed to topics as a member of a group, or assigned partitions by hand."""
+
+    def __init__(self, *topics: str, **settings: Any) -> None:
+        self.settings = ConsumerSettings.of(**settings)
+        self._wish: tuple[str, ...] | re.Pattern[str] | None = None
+        self._listener: RebalanceListener | None = None
+        self._assigned: tuple[TopicPartition, ...] = ()
+        self._membership: Membership | None = None
+        self._cluster: Cluster | None = None
+        self._fetcher_: Fetcher | None = None
+        self._closed = False
+        self._open: dict[TopicPartition, int] = {}
+        """The first offset of what the application was handed last, by partition."""
+        self._walk: Walk | None = None
+        self._call_at = 0.0
+        self._commit_at = 0.0
+        self._committing: asyncio.Task[None] | None = None
+        if topics:
+            self.subscribe(topics)
+
+    # Beginning and end
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # After an error, what was in the application's hands is not done.
+        await self.close(done=error is None)
+
+    async def start(self) -> None:
+        """Connect to one of the bootstrap servers; raises Disconnected or AuthenticationFailed."""
+        if self._closed:
+            raise Closed("this consumer is closed; make another one")
+        if self._cluster is not None:
+            raise WrongUse("this consumer was started before")
+        cluster = Cluster.of(self.settings)
+        try:
+            await cluster.reach()
+        except BaseException:
+            await cluster.close()
+            raise
+        self._cluster = cluster
+        self._fetcher_ = Fetcher(cluster, self.settings, locate=self._locate, finish=self._finish)
+        if self.settings.decoder == "compiled":
+            await self._fetcher_.load_decoder()
+        self._commit_at = time.monotonic() + self.settings.auto_commit_interval_ms / 1000
+        self._apply_wishes()
+
+    async def close(self, *, done: bool = True, leave: bool | None = None) -> None:
+        """Commit (if auto commit is on), leave the group and close the connections.
+
+        `done` says whether what was handed out last is to be committed; `leave` overrules that dynamic
+        members leave and static ones stay.
+        """
+        if self._closed or self._cluster is None:
+            self._closed = True
+            return
+        fetcher = self._fetcher
+        if done:
+            self._settle()
+        try:
+            await self._commit_at_end()
+            if self._membership is not None:
+                await self._membership.close(leave=leave)
+        finally:
+            self._closed = True
+            await fetcher.close()
+            await self._cluster.close()
+
+    async def _commit_at_end(self) -> None:
+        if self._committing is not None:
+            self._committing.cancel()
+            await asyncio.gather(self._committing, return_exceptions=True)
+        if self._commits_by_itself:
+            await self._commit_quietly(self._progress())
+
+    @property
+    def _fetcher(self) -> Fetcher:
+        if self._closed:
+            raise Closed("this consumer is closed; make another one")
+        if self._fetcher_ is None:
+            raise WrongUse('this consumer is not started: use "async with", or await start()')
+        return self._fetcher_
+
+    @property
+    def _brokers(self) -> Cluster:
+        assert self._fetcher
+        assert self._cluster is not None
+        return self._cluster
+
+    # Which partitions
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Join the group for these topics, or for all whose whole name matches the pattern."""
+        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        if bool(names) == (pattern is not None):
+            raise WrongUse("subscribe wants topics or a pattern, one of them")
+        if self.settings.group_id is None:
+            raise WrongUse("subscribing needs a group_id; without one, assign partitions")
+        if self._assigned:
+            raise WrongUse("partitions are assigned by hand; unsubscribe() first")
+        self._wish = names if pattern is None else re.compile(pattern)
+        if listener is not None and self._membership is not None and listener is not self._listener:
+            raise WrongUse("unsubscribe() before another listener is given")
+        self._listener = listener or self._listener
+        if self._fetcher_ is not None:
+            self._apply_wishes()
+
+    def assign(self, partitions: Partitions) -> None:
+        """Read these partitions, whoever else does; without a group, or to commit in its name."""
+        if self._wish is not None:
+            raise WrongUse("this consumer is subscribed; unsubscribe() first")
+        self._assigned = many(partitions)
+        if self._fetcher_ is not None:
+            self._apply_wishes()
+
+    async def unsubscribe(self) -> None:
+        """Leave the group, or let go of what was assigned; what is done is committed by auto commit."""
+        self._settle()
+        if self._membership is not None:
+            membership, self._membership = self._membership, None
+            await membership.close()
+        elif self._commits_by_itself:
+            await self._commit_quietly(self._progress())
+        self._wish, self._assigned, self._listener = None, (), None
+        self._applied(frozenset())
+
+    def _apply_wishes(self) -> None:
+        """Do what subscribe or assign asked for."""
+        if self._wish is None:
+            self._applied(frozenset(self._assigned))
+        elif self._membership is not None:
+            self._membership.subscribe(self._wish)
+        else:
+            assert self._cluster is not None
+            self._membership = Membership(
+                self._cluster,
+                member_settings(self.settings),
+                self._wish,
+                listener=self._listener,
+                progress=self._progress if self.settings.enable_auto_commit else None,
+                applied=self._applied,
+            )
+
+    def _applied(self, partitions: frozenset[TopicPartition]) -> None:
+        """Fetch these from now on; what is in stock of others is not handed out any more."""
+        if self._walk is not None and self._walk.partition not in partitions:
+            self._walk = None
+        if self._fetcher_ is not None:
+            self._fetcher_.set_partitions(partitions)
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Return the partitions that are read now."""
+        if self._membership is not None:
+            return self._membership.owned
+        return frozenset(self._assigned)
+
+    def subscription(self) -> tuple[str, ...] | re.Pattern[str] | None:
+        """Return what was subscribed to."""
+        return self._wish
+
+    # Records
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        walk = self._walk
+        while walk is None or (record := next(walk.records, None)) is None:
+            walk = await self._next_walk()
+        walk.shown = record
+        if time.monotonic() >= self._call_at:
+            self._called()
+        return record
+
+    async def _next_walk(self) -> "Walk":
+        """Return some records of one partition, as soon as there are any."""
+        self._settle()
+        while True:
+            for at, records in (await self._taken(self._take_walk, CALL_EVERY_S)).items():
+                if records:
+                    self._walk = Walk(at, records)
+                    return self._walk
+
+    def _take_walk(self) -> dict[TopicPartition, list[Any]]:
+        taken = self._fetcher.take(self.settings.max_poll_records, partitions=1)
+        return self._intercepted(taken)
+
+    async def getone(self, *, timeout_ms: int | None = None) -> ConsumerRecord | None:
+        """Return the next record, None after so long without one."""
+        if timeout_ms is None:
+            return await self.__anext__()
+        found = await self.getmany(timeout_ms=timeout_ms, max_records=1)
+        record: ConsumerRecord
+        for (record,) in found.values():
+            return record
+        return None
+
+    @overload
+    async def getmany(
+        self, *, timeout_ms: int = 0, max_records: int | None = None, columns: Literal[False] = False
+    ) -> dict[TopicPartition, list[ConsumerRecord]]: ...
+
+    @overload
+    async def getmany(
+        self, *, timeout_ms: int = 0, max_records: int | None = None, columns: Literal[True]
+    ) -> "pa.Table": ...
+
+    async def getmany(
+        self, *, timeout_ms: int = 0, max_records: int | None = None, columns: bool = False
+    ) -> "dict[TopicPartition, list[ConsumerRecord]] | pa.Table":
+        """Return what has come, by partition in order; wait so long for the first record.
+
+        `max_records` is `max_poll_records` unless given. With `columns` all that came is returned as one
+        Arrow table, keys and values as bytes; then there is no limit but `max_buffered_bytes`.
+        """
+        if columns:
+            from coterie.client.columnar import table_of
+
+            took = await self._taken(self._take_columns, timeout_ms / 1000)
+            return table_of(took)
+        most = self.settings.max_poll_records if max_records is None else max_records
+
+        def take() -> dict[TopicPartition, list[ConsumerRecord]]:
+            return self._intercepted(self._fetcher.take(most))
+
+        return await self._taken(take, timeout_ms / 1000)
+
+    def _take_columns(self) -> list[Any]:
+        taken = self._fetcher.take_fetched()
+        for intake, first, _ in taken:
+            self._open.setdefault(intake.at, first)
+        return taken
+
+    async def _taken(self, take: Callable[[], T], timeout_s: float) -> T:
+        """Return what there is to take, as soon as there is something, or nothing when the time is up."""
+        fetcher = self._fetcher
+        self._settle()
+        until = time.monotonic() + timeout_s
+        # However much is in stock: the group's heartbeats and the next fetch get their turn.
+        await asyncio.sleep(0)
+        while True:
+            self._called()
+            found = take()
+            left_s = until - time.monotonic()
+            if found or left_s <= 0:
+                return found
+            await fetcher.came(min(left_s, CALL_EVERY_S))
+
+    def _intercepted(self, taken: dict[TopicPartition, list[Any]]) -> dict[TopicPartition, list[Any]]:
+        """Note what the application gets, and let the interceptors see it."""
+        for at, records in taken.items():
+            self._open.setdefault(at, records[0].offset)
+        for intercept in self.settings.interceptors:
+            taken = {at: intercept(records) for at, records in taken.items()}
+        return taken
+
+    def _settle(self) -> None:
+        """What was handed out before is done; what is left of a walk goes back."""
+        self._open.clear()
+        if self._walk is not None:
+            self._walk_back(self._walk)
+
+    def _walk_back(self, walk: "Walk") -> None:
+        self._walk = None
+        intake = self._fetcher.intakes.get(walk.partition)
+        left = next(walk.records, None)
+        if left is not None and intake is not None:
+            self._fetcher.jump(intake, left.offset)
+
+    def _called(self) -> None:
+        """Show the group that the application lives, raise what it must know, commit if it is time."""
+        now = time.monotonic()
+        self._call_at = now + CALL_EVERY_S
+        if self._membership is not None:
+            self._membership.called()
+        elif self._commits_by_itself and now >= self._commit_at and self._committing is None:
+            self._commit_at = now + self.settings.auto_commit_interval_ms / 1000
+            self._committing = asyncio.create_task(self._commit_quietly(self._progress()), name="auto commit")
+            self._committing.add_done_callback(self._committed_quietly)
+        elif self._wish is None and not self._assigned:
+            raise WrongUse("nothing to read: subscribe to topics or assign partitions first")
+
+    def _finish(self, records: list[ConsumerRecord]) -> tuple[list[ConsumerRecord], CoterieError | None]:
+        """Return the records with keys and values deserialised, up to the first that cannot be."""
+        read_key, read_value = self.settings.key_deserializer, self.settings.value_deserializer
+        if read_key is None and read_value is None:
+            return records, None
+        done: list[ConsumerRecord] = []
+        for record in records:
+            what = "key"
+            try:
+                key = deserialised(record.key, read_key)
+                what = "value"
+                value = deserialised(record.value, read_value)
+            except Exception as error:  # noqa: BLE001  # the application's code: it may raise anything
+                return done, Undecodable(record, what, error)
+            done.append(record._replace(key=key, value=value))
+        return done, None
+
+    # Positions
+
+    def _intake(self, partition: TopicPartition | tuple[str, int]) -> Intake:
+        at = TopicPartition(*partition)
+        intake = self._fetcher.intakes.get(at)
+        if intake is None:
+            raise NotAssigned(at)
+        return intake
+
+    def _intakes(self, partitions: Partitions) -> list[Intake]:
+        """Return these partitions, or all that are assigned."""
+        return [self._intake(one) for one in partitions] or [*self._fetcher.intakes.values()]
+
+    def _position_now(self, intake: Intake) -> int | None:
+        """Return the offset after the last record handed out, None where the first is not known yet."""
+        if self._walk is not None and self._walk.partition == intake.at:
+            return self._walk.position
+        return intake.position
+
+    def _positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return where each partition stands, what the application has in its hands included."""
+        found = {}
+        for at, intake in self._fetcher.intakes.items():
+            position = self._position_now(intake)
+            if position is not None:
+                found[at] = OffsetAndMetadata(position)
+        return found
+
+    def _progress(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return up to where each partition is done: what the application has in its hands is not."""
+        done = self._positions()
+        for at, offset in self._open.items():
+            if at in done:
+                done[at] = OffsetAndMetadata(offset)
+        walk = self._walk
+        if walk is not None and walk.shown is not None and walk.partition in done:
+            done[walk.partition] = OffsetAndMetadata(walk.shown.offset)
+        return done
+
+    async def position(self, partition: TopicPartition | tuple[str, int]) -> int:
+        """Return the offset of the next record; waits until the first one is known."""
+        intake = self._intake(partition)
+        until = time.monotonic() + self._brokers.api_timeout_s
+        while (position := self._position_now(intake)) is None:
+            if intake.failure is not None:
+                raise intake.failure
+            if time.monotonic() >= until:
+                raise ClientTimeout(f"no position of {intake.at} within {self._brokers.api_timeout_s:g} s")
+            await self._fetcher.placed(CALL_EVERY_S)
+        return position
+
+    def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
+        """Go on at this offset; what was fetched of the partition is dropped."""
+        intake = self._intake(partition)
+        if offset < 0:
+            raise WrongUse(f"there is no offset {offset}; seek_to_beginning and seek_to_end find the ends")
+        if self._walk is not None and self._walk.partition == intake.at:
+            self._walk = None
+        self._open.pop(intake.at, None)
+        self._fetcher.jump(intake, offset)
+
+    async def seek_to_beginning(self, partitions: Partitions = ()) -> None:
+        """Go on at the first record of these partitions, or of all that are assigned."""
+        await self._seek_to(partitions, messages.EARLIEST)
+
+    async def seek_to_end(self, partitions: Partitions = ()) -> None:
+        """Go on after the last record of these partitions, or of all that are assigned."""
+        await self._seek_to(partitions, messages.LATEST)
+
+    async def seek_to_time(self, timestamp_ms: int, partitions: Partitions = ()) -> None:
+        """Go on at the first record that is not older; at the end where all are."""
+        await self._seek_to(partitions, timestamp_ms)
+
+    async def _seek_to(self, partitions: Partitions, stamp: int) -> None:
+        wanted = [intake.at for intake in self._intakes(partitions)]
+        isolation = self.settings.isolation
+        found = await offsets_at(self._brokers, dict.fromkeys(wanted, stamp), isolation=isolation)
+        for at, offset in found.items():
+            self.seek(at, offset)
+
+    def pause(self, partitions: Partitions = ()) -> None:
+        """Hand out nothing of these partitions, or of all, until they are resumed; they stay assigned."""
+        intakes = self._intakes(partitions)
+        if self._walk is not None and any(intake.at == self._walk.partition for intake in intakes):
+            self._walk_back(self._walk)
+        self._fetcher.pause(intakes, True)
+
+    def resume(self, partitions: Partitions = ()) -> None:
+        """Go on with these partitions, or with all."""
+        self._fetcher.pause(self._intakes(partitions), False)
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """Return what is paused."""
+        return frozenset(at for at, intake in self._fetcher.intakes.items() if intake.paused)
+
+    async def beginning_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
+        """Return the first offset of each partition, assigned or not."""
+        return await self._offsets(partitions, messages.EARLIEST)
+
+    async def end_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
+        """Return the offset after the last record that this consumer's isolation level lets it see."""
+        return await self._offsets(partitions, messages.LATEST)
+
+    async def _offsets(self, partitions: Partitions, stamp: int) -> dict[TopicPartition, int]:
+        stamps = dict.fromkeys(many(partitions), stamp)
+        found = await self._brokers.list_offsets(stamps, isolation=self.settings.isolation)
+        return {at: listed.offset for at, listed in found.items()}
+
+    async def offsets_for_times(
+        self, stamps: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the first record of each partition that is not older than its timestamp, None if all are."""
+        wanted = {TopicPartition(*at): stamp for at, stamp in stamps.items()}
+        found = await self._brokers.list_offsets(wanted, isolation=self.settings.isolation)
+        return {
+            at: OffsetAndTimestamp(one.offset, one.timestamp) if one.offset >= 0 else None
+            for at, one in found.items()
+        }
+
+    async def lag(self, partitions: Partitions = ()) -> dict[TopicPartition, int]:
+        """Return how many offsets each partition has beyond our position, as asked just now."""
+        intakes = self._intakes(partitions)
+        ends = await self.end_offsets([intake.at for intake in intakes])
+        return {intake.at: max(0, ends[intake.at] - await self.position(intake.at)) for intake in intakes}
+
+    # The group
+
+    async def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
+        """Commit these offsets, or the positions: all that was handed out. Raises RefusedBy if refused."""
+        if offsets is None:
+            wanted = self._positions()
+        else:
+            wanted = {
+                TopicPartition(*at): OffsetAndMetadata(one) if isinstance(one, int) else one
+                for at, one in offsets.items()
+            }
+        await self._commit(wanted)
+
+    async def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        group = self._group
+        if self._membership is not None:
+            code = await self._membership.commit(offsets)
+        else:
+            code = await self._brokers.commit(group, {at: one.offset for at, one in offsets.items()})
+        if code:
+            raise RefusedBy(code, f"OffsetCommit of group {group}")
+
+    @property
+    def _group(self) -> str:
+        if self.settings.group_id is None:
+            raise WrongUse("there is no group to commit for; set group_id")
+        return self.settings.group_id
+
+    @property
+    def _commits_by_itself(self) -> bool:
+        """Whether auto commit is the consumer's business, as no membership does it."""
+        automatic = self.settings.enable_auto_commit and self.settings.group_id is not None
+        return automatic and self._membership is None and bool(self._assigned)
+
+    async def _commit_quietly(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commit; what goes wrong is told to the log: the next one will carry it."""
+        try:
+            await self._commit(offsets)
+        except CoterieError as error:
+            log.warning("auto commit: %s", error)
+
+    def _committed_quietly(self, task: "asyncio.Task[None]") -> None:
+        self._committing = None
+
+    async def committed(self, partitions: Partitions = ()) -> dict[TopicPartition, int | None]:
+        """Return the group's committed offsets of these, or of all assigned; None where there is none."""
+        wanted = many(partitions) or tuple(self._fetcher.intakes)
+        return await self._brokers.committed(self._group, wanted)
+
+    def group_metadata(self) -> Any:
+        """Return what a transaction needs to commit for this member."""
+        if self._membership is None:
+            raise WrongUse("only a subscribed consumer is a member of a group")
+        return self._membership.group_metadata()
+
+    def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
+        """Have the group share its partitions out anew."""
+        if self._membership is None:
+            raise WrongUse("only a subscribed consumer is a member of a group")
+        self._membership.enforce_rebalance(reason)
+
+    async def _locate(
+        self, lost: Mapping[TopicPartition, str | None]
+    ) -> Mapping[TopicPartition, int | CoterieError]:
+        return await first_positions(
+            self._brokers, self.settings, lost, now_ms=lambda: int(time.time() * 1000)
+        )
+
+    # The cluster
+
+    async def topics(self) -> frozenset[str]:
+        """Return the names of the topics that there are."""
+        return frozenset((await self._brokers.metadata(None)).topics)
+
+    async def partitions_for(self, topic: str) -> tuple[TopicPartition, ...]:
+        """Return the partitions of a topic, none if there is no such topic."""
+        found = (await self._brokers.metadata([topic])).topics.get(topic)
+        return tuple(TopicPartition(topic, one) for one in sorted(found.leaders)) if found else ()
+
+
+class Walk:
+    """Records of one partition that are handed out one by one."""
+
+    def __init__(self, partition: TopicPartition, records: list[ConsumerRecord]) -> None:
+        self.partition = partition
+        self.records = iter(records)
+        self.shown: ConsumerRecord | None = None
+        """The one that the application has in its hands."""
+        self.first = records[0].offset
+
+    @property
+    def position(self) -> int:
+        """The offset after the one that was handed out last."""
+        return self.first if self.shown is None else self.shown.offset + 1
+
+
+def deserialised(data: Any, read: Callable[[bytes], Any] | None) -> Any:
+    """Return what the bytes stand for; there is nothing to ask about where there are none."""
+    return data if read is None or data is None else read(data)
+
+
+def many(partitions: Partitions) -> tuple[TopicPartition, ...]:
+    """Return the partitions, plain pairs or not, each once."""
+    return tuple(dict.fromkeys(TopicPartition(*one) for one in partitions))
+
+
+def member_settings(settings: ConsumerSettings) -> MemberSettings:
+    """Return what the membership needs to know."""
+    assert settings.group_id is not None
+    return MemberSettings(
+        group_id=settings.group_id,
+        instance_id=settings.group_instance_id,
+        session_timeout_ms=settings.session_timeout_ms,
+        heartbeat_interval_ms=settings.heartbeat_interval_ms,
+        max_poll_interval_ms=settings.max_poll_interval_ms,
+        assignors=settings.assignors,
+        retry_backoff_ms=settings.retry_backoff_ms,
+        retry_backoff_max_ms=settings.retry_backoff_max_ms,
+        auto_commit_interval_ms=settings.auto_commit_interval_ms,
+        metadata_max_age_ms=settings.metadata_max_age_ms,
+        rack=settings.client_rack or None,
+    )

@@ -1,0 +1,497 @@
+"""Fetches ahead while the application works, so many bytes at most, and says where each partition stands.
+
+One task a broker keeps one fetch under way; one more finds out leaders and first positions. What they bring
+is taken by the consumer between two of their steps: everything runs on one loop.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from coterie.base.codes import Code
+from coterie.base.errors import Corrupt, CoterieError, RefusedBy
+from coterie.base.ids import TopicPartition
+from coterie.client import messages
+from coterie.client.addresses import Address
+from coterie.client.cluster import Cluster
+from coterie.client.errors import RETRIABLE, ClientTimeout, Disconnected, MissingLibrary
+from coterie.client.intake import Ends, Fetched, Finish, Intake
+from coterie.client.records import Decode, PlainRows, compiled_rows
+from coterie.client.sessions import SESSION_CODES, FetchSession
+from coterie.client.settings import ConsumerSettings
+from coterie.wire.apis import ApiKey
+from coterie.wire.visible import AbortedTransaction
+
+__all__ = ["Fetcher", "Locate"]
+
+log = logging.getLogger("coterie.client")
+
+Locate = Callable[
+    [Mapping[TopicPartition, str | None]], Awaitable[Mapping[TopicPartition, int | CoterieError]]
+]
+"""Finds first positions; the value says that the committed offset does not count, but this policy."""
+
+LEADER_CODES = RETRIABLE | {Code.UNKNOWN_SERVER_ERROR}
+NODE_IDLE_S = 1.0
+# Reading so many records in Python has cost what loading the compiled reader would.
+COMPILED_AFTER = 300_000
+
+
+class Node:
+    """A broker that partitions are fetched from, and the task that does it."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.session = FetchSession()
+        self.stirred = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+
+class Fetcher:
+    """Partitions to fetch, and what was fetched. Used from one loop."""
+
+    def __init__(
+        self, cluster: Cluster, settings: ConsumerSettings, *, locate: Locate, finish: Finish
+    ) -> None:
+        self.cluster, self.settings = cluster, settings
+        self.intakes: dict[TopicPartition, Intake] = {}
+        self.buffered = 0
+        self.decode: Decode = PlainRows
+        self._locate, self._finish = locate, finish
+        self._clock = asyncio.get_running_loop()
+        self._arrived: deque[Intake] = deque()
+        """Lanes that have something, each once, oldest first."""
+        self._listed: set[TopicPartition] = set()
+        self._came = asyncio.Event()
+        self._moved = asyncio.Event()
+        self._placed = asyncio.Event()
+        self._nodes: dict[Address, Node] = {}
+        self._failure: BaseException | None = None
+        self._handed_out = 0
+        self._loading: asyncio.Task[None] | None = None
+        self._placer = asyncio.create_task(self._place(), name="places of partitions")
+
+    # What the consumer says
+
+    def set_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch these and no others; those that stay go on as they are."""
+        wanted = set(partitions)
+        for gone in self.intakes.keys() - wanted:
+            self.buffered -= self.intakes.pop(gone).buffered
+            self._listed.discard(gone)
+        self._arrived = deque(intake for intake in self._arrived if intake.at in self.intakes)
+        for new in wanted - self.intakes.keys():
+            self.intakes[new] = Intake(new)
+        self._stir()
+
+    def jump(self, intake: Intake, offset: int | None, *, reset: str | None = None) -> None:
+        """Go on at this offset, or (None) where the committed offset or the policy `reset` says."""
+        self.buffered -= intake.buffered
+        intake.jump(offset)
+        intake.reset = reset
+        self._stir()
+
+    def pause(self, intakes: Iterable[Intake], paused: bool) -> None:
+        """Stop or go on handing out these partitions; what was fetched stays."""
+        for intake in intakes:
+            intake.paused = paused
+            if not paused and intake.waiting:
+                self._list(intake)
+        self._stir()
+
+    def take(self, most: int, *, partitions: int | None = None) -> dict[TopicPartition, list[Any]]:
+        """Return up to so many records, of so many partitions. Raises what is in the way of the next one."""
+        self._check()
+        taken: dict[TopicPartition, list[Any]] = {}
+        while self._arrived and most > 0 and (partitions is None or len(taken) < partitions):
+            intake = self._arrived[0]
+            records = self._take_of(intake, most, taken)
+            if records is None:
+                break
+            if records:
+                most -= len(records)
+                self._count(len(records))
+                held = taken.get(intake.at)
+                taken[intake.at] = records if held is None else held + records
+            if intake.paused or not intake.waiting:
+                self._unlist(intake)
+        return taken
+
+    def _take_of(self, intake: Intake, most: int, taken: Mapping[TopicPartition, object]) -> list[Any] | None:
+        """Return the next records, None where something is wrong with them: what came before goes first."""
+        if intake.paused:
+            return []
+        before = intake.buffered
+        try:
+            return intake.take(most, self.decode, self._finish, check=self.settings.check_crcs)
+        except CoterieError:
+            if taken:
+                return None
+            raise
+        finally:
+            self._freed(before - intake.buffered)
+
+    def _count(self, records: int) -> None:
+        """Load the compiled reader, beside everything else, once it is going to pay."""
+        self._handed_out += records
+        wanted = self.settings.decoder == "auto" and self._handed_out >= COMPILED_AFTER
+        if wanted and self._loading is None:
+            self._loading = asyncio.create_task(self._load(), name="loads the compiled reader")
+
+    async def load_decoder(self) -> None:
+        """Load the compiled reader now, or raise MissingLibrary."""
+        found = await asyncio.to_thread(compiled_rows)
+        if found is None:
+            raise MissingLibrary(
+                "the decoder 'compiled' needs numba and pyarrow; pip install coterie[spark,fast]"
+            )
+        self.decode = found
+
+    async def _load(self) -> None:
+        self.decode = await asyncio.to_thread(compiled_rows) or PlainRows
+
+    def take_fetched(self) -> list[tuple[Intake, int, Fetched]]:
+        """Return all that came, undecoded, and from which offset on it is wanted."""
+        self._check()
+        taken = []
+        for intake in list(self._arrived):
+            if intake.paused:
+                continue
+            before, first = intake.buffered, intake.position or 0
+            while intake.queue:
+                taken.append((intake, first, intake.take_fetched()))
+            self._freed(before - intake.buffered)
+            self._arrived.remove(intake)
+            self._listed.discard(intake.at)
+        return taken
+
+    async def came(self, timeout_s: float) -> None:
+        """Wait until something may be there to take, so long at most."""
+        if self._arrived or self._failed():
+            return
+        self._came.clear()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._came.wait()
+        except TimeoutError:
+            pass
+
+    async def placed(self, timeout_s: float) -> None:
+        """Wait until a first position may have been found, so long at most."""
+        self._placed.clear()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._placed.wait()
+        except TimeoutError:
+            pass
+
+    async def close(self) -> None:
+        """End the tasks."""
+        running = (self._placer, self._loading, *(node.task for node in self._nodes.values()))
+        tasks = [task for task in running if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._came.set()
+
+    def _failed(self) -> bool:
+        return self._failure is not None or any(
+            intake.failure is not None for intake in self.intakes.values()
+        )
+
+    def _check(self) -> None:
+        """Raise what ended a task, or what a partition waits for somebody to put right."""
+        if self._failure is not None:
+            raise self._failure
+        for intake in self.intakes.values():
+            if intake.failure is not None and not intake.waiting:
+                raise intake.failure
+
+    def _freed(self, size: int) -> None:
+        if size:
+            self.buffered -= size
+            self._stir_nodes()
+
+    def _list(self, intake: Intake) -> None:
+        if intake.at not in self._listed and not intake.paused:
+            self._listed.add(intake.at)
+            self._arrived.append(intake)
+        self._came.set()
+
+    def _unlist(self, intake: Intake) -> None:
+        self._arrived.popleft()
+        self._listed.discard(intake.at)
+
+    def _stir(self) -> None:
+        self._moved.set()
+        self._stir_nodes()
+
+    def _stir_nodes(self) -> None:
+        for node in self._nodes.values():
+            node.stirred.set()
+
+    # Where partitions are, and where they begin
+
+    async def _place(self) -> None:
+        """Find leaders and first positions for whoever has none; the task's root."""
+        backoff_s = 0.0
+        try:
+            while True:
+                self._moved.clear()
+                done = await self._find_leaders()
+                done = await self._find_positions() and done
+                self._start_nodes()
+                if done:
+                    backoff_s = 0.0
+                    await self._moved.wait()
+                    continue
+                backoff_s = self._longer(backoff_s)
+                await asyncio.sleep(backoff_s)
+        except Exception as error:  # noqa: BLE001  # the task's root: the next call of the consumer raises it
+            self._fail(error)
+
+    def _longer(self, backoff_s: float) -> float:
+        """Return how long to wait after a failure that followed a wait of `backoff_s`."""
+        settings = self.settings
+        return min(max(2 * backoff_s, settings.retry_backoff_ms / 1000), settings.retry_backoff_max_ms / 1000)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self._came.set()
+
+    async def _find_leaders(self) -> bool:
+        """Ask who leads the partitions whose leader is not known; return whether nothing is left to ask."""
+        lost = [
+            intake for intake in self.intakes.values() if intake.leader is None and intake.failure is None
+        ]
+        if not lost:
+            return True
+        topics = {intake.at.topic for intake in lost}
+        try:
+            found = await self.cluster.metadata(topics)
+        except (ClientTimeout, Disconnected, RefusedBy) as error:
+            log.warning("no leaders of %s: %s", ", ".join(sorted(topics)), error)
+            return False
+        leaders = self.cluster.known_leaders(intake.at for intake in lost)
+        for intake in lost:
+            intake.leader = leaders.get(intake.at)
+            topic = found.topics.get(intake.at.topic)
+            if topic is not None and topic.code and topic.code not in RETRIABLE:
+                self._refuse(intake, RefusedBy(topic.code, f"metadata of topic {intake.at.topic}"))
+        missing = [str(intake.at) for intake in lost if intake.leader is None and intake.failure is None]
+        if missing:
+            log.warning("no leader of %s yet", ", ".join(missing))
+        return not missing
+
+    async def _find_positions(self) -> bool:
+        """Find the first position of whoever has none; return whether nothing is left to find."""
+        lost = {
+            intake.at: (intake, intake.turn)
+            for intake in self.intakes.values()
+            if intake.position is None and intake.failure is None and intake.leader is not None
+        }
+        if not lost:
+            return True
+        try:
+            found = await self._locate({at: intake.reset for at, (intake, _) in lost.items()})
+        except (ClientTimeout, Disconnected) as error:
+            log.warning("no positions of %s: %s", ", ".join(map(str, lost)), error)
+            return False
+        except CoterieError as error:
+            found = dict.fromkeys(lost, error)
+        for at, (intake, turn) in lost.items():
+            if self.intakes.get(at) is not intake or intake.turn != turn:
+                continue
+            place = found[at]
+            if isinstance(place, int):
+                intake.jump(place)
+            else:
+                self._refuse(intake, place)
+        self._placed.set()
+        return True
+
+    def _refuse(self, intake: Intake, error: CoterieError) -> None:
+        intake.failure = error
+        self._came.set()
+
+    def _start_nodes(self) -> None:
+        """Have a task for each broker that something is to be fetched from."""
+        for address in {intake.source for intake in self.intakes.values()}:
+            if address is None:
+                continue
+            node = self._nodes.get(address)
+            if node is None or node.task is None or node.task.done():
+                node = self._nodes[address] = Node(address)
+                node.task = asyncio.create_task(self._serve(node), name=f"fetches from {address}")
+        self._stir_nodes()
+
+    # Fetching
+
+    async def _serve(self, node: Node) -> None:
+        """Fetch from one broker as long as a partition is there; the task's root."""
+        backoff_s = 0.0
+        try:
+            while any(intake.source == node.address for intake in self.intakes.values()):
+                node.stirred.clear()
+                wanted = self._wanted(node.address)
+                if not wanted:
+                    await self._idle(node)
+                elif await self._fetch(node, wanted):
+                    backoff_s = 0.0
+                else:
+                    backoff_s = self._longer(backoff_s)
+                    await asyncio.sleep(backoff_s)
+        except Exception as error:  # noqa: BLE001  # the task's root: the next call of the consumer raises it
+            self._fail(error)
+
+    async def _idle(self, node: Node) -> None:
+        """Wait until there may be something to fetch."""
+        try:
+            async with asyncio.timeout(NODE_IDLE_S):
+                await node.stirred.wait()
+        except TimeoutError:
+            pass
+
+    def _wanted(self, address: Address) -> dict[TopicPartition, Intake]:
+        """Return what to ask this broker for: what has less than a fetch in stock, if there is room."""
+        if self.buffered >= self.settings.max_buffered_bytes:
+            return {}
+        now = self._clock.time()
+        enough = self.settings.max_partition_fetch_bytes
+        wanted = {}
+        for at, intake in self.intakes.items():
+            if intake.replica is not None and intake.replica_until < now:
+                intake.replica = None
+                self._moved.set()
+            ready = intake.position is not None and not intake.paused and intake.failure is None
+            if ready and intake.source == address and intake.buffered < enough:
+                wanted[at] = intake
+        return wanted
+
+    async def _fetch(self, node: Node, wanted: Mapping[TopicPartition, Intake]) -> bool:
+        """Ask for these partitions and take the answer; return whether there was one."""
+        turns = {at: intake.turn for at, intake in wanted.items()}
+        ask = node.session.ask({at: intake.fetch_at for at, intake in wanted.items()})
+        settings = self.settings
+        room = max(1, settings.max_buffered_bytes - self.buffered)
+        try:
+            connection = await self.cluster.connection(node.address, purpose="fetch")
+            answer = await connection.call(
+                ApiKey.FETCH,
+                lambda version: messages.fetch(
+                    version,
+                    ask.positions,
+                    max_wait_ms=settings.fetch_max_wait_ms,
+                    min_bytes=settings.fetch_min_bytes,
+                    max_bytes=min(settings.fetch_max_bytes, room),
+                    partition_max_bytes=settings.max_partition_fetch_bytes,
+                    isolation=settings.isolation,
+                    session=ask.session,
+                    forgotten=ask.forgotten,
+                    rack=settings.client_rack,
+                ),
+                self.cluster.request_timeout_s + settings.fetch_max_wait_ms / 1000,
+            )
+        except (Disconnected, ClientTimeout) as error:
+            log.info("fetch: %s", error)
+            self._lost(node)
+            return False
+        code = Code(answer.error_code)
+        if code:
+            node.session.failed(code)
+            if code in SESSION_CODES or code in LEADER_CODES:
+                log.info("fetch from %s: %s", node.address, code.name)
+                return code in SESSION_CODES
+            raise RefusedBy(code, f"Fetch from {node.address}")
+        node.session.answered(answer.session_id)
+        return self._received(answer, turns)
+
+    def _lost(self, node: Node) -> None:
+        """Look for the leaders anew: the connection broke."""
+        node.session.failed()
+        self.cluster.drop(node.address, purpose="fetch")
+        for intake in self.intakes.values():
+            if intake.replica == node.address:
+                intake.replica = None
+            elif intake.leader == node.address:
+                intake.leader = None
+        self._moved.set()
+
+    def _received(self, answer: Any, turns: Mapping[TopicPartition, int]) -> bool:
+        """Take each partition's part of an answer; return whether no part must wait for another try."""
+        well = True
+        for topic in answer.responses:
+            for part in topic.partitions:
+                at = TopicPartition(topic.topic, part.partition_index)
+                intake = self.intakes.get(at)
+                # What was asked before a jump or an assignment is not wanted any more.
+                if intake is None or turns.get(at) != intake.turn:
+                    continue
+                code = Code(part.error_code)
+                if code:
+                    well = self._refused(intake, code) and well
+                else:
+                    self._add(intake, part)
+        return well
+
+    def _add(self, intake: Intake, part: Any) -> None:
+        """Queue a partition's batches, undecoded."""
+        intake.ends = Ends(part.log_start_offset, part.last_stable_offset, part.high_watermark)
+        if part.preferred_read_replica >= 0:
+            self._prefer(intake, part.preferred_read_replica)
+        if not part.records:
+            return
+        aborted = None
+        if self.settings.isolation:
+            aborted = [
+                AbortedTransaction(one.producer_id, one.first_offset)
+                for one in part.aborted_transactions or ()
+            ]
+        try:
+            fetched = Fetched(part.records, first=intake.fetch_at, aborted=aborted)
+        except Corrupt as error:
+            self._refuse(intake, Corrupt(f"{intake.at} from offset {intake.fetch_at} on: {error}"))
+            return
+        if fetched.next_offset == intake.fetch_at:  # not one whole batch: no broker since 0.10.1 answers so
+            self._refuse(
+                intake, Corrupt(f"{intake.at} at offset {intake.fetch_at}", expected="a whole batch")
+            )
+            return
+        intake.add(fetched)
+        self.buffered += len(part.records)
+        self._list(intake)
+
+    def _prefer(self, intake: Intake, node_id: int) -> None:
+        """Fetch from the replica that the leader names, as nearer to client_rack, for a while."""
+        address = self.cluster.known.brokers.get(node_id)
+        if address is not None and address != intake.leader:
+            intake.replica = address
+            intake.replica_until = self._clock.time() + self.settings.metadata_max_age_ms / 1000
+            self._moved.set()
+
+    def _refused(self, intake: Intake, code: Code) -> bool:
+        """React to a partition's error; return False where the broker should be left alone for a moment."""
+        if code is Code.OFFSET_OUT_OF_RANGE:
+            return self._out_of_range(intake)
+        if code in LEADER_CODES:
+            log.info("fetch of %s: %s", intake.at, code.name)
+            intake.leader = intake.replica = None
+            self.cluster.forget([intake.at.topic])
+            self._moved.set()
+            return False
+        self._refuse(intake, RefusedBy(code, f"Fetch of {intake.at} at offset {intake.fetch_at}"))
+        return True
+
+    def _out_of_range(self, intake: Intake) -> bool:
+        """Begin again where the policy says, once what was fetched before is handed out."""
+        log.info("%s has no offset %d", intake.at, intake.fetch_at)
+        if intake.replica is not None:  # only the leader knows for sure
+            intake.replica = None
+            self._moved.set()
+        elif intake.waiting:
+            return False
+        else:
+            self.jump(intake, None, reset=self.settings.auto_offset_reset)
+        return True

@@ -1,0 +1,58 @@
+"""Where a partition is read from when nobody said: the committed offset, else `auto_offset_reset`."""
+
+from collections.abc import Callable, Mapping
+
+from coterie.base.errors import CoterieError
+from coterie.base.ids import TopicPartition
+from coterie.client import messages
+from coterie.client.cluster import Cluster
+from coterie.client.errors import NoOffset
+from coterie.client.settings import ConsumerSettings, duration_ms
+
+__all__ = ["first_positions", "offsets_at"]
+
+
+async def first_positions(
+    cluster: Cluster,
+    settings: ConsumerSettings,
+    lost: Mapping[TopicPartition, str | None],
+    *,
+    now_ms: Callable[[], int],
+) -> dict[TopicPartition, int | CoterieError]:
+    """Return where to begin, or why nowhere. A value says that only this policy counts."""
+    found: dict[TopicPartition, int | CoterieError] = {}
+    asked = [one for one, policy in lost.items() if policy is None]
+    if settings.group_id is not None and asked:
+        committed = await cluster.committed(settings.group_id, asked)
+        found.update((one, offset) for one, offset in committed.items() if offset is not None)
+    stamps: dict[TopicPartition, int] = {}
+    for one in lost.keys() - found.keys():
+        policy = lost[one] or settings.auto_offset_reset
+        if policy == "none":
+            why = "no offset is committed" if lost[one] is None else "the log does not have its offset"
+            found[one] = NoOffset((one,), why)
+        else:
+            stamps[one] = stamp_of(policy, now_ms)
+    found.update(await offsets_at(cluster, stamps, isolation=settings.isolation))
+    return found
+
+
+def stamp_of(policy: str, now_ms: Callable[[], int]) -> int:
+    """Return the timestamp that a policy stands for."""
+    if policy == "earliest":
+        return messages.EARLIEST
+    if policy == "latest":
+        return messages.LATEST
+    return now_ms() - duration_ms(policy.partition(":")[2])
+
+
+async def offsets_at(
+    cluster: Cluster, stamps: Mapping[TopicPartition, int], *, isolation: int
+) -> dict[TopicPartition, int]:
+    """Return the first offset at or after each timestamp, the end where every record is older."""
+    if not stamps:
+        return {}
+    found = await cluster.list_offsets(stamps, isolation=isolation)
+    old = {one: messages.LATEST for one, listed in found.items() if listed.offset < 0}
+    ends = await cluster.list_offsets(old, isolation=isolation) if old else {}
+    return {one: ends.get(one, listed).offset for one, listed in found.items()}

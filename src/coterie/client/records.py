@@ -1,0 +1,178 @@
+"""The records that a consumer hands out, and the one pass that reads a batch's bytes into them. Pure."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from coterie.base.errors import Corrupt
+from coterie.wire.batches import (
+    HEADER_SIZE,
+    BatchHeader,
+    Record,
+    build_batch,
+    check_crc,
+    codec_of,
+    decompress,
+    read_header,
+    read_headers,
+)
+from coterie.wire.varints import read_varlong
+
+__all__ = ["ConsumerRecord", "Decode", "PlainRows", "Rows", "compiled_rows", "payload_of"]
+
+CREATED, APPENDED = 0, 1
+
+
+class ConsumerRecord(NamedTuple):
+    """One record. Key and value are bytes unless the consumer has deserialisers."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    """Milliseconds since 1970."""
+    timestamp_type: int
+    """0: when it was created, 1: when the broker appended it."""
+    key: Any
+    value: Any
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def payload_of(buf: bytes, at: int, header: BatchHeader, *, check: bool) -> bytes:
+    """Return the bytes of the batch's records, decompressed; Corrupt if the checksum is not theirs."""
+    if check and not check_crc(buf, at, header):
+        raise Corrupt("record batch", at=at, expected=f"checksum {header.crc:#010x}")
+    body = buf[at + HEADER_SIZE : at + header.size]
+    return decompress(codec_of(header.codec), body) if header.codec else body
+
+
+class Rows(Protocol):
+    """The records of one batch, made as they are taken: a few hundred that live at a time do not trouble the
+    garbage collector, which would take half of a consumer's time otherwise.
+    """
+
+    left: int
+    """How many there still are."""
+
+    def take(self, most: int) -> list[ConsumerRecord]:
+        """Return the next records, so many at most, or raise Corrupt and stay before them."""
+        ...
+
+
+Decode = Callable[[bytes, BatchHeader, str, int], Rows]
+"""From a batch's payload, its header, topic and partition to the records."""
+
+
+def compiled_rows() -> Decode | None:
+    """Return the compiled reader, ready to run, None where numba and pyarrow are not installed.
+
+    Loading it takes a second of a processor: longer than it saves those who read little.
+    """
+    try:
+        from coterie.columns.rows import ColumnRows
+    except ImportError:
+        return None
+    smallest = build_batch([Record(0, 0, None, b"")])
+    ColumnRows.of(smallest[HEADER_SIZE:], read_header(smallest), ConsumerRecord, topic="", partition=0)
+
+    def decode(data: bytes, header: BatchHeader, topic: str, partition: int) -> Rows:
+        found = ColumnRows.of(data, header, ConsumerRecord, topic=topic, partition=partition)
+        return found or PlainRows(data, header, topic, partition)
+
+    return decode
+
+
+class PlainRows:
+    """The records of a batch whose payload is `data`, read in Python. Corrupt if they are rubbish.
+
+    Lengths of up to two bytes are read in place: every record comes through here.
+    """
+
+    def __init__(self, data: bytes, header: BatchHeader, topic: str, partition: int) -> None:
+        self.left = max(0, header.count)
+        self._data, self._header, self._place = data, header, (topic, partition)
+        self._at = 0
+        if not self.left:
+            self._check_end(0, header.base_offset)
+
+    def take(self, most: int) -> list[ConsumerRecord]:
+        """Return the next records, so many at most, or raise Corrupt and stay before them."""
+        count = min(most, self.left)
+        try:
+            rows, at = _rows(self._data, self._at, count, self._header, *self._place)
+        except (IndexError, UnicodeDecodeError) as failure:
+            raise Corrupt("record", expected="a whole one") from failure
+        if rows and count == self.left:
+            self._check_end(at, rows[-1].offset)
+        self._at = at
+        self.left -= count
+        return rows
+
+    def _check_end(self, at: int, last_offset: int) -> None:
+        if at != len(self._data) or last_offset > self._header.last_offset:
+            raise Corrupt("record batch", at=at, expected=f"{self._header.count} records and no more")
+
+
+def _rows(
+    data: bytes, at: int, count: int, header: BatchHeader, topic: str, partition: int
+) -> tuple[list[ConsumerRecord], int]:
+    """Return records from `at` on and where they end. Lengths are zigzag: what is odd is negative."""
+    rows: list[ConsumerRecord] = []
+    add, new, kind = rows.append, tuple.__new__, ConsumerRecord
+    base, stamped = header.base_offset, APPENDED if header.append_time else CREATED
+    start = header.max_timestamp if stamped else header.base_timestamp
+    for _ in range(count):
+        first = data[at]
+        if first < 128:
+            at += 1
+            end = at + (first >> 1)
+        elif (byte := data[at + 1]) < 128:
+            at += 2
+            end = at + ((first - 128 + (byte << 7)) >> 1)
+        else:
+            size, at = read_varlong(data, at)
+            end = at + size
+        first = data[at + 1]
+        if first < 128:
+            at += 2
+            time = (first >> 1) ^ -(first & 1)
+        else:
+            time, at = read_varlong(data, at + 1)
+        first = data[at]
+        if first < 128:
+            at += 1
+            delta = first >> 1
+        elif (byte := data[at + 1]) < 128:
+            at += 2
+            delta = (first - 128 + (byte << 7)) >> 1
+        else:
+            delta, at = read_varlong(data, at)
+        key, at = (None, at + 1) if data[at] == 1 else _sized(data, at)
+        first = data[at]
+        if first & 1:
+            value, stop = _sized(data, at)
+        elif first < 128:
+            stop = at + 1 + (first >> 1)
+            value = data[at + 1 : stop]
+        elif (byte := data[at + 1]) < 128:
+            stop = at + 2 + ((first - 128 + (byte << 7)) >> 1)
+            value = data[at + 2 : stop]
+        else:
+            value, stop = _sized(data, at)
+        headers: tuple[tuple[str, bytes | None], ...] = ()
+        if data[stop]:
+            headers, at = read_headers(data, stop, end)
+        else:
+            at = stop + 1
+        if at != end:
+            raise Corrupt("record", at=at, expected=f"its end at {end}")
+        add(new(kind, (topic, partition, base + delta, start if stamped else start + time, stamped,
+                       key, value, headers)))  # fmt: skip
+    return rows, at
+
+
+def _sized(data: bytes, at: int) -> tuple[bytes | None, int]:
+    """Return the bytes whose length is at `at`, and where they end."""
+    size, at = read_varlong(data, at)
+    if size < 0:
+        return None, at
+    return data[at : at + size], at + size

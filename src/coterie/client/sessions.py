@@ -1,0 +1,62 @@
+"""A fetch session (KIP-227): after the first request, only what changed goes over the wire. Pure.
+
+A broker that keeps no sessions answers with session id 0; then every request is whole.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from coterie.base.codes import Code
+from coterie.base.ids import TopicPartition
+
+__all__ = ["SESSION_CODES", "Ask", "FetchSession"]
+
+LAST_EPOCH = 0x7FFFFFFF
+
+SESSION_CODES = frozenset(
+    {
+        Code.FETCH_SESSION_ID_NOT_FOUND,
+        Code.INVALID_FETCH_SESSION_EPOCH,
+        Code.FETCH_SESSION_TOPIC_ID_ERROR,
+        Code.UNKNOWN_TOPIC_ID,
+        Code.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+
+class Ask(NamedTuple):
+    """What the next request says: the session and its epoch, what is new or moved, and what is to be left."""
+
+    session: tuple[int, int]
+    positions: Mapping[TopicPartition, int]
+    forgotten: frozenset[TopicPartition]
+
+
+class FetchSession:
+    """The session with one broker. One request is under way at a time."""
+
+    def __init__(self) -> None:
+        self.id, self.epoch = 0, 0
+        self._held: Mapping[TopicPartition, int] = {}
+
+    def ask(self, wanted: Mapping[TopicPartition, int]) -> Ask:
+        """Return how to ask for these partitions from these offsets on, and for no others."""
+        held, self._held = self._held, dict(wanted)
+        if self.epoch == 0:  # whole; an old session that the id names is closed by it
+            return Ask((self.id, 0), self._held, frozenset())
+        moved = {one: offset for one, offset in wanted.items() if held.get(one) != offset}
+        return Ask((self.id, self.epoch), moved, frozenset(held.keys() - wanted.keys()))
+
+    def answered(self, session_id: int) -> None:
+        """Note an answer without an error."""
+        self.id = session_id
+        if session_id == 0:
+            self.epoch = 0
+        else:
+            self.epoch = 1 if self.epoch == LAST_EPOCH else self.epoch + 1
+
+    def failed(self, code: Code | None = None) -> None:
+        """Note a refusal, or (None) an answer that did not come: the next request is whole again."""
+        if code is Code.FETCH_SESSION_ID_NOT_FOUND:
+            self.id = 0
+        self.epoch = 0

@@ -1,0 +1,306 @@
+"""A client's settings by Kafka's names in snake case: what there is, what it may be, what nobody meant. Pure.
+
+`ConsumerSettings.of(bootstrap_servers="localhost:9092", group_id="g")` returns them checked. Values may also
+be texts, as they stand in files and on command lines.
+"""
+
+import difflib
+import re
+import ssl
+import types
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, Self, Union, get_args, get_origin, get_type_hints
+
+from coterie.client.addresses import Address, addresses_of
+from coterie.client.errors import WrongSetting
+from coterie.security.sasl import MECHANISMS, Credentials
+from coterie.security.tls import TlsFiles, tls_context
+
+__all__ = ["ClientSettings", "ConsumerSettings", "Security", "duration_ms"]
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
+
+# What Kafka's Java clients know, and this one does by itself, in another way, or not.
+JAVAS = frozenset(
+    {
+        "allow_auto_create_topics",
+        "auto_include_jmx_reporter",
+        "client_dns_lookup",
+        "connections_max_idle_ms",
+        "enable_metrics_push",
+        "exclude_internal_topics",
+        "group_protocol",
+        "group_remote_assignor",
+        "interceptor_classes",
+        "metadata_recovery_strategy",
+        "metric_reporters",
+        "metrics_num_samples",
+        "metrics_recording_level",
+        "metrics_sample_window_ms",
+        "receive_buffer_bytes",
+        "reconnect_backoff_max_ms",
+        "reconnect_backoff_ms",
+        "sasl_kerberos_service_name",
+        "sasl_login_callback_handler_class",
+        "sasl_oauthbearer_token_endpoint_url",
+        "security_providers",
+        "send_buffer_bytes",
+        "socket_connection_setup_timeout_ms",
+        "ssl_cipher_suites",
+        "ssl_enabled_protocols",
+        "ssl_keystore_password",
+        "ssl_keystore_type",
+        "ssl_protocol",
+        "ssl_truststore_password",
+        "ssl_truststore_type",
+    }
+)
+LEAST = {
+    "auto_commit_interval_ms": 0,
+    "fetch_max_bytes": 1,
+    "fetch_max_wait_ms": 0,
+    "fetch_min_bytes": 0,
+    "max_buffered_bytes": 1,
+    "max_partition_fetch_bytes": 1,
+    "max_poll_interval_ms": 1,
+    "max_poll_records": 1,
+}
+TRUTHS = {"true": True, "false": False}
+JAAS = re.compile(r"""\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')""")
+DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,3})?)S)?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """How a connection is made safe: a TLS context, who we are, both or neither."""
+
+    tls: ssl.SSLContext | None = None
+    credentials: Credentials | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientSettings:
+    """What every client needs to know. `of` is the way in."""
+
+    bootstrap_servers: str | tuple[str, ...]
+    client_id: str = "coterie"
+    request_timeout_ms: int = 30_000
+    default_api_timeout_ms: int = 60_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    metadata_max_age_ms: int = 300_000
+    security_protocol: str = "PLAINTEXT"
+    sasl_mechanism: str | None = None
+    sasl_username: str | None = None
+    sasl_password: str | None = field(default=None, repr=False)
+    sasl_jaas_config: str | None = field(default=None, repr=False)
+    ssl_truststore_location: str | None = None
+    ssl_truststore_certificates: str | None = None
+    ssl_keystore_location: str | None = None
+    ssl_key_location: str | None = None
+    ssl_key_password: str | None = field(default=None, repr=False)
+    ssl_endpoint_identification_algorithm: str = "https"
+    ssl_context: ssl.SSLContext | None = None
+
+    @classmethod
+    def of(cls, **given: Any) -> Self:
+        """Return the settings, or raise WrongSetting with what to write instead."""
+        known = {one.name: one for one in fields(cls)}
+        for name in given:
+            if name not in known:
+                raise WrongSetting(unknown(name, known))
+        for name, one in known.items():
+            if one.default is MISSING and one.default_factory is MISSING and given.get(name) is None:
+                raise WrongSetting(f"{name} must be set")
+        kinds = get_type_hints(cls)
+        made = cls(**{name: taken(name, kinds[name], value) for name, value in given.items()})
+        made.check()
+        return made
+
+    def check(self) -> None:
+        """Raise WrongSetting for values that make no sense, alone or together."""
+        one_of("security_protocol", self.security_protocol, PROTOCOLS)
+        one_of(
+            "ssl_endpoint_identification_algorithm", self.ssl_endpoint_identification_algorithm, ("https", "")
+        )
+        at_least("request_timeout_ms", self.request_timeout_ms, 1)
+        at_least("default_api_timeout_ms", self.default_api_timeout_ms, 1)
+        if "SASL" in self.security_protocol:
+            self.credentials()
+        elif self.sasl_mechanism is not None:
+            protocol = self.security_protocol
+            raise WrongSetting(f'sasl_mechanism is set, but security_protocol is {protocol}, not "SASL_SSL"')
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Where to find the cluster."""
+        servers = self.bootstrap_servers
+        return addresses_of(servers if isinstance(servers, str) else ",".join(servers))
+
+    def credentials(self) -> Credentials:
+        """Return who we say we are, from the plain settings or from Kafka's JAAS text."""
+        if self.sasl_mechanism is None:
+            raise WrongSetting(f"{self.security_protocol} needs sasl_mechanism: {', '.join(MECHANISMS)}")
+        one_of("sasl_mechanism", self.sasl_mechanism, MECHANISMS)
+        named = jaas(self.sasl_jaas_config or "")
+        username = self.sasl_username if self.sasl_username is not None else named.get("username")
+        password = self.sasl_password if self.sasl_password is not None else named.get("password")
+        if username is None or password is None:
+            raise WrongSetting(
+                f"{self.sasl_mechanism} needs sasl_username and sasl_password, or both in sasl_jaas_config"
+            )
+        return Credentials(self.sasl_mechanism, username, password)
+
+    def security(self) -> Security:
+        """Return how to connect; reads the certificates' files."""
+        tls = None
+        if self.security_protocol.endswith("SSL"):
+            tls = self.ssl_context or tls_context(self._files())
+        credentials = self.credentials() if "SASL" in self.security_protocol else None
+        return Security(tls, credentials)
+
+    def _files(self) -> TlsFiles:
+        return TlsFiles(
+            truststore=self.ssl_truststore_location,
+            truststore_text=self.ssl_truststore_certificates,
+            keystore=self.ssl_keystore_location,
+            key=self.ssl_key_location,
+            password=self.ssl_key_password,
+            check_hostname=self.ssl_endpoint_identification_algorithm == "https",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerSettings(ClientSettings):
+    """What a consumer needs to know."""
+
+    group_id: str | None = None
+    group_instance_id: str | None = None
+    auto_offset_reset: str = "latest"
+    """Where there is no offset: latest, earliest, none, or by_duration:PT1H (so long ago)."""
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    max_poll_records: int = 500
+    partition_assignment_strategy: str | tuple[str, ...] = ("range", "cooperative-sticky")
+    fetch_min_bytes: int = 1
+    fetch_max_bytes: int = 50 << 20
+    fetch_max_wait_ms: int = 500
+    max_partition_fetch_bytes: int = 1 << 20
+    isolation_level: str = "read_uncommitted"
+    client_rack: str = ""
+    check_crcs: bool = True
+    key_deserializer: Callable[[bytes], Any] | None = None
+    value_deserializer: Callable[[bytes], Any] | None = None
+    interceptors: tuple[Callable[[list[Any]], list[Any]], ...] = ()
+    """Each sees the records of one partition before they are handed out, and returns those to hand out."""
+    decoder: str = "auto"
+    """Ours: "compiled" reads records three times as fast as "plain" and takes a second to load; it needs
+    numba and pyarrow. "auto" loads it, where they are installed, once there were records enough to pay.
+    """
+    max_buffered_bytes: int = 64 << 20
+    """Ours: so much may be fetched and not yet handed out, as it came; then fetching waits."""
+
+    def check(self) -> None:
+        super().check()
+        one_of("decoder", self.decoder, ("auto", "plain", "compiled"))
+        one_of("isolation_level", self.isolation_level, tuple(ISOLATION))
+        if not self.auto_offset_reset.startswith("by_duration:"):
+            one_of("auto_offset_reset", self.auto_offset_reset, ("latest", "earliest", "none"))
+        else:
+            duration_ms(self.auto_offset_reset.partition(":")[2])
+        for name, least in LEAST.items():
+            at_least(name, getattr(self, name), least)
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise WrongSetting(
+                f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be less than"
+                f" session_timeout_ms ({self.session_timeout_ms})"
+            )
+        if self.group_instance_id is not None and self.group_id is None:
+            raise WrongSetting("group_instance_id is set without a group_id")
+
+    @property
+    def isolation(self) -> int:
+        """The isolation level as requests carry it."""
+        return ISOLATION[self.isolation_level]
+
+    @property
+    def assignors(self) -> tuple[str, ...]:
+        """The names of the assignors in their order."""
+        named = self.partition_assignment_strategy
+        return tuple(part.strip() for part in named.split(",")) if isinstance(named, str) else named
+
+
+def unknown(name: str, known: Iterable[str]) -> str:
+    """Return what to say of a setting that there is not."""
+    if "." in name and name.replace(".", "_") in known:
+        return f"there is no setting {name}; write {name.replace('.', '_')}"
+    if name in JAVAS:
+        return f"{name} is a setting of Kafka's Java clients that this client does not have; leave it out"
+    near = difflib.get_close_matches(name, [*known], n=1, cutoff=0.5)
+    return f"there is no setting {name}" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def taken(name: str, kind: Any, value: Any) -> Any:
+    """Return the value as the setting's kind wants it, or raise WrongSetting."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    if value is None and type(None) in kinds:
+        return None
+    for one in kinds:
+        wanted = get_origin(one) or one
+        if isinstance(value, str) and wanted in (int, bool):
+            return number(name, value) if wanted is int else truth(name, value)
+        if wanted is tuple and isinstance(value, list | tuple | set | frozenset):
+            return tuple(value)
+        # True is a number to Python; nobody means it so.
+        if isinstance(value, wanted) and not (wanted is int and isinstance(value, bool)):
+            return value
+    raise WrongSetting(f"{name} cannot be {value!r} ({type(value).__name__})")
+
+
+def number(name: str, text: str) -> int:
+    """Return the whole number in a text."""
+    if re.fullmatch(r"-?\d+", text.strip()) is None:
+        raise WrongSetting(f"{name} must be a whole number, not {text!r}")
+    return int(text)
+
+
+def truth(name: str, text: str) -> bool:
+    """Return what true or false stands for."""
+    found = TRUTHS.get(text.strip().lower())
+    if found is None:
+        raise WrongSetting(f"{name} must be true or false, not {text!r}")
+    return found
+
+
+def one_of(name: str, value: str, allowed: Iterable[str]) -> None:
+    """Raise WrongSetting unless the value is one of these."""
+    allowed = tuple(allowed)
+    if value not in allowed:
+        near = difflib.get_close_matches(value, allowed, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise WrongSetting(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}{hint}")
+
+
+def at_least(name: str, value: int, least: int) -> None:
+    """Raise WrongSetting for a number that is too small."""
+    if value < least:
+        raise WrongSetting(f"{name} must be at least {least}, not {value}")
+
+
+def jaas(text: str) -> Mapping[str, str]:
+    """Return username and password of a line as Kafka's `sasl.jaas.config` has them."""
+    return {name: re.sub(r"\\(.)", r"\1", double or single) for name, double, single in JAAS.findall(text)}
+
+
+def duration_ms(text: str) -> int:
+    """Return the milliseconds of an ISO 8601 duration of days to seconds, or raise WrongSetting."""
+    found = DURATION.fullmatch(text)
+    if found is None or not any(found.groups()):
+        raise WrongSetting(f"{text!r} is no duration; write P1D, PT6H or PT30M")
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)

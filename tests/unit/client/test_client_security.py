@@ -1,0 +1,205 @@
+"""Connections that show who they are, over TLS and SASL, against a server's end of a few lines."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import pytest
+from small_broker import OFFERED, SmallBroker
+
+from coterie.base.codes import Code
+from coterie.client import messages
+from coterie.client.connection import Connection
+from coterie.client.errors import Disconnected
+from coterie.client.settings import ClientSettings, Security
+from coterie.security.sasl import AuthenticationFailed, Credentials
+from coterie.wire.apis import ApiKey
+from coterie.wire.codec import build, encode_response, entity, response_type
+
+FILES = Path(__file__).resolve().parents[2] / "data" / "tls"
+SASL = {**OFFERED, ApiKey.SASL_HANDSHAKE: (0, 1), ApiKey.SASL_AUTHENTICATE: (0, 2)}
+PLAIN = Security(credentials=Credentials("PLAIN", "me", "secret"))
+
+
+def answer(header, **values):
+    kind = response_type(header.api_key, header.api_version)
+    return encode_response(header.correlation_id, build(kind, **values))
+
+
+class PlainServer:
+    """Takes PLAIN with the one password; sessions last `lifetime_ms` (0: for ever)."""
+
+    def __init__(self, lifetime_ms=0, mechanisms=("PLAIN",)):
+        self.lifetime_ms, self.mechanisms = lifetime_ms, mechanisms
+        self.said = []
+
+    def __call__(self, header, request):
+        if header.api_key == ApiKey.SASL_HANDSHAKE:
+            code = 0 if request.mechanism in self.mechanisms else Code.UNSUPPORTED_SASL_MECHANISM
+            return answer(header, error_code=code, mechanisms=self.mechanisms)
+        if header.api_key == ApiKey.SASL_AUTHENTICATE:
+            self.said.append(request.auth_bytes)
+            code = 0 if request.auth_bytes == b"\0me\0secret" else Code.SASL_AUTHENTICATION_FAILED
+            why = "no such user" if code else None
+            return answer(header, error_code=code, error_message=why, session_lifetime=self.lifetime_ms)
+        return answer(header, error_code=0)
+
+
+def heartbeat(version):
+    return messages.heartbeat(version, group_id="g", generation=1, member_id="m", instance_id=None)
+
+
+async def beat(broker, security):
+    """Open a connection and send one request over it."""
+    connection = await Connection.open(broker.address, client_id="test", timeout_s=5, security=security)
+    try:
+        return await connection.call(ApiKey.HEARTBEAT, heartbeat, 5)
+    finally:
+        connection.close()
+        await connection.wait_closed()
+
+
+def beaten(security, react, *, tls=None):
+    """Do so against a server that reacts so; return which APIs it was asked."""
+
+    async def scenario():
+        async with SmallBroker(react, offered=SASL, tls=tls) as broker:
+            await beat(broker, security)
+            return [key for key, _ in broker.seen]
+
+    return asyncio.run(scenario())
+
+
+def test_a_password_is_shown_before_the_first_request():
+    server = PlainServer()
+
+    seen = beaten(PLAIN, server)
+
+    assert seen == [
+        ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.HEARTBEAT,
+    ]  # fmt: skip
+    assert server.said == [b"\0me\0secret"]
+
+
+@pytest.mark.parametrize(
+    ("credentials", "why"),
+    [
+        (Credentials("PLAIN", "me", "wrong"), "refused: no such user"),
+        (Credentials("SCRAM-SHA-256", "me", "secret"), "does not take SCRAM-SHA-256; it takes PLAIN"),
+    ],
+)
+def test_a_refusal_says_why_and_is_not_tried_again(credentials, why):
+    with pytest.raises(AuthenticationFailed, match=why):
+        beaten(Security(credentials=credentials), PlainServer())
+
+
+def test_a_session_that_ends_soon_is_renewed_before_the_next_request():
+    server = PlainServer(lifetime_ms=1)
+
+    async def scenario():
+        async with SmallBroker(server, offered=SASL) as broker:
+            connection = await Connection.open(broker.address, client_id="t", timeout_s=5, security=PLAIN)
+            over = connection.clock.time() + server.lifetime_ms / 1000
+            while connection.clock.time() < over:
+                pass
+            await asyncio.gather(*(connection.call(ApiKey.HEARTBEAT, heartbeat, 5) for _ in range(3)))
+            connection.close()
+            await connection.wait_closed()
+
+    asyncio.run(scenario())
+
+    assert len(server.said) >= 2
+
+
+@pytest.fixture
+def server_tls():
+    """The server's side of TLS."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(FILES / "server.pem")
+    return context
+
+
+def client_settings(**given):
+    return ClientSettings.of(
+        **{
+            "bootstrap_servers": "127.0.0.1:1",
+            "security_protocol": "SSL",
+            "ssl_truststore_location": str(FILES / "authority.pem"),
+            **given,
+        }
+    )
+
+
+def test_requests_go_over_tls(server_tls):
+    seen = beaten(client_settings().security(), PlainServer(), tls=server_tls)
+
+    assert seen == [ApiKey.API_VERSIONS, ApiKey.HEARTBEAT]
+
+
+def test_a_large_answer_comes_whole_over_tls(server_tls):
+    host = "x" * 30_000
+    one = build(entity("find_coordinator", 6, "Coordinator", "response"), host=host)
+
+    async def ask(connection):
+        answer = await connection.call(
+            ApiKey.FIND_COORDINATOR, lambda version: messages.find_coordinator(version, "g"), 5
+        )
+        return [each.host for each in answer.coordinators]
+
+    async def scenario():
+        async with SmallBroker(
+            lambda header, _: answer(header, coordinators=(one,) * 90), tls=server_tls
+        ) as broker:
+            security = client_settings().security()
+            connection = await Connection.open(broker.address, client_id="t", timeout_s=5, security=security)
+            found = await asyncio.gather(ask(connection), ask(connection))
+            connection.close()
+            await connection.wait_closed()
+            return found
+
+    assert asyncio.run(scenario()) == [[host] * 90] * 2
+
+
+def test_the_server_may_demand_a_certificate_of_ours(server_tls):
+    server_tls.verify_mode = ssl.CERT_REQUIRED
+    server_tls.load_verify_locations(FILES / "authority.pem")
+
+    with_one = client_settings(ssl_keystore_location=str(FILES / "client.pem"))
+    assert beaten(with_one.security(), PlainServer(), tls=server_tls)
+
+    with pytest.raises(Disconnected):
+        beaten(client_settings().security(), PlainServer(), tls=server_tls)
+
+
+def test_a_certificate_of_an_authority_that_is_not_trusted_is_refused(server_tls):
+    strangers = client_settings(ssl_truststore_location=None)
+
+    with pytest.raises(AuthenticationFailed, match="ssl_truststore_location names the authorities"):
+        beaten(strangers.security(), PlainServer(), tls=server_tls)
+
+
+def test_plain_words_to_a_server_that_wants_tls_get_a_hint(server_tls):
+    with pytest.raises(Disconnected, match="is security_protocol right"):
+        beaten(Security(), PlainServer(), tls=server_tls)
+
+
+def test_tls_to_a_server_that_speaks_none_is_told(server_tls):
+    async def scenario():
+        def garble(reader, writer):
+            writer.write(b"what?")
+            writer.close()
+
+        server = await asyncio.start_server(garble, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        settings = client_settings(bootstrap_servers=f"127.0.0.1:{port}")
+        try:
+            (address,) = settings.addresses
+            await Connection.open(address, client_id="t", timeout_s=5, security=settings.security())
+        finally:
+            server.close()
+            await server.wait_closed()
+
+    with pytest.raises(Disconnected, match="no TLS with"):
+        asyncio.run(scenario())

@@ -1,0 +1,109 @@
+"""Settings by Kafka's names: what is taken, and what is said of what is not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.client.addresses import Address
+from coterie.client.errors import WrongSetting
+from coterie.client.settings import ClientSettings, ConsumerSettings, duration_ms
+from coterie.security.sasl import Credentials
+
+HERE = "127.0.0.1:9092"
+
+
+def settings(**given):
+    return ConsumerSettings.of(bootstrap_servers=HERE, **given)
+
+
+def test_defaults_are_kafka_s():
+    got = settings()
+
+    assert (got.max_poll_records, got.fetch_max_bytes, got.max_partition_fetch_bytes) == (
+        500,
+        50 << 20,
+        1 << 20,
+    )
+    assert (got.fetch_min_bytes, got.fetch_max_wait_ms) == (1, 500)
+    assert (got.session_timeout_ms, got.heartbeat_interval_ms, got.max_poll_interval_ms) == (
+        45_000, 3_000, 300_000,
+    )  # fmt: skip
+    assert (got.auto_offset_reset, got.isolation, got.enable_auto_commit) == ("latest", 0, True)
+    assert got.assignors == ("range", "cooperative-sticky")
+
+
+def test_values_may_be_texts_as_in_a_file():
+    got = settings(
+        max_poll_records="7", enable_auto_commit="False", partition_assignment_strategy="range, sticky"
+    )
+
+    assert (got.max_poll_records, got.enable_auto_commit) == (7, False)
+    assert got.assignors == ("range", "sticky")
+
+
+def test_servers_may_be_a_text_or_a_list():
+    for servers in ("a:1,b:2", ["a:1", "b:2"]):
+        assert ClientSettings.of(bootstrap_servers=servers).addresses == (Address("a", 1), Address("b", 2))
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"max_pol_records": 5}, "no setting max_pol_records; did you mean max_poll_records?"),
+        ({"fetch.min.bytes": 5}, "write fetch_min_bytes"),
+        ({"reconnect_backoff_ms": 50}, "Kafka's Java clients that this client does not have"),
+        ({"qqq": 1}, "there is no setting qqq$"),
+        ({"max_poll_records": "many"}, "max_poll_records must be a whole number, not 'many'"),
+        ({"max_poll_records": 0}, "max_poll_records must be at least 1"),
+        ({"max_poll_records": True}, "max_poll_records cannot be True"),
+        ({"enable_auto_commit": "perhaps"}, "enable_auto_commit must be true or false"),
+        ({"group_id": 5}, "group_id cannot be 5"),
+        ({"value_deserializer": "json"}, "value_deserializer cannot be 'json'"),
+        ({"isolation_level": "read_commited"}, "did you mean 'read_committed'?"),
+        ({"auto_offset_reset": "by_duration:1h"}, "'1h' is no duration"),
+        ({"heartbeat_interval_ms": 45_000}, "must be less than session_timeout_ms"),
+        ({"group_instance_id": "one"}, "without a group_id"),
+        ({"security_protocol": "TLS"}, "security_protocol must be one of"),
+        ({"security_protocol": "SASL_SSL"}, "needs sasl_mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+        ({"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}, "needs sasl_username and"),
+        ({"sasl_mechanism": "PLAIN"}, "security_protocol is PLAINTEXT"),
+    ],
+)  # fmt: skip
+def test_what_nobody_can_mean_is_refused_with_what_to_write_instead(given, why):
+    with pytest.raises(WrongSetting, match=why.replace("?", r"\?")):
+        settings(**given)
+
+
+def test_a_client_must_know_where_the_cluster_is():
+    with pytest.raises(WrongSetting, match="bootstrap_servers must be set"):
+        ConsumerSettings.of(group_id="g")
+
+
+def test_credentials_come_from_plain_settings_or_from_kafka_s_jaas_text():
+    jaas = (
+        'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" '
+        r'password="a\"b";'
+    )
+    scram = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"}
+
+    plainly = settings(**scram, sasl_username="me", sasl_password='a"b')
+    by_jaas = settings(**scram, sasl_jaas_config=jaas)
+
+    assert plainly.credentials() == by_jaas.credentials() == Credentials("SCRAM-SHA-512", "me", 'a"b')
+    assert 'a"b' not in repr(plainly)
+    assert "required" not in repr(by_jaas)
+
+
+@given(st.integers(0, 400), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))
+def test_durations_are_those_of_iso_8601(days, hours, minutes, seconds):
+    text = f"P{days}DT{hours}H{minutes}M{seconds}S"
+
+    assert duration_ms(text) == ((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1000
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "1D", "P1M", "PT-1S"])
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(WrongSetting, match="write P1D, PT6H or PT30M"):
+        duration_ms(text)
