@@ -303,7 +303,7 @@ def test_a_broker_that_is_gone_is_waited_for_and_no_longer(restartable: coterie.
             await asyncio.to_thread(restartable.kill)
             delivery = await producer.send("flights", b"2")
             with pytest.raises(BufferFull, match="buffer_memory=16384"):
-                await producer.send("flights", bytes(16_000))
+                await producer.send("flights", bytes(16_384))
             with pytest.raises(DeliveryTimeout):
                 await delivery
 

@@ -220,16 +220,15 @@ class Connection:
 
     def _deliver(self, frame: bytes) -> None:
         correlation = int.from_bytes(frame[:4], "big")
-        kind, answer = self._waiting.pop(correlation, (None, None))
-        # Nobody waits for it any more: its caller gave up.
-        if kind is None or answer is None or answer.done():
-            return
+        kind, answer = self._waiting.get(correlation, (None, None))
         try:
-            answer.set_result(decode_response(kind, frame)[1])
+            # Nobody may wait for it any more: its caller gave up.
+            if kind is not None and answer is not None and not answer.done():
+                answer.set_result(decode_response(kind, frame)[1])
         except Corrupt as error:
-            answer.set_exception(error)
             self._ended(error)
             self.close()
+        self._waiting.pop(correlation, None)
 
     def _ended(self, error: Exception | None) -> None:
         """Note that the connection is over, the first time; then nobody waits in vain."""

@@ -188,6 +188,8 @@ class Producer:
                 if route is None or route.info is not info:
                     route = self._routes[topic] = Route(info, None if route is None else route.sticky)
                 return route
+            if info is None and route is not None:
+                return route  # its leaders were wrong; its partitions are what they were
             if info is not None and info.code in HOPELESS:
                 sender.cluster.forget([topic])
                 raise RefusedBy(info.code, f"topic {topic}")

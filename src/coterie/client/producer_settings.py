@@ -44,7 +44,7 @@ class ProducerSettings(ClientSettings):
     """What a producer needs to know. `None` stands for what follows from the other settings."""
 
     client_id: str = "coterie-producer"
-    acks: int | str = "all"
+    acks: str | int = "all"
     enable_idempotence: bool | None = None
     transactional_id: str | None = None
     transaction_timeout_ms: int = 60_000

@@ -7,7 +7,7 @@ are due now; connections, metadata and the producer id are learnt by tasks of th
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from math import inf
 from typing import Any
@@ -31,6 +31,8 @@ __all__ = ["Sender"]
 log = logging.getLogger("coterie.client")
 
 PURPOSE = "produce"
+Work = Callable[[], Coroutine[Any, Any, None]]
+
 SETTLED_UNKNOWN = Answer(Code.NONE)
 
 
@@ -214,15 +216,15 @@ class Sender:
 
     # -- what has to be learnt
 
-    def start(self, name: str, work: Any) -> None:
+    def start(self, name: str, work: Work) -> None:
         """Run a coroutine function as a task, unless the task of that name runs already."""
         if name not in self._tasks and not self.stopped:
-            self._tasks[name] = asyncio.create_task(self._run(name, work()), name=f"producer: {name}")
+            self._tasks[name] = asyncio.create_task(self._run(name, work), name=f"producer: {name}")
 
-    async def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+    async def _run(self, name: str, work: Work) -> None:
         """Run a task's work; if it cannot be done now, it is tried again when it is needed again."""
         try:
-            await work
+            await work()
         except (Disconnected, ClientTimeout) as error:
             log.info("%s: %s", name, error)
             await asyncio.sleep(self.settings.retry_backoff_ms / 1000)
