@@ -3,14 +3,14 @@
 CoterieError
 ├── ClientTimeout
 │   ├── DeliveryTimeout      a record was not acknowledged in time; it may have been written
-│   └── BufferFull           no room for another record in time
+│   ├── BufferFull           no room for another record in time
+│   └── OutcomeUnknown       whether the transaction was committed is not known yet
 ├── WrongUse
 │   ├── Closed
 │   │   └── ProducerClosed   the producer was closed before the record was acknowledged
 │   └── TransactionMisuse    a call that does not fit the state of the transaction
 ├── RecordTooLarge           the record is larger than max_request_size
 ├── TransactionAborted       the record belonged to a transaction that was aborted
-├── OutcomeUnknown           whether the transaction was committed is not known yet
 └── Refused
     └── RefusedBy
         ├── NotWritten       the broker refused a batch for good
@@ -62,7 +62,7 @@ class TransactionAborted(CoterieError):
     """The record or offsets belonged to a transaction that was aborted: nobody will read them."""
 
 
-class OutcomeUnknown(CoterieError):
+class OutcomeUnknown(ClientTimeout):
     """The coordinator did not say in time whether the transaction is committed. The next one asks on."""
 
 

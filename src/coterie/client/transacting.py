@@ -160,6 +160,8 @@ def refusal(api_key: int, code: Code, transactional_id: str) -> RefusedBy:
     """Return the error for a code that is not worth another try."""
     how = verdict(api_key, code)
     what = f"{APIS[api_key].title} of transactional id {transactional_id}"
+    if api_key == ApiKey.END_TXN and code == Code.INVALID_TXN_STATE:
+        what += ": it has ended already, perhaps because it took longer than transaction_timeout_ms"
     if how is Verdict.FENCED:
         why = "another producer has the transactional id now, or the transaction was open for too long"
         return ProducerFenced(code, f"{what}: {why}")
