@@ -11,6 +11,7 @@ from coterie.base.errors import Corrupt
 
 __all__ = [
     "ZERO_UUID",
+    "GroupMetadata",
     "OffsetAndMetadata",
     "TopicPartition",
     "partitions_of",
@@ -46,6 +47,15 @@ class OffsetAndMetadata(NamedTuple):
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
+
+
+class GroupMetadata(NamedTuple):
+    """A member of a group, as a transaction commits offsets for it; without one, as nobody's member."""
+
+    group_id: str
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
 
 
 def uuid_text(uuid: UUID) -> str:

@@ -12,7 +12,7 @@ from coterie import __version__
 
 __all__ = ["main"]
 
-COMMANDS = ("consume", "groups", "serve", "topics")
+COMMANDS = ("consume", "groups", "produce", "serve", "topics")
 
 
 class Commands(click.Group):

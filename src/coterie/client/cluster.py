@@ -47,7 +47,7 @@ class Cluster:
         self._connections: dict[tuple[str, Address], Connection] = {}
         self._coordinators: dict[str, Address] = {}
         self._opening: dict[tuple[str, Address], asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._lookups: dict[str, asyncio.Task[Address]] = {}
+        self._lookups: dict[tuple[int, str], asyncio.Task[Address]] = {}
 
     @classmethod
     def of(cls, settings: ClientSettings) -> "Cluster":
@@ -108,18 +108,18 @@ class Cluster:
 
     # What the cluster looks like
 
-    async def metadata(self, topics: Iterable[str] | None) -> Metadata:
+    async def metadata(self, topics: Iterable[str] | None, *, create: bool = False) -> Metadata:
         """Return fresh metadata of these topics (None: of all), from any broker that answers."""
         wanted = None if topics is None else sorted(set(topics))
 
         async def ask() -> Metadata:
-            return await self._ask_any(wanted)
+            return await self._ask_any(wanted, create=create)
 
         return await self.retrying("Metadata", ask)
 
-    async def _ask_any(self, topics: list[str] | None) -> Metadata:
+    async def _ask_any(self, topics: list[str] | None, *, create: bool = False) -> Metadata:
         answer = await self._answer_of_any(
-            ApiKey.METADATA, lambda version: messages.metadata(version, topics)
+            ApiKey.METADATA, lambda version: messages.metadata(version, topics, create=create)
         )
         found = messages.read_metadata(answer)
         self.known = found._replace(topics={**self.known.topics, **found.topics})
@@ -214,32 +214,32 @@ class Cluster:
 
     # Groups
 
-    async def coordinator(self, group_id: str) -> Address:
-        """Return where the group's coordinator is, asked once; refusals are raised.
+    async def coordinator(self, key: str, *, kind: int = messages.GROUP) -> Address:
+        """Return where the coordinator of a group or transactional id is, asked once; refusals are raised.
 
         Whoever asks while a lookup is under way waits for that one (CL-1).
         """
-        lookup = self._lookups.get(group_id)
+        lookup = self._lookups.get((kind, key))
         if lookup is None:
-            lookup = asyncio.create_task(self._look_up(group_id), name=f"coordinator of {group_id}")
-            self._lookups[group_id] = lookup
-            lookup.add_done_callback(lambda done: self._looked_up(group_id, done))
+            lookup = asyncio.create_task(self._look_up(kind, key), name=f"coordinator of {key}")
+            self._lookups[kind, key] = lookup
+            lookup.add_done_callback(lambda done: self._looked_up(kind, key, done))
         return await asyncio.shield(lookup)
 
-    def _looked_up(self, group_id: str, lookup: asyncio.Task[Address]) -> None:
-        self._lookups.pop(group_id, None)
+    def _looked_up(self, kind: int, key: str, lookup: asyncio.Task[Address]) -> None:
+        self._lookups.pop((kind, key), None)
         if not lookup.cancelled():
             lookup.exception()  # noted, even if nobody waits for it any more
 
-    async def _look_up(self, group_id: str) -> Address:
+    async def _look_up(self, kind: int, key: str) -> Address:
         if not self.known.brokers:
             await self._ask_any([])
         answer = await self._answer_of_any(
-            ApiKey.FIND_COORDINATOR, lambda version: messages.find_coordinator(version, group_id)
+            ApiKey.FIND_COORDINATOR, lambda version: messages.find_coordinator(version, key, kind=kind)
         )
         (found,) = answer.coordinators
         if found.error_code:
-            raise RefusedBy(Code(found.error_code), f"FindCoordinator of group {group_id}")
+            raise RefusedBy(Code(found.error_code), f"FindCoordinator of {key}")
         return Address(found.host, found.port)
 
     async def _offsets_connection(self, group_id: str) -> Connection:

@@ -37,6 +37,9 @@ class Frames(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport | None = None
         self.gone = asyncio.Event()
         """Set when the socket is closed."""
+        self.writable = asyncio.Event()
+        """Set while the system takes what is written."""
+        self.writable.set()
         self._small = bytearray(READ_BYTES)
         self._held = 0
         self._large: bytearray | None = None
@@ -86,7 +89,14 @@ class Frames(asyncio.BufferedProtocol):
         assert self.transport is not None
         self.transport.abort()
 
+    def pause_writing(self) -> None:
+        self.writable.clear()
+
+    def resume_writing(self) -> None:
+        self.writable.set()
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self.writable.set()
         self.gone.set()
         self.ended(exc)
 
@@ -100,6 +110,7 @@ class Connection:
         self.address = address
         self.client_id = client_id
         self.agreed: dict[int, int] = {ApiKey.API_VERSIONS: 3}
+        self.features: dict[str, int] = {}
         self.clock = asyncio.get_running_loop()
         self._frames = Frames(self._deliver, self._ended)
         self._correlation = 0
@@ -155,6 +166,7 @@ class Connection:
         except Disconnected as error:
             raise Disconnected(f"{error} before it said anything; is security_protocol right?") from None
         self.agreed = messages.agree(answer.api_keys)
+        self.features = messages.features_of(answer)
         if self._credentials is not None:
             await self._authenticate(self._credentials, timeout_s)
 
@@ -168,41 +180,60 @@ class Connection:
         """Whether no answer can come any more."""
         return self._over is not None
 
-    async def call(self, api_key: int, make: Maker, timeout_s: float) -> Any:
-        """Return the broker's answer to the request that `make` builds for the agreed version."""
-        if self._credentials is not None:
-            await self._renewed(self._credentials, timeout_s)
-        return await self._ask(api_key, make, timeout_s)
+    async def call(self, api_key: int, make: Maker, timeout_s: float, *, most: int | None = None) -> Any:
+        """Return the answer to the request that `make` builds for the agreed version, `most` at most."""
+        await self.renewed(timeout_s)
+        return await self._ask(api_key, make, timeout_s, most=most)
 
-    async def _ask(self, api_key: int, make: Maker, timeout_s: float) -> Any:
-        if self._over is not None:
-            raise Disconnected(f"connection to {self.address} is closed")
-        version = messages.version_for(self.agreed, api_key, self.address)
-        self._correlation = correlation = (self._correlation + 1) & 0x7FFFFFFF
-        answer: asyncio.Future[Any] = self.clock.create_future()
-        self._waiting[correlation] = (response_type(api_key, version), answer)
+    async def _ask(self, api_key: int, make: Maker, timeout_s: float, *, most: int | None = None) -> Any:
+        answer = self.send(api_key, make, most=most)
         try:
-            assert self._frames.transport is not None
-            self._frames.transport.write(encode_request(correlation, self.client_id, make(version)))
             async with asyncio.timeout(timeout_s):
                 return await answer
         except TimeoutError:
             title = APIS[api_key].title
             raise ClientTimeout(f"{title}: no answer from {self.address} within {timeout_s:g} s") from None
-        finally:
-            self._waiting.pop(correlation, None)
+
+    def send(self, api_key: int, make: Maker, *, most: int | None = None) -> "asyncio.Future[Any]":
+        """Send a request at once, while the connection is `fresh`; return where its answer will be."""
+        correlation, version = self._write(api_key, make, most)
+        answer: asyncio.Future[Any] = self.clock.create_future()
+        self._waiting[correlation] = (response_type(api_key, version), answer)
+        return answer
+
+    def post(self, api_key: int, make: Maker, *, most: int | None = None) -> None:
+        """Send a request that the broker does not answer."""
+        self._write(api_key, make, most)
+
+    def _write(self, api_key: int, make: Maker, most: int | None) -> tuple[int, int]:
+        if self._over is not None:
+            raise Disconnected(f"connection to {self.address} is closed")
+        version = messages.version_for(self.agreed, api_key, self.address, most=most)
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        assert self._frames.transport is not None
+        self._frames.transport.write(encode_request(self._correlation, self.client_id, make(version)))
+        return self._correlation, version
+
+    @property
+    def writable(self) -> bool:
+        """Return whether what was sent has gone out, but for a little."""
+        return self._frames.writable.is_set()
+
+    async def wait_writable(self) -> None:
+        """Wait until what was sent has gone out, but for a little, or the connection is over."""
+        await self._frames.writable.wait()
 
     def _deliver(self, frame: bytes) -> None:
         correlation = int.from_bytes(frame[:4], "big")
         kind, answer = self._waiting.get(correlation, (None, None))
-        # Nobody waits for it any more: its caller gave up.
-        if kind is None or answer is None or answer.done():
-            return
         try:
-            answer.set_result(decode_response(kind, frame)[1])
+            # Nobody may wait for it any more: its caller gave up.
+            if kind is not None and answer is not None and not answer.done():
+                answer.set_result(decode_response(kind, frame)[1])
         except Corrupt as error:
             self._ended(error)
             self.close()
+        self._waiting.pop(correlation, None)
 
     def _ended(self, error: Exception | None) -> None:
         """Note that the connection is over, the first time; then nobody waits in vain."""
@@ -225,11 +256,18 @@ class Connection:
 
     # SASL
 
-    async def _renewed(self, credentials: Credentials, timeout_s: float) -> None:
+    @property
+    def fresh(self) -> bool:
+        """Return whether requests may be sent: not if the session ends soon."""
+        return self._renew_at is None or self.clock.time() < self._renew_at
+
+    async def renewed(self, timeout_s: float) -> None:
         """Return when requests may be sent: a session that ends soon is renewed first, while others wait."""
+        if self._credentials is None:
+            return
         async with self._renewal:
-            if self._renew_at is not None and self.clock.time() >= self._renew_at:
-                await self._authenticate(credentials, timeout_s)
+            if not self.fresh:
+                await self._authenticate(self._credentials, timeout_s)
 
     async def _authenticate(self, credentials: Credentials, timeout_s: float) -> None:
         """Show who we are, or raise AuthenticationFailed."""

@@ -19,6 +19,7 @@ from coterie.wire.codec import build, entity, request_type
 __all__ = ["SPEAKS", "ListedOffset", "Metadata", "TopicInfo", "agree"]
 
 SPEAKS: Mapping[int, tuple[int, int]] = {
+    ApiKey.PRODUCE: (7, 12),  # from 13 on, topics go by id
     ApiKey.FETCH: (7, 12),  # from 13 on, topics go by id
     ApiKey.LIST_OFFSETS: (4, 7),
     ApiKey.METADATA: (9, 12),
@@ -34,6 +35,10 @@ SPEAKS: Mapping[int, tuple[int, int]] = {
     ApiKey.API_VERSIONS: (3, 3),
     ApiKey.SASL_HANDSHAKE: (1, 1),
     ApiKey.SASL_AUTHENTICATE: (0, 2),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (2, 3),  # from 4 on, brokers ask each other
+    ApiKey.ADD_OFFSETS_TO_TXN: (2, 4),
+    ApiKey.END_TXN: (2, 5),
+    ApiKey.TXN_OFFSET_COMMIT: (3, 5),
     # What administrators ask: see admin_messages.
     ApiKey.CREATE_TOPICS: (5, 7),
     ApiKey.DELETE_TOPICS: (6, 6),
@@ -52,6 +57,9 @@ SPEAKS: Mapping[int, tuple[int, int]] = {
 
 EARLIEST = -2
 LATEST = -1
+
+# What a coordinator is looked for by.
+GROUP, TRANSACTION = 0, 1
 
 
 class TopicInfo(NamedTuple):
@@ -109,13 +117,13 @@ def agree(offered: Iterable[Any]) -> dict[int, int]:
     return agreed
 
 
-def version_for(agreed: Mapping[int, int], api_key: int, broker: object) -> int:
-    """Return the version to speak, or raise Unsupported with what is missing."""
+def version_for(agreed: Mapping[int, int], api_key: int, broker: object, *, most: int | None = None) -> int:
+    """Return the version to speak, at most `most`, or raise Unsupported with what is missing."""
     version = agreed.get(api_key)
     if version is None:
-        least, most = SPEAKS[api_key]
-        raise Unsupported(f"broker {broker} knows no {APIS[api_key].title} of versions {least} to {most}")
-    return version
+        least, newest = SPEAKS[api_key]
+        raise Unsupported(f"broker {broker} knows no {APIS[api_key].title} of versions {least} to {newest}")
+    return version if most is None else min(version, most)
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, list[TopicPartition]]]:
@@ -149,14 +157,19 @@ def sasl_authenticate(version: int, message: bytes) -> Any:
     return whole(ApiKey.SASL_AUTHENTICATE, version, auth_bytes=message)
 
 
-def metadata(version: int, topics: Iterable[str] | None) -> Any:
-    """Return a request for these topics, or for all there are; it creates none."""
+def metadata(version: int, topics: Iterable[str] | None, *, create: bool = False) -> Any:
+    """Return a request for these topics, or for all there are; it creates what is not there if it may."""
     wanted = None
     if topics is not None:
         wanted = tuple(
             part("metadata", version, "MetadataRequestTopic", name=name) for name in sorted(topics)
         )
-    return whole(ApiKey.METADATA, version, topics=wanted, allow_auto_topic_creation=False)
+    return whole(ApiKey.METADATA, version, topics=wanted, allow_auto_topic_creation=create)
+
+
+def features_of(answer: Any) -> dict[str, int]:
+    """Return the features that the whole cluster has by now, by the answer to ApiVersions."""
+    return {one.name: one.max_version_level for one in answer.finalized_features}
 
 
 def read_metadata(answer: Any) -> Metadata:
@@ -172,9 +185,9 @@ def read_metadata(answer: Any) -> Metadata:
     return Metadata(brokers, topics, racks)
 
 
-def find_coordinator(version: int, group_id: str) -> Any:
-    """Return the question who coordinates this group."""
-    return whole(ApiKey.FIND_COORDINATOR, version, key_type=0, coordinator_keys=(group_id,))
+def find_coordinator(version: int, key: str, *, kind: int = GROUP) -> Any:
+    """Return the question who coordinates this group, or the transactions of this id."""
+    return whole(ApiKey.FIND_COORDINATOR, version, key_type=kind, coordinator_keys=(key,))
 
 
 def list_offsets(version: int, stamps: Mapping[TopicPartition, int], *, isolation: int) -> Any:

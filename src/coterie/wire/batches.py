@@ -25,6 +25,7 @@ __all__ = [
     "codec_of",
     "compress",
     "decompress",
+    "head_for",
     "read_header",
     "read_marker",
     "records_of",
@@ -208,6 +209,43 @@ def build_batch(
     base_timestamp = records[0].timestamp
     encoded = b"".join([_encode(record, base_offset, base_timestamp) for record in records])
     body = compress(codec, encoded)
+    head = head_for(
+        body,
+        count=len(records),
+        base_timestamp=base_timestamp,
+        max_timestamp=max(record.timestamp for record in records),
+        codec=codec,
+        base_offset=base_offset,
+        last_offset_delta=records[-1].offset - base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        transactional=transactional,
+        control=control,
+        append_time=append_time,
+    )
+    return head + body
+
+
+def head_for(
+    body: bytes,
+    *,
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    codec: str = "none",
+    base_offset: int = 0,
+    last_offset_delta: int | None = None,
+    leader_epoch: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+    append_time: bool = False,
+) -> bytes:
+    """Return the 61 bytes that go before these records, which are compressed already if they are to be."""
     attributes = (
         CODECS.index(codec)
         | APPEND_TIME_BIT * append_time
@@ -221,16 +259,16 @@ def build_batch(
         MAGIC,
         0,
         attributes,
-        records[-1].offset - base_offset,
+        count - 1 if last_offset_delta is None else last_offset_delta,
         base_timestamp,
-        max(record.timestamp for record in records),
+        max_timestamp,
         producer_id,
         producer_epoch,
         base_sequence,
-        len(records),
+        count,
     )
     crc = crc32c(body, crc32c(head[ATTRIBUTES_AT:]))
-    return b"".join((head[:CRC_AT], UINT32.pack(crc), head[ATTRIBUTES_AT:], body))
+    return b"".join((head[:CRC_AT], UINT32.pack(crc), head[ATTRIBUTES_AT:]))
 
 
 def build_marker(

@@ -3,16 +3,7 @@
 `build_batch` does the same for records that are all there already; a test holds the two against each other.
 """
 
-from coterie.wire.batches import (
-    ATTRIBUTES_AT,
-    CRC_AT,
-    HEADER,
-    MAGIC,
-    SMALLEST_LENGTH,
-    TRANSACTIONAL_BIT,
-    UINT32,
-)
-from coterie.wire.checksum import crc32c
+from coterie.wire.batches import head_for
 from coterie.wire.varints import varlong
 
 __all__ = ["GrowingBatch", "sized"]
@@ -22,7 +13,6 @@ VARLONGS = tuple(varlong(number) for number in range(512))
 SMALL = len(VARLONGS)
 NULL = varlong(-1)
 NO_ATTRIBUTES, NO_HEADERS = b"\0", b"\0"
-NO_SEQUENCE = -1
 
 
 def sized(data: bytes | None) -> bytes:
@@ -71,20 +61,13 @@ class GrowingBatch:
         """Return the batch; there is at least one record."""
         assert self.count, "a batch has at least one record"
         body = b"".join(self._parts)
-        head = HEADER.pack(
-            0,
-            SMALLEST_LENGTH + len(body),
-            0,
-            MAGIC,
-            0,
-            TRANSACTIONAL_BIT * transactional,
-            self.count - 1,
-            self._base_ms,
-            self._newest_ms,
-            producer_id,
-            producer_epoch,
-            NO_SEQUENCE,
-            self.count,
+        head = head_for(
+            body,
+            count=self.count,
+            base_timestamp=self._base_ms,
+            max_timestamp=self._newest_ms,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=transactional,
         )
-        crc = crc32c(body, crc32c(head[ATTRIBUTES_AT:]))
-        return b"".join((head[:CRC_AT], UINT32.pack(crc), head[ATTRIBUTES_AT:], body))
+        return head + body

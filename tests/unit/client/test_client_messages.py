@@ -6,12 +6,15 @@ import pytest
 from admin_makers import ADMIN_MAKERS
 
 from coterie.base.errors import CoterieError
-from coterie.base.ids import TopicPartition
+from coterie.base.ids import GroupMetadata, TopicPartition
 from coterie.client import messages
+from coterie.client import producer_messages as asks
 from coterie.client.addresses import Address, addresses_of
+from coterie.client.batcher import Identity
 from coterie.wire.apis import APIS, ApiKey
 from coterie.wire.codec import decode_request, encode_request, read_request_header
 
+WHO = Identity(7, 1)
 A, B = TopicPartition("a", 1), TopicPartition("b", 0)
 
 MAKERS = {
@@ -43,6 +46,18 @@ MAKERS = {
     ApiKey.LIST_GROUPS: messages.list_groups,
     ApiKey.LEAVE_GROUP: lambda version: messages.leave_group(
         version, group_id="g", member_id="m", reason="r"
+    ),
+    ApiKey.PRODUCE: lambda version: asks.produce(
+        version, [(B, b"two"), (A, b"one")], transactional_id="tx", acks=-1, timeout_ms=30_000
+    ),
+    ApiKey.INIT_PRODUCER_ID: lambda version: asks.init_producer(
+        version, transactional_id="tx", transaction_timeout_ms=60_000, identity=WHO
+    ),
+    ApiKey.ADD_PARTITIONS_TO_TXN: lambda version: asks.add_partitions(version, "tx", WHO, [B, A]),
+    ApiKey.ADD_OFFSETS_TO_TXN: lambda version: asks.add_offsets(version, "tx", WHO, "g"),
+    ApiKey.END_TXN: lambda version: asks.end_transaction(version, "tx", WHO, commit=True),
+    ApiKey.TXN_OFFSET_COMMIT: lambda version: asks.transaction_offsets(
+        version, "tx", WHO, GroupMetadata("g", 3, "m", "i"), {A: 5, B: 6}
     ),
     **ADMIN_MAKERS,
 }  # fmt: skip
@@ -119,6 +134,24 @@ def test_a_fetch_stays_outside_of_sessions():
 
     assert (request.session_id, request.session_epoch) == (0, -1)
     assert (request.min_bytes, request.max_wait.total_seconds()) == (1, 0.5)
+
+
+def test_batches_go_out_by_topic():
+    request = sent(ApiKey.PRODUCE, 12)
+
+    assert (request.transactional_id, request.acks) == ("tx", -1)
+    assert [(topic.name, topic.partition_data[0].records) for topic in request.topic_data] == [
+        ("a", b"one"),
+        ("b", b"two"),
+    ]
+
+
+def test_offsets_in_a_transaction_carry_the_member_and_the_producer():
+    request = sent(ApiKey.TXN_OFFSET_COMMIT, 5)
+
+    assert (request.transactional_id, request.producer_id, request.producer_epoch) == ("tx", 7, 1)
+    assert (request.group_id, request.generation_id, request.member_id) == ("g", 3, "m")
+    assert (request.group_instance_id, request.topics[0].partitions[0].committed_offset) == ("i", 5)
 
 
 def test_no_topics_are_created_by_asking_for_them():

@@ -199,7 +199,7 @@ def test_the_highest_protocol_that_all_assignors_support_is_used(assignors, prot
 @pytest.mark.parametrize("assignors", [(), (Named("a", COOPERATIVE), "range")])
 def test_assignors_without_a_protocol_in_common_are_refused(assignors):
     """CA-6."""
-    with pytest.raises(CoterieError, match="in common|names no assignor"):
+    with pytest.raises(CoterieError, match=r"in common|names no assignor"):
         a_member(assignors=assignors)
 
 

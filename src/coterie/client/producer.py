@@ -1,0 +1,343 @@
+"""The producer: records in, deliveries out, transactions around them. asyncio; used from one loop."""
+
+import asyncio
+import types
+from collections.abc import AsyncIterator, Generator, Mapping
+from contextlib import asynccontextmanager
+from random import Random
+from time import time
+from types import TracebackType
+from typing import Any, Self
+
+from coterie.assign.partitioner import explicit_partition, partitioner_of
+from coterie.base.codes import Code
+from coterie.base.errors import RefusedBy
+from coterie.base.ids import GroupMetadata, TopicPartition
+from coterie.client.batcher import RECORD_OVERHEAD, Batch, record_size
+from coterie.client.cluster import Cluster
+from coterie.client.delivery import Delivery, RecordMetadata, settled
+from coterie.client.errors import ClientTimeout, WrongSetting
+from coterie.client.messages import TopicInfo
+from coterie.client.producer_errors import BufferFull, ProducerClosed, RecordTooLarge
+from coterie.client.producer_settings import ProducerSettings
+from coterie.client.producing import Producing
+from coterie.client.sender import Sender
+from coterie.client.transactions import Transactions
+from coterie.wire.packing import Headers
+
+__all__ = ["Delivery", "Producer", "RecordMetadata"]
+
+# A topic of such a code will not come into being.
+HOPELESS = frozenset({Code.TOPIC_AUTHORIZATION_FAILED, Code.INVALID_TOPIC_EXCEPTION})
+
+
+class Producer:
+    """Sends records to a cluster. Settings have Kafka's names, with underscores.
+
+    `async with Producer("127.0.0.1:9092", linger_ms=10) as producer:` connects, and on the way out sends what
+    is left and closes. Left by cancellation, it closes at once.
+    """
+
+    def __init__(self, bootstrap_servers: str, **settings: Any) -> None:
+        self.settings = ProducerSettings.of(bootstrap_servers=bootstrap_servers, **settings)
+        self._producing = Producing(self.settings)
+        self._partitioner = partitioner_of(
+            self.settings.partitioner,
+            random=Random(),
+            batch_size=self.settings.batch_size,
+            ignore_keys=self.settings.partitioner_ignore_keys,
+            adaptive=self.settings.partitioner_adaptive_partitioning_enable,
+        )
+        # Without a key and a serializer a record goes to the topic's batch here as long as there is room.
+        self._current: dict[str, Batch] = {}
+        self._routes: dict[str, Route] = {}
+        self._cluster: Cluster | None = None
+        self._sender: Sender | None = None
+        self._transactions: Transactions | None = None
+        self._closed = False
+
+    # -- its life
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        at_once = kind is not None and not issubclass(kind, Exception)
+        await self.close(timeout_ms=0 if at_once else None)
+
+    async def start(self) -> None:
+        """Connect; with a transactional id, become its only owner."""
+        settings = self.settings
+        self._cluster = Cluster.of(settings)
+        self._sender = Sender(settings, self._cluster, self._producing)
+        try:
+            await self._cluster.reach()
+            if settings.transactional_id is not None:
+                self._transactions = Transactions(self._sender, settings.transactional_id)
+                await self._transactions.start()
+        except BaseException:
+            await self.close(timeout_ms=0)
+            raise
+
+    async def close(self, *, timeout_ms: float | None = None) -> None:
+        """Send what is left, for at most so long, and close; an open transaction is aborted.
+
+        What is not acknowledged then fails with ProducerClosed.
+        """
+        if self._closed or self._sender is None or self._cluster is None:
+            self._closed = True
+            return
+        self._closed = True
+        self._current.clear()
+        try:
+            if timeout_ms is None or timeout_ms > 0:
+                async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                    await self._finish()
+        except TimeoutError:
+            pass
+        finally:
+            await self._sender.stop()
+            await self._cluster.close()
+
+    async def _finish(self) -> None:
+        if self._transactions is not None:
+            await self._transactions.finish()
+        else:
+            await self.flush()
+
+    # -- records
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        headers: Headers | Mapping[str, bytes | None] | None = None,
+        timestamp: int | None = None,
+    ) -> Delivery:
+        """Hand over a record and return its delivery, which can be awaited.
+
+        This waits only for the topic to be known and for room in `buffer_memory`, and lets other tasks run
+        each time a batch is full.
+        """
+        if key is None and partition is None and headers is None and timestamp is None:
+            batch = self._current.get(topic)
+            if batch is not None and type(value) is bytes:
+                room = batch.room - len(value) - RECORD_OVERHEAD
+                if room >= 0:
+                    batch.room = room
+                    now_s = time()
+                    if now_s >= batch.tick:
+                        batch.mark_time(now_s)
+                    values = batch.values
+                    values.append(value)
+                    return Delivery(batch, len(values) - 1)
+        return await self._send(topic, value, key, partition, headers, timestamp)
+
+    async def _send(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        headers: Headers | Mapping[str, bytes | None] | None,
+        timestamp: int | None,
+    ) -> Delivery:
+        """Send in any case: serialize, find the partition, wait for room."""
+        sender = self._running()
+        settings = self.settings
+        value_bytes = serialized("value", value, settings.value_serializer)
+        key_bytes = serialized("key", key, settings.key_serializer)
+        with_headers = tuple(headers.items()) if isinstance(headers, Mapping) else tuple(headers or ())
+        size = record_size(key_bytes, value_bytes, with_headers)
+        if size > settings.max_request_size:
+            raise RecordTooLarge(
+                f"a record of about {size} bytes for {topic}: max_request_size is {settings.max_request_size}"
+            )
+        until = sender.loop.time() + settings.max_block_ms / 1000
+        stamp = int(time() * 1000) if timestamp is None else timestamp
+        while True:
+            route = await self._route(topic, until)
+            lane = self._producing.lane(self._place(route, key_bytes, partition, size=size))
+            had = lane.open_batch
+            batch = self._producing.opened(lane, size=size, now_ms=sender.now_ms())
+            if batch is not None:
+                break
+            await self._room(sender, until)
+        index = batch.add(value_bytes, key=key_bytes, headers=with_headers, timestamp=stamp)
+        self._remember(route, batch, sticky=partition is None and key_bytes is None)
+        if batch is not had:
+            sender.nudge()
+            await turn()
+        return Delivery(batch, index)
+
+    async def _route(self, topic: str, until: float) -> "Route":
+        """Return what is known of the topic, learnt first if need be; raise why nothing can be sent to it."""
+        while True:
+            sender = self._running()
+            if self._transactions is not None:
+                self._transactions.check_open()
+            info = sender.cluster.known.topics.get(topic)
+            route = self._routes.get(topic)
+            if info is not None and info.leaders:
+                if route is None or route.info is not info:
+                    route = self._routes[topic] = Route(info, None if route is None else route.sticky)
+                return route
+            if info is None and route is not None:
+                return route  # its leaders were wrong; its partitions are what they were
+            if info is not None and info.code in HOPELESS:
+                sender.cluster.forget([topic])
+                raise RefusedBy(info.code, f"topic {topic}")
+            await self._learn(sender, topic, until)
+
+    async def _learn(self, sender: Sender, topic: str, until: float) -> None:
+        """Ask for the topic's partitions; if it is not there yet, wait for a moment."""
+        try:
+            async with asyncio.timeout_at(until):
+                found = await sender.cluster.metadata([topic], create=True)
+                if not found.topics[topic].leaders and found.topics[topic].code not in HOPELESS:
+                    await asyncio.sleep(self.settings.retry_backoff_ms / 1000)
+        except TimeoutError:
+            raise ClientTimeout(
+                f"topic {topic} is not known after max_block_ms={self.settings.max_block_ms}: "
+                "create it, or have the broker do so (auto.create.topics.enable)"
+            ) from None
+
+    async def _room(self, sender: Sender, until: float) -> None:
+        try:
+            async with asyncio.timeout_at(until):
+                await sender.room()
+        except TimeoutError:
+            raise BufferFull(
+                f"no room in buffer_memory={self.settings.buffer_memory} "
+                f"within max_block_ms={self.settings.max_block_ms}"
+            ) from None
+
+    def _place(
+        self, route: "Route", key: bytes | None, partition: int | None, *, size: int
+    ) -> TopicPartition:
+        """Return where a record goes."""
+        topic, count = route.info.name, len(route.info.leaders)
+        if partition is not None:
+            return route.places[explicit_partition(topic, partition, partitions=count)]
+        sticky = route.sticky
+        if sticky is not None and (key is None or self.settings.partitioner_ignore_keys):
+            if sticky.room >= size:
+                return sticky.place
+            self._account(route, sticky)
+        return route.places[
+            self._partitioner.partition(topic, key, partitions=count, available=route.available)
+        ]
+
+    def _account(self, route: "Route", sticky: Batch) -> None:
+        """Tell the partitioner of a batch that records without a key filled, and how long the queues are."""
+        topic, lanes = route.info.name, self._producing.lanes
+        self._partitioner.appended(topic, None, sticky.place.partition, sticky.filled, full=True)
+        queues = {place.partition: len(lanes[place].waiting) for place in route.places if place in lanes}
+        self._partitioner.measured(topic, queues, partitions=len(route.places), available=route.available)
+        route.sticky = None
+
+    def _remember(self, route: "Route", batch: Batch, *, sticky: bool) -> None:
+        """Let records without a key go to this batch while it has room, if partitions stick."""
+        settings, topic = self.settings, route.info.name
+        sticky = (sticky or settings.partitioner_ignore_keys) and settings.partitioner == "builtin"
+        if sticky:
+            route.sticky = batch
+        plain = batch.keys is None and batch.headers is None and settings.value_serializer is None
+        if sticky and plain and settings.key_serializer is None:
+            self._current[topic] = batch
+        elif self._current.get(topic) is batch and not plain:
+            del self._current[topic]
+
+    def _running(self) -> Sender:
+        """Return the sender, or raise why there is none."""
+        if self._closed:
+            raise ProducerClosed("the producer is closed")
+        if self._sender is None:
+            raise ProducerClosed("the producer has not started: use `async with Producer(...) as producer:`")
+        if self._producing.abandoned is not None and self._transactions is None:
+            raise self._producing.abandoned
+        return self._sender
+
+    async def flush(self) -> None:
+        """Send everything that was handed over, without lingering, and return when all of it is settled.
+
+        Failures are told to who awaits the deliveries; each is logged, too.
+        """
+        producing = self._producing
+        producing.urgent += 1
+        try:
+            if self._sender is not None:
+                self._sender.nudge()
+            for batch in list(producing.batches()):
+                if batch.outcome is None:
+                    await settled(batch)
+        finally:
+            producing.urgent -= 1
+
+    async def partitions_for(self, topic: str) -> int:
+        """Return how many partitions the topic has."""
+        until = self._running().loop.time() + self.settings.max_block_ms / 1000
+        return len((await self._route(topic, until)).info.leaders)
+
+    # -- transactions
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """A block whose records and offsets are read all or, if an exception leaves it, not at all."""
+        transactions = self._transactional()
+        await transactions.begin()
+        self._current.clear()
+        try:
+            yield
+        except BaseException:
+            self._current.clear()
+            await transactions.abort_after_failure()
+            raise
+        self._current.clear()
+        await transactions.commit()
+
+    async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
+        """Commit a group's offsets (of the next records to read) if and when the transaction commits."""
+        await self._transactional().send_offsets(offsets, group)
+
+    def _transactional(self) -> Transactions:
+        self._running()
+        if self._transactions is None:
+            raise WrongSetting("transactions need the setting transactional_id")
+        return self._transactions
+
+
+class Route:
+    """What is known of a topic."""
+
+    __slots__ = ("available", "info", "places", "sticky")
+
+    def __init__(self, info: TopicInfo, sticky: Batch | None) -> None:
+        self.info = info
+        self.available = sorted(number for number, leader in info.leaders.items() if leader >= 0)
+        self.places = [TopicPartition(info.name, number) for number in range(len(info.leaders))]
+        self.sticky = sticky
+        """The batch that records without a key go to."""
+
+
+def serialized(what: str, given: Any, serializer: Any) -> bytes | None:
+    """Return the bytes of a key or value."""
+    data = given if serializer is None else serializer(given)
+    if data is None or type(data) is bytes:
+        return data
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    hint = f"give {what}_serializer, for example str.encode" if serializer is None else "by its serializer"
+    raise TypeError(f"a {what} is bytes or None, not {type(data).__name__}: {hint}")
+
+
+@types.coroutine
+def turn() -> Generator[None, None, None]:
+    """Let the loop run once."""
+    yield

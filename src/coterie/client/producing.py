@@ -1,0 +1,315 @@
+"""What a producer has to send, when, and what follows from each answer: events in, batches out. Pure.
+
+Every record is in one of its lanes' batches until that is settled. An idempotent producer's records end up in
+the log once and in the order they were handed over, whatever is lost or refused on the way; a batch that the
+sender is told has failed may be missing.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from math import inf
+from typing import NamedTuple
+
+from coterie.base.codes import Code
+from coterie.base.errors import CoterieError
+from coterie.base.ids import TopicPartition
+from coterie.client.addresses import Address
+from coterie.client.batcher import NOBODY, Batch, Identity, Memory, Outcome
+from coterie.client.errors import RETRIABLE
+from coterie.client.lane import LAST_EPOCH, Lane
+from coterie.client.producer_errors import DeliveryTimeout, refusal
+from coterie.client.producer_settings import ProducerSettings
+
+__all__ = ["Answer", "Collected", "Producing"]
+
+log = logging.getLogger("coterie.client")
+
+WRITTEN = frozenset({Code.NONE, Code.DUPLICATE_SEQUENCE_NUMBER})
+WORTH_ANOTHER_TRY = RETRIABLE | {
+    Code.CORRUPT_MESSAGE,
+    Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    Code.CONCURRENT_TRANSACTIONS,  # the end of the last transaction is under way
+}
+# Where the leader is looked for anew.
+WRONG_LEADER = frozenset(
+    {
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.LEADER_NOT_AVAILABLE,
+        Code.NOT_LEADER_OR_FOLLOWER,
+        Code.REPLICA_NOT_AVAILABLE,
+        Code.KAFKA_STORAGE_ERROR,
+        Code.FENCED_LEADER_EPOCH,
+        Code.UNKNOWN_LEADER_EPOCH,
+        Code.UNKNOWN_TOPIC_ID,
+    }
+)
+
+
+class Answer(NamedTuple):
+    """What a broker says about one batch."""
+
+    code: Code
+    base_offset: int = -1
+    append_time_ms: int = -1
+    said: str | None = None
+
+
+class Collected(NamedTuple):
+    """What is to be sent where, by leader; topics without a known one; and when to look again."""
+
+    batches: dict[Address, list[Batch]]
+    lost: set[str]
+    next_ms: float
+
+
+class Producing:
+    """All lanes of a producer, under one identity."""
+
+    def __init__(self, settings: ProducerSettings) -> None:
+        self.settings = settings
+        self.lanes: dict[TopicPartition, Lane] = {}
+        self.memory = Memory(settings.buffer_memory)
+        self.identity = NOBODY
+        """What the broker gave the producer, once it has."""
+        self.urgent = 0
+        """How many wait for everything to be sent: batches do not linger then."""
+        self.abandoned: CoterieError | None = None
+        """Why nothing is sent any more, or not until the transaction is aborted."""
+        self.failed: Callable[[CoterieError], object] = bool
+        """Is told of each batch that fails."""
+        self.may_go: Callable[[TopicPartition], bool] = lambda place: True
+        """Whether a partition may be written to now; in a transaction it may have to be added before."""
+        self._busy: dict[TopicPartition, Lane] = {}
+
+    # -- records in
+
+    def lane(self, place: TopicPartition) -> Lane:
+        """Return the partition's lane."""
+        lane = self.lanes.get(place)
+        if lane is None:
+            lane = self.lanes[place] = Lane(place)
+        return lane
+
+    def opened(self, lane: Lane, *, size: int, now_ms: float) -> Batch | None:
+        """Return a batch with room for such a record, the open one or a new one; None: memory is full."""
+        held = lane.open_batch
+        if held is not None:
+            if held.room >= size:
+                return held
+            held.room = -1
+        room = max(size, self.settings.batch_size)
+        if not self.memory.take(room):
+            return None
+        batch = Batch(lane.place, size=room, now_ms=now_ms)
+        batch.waiters.append(lambda: self.memory.give_back(room))
+        lane.waiting.append(batch)
+        self._busy[lane.place] = lane
+        return batch
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield all batches that are not settled."""
+        for lane in self._busy.values():
+            yield from lane.batches()
+
+    @property
+    def needs_identity(self) -> bool:
+        """Return whether there is something to send for which a producer id has to be asked for first."""
+        return self.settings.idempotent and self.identity is NOBODY and any(self._busy.values())
+
+    @property
+    def flying(self) -> bool:
+        """Return whether any batch is on its way."""
+        return any(batch.flying for batch in self.batches())
+
+    # -- batches out
+
+    def collect(
+        self,
+        now_ms: float,
+        *,
+        leader_of: Callable[[TopicPartition], Address | None],
+        most: Callable[[Address], int],
+    ) -> Collected:
+        """Return a request's worth of batches for each leader that takes one, and settle what is too old.
+
+        `most` says how many bytes may go to a leader now. The batches count as flying from now on.
+        """
+        going: dict[Address, list[Batch]] = {}
+        room: dict[Address, int] = {}
+        lost: set[str] = set()
+        next_ms = inf
+        for place, lane in list(self._busy.items()):
+            self._expire(lane, now_ms)
+            batch = self._due(lane, now_ms)
+            if batch is not None:
+                leader = leader_of(place)
+                if leader is None:
+                    lost.add(place.topic)
+                else:
+                    left = room[leader] if leader in room else most(leader)
+                    fits = left > 0 and (batch.filled <= left or leader not in going)
+                    if fits and self.may_go(place):
+                        self._send(lane, batch)
+                        room[leader] = left - batch.filled
+                        going.setdefault(leader, []).append(batch)
+                        self._busy[place] = self._busy.pop(place)  # the others come first next time
+                        continue
+                    room[leader] = left
+            if lane:
+                next_ms = min(next_ms, self._next_ms(lane, now_ms))
+            else:
+                del self._busy[place]
+        return Collected(going, lost, next_ms)
+
+    def _due(self, lane: Lane, now_ms: float) -> Batch | None:
+        """Return the batch that the lane may send now."""
+        if self.abandoned is not None or (lane.resolved and not self._begun_again(lane)):
+            return None
+        again = lane.again(now_ms)
+        if again is not None:
+            return again
+        most = self.settings.max_in_flight_requests_per_connection
+        if not lane.waiting or not lane.all_fly or len(lane.outstanding) >= most:
+            return None
+        if self.settings.idempotent and self.identity is NOBODY:
+            return None
+        head = lane.waiting[0]
+        ripe = head.room < 0 or len(lane.waiting) > 1 or self.urgent > 0 or now_ms >= self._ripe_ms(head)
+        return head if ripe else None
+
+    def _ripe_ms(self, batch: Batch) -> float:
+        return batch.created_ms + self.settings.linger_ms
+
+    def _next_ms(self, lane: Lane, now_ms: float) -> float:
+        """Return when something is to be done for the lane if nothing happens before."""
+        times = [batch.retry_at_ms for batch in lane.outstanding if not batch.flying]
+        if lane.waiting:
+            times.append(self._ripe_ms(lane.waiting[0]))
+        waits = next((batch for batch in lane.batches() if not batch.flying), None)
+        if waits is not None:
+            times.append(waits.created_ms + self.settings.delivery_timeout_ms)
+        return min((at_ms for at_ms in times if at_ms > now_ms), default=inf)
+
+    def _send(self, lane: Lane, batch: Batch) -> None:
+        if lane.waiting and lane.waiting[0] is batch:
+            if not lane.outstanding:
+                self._adopt_identity(lane)
+            batch.room = -1
+            lane.number(batch)
+        batch.flying = True
+        batch.tries += 1
+
+    def _adopt_identity(self, lane: Lane) -> None:
+        """Let the lane number from 0 if the producer has another identity than when it last sent.
+
+        Without transactions the epochs are the lane's own: only the producer id is common.
+        """
+        held, ours = lane.identity, self.identity
+        same = held == ours if self.settings.transactional_id else held.producer_id == ours.producer_id
+        if not same:
+            lane.begin_again(ours)
+
+    def _begun_again(self, lane: Lane) -> bool:
+        """Let what is behind a gap go under the next epoch; False while there is none to have."""
+        if self.settings.transactional_id:
+            return False
+        producer_id, epoch = lane.identity
+        if epoch < LAST_EPOCH:
+            lane.begin_again(Identity(producer_id, epoch + 1))
+        elif self.identity.producer_id not in (producer_id, NOBODY.producer_id):
+            lane.begin_again(self.identity)
+        else:
+            self.identity = NOBODY
+            return False
+        return True
+
+    # -- answers in
+
+    def answered(self, batch: Batch, answer: Answer, *, now_ms: float) -> None:
+        """Carry on from a broker's word about the batch."""
+        batch.flying = False
+        lane, code = self.lanes[batch.place], answer.code
+        if batch.outcome is not None:
+            return
+        if code in WRITTEN:
+            lane.drop(batch)
+            batch.settle(Outcome(answer.base_offset, answer.append_time_ms))
+        elif code == Code.MESSAGE_TOO_LARGE and self._may_split(batch):
+            lane.replace(batch, batch.split())
+        elif self._may_retry(lane, batch, code):
+            lane.refused(batch, code)
+            self._retry_later(batch, now_ms)
+        else:
+            what = f"{len(batch)} records for {batch.place}"
+            self.fail(batch, refusal(code, what, answer.said, doubtful=batch.doubt))
+
+    def lost(self, batch: Batch, error: CoterieError, *, now_ms: float) -> None:
+        """Carry on without an answer: the batch was written, or it was not."""
+        batch.flying = False
+        if batch.outcome is not None:
+            return
+        batch.doubt = True
+        if self.abandoned is None and batch.tries <= self.settings.retries:
+            self._retry_later(batch, now_ms)
+        else:
+            self.fail(batch, error)
+
+    def _may_split(self, batch: Batch) -> bool:
+        """Return whether halves of the batch may go in its stead: not if the whole may be there already."""
+        return len(batch) > 1 and not batch.doubt and self.abandoned is None
+
+    def _may_retry(self, lane: Lane, batch: Batch, code: Code) -> bool:
+        if self.abandoned is not None:
+            return False
+        if code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.base_sequence >= 0:
+            # If all before it is written, the log has lost some of that, and the sender is to hear of it.
+            return not lane.is_next(batch)
+        if code == Code.UNKNOWN_PRODUCER_ID and not self.settings.transactional_id:
+            lane.gap = True
+            return True
+        return code in WORTH_ANOTHER_TRY and batch.tries <= self.settings.retries
+
+    def _retry_later(self, batch: Batch, now_ms: float) -> None:
+        grown = self.settings.retry_backoff_ms * 2 ** min(batch.tries - 1, 20)
+        batch.retry_at_ms = now_ms + min(grown, self.settings.retry_backoff_max_ms)
+
+    def fail(self, batch: Batch, error: CoterieError) -> None:
+        """Give the batch up, and say so."""
+        log.warning("%d records for %s were not acknowledged: %s", len(batch), batch.place, error)
+        self._give_up(batch, error)
+        self.failed(error)
+
+    def _give_up(self, batch: Batch, error: CoterieError) -> None:
+        batch.room = -1
+        self.lanes[batch.place].failed(batch)
+        batch.settle(Outcome(error=error))
+
+    def _expire(self, lane: Lane, now_ms: float) -> None:
+        """Fail what is too old. Batches are in the order of their age."""
+        limit_ms = self.settings.delivery_timeout_ms
+        oldest = next(lane.batches(), None)
+        if oldest is None or now_ms < oldest.created_ms + limit_ms:
+            return
+        for batch in list(lane.batches()):
+            if now_ms >= batch.created_ms + limit_ms and not batch.flying:
+                self.fail(batch, DeliveryTimeout(f"{batch.place}: not acknowledged within {limit_ms} ms"))
+
+    def abandon(self, error: CoterieError) -> None:
+        """Give up everything that does not fly, and from now on whatever comes back without success."""
+        self.abandoned = error
+        for batch in list(self.batches()):
+            if not batch.flying:
+                self._give_up(batch, error)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Return whether numbers were used that the broker may not have seen: none can follow them."""
+        return any(lane.gap for lane in self.lanes.values())
+
+    def begin_anew(self, identity: Identity) -> None:
+        """Go on after a transaction under this identity; nothing is left of it."""
+        self.abandoned = None
+        self.identity = identity
+        for lane in self.lanes.values():
+            if lane.gap:
+                lane.begin_again(identity)

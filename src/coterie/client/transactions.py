@@ -1,0 +1,306 @@
+"""Carries out transactions on a running loop: asks coordinators, and does what `transacting` makes of it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from coterie.base.codes import Code
+from coterie.base.errors import CoterieError, RefusedBy
+from coterie.base.ids import GroupMetadata, TopicPartition
+from coterie.client import messages
+from coterie.client import producer_messages as asks
+from coterie.client.addresses import Address
+from coterie.client.batcher import NOBODY, Identity
+from coterie.client.connection import Connection, Maker
+from coterie.client.delivery import settled
+from coterie.client.errors import ClientTimeout, Disconnected
+from coterie.client.producer_errors import OutcomeUnknown, TransactionAborted
+from coterie.client.sender import Sender
+from coterie.client.transacting import State, Step, Transacting, Verdict, refusal, verdict
+from coterie.wire.apis import ApiKey
+
+__all__ = ["Transactions"]
+
+PURPOSE = "transactions"
+FEATURE, VERSION_2 = "transaction.version", 2
+# The end of the last transaction takes a few milliseconds.
+CONCURRENT_BACKOFF_S = 0.02
+
+Key = tuple[int, str]
+
+
+class Transactions:
+    """A producer's transactions."""
+
+    def __init__(self, sender: Sender, transactional_id: str) -> None:
+        self.sender, self.settings, self.cluster = sender, sender.settings, sender.cluster
+        self.producing = sender.producing
+        self.state = Transacting(transactional_id)
+        self.producing.may_go = self._may_write
+        self.producing.failed = self._batch_failed
+        self._coordinators: dict[Key, Address] = {}
+        self._own: Key = (messages.TRANSACTION, transactional_id)
+
+    async def start(self) -> None:
+        """Become the owner of the transactional id; whoever was it before is fenced."""
+        link = await self._retrying(ApiKey.FIND_COORDINATOR, self._own, self._link_to_coordinator, no_code)
+        self.state.version_2 = self.sender.version_2 = link.features.get(FEATURE, 0) >= VERSION_2
+        self.producing.identity = await self._initialized(NOBODY)
+        self.state.move(Step.INITIALIZED)
+
+    async def _initialized(self, identity: Identity) -> Identity:
+        """Return who the producer is from now on. The coordinator ends what is open."""
+
+        def make(version: int) -> Any:
+            return asks.init_producer(
+                version,
+                transactional_id=self.state.transactional_id,
+                transaction_timeout_ms=self.settings.transaction_timeout_ms,
+                identity=identity,
+            )
+
+        answer = await self._ask(ApiKey.INIT_PRODUCER_ID, self._own, make, error_code)
+        return asks.read_identity(answer)
+
+    # -- a transaction
+
+    def check_open(self) -> None:
+        """Raise why nothing can be written now, if so."""
+        self.state.check_open()
+
+    async def begin(self) -> None:
+        """Begin; what is left of the transaction before is ended first."""
+        if self.state.state is State.COMMITTING:
+            await self._end(commit=True)
+        elif self.state.state is State.ABORTING:
+            await self._end(commit=False)
+        self.state.move(Step.BEGIN)
+
+    async def commit(self) -> None:
+        """Write what is left, and commit; abort instead if something was not written."""
+        if self.state.state is State.OPEN:
+            self.state.move(Step.COMMIT)
+            await self._flushed()
+        if self.state.to_abort:
+            await self._abort_instead()
+        try:
+            await self._end(commit=True)
+        except RefusedBy:
+            if self.state.to_abort:
+                await self._abort_instead()
+            raise
+
+    async def _flushed(self) -> None:
+        self.producing.urgent += 1
+        self.sender.nudge()
+        try:
+            for batch in list(self.producing.batches()):
+                if batch.outcome is None:
+                    await settled(batch)
+        except asyncio.CancelledError:
+            self.state.broken(TransactionAborted("the commit was cancelled before it was asked for"))
+            await self.abort_after_failure()
+            raise
+        finally:
+            self.producing.urgent -= 1
+
+    async def _abort_instead(self) -> None:
+        cause = self.state.cause
+        await self.abort()
+        raise TransactionAborted(f"the transaction was aborted: {cause}") from cause
+
+    async def abort(self) -> None:
+        """Drop what was not sent, wait for what was, and abort."""
+        self.state.move(Step.ABORT)
+        self.producing.abandon(
+            TransactionAborted("the transaction was aborted before the record was written")
+        )
+        for batch in list(self.producing.batches()):
+            if batch.outcome is None:
+                await settled(batch)
+        await self._end(commit=False)
+
+    async def abort_after_failure(self) -> None:
+        """Abort as well as can be: what made it necessary is about to be raised.
+
+        What could not be finished, the next transaction or the coordinator's timeout will.
+        """
+        if self.state.state not in (State.OPEN, State.BROKEN):
+            return
+        try:
+            await self.abort()
+        except (RefusedBy, ClientTimeout) as error:
+            if self.state.useless:
+                self.producing.abandon(error)
+
+    async def finish(self) -> None:
+        """Abort what is open before the producer closes."""
+        await self.abort_after_failure()
+
+    async def _end(self, *, commit: bool) -> None:
+        """Tell the coordinator of the end, and go on under the identity that it gives."""
+        state, identity = self.state, self.producing.identity
+        if state.begun and not state.anew:
+
+            def make(version: int) -> Any:
+                return asks.end_transaction(version, state.transactional_id, identity, commit=commit)
+
+            most = None if state.version_2 else asks.MOST_BEFORE_V2[ApiKey.END_TXN]
+            answer = await self._ask(ApiKey.END_TXN, self._own, make, error_code, most=most, anew=not commit)
+            if answer is not None and state.version_2:
+                identity = asks.read_identity(answer)
+        if state.anew or (self.producing.has_gaps and not state.version_2):
+            identity = await self._initialized(identity)
+        self.producing.begin_anew(identity)
+        state.move(Step.ENDED)
+
+    # -- offsets
+
+    async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
+        """Commit a group's offsets within the transaction."""
+        state, identity = self.state, self.producing.identity
+        state.check_open()
+        if not offsets:
+            return
+        most = None
+        if state.version_2:
+            state.begun = True
+        else:
+            most = asks.MOST_BEFORE_V2[ApiKey.TXN_OFFSET_COMMIT]
+            await self._add_group(group.group_id)
+
+        def make(version: int) -> Any:
+            return asks.transaction_offsets(version, state.transactional_id, identity, group, offsets)
+
+        coordinator = (messages.GROUP, group.group_id)
+        await self._ask(ApiKey.TXN_OFFSET_COMMIT, coordinator, make, asks.read_transaction_offsets, most=most)
+
+    async def _add_group(self, group_id: str) -> None:
+        state, identity = self.state, self.producing.identity
+        if group_id in state.groups:
+            return
+
+        def make(version: int) -> Any:
+            return asks.add_offsets(version, state.transactional_id, identity, group_id)
+
+        await self._ask(ApiKey.ADD_OFFSETS_TO_TXN, self._own, make, error_code)
+        state.groups.add(group_id)
+        state.begun = True
+
+    # -- partitions, where they have to be added
+
+    def _may_write(self, place: TopicPartition) -> bool:
+        may = self.state.may_write(place)
+        if self.state.wanted:
+            self.sender.start("partitions of the transaction", self._add_partitions)
+        return may
+
+    async def _add_partitions(self) -> None:
+        state, identity = self.state, self.producing.identity
+        while state.wanted and state.state in (State.OPEN, State.COMMITTING):
+            places = set(state.wanted)
+
+            def make(version: int, places: set[TopicPartition] = places) -> Any:
+                return asks.add_partitions(version, state.transactional_id, identity, places)
+
+            try:
+                await self._ask(ApiKey.ADD_PARTITIONS_TO_TXN, self._own, make, asks.read_add_partitions)
+            except RefusedBy:
+                return  # the state knows, and who commits will hear of it
+            state.added(places)
+            self.sender.nudge()
+
+    def _batch_failed(self, error: CoterieError) -> None:
+        self.state.batch_failed(error)
+        self._stop_if_broken()
+
+    def _stop_if_broken(self) -> None:
+        """Send nothing more in a transaction that will be aborted, or at all by a producer of no more use."""
+        if self.state.cause is not None and self.producing.abandoned is None:
+            self.producing.abandon(self.state.cause)
+
+    # -- asking
+
+    async def _ask(
+        self,
+        api_key: int,
+        whom: Key,
+        make: Maker,
+        read: Callable[[Any], Code],
+        *,
+        most: int | None = None,
+        anew: bool = False,
+    ) -> Any:
+        """Return a coordinator's answer, or raise its refusal once the state knows.
+
+        With `anew`, None if all that helps is to ask for the identity anew.
+        """
+
+        async def ask() -> Any:
+            link = await self._link(whom)
+            return await link.call(api_key, make, self.cluster.request_timeout_s, most=most)
+
+        try:
+            return await self._retrying(api_key, whom, ask, read)
+        except ClientTimeout as error:
+            if api_key == ApiKey.END_TXN:
+                raise OutcomeUnknown(f"{error}; the next transaction asks on") from error
+            if api_key != ApiKey.INIT_PRODUCER_ID:
+                self.state.refused(Verdict.ANEW, error)
+            self._stop_if_broken()
+            raise
+        except RefusedBy as error:
+            self.state.refused(verdict(api_key, error.code), error)
+            if anew and self.state.anew:
+                return None
+            self._stop_if_broken()
+            raise
+
+    async def _retrying(
+        self, api_key: int, whom: Key, ask: Callable[[], Awaitable[Any]], read: Callable[[Any], Code]
+    ) -> Any:
+        """Ask until there is an answer that counts; after max_block_ms raise ClientTimeout."""
+        loop = self.sender.loop
+        until = loop.time() + self.settings.max_block_ms / 1000
+        while True:
+            failure: CoterieError
+            try:
+                answer = await ask()
+                code = read(answer)
+            except RefusedBy as error:  # of the question where the coordinator is
+                code, api, failure = error.code, ApiKey.FIND_COORDINATOR, error
+            except (Disconnected, ClientTimeout) as error:
+                code, api, failure = Code.NETWORK_EXCEPTION, api_key, error
+            else:
+                api, failure = api_key, refusal(api_key, code, self.state.transactional_id)
+            how = verdict(api, code)
+            if how is Verdict.DONE:
+                return answer
+            if how is Verdict.ELSEWHERE:
+                self._coordinators.pop(whom, None)
+            elif how is not Verdict.AGAIN:
+                raise failure
+            if loop.time() > until:
+                raise ClientTimeout(f"{failure}; tried for {self.settings.max_block_ms} ms") from failure
+            concurrent = code == Code.CONCURRENT_TRANSACTIONS
+            await asyncio.sleep(CONCURRENT_BACKOFF_S if concurrent else self.settings.retry_backoff_ms / 1000)
+
+    async def _link_to_coordinator(self) -> Connection:
+        return await self._link(self._own)
+
+    async def _link(self, whom: Key) -> Connection:
+        """Return the connection to a coordinator."""
+        if whom not in self._coordinators:
+            kind, key = whom
+            self._coordinators[whom] = await self.cluster.coordinator(key, kind=kind)
+        return await self.cluster.connection(self._coordinators[whom], purpose=PURPOSE)
+
+
+def error_code(answer: Any) -> Code:
+    """Return the code of an answer that has one."""
+    return Code(answer.error_code)
+
+
+def no_code(_: object) -> Code:
+    """Return NONE: there is nothing to go wrong in what was asked for."""
+    return Code.NONE

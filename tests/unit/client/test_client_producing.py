@@ -1,0 +1,358 @@
+"""What a producer sends and when, and what it makes of each answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from coterie.base.codes import Code
+from coterie.base.ids import TopicPartition
+from coterie.client.addresses import Address
+from coterie.client.batcher import Identity
+from coterie.client.errors import Disconnected
+from coterie.client.producer_errors import DeliveryTimeout, NotWritten, TransactionAborted
+from coterie.client.producer_settings import ProducerSettings
+from coterie.client.producing import Answer, Producing
+from coterie.wire.batches import read_header, records_of
+
+LEADER = Address("one", 1)
+WHO = Identity(7, 0)
+PLACE = TopicPartition("flights", 0)
+GONE = Disconnected("gone")
+
+
+def a_producer(*, identity: Identity | None = WHO, **settings) -> Producing:
+    """A producer of small batches that do not linger, which knows who it is."""
+    given = {"batch_size": 100, "linger_ms": 0, "retry_backoff_ms": 100, **settings}
+    producing = Producing(ProducerSettings.of(bootstrap_servers="b:1", **given))
+    if identity is not None:
+        producing.identity = identity
+    return producing
+
+
+def hand_over(producing: Producing, *values: bytes, place: TopicPartition = PLACE, now_ms: float = 0):
+    """Hand over records, each for a batch of its own, and return the batches."""
+    batches = []
+    for value in values:
+        batch = producing.opened(producing.lane(place), size=100, now_ms=now_ms)
+        batch.add(value, timestamp=1_000)
+        batch.room = -1
+        batches.append(batch)
+    return batches
+
+
+def collect(producing: Producing, *, now_ms: float = 0, leader=LEADER, most=1_000_000):
+    return producing.collect(now_ms, leader_of=lambda place: leader, most=lambda address: most)
+
+
+def sent(producing: Producing, *, now_ms: float = 0) -> list:
+    """Send what can be sent and return the batches, in order."""
+    batches = []
+    while found := collect(producing, now_ms=now_ms).batches:
+        batches += [batch for several in found.values() for batch in several]
+    return batches
+
+
+def answer(producing: Producing, batch, code: Code = Code.NONE, *, offset: int = -1, now_ms: float = 0):
+    producing.answered(batch, Answer(code, offset), now_ms=now_ms)
+
+
+def sequence(batch) -> tuple[int, int, int]:
+    return (*batch.identity, batch.base_sequence)
+
+
+def test_batches_are_numbered_in_their_order_and_at_most_five_fly():
+    producing = a_producer()
+    batches = hand_over(producing, *(b"%d" % number for number in range(7)))
+
+    flying = sent(producing)
+
+    assert flying == batches[:5]
+    assert [sequence(batch) for batch in flying] == [(7, 0, number) for number in range(5)]
+
+
+def test_a_batch_lingers_until_it_is_full_or_time_is_up():
+    producing = a_producer(linger_ms=10)
+    batch = producing.opened(producing.lane(PLACE), size=20, now_ms=0)
+    batch.add(b"v", timestamp=1_000)
+
+    too_early = collect(producing, now_ms=9)
+    in_time = collect(producing, now_ms=10)
+
+    assert (too_early.batches, too_early.next_ms) == ({}, 10)
+    assert in_time.batches == {LEADER: [batch]}
+
+
+def test_nothing_lingers_while_somebody_flushes():
+    producing = a_producer(linger_ms=10)
+    producing.opened(producing.lane(PLACE), size=20, now_ms=0).add(b"v", timestamp=1_000)
+    producing.urgent = 1
+
+    assert len(sent(producing)) == 1
+
+
+def test_nothing_is_sent_before_the_producer_knows_who_it_is():
+    producing = a_producer(identity=None)
+    hand_over(producing, b"v")
+
+    before = sent(producing)
+    needs = producing.needs_identity
+    producing.identity = Identity(3, 0)
+
+    assert (before, needs) == ([], True)
+    assert len(sent(producing)) == 1
+
+
+def test_partitions_of_one_leader_go_in_one_request_as_far_as_they_fit():
+    producing = a_producer()
+    places = [TopicPartition("flights", number) for number in range(3)]
+    for place in places:
+        hand_over(producing, b"v", place=place)
+
+    first = collect(producing, most=200).batches[LEADER]
+    second = collect(producing, most=200).batches[LEADER]
+
+    assert [batch.place for batch in first] == places[:2]
+    assert [batch.place for batch in second] == places[2:]
+
+
+def test_a_topic_without_a_known_leader_is_told_of():
+    producing = a_producer()
+    hand_over(producing, b"v")
+
+    found = collect(producing, leader=None)
+
+    assert (found.batches, found.lost) == ({}, {"flights"})
+
+
+def test_an_acknowledged_batch_is_settled_and_its_memory_is_free():
+    producing = a_producer()
+    (batch,) = hand_over(producing, b"v")
+    told = []
+    batch.waiters.append(lambda: told.append(batch.outcome.base_offset))
+    used = producing.memory.used
+
+    sent(producing)
+    answer(producing, batch, offset=42)
+
+    assert (used, producing.memory.used, told) == (100, 0, [42])
+
+
+def test_memory_has_a_limit():
+    producing = a_producer(buffer_memory=250)
+    hand_over(producing, b"1", b"2")
+
+    refused = producing.opened(producing.lane(PLACE), size=100, now_ms=0)
+    answer(producing, sent(producing)[0])
+    granted = producing.opened(producing.lane(PLACE), size=100, now_ms=0)
+
+    assert refused is None
+    assert granted is not None
+
+
+def test_a_repetition_that_the_broker_knows_counts_as_written():
+    producing = a_producer()
+    (batch,) = hand_over(producing, b"v")
+
+    sent(producing)
+    answer(producing, batch, Code.DUPLICATE_SEQUENCE_NUMBER)
+
+    assert batch.outcome.error is None
+
+
+@pytest.mark.parametrize("code", [Code.NOT_LEADER_OR_FOLLOWER, Code.REQUEST_TIMED_OUT, Code.CORRUPT_MESSAGE])
+def test_what_may_pass_is_tried_again_later_under_the_same_number(code):
+    producing = a_producer()
+    (batch,) = hand_over(producing, b"v")
+    sent(producing)
+    number = sequence(batch)
+    answer(producing, batch, code)
+
+    assert sent(producing, now_ms=99) == []
+    assert sent(producing, now_ms=100) == [batch]
+    assert sequence(batch) == number
+
+
+def test_the_wait_before_another_try_doubles_up_to_its_limit():
+    producing = a_producer(retry_backoff_max_ms=300)
+    (batch,) = hand_over(producing, b"v")
+    waits, now_ms = [], 0.0
+    for _ in range(4):
+        sent(producing, now_ms=now_ms)
+        answer(producing, batch, Code.REQUEST_TIMED_OUT, now_ms=now_ms)
+        waits.append(batch.retry_at_ms - now_ms)
+        now_ms = batch.retry_at_ms
+
+    assert waits == [100, 200, 300, 300]
+
+
+def test_after_a_refusal_those_behind_follow_one_by_one_in_their_order():
+    producing = a_producer()
+    batches = hand_over(producing, b"1", b"2", b"3", b"4")
+    sent(producing)
+    answer(producing, batches[0], Code.NOT_LEADER_OR_FOLLOWER)
+    answer(producing, batches[1], Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+    while_some_fly = sent(producing, now_ms=500)
+    answer(producing, batches[2], Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    answer(producing, batches[3], Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    order = []
+    while going := sent(producing, now_ms=1_000):
+        order.append(going)
+        answer(producing, going[0], now_ms=1_000)
+
+    assert while_some_fly == []
+    assert order == [[batch] for batch in batches]
+    assert [batch.base_sequence for batch in batches] == [0, 1, 2, 3]
+
+
+def test_a_gap_that_the_log_has_is_told_to_the_sender_and_the_rest_begins_again_in_the_next_epoch():
+    producing = a_producer()
+    lost, *behind = hand_over(producing, b"1", b"2", b"3")
+    sent(producing)
+    for batch in (lost, *behind):
+        answer(producing, batch, Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+    again = sent(producing)
+
+    assert isinstance(lost.outcome.error, NotWritten)
+    assert again == behind
+    assert [sequence(batch) for batch in behind] == [(7, 1, 0), (7, 1, 1)]
+
+
+def test_what_is_in_doubt_behind_a_gap_is_asked_about_under_its_old_number_first():
+    producing = a_producer()
+    refused, doubtful, last = hand_over(producing, b"1", b"2", b"3")
+    sent(producing)
+    producing.lost(doubtful, GONE, now_ms=0)
+    answer(producing, last, Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    answer(producing, refused, Code.INVALID_RECORD)
+
+    asked = sent(producing, now_ms=1_000)
+    number = sequence(doubtful)
+    answer(producing, doubtful, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, now_ms=1_000)
+    again = sent(producing, now_ms=2_000)
+
+    assert (asked, number) == ([doubtful], (7, 0, 1))
+    assert again == [doubtful, last]
+    assert [sequence(batch) for batch in again] == [(7, 1, 0), (7, 1, 1)]
+
+
+def test_a_producer_that_the_broker_has_forgotten_begins_again_in_the_next_epoch():
+    producing = a_producer()
+    batches = hand_over(producing, b"1", b"2")
+    sent(producing)
+    for batch in batches:
+        answer(producing, batch, Code.UNKNOWN_PRODUCER_ID)
+
+    assert sent(producing) == batches
+    assert [sequence(batch) for batch in batches] == [(7, 1, 0), (7, 1, 1)]
+
+
+def test_after_the_last_epoch_another_producer_id_is_asked_for():
+    producing = a_producer(identity=Identity(7, 32_767))
+    batches = hand_over(producing, b"1", b"2")
+    sent(producing)
+    answer(producing, batches[0], Code.INVALID_RECORD)
+    answer(producing, batches[1], Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+    before = sent(producing)
+    needs = producing.needs_identity
+    producing.identity = Identity(8, 0)
+
+    assert (before, needs) == ([], True)
+    assert sent(producing) == [batches[1]]
+    assert sequence(batches[1]) == (8, 0, 0)
+
+
+def test_a_batch_that_is_too_large_is_halved_and_its_records_keep_their_numbers():
+    producing = a_producer()
+    batch = producing.opened(producing.lane(PLACE), size=100, now_ms=0)
+    for number in range(3):
+        batch.add(b"%d" % number, timestamp=1_000 + number)
+    batch.room = -1
+    sent(producing)
+    answer(producing, batch, Code.MESSAGE_TOO_LARGE)
+
+    (first,) = sent(producing)
+    answer(producing, first, offset=10)
+    (second,) = sent(producing)
+    answer(producing, second, offset=20)
+
+    assert [half.base_sequence for half in (first, second)] == [0, 1]
+    assert [record.value for record in records_of(second.encoded("none", transactional=False))] == [
+        b"1",
+        b"2",
+    ]
+    assert [batch.holding(index)[0].outcome.base_offset for index in range(3)] == [10, 20, 20]
+    assert batch.outcome is not None
+    assert producing.memory.used == 0
+
+
+def test_a_record_that_is_too_large_alone_is_given_up():
+    producing = a_producer()
+    (batch,) = hand_over(producing, b"v")
+    sent(producing)
+    answer(producing, batch, Code.MESSAGE_TOO_LARGE)
+
+    assert batch.outcome.error.code is Code.MESSAGE_TOO_LARGE
+
+
+def test_what_is_not_acknowledged_in_time_is_given_up():
+    producing = a_producer(delivery_timeout_ms=30_000)
+    in_doubt, waiting = hand_over(producing, b"1", b"2")
+    sent(producing)
+    producing.lost(in_doubt, GONE, now_ms=0)
+    answer(producing, waiting, Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+    collect(producing, now_ms=30_000, most=0)
+
+    assert isinstance(in_doubt.outcome.error, DeliveryTimeout)
+    assert isinstance(waiting.outcome.error, DeliveryTimeout)
+
+
+def test_a_batch_that_waits_for_its_leader_expires_too_and_that_is_foreseen():
+    producing = a_producer(delivery_timeout_ms=30_000)
+    (batch,) = hand_over(producing, b"1")
+
+    foreseen = collect(producing, leader=None).next_ms
+    collect(producing, now_ms=foreseen, leader=None)
+
+    assert foreseen == 30_000
+    assert isinstance(batch.outcome.error, DeliveryTimeout)
+
+
+def test_tries_are_counted():
+    producing = a_producer(retries=1, acks=1)
+    (batch,) = hand_over(producing, b"v")
+    sent(producing)
+    producing.lost(batch, GONE, now_ms=0)
+    sent(producing, now_ms=1_000)
+    producing.lost(batch, GONE, now_ms=1_000)
+
+    assert batch.outcome.error is GONE
+
+
+def test_what_is_abandoned_fails_at_once_or_when_it_comes_back():
+    producing = a_producer(max_in_flight_requests_per_connection=1)
+    flies, waits = hand_over(producing, b"1", b"2")
+    sent(producing)
+    aborted = TransactionAborted("over")
+
+    producing.abandon(aborted)
+    outcomes = flies.outcome, waits.outcome.error
+    producing.lost(flies, GONE, now_ms=0)
+
+    assert outcomes == (None, aborted)
+    assert flies.outcome.error is GONE
+    assert producing.memory.used == 0
+
+
+def test_the_bytes_of_a_batch_say_who_sends_it():
+    producing = a_producer()
+    (batch,) = hand_over(producing, b"v")
+    sent(producing)
+
+    header = read_header(batch.encoded("none", transactional=True))
+
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 0, 0)
+    assert header.transactional
