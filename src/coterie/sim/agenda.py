@@ -1,0 +1,89 @@
+"""Virtual time for scenarios that a user writes: what is to happen, in an order that only names and times make.
+
+The world of the seeds (`world`) lets chance order what falls on one millisecond. Here that order must not
+depend on how many heartbeats were played before, or a folded run would tell another story: it goes by `rank`,
+who does it, and then by what was planned first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from heapq import heappop, heappush
+from typing import Any
+
+from coterie.sim.world import START_MS
+
+__all__ = ["FOREVER", "Agenda", "Lane"]
+
+FOREVER = 1 << 62
+
+Event = tuple[int, int, int, Callable[..., None], tuple[Any, ...]]
+
+
+class Lane(IntEnum):
+    """What kind of event something is, for whoever looks for quiet stretches."""
+
+    STIRRING = 0
+    """May move a group."""
+    BROKER = 1
+    """The broker's own timers; of these only deadlines of groups can move one."""
+    CALM = 2
+    """The heartbeats of members at work in a stable group."""
+
+
+class Agenda:
+    """The clock, and everything that is to happen."""
+
+    def __init__(self) -> None:
+        self.now_ms = START_MS
+        self.played = 0
+        self.stirred = 0
+        """Goes up with whatever may change how long the quiet lasts: events played, but for calm ones."""
+        self._lanes: tuple[list[Event], ...] = tuple([] for _ in Lane)
+        self._sequence = 0
+
+    def clock(self) -> int:
+        """Return the time."""
+        return self.now_ms
+
+    def at(
+        self,
+        at_ms: int,
+        rank: int,
+        do: Callable[..., None],
+        *arguments: Any,
+        lane: Lane = Lane.STIRRING,
+    ) -> None:
+        """Have something done at a time; of one millisecond, the lowest rank comes first."""
+        self._sequence += 1
+        if lane is Lane.STIRRING:
+            self.stirred += 1
+        heappush(self._lanes[lane], (max(at_ms, self.now_ms), rank, self._sequence, do, arguments))
+
+    def next_stir_ms(self) -> int:
+        """Return when the next event is due that may move a group, the broker's own deadlines aside."""
+        stirring = self._lanes[Lane.STIRRING]
+        return stirring[0][0] if stirring else FOREVER
+
+    def step(self, until_ms: int) -> Lane | None:
+        """Do the next thing that is due before then; return its lane, None if there is nothing."""
+        lane = min((lane for lane in self._lanes if lane), key=first, default=None)
+        if lane is None or lane[0][0] >= until_ms:
+            self.now_ms = until_ms
+            return None
+        self.now_ms, _, _, do, arguments = heappop(lane)
+        kind = self._kind(lane)
+        if kind is not Lane.CALM:
+            self.stirred += 1
+        self.played += 1
+        do(*arguments)
+        return kind
+
+    def _kind(self, lane: list[Event]) -> Lane:
+        stirring, broker, _ = self._lanes
+        return Lane.STIRRING if lane is stirring else Lane.BROKER if lane is broker else Lane.CALM
+
+
+def first(lane: list[Event]) -> Event:
+    return lane[0]
