@@ -39,7 +39,7 @@ class Agenda:
         self.now_ms = START_MS
         self.played = 0
         self.stirred = 0
-        """Goes up with whatever may change how long the quiet lasts: events played, but for calm ones."""
+        """Goes up with every event that may move a group, planned or played."""
         self._lanes: tuple[list[Event], ...] = tuple([] for _ in Lane)
         self._sequence = 0
 
@@ -68,22 +68,18 @@ class Agenda:
 
     def step(self, until_ms: int) -> Lane | None:
         """Do the next thing that is due before then; return its lane, None if there is nothing."""
-        lane = min((lane for lane in self._lanes if lane), key=first, default=None)
-        if lane is None or lane[0][0] >= until_ms:
+        stirring, broker, calm = self._lanes
+        lane, kind = stirring, Lane.STIRRING
+        if not lane or (broker and broker[0] < lane[0]):
+            lane, kind = broker, Lane.BROKER
+        if not lane or (calm and calm[0] < lane[0]):
+            lane, kind = calm, Lane.CALM
+        if not lane or lane[0][0] >= until_ms:
             self.now_ms = until_ms
             return None
         self.now_ms, _, _, do, arguments = heappop(lane)
-        kind = self._kind(lane)
-        if kind is not Lane.CALM:
+        if kind is Lane.STIRRING:
             self.stirred += 1
         self.played += 1
         do(*arguments)
         return kind
-
-    def _kind(self, lane: list[Event]) -> Lane:
-        stirring, broker, _ = self._lanes
-        return Lane.STIRRING if lane is stirring else Lane.BROKER if lane is broker else Lane.CALM
-
-
-def first(lane: list[Event]) -> Event:
-    return lane[0]

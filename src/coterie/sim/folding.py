@@ -34,18 +34,19 @@ class Folding:
         self._agenda, self._station, self._seats = agenda, station, seats
         self._ends_ms = ends_ms
         self._on = on
-        self._known: tuple[int, int] | None = None
-        self._considered = -1
+        self._known: tuple[object, int] = (None, 0)
+        self._considered: object = None
         self._least_ms = min(seat.kind.settings.heartbeat_interval_ms for seat in seats)
 
     def quiet_until(self) -> int:
         """Return the first moment at which something may move the group; now, if it moves."""
         agenda = self._agenda
         stir_ms = min(agenda.next_stir_ms(), self._ends_ms)
-        if stir_ms - agenda.now_ms < self._least_ms:
+        if not self._on or stir_ms - agenda.now_ms < self._least_ms:
             return agenda.now_ms  # not worth a look
-        if self._known is None or self._known[0] != agenda.stirred:
-            self._known = (agenda.stirred, min(stir_ms, self._first_silence()))
+        version = agenda.stirred, self._station.stance()
+        if self._known[0] != version:
+            self._known = (version, min(stir_ms, self._first_silence()))
         return self._known[1]
 
     def _first_silence(self) -> int:
@@ -69,32 +70,33 @@ class Folding:
 
     def consider(self) -> None:
         """Take everybody over the quiet that may just have begun."""
-        if not self._on or self._considered == self._agenda.stirred:
+        until_ms = self.quiet_until()
+        if until_ms <= self._agenda.now_ms or self._considered == self._known[0]:
             return
-        self._considered = self._agenda.stirred
-        if self.quiet_until() <= self._agenda.now_ms:
-            return
+        self._considered = self._known[0]
         for seat in self._seats:
             worker = seat.worker
             if worker is not None and worker.beat_at is not None and worker.is_calm():
-                at_ms = self.fold(worker, worker.beat_at)
+                at_ms = self._taken_over(worker, worker.beat_at, until_ms)
                 if at_ms != worker.beat_at:
                     worker.beat_at = at_ms
                     worker.arm(at_ms, calm=True)
 
     def fold(self, worker: Worker, beat_at: int) -> int:
-        """Take a member over its heartbeats that are answered in the quiet; return when the next is due."""
-        if not self._on or worker.settings.max_poll_interval_ms <= beat_span_ms(worker):
-            return beat_at
-        until_ms = min(self.quiet_until(), worker.silent_after_ms()) - 2 * worker.delay_ms
-        if beat_at >= until_ms:
+        """Take a calm member over its heartbeats that are answered in the quiet; return when the next is due."""
+        return self._taken_over(worker, beat_at, self.quiet_until())
+
+    def _taken_over(self, worker: Worker, beat_at: int, until_ms: int) -> int:
+        round_trip_ms = 2 * worker.delay_ms
+        until_ms = min(until_ms, worker.silent_after_ms()) - round_trip_ms
+        if beat_at >= until_ms or worker.settings.max_poll_interval_ms <= beat_span_ms(worker):
             return beat_at
         following = play(worker, beat_at)
         period_ms = following - beat_at
-        more = max(0, (until_ms - 1 - beat_at) // period_ms)
+        more = (until_ms - 1 - beat_at) // period_ms
         if more:
             last_ms = beat_at + more * period_ms
-            answered(worker, last_ms - period_ms + 2 * worker.delay_ms)
+            answered(worker, last_ms - period_ms + round_trip_ms)
             following = play(worker, last_ms)
         self._move_deadline(worker, following - period_ms + worker.delay_ms)
         self.folded += 1 + more

@@ -30,11 +30,14 @@ __all__ = ["Open", "Station"]
 ALARMS, FLUSHES = 1, 1 << 30
 """Ranks: timers ring before any client acts, and what one millisecond decided is appended together."""
 
+LOG_BYTES, SEGMENT_BYTES = 32 << 20, 16 << 20
+
 OWN_SETTINGS = {
     "node.id": "1",
     "listeners": "PLAINTEXT://broker:9092",
     "log.dirs": "data",
     "offsets.topic.num.partitions": "1",
+    "offsets.topic.segment.bytes": str(SEGMENT_BYTES),
 }
 
 
@@ -119,6 +122,13 @@ class Station:
     def _ring(self, number: int) -> None:
         if number == self._alarms and self.node is not None:
             self.node.purgatory.expire(self.agenda.now_ms)
+            self._trim()
+
+    def _trim(self) -> None:
+        """Let go of old records: the last one of a group says all, and there is one group and no offset."""
+        host = self.host()
+        if host is not None and host.log.size_bytes > LOG_BYTES:
+            host.log.delete_before(host.log.end_offset - 1, self.agenda.now_ms)
 
     def _aside(
         self,
@@ -184,6 +194,13 @@ class Station:
             return None
         coordinator = self.node.coordinator
         return coordinator.hosts.get(0) or coordinator.host_of(self.group_id)
+
+    def stance(self) -> tuple[object, ...]:
+        """Return what tells whether the group has moved: as long as it is the same, it has not."""
+        group = self.group()
+        if group is None:
+            return ()
+        return group.state, group.generation, len(group.members), len(group.pending), len(group.pending_sync)
 
     def group(self) -> Group | None:
         """Return the group, None where there is none that answers."""
