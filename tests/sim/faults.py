@@ -15,8 +15,8 @@ from coterie.base.codes import Code
 from coterie.broker.coordinator import Coordinator, ShardHost
 from coterie.broker.purgatory import Purgatory
 from coterie.broker.transactions import TransactionHost
-from coterie.client import member as client
 from coterie.client.member import Member as ClientMember
+from coterie.client.member.leader import Leadership
 from coterie.group import apply, barrier, expiry, facts, leave, offsets, shard, static, sync, table
 from coterie.group.commands import CommitOffsets, Heartbeat
 from coterie.group.decision import Decision, Draft
@@ -731,22 +731,23 @@ def hanging_transactions_are_never_aborted() -> Iterator[None]:
 def leader_gives_a_partition_twice() -> Iterator[None]:
     """The assignor of a leader gives its first member's share to everybody."""
 
-    def twice(assign: Callable[..., Any]) -> Callable[..., Any]:
-        def shared(*terms: Any) -> Any:
-            given = dict(assign(*terms))
+    def twice(assign: Callable[..., None]) -> Callable[..., None]:
+        def shared(self: Leadership, cluster: Any) -> None:
+            assign(self, cluster)
+            given = self.given or {}
             everything = tuple(one for share in given.values() for one in share)
-            return dict.fromkeys(given, everything)
+            self.given = dict.fromkeys(given, everything)
 
         return shared
 
-    with patched(client, "assign", twice):
+    with patched(Leadership, "assign", twice):
         yield
 
 
 @fault
 def client_does_not_look_for_its_coordinator_again() -> Iterator[None]:
     """A client that hears NOT_COORDINATOR goes on asking the same broker."""
-    with patched(client, "COORDINATOR_LOST", lambda _: frozenset()):
+    with patched(ClientMember, "_lose_coordinator", lambda _: lambda self: None):
         yield
 
 

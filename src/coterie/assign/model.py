@@ -2,15 +2,18 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from enum import IntEnum
+from typing import Protocol, TypeAlias
 
 from coterie.base.ids import TopicPartition
 from coterie.wire.consumer import Subscription
 
 __all__ = [
     "Assigned",
+    "Assignor",
     "Cluster",
     "Member",
+    "RebalanceProtocol",
     "in_order",
     "racks_matter",
     "subscribers_by_topic",
@@ -44,6 +47,36 @@ class Cluster:
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         """Return the partitions of a topic in order; none if it is unknown."""
         return [TopicPartition(topic, number) for number in range(self.partition_counts.get(topic, 0))]
+
+
+class RebalanceProtocol(IntEnum):
+    """How members give up what others are to get: all of it before they rejoin, or only what moves."""
+
+    EAGER = 0
+    COOPERATIVE = 1
+
+
+class Assignor(Protocol):
+    """A way to share partitions out, as one member has it: it may remember what that member got."""
+
+    @property
+    def name(self) -> str:
+        """Return the name that goes over the wire."""
+
+    @property
+    def protocols(self) -> tuple[RebalanceProtocol, ...]:
+        """Return how its members may give up partitions."""
+
+    def user_data(
+        self, *, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int
+    ) -> bytes | None:
+        """Return what a member's subscription carries besides (CA-7)."""
+
+    def assign(self, cluster: Cluster, members: Sequence[Member]) -> Assigned:
+        """Return what every member gets."""
+
+    def on_assignment(self, partitions: Sequence[TopicPartition], *, generation: int, member_id: str) -> None:
+        """Take note of what this member got."""
 
 
 def in_order(members: Iterable[Member]) -> list[Member]:

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from coterie.base.errors import Corrupt
 
-__all__ = ["ZERO_UUID", "TopicPartition", "uuid_from_text", "uuid_text"]
+__all__ = ["ZERO_UUID", "OffsetAndMetadata", "TopicPartition", "uuid_from_text", "uuid_text"]
 
 ZERO_UUID = UUID(int=0)
 
@@ -19,6 +19,14 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed offset: the next record to read, and what the committer noted beside it."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
 
 
 def uuid_text(uuid: UUID) -> str:

@@ -5,12 +5,12 @@ Every question is asked again while what went wrong may pass, until its time is 
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
-from coterie.base.ids import TopicPartition
+from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client import messages
 from coterie.client.addresses import Address
 from coterie.client.connection import Connection
@@ -44,6 +44,7 @@ class Cluster:
         self._connections: dict[tuple[str, Address], Connection] = {}
         self._coordinators: dict[str, Address] = {}
         self._opening: dict[tuple[str, Address], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._lookups: dict[str, asyncio.Task[Address]] = {}
 
     async def connection(self, address: Address, *, purpose: str = "data") -> Connection:
         """Return the open connection to this address that serves this purpose."""
@@ -65,6 +66,10 @@ class Cluster:
 
     async def close(self) -> None:
         """Close all connections."""
+        lookups = list(self._lookups.values())
+        for lookup in lookups:
+            lookup.cancel()
+        await asyncio.gather(*lookups, return_exceptions=True)
         for held in self._connections.values():
             held.close()
         self._connections.clear()
@@ -95,7 +100,7 @@ class Cluster:
 
     async def _ask_any(self, topics: list[str] | None) -> Metadata:
         tried: list[str] = []
-        for address in dict.fromkeys((*self.known.brokers.values(), *self.bootstrap)):
+        for address in self._by_load():
             try:
                 broker = await self.connection(address)
                 answer = await broker.call(
@@ -107,9 +112,18 @@ class Cluster:
                 tried.append(str(error))
                 continue
             found = messages.read_metadata(answer)
-            self.known = Metadata(found.brokers, {**self.known.topics, **found.topics})
+            self.known = found._replace(topics={**self.known.topics, **found.topics})
             return found
         raise Disconnected("; ".join(tried))
+
+    def _by_load(self) -> list[Address]:
+        """Return all brokers, those first on whose open connections the least is waited for (CL-1)."""
+
+        def load(address: Address) -> tuple[bool, int]:
+            held = self._connections.get(("data", address))
+            return (True, 0) if held is None or held.closed else (False, held.waiting)
+
+        return sorted(dict.fromkeys((*self.known.brokers.values(), *self.bootstrap)), key=load)
 
     async def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address]:
         """Return where the leader of each partition is; asks again while one has none."""
@@ -180,12 +194,27 @@ class Cluster:
     # Groups
 
     async def coordinator(self, group_id: str) -> Address:
-        """Return where the group's coordinator is, asked once; refusals are raised."""
+        """Return where the group's coordinator is, asked once; refusals are raised.
+
+        Whoever asks while a lookup is under way waits for that one (CL-1).
+        """
+        lookup = self._lookups.get(group_id)
+        if lookup is None:
+            lookup = asyncio.create_task(self._look_up(group_id), name=f"coordinator of {group_id}")
+            self._lookups[group_id] = lookup
+            lookup.add_done_callback(lambda done: self._looked_up(group_id, done))
+        return await asyncio.shield(lookup)
+
+    def _looked_up(self, group_id: str, lookup: asyncio.Task[Address]) -> None:
+        self._lookups.pop(group_id, None)
+        if not lookup.cancelled():
+            lookup.exception()  # noted, even if nobody waits for it any more
+
+    async def _look_up(self, group_id: str) -> Address:
         if not self.known.brokers:
             await self._ask_any([])
-        addresses = tuple(dict.fromkeys((*self.known.brokers.values(), *self.bootstrap)))
         tried: list[str] = []
-        for address in addresses:
+        for address in self._by_load():
             try:
                 broker = await self.connection(address)
                 answer = await broker.call(
@@ -228,12 +257,17 @@ class Cluster:
 
         if not wanted:
             return {}
-        return await self.retrying("OffsetFetch", ask, forget=lambda: self._coordinators.pop(group_id, None))
+        return await self.retrying(
+            "OffsetFetch",
+            ask,
+            forget=lambda: self._coordinators.pop(group_id, None),
+            final=frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION}),
+        )
 
     async def commit(
         self,
         group_id: str,
-        offsets: Mapping[TopicPartition, int],
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
         *,
         generation: int = -1,
         member_id: str = "",
@@ -267,9 +301,17 @@ class Cluster:
     # Trying again
 
     async def retrying(
-        self, what: str, ask: Callable[[], Awaitable[T]], *, forget: Callable[[], object] = bool
+        self,
+        what: str,
+        ask: Callable[[], Awaitable[T]],
+        *,
+        forget: Callable[[], object] = bool,
+        final: Container[Code] = (),
     ) -> T:
-        """Return what `ask` returns; after what may pass, forget what may be wrong, and ask again."""
+        """Return what `ask` returns; after what may pass, forget what may be wrong, and ask again.
+
+        The codes in `final` do not pass here.
+        """
         clock = asyncio.get_running_loop()
         until = clock.time() + self.api_timeout_s
         backoff = BACKOFF_S
@@ -277,7 +319,7 @@ class Cluster:
             try:
                 return await ask()
             except (Disconnected, ClientTimeout, RefusedBy) as error:
-                if isinstance(error, RefusedBy) and error.code not in RETRIABLE:
+                if isinstance(error, RefusedBy) and (error.code not in RETRIABLE or error.code in final):
                     raise
                 if clock.time() + backoff > until:
                     waited = f"{what}: tried for {self.api_timeout_s:g} s"

@@ -52,6 +52,11 @@ class Connection:
         return connection
 
     @property
+    def waiting(self) -> int:
+        """How many calls wait for their answers."""
+        return len(self._waiting)
+
+    @property
     def closed(self) -> bool:
         """Whether no answer can come any more."""
         return self._pump.done()

@@ -3,7 +3,7 @@
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError
 
-__all__ = ["RETRIABLE", "ClientTimeout", "Disconnected", "Unsupported"]
+__all__ = ["RETRIABLE", "ClientTimeout", "Disconnected", "ListenerFailed", "Unsupported"]
 
 
 class Disconnected(CoterieError):
@@ -16,6 +16,10 @@ class ClientTimeout(CoterieError):
 
 class Unsupported(CoterieError):
     """The broker speaks no version of an API that we speak."""
+
+
+class ListenerFailed(CoterieError):
+    """The application's rebalance listener or assignor raised; `__cause__` has it. The member goes on."""
 
 
 RETRIABLE = frozenset(
