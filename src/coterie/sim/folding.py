@@ -94,11 +94,12 @@ class Folding:
         following = play(worker, beat_at)
         period_ms = following - beat_at
         more = (until_ms - 1 - beat_at) // period_ms
+        last_ms = beat_at + more * period_ms
         if more:
-            last_ms = beat_at + more * period_ms
-            answered(worker, last_ms - period_ms + round_trip_ms)
+            if more > 1:  # one whose answer is late stands for all of them
+                worker.member.heard(sent(worker, following), Code.NONE, last_ms - 1)
             following = play(worker, last_ms)
-        self._move_deadline(worker, following - period_ms + worker.delay_ms)
+        self._move_deadline(worker, last_ms + worker.delay_ms)
         self.folded += 1 + more
         return following
 
@@ -118,12 +119,9 @@ def beat_span_ms(worker: Worker) -> int:
 
 def play(worker: Worker, at_ms: int) -> int:
     """Have the member send a heartbeat and hear that all is well; return when it wants to send the next."""
-    member = worker.member
-    member.called(worker.polled_ms(at_ms))
-    request = member.next(at_ms)
-    assert isinstance(request, m.Heartbeat), request
     answered_ms = at_ms + 2 * worker.delay_ms
-    answered(worker, answered_ms)
+    member = worker.member
+    member.heard(sent(worker, at_ms), Code.NONE, answered_ms)
     member.called(worker.polled_ms(answered_ms))
     following = member.next(answered_ms)
     assert isinstance(following, m.Wait), following
@@ -131,6 +129,9 @@ def play(worker: Worker, at_ms: int) -> int:
     return following.until_ms
 
 
-def answered(worker: Worker, at_ms: int) -> None:
-    """Have the member hear at that time that all is well."""
-    worker.member.heard(worker.member.generation, Code.NONE, at_ms)
+def sent(worker: Worker, at_ms: int) -> m.Heartbeat:
+    """Have the member send a heartbeat."""
+    worker.member.called(worker.polled_ms(at_ms))
+    request = worker.member.next(at_ms)
+    assert isinstance(request, m.Heartbeat), request
+    return request

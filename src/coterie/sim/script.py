@@ -13,7 +13,7 @@ from typing import Any
 
 from coterie.assign.registry import ASSIGNORS
 from coterie.broker.settings import BrokerSettings, SettingError
-from coterie.client.member import MemberSettings
+from coterie.client.member import Member, MemberSettings
 from coterie.sim.values import (
     BadScript,
     Read,
@@ -271,6 +271,10 @@ def check_client(settings: MemberSettings, where: str) -> None:
         )
     if settings.max_poll_interval_ms < 1:
         raise bad(place(where, "max.poll.interval.ms"), settings.max_poll_interval_ms, "at least 1")
+    try:
+        Member(settings, (), now_ms=0)
+    except ValueError as error:
+        raise BadScript(f"{where}: {error}") from None
 
 
 def broker_settings(given: Any, where: str) -> dict[str, str]:
@@ -373,6 +377,7 @@ CLIENT = {
     "heartbeat.interval.ms": "heartbeat_interval_ms",
     "max.poll.interval.ms": "max_poll_interval_ms",
     "retry.backoff.ms": "retry_backoff_ms",
+    "retry.backoff.max.ms": "retry_backoff_max_ms",
     "partition.assignment.strategy": "assignors",
 }
 KIND_FIELDS = {"count": "count", "static": "static", "batch": "batch_ms", "starts_within": "starts_within_ms"}

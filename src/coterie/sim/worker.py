@@ -1,16 +1,17 @@
 """One process of a scenario's group: an application that polls, and the production member inside it.
 
 It runs the member the way `client.membership` does, in virtual time. Between its polls the application works
-on a batch; a rebalance waits for the end of the batch. No records are read and no offsets committed: a
-scenario asks who owns what when, and whose work stands still.
+on a batch; what the member wants of the application waits for the end of the batch. No records are read and
+no offsets committed: a scenario asks who owns what when, and whose work stands still.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from coterie.assign.model import Cluster
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.client import member as m
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["Worker"]
 
 JOIN_VERSION, SYNC_VERSION, LEAVE_VERSION = 9, 5, 5
+CLOSE_MS = 30_000
 FIRST_RANK = 10
 NOTHING: frozenset[TopicPartition] = frozenset()
+OVER = (Phase.FAILED, Phase.STOPPED)
 
 
 class Worker:
@@ -41,9 +44,14 @@ class Worker:
         kind = seat.kind
         self.batch_ms = kind.batch_ms
         self.settings = replace(
-            kind.settings, group_id=self.station.group_id, instance_id=seat.name if kind.static else None
+            kind.settings,
+            group_id=self.station.group_id,
+            instance_id=seat.name if kind.static else None,
+            metadata_max_age_ms=FOREVER,  # topics do not change here: nobody has to look for that
         )
-        self.member = Member(self.settings, course.topics, now_ms=self.agenda.now_ms)
+        self.member = Member(
+            self.settings, course.topics, now_ms=self.agenda.now_ms, jitter=lambda: seat.random.uniform(0.8, 1.2)
+        )
         self.delay_ms = course.delay_ms(seat)
         self.running = True
         self.beat_at: int | None = None
@@ -54,7 +62,7 @@ class Worker:
         self._stalled_until = 0
         self._paused_until = 0
         self._deferred: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        self._asking: Open | None = None
+        self._calls: dict[Open, m.Request] = {}
         self._timer = 0
         self._batch_ends = False
         self._worked_on = NOTHING
@@ -66,20 +74,20 @@ class Worker:
         """Poll for the first time."""
         self._run()
 
+    def stop(self) -> None:
+        """Close: leave politely if the member does, and end."""
+        if not self.is_paused:
+            self.member.close(leave=None, timeout_ms=CLOSE_MS, now_ms=self.agenda.now_ms)
+            self._run()
+        self.kill()
+
     def kill(self) -> None:
         """End without a word."""
         self.running = self.beats_calmly = False
         self.beat_at = None
-        if self._asking is not None:
-            self.station.forget(self._asking)
+        for call in self._calls:
+            self.station.forget(call)
         self._tell()
-
-    def stop(self) -> None:
-        """Close: leave politely if the member does, and end."""
-        request = self.member.stop()
-        if isinstance(request, m.Leave) and not self.is_paused:
-            self._leave(request)
-        self.kill()
 
     def pause(self, span_ms: int) -> None:
         """Stand still, as a process that collects garbage; everything is done afterwards."""
@@ -94,7 +102,7 @@ class Worker:
             self._polled_ms = self.polled_ms(now_ms)
             self.member.called(self._polled_ms)
         self._stalled_until = max(self._stalled_until, now_ms + span_ms)
-        self._worked_on = self.member.owned
+        self._worked_on = self.member.fetchable
         self.agenda.at(self._stalled_until, self.rank, self._happen, self._stall_over)
         gives_up_ms = self._polled_ms + self.settings.max_poll_interval_ms
         if gives_up_ms < self._stalled_until:
@@ -138,11 +146,11 @@ class Worker:
         return now_ms - (now_ms - self._polled_ms) % self.batch_ms if self.batch_ms else now_ms
 
     def _hold_or_let_go(self) -> None:
-        """Have a batch under way while the member may work; have its end come when a rebalance waits."""
+        """Have a batch under way while the member may work; let go at its end if something waits for that."""
         member = self.member
-        if member.ready and not member.busy:
+        if member.ready:
             member.hold()
-        elif member.busy and member.rejoin_why is not None and not self._batch_ends:
+        elif member.held and not self._batch_ends:
             self._batch_ends = True
             self.agenda.at(self._batch_end_ms(), self.rank, self._happen, self._end_batch)
 
@@ -164,36 +172,21 @@ class Worker:
     # -- the member, as client.membership runs it
 
     def _run(self) -> None:
-        """Ask the member what it wants, until it waits or an answer is awaited."""
+        """Do all that the member wants done now; what it waits for comes later."""
         member, now_ms = self.member, self.agenda.now_ms
-        while self._asking is None and self.running and member.phase is not Phase.FAILED:
+        while member.phase not in OVER:
             if now_ms >= self._stalled_until:
                 member.called(self.polled_ms(now_ms))
             request = member.next(now_ms)
-            self._hold_or_let_go()
             if isinstance(request, m.Wait):
+                self._hold_or_let_go()
                 self._wait(request.until_ms)
                 break
-            self._perform(request)
+            CARRY_OUT[type(request)](self, request)
         if member.phase is Phase.FAILED:
             self.course.gave_up(self.seat, str(member.failure))
             self.kill()
         self._tell()
-
-    def _perform(self, request: m.Request) -> None:
-        match request:
-            case m.FindCoordinator():
-                self._call(self._find, lambda answer: self.member.found(answer, self.agenda.now_ms))
-            case m.Join():
-                self._join(request)
-            case m.Count():
-                self._call(self._count, self.member.counted)
-            case m.Sync():
-                self._sync(request)
-            case m.Heartbeat(generation=generation):
-                self._heartbeat(generation)
-            case m.Leave():
-                self._leave(request)
 
     def _wait(self, until_ms: int | None) -> None:
         """Come back by then; a heartbeat of a member at work in a stable group disturbs nobody."""
@@ -202,6 +195,8 @@ class Worker:
         if until_ms is None:
             return
         calm = self.is_calm()
+        if calm and self._calls:
+            return  # a heartbeat is under way: its answer, or the loss of it, is what comes next
         if calm:
             until_ms = self.course.folding.fold(self, until_ms)
             self.beat_at = until_ms
@@ -215,14 +210,14 @@ class Worker:
         self.agenda.at(until_ms, self.rank, self._happen, self._woken, self._timer, lane=lane)
 
     def _woken(self, number: int) -> None:
-        if number == self._timer and self._asking is None:
+        if number == self._timer:
             self.beat_at = None
             self._run()
 
     def is_calm(self) -> bool:
         """Whether the member works and its group has it in the generation that it believes in."""
         member = self.member
-        if not (member.ready and member.coordinator_known and self.running) or self.is_paused:
+        if not (self.running and member.coordinator_known and member.ready) or self.is_paused:
             return False
         group, generation = self.station.group(), member.generation
         return (
@@ -241,15 +236,21 @@ class Worker:
     # -- requests
 
     def _call(
-        self, asked: Callable[[Open], None], take: Callable[[Any], None], *, lane: Lane = Lane.STIRRING
+        self,
+        wanted: m.Request,
+        asked: Callable[[Open], None],
+        take: Callable[[Any], None],
+        *,
+        lane: Lane = Lane.STIRRING,
     ) -> None:
-        """Have something asked once it has arrived; no other request is sent until the answer is there."""
+        """Have something asked once it has arrived; `take` gets the answer once that is back."""
         self.beats_calmly = lane is Lane.CALM
-        call = self._asking = Open(lambda answer: self._answer(call, answer, take, lane))
+        call = Open(lambda answer: self._answer(call, answer, take, lane))
+        self._calls[call] = wanted
         self.agenda.at(self.agenda.now_ms + self.delay_ms, self.rank, self._arrive, asked, call, lane=lane)
 
     def _arrive(self, asked: Callable[[Open], None], call: Open) -> None:
-        if not self.running:
+        if call not in self._calls or not self.running:
             return
         if self.station.node is None:
             call.take(None)
@@ -261,20 +262,43 @@ class Worker:
         self.agenda.at(at_ms, self.rank, self._happen, self._answered, call, answer, take, lane=lane)
 
     def _answered(self, call: Open, answer: Any, take: Callable[[Any], None]) -> None:
-        if self._asking is not call:
+        wanted = self._calls.pop(call, None)
+        if wanted is None:
             return
-        self._asking = None
         if answer is None:
-            self.member.lost_connection(self.agenda.now_ms)
+            self.member.unanswered(wanted, self.agenda.now_ms)
         else:
             take(answer)
         self._run()
 
-    def _find(self, call: Open) -> None:
-        call.take(Code.NONE)
+    def _hang_up(self, wanted: m.HangUp) -> None:
+        """Break the connections to the coordinator: nothing that was asked there is answered."""
+        calls, self._calls = self._calls, {}
+        for call, request in calls.items():
+            if isinstance(request, m.FindCoordinator | m.Look):
+                self._calls[call] = request
+            else:
+                self.station.forget(call)
+                self.member.unanswered(request, self.agenda.now_ms)
 
-    def _count(self, call: Open) -> None:
-        call.take(self.course.topics)
+    def _find(self, wanted: m.FindCoordinator) -> None:
+        def found(answer: Any) -> None:
+            self.member.found(answer, self.agenda.now_ms)
+
+        self._call(wanted, lambda call: call.take(Code.NONE), found)
+
+    def _look(self, wanted: m.Look) -> None:
+        known = self.course.topics
+        there = {topic: count for topic, count in known.items() if topic in (wanted.topics or known)}
+
+        def looked(answer: Any) -> None:
+            self.member.looked(wanted, answer, self.agenda.now_ms)
+
+        self._call(wanted, lambda call: call.take(Cluster(partition_counts=there)), looked)
+
+    def _call_back(self, wanted: m.Call) -> None:
+        """Be the application's listener, which has nothing to do."""
+        self.member.called_back(None, self.agenda.now_ms)
 
     def _join(self, wanted: m.Join) -> None:
         settings = self.settings
@@ -295,10 +319,10 @@ class Worker:
                 reason=wanted.reason,
             )
 
-        self._call(lambda call: self.station.ask(command, call), self._joined)
+        def joined(answer: Any) -> None:
+            self.member.joined(wanted, joined_of(answer), self.agenda.now_ms)
 
-    def _joined(self, answer: Any) -> None:
-        self.member.joined(joined(answer), self.agenda.now_ms)
+        self._call(wanted, lambda call: self.station.ask(command, call), joined)
 
     def _sync(self, wanted: m.Sync) -> None:
         generation = wanted.generation
@@ -316,21 +340,23 @@ class Worker:
                 version=SYNC_VERSION,
             )
 
-        self._call(lambda call: self.station.ask(command, call), self._synced)
+        self._call(wanted, lambda call: self.station.ask(command, call), lambda answer: self._synced(wanted, answer))
 
-    def _synced(self, answer: Any) -> None:
-        code, assignment = (answer, b"") if isinstance(answer, Code) else (answer.code, answer.assignment)
-        self.member.synced(code, assignment, self.agenda.now_ms)
+    def _synced(self, wanted: m.Sync, answer: Any) -> None:
+        """Hand the answer over; what is given up by it is, too, at the end of a batch."""
+        self.member.synced(wanted, synced_of(answer), self.agenda.now_ms)
+        if self.member.fetchable and self.batch_ms:
+            self.member.hold()
 
-    def _heartbeat(self, generation: m.Generation) -> None:
+    def _heartbeat(self, wanted: m.Heartbeat) -> None:
         def heard(answer: Any) -> None:
             code = answer if isinstance(answer, Code) else answer.code
             # A shard that loads takes a heartbeat (HB-2), as its handler has it.
             loading = code is Code.COORDINATOR_LOAD_IN_PROGRESS
-            self.member.heard(generation, Code.NONE if loading else code, self.agenda.now_ms)
+            self.member.heard(wanted, Code.NONE if loading else code, self.agenda.now_ms)
 
         lane = Lane.CALM if self.is_calm() else Lane.STIRRING
-        self._call(lambda call: self._beat(generation, call), heard, lane=lane)
+        self._call(wanted, lambda call: self._beat(wanted.generation, call), heard, lane=lane)
 
     def _beat(self, generation: m.Generation, call: Open) -> None:
         instance_id = self.settings.instance_id
@@ -361,19 +387,32 @@ class Worker:
 
         at_ms = self.agenda.now_ms + self.delay_ms
         self.agenda.at(at_ms, self.rank, self.station.ask, command, Open(lambda answer: None))
+        self.member.left(wanted)
 
     # -- what it is at work on
 
     def _tell(self) -> None:
-        """Note what this process is at work on now: what it owns, and a batch that takes too long."""
+        """Note what this process is at work on now: what it may work on, and a batch that takes too long."""
         works = self.running and not self.is_paused
-        now = self.member.owned | self._worked_on if works else NOTHING
+        now = self.member.fetchable | self._worked_on if works else NOTHING
         if now != self._told:
             self.course.ownership.changed(self.seat.number, self._told, now, self.agenda.now_ms)
             self._told = now
 
 
-def joined(answer: Any) -> m.Joined:
+CARRY_OUT: Mapping[type[m.Request], Callable[[Worker, Any], None]] = {
+    m.HangUp: Worker._hang_up,
+    m.FindCoordinator: Worker._find,
+    m.Look: Worker._look,
+    m.Join: Worker._join,
+    m.Sync: Worker._sync,
+    m.Heartbeat: Worker._heartbeat,
+    m.Call: Worker._call_back,
+    m.Leave: Worker._leave,
+}
+
+
+def joined_of(answer: Any) -> m.Joined:
     """Return what the core answers to a join, or the code that came before it."""
     if isinstance(answer, Code):
         return m.Joined(code=answer)
@@ -385,4 +424,17 @@ def joined(answer: Any) -> m.Joined:
         leader=answer.leader,
         members=answer.members,
         skip_assignment=answer.skip_assignment,
+        protocol_type=answer.protocol_type,
+    )
+
+
+def synced_of(answer: Any) -> m.Synced:
+    """Return what the core answers to a sync, or the code that came before it."""
+    if isinstance(answer, Code):
+        return m.Synced(code=answer)
+    return m.Synced(
+        code=answer.code,
+        assignment=answer.assignment,
+        protocol_type=answer.protocol_type,
+        protocol=answer.protocol_name,
     )
