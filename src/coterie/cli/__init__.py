@@ -12,7 +12,7 @@ from coterie import __version__
 
 __all__ = ["main"]
 
-COMMANDS = ("groups", "serve")
+COMMANDS = ("groups", "serve", "simulate")
 
 
 class Commands(click.Group):

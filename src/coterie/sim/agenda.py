@@ -1,4 +1,4 @@
-"""Virtual time for scenarios that a user writes: what is to happen, in an order that only names and times make.
+"""Virtual time for scenarios that a user writes: what is to happen, in an order that only names make.
 
 The world of the seeds (`world`) lets chance order what falls on one millisecond. Here that order must not
 depend on how many heartbeats were played before, or a folded run would tell another story: it goes by `rank`,

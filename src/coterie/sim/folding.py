@@ -28,7 +28,9 @@ __all__ = ["Folding"]
 class Folding:
     """Knows how long the quiet lasts, and takes members over it."""
 
-    def __init__(self, agenda: Agenda, station: Station, seats: Sequence[Seat], *, ends_ms: int, on: bool) -> None:
+    def __init__(
+        self, agenda: Agenda, station: Station, seats: Sequence[Seat], *, ends_ms: int, on: bool
+    ) -> None:
         self.folded = 0
         """How many heartbeats were not played."""
         self._agenda, self._station, self._seats = agenda, station, seats
@@ -45,28 +47,32 @@ class Folding:
         if not self._on or stir_ms - agenda.now_ms < self._least_ms:
             return agenda.now_ms  # not worth a look
         version = agenda.stirred, self._station.stance()
-        if self._known[0] != version:
+        if self._known[0] != version or self._known[1] <= agenda.now_ms:
             self._known = (version, min(stir_ms, self._first_silence()))
         return self._known[1]
 
     def _first_silence(self) -> int:
-        """Return when the group moves by itself, since somebody in it is silent, or it does not rest."""
+        """Return when the group moves by itself: a session ends unheard, or it is at no rest."""
         group = self._station.group()
         if group is None or group.state is not State.STABLE or group.pending_sync:
             return self._agenda.now_ms
         node = self._station.node
         assert node is not None
-        silent = {*group.members, *group.pending}
+        heard: dict[str, int] = {}
         for seat in self._seats:
             worker = seat.worker
             if worker is None or worker.is_paused:
                 continue
             if worker.is_calm():
-                silent.discard(worker.member.generation.member_id)
+                heard[worker.member.generation.member_id] = worker.heard_at
             elif worker.beats_calmly:
                 return self._agenda.now_ms  # it will hear that it is no member
-        deadlines = (node.purgatory.at(session_key(group.group_id, member_id)) for member_id in silent)
-        return min((at_ms for at_ms in deadlines if at_ms is not None), default=FOREVER)
+        first_ms = FOREVER
+        for member_id in (*group.members, *group.pending):
+            expires_ms = node.purgatory.at(session_key(group.group_id, member_id))
+            if expires_ms is not None and expires_ms <= heard.get(member_id, FOREVER):
+                first_ms = min(first_ms, expires_ms)
+        return first_ms
 
     def consider(self) -> None:
         """Take everybody over the quiet that may just have begun."""
@@ -83,7 +89,7 @@ class Folding:
                     worker.arm(at_ms, calm=True)
 
     def fold(self, worker: Worker, beat_at: int) -> int:
-        """Take a calm member over its heartbeats that are answered in the quiet; return when the next is due."""
+        """Take a calm member over its heartbeats in the quiet; return when the next is due."""
         return self._taken_over(worker, beat_at, self.quiet_until())
 
     def _taken_over(self, worker: Worker, beat_at: int, until_ms: int) -> int:

@@ -26,7 +26,16 @@ class Span(NamedTuple):
 class Row:
     """One partition's history."""
 
-    __slots__ = ("_at_work", "_idle_since", "_twice_since", "first_owned_ms", "idle", "moves", "spans", "twice_ms")
+    __slots__ = (
+        "_at_work",
+        "_idle_since",
+        "_twice_since",
+        "first_owned_ms",
+        "idle",
+        "moves",
+        "spans",
+        "twice_ms",
+    )
 
     def __init__(self) -> None:
         self.spans: list[Span] = []

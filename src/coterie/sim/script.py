@@ -1,7 +1,7 @@
 """A scenario that a user writes, as TOML: who is in the group, what is done to it, and its variants.
 
-`read_script` returns it checked; whatever is wrong raises `BadScript` with a sentence that says where and what
-to do. docs/simulator.md has every key. Names with dots are Kafka's own and mean what they mean there.
+`read_script` returns it checked; whatever is wrong raises `BadScript` with a sentence that says where, and
+what to do. docs/simulator.md has every key. Names with dots are Kafka's own and mean what they mean there.
 """
 
 from __future__ import annotations
@@ -178,7 +178,9 @@ def script_of(given: dict[str, Any], name: str, seed: int | None) -> Script:
         raise BadScript("variant is one of several: write [[variant]], in double brackets, for each")
     if not others:
         return Script(title=title, variants=(variant_of(given, "", seed),))
-    names = [text(one.pop("name", f"variant {place}"), "variant: name") for place, one in enumerate(others, 1)]
+    names = [
+        text(one.pop("name", f"variant {place}"), "variant: name") for place, one in enumerate(others, 1)
+    ]
     if len(set(names)) < len(names):
         raise BadScript("two variants have the same name; give each its own with name = ...")
     merged = [merge(given, one) for one in others]
@@ -191,8 +193,10 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         mine = merged.get(key)
-        both = isinstance(mine, dict) and isinstance(value, dict)
-        merged[key] = merge(mine, value) if both else value
+        if isinstance(mine, dict) and isinstance(value, dict):
+            merged[key] = merge(mine, value)
+        else:
+            merged[key] = value
     return merged
 
 
@@ -282,7 +286,8 @@ def broker_settings(given: Any, where: str) -> dict[str, str]:
     if not isinstance(given, dict):
         raise bad(where, given, "a table of broker settings")
     texts = {
-        key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in flat(given).items()
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in flat(given).items()
     }
     try:
         BrokerSettings.of(texts)
@@ -417,7 +422,7 @@ def check(variant: Variant) -> None:
     if not 0 < variant.lasts_ms <= MOST_LASTS_MS:
         raise bad("lasts", variant.lasts_ms, "more than nothing and at most 366d")
     most = max([variant.members, *(one.to for one in variant.scales)])
-    if not 0 < variant.members or most > MOST_MEMBERS:
+    if not variant.members or most > MOST_MEMBERS:
         raise bad("members: count", most, f"1 to {MOST_MEMBERS} members in all")
     if variant.scales and len(variant.kinds) > 1:
         raise BadScript("scale: there is more than one [[members]], and no telling which grow; keep one")
@@ -447,6 +452,6 @@ def check_sessions(variant: Variant) -> None:
     for one in variant.kinds:
         if not low <= one.settings.session_timeout_ms <= high:
             raise BadScript(
-                f"members: session.timeout.ms is {one.settings.session_timeout_ms}, and the broker takes {low} "
-                f"to {high}; change it, or the broker's group.min.session.timeout.ms and group.max..."
+                f"members: session.timeout.ms is {one.settings.session_timeout_ms}, and the broker takes"
+                f" {low} to {high}; change it, or group.min.session.timeout.ms and group.max... in [broker]"
             )

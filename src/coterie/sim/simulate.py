@@ -93,7 +93,9 @@ class Course:
             self.agenda, group_id=GROUP, settings=variant.broker, random=chance(variant, "ids")
         )
         self.ownership = Ownership(
-            TopicPartition(topic, number) for topic, count in variant.topics.items() for number in range(count)
+            TopicPartition(topic, number)
+            for topic, count in variant.topics.items()
+            for number in range(count)
         )
         self.seats = self._seats()
         self.ends_ms = START_MS + variant.lasts_ms

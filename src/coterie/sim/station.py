@@ -44,27 +44,27 @@ OWN_SETTINGS = {
 class Open:
     """A call that the broker owes an answer. `take` gets it once, or None when the broker goes."""
 
-    __slots__ = ("_forget", "take")
+    __slots__ = ("_place", "take")
 
     def __init__(self, take: Callable[[Any], None]) -> None:
         self.take = take
-        self._forget: Callable[[], None] = int
+        self._place: tuple[ShardHost, int] | None = None
 
     def owed_by(self, host: ShardHost, call: int) -> None:
         """Note where the answer comes from."""
-        self._forget = lambda: host.calls.pop(call, None)
+        self._place = host, call
 
     def hang_up(self) -> None:
         """Be answered no more: who asked is gone."""
-        self._forget()
+        if self._place is not None:
+            host, call = self._place
+            host.calls.pop(call, None)
 
 
 class Station:
     """One broker that stops and starts again; it coordinates the one group of the scenario."""
 
-    def __init__(
-        self, agenda: Agenda, *, group_id: str, settings: Mapping[str, str], random: Random
-    ) -> None:
+    def __init__(self, agenda: Agenda, *, group_id: str, settings: Mapping[str, str], random: Random) -> None:
         self.agenda = agenda
         self.group_id = group_id
         self.story: list[Move | Rebalance] = []

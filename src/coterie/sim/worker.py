@@ -50,7 +50,10 @@ class Worker:
             metadata_max_age_ms=FOREVER,  # topics do not change here: nobody has to look for that
         )
         self.member = Member(
-            self.settings, course.topics, now_ms=self.agenda.now_ms, jitter=lambda: seat.random.uniform(0.8, 1.2)
+            self.settings,
+            course.topics,
+            now_ms=self.agenda.now_ms,
+            jitter=lambda: seat.random.uniform(0.8, 1.2),
         )
         self.delay_ms = course.delay_ms(seat)
         self.running = True
@@ -58,6 +61,8 @@ class Worker:
         """When the next heartbeat is due, for a member that has nothing else to do in a stable group."""
         self.beats_calmly = False
         """Whether its timer or its heartbeat under way was taken for one that disturbs nobody."""
+        self.heard_at = FOREVER
+        """When its next heartbeat, planned or under way, arrives; of a calm member."""
         self._polled_ms = self.agenda.now_ms
         self._stalled_until = 0
         self._paused_until = 0
@@ -205,6 +210,7 @@ class Worker:
     def arm(self, until_ms: int, *, calm: bool) -> None:
         """Have the timer come at that time, and no other."""
         self._timer += 1
+        self.heard_at = until_ms + self.delay_ms
         self.beats_calmly = calm
         lane = Lane.CALM if calm else Lane.STIRRING
         self.agenda.at(until_ms, self.rank, self._happen, self._woken, self._timer, lane=lane)
@@ -340,7 +346,9 @@ class Worker:
                 version=SYNC_VERSION,
             )
 
-        self._call(wanted, lambda call: self.station.ask(command, call), lambda answer: self._synced(wanted, answer))
+        self._call(
+            wanted, lambda call: self.station.ask(command, call), lambda answer: self._synced(wanted, answer)
+        )
 
     def _synced(self, wanted: m.Sync, answer: Any) -> None:
         """Hand the answer over; what is given up by it is, too, at the end of a batch."""
@@ -356,6 +364,7 @@ class Worker:
             self.member.heard(wanted, Code.NONE if loading else code, self.agenda.now_ms)
 
         lane = Lane.CALM if self.is_calm() else Lane.STIRRING
+        self.heard_at = self.agenda.now_ms + self.delay_ms
         self._call(wanted, lambda call: self._beat(wanted.generation, call), heard, lane=lane)
 
     def _beat(self, generation: m.Generation, call: Open) -> None:
