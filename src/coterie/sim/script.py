@@ -204,7 +204,7 @@ def variant_of(given: Mapping[str, Any], name: str, seed: int | None) -> Variant
     where = f"variant {name}" if name else ""
     top = dict(given)
     broker = top.pop("broker", {})
-    found = read_table(top, TOP, where or "the file")
+    found = read_table(top, TOP, where)
     if "topics" not in found:
         raise BadScript("there is no [topics]; name at least one with its partitions, as in orders = 12")
     variant = Variant(

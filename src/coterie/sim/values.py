@@ -61,7 +61,7 @@ def read_table(given: Any, known: Mapping[str, Read], where: str) -> dict[str, A
         raise bad(where, given, "a table")
     for key in given:
         if key not in known:
-            raise BadScript(f"{where} has no key {key}; {hint(key, known)}")
+            raise BadScript(f"{where or 'the file'} has no key {key}; {hint(key, known)}")
     return {key: known[key](value, place(where, key)) for key, value in given.items()}
 
 

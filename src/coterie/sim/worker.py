@@ -69,6 +69,7 @@ class Worker:
         self._deferred: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._calls: dict[Open, m.Request] = {}
         self._timer = 0
+        self._has_looked = False
         self._batch_ends = False
         self._worked_on = NOTHING
         self._told = NOTHING
@@ -223,7 +224,8 @@ class Worker:
     def is_calm(self) -> bool:
         """Whether the member works and its group has it in the generation that it believes in."""
         member = self.member
-        if not (self.running and member.coordinator_known and member.ready) or self.is_paused:
+        at_work = self.running and self._has_looked and member.coordinator_known and member.ready
+        if not at_work or self.is_paused:
             return False
         group, generation = self.station.group(), member.generation
         return (
@@ -271,6 +273,8 @@ class Worker:
         wanted = self._calls.pop(call, None)
         if wanted is None:
             return
+        if isinstance(wanted, m.Look):
+            self._has_looked = answer is not None  # if not it looks again soon, among its heartbeats
         if answer is None:
             self.member.unanswered(wanted, self.agenda.now_ms)
         else:
