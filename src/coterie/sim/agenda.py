@@ -14,11 +14,13 @@ from typing import Any
 
 from coterie.sim.world import START_MS
 
-__all__ = ["FOREVER", "Agenda", "Lane"]
+__all__ = ["FOREVER", "Agenda", "Event", "Lane"]
 
 FOREVER = 1 << 62
 
-Event = tuple[int, int, int, Callable[..., None], tuple[Any, ...]]
+WHAT = 3
+Event = list[Any]
+"""When, by whom, in which order; what, None if it was called off; and its arguments."""
 
 
 class Lane(IntEnum):
@@ -54,17 +56,25 @@ class Agenda:
         do: Callable[..., None],
         *arguments: Any,
         lane: Lane = Lane.STIRRING,
-    ) -> None:
+    ) -> Event:
         """Have something done at a time; of one millisecond, the lowest rank comes first."""
         self._sequence += 1
         if lane is Lane.STIRRING:
             self.stirred += 1
-        heappush(self._lanes[lane], (max(at_ms, self.now_ms), rank, self._sequence, do, arguments))
+        event: Event = [max(at_ms, self.now_ms), rank, self._sequence, do, arguments]
+        heappush(self._lanes[lane], event)
+        return event
+
+    def call_off(self, event: Event) -> None:
+        """Have something not done after all."""
+        event[WHAT] = None
 
     def next_stir_ms(self) -> int:
         """Return when the next event is due that may move a group, the broker's own deadlines aside."""
         stirring = self._lanes[Lane.STIRRING]
-        return stirring[0][0] if stirring else FOREVER
+        while stirring and stirring[0][WHAT] is None:
+            heappop(stirring)
+        return int(stirring[0][0]) if stirring else FOREVER
 
     def step(self, until_ms: int) -> Lane | None:
         """Do the next thing that is due before then; return its lane, None if there is nothing."""
@@ -78,6 +88,8 @@ class Agenda:
             self.now_ms = until_ms
             return None
         self.now_ms, _, _, do, arguments = heappop(lane)
+        if do is None:
+            return Lane.CALM
         if kind is Lane.STIRRING:
             self.stirred += 1
         self.played += 1

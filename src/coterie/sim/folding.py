@@ -85,7 +85,6 @@ class Folding:
             if worker is not None and worker.beat_at is not None and worker.is_calm():
                 at_ms = self._taken_over(worker, worker.beat_at, until_ms)
                 if at_ms != worker.beat_at:
-                    worker.beat_at = at_ms
                     worker.arm(at_ms, calm=True)
 
     def fold(self, worker: Worker, beat_at: int) -> int:

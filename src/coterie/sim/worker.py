@@ -18,7 +18,7 @@ from coterie.client import member as m
 from coterie.client.member import Member, Phase
 from coterie.group import commands
 from coterie.group.model import State
-from coterie.sim.agenda import FOREVER, Lane
+from coterie.sim.agenda import FOREVER, Event, Lane
 from coterie.sim.station import Open
 from coterie.wire.consumer import PROTOCOL_TYPE
 
@@ -68,7 +68,7 @@ class Worker:
         self._paused_until = 0
         self._deferred: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._calls: dict[Open, m.Request] = {}
-        self._timer = 0
+        self._timer: Event | None = None
         self._has_looked = False
         self._batch_ends = False
         self._worked_on = NOTHING
@@ -90,7 +90,7 @@ class Worker:
     def kill(self) -> None:
         """End without a word."""
         self.running = self.beats_calmly = False
-        self.beat_at = None
+        self._disarm()
         for call in self._calls:
             self.station.forget(call)
         self._tell()
@@ -196,8 +196,7 @@ class Worker:
 
     def _wait(self, until_ms: int | None) -> None:
         """Come back by then; a heartbeat of a member at work in a stable group disturbs nobody."""
-        self._timer += 1
-        self.beat_at = None
+        self._disarm()
         if until_ms is None:
             return
         calm = self.is_calm()
@@ -205,21 +204,26 @@ class Worker:
             return  # a heartbeat is under way: its answer, or the loss of it, is what comes next
         if calm:
             until_ms = self.course.folding.fold(self, until_ms)
-            self.beat_at = until_ms
         self.arm(until_ms, calm=calm)
 
     def arm(self, until_ms: int, *, calm: bool) -> None:
         """Have the timer come at that time, and no other."""
-        self._timer += 1
+        self._disarm()
+        self.beat_at = until_ms if calm else None
         self.heard_at = until_ms + self.delay_ms
         self.beats_calmly = calm
         lane = Lane.CALM if calm else Lane.STIRRING
-        self.agenda.at(until_ms, self.rank, self._happen, self._woken, self._timer, lane=lane)
+        self._timer = self.agenda.at(until_ms, self.rank, self._happen, self._woken, lane=lane)
 
-    def _woken(self, number: int) -> None:
-        if number == self._timer:
-            self.beat_at = None
-            self._run()
+    def _disarm(self) -> None:
+        self.beat_at = None
+        if self._timer is not None:
+            self.agenda.call_off(self._timer)
+            self._timer = None
+
+    def _woken(self) -> None:
+        self.beat_at = self._timer = None
+        self._run()
 
     def is_calm(self) -> bool:
         """Whether the member works and its group has it in the generation that it believes in."""
