@@ -64,6 +64,8 @@ class Member:
     join_call: int | None = None
     sync_call: int | None = None
     is_new: bool = False
+    # What was written of a static member, and from what: `records` may write the same again.
+    written: tuple[tuple[object, ...], bytes] | None = field(default=None, compare=False, repr=False)
 
     def metadata(self, protocol: str | None) -> bytes:
         """Return what the member says under a protocol; b"" under one that it does not name."""

@@ -29,13 +29,15 @@ from coterie.wire.internal import (
     OffsetCommitValue,
     UnknownKey,
     group_metadata_record,
+    group_value_of_parts,
+    member_record_part,
     offset_commit_record,
     read_group_value,
     read_key,
 )
 
 if TYPE_CHECKING:
-    from coterie.group.model import Group
+    from coterie.group.model import Group, Member
 
 __all__ = ["RawRecord", "facts_of", "group_loaded", "records_of"]
 
@@ -54,7 +56,7 @@ def records_of(groups: dict[str, Group], fact: Fact) -> tuple[RawRecord, ...]:
         )
     if isinstance(fact, GroupStored):
         mark("group-record-written")
-        return (group_metadata_record(GroupMetadataKey(fact.group_id), group_value(groups[fact.group_id])),)
+        return (group_record(groups[fact.group_id]),)
     if isinstance(fact, OffsetsRemoved):
         mark("offset-tombstones-written")
         keys = (OffsetCommitKey(fact.group_id, topic, partition) for topic, partition in fact.partitions)
@@ -71,26 +73,57 @@ def offset_record(group_id: str, topic: str, partition: int, stored: StoredOffse
     return offset_commit_record(OffsetCommitKey(group_id, topic, partition), value)
 
 
-def group_value(group: Group) -> GroupMetadataValue:
-    """Return the group whole, each member with what it said under the chosen protocol (RC-3)."""
-    protocol = group.protocol
-    assert protocol is not None or not group.members, f"{group.group_id}: members without a protocol (RC-4)"
-    members = tuple(
-        MemberMetadata(
-            m.member_id,
-            m.client_id,
-            m.client_host,
-            m.session_timeout_ms,
-            m.metadata(protocol),
-            m.assignment,
-            m.instance_id,
-            m.rebalance_timeout_ms,
-        )
-        for m in group.in_order()
+def group_record(group: Group) -> RawRecord:
+    """Return the record of a group.
+
+    A static member that comes back has the whole group written, of which it alone is new: one of a thousand.
+    """
+    key, protocol, members = GroupMetadataKey(group.group_id), group.protocol, group.in_order()
+    assert protocol is not None or not members, f"{group.group_id}: members without a protocol (RC-4)"
+    if not group.static:
+        return group_metadata_record(key, group_value(group, tuple(stored(one, protocol) for one in members)))
+    raw_key, _ = group_metadata_record(key, None)
+    parts = [part_of(member, protocol) for member in members]
+    return raw_key, group_value_of_parts(group_value(group, ()), parts)
+
+
+def part_of(member: Member, protocol: str | None) -> bytes:
+    """Return what is written of a member; a static one's bytes are kept for as long as it stays the same."""
+    source = (
+        protocol,
+        member.protocols,
+        member.assignment,
+        member.session_timeout_ms,
+        member.rebalance_timeout_ms,
     )
+    written = member.written
+    if written is not None and written[0] == source:
+        return written[1]
+    part = member_record_part(stored(member, protocol))
+    if member.instance_id is not None:
+        member.written = source, part
+    return part
+
+
+def stored(member: Member, protocol: str | None) -> MemberMetadata:
+    """Return a member with what it said under the chosen protocol (RC-3)."""
+    return MemberMetadata(
+        member.member_id,
+        member.client_id,
+        member.client_host,
+        member.session_timeout_ms,
+        member.metadata(protocol),
+        member.assignment,
+        member.instance_id,
+        member.rebalance_timeout_ms,
+    )
+
+
+def group_value(group: Group, members: tuple[MemberMetadata, ...]) -> GroupMetadataValue:
+    """Return what is written of a group, with these of its members."""
     since_ms = -1 if group.since_ms is None else group.since_ms
     return GroupMetadataValue(
-        group.protocol_type or "", group.generation, protocol, group.leader, since_ms, members
+        group.protocol_type or "", group.generation, group.protocol, group.leader, since_ms, members
     )
 
 

@@ -4,6 +4,7 @@ A key is its type and a struct, a value its version and a struct. What the reade
 for every version; the writers take it too.
 """
 
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from struct import Struct
 from struct import error as StructError  # noqa: N812
@@ -26,6 +27,8 @@ __all__ = [
     "check_offset_value",
     "group_key",
     "group_metadata_record",
+    "group_value_of_parts",
+    "member_record_part",
     "offset_commit_record",
     "offset_value",
     "partition_key",
@@ -300,6 +303,20 @@ def group_metadata_record(
     """Return key and value of a group; no value is a tombstone."""
     raw_key = _write(GROUP_KEY, GROUP_METADATA, key)
     return raw_key, None if value is None else _write(GROUP_VALUE, GROUP_VERSION, value)
+
+
+def member_record_part(member: MemberMetadata) -> bytes:
+    """Return what a group's value has of one member."""
+    out: list[bytes] = []
+    _writer(MEMBER, GROUP_VERSION)(out, member)
+    return b"".join(out)
+
+
+def group_value_of_parts(value: GroupMetadataValue, parts: Sequence[bytes]) -> bytes:
+    """Return the value of a group, given without its members, and the part of each."""
+    head = _write(GROUP_VALUE, GROUP_VERSION, value)
+    assert not value.members, "the head ends in the number of members, and that is none"
+    return b"".join((head[: -INT32.size], INT32.pack(len(parts)), *parts))
 
 
 def _write(schema: Declared, version: int, value: Any) -> bytes:

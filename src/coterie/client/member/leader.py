@@ -23,10 +23,10 @@ class BadAssignment(CoterieError):
 def view_of(cluster: Cluster, *, racks: bool) -> dict[str, View]:
     """Return each topic as a member compares it; with `racks`, where its replicas are matters too (CP-9)."""
     nowhere: frozenset[str] = frozenset()
+    if not racks:
+        return {topic: (nowhere,) * count for topic, count in cluster.partition_counts.items()}
     return {
-        topic: tuple(
-            cluster.racks.get(one, nowhere) if racks else nowhere for one in cluster.partitions_of(topic)
-        )
+        topic: tuple(cluster.racks.get(one, nowhere) for one in cluster.partitions_of(topic))
         for topic in cluster.partition_counts
     }
 

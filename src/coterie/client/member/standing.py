@@ -40,9 +40,9 @@ class Phase(Enum):
 
 
 # In a generation: heartbeats are sent (HT-1).
-JOINED = frozenset({Phase.ASSIGNING, Phase.SYNCING, Phase.STABLE})
-OVER = frozenset({Phase.ASLEEP, Phase.STOPPED, Phase.FAILED})
-REBALANCING = frozenset({Phase.JOINING, Phase.ASSIGNING, Phase.SYNCING})
+JOINED = (Phase.STABLE, Phase.ASSIGNING, Phase.SYNCING)
+OVER = (Phase.ASLEEP, Phase.STOPPED, Phase.FAILED)
+REBALANCING = (Phase.JOINING, Phase.ASSIGNING, Phase.SYNCING)
 
 
 class Standing:

@@ -156,7 +156,7 @@ class Steps(Standing):
     def _leave(self, leave: bool | None, reason: str, now_ms: int) -> Leave | None:
         """Be in no group any more; return what tells the coordinator, if it should hear (CV-1, CV-3)."""
         member_id = self.generation.member_id
-        in_group = self.coordinator_known and self.phase in JOINED | REBALANCING and member_id
+        in_group = self.coordinator_known and self.phase in JOINED + REBALANCING and member_id
         wanted = self.settings.instance_id is None if leave is None else leave
         self._hang_up = self._hang_up or self._under_way
         if self.phase not in (Phase.STOPPED, Phase.FAILED):
