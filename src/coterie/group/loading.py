@@ -44,7 +44,7 @@ SLICE_BYTES = 1 << 16  # after this much others may have their turn: about a mil
 SLICE_OFFSETS, SLICE_GROUPS = 1_000, 100
 LONGEST = (1 << 14) - 1  # the longest length in two bytes of a varint, twice
 TYPE_BYTES = 2
-HELD_MOST = 300_000  # offsets: a dictionary that grows beyond stops the world for too long
+HELD_MOST = 80_000  # offsets: a dictionary that grows beyond stops the world for too long
 
 
 class Loader:
