@@ -12,4 +12,35 @@ resets       pure  where a group's offsets can be set to
 groups             what an administrator asks of groups, and does to them
 story              reads the story of a group from the topic `__group_story`
 loop               a loop in a thread of its own, for callers that block
+
+Its faces (Consumer, BlockingConsumer, RebalanceListener, Producer, Admin) can be imported from here; each is
+loaded when it is first asked for.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from coterie.client.admin import Admin
+    from coterie.client.blocking_consumer import BlockingConsumer
+    from coterie.client.consumer import Consumer
+    from coterie.client.listener import RebalanceListener
+    from coterie.client.producer import Producer
+
+__all__ = ["Admin", "BlockingConsumer", "Consumer", "Producer", "RebalanceListener"]
+
+PLACES = {
+    "Admin": "admin",
+    "BlockingConsumer": "blocking_consumer",
+    "Consumer": "consumer",
+    "Producer": "producer",
+    "RebalanceListener": "listener",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Return a face by its name: a broker's member needs none of them, and they need time to load."""
+    place = PLACES.get(name)
+    if place is None:
+        raise AttributeError(f"coterie.client has no {name}")
+    return getattr(import_module(f"coterie.client.{place}"), name)
