@@ -12,7 +12,7 @@ from coterie import __version__
 
 __all__ = ["main"]
 
-COMMANDS = ("groups", "serve")
+COMMANDS = ("assign", "groups", "serve")
 
 
 class Commands(click.Group):
