@@ -14,7 +14,15 @@ from typing import Any
 from bench import kafka
 from bench.kafka import REPOSITORY, SetupError
 
-__all__ = ["create_topic", "delete_topic", "group_load", "java_consume", "java_produce", "librdkafka"]
+__all__ = [
+    "create_topic",
+    "delete_topic",
+    "group_load",
+    "java_assign",
+    "java_consume",
+    "java_produce",
+    "librdkafka",
+]
 
 BENCH = REPOSITORY / "bench"
 CACHE = BENCH / ".cache"
@@ -66,6 +74,20 @@ def java_consume(address: str, topic: str, *, records: int) -> float:
     return float(row["fetch.nMsg.sec"])
 
 
+def java_assign(line: dict[str, Any], *, repeats: int) -> list[list[float]]:
+    """Run Kafka's own assignor over a line of `coterie assign`; returns each run's milliseconds a step."""
+    words = [
+        "-Xmx2g",
+        kafka.QUIET,
+        "-cp",
+        f"{_built_assignors()}:{kafka.classpath()}",
+        "Assignors",
+        str(repeats),
+    ]
+    runs: list[list[float]] = json.loads(_run([kafka.java(), *words], text=json.dumps(line) + "\n"))
+    return runs
+
+
 def create_topic(address: str, topic: str, *, partitions: int) -> None:
     """Create a topic and wait until it is there."""
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
@@ -94,6 +116,15 @@ def _built_load() -> Path:
             cwd=sources,
         )
     return target
+
+
+def _built_assignors() -> Path:
+    """Return the folder with the Java program over Kafka's assignors, compiled if its source is newer."""
+    target, source = CACHE / "assignors" / "Assignors.class", BENCH / "assignors" / "Assignors.java"
+    if _outdated(target, (source,)):
+        compiler = _program("javac", "default-jdk-headless")
+        _run([compiler, "-d", str(target.parent), "-cp", kafka.classpath(), str(source)])
+    return target.parent
 
 
 def _built_perf() -> Path:
@@ -132,9 +163,9 @@ def _program(name: str, packages: str, elsewhere: str | None = None) -> str:
     return found
 
 
-def _run(command: list[str], *, cwd: Path | None = None) -> str:
-    """Run a program to its end; returns its standard output."""
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=RUN_WITHIN_S)
+def _run(command: list[str], *, cwd: Path | None = None, text: str | None = None) -> str:
+    """Run a program to its end, with a text to read if there is one; returns its standard output."""
+    done = subprocess.run(command, cwd=cwd, input=text, capture_output=True, text=True, timeout=RUN_WITHIN_S)
     if done.returncode != 0:
         raise SetupError(f"{' '.join(command[-8:])} failed:\n{done.stdout[-1000:]}{done.stderr[-1000:]}")
     return done.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.claims import (
+    assign,
     commits,
     compaction,
     crowd,
@@ -37,4 +38,5 @@ CLAIMS: dict[str, Callable[[Plan], list[Figure]]] = {
     "loading": loading.measure,
     "compaction": compaction.measure,
     "story": story.measure,
+    "assign": assign.measure,
 }

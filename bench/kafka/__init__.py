@@ -17,6 +17,7 @@ from pathlib import Path
 
 __all__ = [
     "KAFKA_VERSION",
+    "QUIET",
     "REPOSITORY",
     "SetupError",
     "broker_command",

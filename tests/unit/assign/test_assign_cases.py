@@ -3,10 +3,11 @@
 import pytest
 
 from coterie.assign import range_, roundrobin
-from coterie.assign.model import Cluster, Member, in_order
+from coterie.assign.model import Cluster, Member, RebalanceProtocol, Stateless, in_order
 from coterie.assign.partitioner import partition_for_key
-from coterie.assign.registry import ASSIGNORS
-from coterie.assign.vote import candidates, vote
+from coterie.assign.registry import ASSIGNORS, new_assignor
+from coterie.assign.vote import NoCommonProtocol, candidates, common_protocol, vote
+from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
 from coterie.wire.consumer import Subscription
 
@@ -43,7 +44,7 @@ def test_roundrobin_carries_the_turn_over_from_topic_to_topic():
     }
 
 
-@EVERY_ASSIGNOR
+@pytest.mark.parametrize("assignor", [range_, roundrobin], ids=["range", "roundrobin"])
 def test_members_that_want_different_topics(assignor):
     members = [a_member("A", "t0"), a_member("B", "t0", "t1"), a_member("C", "t0", "t1", "t2")]
 
@@ -54,7 +55,7 @@ def test_members_that_want_different_topics(assignor):
     }
 
 
-@EVERY_ASSIGNOR
+@pytest.mark.parametrize("assignor", [range_, roundrobin], ids=["range", "roundrobin"])
 def test_static_members_come_first_by_their_instance_id(assignor):
     """AS-2."""
     members = [a_member("A", "t0"), a_member("B", "t0", instance="i2"), a_member("C", "t0", instance="i1")]
@@ -143,6 +144,32 @@ def test_a_tie_falls_as_in_a_java_hash_map():
 
         assert vote(ballots) == "sticky"
         assert vote([["range", "roundrobin"], ["roundrobin", "range"]]) == "range"
+
+
+def an_assignor(name: str, *protocols: RebalanceProtocol) -> Stateless:
+    return Stateless(name, range_.assign, protocols)
+
+
+def test_members_keep_what_they_own_only_if_all_their_assignors_allow_it():
+    """CA-6."""
+    eager, cooperative = RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE
+
+    assert common_protocol([ASSIGNORS["cooperative-sticky"]]) is cooperative
+    for name in ("range", "roundrobin", "sticky"):
+        assert common_protocol([ASSIGNORS[name], ASSIGNORS["cooperative-sticky"]]) is eager
+        assert common_protocol([ASSIGNORS[name]]) is eager
+    with pytest.raises(NoCommonProtocol, match="a: eager; b: cooperative"):
+        common_protocol([an_assignor("a", eager), an_assignor("b", cooperative)])
+    with pytest.raises(CoterieError, match=r"partition\.assignment\.strategy names no assignor"):
+        common_protocol([])
+
+
+def test_range_and_roundrobin_have_nothing_to_say_for_a_member():
+    for name in ("range", "roundrobin"):
+        assignor = new_assignor(name)
+        assignor.on_assignment([TopicPartition("t", 0)], generation=3, member_id="A")
+
+        assert assignor.user_data(topics=["t"], owned=[], generation=3) is None
 
 
 def test_an_empty_key_is_hashed():

@@ -1,13 +1,18 @@
-"""Range, roundrobin and the hashes against what Apache Kafka 4.3.1's own classes returned."""
+"""The assignors and the hashes against what Apache Kafka 4.3.1's own classes returned.
+
+`assignors_steps.jsonl` holds more of the sticky ones: larger changes between the steps, racks, few topics.
+"""
 
 import json
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
 from coterie.assign.model import Cluster, Member
 from coterie.assign.partitioner import partition_for_key
-from coterie.assign.registry import ASSIGNORS
+from coterie.assign.registry import ASSIGNORS, KINDS
+from coterie.assign.trial import Outcome, Trial
 from coterie.base.hashes import coordinator_partition, murmur2, to_positive
 from coterie.base.ids import TopicPartition
 from coterie.wire.consumer import Subscription
@@ -15,6 +20,8 @@ from coterie.wire.consumer import Subscription
 TESTS = Path(__file__).resolve().parents[2]
 WHOLE, PART = TESTS.parents[1] / "shared/vectors/assignors.jsonl", TESTS / "data/assignors.jsonl"
 VECTORS = [json.loads(line) for line in (WHOLE if WHOLE.exists() else PART).read_text().splitlines()]
+
+STEPS = [json.loads(line) for line in (TESTS / "data/assignors_steps.jsonl").read_text().splitlines()]
 
 
 def the_cluster(vector) -> Cluster:
@@ -52,6 +59,42 @@ def test_an_assignor_gives_what_javas_gives(name):
             # Who comes first in the list must not matter.
             for listed in (members, members[::-1]):
                 assert ASSIGNORS[name].assign(the_cluster(vector), listed) == given, vector["case"]
+
+
+@pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
+def test_a_sticky_assignor_is_never_less_balanced_and_never_moves_more_than_javas(name):
+    """Step by step, from what Java's gave in the step before; most answers are the same to the partition."""
+    lines = [vector for vector in (*VECTORS, *STEPS) if vector.get("assignor") == name]
+    steps = same = 0
+
+    for vector in lines:
+        if any(unasked(vector, step) for step in vector["steps"]):
+            continue  # there Java's answer is wrong (SK-7)
+        for step, ours in zip(vector["steps"], Trial.of(vector).play(KINDS[name]), strict=True):
+            theirs = Outcome(owned=ours.owned, assigned=assigned_by(step), withheld=0)
+            assert ours.spread <= theirs.spread, vector["case"]
+            assert unevenness(ours) <= unevenness(theirs), vector["case"]
+            assert ours.moves <= theirs.moves, vector["case"]
+            steps += 1
+            same += ours.assigned == theirs.assigned
+    assert steps >= 150
+    assert same >= 0.9 * steps
+
+
+def assigned_by(step) -> dict[str, tuple[TopicPartition, ...]]:
+    return {
+        member: tuple(TopicPartition(*each) for each in given) for member, given in step["assignment"].items()
+    }
+
+
+def unasked(vector, step) -> bool:
+    """Whether the answer gives something to a member that wants nothing, or withholds it for such a one."""
+    return any(not vector["subscriptions"][member] for member in step["members"])
+
+
+def unevenness(outcome: Outcome) -> int:
+    """Return the sum of the differences between any two members (GS-10)."""
+    return sum(abs(one - other) for one, other in combinations(outcome.loads.values(), 2))
 
 
 def test_keys_and_groups_hash_as_in_kafka():

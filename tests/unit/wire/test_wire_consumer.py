@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
-from coterie.wire.consumer import Assignment, Subscription, read_topics_v0
+from coterie.wire.consumer import Assignment, PreviousAssignment, Subscription, read_topics_v0
 
 T1_0 = TopicPartition("t1", 0)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
@@ -156,10 +156,33 @@ def test_a_subscription_survives_the_wire_and_is_corrupt_when_cut(topics, user_d
             Subscription.decode(encoded[:length])
 
 
+def test_the_previous_assignment_of_a_sticky_member_is_kafkas():
+    """SK-1: version 0 is version 1 without the generation."""
+    had = (TopicPartition("t", 1), TopicPartition("t", 0), TopicPartition("u", 3))
+    version_0 = "000000020001740000000200000001000000000001750000000100000003"
+
+    for generation, encoded in ((9, version_0 + "00000009"), (None, version_0)):
+        previous = PreviousAssignment(had, generation)
+        assert previous.encode() == bytes.fromhex(encoded)
+        assert PreviousAssignment.decode(bytes.fromhex(encoded)) == previous
+    assert PreviousAssignment.decode(bytes.fromhex(version_0 + "0000")).generation is None
+    for length in range(len(version_0) // 2):
+        with pytest.raises(Corrupt):
+            PreviousAssignment.decode(bytes.fromhex(version_0)[:length])
+
+
+@pytest.mark.parametrize(
+    "rubbish", ["00000001ffff00000000", "000000010001ff00000000", "00000001000174ffffffff"]
+)
+def test_a_previous_assignment_that_makes_no_sense_is_corrupt(rubbish):
+    with pytest.raises(Corrupt):
+        PreviousAssignment.decode(bytes.fromhex(rubbish))
+
+
 @settings(deadline=None)
 @given(st.binary(max_size=80))
 def test_any_bytes_are_a_payload_or_corrupt(data):
-    for read in (Subscription.decode, Assignment.decode, read_topics_v0):
+    for read in (Subscription.decode, Assignment.decode, PreviousAssignment.decode, read_topics_v0):
         try:
             read(data)
         except Corrupt:

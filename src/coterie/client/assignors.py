@@ -1,0 +1,74 @@
+"""Assignors by name: those that come with Coterie, and those that other packages bring.
+
+A package brings one through an entry point of the group `coterie.assignors`: its name is what goes over the
+wire, its object is called without arguments and returns a `coterie.assign.model.Assignor`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+
+from coterie.assign.model import Assignor, RebalanceProtocol
+from coterie.assign.registry import KINDS
+from coterie.base.errors import CoterieError
+
+__all__ = ["GROUP", "UnknownAssignor", "assignor_factory", "assignor_names"]
+
+GROUP = "coterie.assignors"
+# What Java's clients write into `partition.assignment.strategy`.
+JAVA_CLASSES = {
+    "org.apache.kafka.clients.consumer.RangeAssignor": "range",
+    "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
+    "org.apache.kafka.clients.consumer.StickyAssignor": "sticky",
+    "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
+}
+
+
+class UnknownAssignor(CoterieError):
+    """No assignor has this name."""
+
+    def __init__(self, name: str) -> None:
+        known = ", ".join(assignor_names())
+        super().__init__(
+            f"there is no assignor {name!r}; there are {known}."
+            f" A package brings its own through an entry point of the group {GROUP}"
+        )
+
+
+class UnusableAssignor(CoterieError):
+    """What an entry point holds is no assignor."""
+
+
+def assignor_names() -> list[str]:
+    """Return the names of all assignors that are installed."""
+    return sorted({*KINDS, *(point.name for point in entry_points(group=GROUP))})
+
+
+def assignor_factory(name: str) -> Callable[[], Assignor]:
+    """Return what makes assignors of this name, one for each member; or raise a sentence."""
+    plain = JAVA_CLASSES.get(name, name)
+    if plain in KINDS:
+        return KINDS[plain]
+    for point in entry_points(group=GROUP):
+        if point.name == plain:
+            return _loaded(point)
+    raise UnknownAssignor(name)
+
+
+def _loaded(point: EntryPoint) -> Callable[[], Assignor]:
+    """Return the factory that an entry point names, tried once."""
+    try:
+        make: Callable[[], Assignor] = point.load()
+        assignor = make()
+        usable = assignor.name == point.name and all(
+            isinstance(protocol, RebalanceProtocol) for protocol in assignor.protocols
+        )
+    except (ImportError, AttributeError, TypeError) as failure:
+        raise UnusableAssignor(f"assignor {point.name}: {point.value} cannot be used: {failure}") from failure
+    if not usable or not assignor.protocols:
+        raise UnusableAssignor(
+            f"assignor {point.name}: {point.value} makes something else than an assignor of that name"
+            " with its rebalance protocols"
+        )
+    return make
