@@ -45,7 +45,7 @@ class RefusedBy(Refused):
     def __init__(self, code: Code, message: str = "") -> None:
         said = f"{code.name}: {message}" if message else code.name
         advice = ADVICE.get(code)
-        super().__init__(f"{said}; {advice}" if advice else said)
+        super().__init__(f"{said.rstrip('.')}; {advice}" if advice else said)
         # The class variables are the rule; here the instance overrides them on purpose.
         self.code = code  # type: ignore[misc]
         self.slug = code.name.lower().replace("_", "-")  # type: ignore[misc]
