@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.metadata import files
 from pathlib import Path
@@ -22,6 +23,7 @@ __all__ = [
     "java_consume",
     "java_produce",
     "librdkafka",
+    "python_load",
 ]
 
 BENCH = REPOSITORY / "bench"
@@ -39,6 +41,11 @@ def group_load(address: str, mode: str, **options: float | str) -> dict[str, Any
 def librdkafka(mode: str, address: str, topic: str, *words: object) -> dict[str, Any]:
     """Run the C program over librdkafka; returns what it printed."""
     return _json_of([str(_built_perf()), mode, address, topic, *map(str, words)])
+
+
+def python_load(mode: str, client: str, *words: object) -> dict[str, Any]:
+    """Run a Python client in a process of its own; returns what it printed."""
+    return _json_of([sys.executable, "-m", "bench.python_load", mode, client, *map(str, words)])
 
 
 def java_produce(address: str, topic: str, *, records: int, size: int, acks: str) -> float:

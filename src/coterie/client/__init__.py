@@ -17,6 +17,13 @@ admin              the administrator's face: topics, settings, groups, offsets, 
 admin_messages pure  its requests and answers
 resets       pure  where a group's offsets can be set to
 groups             what an administrator asks of groups, and does to them
+producer           the producer's face: records in, deliveries out, transactions around them
+batcher      pure  batches that fill column by column
+lane         pure  one partition's batches until each is known to be written or not
+producing    pure  what a producer has to send, when, and what follows from each answer
+sender             carries that out: requests, answers, timers
+transacting  pure  the state of a producer's transactions; a table that runs
+transactions       carries that out: asks coordinators
 story              reads the story of a group from the topic `__group_story`
 loop               a loop in a thread of its own, for callers that block
 

@@ -107,7 +107,8 @@ class Batch:
     def mark_time(self, now_s: float) -> None:
         """Let the records from the next one on have this time, in seconds since 1970, as their timestamp."""
         stamp = int(now_s * 1000)
-        self.stamps.append((len(self.values), stamp))
+        if not self.stamps or self.stamps[-1][1] != stamp:
+            self.stamps.append((len(self.values), stamp))
         self.tick = (stamp + 1) / 1000
 
     def add(

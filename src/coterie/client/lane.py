@@ -21,7 +21,7 @@ LAST_EPOCH = 32_767
 class Lane:
     """A partition's queue, and what is known of the batches that were sent."""
 
-    __slots__ = ("_sequence", "gap", "identity", "outstanding", "place", "waiting")
+    __slots__ = ("_sequence", "flying", "gap", "identity", "outstanding", "place", "waiting")
 
     def __init__(self, place: TopicPartition) -> None:
         self.place = place
@@ -29,6 +29,8 @@ class Lane:
         """Batches that were never sent, or begin again. Only the last one may be open."""
         self.outstanding: list[Batch] = []
         """Batches that were sent and are not settled, in the order of their numbers."""
+        self.flying = 0
+        """How many of the outstanding are on their way now."""
         self.identity = NOBODY
         self.gap = False
         self._sequence = 0
@@ -49,25 +51,35 @@ class Lane:
 
     def again(self, now_ms: float) -> Batch | None:
         """Return the batch that is to be sent again now: the lowest that needs it, once nothing flies."""
-        for batch in self.outstanding:
-            if batch.flying:
-                return None
+        if self.flying or not self.outstanding:
+            return None
         lowest = next((batch for batch in self.outstanding if batch.doubt or not self.gap), None)
         return lowest if lowest is not None and lowest.retry_at_ms <= now_ms else None
 
     @property
     def all_fly(self) -> bool:
         """Return whether nothing waits for being sent again, so that a new batch may follow."""
-        return not self.gap and all(batch.flying for batch in self.outstanding)
+        return not self.gap and self.flying == len(self.outstanding)
 
     @property
     def resolved(self) -> bool:
         """Return whether all that is behind a gap is known not to be written."""
-        return self.gap and not any(batch.flying or batch.doubt for batch in self.outstanding)
+        return self.gap and not self.flying and not any(batch.doubt for batch in self.outstanding)
+
+    def departs(self, batch: Batch) -> None:
+        """Take note that a batch is on its way."""
+        batch.flying = True
+        batch.tries += 1
+        self.flying += 1
+
+    def returns(self, batch: Batch) -> None:
+        """Take note that there is an answer for a batch, or that there will be none."""
+        batch.flying = False
+        self.flying -= 1
 
     def begin_again(self, identity: Identity) -> None:
         """Let what is behind the gap go first under this identity; its numbers begin at 0."""
-        assert not any(batch.flying or batch.doubt for batch in self.outstanding)
+        assert not self.flying
         for batch in reversed(self.outstanding):
             batch.identity, batch.base_sequence = NOBODY, -1
             self.waiting.appendleft(batch)

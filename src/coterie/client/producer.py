@@ -27,6 +27,8 @@ from coterie.wire.packing import Headers
 
 __all__ = ["Delivery", "Producer", "RecordMetadata"]
 
+# Others' turn comes after so many bytes: often enough for all, and enough for requests of several batches.
+TURN_BYTES = 65_536
 # A topic of such a code will not come into being.
 HOPELESS = frozenset({Code.TOPIC_AUTHORIZATION_FAILED, Code.INVALID_TOPIC_EXCEPTION})
 
@@ -55,6 +57,7 @@ class Producer:
         self._sender: Sender | None = None
         self._transactions: Transactions | None = None
         self._closed = False
+        self._until_turn = TURN_BYTES
 
     # -- its life
 
@@ -123,7 +126,7 @@ class Producer:
         """Hand over a record and return its delivery, which can be awaited.
 
         This waits only for the topic to be known and for room in `buffer_memory`, and lets other tasks run
-        each time a batch is full.
+        after every few batches.
         """
         if key is None and partition is None and headers is None and timestamp is None:
             batch = self._current.get(topic)
@@ -159,37 +162,53 @@ class Producer:
             raise RecordTooLarge(
                 f"a record of about {size} bytes for {topic}: max_request_size is {settings.max_request_size}"
             )
-        until = sender.loop.time() + settings.max_block_ms / 1000
         stamp = int(time() * 1000) if timestamp is None else timestamp
-        while True:
-            route = await self._route(topic, until)
-            lane = self._producing.lane(self._place(route, key_bytes, partition, size=size))
+        until = sender.loop.time() + settings.max_block_ms / 1000
+        route = self._known(topic) or await self._route(topic, until)
+        lane = self._producing.lane(self._place(route, key_bytes, partition, size=size))
+        had = lane.open_batch
+        batch = self._producing.opened(lane, size=size, now_ms=sender.now_ms())
+        while batch is None:
+            await self._room(sender, until)
+            self._check_open()
             had = lane.open_batch
             batch = self._producing.opened(lane, size=size, now_ms=sender.now_ms())
-            if batch is not None:
-                break
-            await self._room(sender, until)
         index = batch.add(value_bytes, key=key_bytes, headers=with_headers, timestamp=stamp)
         self._remember(route, batch, sticky=partition is None and key_bytes is None)
         if batch is not had:
             sender.nudge()
-            await turn()
+            self._until_turn -= batch.size
+            if self._until_turn < 0:
+                self._until_turn = TURN_BYTES
+                await turn()
         return Delivery(batch, index)
+
+    def _check_open(self) -> Sender:
+        """Return the sender, or raise why nothing can be sent now."""
+        sender = self._running()
+        if self._transactions is not None:
+            self._transactions.check_open()
+        return sender
+
+    def _known(self, topic: str) -> "Route | None":
+        """Return what is known of the topic, if that is enough; raise why nothing can be sent now."""
+        info = self._check_open().cluster.known.topics.get(topic)
+        route = self._routes.get(topic)
+        # If it was forgotten, its leaders were wrong; its partitions are what they were.
+        if info is None or (route is not None and route.info is info):
+            return route
+        if not info.leaders:
+            return None
+        route = self._routes[topic] = Route(info, None if route is None else route.sticky)
+        return route
 
     async def _route(self, topic: str, until: float) -> "Route":
         """Return what is known of the topic, learnt first if need be; raise why nothing can be sent to it."""
         while True:
-            sender = self._running()
-            if self._transactions is not None:
-                self._transactions.check_open()
-            info = sender.cluster.known.topics.get(topic)
-            route = self._routes.get(topic)
-            if info is not None and info.leaders:
-                if route is None or route.info is not info:
-                    route = self._routes[topic] = Route(info, None if route is None else route.sticky)
+            route, sender = self._known(topic), self._running()
+            if route is not None:
                 return route
-            if info is None and route is not None:
-                return route  # its leaders were wrong; its partitions are what they were
+            info = sender.cluster.known.topics.get(topic)
             if info is not None and info.code in HOPELESS:
                 sender.cluster.forget([topic])
                 raise RefusedBy(info.code, f"topic {topic}")

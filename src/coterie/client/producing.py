@@ -55,11 +55,11 @@ class Answer(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """What is to be sent where, by leader; topics without a known one; and when to look again."""
+    """What is to be sent where, by leader; topics without a known one; whether there may be more."""
 
     batches: dict[Address, list[Batch]]
     lost: set[str]
-    next_ms: float
+    more: bool
 
 
 class Producing:
@@ -116,11 +116,6 @@ class Producing:
         """Return whether there is something to send for which a producer id has to be asked for first."""
         return self.settings.idempotent and self.identity is NOBODY and any(self._busy.values())
 
-    @property
-    def flying(self) -> bool:
-        """Return whether any batch is on its way."""
-        return any(batch.flying for batch in self.batches())
-
     # -- batches out
 
     def collect(
@@ -137,29 +132,32 @@ class Producing:
         going: dict[Address, list[Batch]] = {}
         room: dict[Address, int] = {}
         lost: set[str] = set()
-        next_ms = inf
+        more = False
         for place, lane in list(self._busy.items()):
             self._expire(lane, now_ms)
             batch = self._due(lane, now_ms)
-            if batch is not None:
-                leader = leader_of(place)
-                if leader is None:
-                    lost.add(place.topic)
-                else:
-                    left = room[leader] if leader in room else most(leader)
-                    fits = left > 0 and (batch.filled <= left or leader not in going)
-                    if fits and self.may_go(place):
-                        self._send(lane, batch)
-                        room[leader] = left - batch.filled
-                        going.setdefault(leader, []).append(batch)
-                        self._busy[place] = self._busy.pop(place)  # the others come first next time
-                        continue
-                    room[leader] = left
-            if lane:
-                next_ms = min(next_ms, self._next_ms(lane, now_ms))
-            else:
-                del self._busy[place]
-        return Collected(going, lost, next_ms)
+            if batch is None:
+                if not lane:
+                    del self._busy[place]
+                continue
+            leader = leader_of(place)
+            if leader is None:
+                lost.add(place.topic)
+                continue
+            left = room[leader] if leader in room else most(leader)
+            fits = left > 0 and (batch.filled <= left or leader not in going)
+            room[leader] = left
+            if fits and self.may_go(place):
+                self._send(lane, batch)
+                room[leader] -= batch.filled
+                going.setdefault(leader, []).append(batch)
+                self._busy[place] = self._busy.pop(place)  # the others come first next time
+            more = more or bool(lane.waiting)
+        return Collected(going, lost, more and bool(going))
+
+    def next_ms(self, now_ms: float) -> float:
+        """Return when something is to be done if nothing happens before, infinity for never."""
+        return min((self._next_ms(lane, now_ms) for lane in self._busy.values()), default=inf)
 
     def _due(self, lane: Lane, now_ms: float) -> Batch | None:
         """Return the batch that the lane may send now."""
@@ -181,14 +179,17 @@ class Producing:
         return batch.created_ms + self.settings.linger_ms
 
     def _next_ms(self, lane: Lane, now_ms: float) -> float:
-        """Return when something is to be done for the lane if nothing happens before."""
-        times = [batch.retry_at_ms for batch in lane.outstanding if not batch.flying]
+        """Return the same for one lane."""
+        next_ms = inf
+        for batch in lane.outstanding:
+            if not batch.flying:
+                next_ms = later(now_ms, next_ms, batch.retry_at_ms)
+                next_ms = later(now_ms, next_ms, batch.created_ms + self.settings.delivery_timeout_ms)
         if lane.waiting:
-            times.append(self._ripe_ms(lane.waiting[0]))
-        waits = next((batch for batch in lane.batches() if not batch.flying), None)
-        if waits is not None:
-            times.append(waits.created_ms + self.settings.delivery_timeout_ms)
-        return min((at_ms for at_ms in times if at_ms > now_ms), default=inf)
+            oldest = lane.waiting[0]
+            next_ms = later(now_ms, next_ms, self._ripe_ms(oldest))
+            next_ms = later(now_ms, next_ms, oldest.created_ms + self.settings.delivery_timeout_ms)
+        return next_ms
 
     def _send(self, lane: Lane, batch: Batch) -> None:
         if lane.waiting and lane.waiting[0] is batch:
@@ -196,8 +197,7 @@ class Producing:
                 self._adopt_identity(lane)
             batch.room = -1
             lane.number(batch)
-        batch.flying = True
-        batch.tries += 1
+        lane.departs(batch)
 
     def _adopt_identity(self, lane: Lane) -> None:
         """Let the lane number from 0 if the producer has another identity than when it last sent.
@@ -227,8 +227,8 @@ class Producing:
 
     def answered(self, batch: Batch, answer: Answer, *, now_ms: float) -> None:
         """Carry on from a broker's word about the batch."""
-        batch.flying = False
         lane, code = self.lanes[batch.place], answer.code
+        lane.returns(batch)
         if batch.outcome is not None:
             return
         if code in WRITTEN:
@@ -245,7 +245,7 @@ class Producing:
 
     def lost(self, batch: Batch, error: CoterieError, *, now_ms: float) -> None:
         """Carry on without an answer: the batch was written, or it was not."""
-        batch.flying = False
+        self.lanes[batch.place].returns(batch)
         if batch.outcome is not None:
             return
         batch.doubt = True
@@ -313,3 +313,8 @@ class Producing:
         for lane in self.lanes.values():
             if lane.gap:
                 lane.begin_again(identity)
+
+
+def later(now_ms: float, one_ms: float, other_ms: float) -> float:
+    """Return the earlier of two times, or the first if the other is over."""
+    return other_ms if now_ms < other_ms < one_ms else one_ms

@@ -50,6 +50,7 @@ class Sender:
         self._in_flight: Counter[Address] = Counter()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0.0
         self._nudged = False
         self._learning: set[str] = set()
         self._refreshed = self.loop.time()
@@ -68,28 +69,40 @@ class Sender:
     # -- what is to be done now
 
     def _look(self) -> None:
-        """Send what is due, ask for what is missing, and wake up for what is due next."""
+        """Do what is to be done; if that fails, it is our mistake, and nobody is to wait in vain."""
         self._nudged = False
         if self.stopped:
             return
+        try:
+            self._send_due()
+        except Exception as error:
+            self.producing.abandon(ProducerClosed(f"the producer broke: {error!r}; please report it"))
+            raise
+
+    def _send_due(self) -> None:
+        """Send what is due, ask for what is missing, and wake up for what is due next."""
         if self.producing.needs_identity and self.settings.transactional_id is None:
             self.start("producer id", self._identify)
-        while True:
+        more = True
+        while more:
             found = self.producing.collect(self.now_ms(), leader_of=self._leader_of, most=self._most)
             for address, batches in found.batches.items():
                 self._request(address, batches)
-            if not found.batches:
-                break
-        self._learning |= found.lost
+            self._learning |= found.lost
+            more = found.more
         if self.loop.time() - self._refreshed > self.settings.metadata_max_age_ms / 1000:
             self._learning |= {place.topic for place in self.producing.lanes}
         if self._learning:
             self.start("metadata", self._learn)
-        self._wake_at(found.next_ms)
+        self._wake_at(self.producing.next_ms(self.now_ms()))
 
     def _wake_at(self, at_ms: float) -> None:
+        """Look again at that time, or earlier: to look once too often does no harm."""
+        if self.now_ms() < self._timer_ms <= at_ms:
+            return
         if self._timer is not None:
             self._timer.cancel()
+        self._timer_ms = at_ms
         self._timer = None if at_ms == inf else self.loop.call_at(at_ms / 1000, self.nudge)
 
     def _leader_of(self, place: TopicPartition) -> Address | None:

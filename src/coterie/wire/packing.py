@@ -81,6 +81,9 @@ def _look_up(count: int, size: float) -> bool:
 
 def _stretches(count: int, stamps: Stamps) -> Iterator[tuple[int, int, bytes]]:
     """Yield stretches of records with the timestamp, and the size of the offset's varint, in common."""
+    if len(stamps) == 1 and count <= WIDER_AT[0]:
+        yield 0, count, varlong(0)
+        return
     timestamps = dict(stamps)
     starts = sorted({*timestamps, *(at for at in WIDER_AT if at < count)})
     when = b""

@@ -1,0 +1,28 @@
+"""Every example of docs/producer.md runs; what stands below a command is what it says."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Any
+
+import pytest
+
+import coterie.testing
+
+from .test_admin_docs import WRITTEN_ADDRESS, blocks, run_console, run_python
+
+
+def test_the_producers_page_runs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    names: dict[str, Any] = {}
+    with coterie.testing.broker(num_partitions=2) as broker:
+        monkeypatch.setenv("COTERIE_BOOTSTRAP", broker.bootstrap)
+        for kind, text in blocks("producer.md"):
+            if kind == "python":
+                run_python(text.replace(WRITTEN_ADDRESS, broker.bootstrap), names)
+                continue
+            printed, _, command = text.removeprefix("$ printf ").partition(" | ")
+            lines = printed.strip("'").replace("\\n", "\n")
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
+            capsys.readouterr()
+            run_console(f"$ {command}", capsys)
