@@ -14,6 +14,7 @@ from bench.claims import (
     loading,
     members,
     memory,
+    simulate,
     startup,
     storm,
     story,
@@ -37,4 +38,5 @@ CLAIMS: dict[str, Callable[[Plan], list[Figure]]] = {
     "loading": loading.measure,
     "compaction": compaction.measure,
     "story": story.measure,
+    "simulate": simulate.measure,
 }
