@@ -16,6 +16,7 @@ from bench.claims import (
     members,
     memory,
     python_clients,
+    simulate,
     startup,
     storm,
     story,
@@ -41,4 +42,5 @@ CLAIMS: dict[str, Callable[[Plan], list[Figure]]] = {
     "compaction": compaction.measure,
     "story": story.measure,
     "assign": assign.measure,
+    "simulate": simulate.measure,
 }

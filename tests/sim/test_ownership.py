@@ -123,7 +123,7 @@ def test_a_long_scenario_is_drawn_again_around_its_first_trouble():
 
 
 def test_a_day_of_many_partitions_stays_a_small_page():
-    text = 'lasts = "24h"\ntopics.orders = 400\nmembers.count = 20\ndeploy = [{ every = "1h" }]'
+    text = 'lasts = "9h"\ntopics.orders = 400\nmembers.count = 12\ndeploy = [{ every = "1h" }]'
     script = read_script(text, name="scene")
     drawn = page(script, [simulate(variant) for variant in script.variants])
 

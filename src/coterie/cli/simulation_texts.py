@@ -27,7 +27,7 @@ def span_text(span_ms: int) -> str:
     """Return a span of time as people say it: 640 ms, 6.2 s, 2 m 34 s, 3 h 05 m."""
     if span_ms < 1_000:
         return f"{span_ms} ms"
-    if span_ms < 60_000:
+    if span_ms < 59_950:  # which is no 60.0 s
         return f"{span_ms / 1_000:.1f} s"
     seconds = round(span_ms / 1_000)
     if seconds < 3_600:

@@ -39,7 +39,7 @@ from coterie.wire.internal import (
 if TYPE_CHECKING:
     from coterie.group.model import Group, Member
 
-__all__ = ["RawRecord", "facts_of", "group_loaded", "records_of"]
+__all__ = ["RawRecord", "facts_of", "group_loaded", "part_of", "records_of", "stored"]
 
 RawRecord: TypeAlias = tuple[bytes, bytes | None]
 

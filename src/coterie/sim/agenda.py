@@ -67,7 +67,7 @@ class Agenda:
 
     def call_off(self, event: Event) -> None:
         """Have something not done after all."""
-        event[WHAT] = None
+        event[WHAT:] = None, ()
 
     def next_stir_ms(self) -> int:
         """Return when the next event is due that may move a group, the broker's own deadlines aside."""

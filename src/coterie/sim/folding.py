@@ -119,11 +119,11 @@ class Folding:
 
 def beat_span_ms(worker: Worker) -> int:
     """Return a bound on the time between two looks at when the application polled last."""
-    return worker.settings.heartbeat_interval_ms + 2 * worker.delay_ms + worker.batch_ms
+    return worker.settings.heartbeat_interval_ms + worker.late_ms + 2 * worker.delay_ms + worker.batch_ms
 
 
 def play(worker: Worker, at_ms: int) -> int:
-    """Have the member send a heartbeat and hear that all is well; return when it wants to send the next."""
+    """Have the member send a heartbeat and hear that all is well; return when it sends the next."""
     answered_ms = at_ms + 2 * worker.delay_ms
     member = worker.member
     member.heard(sent(worker, at_ms), Code.NONE, answered_ms)
@@ -131,7 +131,7 @@ def play(worker: Worker, at_ms: int) -> int:
     following = member.next(answered_ms)
     assert isinstance(following, m.Wait), following
     assert following.until_ms is not None
-    return following.until_ms
+    return following.until_ms + worker.late_ms
 
 
 def sent(worker: Worker, at_ms: int) -> m.Heartbeat:

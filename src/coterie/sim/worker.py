@@ -29,6 +29,8 @@ __all__ = ["Worker"]
 
 JOIN_VERSION, SYNC_VERSION, LEAVE_VERSION = 9, 5, 5
 CLOSE_MS = 30_000
+LATE_MOST_MS = 20
+"""How late a process's timers come, each process's by its own time: no two beat in step for long."""
 FIRST_RANK = 10
 NOTHING: frozenset[TopicPartition] = frozenset()
 OVER = (Phase.FAILED, Phase.STOPPED)
@@ -56,6 +58,7 @@ class Worker:
             jitter=lambda: seat.random.uniform(0.8, 1.2),
         )
         self.delay_ms = course.delay_ms(seat)
+        self.late_ms = seat.random.randint(0, LATE_MOST_MS)
         self.running = True
         self.beat_at: int | None = None
         """When the next heartbeat is due, for a member that has nothing else to do in a stable group."""
@@ -93,6 +96,8 @@ class Worker:
         self._disarm()
         for call in self._calls:
             self.station.forget(call)
+        self._calls.clear()
+        self._deferred.clear()
         self._tell()
 
     def pause(self, span_ms: int) -> None:
@@ -199,6 +204,7 @@ class Worker:
         self._disarm()
         if until_ms is None:
             return
+        until_ms += self.late_ms
         calm = self.is_calm()
         if calm and self._calls:
             return  # a heartbeat is under way: its answer, or the loss of it, is what comes next

@@ -22,6 +22,7 @@ from coterie.group import GroupSettings, Shard
 from coterie.group.commands import OffsetToCommit
 from coterie.group.facts import GroupCreated, StoredOffset
 from coterie.group.model import State
+from coterie.group.records import part_of, stored
 from coterie.wire.internal import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -29,7 +30,9 @@ from coterie.wire.internal import (
     OffsetCommitKey,
     OffsetCommitValue,
     group_metadata_record,
+    member_record_part,
     offset_commit_record,
+    read_group_value,
 )
 
 
@@ -414,3 +417,49 @@ def test_a_client_with_a_very_long_name_gets_an_id_that_a_record_can_hold(name: 
     (member_id,) = ids.values()
     assert len(member_id.encode()) <= 32_767
     assert set(rig.restarted().group.members) == {member_id}
+
+
+# -- a static member's bytes are kept
+
+
+def test_a_group_of_static_members_is_written_as_any_other():
+    rig = Rig()
+    a_stable_group(rig, "l", "s", "d", static=("l", "s"))
+
+    _, written = rig.log[-1]
+
+    assert written is not None
+    assert group_metadata_record(GroupMetadataKey("g"), read_group_value(written)) == rig.log[-1]
+    assert {m.member_id: m.written is not None for m in rig.group.in_order()} == {
+        m.member_id: m.instance_id is not None for m in rig.group.in_order()
+    }
+
+
+def test_what_changed_of_a_static_member_is_written_anew():
+    """The kept bytes are for what they were made of."""
+    rig = Rig()
+    ids = a_stable_group(rig, "l", "s", static=("l", "s"))
+    follower = rig.group.members[ids["s"]]
+    before = part_of(follower, "range")
+
+    assert part_of(follower, "range") is before
+    for field, value in {
+        "assignment": b"other",
+        "session_timeout_ms": 7_000,
+        "rebalance_timeout_ms": 8_000,
+        "protocols": (("range", b"mine"), ("roundrobin", b"other")),
+    }.items():
+        setattr(follower, field, value)
+        assert part_of(follower, "range") == member_record_part(stored(follower, "range")) != before
+    assert part_of(follower, "roundrobin") == member_record_part(stored(follower, "roundrobin"))
+
+
+def test_a_static_member_that_comes_back_is_written_under_its_new_id():
+    rig = Rig()
+    a_stable_group(rig, "l", "s", static=("l", "s"))
+
+    back = rig.answer(rig.join("s", instance_id="i-s", version=9)).member_id
+
+    _, written = rig.log[-1]
+    assert written is not None
+    assert back in {member.member_id for member in read_group_value(written).members}
