@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.marks import mark
 from coterie.group.commands import Describe
 from coterie.group.decision import Decision, DescribeAnswer, DescribedMember, Draft
+from coterie.group.foreign import type_of
 from coterie.group.model import Group, Member, State
 
 if TYPE_CHECKING:
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
 __all__ = ["ListedGroup", "describe", "describe_nowhere", "describe_stable", "list_groups"]
 
 CLASSIC = "classic"
+UNKNOWN = "Unknown"  # as Kafka's clients call a state that they do not know
 LIST_GROUPS = 16
 
 
 class ListedGroup(NamedTuple):
-    """A group as ListGroups shows it. A simple group has the protocol type ""."""
+    """A group as ListGroups shows it. A simple group has the protocol type "", others that of their type."""
 
     group_id: str
     protocol_type: str
@@ -38,13 +40,22 @@ def list_groups(shard: Shard, *, states: Iterable[str] = (), types: Iterable[str
         mark("groups-filtered-by-state", LIST_GROUPS)
     if wanted_types:
         mark("groups-filtered-by-type", LIST_GROUPS)
-    if wanted_types and CLASSIC not in wanted_types:
-        return []
     return [
-        ListedGroup(group.group_id, group.protocol_type or "", group.state.value)
-        for group in shard.groups.values()
-        if not wanted_states or group.state.value.lower() in wanted_states
+        one
+        for one in everything(shard)
+        if (not wanted_types or one.group_type in wanted_types)
+        and (not wanted_states or one.state.lower() in wanted_states)
     ]
+
+
+def everything(shard: Shard) -> Iterator[ListedGroup]:
+    """Yield all groups; of those that are not served it is known of which type they are, and no more."""
+    for group_id, group in shard.groups.items():
+        if group_id not in shard.foreign:
+            yield ListedGroup(group_id, group.protocol_type or "", group.state.value)
+    for group_id, keys in shard.foreign.items():
+        kind = type_of(keys)
+        yield ListedGroup(group_id, kind, UNKNOWN, kind)
 
 
 def describe_nowhere(draft: Draft, _: None, command: Describe) -> Decision:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,7 +43,6 @@ class Filter:
     states: frozenset[str] = frozenset()
     producer_ids: frozenset[int] = frozenset()
     longer_than_ms: int = -1
-    named: Callable[[str], bool] | None = None
 
     def passes(self, txn: Transaction, now_ms: int) -> bool:
         """Return whether the transactional id is asked for."""
@@ -53,9 +52,7 @@ class Filter:
             return False
         if self.states and txn.state.value not in self.states:
             return False
-        if self.longer_than_ms >= 0 and now_ms - txn.started_ms <= self.longer_than_ms:
-            return False
-        return self.named is None or self.named(txn.transactional_id)
+        return self.longer_than_ms < 0 or now_ms - txn.started_ms > self.longer_than_ms
 
 
 def listed(shards: Iterable[Shard], wanted: Filter, now_ms: int) -> Iterator[Transaction]:

@@ -106,10 +106,14 @@ class Client:
 
     def send(self, api_key: int, version: int, **values: Any) -> None:
         """Send a request; its answer may come later."""
+        self.send_at_once(api_key, version, **values)
+        self.rig.settle()
+
+    def send_at_once(self, api_key: int, version: int, **values: Any) -> None:
+        """Send a request, and leave undone what is put off."""
         request = build(request_type(api_key, version), **values)
         self.asked.append((api_key, version))
         self.connection.data_received(encode_request(len(self.asked), self.client_id, request))
-        self.rig.settle()
 
     def answers(self) -> list[Any]:
         """Return the answers that have come since the last call."""

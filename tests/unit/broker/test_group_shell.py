@@ -12,7 +12,6 @@ from coterie.broker.coordinator import GROUPS_STARTED_AT_ONCE
 from coterie.broker.leadership import Leader
 from coterie.broker.shards import SLICE_MS
 from coterie.broker.topic_names import OFFSETS_TOPIC
-from coterie.wire.codec import build, encode_request, request_type
 from unit.broker.group_api_rig import (
     BEAT,
     COMMIT,
@@ -67,15 +66,9 @@ def a_loading_rig() -> ApiRig:
 
 def unsettled(client: Client, api_key: int, version: int, **fields: Any) -> Any:
     """Ask without letting what was put off happen, and return the answer."""
-    send(client, api_key, version, **fields)
+    client.send_at_once(api_key, version, **fields)
     (answer,) = client.answers()
     return answer
-
-
-def send(client: Client, api_key: int, version: int, **fields: Any) -> None:
-    client.asked.append((api_key, version))
-    request = build(request_type(api_key, version), **fields)
-    client.connection.data_received(encode_request(len(client.asked), client.client_id, request))
 
 
 MEMBER = {"generation_id": 1, "member_id": "m"}
@@ -303,16 +296,15 @@ def test_no_answer_leaves_before_what_was_decided_earlier_is_appended():
     log = rig.node.coordinator.host_of("g").log
     end = log.end_offset
 
-    send(
-        writer,
+    writer.send_at_once(
         COMMIT,
         9,
         group_id="g",
         generation_id_or_member_epoch=-1,
         topics=(commit_topic(rig, 9, "orders", (0, 5, "")),),
     )
-    send(reader, FETCH, 7, group_id="g", topics=(fetch_topic(rig, 7, "orders", 0),))
-    send(member, BEAT, 4, group_id="other", generation_id=1, member_id=ids["a"])
+    reader.send_at_once(FETCH, 7, group_id="g", topics=(fetch_topic(rig, 7, "orders", 0),))
+    member.send_at_once(BEAT, 4, group_id="other", generation_id=1, member_id=ids["a"])
 
     assert log.end_offset == end
     assert [client.answers() for client in (writer, reader, member)] == [[], [], []]
@@ -334,7 +326,9 @@ def test_what_one_round_of_requests_leads_to_is_one_batch():
 
     for number, client in enumerate(clients):
         topic = commit_topic(rig, 9, "orders", (0, number, ""))
-        send(client, COMMIT, 9, group_id=f"g{number}", generation_id_or_member_epoch=-1, topics=(topic,))
+        client.send_at_once(
+            COMMIT, 9, group_id=f"g{number}", generation_id_or_member_epoch=-1, topics=(topic,)
+        )
     rig.settle()
 
     assert log.end_offset == end + 5
@@ -360,8 +354,8 @@ def test_an_assignment_is_told_even_if_the_group_rebalances_before_it_is_appende
     rig.pass_ms(0)
     (joined,) = leader.answers()
 
-    send(leader, SYNC, 3, group_id="g", generation_id=1, member_id=joined.member_id, assignments=())
-    send(late, JOIN, 3, **join_terms(3, group_id="g"))
+    leader.send_at_once(SYNC, 3, group_id="g", generation_id=1, member_id=joined.member_id, assignments=())
+    late.send_at_once(JOIN, 3, **join_terms(3, group_id="g"))
     rig.settle()
 
     assert [answer.error_code for answer in leader.answers()] == [Code.NONE]

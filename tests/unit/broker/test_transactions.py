@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from coterie.base.codes import Code
 from coterie.base.hashes import coordinator_partition
 from coterie.base.ids import TopicPartition
+from coterie.broker.shards import SLICE_MS
 from coterie.broker.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.transactions import TransactionHost
 from coterie.store.memory import Faults
@@ -18,7 +20,6 @@ from coterie.txn.settings import RETRY_MS
 from coterie.wire.batches import Record, build_batch, read_marker, scan
 from coterie.wire.transaction_log import TransactionLogValue, transaction_record
 from unit.broker.group_api_rig import ApiRig, part, versions
-from unit.broker.rig import Client
 
 PRODUCE, FETCH, FIND, API_VERSIONS = 0, 1, 10, 18
 INIT, ADD, OFFSETS, END, MARKERS, DESCRIBE, LIST = 22, 24, 25, 26, 27, 65, 66
@@ -389,20 +390,12 @@ def test_what_comes_in_one_round_goes_out_as_one_batch(rig):
     names = [name for name in map(str, range(20)) if transactions.host_of(name) is host][:5]
     clients = [rig.client() for _ in names]
     for client, name in zip(clients, names, strict=True):
-        send_unsettled(client, INIT, 1, transactional_id=name, transaction_timeout=TIMEOUT)
+        client.send_at_once(INIT, 1, transactional_id=name, transaction_timeout=TIMEOUT)
     rig.settle()
 
     assert all(client.answers()[0].error_code == Code.NONE for client in clients)
     headers = [header for _, header in scan(host.log.read(0, max_bytes=1 << 20))]
     assert [header.count for header in headers] == [5]
-
-
-def send_unsettled(client: Client, api_key: int, version: int, **values: Any) -> None:
-    settle, client.rig.settle = client.rig.settle, lambda: None  # type: ignore[method-assign]
-    try:
-        client.send(api_key, version, **values)
-    finally:
-        client.rig.settle = settle  # type: ignore[method-assign]
 
 
 # -- joining by writing
@@ -527,7 +520,7 @@ def test_while_it_loads_everybody_is_asked_to_come_back(rig):
     again.node.transactions.partitions(
         "tid", producer.producer_id, 0, [ORDERS], add=True, deliver=answers.append
     )
-    send_unsettled(again.one, LIST, 0, state_filters=(), producer_id_filters=())
+    again.one.send_at_once(LIST, 0, state_filters=(), producer_id_filters=())
 
     assert answers == [{ORDERS: Code.COORDINATOR_LOAD_IN_PROGRESS}]
     assert again.one.answers()[0].error_code == Code.COORDINATOR_LOAD_IN_PROGRESS
@@ -569,7 +562,7 @@ def test_a_producer_id_that_another_broker_gave_out_is_never_given_out_again(rig
     rig.write(Producer(90, 0))
 
     again = rig.started_again(settled=False)
-    send_unsettled(again.one, INIT, 5, **init_terms(transactional_id=None))
+    again.one.send_at_once(INIT, 5, **init_terms(transactional_id=None))
     again.settle()
 
     assert again.one.answers()[0].error_code == Code.COORDINATOR_LOAD_IN_PROGRESS
@@ -814,5 +807,35 @@ def test_list_filters_by_age_name_and_producer(rig, terms, found):
     assert {one.transactional_id for one in rig.listed(**terms).transaction_states} == found
 
 
-def test_a_pattern_that_is_none_is_refused(rig):
-    assert rig.listed(transactional_id_pattern="(").error_code == Code.INVALID_REGULAR_EXPRESSION
+@pytest.mark.parametrize("pattern", ["(", "t(?=id)", r"(t)\1id", "t++id", r"\p{Greek}"])
+def test_a_pattern_that_is_none_is_refused(rig, pattern):
+    """Kafka's patterns are RE2's, which knows nothing that takes longer than the text is."""
+    answer = rig.listed(transactional_id_pattern=pattern)
+
+    assert answer.error_code == Code.INVALID_REGULAR_EXPRESSION
+    assert answer.transaction_states == ()
+
+
+def test_others_ask_while_ids_are_held_against_a_pattern(rig):
+    """And one who hangs up is forgotten."""
+    long = "x" * 3_000
+    rig.init()
+    rig.init(transactional_id=long)
+    rig.node.now_ms = count(rig.now_ms, SLICE_MS).__next__  # each slice is as short as it can be
+    waiting, gone, other = rig.client(), rig.client(), rig.client()
+    terms = {"state_filters": (), "producer_id_filters": (), "transactional_id_pattern": "(x?){99}(x|tid)*"}
+
+    for client in (waiting, gone):
+        client.send_at_once(LIST, 2, **terms)
+    gone.connection.connection_lost(None)
+    slices = 0
+    while not (answers := waiting.answers()):
+        rig.soon.pop(0)()
+        slices += 1
+        other.send_at_once(DESCRIBE, 0, transactional_ids=())
+        assert len(other.answers()) == 1
+
+    assert slices > 3
+    assert {one.transactional_id for one in answers[0].transaction_states} == {"tid", long}
+    rig.settle()
+    assert gone.answers() == []

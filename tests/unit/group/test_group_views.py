@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from struct import pack
+
 import pytest
 from group_rig import (
     Rig,
@@ -91,6 +93,28 @@ def test_every_group_is_listed():
         ("g", "", "Empty", "classic"),
         ("h", "consumer", "PreparingRebalance", "classic"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "group_type"),
+    [(3, "consumer"), (16, "consumer"), (11, "share"), (23, "streams"), (99, "unknown")],
+)
+def test_a_group_of_another_kind_is_listed_as_what_it_is(kind: int, group_type: str):
+    """It is no simple group, whatever it has committed: nobody should think that it may be deleted."""
+    rig = Rig()
+    rig.commit(group_id="simple")
+    rig.commit(group_id="other")
+    rig.shard.load([(pack(">hh", kind, 5) + name, b"value") for name in (b"other", b"alone")], 0)
+
+    listed = {one.group_id: one[1:] for one in list_groups(rig.shard)}
+
+    theirs = (group_type, "Unknown", group_type)
+    assert listed == {"simple": ("", "Empty", "classic"), "other": theirs, "alone": theirs}
+    by_type = {one.group_id for one in list_groups(rig.shard, types=[group_type.upper()])}
+    assert (
+        by_type == {"other", "alone"} == {one.group_id for one in list_groups(rig.shard, states=["unknown"])}
+    )
+    assert [one.group_id for one in list_groups(rig.shard, types=["classic"])] == ["simple"]
 
 
 @pytest.mark.row("LS-2")

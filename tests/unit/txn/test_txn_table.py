@@ -150,7 +150,6 @@ def test_describe_of_nobody_is_all_zeros():
         (Filter(producer_ids=frozenset({100, 102})), {"empty", "old"}),
         (Filter(longer_than_ms=49), {"empty", "open", "old"}),
         (Filter(longer_than_ms=50), {"empty", "old"}),
-        (Filter(named=lambda name: name.startswith("o")), {"open", "old"}),
         (Filter(states=frozenset({"Ongoing"}), producer_ids=frozenset({100})), set()),
     ],
 )

@@ -375,7 +375,7 @@ def list_groups(node: Node, ctx: Context, request: Any) -> Any:
             group_id=g.group_id,
             protocol_type=g.protocol_type,
             group_state=g.state,
-            group_type="classic",
+            group_type=g.group_type,
         )
         for host in active
         for g in listed(host.shard, states=states, types=types)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
 from coterie.base.hashes import coordinator_partition
 from coterie.base.ids import TopicPartition
+from coterie.base.pattern_syntax import read_pattern
+from coterie.base.patterns import BadPattern, Pattern
 from coterie.broker.context import WAITS, Context, milliseconds
+from coterie.broker.shards import in_slices
 from coterie.broker.topic_names import OFFSETS_TOPIC
 from coterie.txn import commands
 from coterie.txn.failures import NoProducerId
-from coterie.txn.model import NOBODY, Producer, State
+from coterie.txn.model import NOBODY, Producer, State, Transaction
 from coterie.txn.views import Filter, listed
 from coterie.wire.codec import build, entity, response_type
 
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from coterie.txn.decision import DescribeAnswer
 
 __all__ = ["HANDLERS"]
+
+log = logging.getLogger("coterie.broker")
 
 INIT, ADD_PARTITIONS, ADD_OFFSETS, END, WRITE_MARKERS, DESCRIBE, LIST = 22, 24, 25, 26, 27, 65, 66
 
@@ -334,25 +339,48 @@ def _described(ctx: Context, name: str, answer: DescribeAnswer) -> Any:
 
 
 def list_transactions(node: Node, ctx: Context, request: Any) -> Any:
-    """List the transactional ids that pass every filter; states that there are not are named."""
+    """List the transactional ids that pass every filter; others ask while they are held against a pattern."""
     cls = response_type(LIST, ctx.version)
     if node.transactions.loading():
         return build(cls, error_code=Code.COORDINATOR_LOAD_IN_PROGRESS)
-    pattern = getattr(request, "transactional_id_pattern", None)
+    text = getattr(request, "transactional_id_pattern", None)
     try:
-        named = re.compile(pattern).fullmatch if pattern else None
-    except re.error:
+        pattern = read_pattern(text) if text else None
+    except BadPattern as bad:
+        log.info("a pattern of transactional ids is refused: %s", bad)
         return build(cls, error_code=Code.INVALID_REGULAR_EXPRESSION)
-    known = {state.value for state in State}
     wanted = Filter(
         states=frozenset(request.state_filters),
         producer_ids=frozenset(request.producer_id_filters),
         longer_than_ms=getattr(request, "duration_filter", -1),
-        named=named and (lambda name: named(name) is not None),
     )
+    shards = (host.shard for host in node.transactions.active())
+    found = list(listed(shards, wanted, node.now_ms()))
+    if pattern is None:
+        return _listed(ctx, request, found)
+    named: list[Transaction] = []
+    looking = _look(pattern, found, named)
+    ctx.gone = looking.close
+    in_slices(node, looking, lambda: ctx.reply(_listed(ctx, request, named)))
+    return WAITS
+
+
+def _look(
+    pattern: Pattern, found: list[Transaction], named: list[Transaction]
+) -> Generator[None, None, None]:
+    """Put the transactional ids among the named ones that are as the pattern says."""
+    for txn in found:
+        if (yield from pattern.look(txn.transactional_id)):
+            named.append(txn)
+        yield
+
+
+def _listed(ctx: Context, request: Any, found: list[Transaction]) -> Any:
+    """Return the answer; states that there are not are named in it."""
+    known = {state.value for state in State}
     item = entity("list_transactions", ctx.version, "TransactionState", "response")
     return build(
-        cls,
+        response_type(LIST, ctx.version),
         error_code=Code.NONE,
         unknown_state_filters=tuple(name for name in request.state_filters if name not in known),
         transaction_states=tuple(
@@ -362,7 +390,7 @@ def list_transactions(node: Node, ctx: Context, request: Any) -> Any:
                 producer_id=txn.producer_id,
                 transaction_state=txn.state.value,
             )
-            for txn in listed((host.shard for host in node.transactions.active()), wanted, node.now_ms())
+            for txn in found
         ),
     )
 
