@@ -1,0 +1,79 @@
+"""A broker of a few lines on loopback: it answers what a test tells it to."""
+
+from __future__ import annotations
+
+import asyncio
+
+from coterie.client.addresses import Address
+from coterie.wire.apis import ApiKey
+from coterie.wire.codec import (
+    build,
+    decode_request,
+    encode_response,
+    entity,
+    read_request_header,
+    response_type,
+)
+
+OFFERED = {
+    ApiKey.HEARTBEAT: (0, 4),
+    ApiKey.FIND_COORDINATOR: (0, 6),
+    ApiKey.METADATA: (0, 13),
+    ApiKey.OFFSET_FETCH: (0, 9),
+    ApiKey.OFFSET_COMMIT: (0, 9),
+    ApiKey.JOIN_GROUP: (0, 9),
+    ApiKey.SYNC_GROUP: (0, 5),
+    ApiKey.LEAVE_GROUP: (0, 5),
+}
+
+
+def offer():
+    """The answer to ApiVersions: a few APIs, one of them in a version that we do not know yet."""
+    kind = response_type(ApiKey.API_VERSIONS, 3)
+    one = entity("api_versions", 3, "ApiVersion", "response")
+    keys = tuple(
+        build(one, api_key=key, min_version=least, max_version=most) for key, (least, most) in OFFERED.items()
+    )
+    return build(kind, api_keys=keys)
+
+
+class SmallBroker:
+    """Answers ApiVersions, and hands everything else to `react(header, request) -> bytes | None`."""
+
+    def __init__(self, react=lambda header, request: None):
+        self.react = react
+        self.seen = []
+        self.connections = []
+
+    async def __aenter__(self):
+        self.server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+        self.address = Address("127.0.0.1", self.server.sockets[0].getsockname()[1])
+        return self
+
+    async def __aexit__(self, *_):
+        self.server.close()
+        await self.server.wait_closed()
+
+    async def serve(self, reader, writer):
+        asked = []
+        self.connections.append(asked)
+        try:
+            while True:
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                frame = await reader.readexactly(size)
+                asked.append(read_request_header(frame).api_key)
+                answer = self.answer(frame)
+                if answer is None:
+                    break
+                writer.write(answer)
+        except asyncio.IncompleteReadError:
+            pass
+        finally:
+            writer.close()
+
+    def answer(self, frame):
+        header = read_request_header(frame)
+        self.seen.append((header.api_key, header.api_version))
+        if header.api_key == ApiKey.API_VERSIONS:
+            return encode_response(header.correlation_id, offer())
+        return self.react(header, decode_request(header, frame))
