@@ -1,4 +1,4 @@
-"""A broker of a few lines for the client's tests: it answers what the test tells it to, on loopback."""
+"""A broker of a few lines on loopback: it answers what a test tells it to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,16 @@ from coterie.wire.codec import (
     response_type,
 )
 
-OFFERED = {ApiKey.HEARTBEAT: (0, 4), ApiKey.FIND_COORDINATOR: (0, 6), ApiKey.METADATA: (0, 13)}
+OFFERED = {
+    ApiKey.HEARTBEAT: (0, 4),
+    ApiKey.FIND_COORDINATOR: (0, 6),
+    ApiKey.METADATA: (0, 13),
+    ApiKey.OFFSET_FETCH: (0, 9),
+    ApiKey.OFFSET_COMMIT: (0, 9),
+    ApiKey.JOIN_GROUP: (0, 9),
+    ApiKey.SYNC_GROUP: (0, 5),
+    ApiKey.LEAVE_GROUP: (0, 5),
+}
 
 
 def offer(offered=OFFERED):
@@ -35,6 +44,7 @@ class SmallBroker:
         self.react = react
         self.offered, self.tls = offered, tls
         self.seen = []
+        self.connections = []
 
     async def __aenter__(self):
         self.server = await asyncio.start_server(self.serve, "127.0.0.1", 0, ssl=self.tls)
@@ -46,10 +56,14 @@ class SmallBroker:
         await self.server.wait_closed()
 
     async def serve(self, reader, writer):
+        asked = []
+        self.connections.append(asked)
         try:
             while True:
                 size = int.from_bytes(await reader.readexactly(4), "big")
-                answer = self.answer(await reader.readexactly(size))
+                frame = await reader.readexactly(size)
+                asked.append(read_request_header(frame).api_key)
+                answer = self.answer(frame)
                 if answer is None:
                     break
                 writer.write(answer)
