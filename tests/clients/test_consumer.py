@@ -205,6 +205,7 @@ def test_what_a_transaction_aborted_is_not_read_by_who_wants_committed_records(
 def test_where_to_begin_is_the_committed_offset_or_what_the_policy_says(
     bootstrap: str, new_topic: NewTopic
 ) -> None:
+    """CP-6, CP-7; what is assigned by hand is committed without a member (CC-3)."""
     topic = new_topic()
     place = TopicPartition(topic, 0)
     produce(bootstrap, numbered(topic, 10))
@@ -250,6 +251,7 @@ def test_an_offset_that_is_out_of_range_is_reset_or_told(bootstrap: str, new_top
 def test_auto_commit_spares_what_the_application_has_in_its_hands(
     bootstrap: str, new_topic: NewTopic
 ) -> None:
+    """CC-1, CV-4: on close, too; after an error what was in hand is left out."""
     topic = new_topic()
     place = TopicPartition(topic, 0)
     produce(bootstrap, numbered(topic, 100))
