@@ -34,7 +34,7 @@ HERE = Path(__file__).parent
 OTHER_BROKER = "COTERIE_INTEROP_BOOTSTRAP"
 SOME_CHECKS = "CHECKS"  # a pattern for a suite that can run some of its checks
 LIVE = ("topics", "records", "groups", "transactions", "conformance", "java", "kcat", "rdkafka-rust", "kgo")
-ALONE = ("captures", "client", "live", "kills")  # start brokers of their own
+ALONE = ("captures", "client", "large", "live", "kills")  # start brokers of their own
 AFTERWARDS = ("dumplog",)  # reads what the broker has written, once it has stopped
 SUITE_S = 900
 # rust-rdkafka's tests ask for broker 0 and topics of three partitions; transactions are looked through
@@ -156,10 +156,10 @@ def run_suite(name: str, *, bootstrap: str, data: Path, work: Path, on: str) -> 
             print(line, end="", flush=True)
             read_line(outcome, line)
         late.cancel()
-    if process.returncode < 0:
-        outcome.failed.append("ends-by-itself")  # not within SUITE_S, or it was killed
     if not outcome.passed and not outcome.failed and not outcome.skipped:  # a suite that is one check
         (outcome.failed if process.returncode else outcome.passed).append(name)
+    elif process.returncode < 0 or (process.returncode and not outcome.failed):
+        outcome.failed.append("runs-to-its-end")  # not within SUITE_S, or it broke off without a word
     judge(outcome)
     print(f"-- {name}: {len(outcome.passed)} passed, {time.monotonic() - begun:.0f} s", flush=True)
     return outcome

@@ -1,6 +1,7 @@
 """Claim: 500 and 4,500 members become stable in at most Kafka's time, and again when one more joins.
 
-At 5,000 the group's record passes the default `message.max.bytes`, and SyncGroup fails in both brokers.
+Somewhat above, a group's record passes the default `message.max.bytes`, and SyncGroup fails in both brokers:
+`interop/large` shows that.
 """
 
 from __future__ import annotations

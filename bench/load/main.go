@@ -44,6 +44,7 @@ func main() {
 	offsets := flag.Int("offsets", 1200000, "how many offset records in all (history)")
 	warm := flag.Int64("warm", 200000, "requests before the counting starts (heartbeats, commits)")
 	seconds := flag.Float64("seconds", 8, "how long to count (heartbeats, commits, beats)")
+	flag.StringVar(&clientID, "client", clientID, "the client id: member ids begin with it, and records hold both")
 	flag.Parse()
 	measured := time.Duration(*seconds * float64(time.Second))
 

@@ -46,6 +46,7 @@ func storm(address string, groups, size int) map[string]any {
 func parties(address string, groups, size int) [][]*member {
 	made := make([][]*member, groups)
 	name := newGroupName()
+	findCoordinator(address, name)
 	turns := make(chan bool, crowdAtOnce)
 	var wait sync.WaitGroup
 	for g := range made {

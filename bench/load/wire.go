@@ -20,7 +20,8 @@ const (
 	keyTxnOffsetCommit = 28
 )
 
-const clientID = "coterie-bench"
+// clientID is what every request names, and what member ids begin with.
+var clientID = "coterie-bench"
 
 // writer appends Kafka's primitive types to a frame; the first four bytes are the frame's size.
 type writer struct{ frame []byte }

@@ -27,6 +27,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 COMPLAINTS = re.compile(r"Mismatches|isvalid: false|corrupt|exception|could not", re.IGNORECASE)
 # Release 4.3.1 says this of the first record of every segment that does not start with offset 0, its own too.
 NO_FAULT = re.compile(r"^Non-consecutive offsets in .*\n(?:  -1 is followed by \d+\n)(?!  )", re.MULTILINE)
+FILES_AT_ONCE = 500  # one argument names them all, and an argument has at most 128 KiB
 SUFFIXES = {".log", ".index", ".timeindex", ".snapshot"}
 
 
@@ -146,7 +147,18 @@ def mend(root: Path) -> None:
 
 
 def dump(tool: Tool, files: list[Path], *options: str) -> tuple[list[str], list[str]]:
-    """Run the tool over files; return what it printed, and what of it is a complaint."""
+    """Run the tool over files, so many at a time; return what it printed, and what of it is a complaint."""
+    printed: list[str] = []
+    wrong: list[str] = []
+    for first in range(0, max(1, len(files)), FILES_AT_ONCE):
+        lines, complaints = dump_some(tool, files[first : first + FILES_AT_ONCE], *options)
+        printed += lines
+        wrong += complaints
+    return printed, wrong
+
+
+def dump_some(tool: Tool, files: list[Path], *options: str) -> tuple[list[str], list[str]]:
+    """Run the tool once; return what it printed, and what of it is a complaint."""
     command = [
         tool.java,
         "-Xmx512m",

@@ -14,6 +14,7 @@ from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.blocking_consumer import BlockingConsumer
 from coterie.client.consumer import Consumer
 from coterie.client.errors import Closed, Disconnected, NoOffset, NotAssigned, Undecodable, WrongUse
+from coterie.client.listener import RebalanceListener
 from no_task_left import run
 
 from .adapters import CLIENTS, Message
@@ -407,7 +408,7 @@ def test_a_consumer_goes_on_when_its_broker_comes_back(restartable: coterie.test
     assert [record.offset for record in run(scenario())] == list(range(20))
 
 
-class Heard:
+class Heard(RebalanceListener):
     """A listener that notes what it hears, one method plain and one async."""
 
     def __init__(self) -> None:
@@ -418,9 +419,6 @@ class Heard:
         self.assigned.append(list(partitions))
 
     async def on_partitions_revoked(self, partitions: Any) -> None:
-        self.revoked.append(list(partitions))
-
-    def on_partitions_lost(self, partitions: Any) -> None:
         self.revoked.append(list(partitions))
 
 

@@ -5,16 +5,16 @@ A log is a list, time is a number, and `fail` is a log that refuses. Builders st
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
+
+from shard_rig import Asked, Pending, ShardRig
 
 from coterie.base.codes import Code
-from coterie.base.deadlines import Deadlines
 from coterie.group import GroupSettings, Shard
 from coterie.group.commands import (
     CleanOffsets,
-    Command,
     CommitOffsets,
     DeleteGroup,
     DeleteOffsets,
@@ -28,8 +28,7 @@ from coterie.group.commands import (
     OffsetToCommit,
     Sync,
 )
-from coterie.group.decision import Decision, Wake
-from coterie.group.facts import Fact
+from coterie.group.decision import Decision
 from coterie.group.model import Group
 from coterie.wire.consumer import Subscription
 
@@ -47,64 +46,22 @@ def protocols(*names: str, metadata: bytes | None = None) -> tuple[tuple[str, by
 RANGE = protocols("range")
 
 
-class Asked(NamedTuple):
-    """One request: the number it waits under, and what was decided."""
+class Rig(ShardRig[Decision, Pending]):
+    """Drives one shard of groups."""
 
-    call: int
-    decision: Decision
-
-    @property
-    def why(self) -> str:
-        return self.decision.why
-
-
-@dataclass
-class Pending:
-    """What has been decided and not yet been appended."""
-
-    commands: list[Command] = field(default_factory=list)
-    replies: list[Any] = field(default_factory=list)
-    records: list[tuple[bytes, bytes | None]] = field(default_factory=list)
-
-
-class Rig:
-    """Drives one shard. Each request is appended and answered at once, unless `hold` was called before."""
+    expire = Expire
+    pending = Pending
+    shard: Shard
 
     def __init__(self, **settings: int) -> None:
         settings.setdefault("initial_rebalance_delay_ms", 3_000)
         uuids = count(1)
         self.settings = GroupSettings(**settings)
         self.shard = Shard(settings=self.settings, new_id=lambda: f"uuid{next(uuids)}")
-        self.now_ms = 0
-        self.log: list[tuple[bytes, bytes | None]] = []
-        self.deadlines: Deadlines[Any] = Deadlines()
-        self.answers: dict[int, Any] = {}
-        self.waiting: set[int] = set()
         self.dropped: set[int] = set()
-        self.whys: list[str] = []
-        self._calls = count(1)
-        self._held: Pending | None = None
-        self._mark = self.shard.mark()
-        self._due: set[Any] = set()
+        super().__init__(now_ms=0)
 
     # -- the shell
-
-    def ask(self, command: Command) -> Asked:
-        call = getattr(command, "call", 0)
-        if call:
-            assert call not in self.waiting
-            assert call not in self.answers
-            self.waiting.add(call)
-        decision = self.decide(command)
-        held = self._held or Pending()
-        held.commands.append(command)
-        self._carry_out(decision, held)
-        if self._held is None:
-            self._release(held)
-        return Asked(call, decision)
-
-    def decide(self, command: Command) -> Decision:
-        return self.shard.decide(command, self.now_ms)
 
     def _carry_out(self, decision: Decision, pending: Pending) -> None:
         self.whys.append(decision.why)
@@ -120,9 +77,6 @@ class Rig:
         for wake in decision.wakes:
             self._wake(wake)
 
-    def carried(self, fact: Fact) -> None:
-        """A fact has been applied. Rigs that watch put something here."""
-
     def undone(self) -> None:
         """A batch that the log refused has been undone."""
 
@@ -130,40 +84,15 @@ class Rig:
         """Have a shard load what the log holds."""
         shard.load(self.log, self.now_ms)
 
-    def _wake(self, wake: Wake) -> None:
-        self._due.discard(wake.key)
-        if wake.at_ms is None:
-            self.deadlines.clear(wake.key)
-        else:
-            self.deadlines.arm(wake.key, wake.at_ms)
-
     def _release(self, pending: Pending) -> None:
-        self.log.extend(pending.records)
-        for reply in pending.replies:
-            assert reply.call in self.waiting, f"call {reply.call} is answered twice, or never asked"
-            self.waiting.remove(reply.call)
-            self.answers[reply.call] = reply.answer
+        super()._release(pending)
         assert self.dropped <= self.waiting
         self.waiting -= self.dropped
         self.dropped.clear()
-        self._mark = self.shard.mark()
-        self.shard.settle(self._mark)
-
-    def hold(self) -> None:
-        """Gather what follows into one batch, until `append` or `fail`."""
-        assert self._held is None
-        self._mark = self.shard.mark()
-        self._held = Pending()
-
-    def append(self) -> None:
-        held, self._held = self._held, None
-        assert held is not None
-        self._release(held)
 
     def fail(self, code: Code) -> list[Decision]:
         """Have the log refuse the batch; return what the core says of each of its commands."""
-        held, self._held = self._held, None
-        assert held is not None
+        held = self._let_go()
         self.dropped.clear()
         self.shard.undo_to(self._mark)
         self.undone()
@@ -174,25 +103,6 @@ class Rig:
             decisions.append(decision)
         self._release(pending)
         return decisions
-
-    def run_to(self, at_ms: int) -> None:
-        """Let time pass, and everything that is due until then come due in its order."""
-        for _ in range(100_000):
-            next_ms = self.deadlines.next_ms()
-            if next_ms is None or next_ms > at_ms:
-                break
-            self.now_ms = max(self.now_ms, next_ms)
-            due = self.deadlines.pop_due(self.now_ms)
-            self._due = set(due)
-            for key in due:
-                if key in self._due:
-                    self.ask(Expire(key=key))
-        else:
-            raise AssertionError("deadlines never end")
-        self.now_ms = max(self.now_ms, at_ms)
-
-    def run_ms(self, span_ms: int) -> None:
-        self.run_to(self.now_ms + span_ms)
 
     def restarted(self) -> Rig:
         """Return a rig whose shard has loaded this one's log."""
@@ -205,9 +115,6 @@ class Rig:
         return other
 
     # -- asking
-
-    def call(self) -> int:
-        return next(self._calls)
 
     def answer(self, asked: Asked) -> Any:
         return self.answers.get(asked.call)

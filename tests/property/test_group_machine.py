@@ -640,7 +640,7 @@ class GroupMachine(RuleBasedStateMachine):
                 group_id=group_id, call=call, topics=((topic, (0,)),), topic_ids={topic: UUID(int=2)}
             ),
             Describe(group_id=group_id, call=call),
-            DeleteOffsets(group_id=group_id, call=call, partitions=((topic, 0), (topic, 1))),
+            DeleteOffsets(group_id=group_id, call=call, partitions=((topic, 0), (topic, 1), (topic, 0))),
             DeleteGroup(group_id=group_id, call=call),
             TopicsDeleted(topics=(topic,)),
             TopicsDeleted(topics=(topic,), topic_ids={topic: UUID(int=1)}),

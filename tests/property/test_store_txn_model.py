@@ -16,7 +16,8 @@ from coterie.store.compaction import CompactionResult, run_compaction
 from coterie.store.log import LogConfig
 from coterie.store.memory import MemoryDisk, MemoryStore
 from coterie.store.partition import FileLog
-from coterie.wire.batches import Record, build_batch, build_marker, records_of, scan
+from coterie.wire.batches import Record, build_batch, build_marker
+from unit.store.store_rig import committed
 
 NOW = 1_700_000_000_000
 NAME = TopicPartition("t", 0)
@@ -262,7 +263,7 @@ class TransactionsAgainstAModel(RuleBasedStateMachine):
     @invariant()
     def readers_of_committed_records_see_those_and_no_others(self) -> None:
         log = self.log
-        seen = list(self.read_committed())
+        seen = committed(log, max_bytes=250)
         wanted = [one for one in self.model.committed(self.batches) if one.offset >= log.start_offset]
         if not self.compacted:
             assert seen == wanted
@@ -270,26 +271,6 @@ class TransactionsAgainstAModel(RuleBasedStateMachine):
         assert set(seen) <= set(wanted)
         newest = {record.key: record for record in wanted}
         assert set(newest.values()) <= set(seen)
-
-    def read_committed(self) -> list[Record]:
-        """Read like a consumer: a transaction is void from its first offset to its marker."""
-        found: list[Record] = []
-        offset = self.log.start_offset
-        while offset < self.log.last_stable_offset:
-            data, aborted = self.log.read_committed(offset, max_bytes=250)
-            if not data:
-                break
-            ahead = sorted(aborted, key=lambda one: one.first_offset)
-            void: set[int] = set()
-            for at, header in scan(data):
-                while ahead and ahead[0].first_offset <= header.last_offset:
-                    void.add(ahead.pop(0).producer_id)
-                if header.control:
-                    void.discard(header.producer_id)
-                elif header.count and not (header.transactional and header.producer_id in void):
-                    found += [one for one in records_of(data, at) if one.offset >= offset]
-            offset = scan(data)[-1][1].last_offset + 1
-        return found
 
 
 TestTransactionsAgainstAModel = TransactionsAgainstAModel.TestCase

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
+
+import shard_rig
+from shard_rig import Asked, ShardRig
 
 from coterie.base.codes import Code
 from coterie.base.deadlines import Deadlines
@@ -15,7 +18,6 @@ from coterie.base.ids import TopicPartition
 from coterie.txn import Shard, TransactionSettings
 from coterie.txn.commands import (
     AddPartitions,
-    Command,
     Describe,
     EndTransaction,
     Expire,
@@ -23,8 +25,8 @@ from coterie.txn.commands import (
     MarkersWritten,
     VerifyPartitions,
 )
-from coterie.txn.decision import Decision, Markers, Reply
-from coterie.txn.facts import Fact, TransactionLoaded
+from coterie.txn.decision import Decision, Markers
+from coterie.txn.facts import TransactionLoaded
 from coterie.txn.failures import NoProducerId
 from coterie.txn.model import EPOCH_MAX, Producer, State, Transaction
 from coterie.txn.whys import WHYS
@@ -34,51 +36,33 @@ FLIGHTS, TOWERS = TopicPartition("flights", 0), TopicPartition("towers", 3)
 LAST_EPOCH = EPOCH_MAX - 1
 
 
-class Asked(NamedTuple):
-    """One request: the number it waits under, and what was decided."""
-
-    call: int
-    decision: Decision
-
-    @property
-    def why(self) -> str:
-        return self.decision.why
-
-
 @dataclass
-class Pending:
-    """What has been decided and not yet been appended."""
+class Pending(shard_rig.Pending):
+    """What has been decided and not yet been appended, and the markers that wait for it."""
 
-    commands: list[Command] = field(default_factory=list)
-    replies: list[Reply] = field(default_factory=list)
-    records: list[tuple[bytes, bytes | None]] = field(default_factory=list)
     markers: list[Markers] = field(default_factory=list)
 
 
-class Rig:
-    """Drives one shard. Each request is appended and answered at once, unless `hold` was called before.
+class Rig(ShardRig[Decision, Pending]):
+    """Drives one shard of transactional ids.
 
     Markers are written at once too, unless `slow`: then `mark` writes those of one transactional id.
     """
+
+    expire = Expire
+    pending = Pending
+    shard: Shard
 
     def __init__(self, *, slow: bool = False, **settings: int) -> None:
         self.settings = TransactionSettings(**settings)
         self.ids = count(100)
         self.out_of_ids = False
         self.shard = Shard(settings=self.settings, new_producer_id=self.new_producer_id)
-        self.now_ms = 1_000_000
         self.slow = slow
-        self.log: list[tuple[bytes, bytes | None]] = []
-        self.deadlines: Deadlines[Any] = Deadlines()
-        self.answers: dict[int, Any] = {}
-        self.waiting: set[int] = set()
-        self.whys: list[str] = []
         self.marked: list[Markers] = []
         self.unmarked: dict[str, Markers] = {}
-        self._calls = count(1)
-        self._held: Pending | None = None
-        self._mark = self.shard.mark()
-        self._wake(self.shard.loaded(self.now_ms))
+        super().__init__(now_ms=1_000_000)
+        self._arm(self.shard.loaded(self.now_ms))
 
     def new_producer_id(self) -> int:
         if self.out_of_ids:
@@ -86,20 +70,6 @@ class Rig:
         return next(self.ids)
 
     # -- the shell
-
-    def ask(self, command: Command) -> Asked:
-        call = getattr(command, "call", 0)
-        if call:
-            assert call not in self.waiting
-            assert call not in self.answers
-            self.waiting.add(call)
-        decision = self.shard.decide(command, self.now_ms)
-        held = self._held or Pending()
-        held.commands.append(command)
-        self._carry_out(decision, held)
-        if self._held is None:
-            self._release(held)
-        return Asked(call, decision)
 
     def _carry_out(self, decision: Decision, pending: Pending) -> None:
         assert decision.why in WHYS
@@ -112,23 +82,14 @@ class Rig:
             self.carried(fact)
         pending.replies.extend(decision.replies)
         pending.markers.extend(decision.markers)
-        self._wake(decision)
+        self._arm(decision)
 
-    def carried(self, fact: Fact) -> None:
-        """A fact has been applied. Rigs that watch put something here."""
-
-    def _wake(self, decision: Decision) -> None:
+    def _arm(self, decision: Decision) -> None:
         for wake in decision.wakes:
-            self.deadlines.arm(wake.key, wake.at_ms)
+            self._wake(wake)
 
     def _release(self, pending: Pending) -> None:
-        self.log.extend(pending.records)
-        for reply in pending.replies:
-            assert reply.call in self.waiting, f"call {reply.call} is answered twice, or never asked"
-            self.waiting.remove(reply.call)
-            self.answers[reply.call] = reply.answer
-        self._mark = self.shard.mark()
-        self.shard.settle(self._mark)
+        super()._release(pending)
         for markers in pending.markers:
             self.unmarked[markers.transactional_id] = markers
             if not self.slow:
@@ -139,38 +100,15 @@ class Rig:
         self.marked.append(self.unmarked.pop(transactional_id))
         return self.ask(MarkersWritten(transactional_id=transactional_id))
 
-    def hold(self) -> None:
-        """Gather what follows into one batch, until `append` or `fail`."""
-        assert self._held is None
-        self._mark = self.shard.mark()
-        self._held = Pending()
-
-    def append(self) -> None:
-        held, self._held = self._held, None
-        assert held is not None
-        self._release(held)
-
     def fail(self, code: Code) -> None:
         """Have the log refuse the batch, and carry out what the core says of each of its commands."""
-        held, self._held = self._held, None
-        assert held is not None
+        held = self._let_go()
         self.shard.undo_to(self._mark)
         after = Pending()
         for command in held.commands:
             self._carry_out(self.shard.append_failed(command, code, self.now_ms), after)
         assert not after.records
         self._release(after)
-
-    def run_to(self, at_ms: int) -> None:
-        """Let time pass, and everything that is due until then come due in its order."""
-        for _ in range(100_000):
-            next_ms = self.deadlines.next_ms()
-            if next_ms is None or next_ms > at_ms:
-                break
-            self.now_ms = max(self.now_ms, next_ms)
-            for key in self.deadlines.pop_due(self.now_ms):
-                self.ask(Expire(key=key))
-        self.now_ms = max(self.now_ms, at_ms)
 
     def failover(self) -> None:
         """Lose everything but the log, and load it anew."""
@@ -183,9 +121,6 @@ class Rig:
         self._release(pending)
 
     # -- requests
-
-    def call(self) -> int:
-        return next(self._calls)
 
     def answer(self, asked: Asked) -> Any:
         return self.answers[asked.call]

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from inspect import getattr_static
 from typing import Any
 
 from coterie.base.codes import Code
 from coterie.broker.coordinator import Coordinator, ShardHost
 from coterie.broker.purgatory import Purgatory
 from coterie.broker.transactions import TransactionHost
-from coterie.client import member as client
-from coterie.client.member import Member as ClientMember
+from coterie.client.member.leader import Leadership
+from coterie.client.member.standing import Standing
 from coterie.group import apply, barrier, expiry, facts, leave, offsets, shard, static, sync, table
 from coterie.group.commands import CommitOffsets, Heartbeat
 from coterie.group.decision import Decision, Draft
@@ -44,12 +45,16 @@ def fault(plant: Callable[[], Iterator[None]]) -> Fault:
 @contextmanager
 def patched(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
     """Put what `make` makes of an attribute in its place."""
-    static_one = owner.__dict__[name]
+    mine = name in vars(owner)
+    static_one = getattr_static(owner, name)
     setattr(owner, name, make(static_one))
     try:
         yield
     finally:
-        setattr(owner, name, static_one)
+        if mine:
+            setattr(owner, name, static_one)
+        else:  # it comes from a base class, and does again
+            delattr(owner, name)
 
 
 @contextmanager
@@ -731,27 +736,28 @@ def hanging_transactions_are_never_aborted() -> Iterator[None]:
 def leader_gives_a_partition_twice() -> Iterator[None]:
     """The assignor of a leader gives its first member's share to everybody."""
 
-    def twice(assign: Callable[..., Any]) -> Callable[..., Any]:
-        def shared(*terms: Any) -> Any:
-            given = dict(assign(*terms))
+    def twice(assign: Callable[..., None]) -> Callable[..., None]:
+        def shared(self: Leadership, cluster: Any) -> None:
+            assign(self, cluster)
+            given = self.given or {}
             everything = tuple(one for share in given.values() for one in share)
-            return dict.fromkeys(given, everything)
+            self.given = dict.fromkeys(given, everything)
 
         return shared
 
-    with patched(client, "assign", twice):
+    with patched(Leadership, "assign", twice):
         yield
 
 
 @fault
 def client_does_not_look_for_its_coordinator_again() -> Iterator[None]:
     """A client that hears NOT_COORDINATOR goes on asking the same broker."""
-    with patched(client, "COORDINATOR_LOST", lambda _: frozenset()):
+    with patched(Standing, "_lose_coordinator", lambda _: lambda self: None):
         yield
 
 
 @fault
 def client_does_not_rejoin() -> Iterator[None]:
     """A client that hears of a rebalance goes on with what it has."""
-    with patched(ClientMember, "_want_rejoin", lambda _: lambda self, why, now_ms: None):
+    with patched(Standing, "_want_rejoin", lambda _: lambda self, why, now_ms: None):
         yield

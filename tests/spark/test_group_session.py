@@ -75,10 +75,8 @@ class Query:
     async def die(self):
         """End without a word: neither commits nor leaves."""
         membership = self.session._membership
-        tasks = [] if membership is None else [membership._task, self.session._watch]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if membership is not None:
+            await membership.abandon()
         await self.session.cluster.close()
 
     async def stop(self):
@@ -86,7 +84,7 @@ class Query:
 
     @property
     def owned(self):
-        return self.session._membership.member.owned
+        return self.session._membership.owned
 
 
 async def until(condition, *steps, limit_s=20):
@@ -304,7 +302,7 @@ def test_a_static_member_that_comes_back_in_time_causes_no_rebalance(new_topic, 
             one = query(topic, **{"group.instance.id": "one"})
             one.start()
             await one.session.joined()
-            generations.append(one.session._membership.member.generation.id)
+            generations.append(one.session._membership.generation.id)
             await one.stop()
 
     run(scenario())

@@ -2,15 +2,18 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from enum import Enum
+from typing import Protocol, TypeAlias
 
 from coterie.base.ids import TopicPartition
 from coterie.wire.consumer import Subscription
 
 __all__ = [
     "Assigned",
+    "Assignor",
     "Cluster",
     "Member",
+    "RebalanceProtocol",
     "in_order",
     "racks_matter",
     "subscribers_by_topic",
@@ -44,6 +47,42 @@ class Cluster:
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         """Return the partitions of a topic in order; none if it is unknown."""
         return [TopicPartition(topic, number) for number in range(self.partition_counts.get(topic, 0))]
+
+
+class RebalanceProtocol(Enum):
+    """What members give up before they rejoin. A later one is preferred where all support it (CA-6)."""
+
+    EAGER = 0
+    """Everything."""
+    COOPERATIVE = 1
+    """Nothing; what has to move is withheld in one rebalance and given in the next."""
+
+
+class Assignor(Protocol):
+    """A way to share partitions out, and what a member has to say for it. An object serves one member.
+
+    The leader of a group calls `assign`; every member calls the others: `user_data` before each JoinGroup,
+    `on_assignment` after each SyncGroup.
+    """
+
+    @property
+    def name(self) -> str:
+        """What goes over the wire; all members of a group must know it."""
+
+    @property
+    def protocols(self) -> tuple[RebalanceProtocol, ...]:
+        """The rebalance protocols that its assignments keep to."""
+
+    def user_data(
+        self, *, topics: Sequence[str], owned: Sequence[TopicPartition], generation: int
+    ) -> bytes | None:
+        """Return what the member's subscription shall carry for the leader's `assign`."""
+
+    def assign(self, cluster: Cluster, members: Sequence[Member]) -> Mapping[str, tuple[TopicPartition, ...]]:
+        """Return what every member gets, those that get nothing included."""
+
+    def on_assignment(self, partitions: Sequence[TopicPartition], *, generation: int, member_id: str) -> None:
+        """Take note of what the member was given, and in which generation."""
 
 
 def in_order(members: Iterable[Member]) -> list[Member]:

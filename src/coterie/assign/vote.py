@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from coterie.assign.model import Assignor, RebalanceProtocol
 from coterie.base.hashes import java_hash_order
 
-__all__ = ["candidates", "vote"]
+__all__ = ["candidates", "common_protocol", "vote"]
 
 
 def candidates(ballots: Iterable[Sequence[str]]) -> frozenset[str]:
@@ -25,3 +26,10 @@ def vote(ballots: Sequence[Sequence[str]]) -> str | None:
         return None
     votes = Counter(next(name for name in ballot if name in standing) for ballot in ballots)
     return max(java_hash_order(votes), key=votes.__getitem__)
+
+
+def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol | None:
+    """Return the highest rebalance protocol that all the assignors support, None if there is none (CA-6)."""
+    supported = [frozenset(assignor.protocols) for assignor in assignors]
+    common = frozenset.intersection(*supported) if supported else frozenset()
+    return max(common, key=lambda protocol: protocol.value, default=None)

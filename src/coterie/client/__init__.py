@@ -2,9 +2,16 @@
 
 messages     pure  requests made, answers read
 member       pure  one member of a group: events in, requests out
-connection         one asyncio connection, several requests in flight
+settings     pure  what a client may be told, by Kafka's names
+records      pure  the records a consumer hands out, read from batches as they are taken
+intake       pure  one partition on its way through a consumer
+sessions     pure  fetch sessions (KIP-227)
+connection         one asyncio connection, several requests in flight; TLS and SASL
 blocking           one plain socket, for the Spark workers
 cluster            metadata, leaders, coordinators, offsets, with retries
+consumer           the consumer: groups or chosen partitions, positions, commits
+fetcher            fetches ahead for a consumer, so many bytes at most
+blocking_consumer  the consumer for scripts that block
 membership         runs a member on a loop
 admin              the administrator's face: topics, settings, groups, offsets, transactions, the cluster
 admin_messages pure  its requests and answers

@@ -5,15 +5,15 @@ Every question is asked again while what went wrong may pass, until its time is 
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
-from coterie.base.ids import TopicPartition
+from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client import messages
 from coterie.client.addresses import Address
-from coterie.client.connection import PLAIN, Connection
+from coterie.client.connection import PLAIN, Connection, Maker
 from coterie.client.errors import RETRIABLE, ClientTimeout, Disconnected
 from coterie.client.messages import ListedOffset, Metadata
 from coterie.client.settings import ClientSettings, Security
@@ -47,6 +47,7 @@ class Cluster:
         self._connections: dict[tuple[str, Address], Connection] = {}
         self._coordinators: dict[str, Address] = {}
         self._opening: dict[tuple[str, Address], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._lookups: dict[tuple[int, str], asyncio.Task[Address]] = {}
 
     @classmethod
     def of(cls, settings: ClientSettings) -> "Cluster":
@@ -82,6 +83,10 @@ class Cluster:
 
     async def close(self) -> None:
         """Close all connections, and wait until they are."""
+        lookups = list(self._lookups.values())
+        for lookup in lookups:
+            lookup.cancel()
+        await asyncio.gather(*lookups, return_exceptions=True)
         closing = [*self._connections.values()]
         self._connections.clear()
         for held in closing:
@@ -113,22 +118,32 @@ class Cluster:
         return await self.retrying("Metadata", ask)
 
     async def _ask_any(self, topics: list[str] | None, *, create: bool = False) -> Metadata:
+        answer = await self._answer_of_any(
+            ApiKey.METADATA, lambda version: messages.metadata(version, topics, create=create)
+        )
+        found = messages.read_metadata(answer)
+        self.known = found._replace(topics={**self.known.topics, **found.topics})
+        return found
+
+    async def _answer_of_any(self, api_key: int, make: Maker) -> Any:
+        """Return what the first broker says that can be reached."""
         tried: list[str] = []
-        for address in dict.fromkeys((*self.known.brokers.values(), *self.bootstrap)):
+        for address in self._by_load():
             try:
                 broker = await self.connection(address)
-                answer = await broker.call(
-                    ApiKey.METADATA,
-                    lambda version: messages.metadata(version, topics, create=create),
-                    self.request_timeout_s,
-                )
+                return await broker.call(api_key, make, self.request_timeout_s)
             except (Disconnected, ClientTimeout) as error:
                 tried.append(str(error))
-                continue
-            found = messages.read_metadata(answer)
-            self.known = Metadata(found.brokers, {**self.known.topics, **found.topics})
-            return found
         raise Disconnected("; ".join(tried))
+
+    def _by_load(self) -> list[Address]:
+        """Return all brokers, those first on whose open connections the least is waited for (CL-1)."""
+
+        def load(address: Address) -> tuple[bool, int]:
+            held = self._connections.get(("data", address))
+            return (True, 0) if held is None or held.closed else (False, held.waiting)
+
+        return sorted(dict.fromkeys((*self.known.brokers.values(), *self.bootstrap)), key=load)
 
     async def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address]:
         """Return where the leader of each partition is; asks again while one has none."""
@@ -199,28 +214,34 @@ class Cluster:
 
     # Groups
 
-    async def coordinator(self, key: str, *, kind: int = messages.GROUP) -> Address:
-        """Return where the coordinator of a group or transactional id is, asked once; refusals are raised."""
+    async def coordinator(self, name: str, *, kind: int = messages.GROUP) -> Address:
+        """Return where the coordinator of a group or transactional id is, asked once; refusals are raised.
+
+        Whoever asks while a lookup is under way waits for that one (CL-1).
+        """
+        asked = (kind, name)
+        lookup = self._lookups.get(asked)
+        if lookup is None:
+            lookup = asyncio.create_task(self._look_up(name, kind), name=f"coordinator of {name}")
+            self._lookups[asked] = lookup
+            lookup.add_done_callback(lambda done: self._looked_up(asked, done))
+        return await asyncio.shield(lookup)
+
+    def _looked_up(self, asked: tuple[int, str], lookup: asyncio.Task[Address]) -> None:
+        self._lookups.pop(asked, None)
+        if not lookup.cancelled():
+            lookup.exception()  # noted, even if nobody waits for it any more
+
+    async def _look_up(self, name: str, kind: int) -> Address:
         if not self.known.brokers:
             await self._ask_any([])
-        addresses = tuple(dict.fromkeys((*self.known.brokers.values(), *self.bootstrap)))
-        tried: list[str] = []
-        for address in addresses:
-            try:
-                broker = await self.connection(address)
-                answer = await broker.call(
-                    ApiKey.FIND_COORDINATOR,
-                    lambda version: messages.find_coordinator(version, key, kind=kind),
-                    self.request_timeout_s,
-                )
-            except (Disconnected, ClientTimeout) as error:
-                tried.append(str(error))
-                continue
-            (found,) = answer.coordinators
-            if found.error_code:
-                raise RefusedBy(Code(found.error_code), f"FindCoordinator of {key}")
-            return Address(found.host, found.port)
-        raise Disconnected("; ".join(tried))
+        answer = await self._answer_of_any(
+            ApiKey.FIND_COORDINATOR, lambda version: messages.find_coordinator(version, name, kind=kind)
+        )
+        (found,) = answer.coordinators
+        if found.error_code:
+            raise RefusedBy(Code(found.error_code), f"FindCoordinator of {name}")
+        return Address(found.host, found.port)
 
     async def _offsets_connection(self, group_id: str) -> Connection:
         """Return the connection that the group's offsets go over, to the coordinator last heard of."""
@@ -248,12 +269,17 @@ class Cluster:
 
         if not wanted:
             return {}
-        return await self.retrying("OffsetFetch", ask, forget=lambda: self._coordinators.pop(group_id, None))
+        return await self.retrying(
+            "OffsetFetch",
+            ask,
+            forget=lambda: self._coordinators.pop(group_id, None),
+            final=frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION}),
+        )
 
     async def commit(
         self,
         group_id: str,
-        offsets: Mapping[TopicPartition, int],
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
         *,
         generation: int = -1,
         member_id: str = "",
@@ -287,9 +313,17 @@ class Cluster:
     # Trying again
 
     async def retrying(
-        self, what: str, ask: Callable[[], Awaitable[T]], *, forget: Callable[[], object] = bool
+        self,
+        what: str,
+        ask: Callable[[], Awaitable[T]],
+        *,
+        forget: Callable[[], object] = bool,
+        final: Container[Code] = (),
     ) -> T:
-        """Return what `ask` returns; after what may pass, forget what may be wrong, and ask again."""
+        """Return what `ask` returns; after what may pass, forget what may be wrong, and ask again.
+
+        The codes in `final` do not pass here.
+        """
         clock = asyncio.get_running_loop()
         until = clock.time() + self.api_timeout_s
         backoff = BACKOFF_S
@@ -297,7 +331,7 @@ class Cluster:
             try:
                 return await ask()
             except (Disconnected, ClientTimeout, RefusedBy) as error:
-                if isinstance(error, RefusedBy) and error.code not in RETRIABLE:
+                if isinstance(error, RefusedBy) and (error.code not in RETRIABLE or error.code in final):
                     raise
                 if clock.time() + backoff > until:
                     waited = f"{what}: tried for {self.api_timeout_s:g} s"

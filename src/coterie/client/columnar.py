@@ -19,16 +19,14 @@ END = 2**63 - 1
 def table_of(taken: Sequence[tuple[Intake, int, Fetched]]) -> pa.Table:
     """Return all records from those offsets on, in the columns of Spark's Kafka source with headers."""
     try:
-        import pyarrow as pa
-
-        from coterie.columns.records import plan, record_batches, schema_of
+        from coterie.columns.records import plan, record_batches, table
     except ImportError as error:
         raise MissingLibrary(
-            f"columns need pyarrow and numpy ({error}); install them with: pip install 'coterie[spark]'"
+            f"columns need pyarrow and numpy ({error}); install them with: pip install coterie[spark]"
         ) from None
     batches: list[pa.RecordBatch] = []
     for intake, first, fetched in taken:
         planned = plan(fetched.records, first=first, until=END, aborted=fetched.aborted)
         topic, partition = intake.at
         batches += record_batches(planned, topic=topic, partition=partition, headers=True)
-    return pa.Table.from_batches(batches, schema=schema_of(headers=True))
+    return table(batches, headers=True)

@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import ssl
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
@@ -30,7 +30,7 @@ MOST_ANSWER = 1 << 30
 
 
 class Frames(asyncio.BufferedProtocol):
-    """Cuts answers from the stream. A large one is received where it stays: it is copied once, if at all."""
+    """Cuts answers from the stream. A large one is received where it is read: it is not copied."""
 
     def __init__(self, deliver: Callable[[bytes], None], ended: Callable[[Exception | None], None]) -> None:
         self.deliver, self.ended = deliver, ended
@@ -60,8 +60,8 @@ class Frames(asyncio.BufferedProtocol):
             return
         self._filled += nbytes
         if self._filled == len(self._large):
-            frame, self._large = bytes(self._large), None
-            self.deliver(frame)
+            frame, self._large = memoryview(self._large).toreadonly(), None
+            self.deliver(cast(bytes, frame))  # what reads bytes reads a view that is read-only
 
     def _cut(self) -> None:
         """Deliver each whole frame; what is left moves to the front, or begins a large frame."""
@@ -169,6 +169,11 @@ class Connection:
         self.features = messages.features_of(answer)
         if self._credentials is not None:
             await self._authenticate(self._credentials, timeout_s)
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for their answers."""
+        return len(self._waiting)
 
     @property
     def closed(self) -> bool:

@@ -66,6 +66,8 @@ class Consumer:
         self._open: dict[TopicPartition, int] = {}
         """The first offset of what the application was handed last, by partition."""
         self._walk: Walk | None = None
+        self._parting: dict[TopicPartition, OffsetAndMetadata] = {}
+        """Where partitions stand that are not fetched any more and still ours: they can be committed."""
         self._call_at = 0.0
         self._commit_at = 0.0
         self._committing: asyncio.Task[None] | None = None
@@ -90,18 +92,17 @@ class Consumer:
             raise Closed("this consumer is closed; make another one")
         if self._cluster is not None:
             raise WrongUse("this consumer was started before")
-        cluster = Cluster.of(self.settings)
+        self._cluster = Cluster.of(self.settings)
         try:
-            await cluster.reach()
+            await self._cluster.reach()
+            self._fetcher_ = Fetcher(self._cluster, self.settings, locate=self._locate, finish=self._finish)
+            if self.settings.decoder == "compiled":
+                await self._fetcher_.load_decoder()
+            self._commit_at = time.monotonic() + self.settings.auto_commit_interval_ms / 1000
+            self._apply_wishes()
         except BaseException:
-            await cluster.close()
+            await self._hang_up()
             raise
-        self._cluster = cluster
-        self._fetcher_ = Fetcher(cluster, self.settings, locate=self._locate, finish=self._finish)
-        if self.settings.decoder == "compiled":
-            await self._fetcher_.load_decoder()
-        self._commit_at = time.monotonic() + self.settings.auto_commit_interval_ms / 1000
-        self._apply_wishes()
 
     async def close(self, *, done: bool = True, leave: bool | None = None) -> None:
         """Commit (if auto commit is on), leave the group and close the connections.
@@ -112,7 +113,6 @@ class Consumer:
         if self._closed or self._cluster is None:
             self._closed = True
             return
-        fetcher = self._fetcher
         if done:
             self._settle()
         try:
@@ -120,8 +120,14 @@ class Consumer:
             if self._membership is not None:
                 await self._membership.close(leave=leave)
         finally:
-            self._closed = True
-            await fetcher.close()
+            await self._hang_up()
+
+    async def _hang_up(self) -> None:
+        """End all tasks and connections."""
+        self._closed = True
+        if self._fetcher_ is not None:
+            await self._fetcher_.close()
+        if self._cluster is not None:
             await self._cluster.close()
 
     async def _commit_at_end(self) -> None:
@@ -207,10 +213,16 @@ class Consumer:
 
     def _applied(self, partitions: frozenset[TopicPartition]) -> None:
         """Fetch these from now on; what is in stock of others is not handed out any more."""
-        if self._walk is not None and self._walk.partition not in partitions:
+        if self._fetcher_ is None:
+            return
+        stand = {**self._parting, **self._fetched_to()}
+        self._parting = {at: one for at, one in stand.items() if at not in partitions}
+        walk = self._walk
+        if walk is not None and walk.partition not in partitions:
+            if walk.shown is not None:
+                self._open[walk.partition] = walk.shown.offset
             self._walk = None
-        if self._fetcher_ is not None:
-            self._fetcher_.set_partitions(partitions)
+        self._fetcher_.set_partitions(partitions)
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Return the partitions that are read now."""
@@ -381,7 +393,12 @@ class Consumer:
         return intake.position
 
     def _positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return where each partition stands, what the application has in its hands included."""
+        """Return where each of our partitions stands, what the application has in its hands included."""
+        owned = self.assignment()
+        return {at: one for at, one in self._parting.items() if at in owned} | self._fetched_to()
+
+    def _fetched_to(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return where the partitions stand that are fetched."""
         found = {}
         for at, intake in self._fetcher.intakes.items():
             position = self._position_now(intake)

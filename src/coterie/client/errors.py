@@ -14,6 +14,7 @@ __all__ = [
     "ClientTimeout",
     "Closed",
     "Disconnected",
+    "ListenerFailed",
     "MissingLibrary",
     "NoOffset",
     "NotAssigned",
@@ -34,6 +35,10 @@ class ClientTimeout(CoterieError):
 
 class Unsupported(CoterieError):
     """The broker speaks no version of an API that we speak."""
+
+
+class ListenerFailed(CoterieError):
+    """The application's rebalance listener or assignor raised; `__cause__` has it. The member goes on."""
 
 
 class WrongSetting(CoterieError):

@@ -150,7 +150,9 @@ class Fetcher:
         self.decode = found
 
     async def _load(self) -> None:
-        self.decode = await asyncio.to_thread(compiled_rows) or PlainRows
+        found = await asyncio.to_thread(compiled_rows)
+        if found is not None:
+            self.decode = found
 
     def take_fetched(self) -> list[tuple[Intake, int, Fetched]]:
         """Return all that came, undecoded, and from which offset on it is wanted."""

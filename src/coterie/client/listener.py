@@ -1,21 +1,26 @@
-"""What an application may hear of its partitions coming and going."""
+"""What an application implements to hear of its partitions coming and going."""
 
-from collections.abc import Awaitable, Iterable
-from typing import Protocol
+from collections.abc import Awaitable, Sequence
 
 from coterie.base.ids import TopicPartition
 
 __all__ = ["RebalanceListener"]
 
 
-class RebalanceListener(Protocol):
-    """Methods may be plain or async; partitions come sorted (CB-12)."""
+class RebalanceListener:
+    """Is told what the group gives to a member and takes from it; each method may be a coroutine.
 
-    def on_partitions_revoked(self, partitions: Iterable[TopicPartition]) -> Awaitable[None] | None:
-        """These go to somebody else; what is committed here still counts."""
+    The member heartbeats while a method runs, so it may take as long as `max.poll.interval.ms`. Partitions
+    are sorted by topic, then number (CB-12). What a method raises is raised again from the application's next
+    call; the rebalance goes on (CB-5, CB-10).
+    """
 
-    def on_partitions_assigned(self, partitions: Iterable[TopicPartition]) -> Awaitable[None] | None:
-        """These were added."""
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
+        """Give these up: they are still this member's, so what was done can be committed."""
 
-    def on_partitions_lost(self, partitions: Iterable[TopicPartition]) -> Awaitable[None] | None:
-        """Somebody else may have these already."""
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
+        """Begin with these; with a cooperative assignor only what is new."""
+
+    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
+        """Drop these: they may be others' already, and nothing can be committed (CB-11)."""
+        return self.on_partitions_revoked(partitions)

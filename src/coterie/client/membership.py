@@ -1,13 +1,13 @@
-"""Runs one member of a group on the running loop: sends what it wants sent, hands back the answers."""
+"""Runs one member of a group on the running loop: does what it wants done, hands back the answers."""
 
 import asyncio
+import inspect
 import logging
+import random
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
-from coterie.assign.registry import ASSIGNORS
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
@@ -16,17 +16,24 @@ from coterie.client import messages
 from coterie.client.addresses import Address
 from coterie.client.cluster import Cluster
 from coterie.client.connection import Maker
-from coterie.client.errors import ClientTimeout, Disconnected, WrongUse
+from coterie.client.errors import ClientTimeout, Disconnected, ListenerFailed
 from coterie.client.listener import RebalanceListener
+from coterie.client.member.pace import Backoff
+from coterie.client.member.reactions import Reaction, to_commit
 from coterie.wire.apis import ApiKey
 
 __all__ = ["Membership", "always"]
 
 log = logging.getLogger("coterie.client")
 
+Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 # The longest sleep: the application may have gone meanwhile.
 LONGEST_WAIT_S = 0.25
 LEAVE_TIMEOUT_S = 2.0
+CLOSE_TIMEOUT_S = 30.0
+# Heartbeats and commits go where the cluster's questions about offsets go. What a broker parks must not: it
+# holds up what is sent after it, so each member's joins and syncs have a connection to themselves.
+PROMPT = "offsets"
 
 
 def always() -> bool:
@@ -34,8 +41,13 @@ def always() -> bool:
     return True
 
 
+def jitter() -> float:
+    """Return a factor that keeps clients apart that failed together."""
+    return random.uniform(0.8, 1.2)
+
+
 class Membership:
-    """A member of a group and the task that runs it."""
+    """A member of a group and the tasks that run it."""
 
     def __init__(
         self,
@@ -43,24 +55,31 @@ class Membership:
         settings: m.MemberSettings,
         topics: Iterable[str] | re.Pattern[str],
         *,
-        alive: Callable[[], bool] = always,
         listener: RebalanceListener | None = None,
         progress: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]] | None = None,
         applied: Callable[[frozenset[TopicPartition]], None] | None = None,
+        alive: Callable[[], bool] = always,
     ) -> None:
-        if isinstance(topics, re.Pattern):
-            raise WrongUse("patterns come with the next member")
-        settings = replace(settings, assignors=tuple(one for one in settings.assignors if one in ASSIGNORS))
+        """`progress` returns the consumed positions; with it the member commits them by itself.
+
+        `applied` is told what may be fetched and handed out, whenever that changes.
+        """
         self.cluster, self.settings, self.alive = cluster, settings, alive
+        self.listener = listener or RebalanceListener()
         self.clock = asyncio.get_running_loop()
-        self._tells = (listener, progress, applied)
-        self._told: frozenset[TopicPartition] = frozenset()
-        self.member = m.Member(settings, topics, now_ms=self.now_ms())
+        self.member = m.Member(
+            settings, topics, now_ms=self.now_ms(), auto_commit=progress is not None, jitter=jitter
+        )
         self.changed = asyncio.Event()
         """Set whenever the member's state may have moved."""
+        self._progress, self._applied = progress, applied
+        self._last_applied: frozenset[TopicPartition] = frozenset()
         self._nudged = asyncio.Event()
         self._address: Address | None = None
+        self._parked = f"joins of {id(self)}"
         self._failure: BaseException | None = None
+        self._closed = False
+        self._under_way: set[asyncio.Task[None]] = set()
         self._task = asyncio.create_task(self._run(), name=f"member of {settings.group_id}")
 
     def now_ms(self) -> int:
@@ -69,56 +88,62 @@ class Membership:
 
     # For the reader
 
-    def called(self) -> None:
-        """Note a sign of life of the application; raise what ended the membership, if something did."""
-        if self._failure is not None:
-            raise self._failure
-        if self.member.failure is not None:
-            raise self.member.failure
-        self.member.called(self.now_ms())
-        self.nudge()
-
     @property
     def owned(self) -> frozenset[TopicPartition]:
-        """What is ours now."""
+        """The partitions that are this member's."""
         return self.member.owned
 
+    @property
+    def generation(self) -> m.Generation:
+        """The member's place in the group."""
+        return self.member.generation
+
+    def group_metadata(self) -> m.GroupMetadata:
+        """Return who commits here, for a producer that commits offsets in its transactions."""
+        return self.member.metadata
+
+    def called(self) -> None:
+        """Note a sign of life of the application; raise what it has to hear of (CP-3)."""
+        failure = self._failure or self.member.failure
+        if failure is not None:
+            raise failure
+        self.member.called(self.now_ms())
+        self.nudge()
+        self._raise_complaint()
+
+    def _raise_complaint(self) -> None:
+        complaint = self.member.complaint()
+        if isinstance(complaint, Exception) and not isinstance(complaint, CoterieError):
+            group_id = self.settings.group_id
+            raise ListenerFailed(
+                f"group {group_id}: the rebalance listener or the assignor raised {complaint!r};"
+                " the member goes on"
+            ) from complaint
+        if complaint is not None:
+            raise complaint
+
+    def hold(self) -> None:
+        """Note that the application works on what it was handed: a rebalance waits for `release`."""
+        self.member.hold()
+
+    def release(self) -> None:
+        """Note that the application is done with it."""
+        self.member.release()
+        self.nudge()
+
     def subscribe(self, topics: Iterable[str] | re.Pattern[str]) -> None:
-        """Change the subscription."""
-        assert not isinstance(topics, re.Pattern)
+        """Change the subscription; the group is told at once."""
         self.member.subscribe(topics, self.now_ms())
         self.nudge()
 
-    def enforce_rebalance(self, reason: str) -> None:
-        """Join again."""
-        self.member._want_rejoin(reason, now_ms=self.now_ms())
+    def unsubscribe(self) -> None:
+        """Give everything up and leave; `owned` is empty when that is done."""
+        self.member.unsubscribe()
         self.nudge()
 
-    def group_metadata(self) -> m.Generation:
-        """Return the place in the group."""
-        return self.member.generation
-
-    async def _tell(self) -> None:
-        """Tell of what changed hands."""
-        listener, progress, applied = self._tells
-        owned, told = self.member.owned, self._told
-        if owned == told:
-            return
-        if told - owned and progress is not None:
-            await self.commit({at: one for at, one in progress().items() if at in told})
-        self._told = owned
-        if applied is not None:
-            applied(owned)
-        if listener is None:
-            return
-        for told_of, method in ((told - owned, "revoked"), (owned - told, "assigned")):
-            done = getattr(listener, f"on_partitions_{method}")(sorted(told_of))
-            if done is not None:
-                await done
-
-    def release(self) -> None:
-        """Note that no batch is under way."""
-        self.member.release()
+    def enforce_rebalance(self, reason: str | None = None) -> None:
+        """Have the group rebalance now; the brokers' log says why."""
+        self.member.enforce_rebalance(reason, self.now_ms())
         self.nudge()
 
     def nudge(self) -> None:
@@ -134,50 +159,93 @@ class Membership:
         except TimeoutError:
             pass
 
-    async def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> Code:
-        """Commit as the member of this generation; tell the member what a refusal means for it."""
-        generation = self.member.generation
-        code = await self.cluster.commit(
-            self.settings.group_id,
-            {at: one if isinstance(one, int) else one.offset for at, one in offsets.items()},
-            generation=generation.id,
-            member_id=generation.member_id,
-            instance_id=self.settings.instance_id,
-        )
-        if code:
-            self.member.refused_commit(generation, code, self.now_ms())
+    async def commit(self, offsets: Offsets, *, retry: bool = True) -> Code:
+        """Commit as the member of this generation, and return NONE or why it was refused.
+
+        REBALANCE_IN_PROGRESS: the partitions may be this member's again after the rebalance under way.
+        UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION: they are not any more. Tries again while that may help, unless
+        told not to, up to the time for a whole question to the cluster (CC-5).
+        """
+        until = self.clock.time() + self.cluster.api_timeout_s
+        pace = Backoff(self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms, jitter=jitter)
+        while offsets:
+            refusal, generation = self.member.commit_refusal(), self.member.generation
+            if refusal:
+                return refusal
+            code = await self._send_commit(generation, offsets)
+            told = self.member.commit_answered(generation, code, self.now_ms())
             self.nudge()
-        return code
+            if self.member.failure is not None:
+                raise self.member.failure
+            pause_s = pace.next_ms() / 1000
+            passes = to_commit(code) in (Reaction.AGAIN, Reaction.ELSEWHERE)
+            if not passes or not retry or self.clock.time() + pause_s > until:
+                return told
+            await asyncio.sleep(pause_s)
+        return Code.NONE
 
-    async def close(self, leave: bool | None = None) -> None:
-        """Stop, and leave the group unless the member is static."""
-        if self._tells[1] is not None and self._told:
-            await self.commit(self._tells[1]())
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        request = self.member.stop()
-        if isinstance(request, m.Leave) and self.alive():
-            await self._leave(request)
+    async def close(self, leave: bool | None = None, *, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Commit, give everything up, and leave the group, all within that time.
 
-    # The task
+        `leave` says whether to leave; None: unless the member is static (CV-2).
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._resign(leave, timeout_s)
+        except TimeoutError:
+            log.warning("group %s: closed before all was done", self.settings.group_id)
+        finally:
+            await self.abandon()
+        self._raise_complaint()
+
+    async def _resign(self, leave: bool | None, timeout_s: float) -> None:
+        self.member.close(leave=leave, timeout_ms=int(timeout_s * 1000), now_ms=self.now_ms())
+        self.nudge()
+        await asyncio.wait([self._task])
+
+    async def abandon(self) -> None:
+        """End without a word: the group notices when the session ends."""
+        self._closed = True
+        tasks = [self._task, *self._under_way]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # The tasks
 
     async def _run(self) -> None:
         try:
             while self.alive():
                 request = self.member.next(self.now_ms())
-                if isinstance(request, m.Wait):
+                self._apply()
+                if self.member.phase is m.Phase.STOPPED:
+                    return
+                if isinstance(request, m.HangUp):
+                    self._hang_up()
+                elif isinstance(request, m.Wait):
                     await self._wait(request)
                 else:
-                    await self._perform(request)
-                    await self._tell()
-                    self.changed.set()
+                    self._start(request)
             log.warning("group %s: the application is gone, no more heartbeats", self.settings.group_id)
         except Exception as error:  # noqa: BLE001  # the task's root: the next call of the reader raises it
             self._failure = error
         finally:
             self.changed.set()
 
+    def _apply(self) -> None:
+        fetchable = self.member.fetchable
+        if fetchable != self._last_applied:
+            self._last_applied = fetchable
+            if self._applied is not None:
+                self._applied(fetchable)
+            self.changed.set()
+
     async def _wait(self, wait: m.Wait) -> None:
+        if self._failure is not None:
+            raise self._failure
         left_s = LONGEST_WAIT_S if wait.until_ms is None else (wait.until_ms - self.now_ms()) / 1000
         try:
             async with asyncio.timeout(min(LONGEST_WAIT_S, max(0.001, left_s))):
@@ -186,26 +254,50 @@ class Membership:
             pass
         self._nudged.clear()
 
+    def _start(self, request: m.Request) -> None:
+        """Have a request carried out beside the others."""
+        task = asyncio.create_task(self._perform(request), name=f"{request!r:.40}")
+        self._under_way.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._failure = task.exception()
+        self.changed.set()
+        self.nudge()
+
+    def _hang_up(self) -> None:
+        if self._address is not None:
+            for purpose in (self._parked, PROMPT):
+                self.cluster.drop(self._address, purpose=purpose)
+
     async def _perform(self, request: m.Request) -> None:
-        """Send the request and hand the answer to the member."""
+        """Carry out a request and hand the answer to the member."""
         try:
-            match request:
-                case m.FindCoordinator():
-                    await self._find()
-                case m.Join():
-                    await self._join(request)
-                case m.Count(topics=topics):
-                    self.member.counted((await self.cluster.metadata(topics)).partition_counts())
-                case m.Sync():
-                    await self._sync(request)
-                case m.Heartbeat(generation=generation):
-                    await self._heartbeat(generation)
-                case m.Leave():
-                    await self._leave(request)
+            await self._carry_out(request)
         except (Disconnected, ClientTimeout) as error:
             log.info("group %s: %s", self.settings.group_id, error)
-            self._hang_up()
-            self.member.lost_connection(self.now_ms())
+            self.member.unanswered(request, self.now_ms())
+
+    async def _carry_out(self, request: m.Request) -> None:
+        match request:
+            case m.FindCoordinator():
+                await self._find()
+            case m.Look():
+                await self._look(request)
+            case m.Join():
+                await self._join(request)
+            case m.Sync():
+                await self._sync(request)
+            case m.Heartbeat():
+                await self._heartbeat(request)
+            case m.Commit():
+                await self._commit(request)
+            case m.Call():
+                await self._call_listener(request)
+            case m.Leave():
+                await self._leave(request)
 
     async def _find(self) -> None:
         code = Code.NONE
@@ -215,19 +307,26 @@ class Membership:
             code = error.code
         self.member.found(code, self.now_ms())
 
-    def _hang_up(self) -> None:
-        if self._address is not None:
-            self.cluster.drop(self._address, purpose="group")
+    async def _look(self, request: m.Look) -> None:
+        found = await self.cluster.metadata(request.topics)
+        everything = request.topics is None
+        self.member.looked(request, found.assignable(internal=not everything), self.now_ms())
 
-    async def _call(self, api_key: int, make: Maker, timeout_s: float) -> Any:
-        """Ask the coordinator, on the connection that has nothing but the member's requests."""
-        assert self._address is not None
-        connection = await self.cluster.connection(self._address, purpose="group")
+    async def _ask(self, api_key: int, make: Maker, timeout_s: float, purpose: str) -> Any:
+        """Ask the coordinator."""
+        if self._address is None:
+            raise Disconnected("the coordinator is not known")
+        connection = await self.cluster.connection(self._address, purpose=purpose)
         return await connection.call(api_key, make, timeout_s)
+
+    @property
+    def _patience_s(self) -> float:
+        """How long a join may take: the coordinator answers when all have rejoined (CJ-3)."""
+        return max(self.cluster.request_timeout_s, self.settings.max_poll_interval_ms / 1000 + 5)
 
     async def _join(self, request: m.Join) -> None:
         settings = self.settings
-        answer = await self._call(
+        answer = await self._ask(
             ApiKey.JOIN_GROUP,
             lambda version: messages.join_group(
                 version,
@@ -239,13 +338,14 @@ class Membership:
                 protocols=request.protocols,
                 reason=request.reason,
             ),
-            max(self.cluster.request_timeout_s, settings.max_poll_interval_ms / 1000 + 5),
+            self._patience_s,
+            self._parked,
         )
-        self.member.joined(joined(answer), self.now_ms())
+        self.member.joined(request, m.Joined.of(answer), self.now_ms())
 
     async def _sync(self, request: m.Sync) -> None:
         settings, generation = self.settings, request.generation
-        answer = await self._call(
+        answer = await self._ask(
             ApiKey.SYNC_GROUP,
             lambda version: messages.sync_group(
                 version,
@@ -256,16 +356,14 @@ class Membership:
                 protocol=generation.protocol,
                 assignments=request.assignments,
             ),
-            max(self.cluster.request_timeout_s, settings.max_poll_interval_ms / 1000 + 5),
+            self._patience_s,
+            self._parked,
         )
-        self.member.synced(Code(answer.error_code), answer.assignment, self.now_ms())
-        if self.member.phase is m.Phase.STABLE:
-            owned = ", ".join(map(str, sorted(self.member.owned))) or "nothing"
-            log.info("group %s generation %d: owns %s", settings.group_id, generation.id, owned)
+        self.member.synced(request, m.Synced.of(answer), self.now_ms())
 
-    async def _heartbeat(self, generation: m.Generation) -> None:
-        settings = self.settings
-        answer = await self._call(
+    async def _heartbeat(self, request: m.Heartbeat) -> None:
+        settings, generation = self.settings, request.generation
+        answer = await self._ask(
             ApiKey.HEARTBEAT,
             lambda version: messages.heartbeat(
                 version,
@@ -275,38 +373,67 @@ class Membership:
                 instance_id=settings.instance_id,
             ),
             min(self.cluster.request_timeout_s, settings.session_timeout_ms / 1000),
+            PROMPT,
         )
-        self.member.heard(generation, Code(answer.error_code), self.now_ms())
+        self.member.heard(request, Code(answer.error_code), self.now_ms())
+
+    async def _commit(self, request: m.Commit) -> None:
+        """Commit what is consumed of the partitions that the member names."""
+        assert self._progress is not None
+        consumed = {one: at for one, at in self._progress().items() if one in request.partitions}
+        code = await self._send_commit(request.generation, consumed) if consumed else Code.NONE
+        if code:
+            log.info("group %s: automatic commit: %s", self.settings.group_id, code.name)
+        self.member.committed(request, code, self.now_ms())
+
+    async def _send_commit(self, generation: m.Generation, offsets: Offsets) -> Code:
+        """Return what the coordinator answers to a commit; NETWORK_EXCEPTION if nothing."""
+        settings = self.settings
+        try:
+            answer = await self._ask(
+                ApiKey.OFFSET_COMMIT,
+                lambda version: messages.offset_commit(
+                    version,
+                    settings.group_id,
+                    offsets,
+                    generation=generation.id,
+                    member_id=generation.member_id,
+                    instance_id=settings.instance_id,
+                ),
+                self.cluster.request_timeout_s,
+                PROMPT,
+            )
+        except (Disconnected, ClientTimeout) as error:
+            log.info("group %s: commit: %s", settings.group_id, error)
+            return Code.NETWORK_EXCEPTION
+        return messages.read_offset_commit(answer)
+
+    async def _call_listener(self, request: m.Call) -> None:
+        """Call the application; whatever it raises is told to it, and the member goes on."""
+        names = ", ".join(map(str, request.partitions)) or "nothing"
+        place = self.member.generation
+        log.info("group %s generation %d: %s %s", self.settings.group_id, place.id, request.kind, names)
+        method = getattr(self.listener, f"on_partitions_{request.kind}")
+        raised: BaseException | None = None
+        try:
+            answer = method(request.partitions)
+            if inspect.isawaitable(answer):
+                await answer
+        except Exception as error:  # noqa: BLE001  # the application's own code
+            raised = error
+        self.member.called_back(raised, self.now_ms())
 
     async def _leave(self, request: m.Leave) -> None:
-        """Leave politely; over the offsets' connection, since a parked join would hold up the member's."""
-        if self._address is None:
-            return
-        try:
-            async with asyncio.timeout(LEAVE_TIMEOUT_S):
-                connection = await self.cluster.connection(self._address, purpose="offsets")
-                await connection.call(
-                    ApiKey.LEAVE_GROUP,
-                    lambda version: messages.leave_group(
-                        version,
-                        group_id=self.settings.group_id,
-                        member_id=request.member_id,
-                        reason=request.reason,
-                    ),
-                    LEAVE_TIMEOUT_S,
-                )
-        except (CoterieError, TimeoutError) as error:
-            log.info("group %s: leaving: %s", self.settings.group_id, error)
-
-
-def joined(answer: Any) -> m.Joined:
-    """Return what a JoinGroup answer says."""
-    return m.Joined(
-        code=Code(answer.error_code),
-        generation=answer.generation_id,
-        member_id=answer.member_id,
-        protocol=answer.protocol_name or "",
-        leader=answer.leader,
-        members=tuple((one.member_id, one.group_instance_id, one.metadata) for one in answer.members),
-        skip_assignment=getattr(answer, "skip_assignment", False),
-    )
+        """Leave, once, whatever comes of it."""
+        await self._ask(
+            ApiKey.LEAVE_GROUP,
+            lambda version: messages.leave_group(
+                version,
+                group_id=self.settings.group_id,
+                member_id=request.member_id,
+                reason=request.reason,
+            ),
+            LEAVE_TIMEOUT_S,
+            PROMPT,
+        )
+        self.member.left(request)

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from coterie.assign.model import Cluster as Assignable
 from coterie.base.codes import Code
-from coterie.base.ids import TopicPartition
+from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.addresses import Address
 from coterie.client.errors import Unsupported
 from coterie.wire.apis import APIS, ApiKey
@@ -36,6 +37,8 @@ SPEAKS: Mapping[int, tuple[int, int]] = {
     ApiKey.ADD_OFFSETS_TO_TXN: (2, 4),
     ApiKey.END_TXN: (2, 5),
     ApiKey.TXN_OFFSET_COMMIT: (3, 5),
+    ApiKey.SASL_HANDSHAKE: (1, 1),
+    ApiKey.SASL_AUTHENTICATE: (0, 2),
     # What administrators ask: see admin_messages.
     ApiKey.CREATE_TOPICS: (5, 7),
     ApiKey.DELETE_TOPICS: (6, 6),
@@ -50,8 +53,6 @@ SPEAKS: Mapping[int, tuple[int, int]] = {
     ApiKey.LIST_TRANSACTIONS: (0, 2),
     ApiKey.WRITE_TXN_MARKERS: (1, 2),
     ApiKey.INIT_PRODUCER_ID: (2, 5),
-    ApiKey.SASL_HANDSHAKE: (1, 1),
-    ApiKey.SASL_AUTHENTICATE: (0, 2),
 }
 
 EARLIEST = -2
@@ -67,17 +68,34 @@ class TopicInfo(NamedTuple):
     name: str
     code: Code
     leaders: Mapping[int, int]
+    replicas: Mapping[int, tuple[int, ...]] = {}
+    internal: bool = False
+    """Whether it is one of the brokers' own: no pattern matches those."""
 
 
 class Metadata(NamedTuple):
-    """Brokers by id, and the topics asked for."""
+    """Brokers by id, the topics asked for, and the racks of the brokers that have one."""
 
     brokers: Mapping[int, Address]
     topics: Mapping[str, TopicInfo]
+    racks: Mapping[int, str] = {}
 
     def partition_counts(self) -> dict[str, int]:
         """Return how many partitions each topic has that exists."""
         return {name: len(topic.leaders) for name, topic in self.topics.items() if topic.leaders}
+
+    def assignable(self, *, internal: bool = True) -> Assignable:
+        """Return what an assignor has to know of the topics that exist."""
+        topics = [one for one in self.topics.values() if one.leaders and (internal or not one.internal)]
+        racks = {
+            TopicPartition(one.name, partition): frozenset(
+                self.racks[broker] for broker in replicas if broker in self.racks
+            )
+            for one in topics
+            for partition, replicas in one.replicas.items()
+            if self.racks
+        }
+        return Assignable(partition_counts={one.name: len(one.leaders) for one in topics}, racks=racks)
 
 
 class ListedOffset(NamedTuple):
@@ -160,8 +178,11 @@ def read_metadata(answer: Any) -> Metadata:
     topics = {}
     for topic in answer.topics:
         leaders = {one.partition_index: one.leader_id for one in topic.partitions}
-        topics[topic.name] = TopicInfo(topic.name, Code(topic.error_code), leaders)
-    return Metadata(brokers, topics)
+        replicas = {one.partition_index: tuple(one.replica_nodes) for one in topic.partitions}
+        code = Code(topic.error_code)
+        topics[topic.name] = TopicInfo(topic.name, code, leaders, replicas, topic.is_internal)
+    racks = {broker.node_id: broker.rack for broker in answer.brokers if broker.rack}
+    return Metadata(brokers, topics, racks)
 
 
 def find_coordinator(version: int, key: str, *, kind: int = GROUP) -> Any:
@@ -221,21 +242,29 @@ def read_offset_fetch(answer: Any) -> tuple[Code, dict[TopicPartition, int | Non
 def offset_commit(
     version: int,
     group_id: str,
-    offsets: Mapping[TopicPartition, int],
+    offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
     *,
     generation: int,
     member_id: str,
     instance_id: str | None,
 ) -> Any:
-    """Return a commit of these offsets."""
+    """Return a commit of these offsets; ValueError if one is below 0 (CC-8)."""
     api = "offset_commit"
+    noted = {
+        one: offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        for one, offset in offsets.items()
+    }
+    below = sorted(one for one, offset in noted.items() if offset.offset < 0)
+    if below:
+        raise ValueError(f"offset {noted[below[0]].offset} of {below[0]} cannot be committed: it is below 0")
     topics = tuple(
         part(api, version, "OffsetCommitRequestTopic", name=topic, partitions=tuple(
             part(api, version, "OffsetCommitRequestPartition", partition_index=one.partition,
-                 committed_offset=offsets[one], committed_metadata="")
+                 committed_offset=noted[one].offset, committed_leader_epoch=noted[one].leader_epoch,
+                 committed_metadata=noted[one].metadata)
             for one in group
         ))
-        for topic, group in by_topic(offsets)
+        for topic, group in by_topic(noted)
     )  # fmt: skip
     return whole(
         ApiKey.OFFSET_COMMIT,
@@ -249,9 +278,12 @@ def offset_commit(
 
 
 def read_offset_commit(answer: Any) -> Code:
-    """Return the first error of a commit's answer."""
-    codes = (Code(one.error_code) for topic in answer.topics for one in topic.partitions)
-    return next((code for code in codes if code), Code.NONE)
+    """Return the first error of a commit's answer; a topic that is not allowed counts when nothing else is
+    wrong (4.8).
+    """
+    codes = [Code(one.error_code) for topic in answer.topics for one in topic.partitions if one.error_code]
+    weighty = [code for code in codes if code is not Code.TOPIC_AUTHORIZATION_FAILED]
+    return next(iter(weighty or codes), Code.NONE)
 
 
 def fetch(

@@ -1,7 +1,7 @@
 """The records that a consumer hands out, and the one pass that reads a batch's bytes into them. Pure."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 from coterie.base.errors import Corrupt
 from coterie.wire.batches import (
@@ -41,8 +41,10 @@ def payload_of(buf: bytes, at: int, header: BatchHeader, *, check: bool) -> byte
     """Return the bytes of the batch's records, decompressed; Corrupt if the checksum is not theirs."""
     if check and not check_crc(buf, at, header):
         raise Corrupt("record batch", at=at, expected=f"checksum {header.crc:#010x}")
-    body = buf[at + HEADER_SIZE : at + header.size]
-    return decompress(codec_of(header.codec), body) if header.codec else body
+    body = memoryview(buf)[at + HEADER_SIZE : at + header.size]
+    if header.codec:
+        return decompress(codec_of(header.codec), bytes(body))
+    return cast(bytes, body)  # a view: the compiled reader copies nothing but keys and values
 
 
 class Rows(Protocol):
@@ -89,7 +91,7 @@ class PlainRows:
 
     def __init__(self, data: bytes, header: BatchHeader, topic: str, partition: int) -> None:
         self.left = max(0, header.count)
-        self._data, self._header, self._place = data, header, (topic, partition)
+        self._data, self._header, self._place = bytes(data), header, (topic, partition)
         self._at = 0
         if not self.left:
             self._check_end(0, header.base_offset)

@@ -5,7 +5,7 @@ for batch in record_batches(fetched, topic="flights", partition=0): ...
 go on at fetched.next_offset
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pyarrow as pa
 from coterie.columns.plan import CHUNK_BYTES, AbortedTransaction, Chunk, Plan, chunks_of, plan
 from coterie.columns.types import schema_of
 
-__all__ = ["AbortedTransaction", "Plan", "decoder", "plan", "record_batches", "schema_of"]
+__all__ = ["AbortedTransaction", "Plan", "decoder", "plan", "record_batches", "schema_of", "table"]
 
 Decoder = Callable[..., dict[str, pa.Array]]
 
@@ -45,6 +45,11 @@ def record_batches(
         batch = batch_of(chunk, decode, planned, topic=topic, partition=partition, headers=headers)
         if batch.num_rows:
             yield batch
+
+
+def table(batches: Iterable[pa.RecordBatch], *, headers: bool) -> pa.Table:
+    """Return the record batches as one table, which may be empty."""
+    return pa.Table.from_batches(batches, schema=schema_of(headers=headers))
 
 
 def batch_of(

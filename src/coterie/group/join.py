@@ -181,12 +181,17 @@ def add(draft: Draft, group: Group, command: Join, member_id: str, why: str) -> 
         draft.then("first-member-leads")
     if group.initial:
         draft.then("newcomer-may-extend-delay")
-    if barrier.stays_open(group, newcomer=True):
-        draft.note(joined)
-    else:
-        draft.take(joined)
-        barrier.rebalance_or_complete(draft, group)
+    let_in(draft, group, joined, newcomer=True)
     return draft.decision(why)
+
+
+def let_in(draft: Draft, group: Group, fact: MemberJoined | MemberRejoined, *, newcomer: bool) -> None:
+    """Park a member, and rebalance or go on with the rebalance there is."""
+    if barrier.stays_open(group, newcomer=newcomer):
+        draft.note(fact)
+    else:
+        draft.take(fact)
+        barrier.rebalance_or_complete(draft, group)
 
 
 # -- members
@@ -211,11 +216,7 @@ def rejoin_because(draft: Draft, group: Group, command: Join, why: str) -> Decis
         command.rebalance_timeout_ms,
         command.call,
     )
-    if barrier.stays_open(group, newcomer=False):
-        draft.note(rejoined)
-    else:
-        draft.take(rejoined)
-        barrier.rebalance_or_complete(draft, group)
+    let_in(draft, group, rejoined, newcomer=False)
     return draft.decision(why)
 
 

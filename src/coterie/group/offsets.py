@@ -309,7 +309,7 @@ def delete_offsets(draft: Draft, group: Group, command: DeleteOffsets) -> Decisi
         if stored and not subscribed:
             removed.append((topic, partition))
     if removed:
-        draft.note(OffsetsRemoved(command.group_id, tuple(dict.fromkeys(removed))))
+        draft.note(OffsetsRemoved(command.group_id, tuple(removed)))
     draft.reply(command.call, DeleteOffsetsAnswer(Code.NONE, tuple(codes)))
     return draft.decision("offsets-deleted")
 

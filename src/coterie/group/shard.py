@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from sys import intern
 
 from coterie.base.codes import Code
+from coterie.base.undo import Undoable
 from coterie.group import barrier
 from coterie.group.apply import APPLY, Undo, barrier_keys, session_key
 from coterie.group.commands import Command
@@ -14,6 +15,7 @@ from coterie.group.facts import (
     Fact,
     GroupDied,
     GroupRemoved,
+    MemberIdPromised,
     MemberJoined,
     MemberReplaced,
     MembersLeft,
@@ -37,11 +39,12 @@ PREFIX_MAX = 32_767 - 64
 NONE, REBALANCE_IN_PROGRESS = Code.NONE, Code.REBALANCE_IN_PROGRESS
 
 
-class Shard:
+class Shard(Undoable[tuple[Fact, Undo]]):
     """The groups and offsets that hash to one partition. It knows no clock, socket or thread."""
 
     def __init__(self, *, settings: GroupSettings, new_id: Callable[[], str]) -> None:
         """`new_id` returns a fresh uuid4 as text; member ids end in one (JG-24)."""
+        super().__init__()
         self.settings = settings
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetTables()
@@ -50,8 +53,6 @@ class Shard:
         self.recording = True
         self.skipped: dict[int, int] = {}  # record type -> how many of it were passed over while loading
         self._new_id = new_id
-        self._log: list[tuple[Fact, Undo]] = []
-        self._settled = 0
         self._revived: dict[WakeKey, None] = {}
 
     def new_member_id(self, prefix: str) -> str:
@@ -158,47 +159,35 @@ class Shard:
         """Return the records of a durable fact, asked for right after its `apply`; () for a volatile one."""
         return records_of(self.groups, fact)
 
-    def mark(self) -> int:
-        """Return the place in the undo log up to which everything is applied now."""
-        return self._settled + len(self._log)
-
-    def settle(self, mark: int) -> None:
-        """Forget how to undo what came before the mark: it lasts."""
-        assert self._settled <= mark <= self.mark()
-        del self._log[: mark - self._settled]
-        self._settled = mark
-
     def take_back(self, mark: int) -> None:
         """Take back, newest first, every fact applied after the mark: their decision is none after all."""
         for _ in range(self.mark() - mark):
             undo = self._log.pop()[1]
             undo[0](*undo[1:])
 
-    def undo_to(self, mark: int) -> None:
-        """Take back, newest first, every fact applied after the mark."""
-        assert self._settled <= mark <= self.mark()
-        while self.mark() > mark:
-            fact, undo = self._log.pop()
-            undo[0](*undo[1:])
-            self._revived.update(dict.fromkeys(self._deadlines_of(fact)))
+    def _undo(self, step: tuple[Fact, Undo]) -> None:
+        fact, undo = step
+        undo[0](*undo[1:])
+        self._revived.update(dict.fromkeys(self._deadlines_of(fact)))
 
     def _deadlines_of(self, fact: Fact) -> Iterable[WakeKey]:
-        """Return the deadlines that the decision behind an undone fact may have cleared or moved."""
+        """Return the deadlines that the decision behind an undone fact may have armed, moved or cleared."""
         group_id = getattr(fact, "group_id", None)
-        group = None if group_id is None else self.groups.get(group_id)
-        if group is None:
+        if group_id is None:
             return
-        yield from barrier_keys(group.group_id)
+        yield from barrier_keys(group_id)
         match fact:
             case MembersLeft(member_ids=gone):
-                yield from (session_key(group.group_id, member_id) for member_id in gone)
+                yield from (session_key(group_id, member_id) for member_id in gone)
             case GroupRemoved():
-                yield from (session_key(group.group_id, member_id) for member_id in group.pending)
-            case MemberReplaced(old_id=back) | PromiseDropped(member_id=back) | MemberJoined(member_id=back):
-                yield session_key(group.group_id, back)
+                yield from (session_key(group_id, member_id) for member_id in self.groups[group_id].pending)
+            case MemberReplaced(old_id=back) | PromiseDropped(member_id=back):
+                yield session_key(group_id, back)
+            case MemberJoined(member_id=new) | MemberIdPromised(member_id=new):
+                yield session_key(group_id, new)
 
     def _rearm(self, draft: Draft) -> None:
-        """Arm again the deadlines of whatever undoing brought back."""
+        """Arm again the deadlines of whatever undoing brought back, and disarm those of what it took away."""
         for key in self._revived:
             group = self.groups.get(key[1])
             draft.wakes.append(Wake(key, None if group is None else due_ms(group, key, draft.now_ms)))

@@ -161,20 +161,21 @@ def beat_empty(draft: Draft, group: Group, command: Heartbeat) -> Decision:
 
 def keep(draft: Draft, group: Group, command: Heartbeat) -> Decision:
     """Give the member its session anew (HB-9)."""
-    code, why = refusal_of(group, command)
-    if code:
-        return answer_beat(draft, command, code, why)
-    draft.restart_session(group.members[command.member_id])
-    return answer_beat(draft, command, Code.NONE, "heard")
+    return renew(draft, group, command, Code.NONE, "heard")
 
 
 def keep_and_recall(draft: Draft, group: Group, command: Heartbeat) -> Decision:
     """Give the member its session anew and call it to the rebalance (HB-8)."""
-    code, why = refusal_of(group, command)
+    return renew(draft, group, command, Code.REBALANCE_IN_PROGRESS, "recalled")
+
+
+def renew(draft: Draft, group: Group, command: Heartbeat, answer: Code, why: str) -> Decision:
+    """Take a sign of life, if it is the member's."""
+    code, refused = refusal_of(group, command)
     if code:
-        return answer_beat(draft, command, code, why)
+        return answer_beat(draft, command, code, refused)
     draft.restart_session(group.members[command.member_id])
-    return answer_beat(draft, command, Code.REBALANCE_IN_PROGRESS, "recalled")
+    return answer_beat(draft, command, answer, why)
 
 
 def beat_dead(draft: Draft, group: Group, command: Heartbeat) -> Decision:

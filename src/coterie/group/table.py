@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from coterie.base.marks import listed
+from coterie.base.printed import legend, table, told_of
 from coterie.group import expiry, foreign, join, leave, offsets, sync, views
 from coterie.group.apply import MOVES
 from coterie.group.commands import (
@@ -194,13 +195,11 @@ def printed() -> str:
         *diagram(),
         "```",
         "",
-        "| | " + " | ".join(name for name, _ in columns) + " |",
-        "|---" * (len(columns) + 1) + "|",
-        *(table_line(kind, [row for _, row in columns]) for kind in NOWHERE),
+        *table(columns, NOWHERE),
         "",
         "What each does; the codes in brackets are rows of the catalogue of Kafka's behaviours:",
         "",
-        *legend([row for _, row in columns]),
+        *legend((row for _, row in columns), NOWHERE),
         "",
         "Groups of kinds that are not served are as empty ones, but for what would end or change them:",
         "",
@@ -223,23 +222,6 @@ def diagram() -> list[str]:
         for source in State
         if source in sources
     ]
-
-
-def table_line(kind: type, rows: list[Row]) -> str:
-    return f"| **{kind.__name__}** | " + " | ".join(name_of(row[kind]) for row in rows) + " |"
-
-
-def name_of(handler: Handler) -> str:
-    return handler.__name__.replace("_", " ")
-
-
-def legend(rows: list[Row]) -> list[str]:
-    handlers = {name_of(row[kind]): row[kind] for kind in NOWHERE for row in rows}
-    return [f"- **{name}**: {told_of(handler)}" for name, handler in handlers.items()]
-
-
-def told_of(handler: Handler) -> str:
-    return " ".join((handler.__doc__ or "").split())
 
 
 if __name__ == "__main__":

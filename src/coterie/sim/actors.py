@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from coterie.base.codes import Code
@@ -10,7 +11,7 @@ from coterie.client import member as m
 from coterie.client import messages
 from coterie.client.errors import RETRIABLE
 from coterie.client.member import Member, MemberSettings, Phase
-from coterie.sim.client import Client
+from coterie.sim.client import Client, Done
 from coterie.sim.cluster import Broker, Cluster
 from coterie.wire.apis import ApiKey
 
@@ -32,7 +33,7 @@ class Rude(Member):
     rubbish = RUBBISH[0]
 
     def _protocols(self) -> tuple[tuple[str, bytes], ...]:
-        return tuple((name, self.rubbish) for name in self.settings.assignors)
+        return tuple((name, self.rubbish) for name in self.assignors)
 
 
 class Reader(Client):
@@ -63,18 +64,30 @@ class Reader(Client):
             max_poll_interval_ms=options.rebalance_ms,
             assignors=options.assignors,
             retry_backoff_ms=options.session_ms // 40,
+            retry_backoff_max_ms=options.session_ms // 10,
+            metadata_max_age_ms=6 * options.poll_ms,
         )
-        self.member: Member = (Rude if malformed else Member)(self.settings, topics, now_ms=self.world.now_ms)
-        if isinstance(self.member, Rude):
-            self.member.rubbish = self.world.random.choice(RUBBISH)
+        self.member = self._a_member(topics)
         self.coordinator: Broker | None = None
         self.leaving = False
         self.positions: dict[TopicPartition, int] = {}
         self._positions_of: m.Generation | None = None
-        self._asking = False
+        self._working = False
         self._wake_at: int | None = None
         self._stalled_until = 0
         self._poll()
+
+    def _a_member(self, topics: tuple[str, ...]) -> Member:
+        random = self.world.random
+        terms: dict[str, Any] = {
+            "now_ms": self.world.now_ms,
+            "jitter": lambda: random.uniform(0.8, 1.2),
+        }
+        if not self.malformed:
+            return Member(self.settings, topics, **terms)
+        rude = Rude(self.settings, topics, **terms)
+        rude.rubbish = random.choice(RUBBISH)
+        return rude
 
     # -- the application
 
@@ -89,46 +102,32 @@ class Reader(Client):
 
     def leave(self) -> None:
         """Close: leave the group politely, and be gone a little later."""
-        request = self.member.stop()
         self.leaving = True
-        if isinstance(request, m.Leave):
-            self._send_leave(request)
+        self.member.close(leave=None, timeout_ms=2_000, now_ms=self.world.now_ms)
+        self._run()
         self.world.later(2_000, self.kill)
 
     def _poll(self) -> None:
-        """Show a sign of life, look at the cluster now and then, and work on what is owned."""
+        """Show a sign of life, and work on what is owned."""
         if self.leaving:
             return
         if self.world.now_ms >= self._stalled_until:
             self.member.called(self.world.now_ms)
+            self.member.complaint()
             if self.world.chance(0.3):
                 self._work()
-            if self.world.chance(0.15):
-                self._look_at_cluster()
         self._run()
         self.later(self.options.poll_ms, self._poll)
-
-    def _look_at_cluster(self) -> None:
-        def done(answer: Any) -> None:
-            if answer is not None:
-                counts = messages.read_metadata(answer).partition_counts()
-                self.member.cluster_changed(counts, self.world.now_ms)
-                self._run()
-
-        version = self.version(ApiKey.METADATA)
-        request = messages.metadata(version, self.member.watched)
-        self.call(
-            self._anyone(), request, timeout_ms=self.options.request_timeout_ms, done=done, purpose="data"
-        )
 
     def _work(self) -> None:
         """Read a batch and commit it, if the member may: it knows first where it was left off."""
         member = self.member
-        if not member.ready or member.busy or self.coordinator is None or not member.owned:
+        if not member.ready or self._working or self.coordinator is None or not member.owned:
             return
         if self._positions_of != member.generation:
             self._fetch_positions(member.generation)
             return
+        self._working = True
         member.hold()
         self.later(self.world.between(0, self.options.poll_ms), self._commit, member.generation)
 
@@ -153,11 +152,16 @@ class Reader(Client):
 
     def _commit(self, generation: m.Generation, tries: int = 3) -> None:
         """Commit what was read; again if it is not known whether it was carried out."""
-        member = self.member
-        if member.generation != generation or not member.busy:
-            return  # the batch is lost: another reads it
+        if self.member.generation != generation or not self.member.held:
+            self._worked()  # the batch is lost: another reads it
+            return
         offsets = {one: self.positions[one] + self.world.between(1, 5) for one in sorted(self.positions)}
         self._send_commit(generation, offsets, tries)
+
+    def _worked(self) -> None:
+        self._working = False
+        self.member.release()
+        self._run()
 
     def _send_commit(self, generation: m.Generation, offsets: dict[TopicPartition, int], tries: int) -> None:
         def done(answer: Any) -> None:
@@ -180,42 +184,24 @@ class Reader(Client):
     def _committed(
         self, generation: m.Generation, offsets: dict[TopicPartition, int], code: Code | None
     ) -> None:
-        member = self.member
         if code is Code.NONE and self._positions_of == generation:
             self.positions = offsets
         elif code is not None:
-            member.refused_commit(generation, code, self.world.now_ms)
-        if member.generation == generation:
-            member.release()
+            self.member.commit_answered(generation, code, self.world.now_ms)
         if code is None or code in RETRIABLE:
             self._positions_of = None  # not known: ask where the group stands
-        self._run()
+        self._worked()
 
     # -- the member, as client.membership runs it
 
     def _run(self) -> None:
-        """Ask the member what it wants, until it waits or an answer is awaited."""
-        if self._asking or self.leaving or not self.running:
-            return
-        if self.member.phase is Phase.FAILED:
-            return
-        request = self.member.next(self.world.now_ms)
-        match request:
-            case m.Wait(until_ms=until_ms):
-                self._wait(until_ms)
-            case m.FindCoordinator():
-                self._find()
-            case m.Join():
-                self._join(request)
-            case m.Count(topics=topics):
-                self._count(topics)
-            case m.Sync():
-                self._sync(request)
-            case m.Heartbeat(generation=generation):
-                self._heartbeat(generation)
-            case m.Leave():
-                self._send_leave(request)
-                self._run()
+        """Do all that the member wants done now; what it waits for comes later."""
+        while self.running and self.member.phase not in (Phase.FAILED, Phase.STOPPED):
+            request = self.member.next(self.world.now_ms)
+            if isinstance(request, m.Wait):
+                self._wait(request.until_ms)
+                return
+            CARRY_OUT[type(request)](self, request)
 
     def _wait(self, until_ms: int | None) -> None:
         if until_ms is None or (self._wake_at is not None and self.world.now_ms < self._wake_at <= until_ms):
@@ -231,7 +217,7 @@ class Reader(Client):
     def _anyone(self) -> Broker:
         return self.world.random.choice(list(self.cluster.brokers.values()))
 
-    def _ask(self, request: Any, done: Any, *, timeout_ms: int = 0, purpose: str = "group") -> None:
+    def _ask(self, request: Any, done: Done, *, timeout_ms: int = 0, purpose: str = "group") -> None:
         """Ask the coordinator that is known."""
         broker = self.coordinator
         assert broker is not None
@@ -243,39 +229,44 @@ class Reader(Client):
             purpose=purpose,
         )
 
-    def _ask_for_member(self, request: Any, done: Any, *, timeout_ms: int = 0) -> None:
-        """Ask for the member: no other of its requests is sent until the answer is there, or never comes."""
-        self._asking = True
+    def _told(self, wanted: m.Request, done: Done) -> Done:
+        """Return what hands an answer to the member, or word that none will come; then it goes on."""
 
         def told(answer: Any) -> None:
-            self._asking = False
-            if self.leaving:
-                return
             if answer is None:
-                self.member.lost_connection(self.world.now_ms)
+                self.member.unanswered(wanted, self.world.now_ms)
             else:
                 done(answer)
             self._run()
 
-        self._ask(request, told, timeout_ms=timeout_ms)
+        return told
 
-    def _find(self) -> None:
-        self._asking = True
+    def _break(self, wanted: m.HangUp) -> None:
+        """Break the connections to the coordinator."""
+        if self.coordinator is not None:
+            for purpose in ("group", "offsets"):
+                self.break_off(self.coordinator, purpose)
 
+    def _find(self, wanted: m.FindCoordinator) -> None:
         def done(answer: Any) -> None:
-            self._asking = False
-            if self.leaving:
-                return
-            code = Code.NETWORK_EXCEPTION
-            if answer is not None:
-                (found,) = answer.coordinators
-                code = Code(found.error_code)
-                if not code:
-                    self.coordinator = self.cluster.at(found.host)
+            (found,) = answer.coordinators
+            code = Code(found.error_code)
+            if not code:
+                self.coordinator = self.cluster.at(found.host)
             self.member.found(code, self.world.now_ms)
-            self._run()
 
         request = messages.find_coordinator(self.version(ApiKey.FIND_COORDINATOR), self.group_id)
+        self._ask_anyone(request, self._told(wanted, done))
+
+    def _look(self, wanted: m.Look) -> None:
+        def done(answer: Any) -> None:
+            found = messages.read_metadata(answer).assignable(internal=wanted.topics is not None)
+            self.member.looked(wanted, found, self.world.now_ms)
+
+        request = messages.metadata(self.version(ApiKey.METADATA), wanted.topics)
+        self._ask_anyone(request, self._told(wanted, done))
+
+    def _ask_anyone(self, request: Any, done: Done) -> None:
         self.call(
             self._anyone(), request, timeout_ms=self.options.request_timeout_ms, done=done, purpose="data"
         )
@@ -297,27 +288,9 @@ class Reader(Client):
         )
 
         def done(answer: Any) -> None:
-            self.member.joined(joined(answer), self.world.now_ms)
+            self.member.joined(wanted, m.Joined.of(answer), self.world.now_ms)
 
-        self._ask_for_member(request, done, timeout_ms=self._patience_ms)
-
-    def _count(self, topics: frozenset[str]) -> None:
-        self._asking = True
-
-        def done(answer: Any) -> None:
-            self._asking = False
-            if self.leaving:
-                return
-            if answer is None:
-                self.member.lost_connection(self.world.now_ms)
-            else:
-                self.member.counted(messages.read_metadata(answer).partition_counts())
-            self._run()
-
-        request = messages.metadata(self.version(ApiKey.METADATA), topics)
-        self.call(
-            self._anyone(), request, timeout_ms=self.options.request_timeout_ms, done=done, purpose="data"
-        )
+        self._ask(request, self._told(wanted, done), timeout_ms=self._patience_ms)
 
     def _sync(self, wanted: m.Sync) -> None:
         generation = wanted.generation
@@ -332,15 +305,12 @@ class Reader(Client):
         )
 
         def done(answer: Any) -> None:
-            self.member.synced(Code(answer.error_code), answer.assignment, self.world.now_ms)
-            if self.member.phase is Phase.STABLE:
-                self.world.tell(f"{self.name} owns {len(self.member.owned)} in {generation.id}")
-                owner = self.settings.instance_id or generation.member_id
-                self.cluster.checks.believes(owner, self.group_id, generation, self.member.owned)
+            self.member.synced(wanted, m.Synced.of(answer), self.world.now_ms)
 
-        self._ask_for_member(request, done, timeout_ms=self._patience_ms)
+        self._ask(request, self._told(wanted, done), timeout_ms=self._patience_ms)
 
-    def _heartbeat(self, generation: m.Generation) -> None:
+    def _heartbeat(self, wanted: m.Heartbeat) -> None:
+        generation = wanted.generation
         request = messages.heartbeat(
             self.version(ApiKey.HEARTBEAT),
             group_id=self.group_id,
@@ -350,21 +320,33 @@ class Reader(Client):
         )
 
         def done(answer: Any) -> None:
-            self.member.heard(generation, Code(answer.error_code), self.world.now_ms)
+            self.member.heard(wanted, Code(answer.error_code), self.world.now_ms)
 
         timeout_ms = min(self.options.request_timeout_ms, self.settings.session_timeout_ms)
-        self._ask_for_member(request, done, timeout_ms=timeout_ms)
+        self._ask(request, self._told(wanted, done), timeout_ms=timeout_ms, purpose="offsets")
 
-    def _send_leave(self, wanted: m.Leave) -> None:
-        if self.coordinator is None:
-            return
+    def _call_back(self, wanted: m.Call) -> None:
+        """Be the listener: note what is owned now."""
+        member = self.member
+        if wanted.kind == "assigned" and member.generation.valid:
+            place = member.generation
+            self.world.tell(f"{self.name} owns {len(member.owned)} in {place.id}")
+            owner = self.settings.instance_id or place.member_id
+            self.cluster.checks.believes(owner, self.group_id, place, member.owned)
+        member.called_back(None, self.world.now_ms)
+
+    def _leave(self, wanted: m.Leave) -> None:
         request = messages.leave_group(
             self.version(ApiKey.LEAVE_GROUP),
             group_id=self.group_id,
             member_id=wanted.member_id,
             reason=wanted.reason,
         )
-        self.call(self.coordinator, request, timeout_ms=2_000, done=lambda answer: None, purpose="offsets")
+
+        def done(answer: Any) -> None:
+            self.member.left(wanted)
+
+        self._ask(request, self._told(wanted, done), timeout_ms=2_000, purpose="offsets")
 
     # -- how it stands
 
@@ -379,14 +361,13 @@ class Reader(Client):
         return ""
 
 
-def joined(answer: Any) -> m.Joined:
-    """Return what a JoinGroup answer says."""
-    return m.Joined(
-        code=Code(answer.error_code),
-        generation=answer.generation_id,
-        member_id=answer.member_id,
-        protocol=answer.protocol_name or "",
-        leader=answer.leader,
-        members=tuple((one.member_id, one.group_instance_id, one.metadata) for one in answer.members),
-        skip_assignment=getattr(answer, "skip_assignment", False),
-    )
+CARRY_OUT: Mapping[type[m.Request], Callable[[Reader, Any], None]] = {
+    m.HangUp: Reader._break,
+    m.FindCoordinator: Reader._find,
+    m.Look: Reader._look,
+    m.Join: Reader._join,
+    m.Sync: Reader._sync,
+    m.Heartbeat: Reader._heartbeat,
+    m.Call: Reader._call_back,
+    m.Leave: Reader._leave,
+}

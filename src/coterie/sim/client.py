@@ -11,7 +11,7 @@ from coterie.sim.network import Channel
 from coterie.wire.apis import ApiKey
 from coterie.wire.codec import encode_request
 
-__all__ = ["Client"]
+__all__ = ["Client", "Done"]
 
 Done = Callable[[Any], None]
 
@@ -130,6 +130,12 @@ class Client:
         waiting = self._waiting.get(correlation_id)
         if waiting is not None:
             self.hang_up(waiting.line)
+
+    def break_off(self, broker: Broker, purpose: str) -> None:
+        """Close the connection to a broker that serves this purpose, if there is one."""
+        line = self._lines.get((broker.node_id, purpose))
+        if line is not None:
+            self.hang_up(line)
 
     def hang_up(self, line: Line) -> None:
         """Close a connection, if the other end has not; who waits on it is told."""

@@ -358,6 +358,7 @@ def member_of(reader: Values, kafka: Values) -> MemberSettings | None:
         max_poll_interval_ms=kafka.count("max.poll.interval.ms") or 300_000,
         assignors=assignors_of(strategy or "range"),
         retry_backoff_ms=kafka.count("retry.backoff.ms") or 100,
+        metadata_max_age_ms=kafka.count("metadata.max.age.ms") or 300_000,
     )
     if settings.heartbeat_interval_ms >= session:
         raise BadOption("kafka.heartbeat.interval.ms must be less than kafka.session.timeout.ms")

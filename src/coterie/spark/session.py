@@ -6,19 +6,22 @@ change between any two questions.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
 from coterie.client.addresses import Address
-from coterie.client.member import Generation, Phase
+from coterie.client.listener import RebalanceListener
+from coterie.client.member import Generation
 from coterie.client.membership import Membership
 from coterie.spark.offsets import GroupDocument, Range, limited
 from coterie.spark.options import EARLIEST, Bound, SourceOptions
 from coterie.spark.protocol import due, plannable, replayed
-from coterie.spark.topics import cluster_for, ends, resolved, selected_topics
+from coterie.spark.topics import cluster_for, ends, resolved
 
 __all__ = ["Gone", "GroupSession"]
 
@@ -28,7 +31,6 @@ log = logging.getLogger("coterie.spark")
 LONGEST_WAIT_S = 0.25
 # How soon the ends are asked for again while nothing comes.
 POLL_S, POLL_MOST_S = 0.002, 0.05
-MISSING_TOPIC_S = 5.0
 
 
 class Gone(CoterieError):
@@ -53,6 +55,41 @@ class Seen(NamedTuple):
     ends: dict[TopicPartition, int]
 
 
+class Barrier(RebalanceListener):
+    """Gives nothing up before the batch under way is done and committed (rule 3 of `protocol`).
+
+    The member heartbeats meanwhile. A batch is lost, and waited for no longer, when the member is thrown out
+    of its generation, or when the others have waited as long as a coordinator lets them.
+    """
+
+    def __init__(self, place: Callable[[], Generation | None], *, limit_s: float) -> None:
+        self._place, self._limit_s = place, limit_s
+        self._free = asyncio.Event()
+        self._free.set()
+
+    def hold(self) -> None:
+        """Note that a batch of what is owned is under way."""
+        self._free.clear()
+
+    def release(self) -> None:
+        """Note that no batch is under way."""
+        self._free.set()
+
+    async def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Wait for the batch, while it is worth anything."""
+        clock, place = asyncio.get_running_loop(), self._place()
+        until = clock.time() + self._limit_s
+        while not self._free.is_set() and self._place() == place and clock.time() < until:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LONGEST_WAIT_S):
+                    await self._free.wait()
+        self._free.set()
+
+    async def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """Give the batch up: others may read it already."""
+        self._free.set()
+
+
 class GroupSession:
     """One query's membership and what it knows of its partitions. Made and used on one loop."""
 
@@ -66,7 +103,7 @@ class GroupSession:
         """With AvailableNow: where each partition ended when it was first seen."""
         self.ends: dict[TopicPartition, int] = {}
         self._membership: Membership | None = None
-        self._watch: asyncio.Task[None] | None = None
+        self._barrier = Barrier(self._place, limit_s=self.settings.max_poll_interval_ms / 1000)
         self._settled: int | None = None
         """The plan whose batch is known to be done and committed as far as it may be."""
         self._seen: Seen | None = None
@@ -78,32 +115,18 @@ class GroupSession:
     async def membership(self) -> Membership:
         """Return the membership; the first call starts to join."""
         if self._membership is None:
-            topics = await selected_topics(self.cluster, self.options.selection)
-            topics |= frozenset(self.options.selection.topics)
-            self._membership = Membership(self.cluster, self.settings, topics, alive=self.alive)
-            self._watch = asyncio.create_task(self._watch_topics(self._membership), name="topics")
+            selection = self.options.selection
+            topics = selection.topics if selection.pattern is None else re.compile(selection.pattern)
+            self._membership = Membership(
+                self.cluster, self.settings, topics, listener=self._barrier, alive=self.alive
+            )
         self._membership.called()
         if not self.alive():
             raise Gone("the application is gone")
         return self._membership
 
-    async def _watch_topics(self, membership: Membership) -> None:
-        """Tell the member when topics come, go or grow."""
-        while True:
-            known = self.cluster.known.partition_counts()
-            missing = membership.member.topics - known.keys()
-            age_s = self.options.metadata_max_age_ms / 1000
-            await asyncio.sleep(min(age_s, MISSING_TOPIC_S) if missing else age_s)
-            try:
-                if self.options.selection.pattern is not None:
-                    topics = await selected_topics(self.cluster, self.options.selection)
-                    membership.member.subscribe(topics, membership.now_ms())
-                counts = (await self.cluster.metadata(membership.member.watched)).partition_counts()
-            except CoterieError as error:
-                log.warning("group %s: metadata: %s", self.settings.group_id, error)
-                continue
-            membership.member.cluster_changed(counts, membership.now_ms())
-            membership.nudge()
+    def _place(self) -> Generation | None:
+        return None if self._membership is None else self._membership.generation
 
     async def joined(self) -> Membership:
         """Return the membership when batches may be planned from it, however long that takes."""
@@ -115,8 +138,7 @@ class GroupSession:
 
     async def close(self) -> None:
         """Leave the group, and close all connections."""
-        if self._watch is not None:
-            self._watch.cancel()
+        self._barrier.release()
         if self._membership is not None:
             await self._membership.close()
         await self.cluster.close()
@@ -127,7 +149,7 @@ class GroupSession:
         """Note where the partitions end that are ours now: AvailableNow reads no further."""
         self.targets = {}
         membership = await self.joined()
-        await self._ends_of(membership.member.owned)
+        await self._ends_of(membership.owned)
 
     async def plan(self, last: GroupDocument, most: int | None) -> GroupDocument | None:
         """Return the next batch, once the last is committed; None if there is nothing to read just now.
@@ -164,14 +186,14 @@ class GroupSession:
         owns. Only the ends move while records are waited for.
         """
         member = membership.member
-        if member.phase is not Phase.STABLE:
+        if not member.at_work:
             self._seen = None
             return False
         if self._settled != last.plan and member.ready:
             # The batch is done and not committed: a rebalance has to wait for that.
-            member.hold()
-        generation, owned = member.generation, member.owned
-        if self._seen is not None and self._seen.generation == generation:
+            self._barrier.hold()
+        generation, owned = membership.generation, membership.owned
+        if self._seen is not None and self._current(membership):
             self._seen = self._seen._replace(ends=await self._ends_of(owned))
         else:
             committed, found, earliest = await asyncio.gather(
@@ -184,10 +206,9 @@ class GroupSession:
 
     def _current(self, membership: Membership) -> bool:
         """Whether what was seen is what the member owns now."""
-        member = membership.member
-        if self._seen is None or member.phase is not Phase.STABLE:
+        if self._seen is None or not membership.member.at_work:
             return False
-        return member.generation == self._seen.generation
+        return (membership.generation, membership.owned) == (self._seen.generation, self._seen.owned)
 
     def _may_plan(self, membership: Membership) -> bool:
         """Whether the next batch may be made of what was seen: nothing is being asked back."""
@@ -203,7 +224,7 @@ class GroupSession:
             if not await self._commit(membership, commits):
                 return False
             self._settled = last.plan
-        membership.release()
+        self._barrier.release()
         return not self._fresh or await self._begin(membership)
 
     @property
@@ -243,9 +264,9 @@ class GroupSession:
         ranges = limited(self._ranges(), most)
         if not ranges:
             return None
-        membership.member.hold()
+        self._barrier.hold()
         self._poll_s = POLL_S
-        generation = membership.member.generation
+        generation = membership.generation
         planned = GroupDocument(
             group=self.settings.group_id,
             member=generation.member_id,
@@ -299,20 +320,20 @@ class GroupSession:
         """Join, and ask the group what is left of a batch that was logged and not finished."""
         while True:
             membership = await self.joined()
-            generation = membership.member.generation
+            generation = membership.generation
             committed = await self.cluster.committed(
                 self.settings.group_id, {one.at for one in document.ranges}
             )
-            if not membership.member.ready or membership.member.generation != generation:
+            if not membership.member.ready or membership.generation != generation:
                 continue
             left = replayed(
                 pieces,
                 planned=document.ranges,
-                owned=membership.member.owned,
+                owned=membership.owned,
                 committed=committed,
                 fail_on_data_loss=self.options.fail_on_data_loss,
             )
-            membership.member.hold()
+            self._barrier.hold()
             return left
 
     async def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address]:

@@ -7,7 +7,7 @@ from coterie.client.cluster import Cluster
 from coterie.client.messages import Metadata
 from coterie.spark.options import EARLIEST, LATEST, BadOption, Bound, Selection, SourceOptions
 
-__all__ = ["cluster_for", "ends", "resolved", "selected", "selected_topics"]
+__all__ = ["cluster_for", "ends", "resolved", "selected"]
 
 
 def cluster_for(options: SourceOptions) -> Cluster:
@@ -25,12 +25,6 @@ async def fresh(cluster: Cluster, selection: Selection) -> Metadata:
     if selection.pattern is not None:
         return await cluster.metadata(None)
     return await cluster.metadata({*selection.topics, *(one.topic for one in selection.partitions)})
-
-
-async def selected_topics(cluster: Cluster, selection: Selection) -> frozenset[str]:
-    """Return the topics that are selected and exist."""
-    found = await fresh(cluster, selection)
-    return frozenset(topic for topic in found.partition_counts() if selection.matches(topic))
 
 
 async def selected(cluster: Cluster, selection: Selection) -> list[TopicPartition]:

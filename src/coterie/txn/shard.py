@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from coterie.base.codes import Code
+from coterie.base.undo import Undoable
 from coterie.txn.apply import apply_fact, put
 from coterie.txn.commands import Command, Describe, VerifyPartitions
 from coterie.txn.decision import Decision, Markers, Reply, Wake
@@ -21,18 +22,17 @@ __all__ = ["Shard"]
 ENDING = {State.PREPARE_COMMIT: True, State.PREPARE_ABORT: False}
 
 
-class Shard:
+class Shard(Undoable[tuple[str, Transaction | None]]):
     """The transactional ids that hash to one partition. It knows no clock, socket or thread."""
 
     def __init__(self, *, settings: TransactionSettings, new_producer_id: Callable[[], int]) -> None:
         """`new_producer_id` returns one that was never given out, or raises `NoProducerId`."""
+        super().__init__()
         self.settings = settings
         self.new_producer_id = new_producer_id
         self.transactions: dict[str, Transaction] = {}
         self.ongoing: dict[str, None] = {}
         self.skipped = 0  # records of a time to come, passed over while loading
-        self._log: list[tuple[str, Transaction | None]] = []
-        self._settled = 0
 
     # -- deciding
 
@@ -69,21 +69,8 @@ class Shard:
         """Return the record of a durable fact, asked for right after its `apply`; () for a volatile one."""
         return record_of(self.transactions, fact)
 
-    def mark(self) -> int:
-        """Return the place in the undo log up to which everything is applied now."""
-        return self._settled + len(self._log)
-
-    def settle(self, mark: int) -> None:
-        """Forget how to undo what came before the mark: it lasts."""
-        assert self._settled <= mark <= self.mark()
-        del self._log[: mark - self._settled]
-        self._settled = mark
-
-    def undo_to(self, mark: int) -> None:
-        """Take back, newest first, every fact applied after the mark."""
-        assert self._settled <= mark <= self.mark()
-        while self.mark() > mark:
-            put(self, *self._log.pop())
+    def _undo(self, step: tuple[str, Transaction | None]) -> None:
+        put(self, *step)
 
     # -- coming and going
 

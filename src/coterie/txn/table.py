@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from coterie.base.codes import Code
+from coterie.base.printed import legend, table
 from coterie.txn import end, expiry, init, partitions, views
 from coterie.txn.apply import IDLE, MOVES
 from coterie.txn.commands import (
@@ -162,13 +163,11 @@ def printed() -> str:
         *diagram(),
         "```",
         "",
-        "| | " + " | ".join(name for name, _ in columns) + " |",
-        "|---" * (len(columns) + 1) + "|",
-        *(table_line(kind, [row for _, row in columns]) for kind in NOWHERE),
+        *table(columns, NOWHERE),
         "",
         "What each does:",
         "",
-        *legend([row for _, row in columns]),
+        *legend((row for _, row in columns), NOWHERE),
         "",
         "What a whole shard does, whatever the states of its transactional ids:",
         "",
@@ -191,21 +190,6 @@ def diagram() -> list[str]:
     ]
     gone = [f"    {source} --> [*]: {IdForgotten.__name__}" for source in State if source in IDLE]
     return moves + gone
-
-
-def table_line(kind: type, rows: list[Row]) -> str:
-    return f"| **{kind.__name__}** | " + " | ".join(name_of(row[kind]) for row in rows) + " |"
-
-
-def name_of(handler: Handler) -> str:
-    return handler.__name__.replace("_", " ")
-
-
-def legend(rows: list[Row], kinds: Row = NOWHERE) -> list[str]:
-    handlers = {name_of(row[kind]): row[kind] for kind in kinds for row in rows}
-    return [
-        f"- **{name}**: {' '.join((handler.__doc__ or '').split())}" for name, handler in handlers.items()
-    ]
 
 
 if __name__ == "__main__":

@@ -5,10 +5,16 @@ So one codec serves requests and the records of internal topics alike.
 
 from dataclasses import dataclass, field, make_dataclass
 from functools import cache
+from struct import Struct
 from typing import Any
 from uuid import UUID
 
-__all__ = ["Declared", "Field"]
+from coterie.base.errors import Corrupt
+
+__all__ = ["NEVER_FLEXIBLE", "VERSION", "Declared", "Field", "read_version", "shared"]
+
+VERSION = Struct(">h")
+NEVER_FLEXIBLE = 2**15
 
 PYTHON_TYPES: dict[str, Any] = {
     "string": str,
@@ -56,6 +62,19 @@ class Declared:
         """Return the class of one version, in the form of kio's."""
         assert 0 <= version <= self.most
         return _class_of(self, version)
+
+
+def read_version(data: bytes) -> int:
+    """Return the number that a record begins with: a key's type, or a value's version."""
+    if len(data) < VERSION.size:
+        raise Corrupt("record", at=0, expected="a type or version")
+    version: int = VERSION.unpack_from(data)[0]
+    return version
+
+
+def shared(kind: Any, found: Any) -> dict[str, Any]:
+    """Return those values of a named tuple that an entity's version has."""
+    return {name: getattr(found, name) for name in kind._fields if hasattr(found, name)}
 
 
 @cache

@@ -13,7 +13,7 @@ from uuid import UUID
 from coterie.base.errors import Corrupt
 from coterie.wire.codec import decode
 from coterie.wire.compiled import Writer, writer_of
-from coterie.wire.declared import Declared, Field
+from coterie.wire.declared import NEVER_FLEXIBLE, VERSION, Declared, Field, read_version, shared
 
 __all__ = [
     "KNOWN_KINDS",
@@ -36,9 +36,7 @@ __all__ = [
     "read_sized_text",
 ]
 
-VERSION = Struct(">h")
 NO_TIME = -1
-NEVER_FLEXIBLE = 2**15
 
 LEGACY_OFFSET_COMMIT, OFFSET_COMMIT, GROUP_METADATA = 0, 1, 2
 KNOWN_KINDS = frozenset({LEGACY_OFFSET_COMMIT, OFFSET_COMMIT, GROUP_METADATA})
@@ -160,7 +158,7 @@ GROUP_VALUE = Declared(
 
 def read_key(data: bytes) -> OffsetCommitKey | GroupMetadataKey | UnknownKey:
     """Return what a record is about, or raise Corrupt."""
-    kind = _read_version(data)
+    kind = read_version(data)
     if kind in (LEGACY_OFFSET_COMMIT, OFFSET_COMMIT):
         found = decode(OFFSET_KEY.at(kind), data, VERSION.size)
         return OffsetCommitKey(found.group, found.topic, found.partition)
@@ -227,7 +225,7 @@ def read_offset_value(data: bytes) -> OffsetCommitValue:
         except (StructError, IndexError, UnicodeDecodeError, KeyError):
             pass  # the general reader finds the words, or knows a tag
     found = _read_value(OFFSET_VALUE, data)
-    return OffsetCommitValue(**_shared(OffsetCommitValue, found))
+    return OffsetCommitValue(**shared(OffsetCommitValue, found))
 
 
 def _read_short_v4(data: bytes) -> OffsetCommitValue:
@@ -252,28 +250,16 @@ def _topic_id(data: bytes) -> UUID | None:
 
 def read_group_value(data: bytes) -> GroupMetadataValue:
     """Return a group of any version, or raise Corrupt."""
-    found = _shared(GroupMetadataValue, _read_value(GROUP_VALUE, data))
-    found["members"] = tuple(MemberMetadata(**_shared(MemberMetadata, member)) for member in found["members"])
+    found = shared(GroupMetadataValue, _read_value(GROUP_VALUE, data))
+    found["members"] = tuple(MemberMetadata(**shared(MemberMetadata, member)) for member in found["members"])
     return GroupMetadataValue(**found)
 
 
-def _read_version(data: bytes) -> int:
-    if len(data) < VERSION.size:
-        raise Corrupt("record", at=0, expected="a type or version")
-    version: int = VERSION.unpack_from(data)[0]
-    return version
-
-
 def _read_value(schema: Declared, data: bytes) -> Any:
-    version = _read_version(data)
+    version = read_version(data)
     if not 0 <= version <= schema.most:
         raise Corrupt(f"{schema.name} version {version}", at=0, expected=f"0 to {schema.most}")
     return decode(schema.at(version), data, VERSION.size)
-
-
-def _shared(kind: Any, found: Any) -> dict[str, Any]:
-    """Return those values of an entity that its version has."""
-    return {name: getattr(found, name) for name in kind._fields if hasattr(found, name)}
 
 
 def offset_commit_record(key: OffsetCommitKey, value: OffsetCommitValue | None) -> tuple[bytes, bytes | None]:

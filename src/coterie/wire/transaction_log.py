@@ -3,13 +3,11 @@
 A key is its type and a struct, a value its version and a struct; each value is a transactional id whole.
 """
 
-from struct import Struct
 from typing import NamedTuple
 
-from coterie.base.errors import Corrupt
 from coterie.wire.codec import decode
 from coterie.wire.compiled import writer_of
-from coterie.wire.declared import Declared, Field
+from coterie.wire.declared import NEVER_FLEXIBLE, VERSION, Declared, Field, read_version, shared
 
 __all__ = [
     "PartitionsOfTopic",
@@ -21,9 +19,7 @@ __all__ = [
     "transaction_record",
 ]
 
-VERSION = Struct(">h")
 NOBODY = -1
-NEVER_FLEXIBLE = 2**15
 
 TRANSACTION_LOG = 0
 VALUE_VERSION = 1  # since transaction.version 1 (KIP-890): the tagged fields have a place only there
@@ -101,7 +97,7 @@ VALUE = Declared(
 
 def read_transaction_key(data: bytes) -> TransactionLogKey | UnknownTransactionKey:
     """Return what a record is about, or raise Corrupt."""
-    kind = _read_version(data)
+    kind = read_version(data)
     if kind != TRANSACTION_LOG:
         return UnknownTransactionKey(kind)
     return TransactionLogKey(decode(KEY.at(0), data, VERSION.size).transactional_id)
@@ -109,22 +105,15 @@ def read_transaction_key(data: bytes) -> TransactionLogKey | UnknownTransactionK
 
 def read_transaction_value(data: bytes) -> TransactionLogValue | None:
     """Return a value of any version, None for one of a version yet to come, or raise Corrupt."""
-    version = _read_version(data)
+    version = read_version(data)
     if not 0 <= version <= VALUE.most:
         return None
     found = decode(VALUE.at(version), data, VERSION.size)
-    values = {name: getattr(found, name) for name in TransactionLogValue._fields if hasattr(found, name)}
+    values = shared(TransactionLogValue, found)
     if found.transaction_partitions is not None:
         topics = found.transaction_partitions
         values["transaction_partitions"] = tuple(PartitionsOfTopic(t.topic, t.partition_ids) for t in topics)
     return TransactionLogValue(**values)
-
-
-def _read_version(data: bytes) -> int:
-    if len(data) < VERSION.size:
-        raise Corrupt("record", at=0, expected="a type or version")
-    version: int = VERSION.unpack_from(data)[0]
-    return version
 
 
 def transaction_record(

@@ -101,7 +101,7 @@ class AioConsumer(Consumer):
 
     def poll(self, seconds: float) -> list[Message]:
         found = run(self.inner.getmany(timeout_ms=int(seconds * 1000)))
-        return [plain(record) for records in found.values() for record in records]
+        return [Message.of(record) for records in found.values() for record in records]
 
     def assignment(self) -> frozenset[Place]:
         return frozenset((p.topic, p.partition) for p in self.inner.assignment())
@@ -128,19 +128,6 @@ class AioConsumer(Consumer):
 
     def close(self) -> None:
         run(self.inner.stop())
-
-
-def plain(record: Any) -> Message:
-    """Return a record as the tests compare it."""
-    return Message(
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
-        key=record.key,
-        value=record.value,
-        timestamp_ms=record.timestamp,
-        headers=tuple((name, value) for name, value in record.headers),
-    )
 
 
 class AioAdmin(Admin):

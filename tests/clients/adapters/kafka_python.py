@@ -67,7 +67,7 @@ class KafkaPythonConsumer(Consumer):
 
     def poll(self, seconds: float) -> list[Message]:
         found = self.inner.poll(timeout_ms=int(seconds * 1000))
-        return [plain(record) for records in found.values() for record in records]
+        return [Message.of(record) for records in found.values() for record in records]
 
     def assignment(self) -> frozenset[Place]:
         return frozenset((p.topic, p.partition) for p in self.inner.assignment())
@@ -94,19 +94,6 @@ class KafkaPythonConsumer(Consumer):
 
     def close(self) -> None:
         self.inner.close(timeout_ms=2000)
-
-
-def plain(record: Any) -> Message:
-    """Return a record as the tests compare it."""
-    return Message(
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
-        key=record.key,
-        value=record.value,
-        timestamp_ms=record.timestamp,
-        headers=tuple((name, value) for name, value in record.headers),
-    )
 
 
 class KafkaPythonAdmin(Admin):

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 Place = tuple[str, int]  # topic, partition
 
@@ -28,6 +28,19 @@ class Message:
     offset: int = -1
     timestamp_ms: int | None = None
     headers: tuple[tuple[str, bytes], ...] = ()
+
+    @classmethod
+    def of(cls, record: Any) -> Message:
+        """Return a record of aiokafka's or kafka-python's as the tests compare it."""
+        return cls(
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            key=record.key,
+            value=record.value,
+            timestamp_ms=record.timestamp,
+            headers=tuple((name, value) for name, value in record.headers),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

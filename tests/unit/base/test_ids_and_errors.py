@@ -54,7 +54,7 @@ def test_corrupt_says_what_where_and_what_was_expected():
 def test_a_refusal_carries_its_code_and_the_slug_of_its_heading():
     refusal = RefusedBy(Code.UNKNOWN_MEMBER_ID, "m-1 is not in the group")
 
-    assert str(refusal) == "UNKNOWN_MEMBER_ID: m-1 is not in the group"
+    assert str(refusal).startswith("UNKNOWN_MEMBER_ID: m-1 is not in the group; ")
     assert (refusal.code, refusal.slug) == (Code.UNKNOWN_MEMBER_ID, "unknown-member-id")
-    assert str(RefusedBy(Code.NOT_COORDINATOR)) == "NOT_COORDINATOR"
+    assert str(RefusedBy(Code.NOT_COORDINATOR)).startswith("NOT_COORDINATOR; ")
     assert isinstance(refusal, Refused)

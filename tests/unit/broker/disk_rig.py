@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from coterie.broker.node import Node
 from coterie.broker.settings import BrokerSettings
-from coterie.broker.topics import Topics
 from coterie.store.memory import MemoryDisk, MemoryStore
 from unit.broker.rig import Rig
 
@@ -25,15 +23,7 @@ class DiskRig(Rig):
         self.soon = []
         self.memory = MemoryStore.open(now_ms=self.now_ms, disk=self.disk)
         self.store = self.memory  # type: ignore[assignment]
-        self.node = Node(
-            settings=self.settings,
-            topics=Topics.open(self.settings, self.memory),
-            store=self.memory,  # type: ignore[arg-type]
-            clock=lambda: self.now_ms,
-            call_soon=self.soon.append,
-            alarm=lambda at_ms: None,
-            aside=lambda work, arguments, finish, computes: finish(work(*arguments)),
-        )
+        self.node = self.a_node()
         self.node.start()
         self.settle()
 

@@ -6,9 +6,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from coterie.broker.node import Node
 from coterie.broker.settings import BrokerSettings
-from coterie.broker.topics import Topics
 from coterie.store.memory import MemoryDisk, MemoryStore
 from coterie.wire.apis import APIS
 from coterie.wire.codec import build, entity
@@ -46,15 +44,7 @@ class ApiRig(Rig):
         self.soon = []
         self.disk = disk or MemoryDisk()
         self.store = MemoryStore.open(now_ms=self.now_ms, disk=self.disk)  # type: ignore[assignment]
-        self.node = Node(
-            settings=self.settings,
-            topics=Topics.open(self.settings, self.store),
-            store=self.store,
-            clock=lambda: self.now_ms,
-            call_soon=self.soon.append,
-            alarm=lambda at_ms: None,
-            aside=lambda work, arguments, finish, computes: finish(work(*arguments)),
-        )
+        self.node = self.a_node()
         self.node.start()
         for name, partitions in (("orders", 2), ("other", 1)):
             if self.node.topics.get(name) is None:

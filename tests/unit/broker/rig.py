@@ -49,7 +49,13 @@ class Rig:
         self.now_ms = 1_700_000_000_000
         self.soon: list[Callable[[], None]] = []
         self.store = FileStore.open(self.settings.data_directory, now_ms=self.now_ms)
-        self.node = Node(
+        self.node = self.a_node()
+        self.node.start()
+        self.settle()
+
+    def a_node(self) -> Node:
+        """Return a node on the store, in this rig's time."""
+        return Node(
             settings=self.settings,
             topics=Topics.open(self.settings, self.store),
             store=self.store,
@@ -58,8 +64,6 @@ class Rig:
             alarm=lambda at_ms: None,
             aside=lambda work, arguments, finish, computes: finish(work(*arguments)),
         )
-        self.node.start()
-        self.settle()
 
     def close(self) -> None:
         self.settle()

@@ -9,6 +9,7 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.wire.codec import build, entity
+from unit.broker.group_api_rig import join_terms
 from unit.broker.rig import Client, Rig
 
 JOIN, SYNC, HEARTBEAT, COMMIT, FETCH, CREATE = 11, 14, 12, 8, 9, 19
@@ -25,18 +26,7 @@ def a_rig(directory: Path, **settings: object) -> Rig:
 
 
 def join(client: Client, group: str, instance: str) -> None:
-    protocol = build(entity("join_group", 5, "JoinGroupRequestProtocol"), name="range", metadata=b"m")
-    client.send(
-        JOIN,
-        5,
-        group_id=group,
-        session_timeout=10_000,
-        rebalance_timeout=60_000,
-        member_id="",
-        group_instance_id=instance,
-        protocol_type="consumer",
-        protocols=(protocol,),
-    )
+    client.send(JOIN, 5, **join_terms(5, group_id=group, group_instance_id=instance))
 
 
 def commit(client: Client, group: str, offset: int) -> Code:

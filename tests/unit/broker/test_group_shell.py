@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
 
 from coterie.base.codes import Code
+from coterie.broker.coordinator import GROUPS_STARTED_AT_ONCE
 from coterie.broker.leadership import Leader
+from coterie.broker.shards import SLICE_MS
 from coterie.broker.topic_names import OFFSETS_TOPIC
 from coterie.wire.codec import build, encode_request, request_type
 from unit.broker.group_api_rig import (
@@ -210,6 +213,33 @@ def test_a_broker_that_comes_to_lead_loads_what_the_log_holds():
     assert client.ask(BEAT, 3, **beat).error_code == Code.NONE
     rig.node.coordinator.elected(0, 2)
     assert unsettled(client, SYNC, 3, **beat).error_code == Code.NONE
+
+
+@row("LO-8", "DE-6")
+def test_a_broker_that_resigns_in_the_midst_of_loading_does_not_come_to_answer():
+    """Whichever slice of the work is the last: nothing of its groups comes due any more."""
+    rig = ApiRig(offsets_topic_num_partitions=1)
+    groups = [f"g{at}" for at in range(GROUPS_STARTED_AT_ONCE + 1)]
+    sessions = [("session", group, rig.stable(group, "a")["a"]) for group in groups]
+    coordinator, purgatory = rig.node.coordinator, rig.node.purgatory
+    half_way = 0
+    rig.node.now_ms = count(rig.now_ms, SLICE_MS).__next__  # each slice is as short as it can be
+
+    for epoch in count(1):
+        coordinator.elected(0, epoch)
+        host = coordinator.hosts[0]
+        for _ in range(epoch):
+            rig.soon.pop(0)()
+        if host.status == host.ACTIVE:
+            break
+        half_way += any(purgatory.at(session) for session in sessions)
+        coordinator.resigned(0)
+        rig.settle()
+
+        assert host.status == host.AWAY
+        assert not any(purgatory.at(session) for session in sessions)
+
+    assert half_way > 0
 
 
 # -- FindCoordinator

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from coterie.base.codes import Code
 from coterie.broker.quick import Beat
-from coterie.wire.codec import build, encode_request, entity, request_type
+from coterie.wire.codec import build, encode_request, request_type
+from unit.broker.group_api_rig import join_terms
 from unit.broker.rig import Client, Rig
 
 JOIN, SYNC, HEARTBEAT = 11, 14, 12
@@ -34,18 +35,8 @@ class Beating:
 
 
 def join(client: Client, group: str, member_id: str = "", instance: str | None = None) -> None:
-    protocol = build(entity("join_group", 5, "JoinGroupRequestProtocol"), name="range", metadata=b"m")
-    client.send(
-        JOIN,
-        5,
-        group_id=group,
-        session_timeout=10_000,
-        rebalance_timeout=60_000,
-        member_id=member_id,
-        group_instance_id=instance,
-        protocol_type="consumer",
-        protocols=(protocol,),
-    )
+    terms = join_terms(5, group_id=group, member_id=member_id, group_instance_id=instance)
+    client.send(JOIN, 5, **terms)
 
 
 def a_group(rig: Rig, group: str, *, until: str) -> tuple[str, str]:

@@ -264,6 +264,19 @@ def test_a_deletion_that_fails_deletes_nothing():
     assert (rig.shard.groups, rig.shard.offsets) == before
 
 
+@pytest.mark.parametrize("version", [3, 4])
+def test_what_is_undone_leaves_no_deadline_behind(version: int):
+    """P-10: neither a member's nor a promised id's, nor the join phase's that waited for it."""
+    rig = Rig()
+    rig.hold()
+    rig.join("a", version=version)
+    assert len(rig.deadlines) > 0
+
+    rig.fail(REFUSED)
+
+    assert len(rig.deadlines) == 0
+
+
 def test_what_is_settled_cannot_be_undone():
     rig = Rig()
     a_preparing_group(rig)

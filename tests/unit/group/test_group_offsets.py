@@ -353,6 +353,19 @@ def test_before_the_first_generation_a_consumer_group_reads_everything():
     assert rig.delete_offsets(("elsewhere", 0)).codes == (Code.GROUP_SUBSCRIBED_TO_TOPIC,)
 
 
+@pytest.mark.row("OD-5")
+def test_a_partition_that_is_named_twice_gets_two_tombstones():
+    """As Apache Kafka 4.3.1 writes them: it looks for all offsets before it deletes one."""
+    rig = Rig()
+    rig.commit()
+
+    answer = rig.delete_offsets(("flights", 0), ("flights", 0))
+
+    assert answer.codes == (OK, OK)
+    key = OffsetCommitKey("g", "flights", 0)
+    assert [(read_key(raw), value) for raw, value in rig.log[-2:]] == [(key, None), (key, None)]
+
+
 @pytest.mark.row("OD-6")
 def test_offsets_of_an_empty_group_may_be_deleted_whatever_its_type():
     for protocol_type in ("consumer", "connect"):

@@ -13,12 +13,13 @@ from coterie.broker.context import WAITS, Context, milliseconds
 from coterie.broker.handlers.data import topic_named
 from coterie.broker.handlers.groups import Gathered, ask
 from coterie.group import commands
+from coterie.wire.apis import APIS
 from coterie.wire.codec import build, entity, response_type
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
 
-__all__ = ["HANDLERS", "answered_in_order", "mark_unknown", "sorted_out"]
+__all__ = ["HANDLERS", "committed", "mark_unknown", "sorted_out"]
 
 FETCH = 9
 RETENTION_UNSET = -1
@@ -36,7 +37,7 @@ def offset_commit(node: Node, ctx: Context, request: Any) -> Any:
 
     def respond(answer: Any) -> None:
         codes = [answer] * len(offsets) if isinstance(answer, Code) else list(answer.codes)
-        ctx.reply(_committed(ctx, request, refused, iter(codes).__next__))
+        ctx.reply(committed(ctx, request, refused, iter(codes).__next__))
 
     if not offsets:
         mark("nothing-left", ctx.api_key)
@@ -89,17 +90,19 @@ def sorted_out(
     return tuple(offsets), refused
 
 
-def _committed(
+def committed(
     ctx: Context, request: Any, refused: dict[tuple[int, int], Code], next_code: Callable[[], Code]
 ) -> Any:
-    topic_type = entity("offset_commit", ctx.version, "OffsetCommitResponseTopic", "response")
-    partition_type = entity("offset_commit", ctx.version, "OffsetCommitResponsePartition", "response")
+    """Return the answer to an OffsetCommit or a TxnOffsetCommit; `next_code` is the group's of the others."""
+    api = APIS[ctx.api_key]
+    topic_type = entity(api.name, ctx.version, f"{api.title}ResponseTopic", "response")
+    partition_type = entity(api.name, ctx.version, f"{api.title}ResponsePartition", "response")
     topics = []
     for asked, codes in answered_in_order(request.topics, refused, next_code):
         partitions = tuple(build(partition_type, partition_index=p, error_code=code) for p, code in codes)
-        named = {"name": getattr(asked, "name", ""), "topic_id": getattr(asked, "topic_id", None)}
+        named = {field: getattr(asked, field) for field in ("name", "topic_id") if hasattr(asked, field)}
         topics.append(build(topic_type, partitions=partitions, **named))
-    return build(response_type(8, ctx.version), topics=tuple(topics))
+    return build(response_type(ctx.api_key, ctx.version), topics=tuple(topics))
 
 
 def mark_unknown(ctx: Context, refused: dict[tuple[int, int], Code]) -> None:

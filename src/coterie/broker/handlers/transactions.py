@@ -362,7 +362,7 @@ def list_transactions(node: Node, ctx: Context, request: Any) -> Any:
                 producer_id=txn.producer_id,
                 transaction_state=txn.state.value,
             )
-            for txn in listed(node.transactions.shards(), wanted, node.now_ms())
+            for txn in listed((host.shard for host in node.transactions.active()), wanted, node.now_ms())
         ),
     )
 

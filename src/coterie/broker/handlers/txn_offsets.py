@@ -14,13 +14,12 @@ from coterie.base.ids import TopicPartition
 from coterie.base.marks import mark
 from coterie.broker.context import WAITS, Context
 from coterie.broker.handlers.groups import forget, host_for
-from coterie.broker.handlers.offsets import answered_in_order, mark_unknown, sorted_out
+from coterie.broker.handlers.offsets import committed, mark_unknown, sorted_out
 from coterie.broker.topic_names import OFFSETS_TOPIC
 from coterie.group import commands
 from coterie.group.failures import told
 from coterie.store.log import AppendRefused
 from coterie.wire.batches import MAGIC, TRANSACTIONAL_BIT, BatchHeader
-from coterie.wire.codec import build, entity, response_type
 
 if TYPE_CHECKING:
     from coterie.broker.coordinator import ShardHost
@@ -43,7 +42,7 @@ def txn_offset_commit(node: Node, ctx: Context, request: Any) -> Any:
     def respond(answer: Any) -> None:
         codes = [answer] * len(offsets) if isinstance(answer, Code) else list(answer.codes)
         told_codes = [of_version(code, ctx.version) for code in codes]
-        ctx.reply(_committed(ctx, request, refused, iter(told_codes).__next__))
+        ctx.reply(committed(ctx, request, refused, iter(told_codes).__next__))
 
     if not offsets:
         mark("nothing-left", ctx.api_key)
@@ -154,18 +153,6 @@ class WaitingCommit:
             offsets=self.offsets,
         )
         host.execute_in_transaction(command, verified)
-
-
-def _committed(
-    ctx: Context, request: Any, refused: dict[tuple[int, int], Code], next_code: Callable[[], Code]
-) -> Any:
-    topic_type = entity("txn_offset_commit", ctx.version, "TxnOffsetCommitResponseTopic", "response")
-    partition_type = entity("txn_offset_commit", ctx.version, "TxnOffsetCommitResponsePartition", "response")
-    topics = []
-    for asked, codes in answered_in_order(request.topics, refused, next_code):
-        partitions = tuple(build(partition_type, partition_index=p, error_code=code) for p, code in codes)
-        topics.append(build(topic_type, name=asked.name, partitions=partitions))
-    return build(response_type(28, ctx.version), topics=tuple(topics))
 
 
 HANDLERS = {28: txn_offset_commit}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.base.errors import Corrupt
-from coterie.client.records import ConsumerRecord, PlainRows, payload_of
+from coterie.client.records import ConsumerRecord, PlainRows, compiled_rows, payload_of
 from coterie.wire.batches import CODECS, HEADER_SIZE, Record, build_batch, read_header, records_of
 
 sizes = st.one_of(st.integers(0, 200), st.sampled_from([63, 64, 127, 128, 8191, 8192, 70_000]))
@@ -38,9 +38,13 @@ def all_rows(data, header, topic, partition, *, decode=PlainRows, at_once=3):
     return taken
 
 
-def read(batch):
+def read_as(batch, topic, partition):
     header = read_header(batch)
-    return all_rows(payload_of(batch, 0, header, check=True), header, "t", 3)
+    return all_rows(payload_of(batch, 0, header, check=True), header, topic, partition)
+
+
+def read(batch):
+    return read_as(batch, "t", 3)
 
 
 @given(batches())
@@ -54,8 +58,32 @@ def test_the_quick_reader_sees_what_the_careful_one_sees(batch):
     ]
 
 
-@given(batches(), st.data())
-def test_bad_bytes_are_corrupt_and_nothing_else(batch, data):
+@pytest.fixture(scope="module")
+def compiled():
+    """The compiled reader, where it is installed."""
+    pytest.importorskip("numba")
+    return compiled_rows()
+
+
+@given(batch=batches())
+def test_the_compiled_reader_sees_what_the_others_see(compiled, batch):
+    header = read_header(batch)
+    payload = payload_of(batch, 0, header, check=True)
+
+    assert all_rows(payload, header, "t", 3, decode=compiled) == read(batch)
+
+
+def test_a_timestamp_that_no_arrow_column_holds_is_read_all_the_same(compiled):
+    batch = build_batch([Record(0, 2**63 - 1, None, b"a"), Record(1, -(2**63), b"k", None)])
+    header = read_header(batch)
+
+    rows = all_rows(batch[HEADER_SIZE:], header, "t", 0, decode=compiled)
+
+    assert rows == read_as(batch, "t", 0)
+
+
+@given(batch=batches(), data=st.data())
+def test_bad_bytes_are_corrupt_and_nothing_else(compiled, batch, data):
     header = read_header(batch)
     payload = bytearray(payload_of(batch, 0, header, check=True))
     at = data.draw(st.integers(0, len(payload) - 1))
@@ -63,8 +91,9 @@ def test_bad_bytes_are_corrupt_and_nothing_else(batch, data):
     cut = data.draw(st.integers(0, len(payload)))
 
     for bad in (bytes(payload), bytes(payload[:cut])):
-        with contextlib.suppress(Corrupt):
-            all_rows(bad, header, "t", 0)
+        for decode in (PlainRows, compiled):
+            with contextlib.suppress(Corrupt):
+                all_rows(bad, header, "t", 0, decode=decode)
 
 
 def test_each_cut_of_a_batch_is_refused():

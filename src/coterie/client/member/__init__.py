@@ -1,0 +1,58 @@
+"""One member of a group, classic protocol: events in, requests out. Pure.
+
+settings     what it needs to know of its configuration
+requests     what it wants done, and what it is told
+reactions    what it makes of every error code at every stage
+pace         pauses between tries
+leader       who gets what, where it leads
+standing     where it stands
+steps        what the application is asked to do, in Kafka's order
+machine      the state machine: what it asks for next, and what it makes of the answers
+"""
+
+from coterie.client.member.leader import BadAssignment
+from coterie.client.member.machine import Member, NoAssignment
+from coterie.client.member.requests import (
+    NOWHERE,
+    Call,
+    Commit,
+    FindCoordinator,
+    Generation,
+    GroupMetadata,
+    HangUp,
+    Heartbeat,
+    Join,
+    Joined,
+    Leave,
+    Look,
+    Request,
+    Sync,
+    Synced,
+    Wait,
+)
+from coterie.client.member.settings import MemberSettings
+from coterie.client.member.standing import Phase
+
+__all__ = [
+    "NOWHERE",
+    "BadAssignment",
+    "Call",
+    "Commit",
+    "FindCoordinator",
+    "Generation",
+    "GroupMetadata",
+    "HangUp",
+    "Heartbeat",
+    "Join",
+    "Joined",
+    "Leave",
+    "Look",
+    "Member",
+    "MemberSettings",
+    "NoAssignment",
+    "Phase",
+    "Request",
+    "Sync",
+    "Synced",
+    "Wait",
+]

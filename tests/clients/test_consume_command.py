@@ -1,0 +1,91 @@
+"""`coterie consume` prints what is there, for people and for programs, and says what it cannot do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from coterie.cli import main
+from coterie.client.blocking_consumer import BlockingConsumer
+
+from .adapters import CLIENTS, Message
+
+NewTopic = Callable[..., str]
+Consume = Callable[..., tuple[object, str, str]]
+
+STAMP = 1_700_000_000_123
+
+
+@pytest.fixture
+def consume(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Consume:
+    """A function that runs `coterie consume` with the words given: exit code, what it said and complained."""
+
+    def run(*words: str) -> tuple[object, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["consume", *words, "--bootstrap", bootstrap])
+        return ended.value.code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def topic(bootstrap: str, new_topic: NewTopic) -> str:
+    """A topic of two partitions with three records."""
+    name = new_topic(partitions=2, config={"retention.ms": "-1"})
+    records: list[dict[str, Any]] = [
+        {"partition": 0, "key": b"k", "value": "ä".encode(), "headers": (("h", b"\xff"),)},
+        {"partition": 0, "value": b"\xff\x00"},
+        {"partition": 1, "key": b"gone", "value": None},
+    ]
+    CLIENTS[0].produce(bootstrap, [Message(topic=name, timestamp_ms=STAMP, **each) for each in records])
+    return name
+
+
+def test_records_are_lines_for_people(topic: str, consume: Consume) -> None:
+    code, said, _ = consume(topic, "--from", "beginning", "--until-end", "--partition", "0")
+
+    when = "2023-11-14T22:13:20.123Z"
+    assert (code, said.splitlines()) == (
+        0, [f"{topic}-0  0  {when}  k  ä", f"{topic}-0  1  {when}  -  \\xff\x00"],
+    )  # fmt: skip
+
+
+def test_records_are_documents_for_programs(topic: str, consume: Consume) -> None:
+    _, said, _ = consume(topic, "--from", "beginning", "--until-end", "--output", "json")
+
+    got = {(one["partition"], one["offset"]): one for one in map(json.loads, said.splitlines())}
+    assert got[0, 0] == {
+        "topic": topic, "partition": 0, "offset": 0, "timestamp": STAMP, "key": "k", "value": "ä",
+        "headers": [{"name": "h", "value_base64": "/w=="}],
+    }  # fmt: skip
+    assert got[0, 1]["value_base64"] == "/wA="
+    assert (got[1, 0]["key"], got[1, 0]["value"]) == ("gone", None)
+
+
+def test_a_group_goes_on_where_it_was(topic: str, bootstrap: str, consume: Consume) -> None:
+    words = (topic, "--group", topic, "--from", "beginning", "--set", "heartbeat.interval.ms=200")
+
+    _, first, _ = consume(*words, "--max", "1")
+    _, second, _ = consume(*words, "--max", "2")
+
+    lines = [*first.splitlines(), *second.splitlines()]
+    assert len(lines) == len(set(lines)) == 3
+    with BlockingConsumer(bootstrap_servers=bootstrap, group_id=topic) as consumer:
+        assert consumer.committed([(topic, 0), (topic, 1)]) == {(topic, 0): 2, (topic, 1): 1}
+
+
+def test_what_cannot_be_done_is_said(topic: str, consume: Consume) -> None:
+    for words, why in (
+        (("no-such-topic",), "coterie: there is no topic no-such-topic"),
+        ((topic, "--partition", "7"), f"coterie: topic {topic} has 2 partitions; there is no 7"),
+        ((topic, "--set", "fetch.min.byte=1"), "did you mean fetch_min_bytes?"),
+        ((topic, "--set", "nothing"), "write NAME=VALUE"),
+        ((topic, "--group", "g", "--until-end"), "leave out --group"),
+    ):
+        code, said, complained = consume(*words)
+        assert code in (1, 2)
+        assert said == ""
+        assert why in complained
