@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from trees import tree_of
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 
@@ -126,7 +128,7 @@ def package_of(path: Path) -> str:
 
 def imports_of(path: Path) -> Iterator[tuple[str, bool]]:
     """Yield each module that `path` imports at run time, and whether only inside a function."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = tree_of(path)
     yield from _walk(tree, lazily=False)
 
 
@@ -199,7 +201,7 @@ def test_chance_is_only_where_it_can_be_seeded():
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
 def test_no_function_is_longer_than_the_wall(path: Path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             assert lines <= FUNCTION_LINES_MAX, f"{path.name}:{node.lineno} {node.name} has {lines} lines"
@@ -207,12 +209,12 @@ def test_no_function_is_longer_than_the_wall(path: Path):
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
 def test_every_module_says_what_belongs_in_it(path: Path):
-    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
+    assert ast.get_docstring(tree_of(path)), path
 
 
 def test_every_exported_name_exists():
     for path in modules():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = tree_of(path)
         exported = next(
             (
                 {ast.literal_eval(item) for item in node.value.elts}

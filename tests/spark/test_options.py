@@ -71,7 +71,7 @@ def test_what_spark_refuses_is_refused_with_the_reason():
         ({"group.instance.id": "me"}, "group.id"),
         ({"group.id": "g", "group.instance.id": "ü"}, "letters"),
         ({"group.id": "g", "kafka.group.id": "h"}, "differ"),
-        ({"group.id": "g", "partition.assignment.strategy": "sticky"}, "range and roundrobin"),
+        ({"group.id": "g", "partition.assignment.strategy": "cooperative-sticky"}, "roundrobin and sticky"),
         ({"group.id": "g", "kafka.heartbeat.interval.ms": "45000"}, "less than"),
         ({"endingOffsets": "latest"}, "not valid in streaming"),
         ({"path": "/data"}, "no path"),

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from trees import tree_of
+
 HERE = Path(__file__).parent
 LAST = {"CP": 11, "CL": 6, "CJ": 8, "HT": 5, "CB": 15, "CA": 7, "CC": 8, "CV": 6}
 ROWS = [f"{family}-{number}" for family, last in LAST.items() for number in range(1, last + 1)]
@@ -22,7 +24,7 @@ def cited() -> set[str]:
     places = [*HERE.glob("test_*.py"), HERE.parents[1] / "clients" / "test_membership.py"]
     found: set[str] = set()
     for path in places:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 found |= set(re.findall(r"\b[A-Z]{2}-\d+\b", ast.get_docstring(node) or ""))
     return found

@@ -19,6 +19,7 @@ from coterie.group.settings import GroupSettings
 from coterie.group.shard import Shard
 from coterie.group.table import ANSWERS, NOWHERE, printed
 from coterie.group.whys import WHYS
+from trees import tree_of
 
 SOURCE = Path(__file__).parents[3] / "src" / "coterie"
 CORE = SOURCE / "group"
@@ -44,7 +45,7 @@ def test_every_why_says_something_and_is_used_somewhere():
 
 def test_what_reads_like_a_why_is_in_the_catalogue():
     for path in CORE.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and SLUG.fullmatch(node.value):
                 assert node.value in {**WHYS, **MARKS}, f"{path.name}:{node.lineno}"
 
@@ -63,7 +64,7 @@ def test_the_page_of_marks_is_what_the_catalogue_prints():
 
 def test_what_is_marked_is_in_the_catalogue():
     for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             match node:
                 case ast.Call(func=ast.Name(id="mark"), args=[slug, *_]) if path.name != "compiled.py":
                     texts = (one.value for one in ast.walk(slug) if isinstance(one, ast.Constant))
