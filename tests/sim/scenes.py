@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from coterie.assign.registry import ASSIGNORS
 from coterie.observe.story import Move, Rebalance
 from coterie.sim.script import Variant, read_script, script_of
 from coterie.sim.simulate import Outcome
@@ -68,7 +69,7 @@ def kinds(count: int) -> st.SearchStrategy[dict[str, Any]]:
             "session.timeout.ms": st.sampled_from((6_000, 10_000, 45_000)),
             "heartbeat.interval.ms": st.sampled_from((1_000, 3_000, 5_000)),
             "max.poll.interval.ms": st.sampled_from((2_000, 8_000, 20_000, 300_000)),
-            "partition.assignment.strategy": st.sampled_from(("range", "roundrobin")),
+            "partition.assignment.strategy": st.sampled_from(sorted(ASSIGNORS)),
         }
     )
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coterie.assign.registry import ASSIGNORS
+from coterie.base.errors import CoterieError
 from coterie.broker.settings import BrokerSettings, SettingError
 from coterie.client.member import Member, MemberSettings
 from coterie.sim.values import (
@@ -277,7 +278,7 @@ def check_client(settings: MemberSettings, where: str) -> None:
         raise bad(place(where, "max.poll.interval.ms"), settings.max_poll_interval_ms, "at least 1")
     try:
         Member(settings, (), now_ms=0)
-    except ValueError as error:
+    except (ValueError, CoterieError) as error:
         raise BadScript(f"{where}: {error}") from None
 
 
