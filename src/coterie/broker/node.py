@@ -77,6 +77,7 @@ FAMILIES: Mapping[int, str] = {
     28: "txn_offsets",
     32: "configs",
     33: "configs",
+    35: "log_dirs",
     37: "admin",
     42: "groups",
     44: "configs",

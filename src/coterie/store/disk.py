@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-__all__ = ["Buffer", "Disk", "DiskFile", "FileInfo", "OsDisk", "OsFile"]
+__all__ = ["Buffer", "Disk", "DiskFile", "FileInfo", "OsDisk", "OsFile", "Space"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -18,6 +18,13 @@ class FileInfo(NamedTuple):
 
     size: int
     modified_ms: int
+
+
+class Space(NamedTuple):
+    """How many bytes the disk has that a directory is on, and how many more can be written."""
+
+    total: int
+    usable: int
 
 
 class DiskFile(Protocol):
@@ -57,6 +64,7 @@ class Disk(Protocol):
         """Return the files (not the directories) of a directory by name."""
         ...
 
+    def space(self, path: str) -> Space: ...
     def exists(self, path: str) -> bool: ...
     def touch(self, path: str, modified_ms: int) -> None: ...
     def make_directory(self, path: str) -> None: ...
@@ -158,6 +166,12 @@ class OsDisk:
         with os.scandir(directory) as entries:
             found = [(entry.name, entry.stat()) for entry in entries if entry.is_file()]
         return {name: FileInfo(stat.st_size, stat.st_mtime_ns // 1_000_000) for name, stat in found}
+
+    def space(self, path: str) -> Space:
+        import shutil
+
+        usage = shutil.disk_usage(path)
+        return Space(usage.total, usage.free)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

@@ -9,10 +9,11 @@ from typing import NoReturn
 from uuid import UUID
 
 from coterie.store.directory import Configs, Store
-from coterie.store.disk import Buffer, FileInfo
+from coterie.store.disk import Buffer, FileInfo, Space
 
 __all__ = ["Faults", "MemoryDisk", "MemoryStore"]
 
+UNLIMITED_BYTES = 1 << 40
 OPERATIONS = frozenset({"write", "sync", "save", "open", "read", "rename", "truncate"})
 
 
@@ -120,7 +121,7 @@ class MemoryDisk:
             return self.random.randint(0, len(data)), errno.EIO
         if self.faults.capacity is None:
             return len(data), 0
-        used = sum(len(one.data) for one in self._files.values()) - max(len(content.data) - at, 0)
+        used = self._used() - max(len(content.data) - at, 0)
         fits = max(0, self.faults.capacity - used)
         return (len(data), 0) if fits >= len(data) else (fits, errno.ENOSPC)
 
@@ -164,6 +165,14 @@ class MemoryDisk:
             for path, content in self._files.items()
             if _is_in(path, directory) and "/" not in (name := path[len(directory) + 1 :])
         }
+
+    def space(self, path: str) -> Space:
+        self.perhaps("read")
+        total = UNLIMITED_BYTES if self.faults.capacity is None else self.faults.capacity
+        return Space(total, max(0, total - self._used()))
+
+    def _used(self) -> int:
+        return sum(len(one.data) for one in self._files.values())
 
     def exists(self, path: str) -> bool:
         return path in self._files or path in self._directories

@@ -137,6 +137,12 @@ def test_segments_of_apache_kafka_open_and_get_their_indexes(tmp_path: Path, par
     store.close()
 
 
+def test_a_directory_is_on_a_disk_with_so_much_room(tmp_path: Path):
+    told = FileStore.open(tmp_path, now_ms=NOW).disk.space(str(tmp_path))
+
+    assert 0 < told.usable <= told.total == shutil.disk_usage(tmp_path).total
+
+
 def test_other_things_in_the_directory_are_left_alone(tmp_path: Path):
     (tmp_path / "notes").mkdir(parents=True)
     (tmp_path / "lost+found").mkdir()
