@@ -164,14 +164,16 @@ class Membership:
 
         REBALANCE_IN_PROGRESS: the partitions may be this member's again after the rebalance under way.
         UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION: they are not any more. Tries again while that may help, unless
-        told not to, up to the time for a whole question to the cluster (CC-5).
+        told not to, up to the time for a whole question to the cluster (CC-5); never in a later generation,
+        before which others may have gone on.
         """
         until = self.clock.time() + self.cluster.api_timeout_s
         pace = Backoff(self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms, jitter=jitter)
+        generation = self.member.generation
         while offsets:
-            refusal, generation = self.member.commit_refusal(), self.member.generation
-            if refusal:
-                return refusal
+            refusal = self.member.commit_refusal()
+            if refusal or self.member.generation != generation:
+                return refusal or Code.UNKNOWN_MEMBER_ID
             code = await self._send_commit(generation, offsets)
             told = self.member.commit_answered(generation, code, self.now_ms())
             self.nudge()
@@ -424,16 +426,20 @@ class Membership:
         self.member.called_back(raised, self.now_ms())
 
     async def _leave(self, request: m.Leave) -> None:
-        """Leave, once, whatever comes of it."""
-        await self._ask(
-            ApiKey.LEAVE_GROUP,
-            lambda version: messages.leave_group(
-                version,
-                group_id=self.settings.group_id,
-                member_id=request.member_id,
-                reason=request.reason,
-            ),
-            LEAVE_TIMEOUT_S,
-            PROMPT,
-        )
+        """Leave, once, whatever comes of it, and soon."""
+        try:
+            async with asyncio.timeout(LEAVE_TIMEOUT_S):
+                await self._ask(
+                    ApiKey.LEAVE_GROUP,
+                    lambda version: messages.leave_group(
+                        version,
+                        group_id=self.settings.group_id,
+                        member_id=request.member_id,
+                        reason=request.reason,
+                    ),
+                    LEAVE_TIMEOUT_S,
+                    PROMPT,
+                )
+        except TimeoutError:
+            raise ClientTimeout(f"LeaveGroup: no answer within {LEAVE_TIMEOUT_S:g} s") from None
         self.member.left(request)

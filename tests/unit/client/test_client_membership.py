@@ -33,6 +33,7 @@ class Coordinator:
         self.asked, self.commits, self.left = [], [], []
         self.generation, self.given = 0, b""
         self.broker = None
+        self.committed = asyncio.Event()
 
     def __call__(self, header, request):
         key = header.api_key
@@ -122,6 +123,7 @@ class Coordinator:
             for one in topic.partitions
         }
         self.commits.append(offsets)
+        self.committed.set()
         parts = tuple(
             build(
                 entity("offset_commit", version, "OffsetCommitResponsePartition", "response"),
@@ -257,6 +259,27 @@ def test_a_commit_is_given_up_when_its_time_is_over():
 
     assert run(coordinator, scenario, api_timeout_ms=60) is Code.COORDINATOR_LOAD_IN_PROGRESS
     assert 2 < len(coordinator.commits) < 100
+
+
+def test_a_commit_is_not_carried_over_into_a_later_generation():
+    """The partitions may have been others' in between, who have committed more."""
+    coordinator = Coordinator(offset_commit=[Code.COORDINATOR_LOAD_IN_PROGRESS])
+
+    async def scenario(member):
+        await ready(member)
+        committing = asyncio.create_task(member.commit({T0: 5}))
+        await coordinator.committed.wait()
+        member.enforce_rebalance()
+        await asyncio.sleep(0)
+        code = await committing
+        await ready(member)
+        return code, member.generation.id
+
+    code, generation = run(coordinator, scenario, settings={"retry_backoff_ms": 300})
+
+    assert code in (Code.UNKNOWN_MEMBER_ID, Code.REBALANCE_IN_PROGRESS)
+    assert generation == 2
+    assert coordinator.commits == [{T0: 5}]
 
 
 def test_a_fenced_commit_is_raised_and_by_every_call_after():
