@@ -356,7 +356,7 @@ async def behind(proxy: Proxy):
 
 def test_answers_that_are_lost_are_asked_for_again_and_nothing_is_twice() -> None:
     async def scenario() -> list[int]:
-        proxy, lost = Proxy(), [0]
+        proxy, lost, topic = Proxy(), [0], f"topic-{uuid.uuid4()}"
 
         def cut(api_key: int) -> bool:
             lost[0] += api_key == ApiKey.PRODUCE
@@ -365,29 +365,29 @@ def test_answers_that_are_lost_are_asked_for_again_and_nothing_is_twice() -> Non
         async with behind(proxy) as running:
             proxy.cut_after = cut
             bootstrap = f"127.0.0.1:{proxy.port}"
-            async with Producer(bootstrap, batch_size=500, linger_ms=0, retry_backoff_ms=5) as producer:
-                sent = [await producer.send("flights", b"%d" % number, partition=0) for number in range(500)]
+            async with Producer(bootstrap, batch_size=300, linger_ms=0, retry_backoff_ms=5) as producer:
+                sent = [await producer.send(topic, b"%d" % number, partition=0) for number in range(200)]
                 await producer.flush()
             proxy.cut_after = lambda api_key: False
             offsets = [delivery.result().offset for delivery in sent]
-            assert offsets == list(range(500))
+            assert offsets == list(range(200))
             assert lost[0] > 10
-            found = await asyncio.to_thread(everything, bootstrap, "flights", count=500)
+            found = await asyncio.to_thread(everything, bootstrap, topic, count=200)
             assert running.pid
             return values(found)
 
-    assert run(scenario()) == list(range(500))
+    assert run(scenario()) == list(range(200))
 
 
 def test_a_broker_that_falls_silent_is_hung_up_on() -> None:
     async def scenario() -> None:
-        proxy = Proxy()
+        proxy, topic = Proxy(), f"topic-{uuid.uuid4()}"
         async with behind(proxy):
             settings = {"request_timeout_ms": 200, "delivery_timeout_ms": 5_000, "linger_ms": 0}
             async with Producer(f"127.0.0.1:{proxy.port}", **settings) as producer:
-                await (await producer.send("flights", b"1"))
+                await (await producer.send(topic, b"1"))
                 proxy.hold = lambda api_key: api_key == ApiKey.PRODUCE
-                delivery = await producer.send("flights", b"2")
+                delivery = await producer.send(topic, b"2")
                 await asyncio.sleep(0.3)
                 proxy.hold = lambda api_key: False
                 assert (await delivery).offset == 1

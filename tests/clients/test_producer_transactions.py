@@ -13,6 +13,7 @@ import pytest
 import coterie.testing
 from coterie.base.codes import Code
 from coterie.base.ids import GroupMetadata, TopicPartition
+from coterie.client.consumer import Consumer
 from coterie.client.delivery import Delivery
 from coterie.client.errors import WrongSetting
 from coterie.client.loop import LoopThread
@@ -316,6 +317,44 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted_and_its_producer_of_
             return await asyncio.to_thread(committed_values, running.bootstrap, "flights")
 
     assert run(scenario()) == []
+
+
+def test_a_copy_by_our_consumer_and_our_producer_is_exact_however_often_it_is_interrupted(
+    bootstrap: str, new_topic: NewTopic
+) -> None:
+    """Consume, transform, produce: after an abort the copy goes on from the group's offsets."""
+    source, copy, group, transactional_id = new_topic(partitions=2), new_topic(), a_name("group"), a_name()
+    settings = {"isolation_level": "read_committed", "enable_auto_commit": False}
+    settings |= {"partition_assignment_strategy": "range"}
+
+    async def copy_some(fail: bool) -> int:
+        consumer = Consumer(
+            source, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest", **settings
+        )
+        async with consumer, Producer(bootstrap, transactional_id=transactional_id) as producer:
+            while not (found := await consumer.getmany(timeout_ms=500, max_records=40)):
+                pass
+            with contextlib.suppress(ZeroDivisionError):
+                async with producer.transaction():
+                    for records in found.values():
+                        for record in records:
+                            await producer.send(copy, record.value)
+                    done = {place: records[-1].offset + 1 for place, records in found.items()}
+                    await producer.send_offsets(done, consumer.group_metadata())
+                    assert not fail or 1 / 0
+        return 0 if fail else sum(map(len, found.values()))
+
+    async def scenario() -> list[int]:
+        async with Producer(bootstrap, transactional_id=a_name()) as producer, producer.transaction():
+            for number in range(100):
+                await producer.send(source, b"%d" % number, partition=number % 2)
+        copied = attempts = 0
+        while copied < 100:
+            copied += await copy_some(fail=attempts % 3 == 0)
+            attempts += 1
+        return sorted(map(int, await asyncio.to_thread(committed_values, bootstrap, copy)))
+
+    assert run(scenario()) == list(range(100))
 
 
 def test_calls_that_fit_no_transaction_say_what_to_do(bootstrap: str, new_topic: NewTopic) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self
 
 from coterie.base.codes import Code
-from coterie.base.ids import TopicPartition
+from coterie.base.ids import GroupMetadata, TopicPartition
 
 __all__ = [
     "NOWHERE",
@@ -46,15 +46,6 @@ class Generation(NamedTuple):
 
 
 NOWHERE = Generation()
-
-
-class GroupMetadata(NamedTuple):
-    """Who commits: what a producer needs to commit offsets in a transaction."""
-
-    group_id: str
-    generation: int = -1
-    member_id: str = ""
-    instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
