@@ -144,10 +144,10 @@ def audiences(members: Sequence[Member], cluster: Cluster) -> dict[str, Sequence
     if len(lists) == 1:
         return dict.fromkeys(sorted(there.intersection(*lists)), range(len(members)))
     wanted: dict[str, list[int]] = {topic: [] for topic in sorted(there.intersection(chain(*lists)))}
-    known = {listed: [wanted[topic].append for topic in there.intersection(listed)] for listed in lists}
+    known = {listed: there.intersection(listed) for listed in lists}
     for place, member in enumerate(members):
-        for join in known[member.subscription.topics]:
-            join(place)
+        for topic in known[member.subscription.topics]:
+            wanted[topic].append(place)
     return dict(wanted)
 
 

@@ -89,10 +89,7 @@ def test_racks_and_instances_count():
         (a_line(steps=[{"members": ["A"], "owned": {"A": [["t", -1]]}}]), "steps[0].owned.A[0][1]: expected"),
         (a_line(steps=[{"members": ["A"], "generation": "x"}]), "steps[0].generation: expected an object"),
         (a_line(steps=[{"members": ["A"], "generation": -2}]), "steps[0].generation: expected a whole"),
-        (
-            a_line(broker_racks=["a"], replicas={"t": [[1]]}),
-            "replicas.t[0][0]: expected a whole number from 0",
-        ),
+        (a_line(broker_racks=["a"], replicas={"t": [[1]]}), "replicas.t[0][0]: expected a whole"),
         (a_line(racks={"A": 1}), "racks.A: expected a string, found 1"),
         (
             a_line(instances=["a long list of what does not belong here"]),
