@@ -154,7 +154,7 @@ def main() -> int:
     """Run all checks; returns 1 if one failed."""
     logging.disable(logging.CRITICAL)  # refusals are what is checked here
     failed = 0
-    print(f"client Coterie {coterie.__version__}", flush=True)
+    print(f"client Coterie {coterie.__version__} as a client of Apache Kafka", flush=True)
     place = tempfile.TemporaryDirectory(prefix="coterie-client-", dir=os.environ.get("CACHE"))
     with place as folder, SecuredKafka(Path(folder) / "kafka") as kafka:
         assert isinstance(kafka, SecuredKafka)
