@@ -542,7 +542,8 @@ def test_whatever_is_killed_when_nothing_is_lost_and_no_offset_lowered(new_topic
     async def scenario():
         queries = [query(topic, most=20) for _ in range(3)]
         chaos = Chaos(topic, queries, seed)
-        watcher = asyncio.create_task(chaos.watch(cluster_for(queries[0].options), group))
+        watching = cluster_for(queries[0].options)
+        watcher = asyncio.create_task(chaos.watch(watching, group))
 
         def done():
             return everything == {place for one in queries for place in one.read}
@@ -551,6 +552,8 @@ def test_whatever_is_killed_when_nothing_is_lost_and_no_offset_lowered(new_topic
         await asyncio.gather(*(one.plan() for one in queries))
         assert not watcher.done(), watcher.exception()
         watcher.cancel()
+        await asyncio.gather(watcher, return_exceptions=True)
+        await watching.close()
         await asyncio.gather(*(one.stop() for one in queries))
 
     run(scenario())
