@@ -49,6 +49,16 @@ class Told(RebalanceListener):
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
         self.log.append(("lost", tuple(partitions)))
 
+    def held(self) -> frozenset[TopicPartition]:
+        """What it was told to begin with, and not yet to give up."""
+        held: frozenset[TopicPartition] = frozenset()
+        for kind, partitions in self.log:
+            if kind == "assigned":
+                held |= set(partitions)
+            elif kind in ("revoked", "lost"):
+                held -= set(partitions)
+        return held
+
 
 class Group:
     """A cluster, and members of ours in one group of it."""
@@ -98,9 +108,13 @@ class Group:
 
 
 def shares(*members: Any) -> list[int]:
-    """How many partitions each member owns, least first; nothing as long as any seems to be owned twice: what
-    other libraries' members say is a moment old.
+    """How many partitions each member owns, least first; nothing as long as any seems to be owned twice (what
+    other libraries' members say is a moment old) or a listener has not heard yet what its member owns.
     """
+    for one in members:
+        listener = one.listener if isinstance(one, Ours) else None
+        if isinstance(listener, Told) and listener.held() != one.owned:
+            return []
     owned = [frozenset(one.owned if isinstance(one, Ours) else one.owns) for one in members]
     sizes = sorted(map(len, owned))
     return sizes if len(frozenset().union(*owned)) == sum(sizes) else []
