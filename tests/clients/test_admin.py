@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 from kafka.admin import ConfigResource as KafkaPythonResource
 from kafka.admin import KafkaAdminClient
 
-import coterie.testing
+from .brokers import broker
 
 CALL_S = 20.0
 INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST = 38, 39, 40, 42
@@ -176,7 +176,7 @@ def test_kafka_python_describes_the_cluster(kafka_python: KafkaAdminClient, boot
 
 
 def test_topics_ids_settings_and_the_cluster_survive_a_kill() -> None:
-    with coterie.testing.broker() as running:
+    with broker() as running:
         before = AdminClient({"bootstrap.servers": running.bootstrap, "log_level": 3})
         kept = a_topic(before, config={"retention.ms": "600000"})
         gone = a_topic(before)

@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from coterie.testing import Broker
-
 from .adapters import CLIENTS, Client, Membership, Message
 from .adapters.confluent import ConfluentAdmin
+from .brokers import Broker
 from .running import Member, wait_until
 
 NewTopic = Callable[..., str]

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import coterie.testing
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.blocking_consumer import BlockingConsumer
 from coterie.client.consumer import Consumer
@@ -18,6 +17,7 @@ from coterie.client.listener import RebalanceListener
 from no_task_left import run
 
 from .adapters import CLIENTS, Message
+from .brokers import Broker
 from .test_produce_consume import CODECS, EARLIEST_MS, contents, some_messages
 
 NewTopic = Callable[..., str]
@@ -393,7 +393,7 @@ def test_closing_wakes_whoever_waits_and_a_cancelled_wait_harms_nobody(
 
 
 @pytest.mark.slow
-def test_a_consumer_goes_on_when_its_broker_comes_back(restartable: coterie.testing.Broker) -> None:
+def test_a_consumer_goes_on_when_its_broker_comes_back(restartable: Broker) -> None:
     bootstrap = restartable.bootstrap
     produce(bootstrap, numbered("t", 10))
 

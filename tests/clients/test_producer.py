@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
 import uuid
 from collections.abc import Callable, Sequence
 
 import pytest
 
-import coterie.testing
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, RefusedBy
 from coterie.client.errors import ClientTimeout, Disconnected
@@ -31,7 +29,7 @@ from coterie.wire.apis import ApiKey
 from .adapters import CLIENTS, Message
 from .asynchronous import WatchedProducer as Producer
 from .asynchronous import run
-from .conftest import OTHER_BROKER
+from .brokers import Broker, broker
 from .proxy import Proxy
 
 NewTopic = Callable[..., str]
@@ -193,7 +191,7 @@ def test_what_cannot_be_sent_is_refused_at_once(bootstrap: str, new_topic: NewTo
 
 
 def test_a_topic_that_does_not_come_into_being_is_waited_for_and_no_longer(bootstrap: str) -> None:
-    with coterie.testing.broker(auto_create_topics_enable=False) as running:
+    with broker(auto_create_topics_enable=False) as running:
 
         async def scenario() -> None:
             async with Producer(running.bootstrap, max_block_ms=200, retry_backoff_ms=20) as producer:
@@ -294,7 +292,7 @@ def test_a_producer_without_a_broker_says_so() -> None:
 # -- brokers that go and come
 
 
-def test_a_broker_that_is_gone_is_waited_for_and_no_longer(restartable: coterie.testing.Broker) -> None:
+def test_a_broker_that_is_gone_is_waited_for_and_no_longer(restartable: Broker) -> None:
     async def scenario() -> None:
         settings = {"request_timeout_ms": 300, "delivery_timeout_ms": 600, "linger_ms": 0}
         small = {"buffer_memory": 16_384, "max_block_ms": 500, "retry_backoff_ms": 20}
@@ -313,7 +311,7 @@ def test_a_broker_that_is_gone_is_waited_for_and_no_longer(restartable: coterie.
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [3])
 def test_a_broker_that_is_killed_and_comes_back_loses_nothing_and_has_nothing_twice(
-    count: int, restartable: coterie.testing.Broker
+    count: int, restartable: Broker
 ) -> None:
     async def scenario() -> int:
         async with Producer(restartable.bootstrap, batch_size=2_000, linger_ms=1) as producer:
@@ -345,11 +343,9 @@ def test_a_broker_that_is_killed_and_comes_back_loses_nothing_and_has_nothing_tw
 @contextlib.asynccontextmanager
 async def behind(proxy: Proxy):
     """A broker that is reached through the proxy alone: what it says its address is."""
-    if os.environ.get(OTHER_BROKER):
-        pytest.skip("needs a broker that advertises a proxy")
     async with proxy:
         told = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
-        async with coterie.testing.broker(told) as running:
+        async with broker(told) as running:
             proxy.target = running.port
             yield running
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import pytest
 
-import coterie.testing
 from coterie.base.codes import Code
 from coterie.base.ids import GroupMetadata, TopicPartition
 from coterie.client.consumer import Consumer
@@ -30,6 +29,7 @@ from coterie.wire.apis import ApiKey
 
 from .asynchronous import WatchedProducer as Producer
 from .asynchronous import run
+from .brokers import Broker, broker
 from .proxy import LAST_BEFORE_KIP_890, Proxy
 from .test_producer import behind
 from .test_transactions import a_name, committed_offset, committed_values, read
@@ -45,7 +45,7 @@ class Kind:
     bootstrap: str
     proxy: Proxy
     version_2: bool
-    broker: coterie.testing.Broker
+    broker: Broker
 
     def topic(self) -> str:
         """Return the name of a topic that comes into being when it is written to."""
@@ -72,8 +72,8 @@ def running_kind(request: pytest.FixtureRequest) -> Iterator[Kind]:
     version_2 = bool(request.param)
     proxy, thread = Proxy(most=None if version_2 else LAST_BEFORE_KIP_890), LoopThread("proxy")
     block = behind(proxy)
-    broker = thread.submit(block.__aenter__()).result()
-    yield Kind(f"127.0.0.1:{proxy.port}", proxy, version_2, broker)
+    running = thread.submit(block.__aenter__()).result()
+    yield Kind(f"127.0.0.1:{proxy.port}", proxy, version_2, running)
     thread.submit(block.__aexit__(None, None, None)).result()
     thread.stop()
 
@@ -309,7 +309,7 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted_and_its_producer_of_
                 await (await producer.send("flights", b"in vain"))
                 await asyncio.sleep(0.6)
 
-        async with coterie.testing.broker(often) as running:
+        async with broker(often) as running:
             settings = {"transactional_id": "slow", "transaction_timeout_ms": 200, "linger_ms": 0}
             async with Producer(running.bootstrap, **settings) as producer:
                 with pytest.raises(TransactionFatal, match="longer than transaction_timeout_ms"):

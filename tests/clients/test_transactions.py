@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Callable
@@ -10,11 +9,9 @@ from collections.abc import Callable
 import confluent_kafka
 import pytest
 
-import coterie.testing
-
 from .adapters.model import CALL_S, Denied, Place
 from .adapters.writers import WRITERS, ConfluentWriter, Writer
-from .conftest import OTHER_BROKER
+from .brokers import Broker, broker
 
 NewTopic = Callable[..., str]
 MakeWriter = type[Writer]
@@ -215,10 +212,8 @@ def take(consumer: confluent_kafka.Consumer, count: int) -> list[confluent_kafka
 
 @writers
 def test_a_transaction_that_hangs_is_aborted_and_lets_readers_go_on(writer: MakeWriter) -> None:
-    if os.environ.get(OTHER_BROKER):
-        pytest.skip("looks for transactions that hang more often than a broker does by itself")
     often = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 100}
-    with coterie.testing.broker(often, auto_create_topics_enable=True) as running:
+    with broker(often, auto_create_topics_enable=True) as running:
         bootstrap = running.bootstrap
         with (
             writer(bootstrap, "slow", timeout_ms=1_000) as slow,
@@ -239,7 +234,7 @@ def test_a_transaction_that_hangs_is_aborted_and_lets_readers_go_on(writer: Make
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_a_transaction_outlives_the_broker(commit: bool, restartable: coterie.testing.Broker) -> None:
+def test_a_transaction_outlives_the_broker(commit: bool, restartable: Broker) -> None:
     bootstrap, group = restartable.bootstrap, "copiers"
     with ConfluentWriter(bootstrap, "tx") as producer:
         producer.begin()

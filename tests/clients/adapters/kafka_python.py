@@ -41,10 +41,10 @@ class Listener(kafka.ConsumerRebalanceListener):
         self.consumer = consumer
 
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
-        self.consumer.assigned += 1
+        self.consumer.hear("assigned", assigned)
 
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-        self.consumer.revoked += [(p.topic, p.partition) for p in revoked]
+        self.consumer.hear("revoked", revoked)
 
 
 class KafkaPythonConsumer(Consumer):
