@@ -11,6 +11,7 @@ from .adapters import CLIENTS, Client
 from .adapters.aio import end_loop
 from .adapters.confluent import ConfluentAdmin
 from .brokers import Broker, another, broker, left_out
+from .soon import soon
 
 NewTopic = Callable[..., str]
 
@@ -55,6 +56,7 @@ def new_topic(bootstrap: str) -> NewTopic:
         name = f"topic-{uuid.uuid4()}"
         with ConfluentAdmin(bootstrap) as admin:
             admin.create(name, partitions=partitions, config=config)
+            soon(lambda: admin.partition_count(name) == partitions)
         return name
 
     return create
