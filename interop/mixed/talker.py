@@ -29,6 +29,7 @@ class Voice:
     def __init__(self) -> None:
         self.stopping = threading.Event()
         self._state: tuple[int, list[int]] | None = None
+        self._held: set[int] = set()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
@@ -41,12 +42,17 @@ class Voice:
 
     def heard(self, kind: str, partitions: Iterable[Any]) -> None:
         """Tell what the listener was told."""
-        self.say(kind, partitions=sorted(one.partition for one in partitions))
+        numbers = {one.partition for one in partitions}
+        self._held = self._held | numbers if kind == "assigned" else self._held - numbers
+        self.say(kind, partitions=sorted(numbers))
 
     def stands(self, generation: int, assignment: Iterable[Any]) -> None:
-        """Tell where the member stands, if that is news."""
+        """Tell where the member stands, if that is news, and not in the midst of a rebalance.
+
+        kafka-python and aiokafka go on to show the assignment of the generation before while they join.
+        """
         state = generation, sorted(one.partition for one in assignment)
-        if state != self._state:
+        if state != self._state and set(state[1]) == self._held:
             self._state = state
             self.say("state", generation=state[0], owned=state[1])
 

@@ -407,7 +407,9 @@ def test_a_member_leaves_or_remains_as_it_is_told(leave: bool, bootstrap: str, n
                 await group.until(lambda: shares(stays) == [2], within_s=SESSION_MS / 1000 / 2)
             else:
                 before = stays.generation
-                await group.committed(TopicPartition(topic, 0))  # asks the coordinator, after it would have left
+                await group.committed(
+                    TopicPartition(topic, 0)
+                )  # asks the coordinator, after it would have left
                 await asyncio.sleep(3 * HEARTBEAT_MS / 1000)
                 assert (shares(stays), stays.generation) == ([1], before)
 

@@ -374,7 +374,7 @@ class Fetcher:
 
     async def _fetch(self, node: Node, wanted: Mapping[TopicPartition, Intake]) -> bool:
         """Ask for these partitions and take the answer; return whether there was one."""
-        turns = {at: intake.turn for at, intake in wanted.items()}
+        turns = {intake: intake.turn for intake in wanted.values()}
         ask = node.session.ask({at: intake.fetch_at for at, intake in wanted.items()})
         settings = self.settings
         room = max(1, settings.max_buffered_bytes - self.buffered)
@@ -421,15 +421,16 @@ class Fetcher:
                 intake.leader = None
         self._moved.set()
 
-    def _received(self, answer: Any, turns: Mapping[TopicPartition, int]) -> bool:
+    def _received(self, answer: Any, turns: Mapping[Intake, int]) -> bool:
         """Take each partition's part of an answer; return whether no part must wait for another try."""
         well = True
         for topic in answer.responses:
             for part in topic.partitions:
                 at = TopicPartition(topic.topic, part.partition_index)
                 intake = self.intakes.get(at)
-                # What was asked before a jump or an assignment is not wanted any more.
-                if intake is None or turns.get(at) != intake.turn:
+                # What was asked before a jump is not wanted any more; nor what was asked for a partition that
+                # was given up and has come back meanwhile: what had come of it and was dropped is before that.
+                if intake is None or turns.get(intake) != intake.turn:
                     continue
                 code = Code(part.error_code)
                 if code:
