@@ -42,8 +42,9 @@ def main(words: list[str]) -> int:
 
 def tell_clients() -> None:
     """Say whose code takes part; the Java clients are named by who compiled for them."""
-    import confluent_kafka
     from importlib.metadata import version
+
+    import confluent_kafka
 
     print(f"client Coterie {coterie.__version__}", flush=True)
     print(f"client librdkafka {confluent_kafka.libversion()[0]}", flush=True)

@@ -1,4 +1,4 @@
-"""What groups of many clients go through: walks drawn from a seed, each kind as leader, static members of ours."""
+"""What groups of many clients go through: walks drawn from a seed, each kind as leader, static members."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def lead_and_follow(world: World, *, strategy: str, kind: str) -> None:
 
 
 def static_among_dynamic(world: World, *, strategy: str) -> None:
-    """A static member of ours restarts, and is killed and started, and nobody notices; then its session ends."""
+    """A static member of ours restarts, also after a crash, and nobody notices; then its session ends."""
     dynamic = [world.start(kind, strategy) for kind in foreign(strategy)]
     fixed = world.start("ours", strategy, instance="fixed")
     before = world.settle()

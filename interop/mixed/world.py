@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 from bench.kafka import REPOSITORY
@@ -18,7 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 from interop.mixed.members import HEARTBEAT_MS, SESSION_MS, Member
 from interop.mixed.witness import Generation, Witness
 
-__all__ = ["PARTITIONS", "Writer", "World", "world"]
+__all__ = ["PARTITIONS", "World", "Writer", "world"]
 
 PARTITIONS = 12
 SETTLE_S = 90.0
@@ -28,7 +29,7 @@ STORIES = REPOSITORY / ".cache" / "mixed"  # of what failed
 
 
 class Writer:
-    """Writes a record to each partition twenty times a second, in a thread of its own, until it is stopped."""
+    """Writes a record to each partition twenty times a second, in a thread, until it is stopped."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.written = 0  # in each partition
@@ -59,7 +60,7 @@ class Writer:
 
 
 class World:
-    """A group whose members come, go and die. Members are named by kind and number; that is their client id."""
+    """A group whose members come, go and die. Their names, of kind and number, are their client ids."""
 
     def __init__(self, bootstrap: str, name: str, *, classes: Mapping[str, str], folder: Path) -> None:
         self.bootstrap, self.name = bootstrap, name
@@ -175,9 +176,9 @@ class World:
         assert not both, f"owned twice, by generation and partition: {both}"
         for partition in range(PARTITIONS):
             spans = sorted(span for member in self.members for span in spans_of(member, partition))
-            for (_, until, one), (since, _, other) in zip(spans, spans[1:], strict=False):
-                late = f"{other} had partition {partition} {(until - since) / 1e6:.1f} ms before {one} gave it up"
-                assert since >= until, late
+            for (_, until, one), (since, _, other) in pairwise(spans):
+                early = f"{(until - since) / 1e6:.1f} ms before {one} gave it up"
+                assert since >= until, f"{other} had partition {partition} {early}"
 
 
 def spans_of(member: Member, partition: int) -> Iterator[tuple[int, int, str]]:

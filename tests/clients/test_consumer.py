@@ -403,8 +403,7 @@ def test_a_partition_that_comes_back_is_not_fed_with_what_was_asked_for_before_i
     async def scenario() -> list[int]:
         async with a_consumer(bootstrap, fetch_max_wait_ms=20_000) as consumer:
             consumer.assign([place])
-            while not consumer._fetcher.buffered:
-                await asyncio.sleep(0.01)
+            await consumer._fetcher.came(WITHIN_MS / 1000)
             await consumer.end_offsets([place])  # meanwhile the next fetch is asked for
             consumer.assign([])
             consumer.assign([place])

@@ -428,8 +428,8 @@ class Fetcher:
             for part in topic.partitions:
                 at = TopicPartition(topic.topic, part.partition_index)
                 intake = self.intakes.get(at)
-                # What was asked before a jump is not wanted any more; nor what was asked for a partition that
-                # was given up and has come back meanwhile: what had come of it and was dropped is before that.
+                # What was asked before a jump is not wanted any more. Nor what was asked for a partition that
+                # has gone and come back since: what lay undelivered then, and is dropped, is before that.
                 if intake is None or turns.get(intake) != intake.turn:
                     continue
                 code = Code(part.error_code)
