@@ -22,6 +22,7 @@ from typing import Any
 __all__ = ["CLIENTS"]
 
 POLL_MS = 100
+STUCK_S = 12.0
 Settings = dict[str, Any]
 
 
@@ -155,12 +156,28 @@ def confluent(voice: Voice, topic: str, settings: Settings) -> None:
 # -- kafka-python
 
 
+class Patience:
+    """How long kafka-python is left alone in a rebalance: as leader it sometimes never sends its sync."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def is_over(self, rebalancing: bool) -> bool:
+        """Whether it has been rebalancing for too long."""
+        if not rebalancing:
+            self._since = None
+            return False
+        self._since = self._since or time.monotonic()
+        return time.monotonic() - self._since > STUCK_S
+
+
 def kafka_python(voice: Voice, topic: str, settings: Settings) -> None:
     """Be a member of kafka-python's."""
     import kafka  # type: ignore[import-untyped, unused-ignore]
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor  # type: ignore[import-untyped, unused-ignore]
     from kafka.coordinator.assignors.range import RangePartitionAssignor  # type: ignore[import-untyped, unused-ignore]
     from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor  # type: ignore[import-untyped, unused-ignore]
+    from kafka.structs import MemberState  # type: ignore[import-untyped, unused-ignore]
 
     class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc, unused-ignore]
         def on_partitions_assigned(self, assigned: Any) -> None:
@@ -172,20 +189,27 @@ def kafka_python(voice: Voice, topic: str, settings: Settings) -> None:
         def on_partitions_lost(self, lost: Any) -> None:
             voice.heard("lost", lost)
 
+    def until_stopped_or_stuck(consumer: Any) -> None:
+        consumer.partitions_for_topic(topic)  # a leader gives nothing of a topic that it does not know yet
+        consumer.subscribe([topic], listener=Listener())
+        patience = Patience()
+        while not voice.stopping.is_set():
+            if patience.is_over(consumer.group_metadata().state == MemberState.REBALANCING):
+                return
+            found = consumer.poll(timeout_ms=POLL_MS)
+            voice.read(runs_of(found))
+            if found:
+                with suppress(kafka.errors.KafkaError):
+                    consumer.commit()
+            voice.stands(consumer.group_metadata().generation_id, consumer.assignment())
+
     assignors = (RangePartitionAssignor, RoundRobinPartitionAssignor, CooperativeStickyAssignor)
     chosen = [one for one in assignors if one.name == settings["partition.assignment.strategy"]]
-    consumer = kafka.KafkaConsumer(**snake(settings, partition_assignment_strategy=chosen))
-    consumer.partitions_for_topic(topic)  # as leader it gives nothing of a topic that it does not know yet
-    consumer.subscribe([topic], listener=Listener())
     while not voice.stopping.is_set():
-        found = consumer.poll(timeout_ms=POLL_MS)
-        voice.read(runs_of(found))
-        if found:
-            with suppress(kafka.errors.KafkaError):
-                consumer.commit()
-        voice.stands(consumer.group_metadata().generation_id, consumer.assignment())
-    voice.say("closing", partitions=[])
-    consumer.close(timeout_ms=5000)
+        consumer = kafka.KafkaConsumer(**snake(settings, partition_assignment_strategy=chosen))
+        until_stopped_or_stuck(consumer)
+        voice.say("closing" if voice.stopping.is_set() else "stuck", partitions=[])
+        consumer.close(timeout_ms=5000)
 
 
 # -- aiokafka

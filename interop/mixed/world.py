@@ -194,7 +194,7 @@ def spans_of(member: Member, partition: int) -> Iterator[tuple[int, int, str]]:
         if kind == "assigned" and partition in event["partitions"] and since is None:
             since = at
         elif since is not None and (
-            kind == "closing" or (kind in ("revoked", "lost") and partition in event["partitions"])
+            kind in ("closing", "stuck") or (kind in ("revoked", "lost") and partition in event["partitions"])
         ):
             if kind != "lost":
                 yield since, at, member.name

@@ -56,7 +56,7 @@ def new_topic(bootstrap: str) -> NewTopic:
         name = f"topic-{uuid.uuid4()}"
         with ConfluentAdmin(bootstrap) as admin:
             admin.create(name, partitions=partitions, config=config)
-            soon(lambda: admin.partition_count(name) == partitions)
+            soon(lambda: admin.serves(name, partitions=partitions))
         return name
 
     return create

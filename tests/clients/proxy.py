@@ -23,8 +23,8 @@ class Proxy:
         self.most = most or {}
         self.port = 0
         self.target = 0
-        self.seen: list[int] = []
-        """The requests that were passed on, by API key."""
+        self.seen: list[tuple[str | None, int]] = []
+        """The requests that were passed on: client id and API key. Apache Kafka asks itself, too."""
         self.cut_after: Callable[[int], bool] = lambda api_key: False
         """Whether to close the connection after such a request was answered, and keep the answer."""
         self.hold: Callable[[int], bool] = lambda api_key: False
@@ -67,7 +67,7 @@ class Proxy:
         header = read_request_header(request)
         if self.hold(header.api_key):
             return True
-        self.seen.append(header.api_key)
+        self.seen.append((header.client_id, header.api_key))
         to_writer.write(len(request).to_bytes(4, "big") + request)
         answer = await frame_from(to_reader)
         if self.cut_after(header.api_key):

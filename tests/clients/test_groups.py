@@ -132,7 +132,9 @@ def test_a_static_member_that_restarts_keeps_its_partitions_and_disturbs_nobody(
     group = f"group-{uuid.uuid4()}"
     steady = Membership(topics=(topic,), group=group, instance="steady")
     restless = Membership(topics=(topic,), group=group, instance="restless")
-    one, two = join(client, steady), join(client, restless)
+    one = join(client, steady)
+    wait_until(lambda: shared([one], [6]), of=[one])
+    two = join(client, restless)
     wait_until(lambda: shared([one, two], [3, 3]), of=[one, two])
     before, rebalances = two.owns, one.assigned
 

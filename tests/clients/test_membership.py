@@ -388,6 +388,7 @@ def test_a_static_member_that_comes_back_keeps_its_place_and_its_double_is_fence
     async def scenario() -> None:
         async with Group(bootstrap, topic) as group:
             steady, restless = group.join(instance="steady"), group.join(instance="restless")
+            await group.until(lambda: shares(steady, restless) == [1, 2])
             theirs = foreign(CONFLUENT, group)
             await group.until(lambda: shares(steady, restless, theirs) == [1, 1, 1])
             before, place, heard = restless.owned, steady.generation, theirs.assigned

@@ -73,11 +73,18 @@ def read(bootstrap: str, topic: str, *, partitions: int, isolation: str) -> list
 def committed_offset(bootstrap: str, group: str, place: Place) -> int:
     """Return what a group has committed, below 0 if nothing."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    end = time.monotonic() + CALL_S
     try:
-        (found,) = consumer.committed([confluent_kafka.TopicPartition(*place)], timeout=CALL_S)
+        while True:
+            try:
+                (found,) = consumer.committed([confluent_kafka.TopicPartition(*place)], timeout=CALL_S)
+            except confluent_kafka.KafkaException as error:  # a coordinator that has just begun, perhaps
+                if not error.args[0].retriable() or time.monotonic() > end:
+                    raise
+            else:
+                return int(found.offset)
     finally:
         consumer.close()
-    return int(found.offset)
 
 
 @writers

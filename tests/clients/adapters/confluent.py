@@ -8,7 +8,7 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from .model import (
     CALL_S,
@@ -117,6 +117,14 @@ class ConfluentAdmin(Admin):
     def partition_count(self, topic: str) -> int | None:
         known = self.inner.list_topics(timeout=CALL_S).topics
         return len(known[topic].partitions) if topic in known else None
+
+    def serves(self, topic: str, *, partitions: int) -> bool:
+        """Whether the broker knows the topic and leads all its partitions, as Apache Kafka does later."""
+        if self.partition_count(topic) != partitions:
+            return False
+        places = [TopicPartition(topic, number) for number in range(partitions)]
+        answers = self.inner.list_offsets({place: OffsetSpec.latest() for place in places})
+        return all(answer.exception(CALL_S) is None for answer in answers.values())
 
     def close(self) -> None:
         self.inner.poll(0)

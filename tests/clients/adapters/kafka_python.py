@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -12,6 +13,7 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.errors import KafkaError
+from kafka.structs import MemberState
 
 from .model import (
     CALL_S,
@@ -27,6 +29,7 @@ from .model import (
     Place,
 )
 
+STUCK_S = 10.0
 ASSIGNORS = {
     "range": RangePartitionAssignor,
     "roundrobin": RoundRobinPartitionAssignor,
@@ -54,7 +57,7 @@ class KafkaPythonConsumer(Consumer):
 
     def __init__(self, bootstrap: str, **settings: Any) -> None:
         super().__init__()
-        self.inner = KafkaConsumer(
+        self._make = lambda: KafkaConsumer(
             bootstrap_servers=bootstrap,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
@@ -62,9 +65,13 @@ class KafkaPythonConsumer(Consumer):
             retry_backoff_ms=20,
             **settings,
         )
+        self.inner = self._make()
+        self._topics: Collection[str] = ()
+        self._rebalancing_since: float | None = None
 
     def subscribe(self, topics: Collection[str]) -> None:
         """Join the group for these topics."""
+        self._topics = topics
         for (
             topic
         ) in topics:  # a leader that does not know a topic yet gives nothing of it to anybody, for good
@@ -72,8 +79,20 @@ class KafkaPythonConsumer(Consumer):
         self.inner.subscribe(list(topics), listener=Listener(self))
 
     def poll(self, seconds: float) -> list[Message]:
+        self._start_anew_if_stuck()
         found = self.inner.poll(timeout_ms=int(seconds * 1000))
         return [Message.of(record) for records in found.values() for record in records]
+
+    def _start_anew_if_stuck(self) -> None:
+        """Do as an operator would: 3.0.12 sometimes never sends a leader's sync, however long one polls."""
+        if not self._topics or self.inner.group_metadata().state != MemberState.REBALANCING:
+            self._rebalancing_since = None
+            return
+        self._rebalancing_since = self._rebalancing_since or time.monotonic()
+        if time.monotonic() - self._rebalancing_since > STUCK_S:
+            self.close()
+            self._rebalancing_since, self.inner = None, self._make()
+            self.subscribe(self._topics)
 
     def assignment(self) -> frozenset[Place]:
         return frozenset((p.topic, p.partition) for p in self.inner.assignment())
