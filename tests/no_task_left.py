@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 __all__ = ["run", "watched"]
 
 T = TypeVar("T")
-ENDS_WITHIN_S = 2.0
+ENDS_WITHIN_S = 10.0
 real_run = asyncio.run
 
 
-def run(work: Coroutine[Any, Any, T], *, within_s: float = 60.0) -> T:
+def run(work: Coroutine[Any, Any, T], *, within_s: float = 100.0) -> T:
     """Return what the work returns."""
     return real_run(watched(asyncio.wait_for(work, within_s)))
 

@@ -10,7 +10,7 @@ from .adapters import Client, Consumer, Membership, Message
 from .adapters.model import Place
 
 POLL_S = 0.05
-SETTLE_S = 25.0
+SETTLE_S = 45.0
 
 
 class Member:
@@ -42,8 +42,11 @@ class Member:
         if found and self.commits:
             consumer.commit()
         self.seen += found
-        self.revoked = list(consumer.revoked)
-        self.assigned, self.owns = consumer.assigned, consumer.assignment()
+        owns, heard = consumer.assignment(), tuple(consumer.heard)
+        if owns == held(heard):  # else its listener is about to hear of it
+            self.assigned = sum(kind == "assigned" for kind, _ in heard)
+            self.revoked = [place for kind, places in heard if kind == "revoked" for place in sorted(places)]
+            self.owns = owns
 
     def stop(self) -> None:
         """End the consumer: it leaves the group, unless it is a static member."""
@@ -52,6 +55,14 @@ class Member:
         assert not self._thread.is_alive(), "the consumer does not end"
         if self.failure is not None:
             raise self.failure
+
+
+def held(heard: Iterable[tuple[str, frozenset[Place]]]) -> frozenset[Place]:
+    """Return what a listener was told to begin with, and not yet to give up."""
+    held: frozenset[Place] = frozenset()
+    for kind, places in heard:
+        held = held | places if kind == "assigned" else held - places
+    return held
 
 
 def wait_until(true: Callable[[], bool], *, of: Iterable[Member] = (), within_s: float = SETTLE_S) -> None:

@@ -24,11 +24,12 @@ from coterie.client.membership import Membership as Ours
 
 from .adapters import CLIENTS, Client, Membership
 from .adapters.confluent import ConfluentAdmin
+from .adapters.model import HEARTBEAT_MS, SESSION_MS
 from .running import Member
 
 NewTopic = Callable[..., str]
 CONFLUENT, KAFKA_PYTHON, AIOKAFKA = CLIENTS
-SETTLE_S = 25.0
+SETTLE_S = 45.0
 
 
 class Told(RebalanceListener):
@@ -82,8 +83,8 @@ class Group:
         settings = MemberSettings(
             group_id=self.group_id,
             instance_id=instance,
-            session_timeout_ms=6_000,
-            heartbeat_interval_ms=200,
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=HEARTBEAT_MS,
             **self.settings,
         )
         terms.setdefault("listener", Told())
@@ -97,10 +98,20 @@ class Group:
         while not true():
             owned = [sorted(map(str, one.owned)) for one in self.members]
             assert clock.time() < end, f"not so within {within_s} s; owned: {owned}"
-            for one in self.members:
-                if not one._closed:
-                    one.called()
+            self._poll()
             await asyncio.sleep(0.01)
+
+    def _poll(self) -> None:
+        for one in self.members:
+            if not one._closed:
+                one.called()
+
+    async def until_committed(self, wanted: dict[TopicPartition, int]) -> None:
+        """Poll all members until the group has committed these offsets."""
+        async with asyncio.timeout(SETTLE_S):
+            while await self.committed(*wanted) != list(wanted.values()):
+                self._poll()
+                await asyncio.sleep(0.01)
 
     async def committed(self, *partitions: TopicPartition) -> list[int | None]:
         found = await self.cluster.committed(self.group_id, partitions)
@@ -277,8 +288,7 @@ def test_what_is_consumed_is_committed_now_and_then_before_a_revocation_and_at_t
             member = group.join(listener=listener, progress=lambda: consumed, applied=apply)
             await group.until(lambda: shares(member) == [2])
             assert listener.log[-2:] == [("applied", (zero, one)), ("assigned", (zero, one))]
-            await asyncio.sleep(0.5)
-            assert await group.committed(zero, one) == [1, 1]
+            await group.until_committed({zero: 1, one: 1})
 
             consumed[zero] = OffsetAndMetadata(2, metadata="noted")
             other = group.join()
@@ -394,10 +404,12 @@ def test_a_member_leaves_or_remains_as_it_is_told(leave: bool, bootstrap: str, n
             await group.until(lambda: shares(stays, goes) == [1, 1])
             await goes.close(leave=leave)
             if leave:
-                await group.until(lambda: shares(stays) == [2], within_s=3)
+                await group.until(lambda: shares(stays) == [2], within_s=SESSION_MS / 1000 / 2)
             else:
-                await asyncio.sleep(1)
-                assert shares(stays) == [1]
+                before = stays.generation
+                await group.committed(TopicPartition(topic, 0))  # asks the coordinator, after it would have left
+                await asyncio.sleep(3 * HEARTBEAT_MS / 1000)
+                assert (shares(stays), stays.generation) == ([1], before)
 
     run(scenario)
 

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 Place = tuple[str, int]  # topic, partition
 
-SESSION_MS = 6000
+SESSION_MS = 20_000  # a busy machine keeps a process waiting for seconds
 HEARTBEAT_MS = 200  # short, so that members hear of a rebalance at once
 FETCH_WAIT_MS = 100
-CALL_S = 20.0
+CALL_S = 40.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +54,14 @@ class Membership:
 
 
 class Consumer(abc.ABC):
-    """A consumer in use by one thread. `assigned` counts how often partitions were assigned to it."""
+    """A consumer in use by one thread. `heard` is what its listener was told, in order."""
 
     def __init__(self) -> None:
-        self.assigned = 0
-        self.revoked: list[Place] = []
+        self.heard: list[tuple[str, frozenset[Place]]] = []
+
+    def hear(self, kind: str, partitions: Iterable[Any]) -> None:
+        """Note that partitions were `assigned` or `revoked`; whichever thread calls the listener."""
+        self.heard.append((kind, frozenset((one.topic, one.partition) for one in partitions)))
 
     @abc.abstractmethod
     def poll(self, seconds: float) -> list[Message]:
