@@ -10,7 +10,7 @@ Heartbeats and fetches go on in that thread while the script works. A listener's
 import re
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.consumer import Consumer, OffsetAndTimestamp, Partitions
@@ -137,7 +137,7 @@ class BlockingConsumer:
         """Return the offset of the next record."""
         return self._run(self._inner.position(partition))
 
-    def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
+    def seek(self, partition: TopicPartition | tuple[str, int], offset: int | OffsetAndMetadata) -> None:
         """Go on at this offset."""
         self._call(self._inner.seek, partition, offset)
 
@@ -185,6 +185,18 @@ class BlockingConsumer:
         """Commit these offsets, or all that was handed out."""
         self._run(self._inner.commit(offsets))
 
-    def committed(self, partitions: Partitions = ()) -> dict[TopicPartition, int | None]:
-        """Return the group's committed offsets of these, or of all assigned."""
+    @overload
+    def committed(
+        self, partitions: Partitions = (), *, metadata: Literal[False] = False
+    ) -> dict[TopicPartition, int | None]: ...
+
+    @overload
+    def committed(
+        self, partitions: Partitions = (), *, metadata: Literal[True]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]: ...
+
+    def committed(self, partitions: Partitions = (), *, metadata: bool = False) -> Any:
+        """Return the group's committed offsets of these, or of all assigned; see Consumer.committed."""
+        if metadata:
+            return self._run(self._inner.committed(partitions, metadata=True))
         return self._run(self._inner.committed(partitions))

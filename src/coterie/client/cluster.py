@@ -15,7 +15,7 @@ from coterie.client import messages
 from coterie.client.addresses import Address
 from coterie.client.connection import PLAIN, Connection, Maker
 from coterie.client.errors import RETRIABLE, ClientTimeout, Disconnected
-from coterie.client.messages import ListedOffset, Metadata
+from coterie.client.messages import EpochEnd, ListedOffset, Metadata
 from coterie.client.settings import ClientSettings, Security
 from coterie.wire.apis import ApiKey
 
@@ -173,6 +173,11 @@ class Cluster:
                 found[one] = self.known.brokers[leader]
         return found
 
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """Return the epoch that the leader last heard of leads in, -1 if it is not known."""
+        topic = self.known.topics.get(partition.topic)
+        return -1 if topic is None else topic.epochs.get(partition.partition, -1)
+
     def forget(self, topics: Iterable[str]) -> None:
         """Drop what is known of these topics' leaders: it proved wrong."""
         gone = set(topics)
@@ -211,6 +216,18 @@ class Cluster:
             if offset.code:
                 raise RefusedBy(offset.code, f"ListOffsets of {one}")
         return listed
+
+    async def end_of_epochs(
+        self, address: Address, asked: Mapping[TopicPartition, tuple[int, int]]
+    ) -> dict[TopicPartition, EpochEnd]:
+        """Return what one broker says of where epochs end; asked once."""
+        broker = await self.connection(address)
+        answer = await broker.call(
+            ApiKey.OFFSET_FOR_LEADER_EPOCH,
+            lambda version: messages.end_of_epochs(version, asked),
+            self.request_timeout_s,
+        )
+        return messages.read_epoch_ends(answer)
 
     # Groups
 
@@ -252,16 +269,23 @@ class Cluster:
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
         """Return the group's committed offsets (require_stable), None where there is none."""
+        noted = await self.committed_notes(group_id, partitions)
+        return {at: None if one is None else one.offset for at, one in noted.items()}
+
+    async def committed_notes(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return the same with the leader epoch and the metadata that were committed beside each."""
         wanted = sorted(set(partitions))
 
-        async def ask() -> dict[TopicPartition, int | None]:
+        async def ask() -> dict[TopicPartition, OffsetAndMetadata | None]:
             broker = await self._offsets_connection(group_id)
             answer = await broker.call(
                 ApiKey.OFFSET_FETCH,
                 lambda version: messages.offset_fetch(version, group_id, wanted),
                 self.request_timeout_s,
             )
-            code, offsets = messages.read_offset_fetch(answer)
+            code, offsets = messages.read_committed(answer)
             if code:
                 raise RefusedBy(code, f"OffsetFetch of group {group_id}")
             return {one: offsets.get(one) for one in wanted}
