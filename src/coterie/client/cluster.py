@@ -6,6 +6,7 @@ Every question is asked again while what went wrong may pass, until its time is 
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from coterie.base.codes import Code
@@ -13,8 +14,10 @@ from coterie.base.errors import RefusedBy
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client import messages
 from coterie.client.addresses import Address
+from coterie.client.chance import jitter
 from coterie.client.connection import PLAIN, Connection, Maker
 from coterie.client.errors import RETRIABLE, ClientTimeout, Disconnected
+from coterie.client.member.pace import Backoff
 from coterie.client.messages import EpochEnd, ListedOffset, Metadata
 from coterie.client.settings import ClientSettings, Security
 from coterie.wire.apis import ApiKey
@@ -22,8 +25,6 @@ from coterie.wire.apis import ApiKey
 __all__ = ["Cluster"]
 
 T = TypeVar("T")
-
-BACKOFF_S, BACKOFF_MOST_S = 0.1, 1.0
 
 
 class Cluster:
@@ -36,6 +37,8 @@ class Cluster:
         client_id: str = "coterie",
         request_timeout_ms: int = 30_000,
         api_timeout_ms: int = 60_000,
+        retry_backoff_ms: int = 100,
+        retry_backoff_max_ms: int = 1_000,
         security: Security = PLAIN,
     ) -> None:
         self.bootstrap = tuple(bootstrap)
@@ -43,6 +46,8 @@ class Cluster:
         self.security = security
         self.request_timeout_s = request_timeout_ms / 1000
         self.api_timeout_s = api_timeout_ms / 1000
+        self.pace = partial(Backoff, retry_backoff_ms, retry_backoff_max_ms, jitter=jitter)
+        """Makes what says how long to wait before each next try (KIP-580)."""
         self.known = Metadata({}, {})
         self._connections: dict[tuple[str, Address], Connection] = {}
         self._coordinators: dict[str, Address] = {}
@@ -57,6 +62,8 @@ class Cluster:
             client_id=settings.client_id,
             request_timeout_ms=settings.request_timeout_ms,
             api_timeout_ms=settings.default_api_timeout_ms,
+            retry_backoff_ms=settings.retry_backoff_ms,
+            retry_backoff_max_ms=settings.retry_backoff_max_ms,
             security=settings.security(),
         )
 
@@ -349,16 +356,16 @@ class Cluster:
         """
         clock = asyncio.get_running_loop()
         until = clock.time() + self.api_timeout_s
-        backoff = BACKOFF_S
+        pace = self.pace()
         while True:
+            pause_s = pace.next_ms() / 1000
             try:
                 return await ask()
             except (Disconnected, ClientTimeout, RefusedBy) as error:
                 if isinstance(error, RefusedBy) and (error.code not in RETRIABLE or error.code in final):
                     raise
-                if clock.time() + backoff > until:
+                if clock.time() + pause_s > until:
                     waited = f"{what}: tried for {self.api_timeout_s:g} s"
                     raise ClientTimeout(f"{waited}, last {error}") from error
             forget()
-            await asyncio.sleep(backoff)
-            backoff = min(2 * backoff, BACKOFF_MOST_S)
+            await asyncio.sleep(pause_s)

@@ -259,7 +259,7 @@ class Fetcher:
 
     async def _place(self) -> None:
         """Find leaders and first positions for whoever has none; the task's root."""
-        backoff_s = 0.0
+        pace = self.cluster.pace()
         try:
             while True:
                 self._moved.clear()
@@ -268,18 +268,12 @@ class Fetcher:
                 done = await self._check_epochs() and done
                 self._start_nodes()
                 if done:
-                    backoff_s = 0.0
+                    pace.reset()
                     await self._moved.wait()
-                    continue
-                backoff_s = self._longer(backoff_s)
-                await asyncio.sleep(backoff_s)
+                else:
+                    await asyncio.sleep(pace.next_ms() / 1000)
         except Exception as error:  # noqa: BLE001  # the task's root: the next call of the consumer raises it
             self._fail(error)
-
-    def _longer(self, backoff_s: float) -> float:
-        """Return how long to wait after a failure that followed a wait of `backoff_s`."""
-        settings = self.settings
-        return min(max(2 * backoff_s, settings.retry_backoff_ms / 1000), settings.retry_backoff_max_ms / 1000)
 
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
@@ -392,7 +386,7 @@ class Fetcher:
 
     async def _serve(self, node: Node) -> None:
         """Fetch from one broker as long as a partition is there; the task's root."""
-        backoff_s = 0.0
+        pace = self.cluster.pace()
         try:
             while any(intake.source == node.address for intake in self.intakes.values()):
                 node.stirred.clear()
@@ -400,10 +394,9 @@ class Fetcher:
                 if not wanted:
                     await self._idle(node)
                 elif await self._fetch(node, wanted):
-                    backoff_s = 0.0
+                    pace.reset()
                 else:
-                    backoff_s = self._longer(backoff_s)
-                    await asyncio.sleep(backoff_s)
+                    await asyncio.sleep(pace.next_ms() / 1000)
         except Exception as error:  # noqa: BLE001  # the task's root: the next call of the consumer raises it
             self._fail(error)
 
