@@ -12,15 +12,17 @@ from typing import Any
 
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt, CoterieError, RefusedBy
-from coterie.base.ids import TopicPartition
+from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client import messages
 from coterie.client.addresses import Address
 from coterie.client.cluster import Cluster
 from coterie.client.errors import RETRIABLE, ClientTimeout, Disconnected, MissingLibrary
 from coterie.client.intake import Ends, Fetched, Finish, Intake
+from coterie.client.positions import Start
 from coterie.client.records import Decode, PlainRows, compiled_rows
-from coterie.client.sessions import SESSION_CODES, FetchSession
+from coterie.client.sessions import SESSION_CODES, Ask, FetchSession, Place
 from coterie.client.settings import ConsumerSettings
+from coterie.client.truncation import epoch_ends, settle
 from coterie.wire.apis import ApiKey
 from coterie.wire.visible import AbortedTransaction
 
@@ -28,13 +30,12 @@ __all__ = ["Fetcher", "Locate"]
 
 log = logging.getLogger("coterie.client")
 
-Locate = Callable[
-    [Mapping[TopicPartition, str | None]], Awaitable[Mapping[TopicPartition, int | CoterieError]]
-]
+Locate = Callable[[Mapping[TopicPartition, str | None]], Awaitable[Mapping[TopicPartition, Start]]]
 """Finds first positions; the value says that the committed offset does not count, but this policy."""
 
 LEADER_CODES = RETRIABLE | {Code.UNKNOWN_SERVER_ERROR}
 NODE_IDLE_S = 1.0
+LAST_WORD_S = 1.0
 # Reading so many records in Python has cost what loading the compiled reader would.
 COMPILED_AFTER = 300_000
 
@@ -44,7 +45,7 @@ class Node:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self.session = FetchSession()
+        self.session = FetchSession[Place]()
         self.stirred = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
@@ -86,12 +87,18 @@ class Fetcher:
             self.intakes[new] = Intake(new)
         self._stir()
 
-    def jump(self, intake: Intake, offset: int | None, *, reset: str | None = None) -> None:
+    def jump(self, intake: Intake, offset: int | None, *, epoch: int = -1, reset: str | None = None) -> None:
         """Go on at this offset, or (None) where the committed offset or the policy `reset` says."""
         self.buffered -= intake.buffered
-        intake.jump(offset)
+        intake.jump(offset, epoch)
         intake.reset = reset
         self._stir()
+
+    def back(self, intake: Intake, offset: int, *, epoch: int) -> None:
+        """Go on at an offset that was passed before: the leader that had what followed it has it, too."""
+        checked_in = intake.checked_in
+        self.jump(intake, offset, epoch=epoch)
+        intake.checked_in = checked_in
 
     def pause(self, intakes: Iterable[Intake], paused: bool) -> None:
         """Stop or go on handing out these partitions; what was fetched stays."""
@@ -190,13 +197,27 @@ class Fetcher:
             pass
 
     async def close(self) -> None:
-        """End the tasks."""
+        """End the tasks, and the fetch sessions at the brokers."""
         running = (self._placer, self._loading, *(node.task for node in self._nodes.values()))
         tasks = [task for task in running if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._came.set()
+        await asyncio.gather(*(self._end_session(node) for node in self._nodes.values()))
+
+    async def _end_session(self, node: Node) -> None:
+        """Have the broker forget the session, so that its place is free; it does so by itself in the end."""
+        ask = node.session.last()
+        if ask is None:
+            return
+        try:
+            # On the connection for fetches, the one that was parked last would hold this up.
+            async with asyncio.timeout(LAST_WORD_S):
+                connection = await self.cluster.connection(node.address)
+                await connection.call(ApiKey.FETCH, self._request_of(ask), LAST_WORD_S)
+        except (Disconnected, ClientTimeout, TimeoutError) as error:
+            log.info("the fetch session of %s is not closed: %s", node.address, error)
 
     def _failed(self) -> bool:
         return self._failure is not None or any(
@@ -238,26 +259,21 @@ class Fetcher:
 
     async def _place(self) -> None:
         """Find leaders and first positions for whoever has none; the task's root."""
-        backoff_s = 0.0
+        pace = self.cluster.pace()
         try:
             while True:
                 self._moved.clear()
                 done = await self._find_leaders()
                 done = await self._find_positions() and done
+                done = await self._check_epochs() and done
                 self._start_nodes()
                 if done:
-                    backoff_s = 0.0
+                    pace.reset()
                     await self._moved.wait()
-                    continue
-                backoff_s = self._longer(backoff_s)
-                await asyncio.sleep(backoff_s)
+                else:
+                    await asyncio.sleep(pace.next_ms() / 1000)
         except Exception as error:  # noqa: BLE001  # the task's root: the next call of the consumer raises it
             self._fail(error)
-
-    def _longer(self, backoff_s: float) -> float:
-        """Return how long to wait after a failure that followed a wait of `backoff_s`."""
-        settings = self.settings
-        return min(max(2 * backoff_s, settings.retry_backoff_ms / 1000), settings.retry_backoff_max_ms / 1000)
 
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
@@ -279,6 +295,7 @@ class Fetcher:
         leaders = self.cluster.known_leaders(intake.at for intake in lost)
         for intake in lost:
             intake.leader = leaders.get(intake.at)
+            intake.leader_epoch = self.cluster.leader_epoch(intake.at)
             topic = found.topics.get(intake.at.topic)
             if topic is not None and topic.code and topic.code not in RETRIABLE:
                 self._refuse(intake, RefusedBy(topic.code, f"metadata of topic {intake.at.topic}"))
@@ -306,13 +323,49 @@ class Fetcher:
         for at, (intake, turn) in lost.items():
             if self.intakes.get(at) is not intake or intake.turn != turn:
                 continue
-            place = found[at]
-            if isinstance(place, int):
-                intake.jump(place)
-            else:
-                self._refuse(intake, place)
+            match found[at]:
+                case CoterieError() as refusal:
+                    self._refuse(intake, refusal)
+                case OffsetAndMetadata(offset=offset, leader_epoch=epoch):
+                    intake.jump(offset, epoch)
+                case int(offset):
+                    intake.jump(offset)
         self._placed.set()
         return True
+
+    async def _check_epochs(self) -> bool:
+        """Ask new leaders if they have what was read (KIP-320); return whether nothing is left to ask."""
+        asked = {
+            intake: intake.turn
+            for intake in self.intakes.values()
+            if intake.doubtful and intake.leader is not None and intake.failure is None
+        }
+        if not asked:
+            return True
+        found = await epoch_ends(self.cluster, asked)
+        well = True
+        for intake, turn in asked.items():
+            if self.intakes.get(intake.at) is not intake or intake.turn != turn:
+                continue
+            end = found.get(intake.at)
+            if end is None or end.code in LEADER_CODES:
+                well = False
+                self._look_again(intake)
+            elif end.code:
+                self._refuse(intake, RefusedBy(end.code, f"OffsetForLeaderEpoch of {intake.at}"))
+            else:
+                self.buffered -= intake.buffered
+                settle(intake, end, policy=self.settings.auto_offset_reset)
+                self.buffered += intake.buffered
+                well = well and intake.position is not None and not intake.doubtful
+        self._came.set()
+        return well
+
+    def _look_again(self, intake: Intake) -> None:
+        """Find out the leader anew: what was known of it proved wrong."""
+        intake.leader = intake.replica = None
+        self.cluster.forget([intake.at.topic])
+        self._moved.set()
 
     def _refuse(self, intake: Intake, error: CoterieError) -> None:
         intake.failure = error
@@ -333,7 +386,7 @@ class Fetcher:
 
     async def _serve(self, node: Node) -> None:
         """Fetch from one broker as long as a partition is there; the task's root."""
-        backoff_s = 0.0
+        pace = self.cluster.pace()
         try:
             while any(intake.source == node.address for intake in self.intakes.values()):
                 node.stirred.clear()
@@ -341,10 +394,9 @@ class Fetcher:
                 if not wanted:
                     await self._idle(node)
                 elif await self._fetch(node, wanted):
-                    backoff_s = 0.0
+                    pace.reset()
                 else:
-                    backoff_s = self._longer(backoff_s)
-                    await asyncio.sleep(backoff_s)
+                    await asyncio.sleep(pace.next_ms() / 1000)
         except Exception as error:  # noqa: BLE001  # the task's root: the next call of the consumer raises it
             self._fail(error)
 
@@ -367,7 +419,8 @@ class Fetcher:
             if intake.replica is not None and intake.replica_until < now:
                 intake.replica = None
                 self._moved.set()
-            ready = intake.position is not None and not intake.paused and intake.failure is None
+            known = intake.position is not None and not intake.doubtful
+            ready = known and not intake.paused and intake.failure is None
             if ready and intake.source == address and intake.buffered < enough:
                 wanted[at] = intake
         return wanted
@@ -375,25 +428,14 @@ class Fetcher:
     async def _fetch(self, node: Node, wanted: Mapping[TopicPartition, Intake]) -> bool:
         """Ask for these partitions and take the answer; return whether there was one."""
         turns = {at: intake.turn for at, intake in wanted.items()}
-        ask = node.session.ask({at: intake.fetch_at for at, intake in wanted.items()})
+        places = {at: Place(intake.fetch_at, intake.leader_epoch) for at, intake in wanted.items()}
+        ask = node.session.ask(places)
         settings = self.settings
-        room = max(1, settings.max_buffered_bytes - self.buffered)
         try:
             connection = await self.cluster.connection(node.address, purpose="fetch")
             answer = await connection.call(
                 ApiKey.FETCH,
-                lambda version: messages.fetch(
-                    version,
-                    ask.positions,
-                    max_wait_ms=settings.fetch_max_wait_ms,
-                    min_bytes=settings.fetch_min_bytes,
-                    max_bytes=min(settings.fetch_max_bytes, room),
-                    partition_max_bytes=settings.max_partition_fetch_bytes,
-                    isolation=settings.isolation,
-                    session=ask.session,
-                    forgotten=ask.forgotten,
-                    rack=settings.client_rack,
-                ),
+                self._request_of(ask),
                 self.cluster.request_timeout_s + settings.fetch_max_wait_ms / 1000,
             )
         except (Disconnected, ClientTimeout) as error:
@@ -409,6 +451,28 @@ class Fetcher:
             raise RefusedBy(code, f"Fetch from {node.address}")
         node.session.answered(answer.session_id)
         return self._received(answer, turns)
+
+    def _request_of(self, ask: Ask[Place]) -> Callable[[int], Any]:
+        """Return what makes the request."""
+        settings = self.settings
+        room = max(1, settings.max_buffered_bytes - self.buffered)
+
+        def make(version: int) -> Any:
+            return messages.fetch(
+                version,
+                {at: place.offset for at, place in ask.positions.items()},
+                max_wait_ms=settings.fetch_max_wait_ms,
+                min_bytes=settings.fetch_min_bytes,
+                max_bytes=min(settings.fetch_max_bytes, room),
+                partition_max_bytes=settings.max_partition_fetch_bytes,
+                isolation=settings.isolation,
+                session=ask.session,
+                forgotten=ask.forgotten,
+                rack=settings.client_rack,
+                epochs={at: place.leader_epoch for at, place in ask.positions.items()},
+            )
+
+        return make
 
     def _lost(self, node: Node) -> None:
         """Look for the leaders anew: the connection broke."""
@@ -479,9 +543,7 @@ class Fetcher:
             return self._out_of_range(intake)
         if code in LEADER_CODES:
             log.info("fetch of %s: %s", intake.at, code.name)
-            intake.leader = intake.replica = None
-            self.cluster.forget([intake.at.topic])
-            self._moved.set()
+            self._look_again(intake)
             return False
         self._refuse(intake, RefusedBy(code, f"Fetch of {intake.at} at offset {intake.fetch_at}"))
         return True

@@ -17,7 +17,7 @@ from coterie.client.errors import WrongSetting
 from coterie.security.sasl import MECHANISMS, Credentials
 from coterie.security.tls import TlsFiles, tls_context
 
-__all__ = ["ClientSettings", "ConsumerSettings", "Security", "duration_ms"]
+__all__ = ["AdminSettings", "ClientSettings", "ConsumerSettings", "Security", "duration_ms"]
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
@@ -170,6 +170,13 @@ class ClientSettings:
             password=self.ssl_key_password,
             check_hostname=self.ssl_endpoint_identification_algorithm == "https",
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdminSettings(ClientSettings):
+    """What an administrator needs to know."""
+
+    client_id: str = "coterie-admin"
 
 
 @dataclass(frozen=True, kw_only=True)
