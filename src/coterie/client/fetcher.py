@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt, CoterieError, RefusedBy
@@ -35,6 +35,8 @@ Locate = Callable[
 
 LEADER_CODES = RETRIABLE | {Code.UNKNOWN_SERVER_ERROR}
 NODE_IDLE_S = 1.0
+# So often the log's end is asked for news while there is other work: such a fetch does not wait there.
+ENDS_EVERY_S = 0.1
 # Reading so many records in Python has cost what loading the compiled reader would.
 COMPILED_AFTER = 300_000
 
@@ -47,6 +49,18 @@ class Node:
         self.session = FetchSession()
         self.stirred = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
+        self.ends_asked_at = 0.0
+        """When those at their ends were last asked for, on the loop's clock."""
+
+
+class Wanted(NamedTuple):
+    """What to ask a broker for."""
+
+    partitions: dict[TopicPartition, Intake]
+    more_soon: bool
+    """Whether others are left out until some of their stock is gone: an answer must not be long then."""
+    at_ends: bool
+    """Whether all are known to have nothing now."""
 
 
 class Fetcher:
@@ -338,8 +352,9 @@ class Fetcher:
             while any(intake.source == node.address for intake in self.intakes.values()):
                 node.stirred.clear()
                 wanted = self._wanted(node.address)
-                if not wanted:
-                    await self._idle(node)
+                idle_s = self._idle_s(node, wanted)
+                if idle_s > 0:
+                    await self._idle(node, idle_s)
                 elif await self._fetch(node, wanted):
                     backoff_s = 0.0
                 else:
@@ -348,35 +363,54 @@ class Fetcher:
         except Exception as error:  # noqa: BLE001  # the task's root: the next call of the consumer raises it
             self._fail(error)
 
-    async def _idle(self, node: Node) -> None:
+    def _idle_s(self, node: Node, wanted: Wanted) -> float:
+        """Return how long to ask for nothing unless something moves.
+
+        A broker that has nothing waits with its answer, and what is drunk up meanwhile could not be asked
+        for: so those at their ends are asked for with the others, or without waiting and not often.
+        """
+        if not wanted.partitions:
+            return NODE_IDLE_S
+        if not (wanted.more_soon and wanted.at_ends):
+            return 0
+        return node.ends_asked_at + ENDS_EVERY_S - self._clock.time()
+
+    async def _idle(self, node: Node, most_s: float) -> None:
         """Wait until there may be something to fetch."""
         try:
-            async with asyncio.timeout(NODE_IDLE_S):
+            async with asyncio.timeout(most_s):
                 await node.stirred.wait()
         except TimeoutError:
             pass
 
-    def _wanted(self, address: Address) -> dict[TopicPartition, Intake]:
+    def _wanted(self, address: Address) -> Wanted:
         """Return what to ask this broker for: what has less than a fetch in stock, if there is room."""
+        wanted: dict[TopicPartition, Intake] = {}
         if self.buffered >= self.settings.max_buffered_bytes:
-            return {}
+            return Wanted(wanted, more_soon=True, at_ends=False)
         now = self._clock.time()
         enough = self.settings.max_partition_fetch_bytes
-        wanted = {}
+        more_soon, at_ends = False, True
         for at, intake in self.intakes.items():
             if intake.replica is not None and intake.replica_until < now:
                 intake.replica = None
                 self._moved.set()
             ready = intake.position is not None and not intake.paused and intake.failure is None
-            if ready and intake.source == address and intake.buffered < enough:
-                wanted[at] = intake
-        return wanted
+            if ready and intake.source == address:
+                if intake.buffered < enough:
+                    wanted[at] = intake
+                    at_ends = at_ends and intake.at_end(committed=bool(self.settings.isolation))
+                else:
+                    more_soon = True
+        return Wanted(wanted, more_soon, at_ends)
 
-    async def _fetch(self, node: Node, wanted: Mapping[TopicPartition, Intake]) -> bool:
+    async def _fetch(self, node: Node, wanted: Wanted) -> bool:
         """Ask for these partitions and take the answer; return whether there was one."""
-        turns = {at: intake.turn for at, intake in wanted.items()}
-        ask = node.session.ask({at: intake.fetch_at for at, intake in wanted.items()})
+        turns = {at: intake.turn for at, intake in wanted.partitions.items()}
+        ask = node.session.ask({at: intake.fetch_at for at, intake in wanted.partitions.items()})
         settings = self.settings
+        max_wait_ms = 0 if wanted.more_soon else settings.fetch_max_wait_ms
+        node.ends_asked_at = self._clock.time()
         room = max(1, settings.max_buffered_bytes - self.buffered)
         try:
             connection = await self.cluster.connection(node.address, purpose="fetch")
@@ -385,7 +419,7 @@ class Fetcher:
                 lambda version: messages.fetch(
                     version,
                     ask.positions,
-                    max_wait_ms=settings.fetch_max_wait_ms,
+                    max_wait_ms=max_wait_ms,
                     min_bytes=settings.fetch_min_bytes,
                     max_bytes=min(settings.fetch_max_bytes, room),
                     partition_max_bytes=settings.max_partition_fetch_bytes,
@@ -394,7 +428,7 @@ class Fetcher:
                     forgotten=ask.forgotten,
                     rack=settings.client_rack,
                 ),
-                self.cluster.request_timeout_s + settings.fetch_max_wait_ms / 1000,
+                self.cluster.request_timeout_s + max_wait_ms / 1000,
             )
         except (Disconnected, ClientTimeout) as error:
             log.info("fetch: %s", error)

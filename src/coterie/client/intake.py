@@ -74,6 +74,12 @@ class Intake:
         """Whether there is something to hand out, or to step over."""
         return bool(self.queue)
 
+    def at_end(self, *, committed: bool) -> bool:
+        """Whether there was nothing more to fetch when the broker last spoke of it."""
+        if self.ends is None:
+            return False
+        return self.fetch_at >= (self.ends.stable if committed else self.ends.high_watermark)
+
     def jump(self, offset: int | None) -> None:
         """Go on at this offset (None: where, is to be found out); what was fetched is dropped."""
         self.position = offset

@@ -1,9 +1,11 @@
 """The records that a consumer hands out, and the one pass that reads a batch's bytes into them. Pure."""
 
 from collections.abc import Callable
+from itertools import repeat
 from typing import Any, NamedTuple, Protocol, cast
 
 from coterie.base.errors import Corrupt
+from coterie.client.runs import LEAST, Run, run_at
 from coterie.wire.batches import (
     HEADER_SIZE,
     BatchHeader,
@@ -20,6 +22,8 @@ from coterie.wire.varints import read_varlong
 __all__ = ["ConsumerRecord", "Decode", "PlainRows", "Rows", "compiled_rows", "payload_of"]
 
 CREATED, APPENDED = 0, 1
+# Where records are not alike, so many are read before it is tried again.
+STRETCH = 100
 
 
 class ConsumerRecord(NamedTuple):
@@ -84,10 +88,7 @@ def compiled_rows() -> Decode | None:
 
 
 class PlainRows:
-    """The records of a batch whose payload is `data`, read in Python. Corrupt if they are rubbish.
-
-    Lengths of up to two bytes are read in place: every record comes through here.
-    """
+    """The records of a batch whose payload is `data`, read in Python. Corrupt if they are rubbish."""
 
     def __init__(self, data: bytes, header: BatchHeader, topic: str, partition: int) -> None:
         self.left = max(0, header.count)
@@ -98,9 +99,12 @@ class PlainRows:
 
     def take(self, most: int) -> list[ConsumerRecord]:
         """Return the next records, so many at most, or raise Corrupt and stay before them."""
-        count = min(most, self.left)
+        count, at = min(most, self.left), self._at
+        rows: list[ConsumerRecord] = []
         try:
-            rows, at = _rows(self._data, self._at, count, self._header, *self._place)
+            while len(rows) < count:
+                more, at = self._next(at, count - len(rows))
+                rows += more
         except (IndexError, UnicodeDecodeError) as failure:
             raise Corrupt("record", expected="a whole one") from failure
         if rows and count == self.left:
@@ -108,6 +112,32 @@ class PlainRows:
         self._at = at
         self.left -= count
         return rows
+
+    def _next(self, at: int, most: int) -> tuple[list[ConsumerRecord], int]:
+        """Return some records from `at` on, and where they end."""
+        header = self._header
+        bases = header.base_offset, header.base_timestamp
+        run = run_at(self._data, at, most, *bases) if most >= LEAST else None
+        if run is None:
+            return _rows(self._data, at, min(most, STRETCH), header, *self._place)
+        return self._columns(run), run.end
+
+    def _columns(self, run: Run) -> list[ConsumerRecord]:
+        """Return the records of a run."""
+        topic, partition = self._place
+        stamped = self._header.append_time
+        columns = zip(
+            repeat(topic),
+            repeat(partition),
+            run.offsets,
+            repeat(self._header.max_timestamp) if stamped else run.timestamps,
+            repeat(APPENDED if stamped else CREATED),
+            run.keys,
+            run.values,
+            repeat(()),
+            strict=False,  # what is the same for all has no end
+        )
+        return [*map(tuple.__new__, repeat(ConsumerRecord), columns)]
 
     def _check_end(self, at: int, last_offset: int) -> None:
         if at != len(self._data) or last_offset > self._header.last_offset:
@@ -117,7 +147,10 @@ class PlainRows:
 def _rows(
     data: bytes, at: int, count: int, header: BatchHeader, topic: str, partition: int
 ) -> tuple[list[ConsumerRecord], int]:
-    """Return records from `at` on and where they end. Lengths are zigzag: what is odd is negative."""
+    """Return records from `at` on and where they end. Lengths are zigzag: what is odd is negative.
+
+    Lengths of up to two bytes are read in place: records that differ in size all come through here.
+    """
     rows: list[ConsumerRecord] = []
     add, new, kind = rows.append, tuple.__new__, ConsumerRecord
     base, stamped = header.base_offset, APPENDED if header.append_time else CREATED
