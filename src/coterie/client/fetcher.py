@@ -37,7 +37,7 @@ LEADER_CODES = RETRIABLE | {Code.UNKNOWN_SERVER_ERROR}
 NODE_IDLE_S = 1.0
 # So often the log's end is asked for news while there is other work: such a fetch does not wait there.
 ENDS_EVERY_S = 0.1
-# Reading so many records in Python has cost what loading the compiled reader would.
+# Reading so many records one by one in Python has cost what loading the compiled reader would.
 COMPILED_AFTER = 300_000
 
 
@@ -83,7 +83,7 @@ class Fetcher:
         self._placed = asyncio.Event()
         self._nodes: dict[Address, Node] = {}
         self._failure: BaseException | None = None
-        self._handed_out = 0
+        self._tedious = 0
         self._loading: asyncio.Task[None] | None = None
         self._placer = asyncio.create_task(self._place(), name="places of partitions")
 
@@ -126,7 +126,6 @@ class Fetcher:
                 break
             if records:
                 most -= len(records)
-                self._count(len(records))
                 held = taken.get(intake.at)
                 taken[intake.at] = records if held is None else held + records
             if intake.paused or not intake.waiting:
@@ -137,7 +136,7 @@ class Fetcher:
         """Return the next records, None where something is wrong with them: what came before goes first."""
         if intake.paused:
             return []
-        before = intake.buffered
+        before, tedious = intake.buffered, intake.tedious
         try:
             return intake.take(most, self.decode, self._finish, check=self.settings.check_crcs)
         except CoterieError:
@@ -146,11 +145,12 @@ class Fetcher:
             raise
         finally:
             self._freed(before - intake.buffered)
+            self._count(intake.tedious - tedious)
 
-    def _count(self, records: int) -> None:
+    def _count(self, tedious: int) -> None:
         """Load the compiled reader, beside everything else, once it is going to pay."""
-        self._handed_out += records
-        wanted = self.settings.decoder == "auto" and self._handed_out >= COMPILED_AFTER
+        self._tedious += tedious
+        wanted = self.settings.decoder == "auto" and self._tedious >= COMPILED_AFTER
         if wanted and self._loading is None:
             self._loading = asyncio.create_task(self._load(), name="loads the compiled reader")
 
@@ -158,9 +158,7 @@ class Fetcher:
         """Load the compiled reader now, or raise MissingLibrary."""
         found = await asyncio.to_thread(compiled_rows)
         if found is None:
-            raise MissingLibrary(
-                "the decoder 'compiled' needs numba and pyarrow; pip install coterie[spark,fast]"
-            )
+            raise MissingLibrary("the decoder 'compiled' needs numba; pip install coterie[fast]")
         self.decode = found
 
     async def _load(self) -> None:

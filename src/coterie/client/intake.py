@@ -59,6 +59,8 @@ class Intake:
         self.buffered = 0
         """Bytes fetched and not yet handed out, as they came."""
         self.queue: deque[Fetched] = deque()
+        self.tedious = 0
+        """How many records a compiled reader would have read much faster."""
         self._rows: Rows | None = None
         """The batch that is being handed out: the first of the first in the queue."""
         self._left: list[ConsumerRecord] = []
@@ -91,6 +93,8 @@ class Intake:
         self._forget()
 
     def _forget(self) -> None:
+        if self._rows is not None:
+            self.tedious += self._rows.tedious
         self._rows = None
         self._left = []
 
@@ -128,7 +132,7 @@ class Intake:
                 if rows:
                     return rows
             else:
-                self._rows = None
+                self._forget()
                 self.queue[0].batches.popleft()
         return []
 

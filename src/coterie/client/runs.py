@@ -12,16 +12,21 @@ from itertools import chain, repeat
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
-from coterie.wire.varints import read_varlong, varlong
+from coterie.base.errors import Corrupt
+from coterie.wire.varints import read_varlong
 
-__all__ = ["LEAST", "Run", "run_at"]
+__all__ = ["LEAST", "Run", "begins_alike", "run_at"]
 
 LEAST = 16
 """So many records make a run: fewer are read as fast one by one."""
 
 # The digits of the varints of all numbers that have two at most: those of offsets, most of the time.
 TWO_DIGITS = 8_192
-DIGITS = tuple(map(bytes, zip(*(varlong(number).ljust(2, b"\0") for number in range(TWO_DIGITS)), strict=True)))
+ONE_DIGIT = 64
+DIGITS = [
+    bytes(number << 1 & 127 | 128 * (number >= ONE_DIGIT) for number in range(TWO_DIGITS)),
+    bytes(number >> 6 for number in range(TWO_DIGITS)),
+]
 SIGNED = tuple((digit >> 1) ^ -(digit & 1) for digit in range(128))
 LAST_DIGITS, OTHER_DIGITS = bytes(range(128)), bytes(range(128, 256))
 
@@ -56,18 +61,16 @@ class Shape(NamedTuple):
     end: int
 
 
-def run_at(data: bytes, at: int, most: int, base_offset: int, base_timestamp: int) -> Run | None:
+def run_at(data: bytes, at: int, end: int, most: int, base_offset: int, base_timestamp: int) -> Run | None:
     """Return the records from `at` on that are alike, so many at most, None where there are too few.
 
     Raises IndexError where the first is cut.
     """
     shape = shape_at(data, at)
-    if shape is None:
+    most = 0 if shape is None else min(most, (end - at) // shape.end)
+    if shape is None or not seem_alike(data, at, shape, most):
         return None
-    count = min(most, (len(data) - at) // shape.end)
-    if count < LEAST or data[at] != data[at + shape.end * (LEAST - 1)]:
-        return None
-    count = alike(data, at, shape, count)
+    count = alike(data, at, shape, most)
     if count < LEAST:
         return None
     end = at + count * shape.end
@@ -77,6 +80,20 @@ def run_at(data: bytes, at: int, most: int, base_offset: int, base_timestamp: in
     timestamps = numbers(data, *places, base=base_timestamp)
     keys, values = blobs(memoryview(data)[at:end], shape)
     return Run(end, offsets, timestamps, keys, values)
+
+
+def begins_alike(data: bytes, at: int, end: int, count: int) -> bool:
+    """Return whether the first of so many records seem to be alike."""
+    try:
+        shape = shape_at(data, at)
+    except (IndexError, Corrupt):
+        return False
+    return shape is not None and seem_alike(data, at, shape, min(count, (end - at) // shape.end))
+
+
+def seem_alike(data: bytes, at: int, shape: Shape, count: int) -> bool:
+    """Return whether it is worth a closer look: whether one begins as the first does where one should."""
+    return count >= LEAST and data[at] == data[at + shape.end * (LEAST - 1)]
 
 
 def shape_at(data: bytes, at: int) -> Shape | None:
@@ -119,7 +136,8 @@ def sizes_of(shape: Shape) -> tuple[int, ...]:
     """Return where in a record of this shape there are sizes, and the count of its headers."""
     key = shape.key_size + 1 if shape.key is None else shape.key
     value = shape.headers if shape.value is None else shape.value
-    return (*range(shape.time - 1), *range(shape.key_size, key), *range(shape.value_size, value), shape.headers)
+    ranges = range(shape.time - 1), range(shape.key_size, key), range(shape.value_size, value)
+    return (*chain.from_iterable(ranges), shape.headers)
 
 
 def numbers(data: bytes, places: slice, width: int, *, base: int) -> Numbers:
