@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt, CoterieError, RefusedBy
@@ -36,7 +36,9 @@ Locate = Callable[[Mapping[TopicPartition, str | None]], Awaitable[Mapping[Topic
 LEADER_CODES = RETRIABLE | {Code.UNKNOWN_SERVER_ERROR}
 NODE_IDLE_S = 1.0
 LAST_WORD_S = 1.0
-# Reading so many records in Python has cost what loading the compiled reader would.
+# So often the log's end is asked for news while there is other work: such a fetch does not wait there.
+ENDS_EVERY_S = 0.1
+# Reading so many records one by one in Python has cost what loading the compiled reader would.
 COMPILED_AFTER = 300_000
 
 
@@ -48,6 +50,18 @@ class Node:
         self.session = FetchSession[Place]()
         self.stirred = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
+        self.ends_asked_at = 0.0
+        """When those at their ends were last asked for, on the loop's clock."""
+
+
+class Wanted(NamedTuple):
+    """What to ask a broker for."""
+
+    partitions: dict[TopicPartition, Intake]
+    more_soon: bool
+    """Whether others are left out until some of their stock is gone: an answer must not be long then."""
+    at_ends: bool
+    """Whether all are known to have nothing now."""
 
 
 class Fetcher:
@@ -70,7 +84,7 @@ class Fetcher:
         self._placed = asyncio.Event()
         self._nodes: dict[Address, Node] = {}
         self._failure: BaseException | None = None
-        self._handed_out = 0
+        self._tedious = 0
         self._loading: asyncio.Task[None] | None = None
         self._placer = asyncio.create_task(self._place(), name="places of partitions")
 
@@ -119,7 +133,6 @@ class Fetcher:
                 break
             if records:
                 most -= len(records)
-                self._count(len(records))
                 held = taken.get(intake.at)
                 taken[intake.at] = records if held is None else held + records
             if intake.paused or not intake.waiting:
@@ -130,7 +143,7 @@ class Fetcher:
         """Return the next records, None where something is wrong with them: what came before goes first."""
         if intake.paused:
             return []
-        before = intake.buffered
+        before, tedious = intake.buffered, intake.tedious
         try:
             return intake.take(most, self.decode, self._finish, check=self.settings.check_crcs)
         except CoterieError:
@@ -139,11 +152,12 @@ class Fetcher:
             raise
         finally:
             self._freed(before - intake.buffered)
+            self._count(intake.tedious - tedious)
 
-    def _count(self, records: int) -> None:
+    def _count(self, tedious: int) -> None:
         """Load the compiled reader, beside everything else, once it is going to pay."""
-        self._handed_out += records
-        wanted = self.settings.decoder == "auto" and self._handed_out >= COMPILED_AFTER
+        self._tedious += tedious
+        wanted = self.settings.decoder == "auto" and self._tedious >= COMPILED_AFTER
         if wanted and self._loading is None:
             self._loading = asyncio.create_task(self._load(), name="loads the compiled reader")
 
@@ -151,9 +165,7 @@ class Fetcher:
         """Load the compiled reader now, or raise MissingLibrary."""
         found = await asyncio.to_thread(compiled_rows)
         if found is None:
-            raise MissingLibrary(
-                "the decoder 'compiled' needs numba and pyarrow; pip install coterie[spark,fast]"
-            )
+            raise MissingLibrary("the decoder 'compiled' needs numba; pip install coterie[fast]")
         self.decode = found
 
     async def _load(self) -> None:
@@ -215,7 +227,7 @@ class Fetcher:
             # On the connection for fetches, the one that was parked last would hold this up.
             async with asyncio.timeout(LAST_WORD_S):
                 connection = await self.cluster.connection(node.address)
-                await connection.call(ApiKey.FETCH, self._request_of(ask), LAST_WORD_S)
+                await connection.call(ApiKey.FETCH, self._request_of(ask, 0), LAST_WORD_S)
         except (Disconnected, ClientTimeout, TimeoutError) as error:
             log.info("the fetch session of %s is not closed: %s", node.address, error)
 
@@ -391,8 +403,9 @@ class Fetcher:
             while any(intake.source == node.address for intake in self.intakes.values()):
                 node.stirred.clear()
                 wanted = self._wanted(node.address)
-                if not wanted:
-                    await self._idle(node)
+                idle_s = self._idle_s(node, wanted)
+                if idle_s > 0:
+                    await self._idle(node, idle_s)
                 elif await self._fetch(node, wanted):
                     pace.reset()
                 else:
@@ -400,43 +413,62 @@ class Fetcher:
         except Exception as error:  # noqa: BLE001  # the task's root: the next call of the consumer raises it
             self._fail(error)
 
-    async def _idle(self, node: Node) -> None:
+    def _idle_s(self, node: Node, wanted: Wanted) -> float:
+        """Return how long to ask for nothing unless something moves.
+
+        A broker that has nothing waits with its answer, and what is drunk up meanwhile could not be asked
+        for: so those at their ends are asked for with the others, or without waiting and not often.
+        """
+        if not wanted.partitions:
+            return NODE_IDLE_S
+        if not (wanted.more_soon and wanted.at_ends):
+            return 0
+        return node.ends_asked_at + ENDS_EVERY_S - self._clock.time()
+
+    async def _idle(self, node: Node, most_s: float) -> None:
         """Wait until there may be something to fetch."""
         try:
-            async with asyncio.timeout(NODE_IDLE_S):
+            async with asyncio.timeout(most_s):
                 await node.stirred.wait()
         except TimeoutError:
             pass
 
-    def _wanted(self, address: Address) -> dict[TopicPartition, Intake]:
+    def _wanted(self, address: Address) -> Wanted:
         """Return what to ask this broker for: what has less than a fetch in stock, if there is room."""
+        wanted: dict[TopicPartition, Intake] = {}
         if self.buffered >= self.settings.max_buffered_bytes:
-            return {}
+            return Wanted(wanted, more_soon=True, at_ends=False)
         now = self._clock.time()
         enough = self.settings.max_partition_fetch_bytes
-        wanted = {}
+        more_soon, at_ends = False, True
         for at, intake in self.intakes.items():
             if intake.replica is not None and intake.replica_until < now:
                 intake.replica = None
                 self._moved.set()
             known = intake.position is not None and not intake.doubtful
-            ready = known and not intake.paused and intake.failure is None
-            if ready and intake.source == address and intake.buffered < enough:
+            if not known or intake.paused or intake.failure is not None or intake.source != address:
+                continue
+            if intake.buffered < enough:
                 wanted[at] = intake
-        return wanted
+                at_ends = at_ends and intake.at_end(committed=bool(self.settings.isolation))
+            else:
+                more_soon = True
+        return Wanted(wanted, more_soon, at_ends)
 
-    async def _fetch(self, node: Node, wanted: Mapping[TopicPartition, Intake]) -> bool:
+    async def _fetch(self, node: Node, wanted: Wanted) -> bool:
         """Ask for these partitions and take the answer; return whether there was one."""
-        turns = {at: intake.turn for at, intake in wanted.items()}
-        places = {at: Place(intake.fetch_at, intake.leader_epoch) for at, intake in wanted.items()}
+        partitions = wanted.partitions
+        turns = {at: intake.turn for at, intake in partitions.items()}
+        places = {at: Place(intake.fetch_at, intake.leader_epoch) for at, intake in partitions.items()}
         ask = node.session.ask(places)
-        settings = self.settings
+        max_wait_ms = 0 if wanted.more_soon else self.settings.fetch_max_wait_ms
+        node.ends_asked_at = self._clock.time()
         try:
             connection = await self.cluster.connection(node.address, purpose="fetch")
             answer = await connection.call(
                 ApiKey.FETCH,
-                self._request_of(ask),
-                self.cluster.request_timeout_s + settings.fetch_max_wait_ms / 1000,
+                self._request_of(ask, max_wait_ms),
+                self.cluster.request_timeout_s + max_wait_ms / 1000,
             )
         except (Disconnected, ClientTimeout) as error:
             log.info("fetch: %s", error)
@@ -452,7 +484,7 @@ class Fetcher:
         node.session.answered(answer.session_id)
         return self._received(answer, turns)
 
-    def _request_of(self, ask: Ask[Place]) -> Callable[[int], Any]:
+    def _request_of(self, ask: Ask[Place], max_wait_ms: int) -> Callable[[int], Any]:
         """Return what makes the request."""
         settings = self.settings
         room = max(1, settings.max_buffered_bytes - self.buffered)
@@ -461,7 +493,7 @@ class Fetcher:
             return messages.fetch(
                 version,
                 {at: place.offset for at, place in ask.positions.items()},
-                max_wait_ms=settings.fetch_max_wait_ms,
+                max_wait_ms=max_wait_ms,
                 min_bytes=settings.fetch_min_bytes,
                 max_bytes=min(settings.fetch_max_bytes, room),
                 partition_max_bytes=settings.max_partition_fetch_bytes,

@@ -68,6 +68,8 @@ class Intake:
         self.buffered = 0
         """Bytes fetched and not yet handed out, as they came."""
         self.queue: deque[Fetched] = deque()
+        self.tedious = 0
+        """How many records a compiled reader would have read much faster."""
         self._rows: Rows | None = None
         """The batch that is being handed out: the first of the first in the queue."""
         self._left: list[ConsumerRecord] = []
@@ -88,6 +90,12 @@ class Intake:
         """Whether a new leader may lack what was read: it has to be asked before it is fetched from."""
         return self.fetched_epoch >= 0 and self.leader_epoch >= 0 and self.checked_in != self.leader_epoch
 
+    def at_end(self, *, committed: bool) -> bool:
+        """Whether there was nothing more to fetch when the broker last spoke of it."""
+        if self.ends is None:
+            return False
+        return self.fetch_at >= (self.ends.stable if committed else self.ends.high_watermark)
+
     def jump(self, offset: int | None, epoch: int = -1) -> None:
         """Go on at this offset (None: where, is to be found out); what was fetched is dropped.
 
@@ -104,6 +112,8 @@ class Intake:
         self._forget()
 
     def _forget(self) -> None:
+        if self._rows is not None:
+            self.tedious += self._rows.tedious
         self._rows = None
         self._left = []
 
@@ -142,7 +152,7 @@ class Intake:
                 if rows:
                     return rows
             else:
-                self._rows = None
+                self._forget()
                 self.queue[0].batches.popleft()
         return []
 
