@@ -16,18 +16,33 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from coterie.spark.names import columns_of
+
 __all__ = ["CoterieDataSource"]
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-COLUMNS = (
-    StructField("key", BinaryType()),
-    StructField("value", BinaryType()),
-    StructField("topic", StringType()),
-    StructField("partition", IntegerType()),
-    StructField("offset", LongType()),
-    StructField("timestamp", TimestampType()),
-    StructField("timestampType", IntegerType()),
+SOURCE = StructType(
+    [
+        StructField("group", StringType()),
+        StructField("member", StringType()),
+        StructField("instance", StringType()),
+        StructField("generation", IntegerType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+    ]
 )
+TYPES = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": HEADERS,
+    "source": SOURCE,
+}
 
 
 class CoterieDataSource(DataSource):
@@ -39,17 +54,17 @@ class CoterieDataSource(DataSource):
         return "coterie"
 
     def schema(self) -> StructType:
-        """Return the columns; headers are one of them if they are asked for."""
-        wanted = str(self.options.get("includeHeaders") or "").strip().lower() == "true"
-        headers = (StructField("headers", HEADERS),) if wanted else ()
-        return StructType([*COLUMNS, *headers])
+        """Return the columns that the options ask for."""
+        columns = columns_of({name.lower(): value for name, value in dict(self.options).items()})
+        return StructType([StructField(name, TYPES[name]) for name in columns])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
-        from coterie.spark.batch import BatchReader
+        from coterie.spark.batch import BatchReader, FilteringReader
         from coterie.spark.options import parse
 
-        return BatchReader(parse(dict(self.options), streaming=False))
+        options = parse(dict(self.options), streaming=False)
+        return FilteringReader(options) if options.pushdown else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return the reader of a streaming query: a member of a group if the options name one."""

@@ -66,6 +66,8 @@ class Standing:
         """What ended the membership, if something did."""
         self.rejoin_why: str | None = ""
         """Why the member wants to join; None while it does not (CV-6)."""
+        self.joined_why = ""
+        """Why it wanted to join the generation that it is in."""
         self.held = False
         self.pattern: re.Pattern[str] | None = None
         self.topics: frozenset[str] = frozenset()
@@ -110,6 +112,14 @@ class Standing:
     def at_work(self) -> bool:
         """Whether what is owned is what this generation gave, be it about to be given up."""
         return self.phase is Phase.STABLE and self._owned_in == self.generation
+
+    @property
+    def holds_owned(self) -> bool:
+        """Whether what is owned is still this member's to commit: as `at_work`; in a cooperative group also
+        what a rebalance has not taken away yet, though a newer generation has begun.
+        """
+        kept = self.protocol is RebalanceProtocol.COOPERATIVE and self.generation.valid
+        return self.phase is Phase.STABLE and (kept or self._owned_in == self.generation)
 
     @property
     def fetchable(self) -> frozenset[TopicPartition]:
