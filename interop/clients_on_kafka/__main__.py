@@ -1,4 +1,4 @@
-"""`python -m interop.clients_on_kafka [WORD ...]`: runs tests/clients on Apache Kafka, a line for each test."""
+"""`python -m interop.clients_on_kafka [WORD ...]`: tests/clients on Apache Kafka, a line for each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plugin of pytest (`-p interop.clients_on_kafka.lines`): a line for each test, as `interop.outcomes` reads it."""
+"""A plugin of pytest, `-p interop.clients_on_kafka.lines`: each test in the words of `interop.outcomes`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,12 @@ __all__ = ["HEARTBEAT_MS", "SESSION_MS", "Member"]
 SESSION_MS = 10_000
 HEARTBEAT_MS = 300
 STOP_S = 40.0
-JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off")
+JVM = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Xmx128m",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
+)
 
 
 class Member:

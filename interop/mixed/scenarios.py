@@ -1,4 +1,4 @@
-"""What groups of many clients go through: walks drawn from a seed, each kind as leader, static members of ours."""
+"""What groups of many clients go through: walks drawn from a seed, each kind as leader, static members."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def scenarios(seed: int) -> Iterator[tuple[str, Scenario]]:
         yield f"{strategy}-seed-{seed}", partial(walk, strategy=strategy, seed=seed)
     for strategy in STRATEGIES:
         for kind in foreign(strategy):
-            yield f"{strategy}-{kind}-leads-and-follows", partial(lead_and_follow, strategy=strategy, kind=kind)
+            yield (
+                f"{strategy}-{kind}-leads-and-follows",
+                partial(lead_and_follow, strategy=strategy, kind=kind),
+            )
     for strategy in ("range", "cooperative-sticky"):
         yield f"{strategy}-static-among-dynamic", partial(static_among_dynamic, strategy=strategy)
 
@@ -92,7 +95,7 @@ def lead_and_follow(world: World, *, strategy: str, kind: str) -> None:
 
 
 def static_among_dynamic(world: World, *, strategy: str) -> None:
-    """A static member of ours restarts, and is killed and started, and nobody notices; then its session ends."""
+    """A static member of ours restarts, also after a crash, and nobody notices; then its session ends."""
     dynamic = [world.start(kind, strategy) for kind in foreign(strategy)]
     fixed = world.start("ours", strategy, instance="fixed")
     before = world.settle()
@@ -103,7 +106,9 @@ def static_among_dynamic(world: World, *, strategy: str) -> None:
         given = before.given[fixed.name]
         fixed = world.start("ours", strategy, instance="fixed")
         now = world.settle()
-        assert (now.number, now.given[fixed.name]) == (before.number, given), "its coming back moved the group"
+        assert (now.number, now.given[fixed.name]) == (before.number, given), (
+            "its coming back moved the group"
+        )
         before = now
     assert heard == {member.name: member.told("assigned", "revoked", "lost") for member in dynamic}
 

@@ -1,8 +1,9 @@
-"""`python -m interop.mixed.talker CLIENT TOPIC NAME=VALUE ...`: a member that tells what it is given and reads.
+"""`python -m interop.mixed.talker CLIENT TOPIC NAME=VALUE ...`: a member that tells what it owns and reads.
 
-A JSON object a line on standard output, until standard input ends: `assigned`, `revoked` and `lost` as the listener
-hears of them, `state` when generation or assignment are others than before, `read` for each run of offsets, told
-before it is committed. `Talker.java` says the same for Java's client. Settings have Kafka's names.
+A JSON object a line on standard output, until standard input ends: `assigned`, `revoked` and `lost` as the
+listener hears of them, `state` when generation or assignment are others than before, `read` for each run of
+offsets, told before it is committed. `Talker.java` says the same for Java's client. Settings have Kafka's
+names.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Voice:
     def __init__(self) -> None:
         self.stopping = threading.Event()
         self._state: tuple[int, list[int]] | None = None
+        self._held: set[int] = set()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
@@ -41,12 +43,17 @@ class Voice:
 
     def heard(self, kind: str, partitions: Iterable[Any]) -> None:
         """Tell what the listener was told."""
-        self.say(kind, partitions=sorted(one.partition for one in partitions))
+        numbers = {one.partition for one in partitions}
+        self._held = self._held | numbers if kind == "assigned" else self._held - numbers
+        self.say(kind, partitions=sorted(numbers))
 
     def stands(self, generation: int, assignment: Iterable[Any]) -> None:
-        """Tell where the member stands, if that is news."""
+        """Tell where the member stands, if that is news, and not in the midst of a rebalance.
+
+        kafka-python and aiokafka go on to show the assignment of the generation before while they join.
+        """
         state = generation, sorted(one.partition for one in assignment)
-        if state != self._state:
+        if state != self._state and set(state[1]) == self._held:
             self._state = state
             self.say("state", generation=state[0], owned=state[1])
 
@@ -132,9 +139,9 @@ def confluent(voice: Voice, topic: str, settings: Settings) -> None:
     while not voice.stopping.is_set():
         runs: dict[int, tuple[int, int]] = {}
         for message in consumer.consume(500, POLL_MS / 1000):
-            if message.error() is None:
-                first = runs.get(message.partition(), (message.offset(), 0))[0]
-                runs[message.partition()] = first, message.offset()
+            partition, offset = message.partition(), message.offset()
+            if message.error() is None and partition is not None and offset is not None:
+                runs[partition] = runs.get(partition, (offset, 0))[0], offset
         voice.read(runs)
         if runs:
             with suppress(confluent_kafka.KafkaException):
@@ -149,10 +156,10 @@ def confluent(voice: Voice, topic: str, settings: Settings) -> None:
 
 def kafka_python(voice: Voice, topic: str, settings: Settings) -> None:
     """Be a member of kafka-python's."""
-    import kafka
-    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-    from kafka.coordinator.assignors.range import RangePartitionAssignor
-    from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+    import kafka  # type: ignore[import-untyped, unused-ignore]
+    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor  # type: ignore[import-untyped, unused-ignore]
+    from kafka.coordinator.assignors.range import RangePartitionAssignor  # type: ignore[import-untyped, unused-ignore]
+    from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor  # type: ignore[import-untyped, unused-ignore]
 
     class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc, unused-ignore]
         def on_partitions_assigned(self, assigned: Any) -> None:
@@ -185,10 +192,10 @@ def kafka_python(voice: Voice, topic: str, settings: Settings) -> None:
 
 async def aiokafka(voice: Voice, topic: str, settings: Settings) -> None:
     """Be a member of aiokafka's, which has no cooperative assignor."""
-    from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
-    from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-    from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-    from aiokafka.errors import KafkaError
+    from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener  # type: ignore[import-untyped, unused-ignore]
+    from aiokafka.coordinator.assignors.range import RangePartitionAssignor  # type: ignore[import-untyped, unused-ignore]
+    from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor  # type: ignore[import-untyped, unused-ignore]
+    from aiokafka.errors import KafkaError  # type: ignore[import-untyped, unused-ignore]
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc, unused-ignore]
         def on_partitions_assigned(self, assigned: Any) -> None:

@@ -28,7 +28,9 @@ class Generation:
         """Return what the group's record says."""
         names = {member.member_id: member.client_id for member in value.members}
         given = {
-            member.client_id: frozenset(one.partition for one in Assignment.decode(member.assignment).partitions)
+            member.client_id: frozenset(
+                one.partition for one in Assignment.decode(member.assignment).partitions
+            )
             for member in value.members
         }
         return cls(value.generation, value.protocol, names.get(value.leader or ""), given)

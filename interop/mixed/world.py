@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
+from bench.kafka import REPOSITORY
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -16,16 +19,17 @@ from confluent_kafka.cimpl import NewTopic
 from interop.mixed.members import HEARTBEAT_MS, SESSION_MS, Member
 from interop.mixed.witness import Generation, Witness
 
-__all__ = ["PARTITIONS", "Writer", "World", "world"]
+__all__ = ["PARTITIONS", "World", "Writer", "world"]
 
 PARTITIONS = 12
 SETTLE_S = 90.0
 CALL_S = 30.0
 EVERY_S = 0.05
+STORIES = REPOSITORY / ".cache" / "mixed"  # of what failed
 
 
 class Writer:
-    """Writes a record to each partition twenty times a second, in a thread of its own, until it is stopped."""
+    """Writes a record to each partition twenty times a second, in a thread, until it is stopped."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.written = 0  # in each partition
@@ -56,7 +60,7 @@ class Writer:
 
 
 class World:
-    """A group whose members come, go and die. Members are named by kind and number; that is their client id."""
+    """A group whose members come, go and die. Their names, of kind and number, are their client ids."""
 
     def __init__(self, bootstrap: str, name: str, *, classes: Mapping[str, str], folder: Path) -> None:
         self.bootstrap, self.name = bootstrap, name
@@ -86,9 +90,7 @@ class World:
         if instance is not None:
             settings["group.instance.id"] = instance
         classes = self._classes.get(kind, "")
-        self.members.append(
-            Member(name, kind, self.name, settings, classes=classes, folder=self._folder)
-        )
+        self.members.append(Member(name, kind, self.name, settings, classes=classes, folder=self._folder))
         return self.members[-1]
 
     @property
@@ -120,7 +122,9 @@ class World:
                 raise AssertionError(member.failed)
         now = self.witness.read()
         if now is None or set(now.given) != {member.name for member in self.alive}:
-            return f"the members are {sorted(now.given) if now else []}, not {[one.name for one in self.alive]}"
+            return (
+                f"the members are {sorted(now.given) if now else []}, not {[one.name for one in self.alive]}"
+            )
         if sorted(partition for some in now.given.values() for partition in some) != list(range(PARTITIONS)):
             return f"generation {now.number} is given {now.given}"
         for member in self.alive:
@@ -141,15 +145,22 @@ class World:
             assert time.monotonic() < end, f"never read: {missing}"
             time.sleep(0.05)
 
-    def unread(self) -> dict[int, int]:
-        """How many records nobody has read, by partition."""
+    def unread(self) -> dict[int, list[int]]:
+        """The offsets that nobody has read, by partition."""
         seen: defaultdict[int, set[int]] = defaultdict(set)
         for member in self.members:
             for event in list(member.events):
                 if event["kind"] == "read":
                     seen[event["partition"]].update(range(event["first"], event["last"] + 1))
-        left = {partition: self.writer.written - len(seen[partition]) for partition in range(PARTITIONS)}
-        return {partition: count for partition, count in left.items() if count}
+        written = set(range(self.writer.written))
+        return {one: sorted(written - seen[one]) for one in range(PARTITIONS) if not written <= seen[one]}
+
+    def keep_story(self) -> None:
+        """Write what all members told, in the order of the clock, for whoever looks for the mistake."""
+        told = [{"member": member.name, **event} for member in self.members for event in list(member.events)]
+        STORIES.mkdir(parents=True, exist_ok=True)
+        lines = [json.dumps(one) for one in sorted(told, key=lambda one: one["at_ns"])]
+        (STORIES / f"{self.name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def nobody_shared(self) -> None:
         """Fail if a partition had two owners: in one generation as written, as told, or at one moment."""
@@ -165,9 +176,9 @@ class World:
         assert not both, f"owned twice, by generation and partition: {both}"
         for partition in range(PARTITIONS):
             spans = sorted(span for member in self.members for span in spans_of(member, partition))
-            for (_, until, one), (since, _, other) in zip(spans, spans[1:], strict=False):
-                late = f"{other} had partition {partition} {(until - since) / 1e6:.1f} ms before {one} gave it up"
-                assert since >= until, late
+            for (_, until, one), (since, _, other) in pairwise(spans):
+                early = f"{(until - since) / 1e6:.1f} ms before {one} gave it up"
+                assert since >= until, f"{other} had partition {partition} {early}"
 
 
 def spans_of(member: Member, partition: int) -> Iterator[tuple[int, int, str]]:
@@ -200,6 +211,9 @@ def world(bootstrap: str, name: str, *, classes: Mapping[str, str], folder: Path
         there.all_is_read()
         there.stop(*there.alive)
         there.nobody_shared()
+    except AssertionError:
+        there.keep_story()
+        raise
     finally:
         for member in there.alive:
             member.kill()

@@ -1,7 +1,7 @@
 """The brokers that tests start for themselves: ours, or Apache Kafka where the environment says so.
 
-`COTERIE_TEST_BROKER=kafka` makes every broker of these tests an Apache Kafka. `COTERIE_TEST_BOOTSTRAP` names one
-that runs already; tests that would start, end or set up their own are skipped then.
+`COTERIE_TEST_BROKER=kafka` makes every broker of these tests an Apache Kafka. `COTERIE_TEST_BOOTSTRAP` names
+one that runs already; tests that would start, end or set up their own are skipped then.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def left_out(item: pytest.Item) -> str | None:
 
 
 def broker(settings: Mapping[str, object] | None = None, **more: object) -> Broker:
-    """Return a broker of the test's own, which it may end and start again: `coterie.testing.broker`'s terms."""
+    """Return a broker of the test's own, to be ended and started at will; terms of `coterie.testing`."""
     if another():
         pytest.skip(f"{OTHER_BROKER} names a broker that is not ours to start, set up or end")
     if not is_kafka():

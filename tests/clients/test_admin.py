@@ -49,7 +49,7 @@ def a_topic(admin: AdminClient, **options: Any) -> str:
 
 
 def settings_with(admin: AdminClient, topic: str, **wanted: str) -> Any:
-    """Return a topic's settings once they are as wanted: Apache Kafka's brokers hear of them a moment later."""
+    """Return a topic's settings once they are as wanted: Apache Kafka's brokers hear of them later."""
 
     def found() -> bool:
         settings.update(done(admin.describe_configs([of_topic(topic)])))

@@ -392,6 +392,28 @@ def test_closing_wakes_whoever_waits_and_a_cancelled_wait_harms_nobody(
     run(scenario())
 
 
+def test_a_partition_that_comes_back_is_not_fed_with_what_was_asked_for_before_it_went(
+    bootstrap: str, new_topic: NewTopic
+) -> None:
+    """What had come and was not handed out yet is dropped with it; a fetch from behind that is under way."""
+    topic = new_topic()
+    place = TopicPartition(topic, 0)
+    produce(bootstrap, numbered(topic, 1))
+
+    async def scenario() -> list[int]:
+        async with a_consumer(bootstrap, fetch_max_wait_ms=20_000) as consumer:
+            consumer.assign([place])
+            await consumer._fetcher.came(WITHIN_MS / 1000)
+            await consumer.end_offsets([place])  # meanwhile the next fetch is asked for
+            consumer.assign([])
+            consumer.assign([place])
+            assert await consumer.position(place) == 0
+            await asyncio.to_thread(produce, bootstrap, numbered(topic, 1, first=1))
+            return [record.offset for record in await take(consumer, 2)]
+
+    assert run(scenario()) == [0, 1]
+
+
 @pytest.mark.slow
 def test_a_consumer_goes_on_when_its_broker_comes_back(restartable: Broker) -> None:
     bootstrap = restartable.bootstrap

@@ -96,9 +96,7 @@ NO_STORY = pytest.mark.ours("Apache Kafka keeps no story of its groups")
 
 
 @NO_STORY
-def test_the_story_says_who_was_evicted(
-    groups: Command, membership: Membership, two: list[Member]
-) -> None:
+def test_the_story_says_who_was_evicted(groups: Command, membership: Membership, two: list[Member]) -> None:
     gone = dynamic_of(groups, membership)
     groups("evict", membership.group, "--member", gone)
     wait_until(lambda: two[0].assigned >= 3 and shared(two, [2, 2]), of=two)

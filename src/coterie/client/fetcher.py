@@ -458,7 +458,7 @@ class Fetcher:
     async def _fetch(self, node: Node, wanted: Wanted) -> bool:
         """Ask for these partitions and take the answer; return whether there was one."""
         partitions = wanted.partitions
-        turns = {at: intake.turn for at, intake in partitions.items()}
+        turns = {intake: intake.turn for intake in partitions.values()}
         places = {at: Place(intake.fetch_at, intake.leader_epoch) for at, intake in partitions.items()}
         ask = node.session.ask(places)
         max_wait_ms = 0 if wanted.more_soon else self.settings.fetch_max_wait_ms
@@ -517,15 +517,16 @@ class Fetcher:
                 intake.leader = None
         self._moved.set()
 
-    def _received(self, answer: Any, turns: Mapping[TopicPartition, int]) -> bool:
+    def _received(self, answer: Any, turns: Mapping[Intake, int]) -> bool:
         """Take each partition's part of an answer; return whether no part must wait for another try."""
         well = True
         for topic in answer.responses:
             for part in topic.partitions:
                 at = TopicPartition(topic.topic, part.partition_index)
                 intake = self.intakes.get(at)
-                # What was asked before a jump or an assignment is not wanted any more.
-                if intake is None or turns.get(at) != intake.turn:
+                # What was asked before a jump is not wanted any more. Nor what was asked for a partition that
+                # has gone and come back since: what lay undelivered then, and is dropped, is before that.
+                if intake is None or turns.get(intake) != intake.turn:
                     continue
                 code = Code(part.error_code)
                 if code:

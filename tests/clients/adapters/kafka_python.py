@@ -63,7 +63,9 @@ class KafkaPythonConsumer(Consumer):
 
     def subscribe(self, topics: Collection[str]) -> None:
         """Join the group for these topics."""
-        for topic in topics:  # a leader that does not know a topic yet gives nothing of it to anybody, for good
+        for (
+            topic
+        ) in topics:  # a leader that does not know a topic yet gives nothing of it to anybody, for good
             self.inner.partitions_for_topic(topic)
         self.inner.subscribe(list(topics), listener=Listener(self))
 
