@@ -70,15 +70,15 @@ def run_at(data: bytes, at: int, end: int, most: int, base_offset: int, base_tim
     most = 0 if shape is None else min(most, (end - at) // shape.end)
     if shape is None or not seem_alike(data, at, shape, most):
         return None
-    count = alike(data, at, shape, most)
+    look = look_at(shape)
+    count = alike(data, at, shape, look, most)
     if count < LEAST:
         return None
-    end = at + count * shape.end
-    places = slice(at + shape.offset, end, shape.end), shape.key_size - shape.offset
-    offsets = numbers(data, *places, base=base_offset)
-    places = slice(at + shape.time, end, shape.end), shape.offset - shape.time
-    timestamps = numbers(data, *places, base=base_timestamp)
-    keys, values = blobs(memoryview(data)[at:end], shape)
+    offset, time, stride = at + shape.offset, at + shape.time, shape.end
+    end = at + count * stride
+    offsets = numbers(data, offset, end, stride, shape.key_size - shape.offset, base=base_offset)
+    timestamps = numbers(data, time, end, stride, shape.offset - shape.time, base=base_timestamp)
+    keys, values = blobs(memoryview(data)[at:end], shape, look)
     return Run(end, offsets, timestamps, keys, values)
 
 
@@ -119,60 +119,78 @@ def shape_at(data: bytes, at: int) -> Shape | None:
     )
 
 
-def alike(data: bytes, at: int, shape: Shape, count: int) -> int:
-    """Return how many of so many records, from the first on, have this shape."""
-    for place in sizes_of(shape):
-        column = data[at + place : at + count * shape.end : shape.end]
-        count -= len(column.lstrip(column[:1]))
-    for first, stop in ((shape.time, shape.offset), (shape.offset, shape.key_size)):
-        for place in range(first, stop):
-            column = data[at + place : at + count * shape.end : shape.end]
-            count -= len(column.lstrip(LAST_DIGITS if place == stop - 1 else OTHER_DIGITS))
-    return count
+class Look(NamedTuple):
+    """What there is to do about records of one shape."""
+
+    sizes: tuple[int, ...]
+    """Where there are sizes, and the count of headers: the same in all records."""
+    digits: tuple[tuple[int, bytes], ...]
+    """Where there are digits of varints, and which ones may stand there."""
+    many: Struct
+    one: Struct
+    """What cuts key and value, where they are not null, out of AT_ONCE records, and out of one."""
 
 
 @lru_cache(maxsize=256)
-def sizes_of(shape: Shape) -> tuple[int, ...]:
-    """Return where in a record of this shape there are sizes, and the count of its headers."""
+def look_at(shape: Shape) -> Look:
+    """Return how to look at records of this shape."""
     key = shape.key_size + 1 if shape.key is None else shape.key
     value = shape.headers if shape.value is None else shape.value
-    ranges = range(shape.time - 1), range(shape.key_size, key), range(shape.value_size, value)
-    return (*chain.from_iterable(ranges), shape.headers)
+    sizes = range(shape.time - 1), range(shape.key_size, key), range(shape.value_size, value)
+    ends = shape.offset - 1, shape.key_size - 1
+    digits = [
+        (place, LAST_DIGITS if place in ends else OTHER_DIGITS) for place in range(shape.time, shape.key_size)
+    ]
+    return Look((*chain.from_iterable(sizes), shape.headers), tuple(digits),
+                cutter(shape, AT_ONCE), cutter(shape, 1))  # fmt: skip
 
 
-def numbers(data: bytes, places: slice, width: int, *, base: int) -> Numbers:
-    """Return the sums of `base` and the varints whose first digits lie at these places."""
-    columns = [data[places.start + digit : places.stop : places.step] for digit in range(width)]
-    low, count = columns[0], len(columns[0])
-    if all(column.count(column[:1]) == count for column in columns):
-        return repeat(base + read_varlong(data, places.start)[0], count)
-    if width == 1:
-        return [base + SIGNED[digit] for digit in low]
-    first, _ = read_varlong(data, places.start)
-    last = first + count
-    if first >= 0 and columns == [digits[first:last] for digits in DIGITS]:
-        return range(base + first, base + last)
-    return [base + read_varlong(bytes(digits), 0)[0] for digits in zip(*columns, strict=True)]
-
-
-def blobs(records: memoryview, shape: Shape) -> tuple[Blobs, Blobs]:
-    """Return the keys and the values of records of this shape."""
-    many = len(records) - len(records) % (AT_ONCE * shape.end)
-    found = [*chain.from_iterable(cutter(shape, AT_ONCE).iter_unpack(records[:many]))]
-    found += chain.from_iterable(cutter(shape, 1).iter_unpack(records[many:]))
-    if shape.key is None:
-        return repeat(None), found if shape.value is not None else repeat(None)
-    if shape.value is None:
-        return found, repeat(None)
-    return found[::2], found[1::2]
-
-
-@lru_cache(maxsize=256)
 def cutter(shape: Shape, count: int) -> Struct:
-    """Return what cuts key and value, where they are not null, out of so many records of this shape."""
+    """Return what cuts key and value out of so many records of this shape."""
     parts, at = [], 0
     for start, stop in ((shape.key, shape.value_size), (shape.value, shape.headers)):
         if start is not None:
             parts.append(f"{start - at}x{stop - start}s")
             at = stop
     return Struct(("".join(parts) + f"{shape.end - at}x") * count)
+
+
+def alike(data: bytes, at: int, shape: Shape, look: Look, count: int) -> int:
+    """Return how many of so many records, from the first on, have this shape."""
+    stride = shape.end
+    for place in look.sizes:
+        column = data[at + place : at + count * stride : stride]
+        count -= len(column.lstrip(column[:1]))
+    for place, allowed in look.digits:
+        column = data[at + place : at + count * stride : stride]
+        count -= len(column.lstrip(allowed))
+    return count
+
+
+def numbers(data: bytes, start: int, stop: int, stride: int, width: int, *, base: int) -> Numbers:
+    """Return the sums of `base` and the varints of that many digits that lie at such distances."""
+    columns = [data[start + digit : stop : stride] for digit in range(width)]
+    count = len(columns[0])
+    first, _ = read_varlong(data, start)
+    if all(column.count(column[:1]) == count for column in columns):
+        return repeat(base + first, count)
+    if width == 1:
+        return [base + SIGNED[digit] for digit in columns[0]]
+    if first >= 0 and columns == [digits[first : first + count] for digits in DIGITS]:
+        return range(base + first, base + first + count)
+    found = [*columns.pop()]
+    while columns:
+        found = [(high << 7) + low - 128 for high, low in zip(found, columns.pop(), strict=True)]
+    return [base + ((number >> 1) ^ -(number & 1)) for number in found]
+
+
+def blobs(records: memoryview, shape: Shape, look: Look) -> tuple[Blobs, Blobs]:
+    """Return the keys and the values of records of this shape."""
+    many = len(records) - len(records) % look.many.size
+    found = [*chain.from_iterable(look.many.iter_unpack(records[:many]))]
+    found += chain.from_iterable(look.one.iter_unpack(records[many:]))
+    if shape.key is None:
+        return repeat(None), found if shape.value is not None else repeat(None)
+    if shape.value is None:
+        return found, repeat(None)
+    return found[::2], found[1::2]
