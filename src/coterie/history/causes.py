@@ -34,7 +34,7 @@ WATCHED_MS = 60_000
 CERTAIN, SURE, LIKELY, GUESSED = 0.99, 0.95, 0.75, 0.5
 HELD, NOT_HELD, HELD_PERHAPS = 0.95, 0.05, 0.4
 MOST_RECORDS_WAITING = 0.3
-SKIPPED_CREDIT = 0.8
+SKIPPED_CREDIT = ALIKE_CREDIT = 0.8
 
 
 class Cause(NamedTuple):
@@ -289,7 +289,28 @@ def gone(
     if not change.gone:
         return []
     scene = scene_of(before, chapters[place].first, change, set_off=set_off)
-    return [verdict(leaver_of(seat, chapters, place, before), scene) for seat in change.gone]
+    leavers = [leaver_of(seat, chapters, place, before) for seat in change.gone]
+    return alike(leavers, [verdict(leaver, scene) for leaver in leavers])
+
+
+def alike(leavers: Sequence[Leaver], departures: Sequence[Departure]) -> list[Departure]:
+    """Return the departures; of whom no commit tells anything, it is taken that it went as the others did."""
+    surest: dict[bool, Departure] = {}
+    for leaver, departure in zip(leavers, departures, strict=True):
+        known = surest.get(leaver.static)
+        seen = leaver.presence.last_ms is not None
+        if seen and (known is None or known.confidence < departure.confidence):
+            surest[leaver.static] = departure
+    return [
+        departure
+        if leaver.presence.last_ms is not None or leaver.static not in surest
+        else departure._replace(
+            cause=surest[leaver.static].cause,
+            confidence=ALIKE_CREDIT * surest[leaver.static].confidence,
+            evidence=f"{departure.evidence}; it went with others",
+        )
+        for leaver, departure in zip(leavers, departures, strict=True)
+    ]
 
 
 def leaver_of(seat: Seat, chapters: Sequence[Chapter], place: int, before: Chapter) -> Leaver:

@@ -79,7 +79,7 @@ def classic_history(group_id: str, entries: Sequence[Entry], runs: Sequence[Run]
     return History(
         group_id,
         generations,
-        tuple(row for chapter in chapters for row in assignments_of(group_id, chapter.first)),
+        tuple(row for chapter in chapters for row in assignments_of(group_id, chapter)),
         tuple(owners.tenures),
         tuple(stalls_of(group_id, owners.tenures, by_partition(runs), dead)),
         tuple(owners.moves),
@@ -111,22 +111,23 @@ def generation_of(
     )
 
 
-def assignments_of(group_id: str, record: Formed) -> Iterator[Assignment]:
-    """Yield what each member has, a row a topic; one row without a topic for who has nothing."""
-    for seat in record.seats.values():
-        by_topic: dict[str, list[int]] = {}
-        for topic, partition in sorted(seat.assigned):
-            by_topic.setdefault(topic, []).append(partition)
-        who = (
-            seat.member_id,
-            seat.client_id,
-            seat.host,
-            seat.instance_id,
-            seat.session_ms,
-            seat.rebalance_ms,
-        )
-        for topic, numbers in (by_topic or {"": []}).items():
-            yield Assignment(group_id, record.generation, record.formed_ms, *who, topic, tuple(numbers))
+def assignments_of(group_id: str, chapter: Chapter) -> Iterator[Assignment]:
+    """Yield what each member has, and who came in the place of a static one and has the same."""
+    for seat in chapter.first.seats.values():
+        yield from assigned(group_id, chapter.first, seat, chapter.first.formed_ms)
+    for before, after in pairwise(chapter.records):
+        for _, seat in swapped(before, after):
+            yield from assigned(group_id, after, seat, after.written_ms)
+
+
+def assigned(group_id: str, record: Formed, seat: Seat, at_ms: int) -> Iterator[Assignment]:
+    """Yield what a member has, a row a topic; one row without a topic if it has nothing."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(seat.assigned):
+        by_topic.setdefault(topic, []).append(partition)
+    who = (seat.member_id, seat.client_id, seat.host, seat.instance_id, seat.session_ms, seat.rebalance_ms)
+    for topic, numbers in (by_topic or {"": []}).items():
+        yield Assignment(group_id, record.generation, at_ms, *who, topic, tuple(numbers))
 
 
 def replacements_of(group_id: str, chapter: Chapter) -> Iterator[Replacement]:

@@ -6,16 +6,17 @@ For looking at one log without Spark; `coterie.spark.history` reads many, in col
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from coterie.base.errors import Corrupt
 from coterie.history.records import OFFSET_KINDS, Entry, read_entry
 from coterie.history.runs import Commit, Run, runs_of
-from coterie.wire.batches import Record, check_crc, read_marker, records_of, scan
+from coterie.wire.batches import BatchHeader, Record, check_crc, read_marker, records_of, scan
 from coterie.wire.internal import OffsetCommitValue
+from coterie.wire.visible import AbortedTransaction, without_aborted
 
-__all__ = ["GroupLog", "entries_of", "groups_of"]
+__all__ = ["GroupLog", "entries_of", "groups_of", "visible"]
 
 
 class GroupLog(NamedTuple):
@@ -26,26 +27,51 @@ class GroupLog(NamedTuple):
     runs: tuple[Run, ...]
 
 
-def entries_of(segments: Iterable[bytes]) -> Iterator[Entry]:
-    """Yield the records of a partition's segments, first to last.
+def entries_of(segments: Sequence[bytes]) -> Iterator[Entry]:
+    """Yield the records of a partition's segments, first to last, but for what was aborted or is not over."""
+    for number, segment in enumerate(segments):
+        for at, _ in visible(segment, segments[number + 1 :]):
+            yield from map(entry_of, records_of(segment, at))
 
-    What a transaction committed comes when its marker does, as the coordinator takes it (OM-3); what it
-    aborted, or has not ended, never. A segment may end in the middle of a batch that is being written.
+
+def visible(segment: bytes, later: Iterable[bytes]) -> list[tuple[int, BatchHeader]]:
+    """Return the batches of a segment that count: no markers, nothing aborted or not over, all of them whole.
+
+    A transaction may end in one of the segments that come later. The last batch may be cut, being written.
     """
-    open_transactions: dict[int, list[Entry]] = defaultdict(list)
-    for segment in segments:
-        for at, header in scan(segment):
-            if not check_crc(segment, at, header):
-                raise Corrupt("record batch", at=at, expected=f"checksum {header.crc:#010x}")
+    batches = scan(segment)
+    for at, header in batches:
+        if not check_crc(segment, at, header):
+            raise Corrupt("record batch", at=at, expected=f"checksum {header.crc:#010x}")
+    if any(header.transactional for _, header in batches):
+        batches = without_aborted(batches, unfinished(segment, batches, later))
+    return [(at, header) for at, header in batches if not header.control and header.count > 0]
+
+
+def unfinished(
+    segment: bytes, batches: Iterable[tuple[int, BatchHeader]], later: Iterable[bytes]
+) -> list[AbortedTransaction]:
+    """Return the transactions that begin here and were aborted, or have no end: they never counted."""
+    began: dict[int, int] = {}
+    found: list[AbortedTransaction] = []
+
+    def ended(data: bytes, at: int, producer_id: int) -> None:
+        first = began.pop(producer_id, None)
+        if first is not None and not read_marker(data, at).commit:
+            found.append(AbortedTransaction(producer_id, first))
+
+    for at, header in batches:
+        if header.control:
+            ended(segment, at, header.producer_id)
+        elif header.transactional:
+            began.setdefault(header.producer_id, header.base_offset)
+    for data in later if began else ():
+        for at, header in scan(data):
             if header.control:
-                ended = open_transactions.pop(header.producer_id, [])
-                yield from ended if read_marker(segment, at).commit else ()
-                continue
-            read = map(entry_of, records_of(segment, at))
-            if header.transactional:
-                open_transactions[header.producer_id] += read
-            else:
-                yield from read
+                ended(data, at, header.producer_id)
+        if not began:
+            break
+    return found + [AbortedTransaction(producer_id, first) for producer_id, first in began.items()]
 
 
 def entry_of(record: Record) -> Entry:

@@ -79,7 +79,7 @@ def commits(offset: int, number: int, **batch: object) -> bytes:
     return build_batch([Record(offset, 1000, key, value)], base_offset=offset, **batch)  # type: ignore[arg-type]
 
 
-def test_what_a_transaction_committed_counts_when_it_ends_and_not_at_all_if_it_was_aborted():
+def test_what_a_transaction_committed_counts_once_it_has_ended_and_not_at_all_if_it_was_aborted():
     """OM-3; a transaction that the log does not end is not over."""
     marks = {"producer_epoch": 0, "coordinator_epoch": 0, "timestamp": 1000}
     log = b"".join(
@@ -93,7 +93,7 @@ def test_what_a_transaction_committed_counts_when_it_ends_and_not_at_all_if_it_w
         )
     )
 
-    assert [one.value.offset for one in entries_of([log])] == [30, 20]  # type: ignore[union-attr]
+    assert [one.value.offset for one in entries_of([log])] == [20, 30]  # type: ignore[union-attr]
 
 
 def test_a_segment_that_is_being_written_ends_where_its_last_whole_batch_does():
