@@ -1,0 +1,14 @@
+"""The history of every group, on Spark: segments read in parallel, commits reduced where they are read.
+
+schemas   the tables and their columns
+files     which segments there are, and which of them a task reads
+reduce    records in columns: commits become runs before anything else sees them
+reading   what a task does with its segments
+tables    the DataFrames; the face of this package
+
+What is inferred of a group is `coterie.history`, which knows nothing of Spark.
+"""
+
+from coterie.spark.history.tables import Histories, read_directory, read_records
+
+__all__ = ["Histories", "read_directory", "read_records"]
