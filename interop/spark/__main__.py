@@ -92,13 +92,13 @@ def three_applications(folder: Path, bootstrap: str, strategy: str) -> None:
         wait_for(lambda: b.places() and c.places(), what="the others read their share")
         a.kill()
         unheard = a.last_batch()
-        wait_for(lambda: reads_all(topic, b, c), what="the others take over")
+        until_they_read_on(topic, b, c)
         read = len(a.places())
         a.start()
         wait_for(lambda: len(a.places()) > read + 20, what="the killed one reads again")
         b.stop()
         unheard += b.last_batch()
-        wait_for(lambda: reads_all(topic, a, c), what="those that are left take over")
+        until_they_read_on(topic, a, c)
         undo.pop_all()
     wait_for(lambda: topic.committed(group) == topic.ends(), what="all is committed")
     for app in (a, c):
@@ -106,10 +106,15 @@ def three_applications(folder: Path, bootstrap: str, strategy: str) -> None:
     account(topic, (a, b, c), unheard)
 
 
-def reads_all(topic: Topic, *apps: Application) -> bool:
-    """Whether each partition's newest record of now is read by one of these."""
-    read = {place for app in apps for place in app.places()}
-    return all((partition, end - 1) in read for partition, end in topic.ends().items())
+def until_they_read_on(topic: Topic, *apps: Application) -> None:
+    """Wait until these read, of every partition, what lies past where it ends now."""
+    ends = topic.ends()
+
+    def read_on() -> bool:
+        reached = dict(sorted(place for app in apps for place in app.places()))
+        return all(reached.get(partition, 0) >= end for partition, end in ends.items())
+
+    wait_for(read_on, what=f"{' and '.join(app.name for app in apps)} read all partitions")
 
 
 def account(topic: Topic, apps: tuple[Application, ...], unheard: list[tuple[int, int]]) -> None:
