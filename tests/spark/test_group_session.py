@@ -415,6 +415,84 @@ def test_available_now_reads_what_was_there_and_ends(new_topic, query, group, ru
     assert topic.committed(group) == {0: 25, 1: 25}
 
 
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_available_now_ends_under_rebalances_and_leaves_nothing(new_topic, query, group, run, assignor):
+    """What is gained later is read up to where it ended when it came; what moves is read by the other."""
+    topic = new_topic(partitions=4)
+    topic.produce(values(80))
+    strategy = {"partition.assignment.strategy": assignor}
+
+    async def all_of(one):
+        await one.session.prepare()
+        while await one.batch():
+            pass
+        await one.stop()
+
+    async def scenario():
+        first, second = query(topic, most=8, **strategy), query(topic, most=8, **strategy)
+        first.start()
+        await first.session.prepare()
+        await until(lambda: first.read, first.batch)
+        second.start()
+        other = asyncio.create_task(second.session.joined())
+        # Calls that read nothing: the first commits and takes part in the rebalance.
+        await until(other.done, lambda: first.session.plan(first.log, 0))
+        async with asyncio.timeout(60):
+            await asyncio.gather(all_of(first), all_of(second))
+        assert second.read
+        return first.read + second.read
+
+    read = run(scenario())
+
+    assert len(read) == len(set(read)) == 80
+    assert topic.committed(group) == topic.ends()
+
+
+def test_a_batch_waits_until_it_is_worth_it_and_the_last_is_committed_meanwhile(new_topic, query, group, run):
+    topic = new_topic()
+    topic.produce(values(4))
+
+    async def scenario():
+        one = query(topic, minOffsetsPerTrigger="10", maxTriggerDelay="1h")
+        one.start()
+        await until(lambda: len(one.read) == 4, one.batch)
+        topic.produce(values(9))
+        assert not await one.plan()
+        assert topic.committed(group) == {0: 4}
+        topic.produce(values(1))
+        await until(lambda: len(one.read) == 14, one.batch)
+        await one.stop()
+
+    run(scenario())
+
+
+def test_the_document_says_who_owns_what_how_far_behind_and_since_when(new_topic, query, group, run):
+    topic = new_topic(partitions=2)
+    topic.produce(values(40))
+    documents = []
+
+    async def scenario():
+        first, second = query(topic, most=10), query(topic, most=10)
+        first.start()
+        await until(lambda: first.log.ranges, first.plan)
+        documents.append(first.log)
+        await first.finish()
+        second.start()
+        await until(lambda: second.log.ranges and first.log.generation > 1, first.batch, second.batch)
+        documents.append(first.log)
+        await asyncio.gather(first.stop(), second.stop())
+
+    run(scenario())
+
+    alone, shared = documents
+    assert [one.partition for one in alone.owned] == [0, 1]
+    assert list(alone.lag.values()) == [15, 15]
+    assert alone.rebalance.why == "the query started"
+    assert len(shared.owned) == 1
+    assert shared.rebalance.why == "group is already rebalancing"
+    assert alone.rebalance.at < shared.rebalance.at
+
+
 def test_a_finished_batch_that_others_read_again_is_never_committed_over_theirs(new_topic, query, group, run):
     """Rule 2: A's sink holds the batch, its group never heard; B repeats it and goes on; A comes back."""
     topic = new_topic()

@@ -39,9 +39,7 @@ class BlockingConnection:
         self._renew_at: float | None = None
         self._socket = self._connected(security.tls)
         try:
-            self.agreed = messages.agree(
-                self.call(ApiKey.API_VERSIONS, lambda _: messages.api_versions()).api_keys
-            )
+            self.agreed = messages.agree(self._offered().api_keys)
             if security.credentials is not None:
                 self._authenticate(security.credentials)
         except BaseException:
@@ -64,6 +62,12 @@ class BlockingConnection:
         except OSError as error:
             plain.close()
             raise Disconnected(f"no TLS with {self.address}: {error}") from error
+
+    def _offered(self) -> Any:
+        try:
+            return self.call(ApiKey.API_VERSIONS, lambda _: messages.api_versions())
+        except Disconnected as error:
+            raise Disconnected(f"{error} before it said anything; is security_protocol right?") from None
 
     def _authenticate(self, credentials: Credentials) -> None:
         """Show who we are, or raise AuthenticationFailed."""

@@ -263,7 +263,7 @@ class GroupSession:
             ranges=ranges,
             owned=tuple(sorted(membership.owned)),
             lag=self._lag_after(ranges),
-            rebalance=Rebalance(self._barrier.assigned_at, membership.member.joined_why or FIRST_JOIN),
+            rebalance=Rebalance(self._barrier.assigned_at, membership.member.wanted_why or FIRST_JOIN),
         )
 
     def _lag_after(self, ranges: Iterable[Range]) -> dict[TopicPartition, int]:

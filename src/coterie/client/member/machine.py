@@ -377,7 +377,7 @@ class Member(Steps):
     def _settle(self, assignment: bytes, now_ms: int) -> None:
         """Be stable, and have the application take what the member gets (CB-6, CB-7)."""
         self.phase = Phase.STABLE
-        self.joined_why, self.rejoin_why = self.rejoin_why or "", None
+        self.rejoin_why = None
         self._fresh = False
         self._rejoin_by = now_ms + self.settings.max_poll_interval_ms
         self._leadership = None

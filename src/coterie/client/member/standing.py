@@ -66,8 +66,8 @@ class Standing:
         """What ended the membership, if something did."""
         self.rejoin_why: str | None = ""
         """Why the member wants to join; None while it does not (CV-6)."""
-        self.joined_why = ""
-        """Why it wanted to join the generation that it is in."""
+        self.wanted_why = ""
+        """Why it last wanted to; unlike `rejoin_why`, it stays, and tells nothing of joins tried again."""
         self.held = False
         self.pattern: re.Pattern[str] | None = None
         self.topics: frozenset[str] = frozenset()
@@ -170,7 +170,7 @@ class Standing:
         """Have a rebalance begin, when the application is ready for it."""
         if self.rejoin_why is None:
             self._rejoin_by = now_ms + self.settings.max_poll_interval_ms
-        self.rejoin_why = why
+        self.rejoin_why = self.wanted_why = why
 
     def _reset(self, generation: Generation, why: str, now_ms: int) -> None:
         """Be in no generation; what is owned is lost, and nothing of it is handed out any more (4.1)."""
