@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import sys
 import threading
@@ -229,6 +230,7 @@ CLIENTS: Mapping[str, Callable[[Voice, str, Settings], Any]] = {
 
 def main(words: list[str]) -> None:
     """Be a member until standard input ends."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")  # kept if it fails
     client, topic, *pairs = words
     settings: Settings = dict(pair.split("=", 1) for pair in pairs)
     work = CLIENTS[client](Voice(), topic, settings)

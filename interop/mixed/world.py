@@ -23,7 +23,7 @@ __all__ = ["PARTITIONS", "World", "Writer", "world"]
 
 PARTITIONS = 12
 SETTLE_S = 90.0
-CALL_S = 30.0
+CALL_S = 90.0
 EVERY_S = 0.05
 STORIES = REPOSITORY / ".cache" / "mixed"  # of what failed
 
@@ -156,11 +156,13 @@ class World:
         return {one: sorted(written - seen[one]) for one in range(PARTITIONS) if not written <= seen[one]}
 
     def keep_story(self) -> None:
-        """Write what all members told, in the order of the clock, for whoever looks for the mistake."""
+        """Keep what all members told, by the clock, and their logs, for whoever looks for the mistake."""
         told = [{"member": member.name, **event} for member in self.members for event in list(member.events)]
         STORIES.mkdir(parents=True, exist_ok=True)
         lines = [json.dumps(one) for one in sorted(told, key=lambda one: one["at_ns"])]
         (STORIES / f"{self.name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        for member in self.members:
+            (STORIES / f"{self.name}-{member.name}.log").write_text(member.log, encoding="utf-8")
 
     def nobody_shared(self) -> None:
         """Fail if a partition had two owners: in one generation as written, as told, or at one moment."""

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from .adapters import Client, Consumer, Membership, Message
+from .adapters import Consumer, Joins, Membership, Message
 from .adapters.model import Place
 
 POLL_S = 0.05
@@ -17,7 +17,7 @@ class Member:
     """A consumer that is polled by its own thread until it is stopped; what it saw can be read meanwhile."""
 
     def __init__(
-        self, client: Client, bootstrap: str, membership: Membership, *, commits: bool = False
+        self, client: Joins, bootstrap: str, membership: Membership, *, commits: bool = False
     ) -> None:
         self.membership, self.commits = membership, commits
         self.seen: list[Message] = []
@@ -29,7 +29,7 @@ class Member:
         self._thread = threading.Thread(target=self._work, args=(client, bootstrap), name=client.name)
         self._thread.start()
 
-    def _work(self, client: Client, bootstrap: str) -> None:
+    def _work(self, client: Joins, bootstrap: str) -> None:
         try:
             with client.member(bootstrap, self.membership) as consumer:
                 while not self._stop.is_set():
@@ -40,7 +40,7 @@ class Member:
     def _step(self, consumer: Consumer) -> None:
         found = consumer.poll(POLL_S)
         if found and self.commits:
-            consumer.commit()
+            consumer.commit_if_it_may()
         self.seen += found
         owns, heard = consumer.assignment(), tuple(consumer.heard)
         if owns == held(heard):  # else its listener is about to hear of it

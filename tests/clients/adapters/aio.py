@@ -85,6 +85,8 @@ class Listener(aiokafka.ConsumerRebalanceListener):
 class AioConsumer(Consumer):
     """An aiokafka consumer."""
 
+    refusals = (KafkaError,)
+
     def __init__(self, bootstrap: str, **settings: Any) -> None:
         super().__init__()
         self.inner: AIOKafkaConsumer = run(self._made(bootstrap, settings))

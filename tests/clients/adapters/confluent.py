@@ -31,6 +31,8 @@ AT_THE_END = -1
 class ConfluentConsumer(Consumer):
     """A confluent-kafka consumer."""
 
+    refusals = (KafkaException,)
+
     def __init__(self, bootstrap: str, settings: dict[str, Any]) -> None:
         super().__init__()
         common = {

@@ -50,6 +50,8 @@ class Listener(kafka.ConsumerRebalanceListener):
 class KafkaPythonConsumer(Consumer):
     """A kafka-python consumer."""
 
+    refusals = (KafkaError,)
+
     def __init__(self, bootstrap: str, **settings: Any) -> None:
         super().__init__()
         self.inner = KafkaConsumer(

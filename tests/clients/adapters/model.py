@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -56,6 +57,9 @@ class Membership:
 class Consumer(abc.ABC):
     """A consumer in use by one thread. `heard` is what its listener was told, in order."""
 
+    refusals: ClassVar[tuple[type[Exception], ...]]
+    """What a commit raises that the group refuses."""
+
     def __init__(self) -> None:
         self.heard: list[tuple[str, frozenset[Place]]] = []
 
@@ -94,6 +98,11 @@ class Consumer(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None:
         """Leave the group (a static member stays in it) and end."""
+
+    def commit_if_it_may(self) -> None:
+        """Commit, unless a rebalance is in the way: then what was read is read again by whoever is next."""
+        with contextlib.suppress(*self.refusals):
+            self.commit()
 
     def take(self, count: int, *, within_s: float = CALL_S) -> list[Message]:
         """Return at least `count` records, polled within the time; fewer fail the test."""
@@ -155,10 +164,19 @@ class Denied(Exception):
         self.code = code
 
 
-class Client(abc.ABC):
-    """One of the client libraries."""
+class Joins(abc.ABC):
+    """A client library as far as its members of groups go."""
 
     name: ClassVar[str]
+
+    @abc.abstractmethod
+    def member(self, bootstrap: str, membership: Membership) -> Consumer:
+        """Return a consumer that joins a group, and starts where it has committed, or at the start."""
+
+
+class Client(Joins):
+    """One of the client libraries."""
+
     codecs: ClassVar[frozenset[str]]
 
     @abc.abstractmethod
@@ -176,10 +194,6 @@ class Client(abc.ABC):
     @abc.abstractmethod
     def reader(self, bootstrap: str, *places: Place) -> Consumer:
         """Return a consumer of these partitions from their start, in no group."""
-
-    @abc.abstractmethod
-    def member(self, bootstrap: str, membership: Membership) -> Consumer:
-        """Return a consumer that joins a group, and starts where it has committed, or at the start."""
 
     @abc.abstractmethod
     def admin(self, bootstrap: str) -> Admin:
