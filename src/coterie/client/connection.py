@@ -24,6 +24,7 @@ PLAIN = Security()
 # Frames smaller than this are cut from what one read brought; larger ones are read into a place of their own.
 READ_BYTES = 1 << 16
 MOST_ANSWER = 1 << 30
+# The room of an answer of up to so many bytes is kept for the next.
 MOST_KEPT = 8 << 20
 
 
@@ -77,13 +78,13 @@ class Frames(asyncio.BufferedProtocol):
             at += 4 + size
         left = held - at
         if left >= 4 and size + 4 > READ_BYTES:
-            self._large, self._filled, self._held = self._room_for(size), left - 4, 0
+            self._large, self._filled, self._held = self.room_for(size), left - 4, 0
             self._large[: left - 4] = memoryview(self._small)[at + 4 : held]
             return
         self._small[:left] = memoryview(self._small)[at:held]
         self._held = left
 
-    def _room_for(self, size: int) -> memoryview:
+    def room_for(self, size: int) -> memoryview:
         """Return room for a large answer; the same again where it is enough: fresh memory is slow."""
         if size > MOST_KEPT:
             return memoryview(bytearray(size))
