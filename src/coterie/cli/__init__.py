@@ -12,7 +12,7 @@ from coterie import __version__
 
 __all__ = ["main"]
 
-COMMANDS = ("assign", "consume", "groups", "produce", "serve", "simulate", "topics")
+COMMANDS = ("assign", "consume", "groups", "history", "produce", "serve", "simulate", "topics")
 
 
 class Commands(click.Group):
