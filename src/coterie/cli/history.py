@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from coterie.history.tables import Generation, History
 
 __all__ = ["command"]
@@ -47,14 +42,23 @@ def command(
     Coterie's __group_story where it is there; docs/history.md says what is told and how it is inferred.
     """
     if parquet is not None:
-        with a_session(master) as spark:
-            from coterie.spark.history import read_directory
-
-            read_directory(spark, directory).write_parquet(parquet)
+        write_parquet(directory, parquet, master)
         click.echo(f"written: {parquet}", err=True)
         return
     for history in histories(directory, groups):
         click.echo(document(history) if output == "json" else text(history, last))
+
+
+def write_parquet(directory: Path, into: str, master: str) -> None:
+    """Write the tables, on Spark; say what is missing if it cannot be had."""
+    from coterie.base.errors import CoterieError
+
+    try:
+        from coterie.spark.history import a_session, read_directory
+    except ImportError:
+        raise CoterieError("this needs Spark: pip install coterie[spark], and Java 17 or newer") from None
+    with a_session(master) as spark:
+        read_directory(spark, directory).write_parquet(into)
 
 
 def histories(directory: Path, groups: tuple[str, ...]) -> Iterator[History]:
@@ -86,33 +90,6 @@ def story_values(segments: list[bytes]) -> Iterator[bytes]:
     for segment in segments:
         for at, _ in visible(segment, ()):
             yield from (record.value for record in records_of(segment, at) if record.value)
-
-
-@contextmanager
-def a_session(master: str) -> Iterator[SparkSession]:
-    """Start Spark for the time of a command; say what is missing if it cannot be had."""
-    from coterie.base.errors import CoterieError
-
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise CoterieError("this needs Spark: pip install coterie[spark], and Java 17 or newer") from None
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master(master).appName("coterie history")
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-    }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 def document(history: History) -> str:
