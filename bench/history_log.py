@@ -12,9 +12,10 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Iterator
+from heapq import merge
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from coterie.base.hashes import coordinator_partition
 from coterie.base.ids import TopicPartition
@@ -39,6 +40,8 @@ SESSION_MS, POLL_MS = 45_000, 300_000
 MEMBERS, PARTITIONS = (2, 5), (6, 12)
 BATCH = 64
 """Records to a batch: what a busy coordinator gathers in its linger of some milliseconds."""
+SEGMENT_BYTES = 100 * 1024 * 1024  # offsets.topic.segment.bytes
+Stamped: TypeAlias = tuple[int, bytes, bytes | None]
 EVENTS = ("deploy", "deploy", "crash", "grow", "shrink")
 
 
@@ -74,14 +77,15 @@ class Life:
         client = f"{self.group}-{place}"
         return client, f"{client}-{self.chance.getrandbits(64):016x}"
 
-    def records(self) -> Iterator[tuple[int, bytes, bytes | None]]:
+    def records(self) -> Iterator[Stamped]:
         """Yield time, key and value of all the group's records."""
         span = int(self.shape.days * DAY_MS / self.shape.rounds)
         for number in range(self.shape.rounds):
             at_ms = BEGAN_MS + number * span + self.chance.randrange(max(span // 20, 1))
-            dead = self._event() if number else None
+            if number:
+                self._event()
             yield self._formed(at_ms)
-            yield from self._commits(at_ms, BEGAN_MS + (number + 1) * span, dead)
+            yield from self._commits(at_ms, BEGAN_MS + (number + 1) * span)
 
     def _event(self) -> None:
         """Let something happen to the members."""
@@ -95,7 +99,7 @@ class Life:
             client = self.members[place][0]
             self.members[place] = client, f"{client}-{self.chance.getrandbits(64):016x}"
 
-    def _formed(self, at_ms: int) -> tuple[int, bytes, bytes | None]:
+    def _formed(self, at_ms: int) -> Stamped:
         self.generation += 1
         subscription = Subscription((self.topic,)).encode()
         seats = tuple(
@@ -111,9 +115,7 @@ class Life:
         mine = range(place, self.partitions, len(self.members))
         return Assignment(tuple(TopicPartition(self.topic, number) for number in mine)).encode()
 
-    def _commits(
-        self, from_ms: int, until_ms: int, dead: None
-    ) -> Iterator[tuple[int, bytes, bytes | None]]:
+    def _commits(self, from_ms: int, until_ms: int) -> Iterator[Stamped]:
         """Yield commits, steadily, each of all partitions."""
         times = max(1, self.shape.commits_a_generation // self.partitions)
         step = max((until_ms - from_ms - 5_000) // (times + 1), 1)
@@ -140,22 +142,22 @@ def write_partition(directory: Path, home: int, numbers: list[int], shape: Shape
     folder = directory / f"__consumer_offsets-{home}"
     folder.mkdir(parents=True, exist_ok=True)
     offset = 0
-    records = merged([Life(number, shape).records() for number in numbers])
-    with (folder / f"{0:020d}.log").open("wb") as file:
-        while batch := list(islice(records, BATCH)):
-            rows = [Record(offset + place, at_ms, key, value) for place, (at_ms, key, value) in enumerate(batch)]
-            file.write(build_batch(rows, base_offset=offset))
-            offset += len(batch)
+    lives = [Life(number, shape).records() for number in numbers]
+    records = merge(*lives, key=lambda record: record[0])
+    while first := list(islice(records, BATCH)):
+        offset = write_segment(folder, offset, first, records)
     return offset
 
 
-def merged(
-    lives: list[Iterator[tuple[int, bytes, bytes | None]]],
-) -> Iterator[tuple[int, bytes, bytes | None]]:
-    """Yield all groups' records by time."""
-    from heapq import merge
-
-    return merge(*lives, key=lambda record: record[0])
+def write_segment(folder: Path, offset: int, batch: list[Stamped], records: Iterator[Stamped]) -> int:
+    """Write records until the segment is full; return the offset after them."""
+    with (folder / f"{offset:020d}.log").open("wb") as file:
+        while batch:
+            rows = [Record(offset + place, *record) for place, record in enumerate(batch)]
+            file.write(build_batch(rows, base_offset=offset))
+            offset += len(batch)
+            batch = list(islice(records, BATCH)) if file.tell() < SEGMENT_BYTES else []
+    return offset
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ presence    how members behaved, as their commits show
 departures  why somebody is gone, weighed: the log does not say
 causes      why a generation was formed
 nextgen     the same for groups of KIP-848, whose records say more
+layout      where a broker has its segments
 told        the same from our own story, where nothing need be inferred
 ownership   who owned what when, what moved, what stood still
 waves       deploys and storms, above single rebalances

@@ -149,13 +149,12 @@ def silences(runs: Sequence[Run]) -> Iterator[Silence]:
     rate, cadence_ms = 0.0, 0.0
     last: Run | None = None
     for run in runs:
-        spoken = spoken_of(run)
-        if last is not None:
+        if last is not None and run.first_ms - last.last_ms >= STALL_LEAST_MS:
             yield from waited(Silence(last.last_ms, run.first_ms, last.last, run.first, rate, cadence_ms))
-        if spoken is not None:
-            rate, cadence_ms = spoken
-        quiet = run.silent_from_ms, run.silent_to_ms, run.silent_before, run.silent_after
-        yield from waited(Silence(*quiet, rate, cadence_ms))
+        rate, cadence_ms = spoken_of(run) or (rate, cadence_ms)
+        if run.silent_to_ms - run.silent_from_ms >= STALL_LEAST_MS:
+            quiet = run.silent_from_ms, run.silent_to_ms, run.silent_before, run.silent_after
+            yield from waited(Silence(*quiet, rate, cadence_ms))
         last = run
 
 
@@ -169,8 +168,9 @@ def spoken_of(run: Run) -> tuple[float, float] | None:
 
 
 def waited(silence: Silence) -> Iterator[Silence]:
+    """Yield the silence if it was out of the ordinary, and records waited meanwhile."""
     length = silence.to_ms - silence.from_ms
-    if length < max(STALL_LEAST_MS, SILENT_TIMES * silence.cadence_ms) or silence.rate <= 0.0:
+    if length < SILENT_TIMES * silence.cadence_ms or silence.rate <= 0.0:
         return
     if silence.after - silence.before >= BURST * silence.rate * length:
         yield silence

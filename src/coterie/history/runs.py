@@ -1,8 +1,8 @@
 """Commits, in runs: of a stretch of commits of one partition only the ends and the longest silence are kept.
 
 A run ends where its group forms a generation (any record of the group but a commit says so), and with the
-hour: so a quiet month is some hundred rows a partition, whatever was committed in it, and of every hour of
-every partition the longest silence is known.
+quarter of the day: so a quiet month is some hundred rows a partition, whatever was committed in it, and of
+every quarter of a day of every partition the longest silence is known.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from coterie.base.ids import TopicPartition
 
 __all__ = ["RUN_ENDS_MS", "Commit", "Run", "runs_of"]
 
-RUN_ENDS_MS = 3_600_000
+RUN_ENDS_MS = 6 * 3_600_000
 
 
 class Commit(NamedTuple):

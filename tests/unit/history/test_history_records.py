@@ -20,7 +20,7 @@ from coterie.history.records import (
     read_entry,
     read_next_value,
 )
-from coterie.history.runs import Commit, runs_of
+from coterie.history.runs import RUN_ENDS_MS, Commit, runs_of
 from coterie.history.segments import entries_of
 from coterie.history.told import overlaid, read_story, told_history
 from coterie.wire.batches import Record, build_batch, build_marker
@@ -123,8 +123,8 @@ def test_a_run_keeps_both_ends_and_the_longest_silence():
     )
 
 
-def test_a_run_ends_with_the_generation_and_with_the_hour():
-    found = [Commit(0, 0, "t", 0, 1, 1), Commit(1, 1, "t", 0, 1, 2), Commit(2, 3_600_000, "t", 0, 1, 2)]
+def test_a_run_ends_with_the_generation_and_with_the_quarter_of_the_day():
+    found = [Commit(0, 0, "t", 0, 1, 1), Commit(1, 1, "t", 0, 1, 2), Commit(2, RUN_ENDS_MS, "t", 0, 1, 2)]
 
     assert [run.count for run in runs_of(found)] == [1, 1, 1]
 

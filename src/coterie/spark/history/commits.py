@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from coterie.spark.history.files import STORY, Unit
+from coterie.history.layout import STORY
+from coterie.spark.history.files import Unit
 from coterie.spark.history.reduce import KeyBook, Values, offset_values, parts
 
 __all__ = ["COMMITS", "commits_of_records", "commits_of_units"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -13,17 +15,21 @@ import pyarrow as pa
 from coterie.columns.plan import Plan, chunks_of
 from coterie.columns.records import decoder
 from coterie.history.group import history_of
-from coterie.history.records import OFFSET_KINDS, read_entry
+from coterie.history.layout import STORY
+from coterie.history.records import OFFSET_KINDS, Entry, read_entry
 from coterie.history.runs import Run
 from coterie.history.segments import visible
+from coterie.history.tables import History
 from coterie.history.told import overlaid, read_story
-from coterie.spark.history.files import STORY, Unit
-from coterie.spark.history.reduce import RUN, TOLD, Reducer, batches_of, filled
-from coterie.spark.history.schemas import TABLES, arrow_table
+from coterie.spark.history.files import Unit
+from coterie.spark.history.reduce import EVENTS, RUN, TOLD, Reducer, batches_of, filled
+from coterie.spark.history.schemas import told_batch
 
 __all__ = ["events_of_records", "events_of_units", "told_of"]
 
 CHUNK_BYTES = 16 * 1024 * 1024
+GROUPS_AT_ONCE = 100
+GROUP, RUN_AT = EVENTS.names.index("group_id"), EVENTS.names.index("topic")
 FIRST, UNTIL = -(2**63), 2**63 - 1
 
 
@@ -80,30 +86,37 @@ def events_of_records(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
     yield from batches_of(reducer, each())
 
 
-def told_of(events: pa.Table) -> pa.Table:
-    """Return what happened to the group whose events these are: one row."""
-    rows = events.sort_by("place").combine_chunks()
-    group_id = rows["group_id"][0].as_py()
-    kinds = rows["kind"].to_numpy()
-    entries = tuple(entries_in(rows.filter(pa.array(kinds >= 0))))
-    runs = tuple(runs_in(rows.filter(pa.array(kinds == RUN))))
+def told_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield what happened to groups, from their events: sorted by group, and by place within it."""
+    told: list[History] = []
+    for group_id, rows in groupby(rows_of(batches), key=itemgetter(GROUP)):
+        told.append(history_from(group_id, rows))
+        if len(told) >= GROUPS_AT_ONCE:
+            yield told_batch(told)
+            told = []
+    if told:
+        yield told_batch(told)
+
+
+def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
+    for batch in batches:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def history_from(group_id: str, rows: Iterable[tuple[Any, ...]]) -> History:
+    """Return what happened to the group whose events these are. Of commits only tombstones are records."""
+    entries: list[Entry] = []
+    runs: list[Run] = []
+    story: list[bytes] = []
+    for row in rows:
+        _, kind, place, at_ms, key, value = row[:RUN_AT]
+        if kind == RUN:
+            topic, partition, *numbers, topic_id = row[RUN_AT:]
+            named = topic_id and UUID(bytes=topic_id)
+            runs.append(Run._make((topic, partition, place, *numbers, named)))
+        elif kind == TOLD:
+            story += [value] if value else []
+        elif kind not in OFFSET_KINDS:
+            entries.append(read_entry(key, value, place=place, at_ms=at_ms))
     history = history_of(group_id, entries, runs)
-    story = rows.filter(pa.array(kinds == TOLD))["value"].to_pylist()
-    if story:
-        history = overlaid(history, read_story(one for one in story if one).get(group_id, ()))
-    return arrow_table(group_id, {name: getattr(history, name) for name in TABLES})
-
-
-def entries_in(rows: pa.Table) -> Iterator[Any]:
-    """Yield the records among a group's events; of commits only tombstones are left."""
-    columns = (rows[name].to_pylist() for name in ("key", "value", "place", "at_ms", "kind"))
-    for key, value, place, at_ms, kind in zip(*columns, strict=True):
-        if kind not in OFFSET_KINDS:
-            yield read_entry(key, value, place=place, at_ms=at_ms)
-
-
-def runs_in(rows: pa.Table) -> Iterator[Run]:
-    """Yield the runs among a group's events."""
-    columns = [rows[name].to_pylist() for name in Run._fields[:-1]]
-    ids = [None if one is None else UUID(bytes=one) for one in rows["topic_id"].to_pylist()]
-    return map(Run, *columns, ids)
+    return overlaid(history, read_story(story).get(group_id, ())) if story else history

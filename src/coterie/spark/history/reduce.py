@@ -113,7 +113,12 @@ def offset_values(values: pa.Array, rows: Ints) -> Values:
     metadata_size = np.where(version == NEWEST, short - 1, long)
     metadata_at = at + np.where(version == NEWEST, 1, 2)
     stamp_at = metadata_at + metadata_size
-    good = (metadata_size >= 0) & (stamp_at + 8 <= start + size) & (size >= 2) & (version <= NEWEST)
+    good = (
+        (metadata_size >= 0)
+        & (stamp_at + 8 + (version == NEWEST) <= start + size)
+        & (size >= 2)
+        & (version <= NEWEST)
+    )
     good &= (version != NEWEST) | (short <= LONG)
     at_ms = int64_at(words, np.where(good, stamp_at, 0))
     leader_epoch = np.where(epochs, int64_at(words, start + HEAD - 8) & 0xFFFFFFFF, 0xFFFFFFFF)
@@ -148,11 +153,11 @@ def read_slowly(data: npt.NDArray[np.uint8], start: int, size: int, row: int, in
 
 
 class Runs(NamedTuple):
-    """Runs in columns: whose, in which epoch and hour, and what `coterie.history.runs.Run` has."""
+    """Runs in columns: whose, in which epoch and quarter, and what `coterie.history.runs.Run` has."""
 
     key: Ints
     epoch: Ints
-    hour: Ints
+    quarter: Ints
     place: Ints
     number: Ints
     first_ms: Ints
@@ -171,9 +176,9 @@ def merged(parts: Sequence[Runs]) -> Runs:
     runs = Runs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
     if not len(runs.key):
         return runs
-    order = np.lexsort((runs.place, runs.hour, runs.epoch, runs.key))
+    order = np.lexsort((runs.place, runs.quarter, runs.epoch, runs.key))
     runs = Runs(*(column[order] for column in runs))
-    same = (np.diff(runs.key) == 0) & (np.diff(runs.epoch) == 0) & (np.diff(runs.hour) == 0)
+    same = (np.diff(runs.key) == 0) & (np.diff(runs.epoch) == 0) & (np.diff(runs.quarter) == 0)
     starts = np.flatnonzero(np.concatenate(([True], ~same)))
     ends = np.concatenate((starts[1:], [len(order)])) - 1
     silence = longest(runs, np.concatenate(([False], same)), starts)
@@ -190,7 +195,7 @@ def merged(parts: Sequence[Runs]) -> Runs:
     )
 
 
-FIRST_ONES = ("key", "epoch", "hour", "place", "first_ms", "first", "topic_id")
+FIRST_ONES = ("key", "epoch", "quarter", "place", "first_ms", "first", "topic_id")
 
 
 def longest(runs: Runs, joined: npt.NDArray[np.bool_], starts: Ints) -> tuple[Ints, Ints, Ints, Ints]:
@@ -253,9 +258,9 @@ class Reducer:
         found = offset_values(values, rows)
         at_ms = np.where(found.at_ms > 0, found.at_ms, stamps_ms)
         one = np.ones(len(rows), np.int64)
-        offset, hour, ids = found.offset, at_ms // RUN_ENDS_MS, self._topic_ids(keys, values, rows)
+        offset, quarter, ids = found.offset, at_ms // RUN_ENDS_MS, self._topic_ids(keys, values, rows)
         runs = Runs(
-            keys, epochs, hour, places, one, at_ms, at_ms, offset, offset, at_ms, at_ms, offset,
+            keys, epochs, quarter, places, one, at_ms, at_ms, offset, offset, at_ms, at_ms, offset,
             offset, ids,
         )  # fmt: skip
         self._runs.append(merged([runs]))

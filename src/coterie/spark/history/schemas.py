@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from itertools import accumulate, chain
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from pyspark.sql.types import (
 from coterie.history.tables import (
     Assignment,
     Generation,
+    History,
     Move,
     Ownership,
     Replacement,
@@ -30,7 +32,7 @@ from coterie.history.tables import (
     Wave,
 )
 
-__all__ = ["COLUMNS", "TABLES", "arrow_table", "rows_array", "spark_schema", "told_schema"]
+__all__ = ["COLUMNS", "TABLES", "rows_array", "spark_schema", "told_batch", "told_schema"]
 
 TABLES: Mapping[str, type] = {
     "generations": Generation,
@@ -127,11 +129,11 @@ def stamps(values: Iterable[int | None]) -> pa.Array:
     return pa.array(micros, pa.int64()).cast(STAMP)
 
 
-def arrow_table(group_id: str, tables: Mapping[str, tuple[tuple[Any, ...], ...]]) -> pa.Table:
-    """Return what is told of one group as the one row of `told_schema`."""
-    columns = {"group_id": pa.array([group_id], pa.string())}
+def told_batch(told: Sequence[History]) -> pa.RecordBatch:
+    """Return what is told of some groups, a row each, as `told_schema` says."""
+    arrays: list[pa.Array] = [pa.array([one.group_id for one in told], pa.string())]
     for name in TABLES:
-        rows = rows_array(name, tables[name])
-        offsets = pa.array([0, len(rows)], pa.int32())
-        columns[name] = pa.ListArray.from_arrays(offsets, rows)
-    return pa.table(columns)
+        lists = [getattr(one, name) for one in told]
+        offsets = pa.array([0, *accumulate(map(len, lists))], pa.int32())
+        arrays.append(pa.ListArray.from_arrays(offsets, rows_array(name, chain.from_iterable(lists))))
+    return pa.RecordBatch.from_arrays(arrays, names=["group_id", *TABLES])
