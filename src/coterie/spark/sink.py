@@ -2,8 +2,8 @@
 
 Task k of a query has the transactional id `coterie-<query>-<k>`: to begin with it fences whoever was task k
 before, a zombie, a retried or a speculative twin. In the group `coterie-sink-<query>-<k>` it finds the last
-batch that it has written; if that is this one or a later one, it writes nothing. Else the rows and the batch's
-number are one transaction.
+batch that it has written; if that is this one or a later one, it writes nothing. Else the rows and the
+batch's number are one transaction.
 """
 
 import asyncio
