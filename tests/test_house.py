@@ -108,6 +108,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "numpy": {"columns", "spark"},
     "pyarrow": {"columns", "spark"},
     "numba": {"columns"},
+    "deltalake": {"spark"},
     "llvmlite": {"columns"},
     "pyspark": {"spark", "pyspark_coterie"},
     "uvloop": {"broker", "client"},

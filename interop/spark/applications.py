@@ -17,7 +17,7 @@ from pipeline.processes import readers_first, signal_all, tree, wait_gone
 
 __all__ = ["Application", "wait_for"]
 
-WITHIN_S = 180.0
+WITHIN_S = 300.0
 
 
 class Application:

@@ -12,7 +12,7 @@ from typing import Any, Self
 from coterie.assign.partitioner import explicit_partition, partitioner_of
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
-from coterie.base.ids import GroupMetadata, TopicPartition
+from coterie.base.ids import GroupMetadata, OffsetAndMetadata, TopicPartition
 from coterie.client.batcher import RECORD_OVERHEAD, Batch, record_size
 from coterie.client.chance import jitter
 from coterie.client.cluster import Cluster
@@ -330,7 +330,9 @@ class Producer:
         self._current.clear()
         await transactions.commit()
 
-    async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
+    async def send_offsets(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: GroupMetadata
+    ) -> None:
         """Commit a group's offsets (of the next records to read) if and when the transaction commits."""
         await self._transactional().send_offsets(offsets, group)
 

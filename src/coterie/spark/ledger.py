@@ -3,10 +3,10 @@
     ledger = Ledger("/tables/delays", group="delays")
     flights.writeStream.foreachBatch(ledger.write).option("checkpointLocation", …).start()
 
-The tasks write Parquet files, each of one Kafka partition. One commit adds them, and holds for each partition an
-application transaction `group/topic/partition` whose version is the offset that follows the last one in the table.
-Whoever writes looks there first: what the table has is cut away, so that a batch that another member, or the same
-one before a crash, has written in whole or in part is not there twice.
+The tasks write Parquet files, each of one Kafka partition. One commit adds them, and holds for each partition
+an application transaction `group/topic/partition` whose version is the offset after the last in the table.
+Whoever writes looks there first: what the table has is cut away, so that a batch that another member,
+or the same one before a crash, has written in whole or in part is not there twice.
 """
 
 import json
@@ -216,7 +216,7 @@ def action(library: Any, one: Written, now_ms: int) -> Any:
 def writer_to(
     place: Place, schema: pa.Schema
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function that writes batches to files, each of one Kafka partition, and yields what it wrote."""
+    """Return a function that writes batches to files, each of one Kafka partition, and yields which."""
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         system, folder = place.open()
@@ -229,9 +229,8 @@ def writer_to(
                         files[at] = undo.enter_context(File(system, folder, at, schema))
                     files[at].add(rows)
         if files:
-            yield pa.RecordBatch.from_pylist(
-                [file.written(system)._asdict() for file in files.values()], SHAPE
-            )
+            written = [file.written(system)._asdict() for file in files.values()]
+            yield pa.RecordBatch.from_pylist(written, SHAPE)
 
     return write
 
@@ -257,7 +256,7 @@ def by_partition(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.Rec
 
 
 class File:
-    """A Parquet file under way. Left behind by a task that failed, it is in no commit, and vacuum removes it."""
+    """A Parquet file under way. If its task fails it is in no commit, and vacuum removes it."""
 
     def __init__(self, system: fs.FileSystem, folder: str, at: TopicPartition, schema: pa.Schema) -> None:
         self.at, self.name = at, f"part-{uuid.uuid4()}.zstd.parquet"

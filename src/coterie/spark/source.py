@@ -4,7 +4,13 @@ Spark starts a process to look sources up and another to ask for the schema: nei
 module, so the readers are imported where they are made.
 """
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -65,6 +71,27 @@ class CoterieDataSource(DataSource):
 
         options = parse(dict(self.options), streaming=False)
         return FilteringReader(options) if options.pushdown else BatchReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a batch query."""
+        from coterie.spark.names import BadOption
+        from coterie.spark.sink import BatchSink, refuse_columns
+        from coterie.spark.sink_options import parse_sink
+
+        if overwrite:
+            raise BadOption("a topic is not overwritten; write with mode append")
+        options = parse_sink(dict(self.options), streaming=False)
+        refuse_columns(schema, options)
+        return BatchSink(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Return the writer of a streaming query."""
+        from coterie.spark.sink import StreamSink, refuse_columns
+        from coterie.spark.sink_options import parse_sink
+
+        options = parse_sink(dict(self.options), streaming=True)
+        refuse_columns(schema, options)
+        return StreamSink(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return the reader of a streaming query: a member of a group if the options name one."""
