@@ -54,6 +54,8 @@ class Chapter(NamedTuple):
     runs: Mapping[TopicPartition, Sequence[Run]]
     fresh: bool
     """The group was new, or nothing of it was known: there is nothing to compare with."""
+    seen: dict[str, Presence]
+    """What was found out about its members."""
 
     @property
     def last(self) -> Formed:
@@ -61,8 +63,11 @@ class Chapter(NamedTuple):
         return self.records[-1]
 
     def presence_of(self, seat: Seat) -> Presence:
-        """Return how a member of this generation behaved."""
-        return presence(seat.assigned, self.runs)
+        """Return how a member of this generation behaved; it is asked several times."""
+        found = self.seen.get(seat.member_id)
+        if found is None:
+            found = self.seen[seat.member_id] = presence(seat.assigned, self.runs)
+        return found
 
 
 def chapters_of(
@@ -78,7 +83,7 @@ def chapters_of(
     def close(until: int) -> None:
         if gathered:
             mine = order[bisect_right(starts, gathered[0].place) : bisect_right(starts, until)]
-            chapters.append(Chapter(gathered[0], tuple(gathered), by_partition(mine), fresh))
+            chapters.append(Chapter(gathered[0], tuple(gathered), by_partition(mine), fresh, {}))
 
     for record, place in zip(records, places, strict=True):
         if record is not None and gathered and record.generation == gathered[0].generation:

@@ -60,19 +60,16 @@ class Run(NamedTuple):
 
 
 def runs_of(commits: Iterable[Commit]) -> Iterator[Run]:
-    """Yield the runs of one group's commits, which come in the order of the log."""
-    open_runs: dict[tuple[str, int], tuple[tuple[int, int], Run]] = {}
+    """Yield the runs of one group's commits, which come in the order of the log.
+
+    Times are the committers' and may go back: what belongs to a quarter of a day is one run for all that.
+    """
+    runs: dict[tuple[str, int, int, int], Run] = {}
     for commit in commits:
-        which, stretch = (commit.topic, commit.partition), (commit.epoch, commit.at_ms // RUN_ENDS_MS)
-        before = open_runs.get(which)
-        if before is not None and before[0] == stretch:
-            open_runs[which] = stretch, longer(before[1], commit)
-            continue
-        if before is not None:
-            yield before[1]
-        open_runs[which] = stretch, begun(commit)
-    for _, run in open_runs.values():
-        yield run
+        which = (commit.topic, commit.partition, commit.epoch, commit.at_ms // RUN_ENDS_MS)
+        run = runs.get(which)
+        runs[which] = begun(commit) if run is None else longer(run, commit)
+    yield from runs.values()
 
 
 def begun(commit: Commit) -> Run:
