@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
+
+from no_task_left import run
 
 from .adapters import CLIENTS, Client
 from .adapters.aio import end_loop
@@ -39,6 +42,12 @@ def _event_loop() -> Iterator[None]:
     """End aiokafka's loop when all tests are done."""
     yield
     end_loop()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have asyncio.run fail the test if a task still runs, or somebody still waits, when its work is done."""
+    monkeypatch.setattr(asyncio, "run", run)
 
 
 @pytest.fixture(params=CLIENTS, ids=lambda client: client.name)

@@ -298,6 +298,23 @@ def test_fetching_ahead_stops_at_the_bound(bootstrap: str, new_topic: NewTopic) 
     run(scenario())
 
 
+def test_a_partition_at_its_end_does_not_hold_up_one_that_has_more(
+    bootstrap: str, new_topic: NewTopic
+) -> None:
+    """A broker that has nothing keeps the answer for fetch_max_wait_ms, here far longer than the test has."""
+    topic = new_topic(partitions=2)
+    KAFKA_PYTHON.produce(bootstrap, [Message(topic=topic, partition=0, value=b"the only one")])
+    KAFKA_PYTHON.produce(bootstrap, [Message(topic=topic, partition=1, value=bytes(1000))] * 1000)
+
+    async def scenario() -> None:
+        settings = {"fetch_max_wait_ms": 60_000, "max_partition_fetch_bytes": 20_000, "max_poll_records": 5}
+        async with a_consumer(bootstrap, **settings) as consumer:
+            consumer.assign([(topic, 0), (topic, 1)])
+            assert len(await take(consumer, 1001)) == 1001
+
+    run(scenario())
+
+
 def test_deserialisers_and_interceptors_see_each_record_and_a_bad_one_can_be_left_out(
     bootstrap: str, new_topic: NewTopic
 ) -> None:

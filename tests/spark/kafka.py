@@ -74,6 +74,15 @@ class Topic:
         consumer.close()
         return {one.partition: one.offset for one in found if one.offset >= 0}
 
+    def commit(self, group: str, offsets: dict[int, int]) -> None:
+        """Commit these offsets for a group without members."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})
+        consumer.commit(
+            offsets=[Place(self.name, number, offset) for number, offset in offsets.items()],
+            asynchronous=False,
+        )
+        consumer.close()
+
     def ends(self) -> dict[int, int]:
         """Return where each partition with records ends."""
         return {one.partition: one.offset + 1 for one in sorted(self.sent)}

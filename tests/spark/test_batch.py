@@ -135,6 +135,87 @@ def test_a_pattern_and_an_assignment_choose_what_is_read(spark, new_topic):
     assert bytes(row.value) == b"b"
 
 
+def test_what_a_group_has_read_and_what_it_has_not_are_read_by_its_commits(spark, new_topic, group):
+    topic = new_topic(partitions=3)
+    topic.produce([b"%d" % number for number in range(30)])
+    topic.commit(group, {0: 4, 1: 10})
+
+    before = read(spark, topic, endingOffsets="committed", **{"group.id": group})
+    after = read(spark, topic, startingOffsets="committed", **{"group.id": group})
+
+    assert [(row.partition, row.offset) for row in before] == [
+        *((0, offset) for offset in range(4)),
+        *((1, offset) for offset in range(10)),
+    ]
+    assert len(before) + len(after) == 30
+    assert {(row.partition, row.offset) for row in after} == {
+        *((0, offset) for offset in range(4, 10)),
+        *((2, offset) for offset in range(10)),
+    }
+
+
+def test_only_the_columns_that_are_named_are_read_in_their_order(spark, new_topic):
+    topic = new_topic()
+    topic.produce([b"v"], key=b"k", headers=(("h", b"1"),))
+
+    (row,) = read(spark, topic, columns="offset,headers,partition,value")
+
+    assert row.asDict() | {"value": bytes(row.value)} == {
+        "offset": 0,
+        "headers": [row.headers[0]],
+        "partition": 0,
+        "value": b"v",
+    }
+    assert row.__fields__ == ["offset", "headers", "partition", "value"]
+
+
+def test_a_row_says_where_it_came_from(spark, new_topic):
+    topic = new_topic(partitions=2)
+    topic.produce([b"v"] * 4)
+
+    rows = read(spark, topic, includeSource="true", columns="partition,offset")
+
+    assert [tuple(row.source) for row in rows] == [
+        (None, None, None, -1, topic.name, one.partition, one.offset) for one in sorted(topic.sent)
+    ]
+
+
+@pytest.fixture
+def pushing(spark):
+    """Filters are pushed down, for one test."""
+    name = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(name, "true")
+    yield
+    spark.conf.unset(name)
+
+
+def test_filters_are_taken_over_and_what_they_leave_out_is_not_fetched(spark, new_topic, pushing):
+    topic = new_topic(partitions=4)
+    now = int(time.time()) * 1000
+    for number in range(10):
+        topic.produce([b"v"] * 4, timestamp=now + 1_000 * number)
+    frame = (
+        spark.read.format("coterie")
+        .option("kafka.bootstrap.servers", topic.bootstrap)
+        .option("subscribe", topic.name)
+        .option("pushdown", "true")
+        .load()
+    )
+
+    def places(condition):
+        return {(row.partition, row.offset) for row in frame.where(condition).collect()}
+
+    assert places("partition = 2 and offset >= 3 and offset < 6") == {(2, 3), (2, 4), (2, 5)}
+    assert places("partition in (1, 3) and offset = 9") == {(1, 9), (3, 9)}
+    assert places(f"topic = '{topic.name}' and offset <= 0") == {(number, 0) for number in range(4)}
+    assert places("topic = 'another'") == set()
+    late = places(f"timestamp >= timestamp_millis({now + 8_000})")
+    assert late == {(number, offset) for number in range(4) for offset in (8, 9)}
+    assert places(f"timestamp > timestamp_millis({now + 20_000})") == set()
+    planned = frame.where("partition = 2 and offset >= 3")._jdf.queryExecution().executedPlan().toString()
+    assert " Filter " not in planned, planned
+
+
 def test_an_empty_topic_gives_no_rows(spark, new_topic):
     assert read(spark, new_topic()) == []
 

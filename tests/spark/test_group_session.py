@@ -208,6 +208,78 @@ def test_a_partition_asked_back_is_given_up_only_after_its_batch_is_committed(ne
     assert len(read) == len(set(read)) == 40
 
 
+def test_cooperative_queries_move_a_partition_only_after_its_batch_is_committed(new_topic, query, group, run):
+    """CB-9: what stays is kept through the rebalances; what moves is committed, given up, and then read."""
+    topic = new_topic(partitions=2)
+    topic.produce(values(40))
+    cooperative = {"partition.assignment.strategy": "cooperative-sticky"}
+
+    async def scenario():
+        first, second = query(topic, most=20, **cooperative), query(topic, most=20, **cooperative)
+        first.start()
+        await until(lambda: first.log.ranges, first.plan)
+        before = first.session._membership.generation.id
+        second.start()
+        # The first is busy: it rejoins at once, in a newer generation, and gives nothing up.
+        await until(lambda: first.session._membership.generation.id > before, second.plan)
+        for _ in range(3):
+            assert not await second.plan()
+        assert len(first.owned) == 2
+        assert not second.owned
+        await first.finish()
+        await until(lambda: second.owned, first.batch, second.batch)
+        (moved,) = second.owned
+        committed = await second.session.cluster.committed(group, [moved])
+        assert committed[moved] >= 10
+        assert len(first.owned) == 1
+        await until(lambda: len(first.read) + len(second.read) >= 40, first.batch, second.batch)
+        await asyncio.gather(first.plan(), second.plan())
+        await asyncio.gather(first.stop(), second.stop())
+        return first.read + second.read
+
+    read = run(scenario())
+
+    assert len(read) == len(set(read)) == 40
+    assert topic.committed(group) == topic.ends()
+
+
+def test_what_a_rebalance_leaves_alone_goes_on_while_another_query_is_busy(new_topic, query, group, run):
+    """Eager members would all wait for the one that works; cooperative ones go on with what they keep."""
+    topic = new_topic(partitions=4)
+    topic.produce(values(40))
+    cooperative = {"partition.assignment.strategy": "cooperative-sticky"}
+
+    async def scenario():
+        busy, other, late = (query(topic, most=8, **cooperative) for _ in range(3))
+        busy.start()
+        other.start()
+        await until(lambda: busy.session._membership and len(busy.owned) == 2, busy.batch, other.batch)
+        await until(lambda: len(other.owned) == 2, busy.batch, other.batch)
+        topic.produce(values(40))
+        planned = busy.log.plan
+        await until(lambda: busy.log.plan > planned, busy.plan)
+        generation = other.session._membership.generation.id
+        late.start()
+        read = len(other.read)
+        # The third has come, and the busy one has not finished: the other reads on in the new generation.
+        await until(lambda: other.log.generation > generation, other.batch, late.batch)
+        await until(lambda: len(other.read) > read, other.batch, late.batch)
+        await busy.finish()
+        everything = {(TopicPartition(topic.name, one.partition), one.offset) for one in topic.sent}
+        queries = (busy, other, late)
+        await until(
+            lambda: everything == {place for one in queries for place in one.read},
+            *(one.batch for one in queries),
+        )
+        await asyncio.gather(*(one.plan() for one in queries))
+        await asyncio.gather(*(one.stop() for one in queries))
+        return [place for one in queries for place in one.read]
+
+    read = run(scenario())
+
+    assert len(read) == len(set(read)) == 80
+
+
 def test_a_dies_b_takes_over_a_returns_and_nothing_is_lost_nor_lowered(new_topic, query, group, run):
     """Rule 4: A's unfinished batch is B's by now; A replays nothing, and commits nothing old."""
     topic = new_topic(partitions=2)
@@ -343,6 +415,84 @@ def test_available_now_reads_what_was_there_and_ends(new_topic, query, group, ru
     assert topic.committed(group) == {0: 25, 1: 25}
 
 
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_available_now_ends_under_rebalances_and_leaves_nothing(new_topic, query, group, run, assignor):
+    """What is gained later is read up to where it ended when it came; what moves is read by the other."""
+    topic = new_topic(partitions=4)
+    topic.produce(values(80))
+    strategy = {"partition.assignment.strategy": assignor}
+
+    async def all_of(one):
+        await one.session.prepare()
+        while await one.batch():
+            pass
+        await one.stop()
+
+    async def scenario():
+        first, second = query(topic, most=8, **strategy), query(topic, most=8, **strategy)
+        first.start()
+        await first.session.prepare()
+        await until(lambda: first.read, first.batch)
+        second.start()
+        other = asyncio.create_task(second.session.joined())
+        # Calls that read nothing: the first commits and takes part in the rebalance.
+        await until(other.done, lambda: first.session.plan(first.log, 0))
+        async with asyncio.timeout(60):
+            await asyncio.gather(all_of(first), all_of(second))
+        assert second.read
+        return first.read + second.read
+
+    read = run(scenario())
+
+    assert len(read) == len(set(read)) == 80
+    assert topic.committed(group) == topic.ends()
+
+
+def test_a_batch_waits_until_it_is_worth_it_and_the_last_is_committed_meanwhile(new_topic, query, group, run):
+    topic = new_topic()
+    topic.produce(values(4))
+
+    async def scenario():
+        one = query(topic, minOffsetsPerTrigger="10", maxTriggerDelay="1h")
+        one.start()
+        await until(lambda: len(one.read) == 4, one.batch)
+        topic.produce(values(9))
+        assert not await one.plan()
+        assert topic.committed(group) == {0: 4}
+        topic.produce(values(1))
+        await until(lambda: len(one.read) == 14, one.batch)
+        await one.stop()
+
+    run(scenario())
+
+
+def test_the_document_says_who_owns_what_how_far_behind_and_since_when(new_topic, query, group, run):
+    topic = new_topic(partitions=2)
+    topic.produce(values(40))
+    documents = []
+
+    async def scenario():
+        first, second = query(topic, most=10), query(topic, most=10)
+        first.start()
+        await until(lambda: first.log.ranges, first.plan)
+        documents.append(first.log)
+        await first.finish()
+        second.start()
+        await until(lambda: second.log.ranges and first.log.generation > 1, first.batch, second.batch)
+        documents.append(first.log)
+        await asyncio.gather(first.stop(), second.stop())
+
+    run(scenario())
+
+    alone, shared = documents
+    assert [one.partition for one in alone.owned] == [0, 1]
+    assert list(alone.lag.values()) == [15, 15]
+    assert alone.rebalance.why == "the query started"
+    assert len(shared.owned) == 1
+    assert shared.rebalance.why == "group is already rebalancing"
+    assert alone.rebalance.at < shared.rebalance.at
+
+
 def test_a_finished_batch_that_others_read_again_is_never_committed_over_theirs(new_topic, query, group, run):
     """Rule 2: A's sink holds the batch, its group never heard; B repeats it and goes on; A comes back."""
     topic = new_topic()
@@ -439,7 +589,7 @@ class Foreign:
         return {TopicPartition(one.topic, one.partition) for one in self.consumer.assignment()}
 
 
-@pytest.mark.parametrize("assignor", ["range", "roundrobin"])
+@pytest.mark.parametrize("assignor", ["range", "roundrobin", "cooperative-sticky"])
 @pytest.mark.parametrize("leader", ["ours", "theirs"])
 def test_a_group_with_a_foreign_consumer_is_shared_whoever_leads(
     new_topic, query, group, run, assignor, leader
@@ -533,14 +683,17 @@ class Chaos:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_whatever_is_killed_when_nothing_is_lost_and_no_offset_lowered(new_topic, query, group, run, seed):
+@pytest.mark.parametrize(("seed", "assignor"), [(1, "range"), (2, "cooperative-sticky")])
+def test_whatever_is_killed_when_nothing_is_lost_and_no_offset_lowered(
+    new_topic, query, group, run, seed, assignor
+):
     topic = new_topic(partitions=5)
     topic.produce(values(1500))
     everything = {(TopicPartition(topic.name, one.partition), one.offset) for one in topic.sent}
 
     async def scenario():
-        queries = [query(topic, most=20) for _ in range(3)]
+        strategy = {"partition.assignment.strategy": assignor}
+        queries = [query(topic, most=20, **strategy) for _ in range(3)]
         chaos = Chaos(topic, queries, seed)
         watching = cluster_for(queries[0].options)
         watcher = asyncio.create_task(chaos.watch(watching, group))

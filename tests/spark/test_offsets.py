@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from coterie.base.ids import TopicPartition
 from coterie.spark.offsets import (
     BadOffset,
+    Gate,
     GroupDocument,
     Range,
+    Rebalance,
     limited,
     packed,
     read_plain,
@@ -102,14 +104,47 @@ def test_a_small_batch_of_many_partitions_is_one_task():
 
 
 def test_a_group_s_document_comes_back_from_the_log_as_it_went_in():
+    zero, one = TopicPartition("t", 0), TopicPartition("t", 1)
     document = GroupDocument(
-        group="g", member="m", instance=None, generation=3, plan=7, ranges=(Range("t", 0, 5, 9),)
+        group="g",
+        member="m",
+        instance=None,
+        generation=3,
+        plan=7,
+        ranges=(Range("t", 0, 5, 9),),
+        owned=(zero, one),
+        lag={zero: 4, one: 0},
+        rebalance=Rebalance("2026-11-21T20:59:30.000+00:00", "group is already rebalancing"),
     )
 
     logged = json.loads(json.dumps(document.to_json()))
 
     assert logged["ranges"] == [["t", 0, 5, 9]]
+    assert (logged["owned"], logged["lag"]) == ({"t": [0, 1]}, {"t": {"0": 4, "1": 0}})
+    assert logged["rebalance"]["why"] == "group is already rebalancing"
     assert GroupDocument.of(logged, group="g") == document
+
+
+def test_a_topic_may_be_called_as_the_document_s_parts_are():
+    assert read_plain({"ranges": {"0": 5}}) == {TopicPartition("ranges", 0): 5}
+
+
+def test_a_gate_waits_for_enough_or_for_long_enough_but_for_the_first():
+    gate, few, many = Gate(10, delay_s=5), [Range("t", 0, 0, 4)], [Range("t", 0, 0, 4), Range("t", 1, 3, 9)]
+
+    assert gate.opens(few, 0.0)
+    assert not gate.opens(few, 1.0)
+    assert gate.opens(many, 2.0)
+    assert not gate.opens(few, 6.9)
+    assert gate.opens(few, 7.0)
+    assert Gate(None, delay_s=5).opens([], 0.0)
+
+
+def test_a_gate_that_had_nothing_to_let_through_waits_no_longer_for_it():
+    gate = Gate(10, delay_s=5)
+
+    assert gate.opens([], 0.0)
+    assert gate.opens([Range("t", 0, 0, 1)], 1.0)
 
 
 def test_a_document_of_another_kind_or_group_is_refused_with_what_to_do():

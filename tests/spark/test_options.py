@@ -6,8 +6,11 @@ import pytest
 
 from coterie.base.ids import TopicPartition
 from coterie.client.addresses import Address
-from coterie.spark.options import EARLIEST, IDLE, KAFKA, KAFKA_IDLE, LATEST, OWN, BadOption, Bound, parse
+from coterie.security.sasl import Credentials
+from coterie.spark.names import IDLE, KAFKA, KAFKA_IDLE, KAFKA_REFUSED, OURS, OWN, BadOption
+from coterie.spark.options import COMMITTED, EARLIEST, LATEST, Bound, parse
 
+JAVA = "org.apache.kafka.clients.consumer"
 LEAST = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
 
 
@@ -67,11 +70,24 @@ def test_what_spark_refuses_is_refused_with_the_reason():
         ({"startingTimestamp": "yesterday"}, "milliseconds"),
         ({"startingOffsetsByTimestampStrategy": "guess"}, "error or latest"),
         ({"kafka.isolation.level": "dirty"}, "read_committed"),
-        ({"kafka.security.protocol": "SSL"}, "PLAINTEXT"),
+        ({"kafka.security.protocol": "SSLL"}, "SASL_SSL"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism"),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "GSSAPI"}, "SCRAM-SHA-512"),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}, "kafka.sasl.jaas.config"),
+        ({"kafka.ssl.truststore.type": "BKS"}, "PKCS12"),
+        ({"kafka.ssl.engine.factory.class": "x"}, "no Java here"),
+        ({"columns": "key,valu"}, "timestampType"),
+        ({"columns": "key,key"}, "at most once"),
+        ({"columns": " "}, "must name"),
+        ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "more than"),
+        ({"maxTriggerDelay": "soon"}, "a time like"),
+        ({"startingOffsets": "committed"}, "JSON"),
+        ({"group.id": "g", "triggerInterval": "10 minutes"}, "the longest batch together"),
         ({"group.instance.id": "me"}, "group.id"),
         ({"group.id": "g", "group.instance.id": "ü"}, "letters"),
         ({"group.id": "g", "kafka.group.id": "h"}, "differ"),
-        ({"group.id": "g", "partition.assignment.strategy": "cooperative-sticky"}, "roundrobin and sticky"),
+        ({"group.id": "g", "partition.assignment.strategy": "stucky"}, "cooperative-sticky"),
+        ({"group.id": "g", "partition.assignment.strategy": ","}, "names no assignor"),
         ({"group.id": "g", "kafka.heartbeat.interval.ms": "45000"}, "less than"),
         ({"endingOffsets": "latest"}, "not valid in streaming"),
         ({"path": "/data"}, "no path"),
@@ -84,7 +100,9 @@ def test_what_can_not_be_meant_is_refused(options, part):
 def test_batch_queries_have_their_own_rules():
     assert "can not be latest" in refused(streaming=False, startingOffsets="latest")
     assert "can not be earliest" in refused(streaming=False, endingOffsets='{"t":{"0":-2}}')
-    assert "not valid in batch" in refused(streaming=False, maxOffsetsPerTrigger="1")
+    assert "need a group.id" in refused(streaming=False, startingOffsets="committed")
+    assert parsed(streaming=False, startingOffsets="committed", group__id="g").starting == Bound(COMMITTED)
+    assert parsed(streaming=False, endingOffsets="committed", group__id="g").ending == Bound(COMMITTED)
     assert "bootstrap.servers" in refused(without=("kafka.bootstrap.servers",))
 
 
@@ -110,6 +128,75 @@ def test_a_group_makes_a_member_with_kafka_s_settings():
     assert member.assignors == ("roundrobin", "range")
 
 
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", f"{JAVA}.CooperativeStickyAssignor"])
+def test_a_member_may_be_cooperative(strategy):
+    assert parsed(group__id="g", partition__assignment__strategy=strategy).member.assignors == (
+        "cooperative-sticky",
+    )
+
+
+def test_per_trigger_limits_are_those_of_spark_and_batch_queries_overlook_them():
+    limits = {"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "9", "maxTriggerDelay": "2m"}
+
+    stream, batch = parsed(**limits), parsed(streaming=False, **limits)
+
+    assert (stream.min_offsets_per_trigger, stream.max_offsets_per_trigger) == (5, 9)
+    assert stream.max_trigger_delay_ms == 120_000
+    assert parsed().max_trigger_delay_ms == 900_000
+    assert batch.idle == ("maxOffsetsPerTrigger", "maxTriggerDelay", "minOffsetsPerTrigger")
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("500", 500), ("250ms", 250), ("15m", 900_000), ("1 minute", 60_000), ("10 Seconds", 10_000)],
+)
+def test_times_are_written_as_in_spark(text, ms):
+    assert parsed(triggerInterval=text).trigger_interval_ms == ms
+
+
+def test_columns_are_those_that_are_named_and_those_that_are_switched_on():
+    assert parsed().columns == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+    assert parsed(includeHeaders="true").columns[-2:] == ("timestampType", "headers")
+    assert parsed(columns="Offset, value").columns == ("offset", "value")
+    assert parsed(columns="value", includeSource="true").columns == ("value", "source")
+    assert parsed(columns="source,headers", includeSource="true").columns == ("source", "headers")
+
+
+def test_tls_and_sasl_are_set_as_people_paste_them():
+    client = parsed(
+        kafka__security__protocol="sasl_ssl",
+        kafka__sasl__mechanism="SCRAM-SHA-512",
+        kafka__sasl__jaas__config=(
+            "kafkashaded.org.apache.kafka.common.security.scram.ScramLoginModule required"
+            ' username="me" password="it\\"s";'
+        ),
+        kafka__ssl__truststore__location="/certs/trust.jks",
+        kafka__ssl__truststore__password="changeit",
+        kafka__ssl__truststore__type="JKS",
+        kafka__ssl__endpoint__identification__algorithm="",
+    ).client
+
+    assert client.credentials() == Credentials("SCRAM-SHA-512", "me", 'it"s')
+    assert (client.ssl_truststore_location, client.ssl_truststore_password) == (
+        "/certs/trust.jks",
+        "changeit",
+    )
+    assert client.ssl_endpoint_identification_algorithm == ""
+    assert "changeit" not in repr(client)
+
+
+def test_a_mechanism_without_sasl_is_overlooked_as_kafka_s_consumer_does():
+    assert parsed(kafka__sasl__mechanism="PLAIN").client.security_protocol == "PLAINTEXT"
+
+
+def test_every_setting_of_kafka_s_consumer_is_known_or_refused_with_a_reason():
+    with open("tests/data/consumer-settings.txt", encoding="utf-8") as file:
+        settings = file.read().split()
+
+    known = {*KAFKA, *KAFKA_IDLE, *KAFKA_REFUSED}
+    assert [name for name in settings if name not in known] == []
+
+
 def test_settings_without_effect_are_noted():
     assert parsed(groupIdPrefix="x", kafka__max__poll__records="5").idle == (
         "groupIdPrefix",
@@ -121,5 +208,5 @@ def test_every_option_stands_in_the_documentation():
     with open("docs/spark.md", encoding="utf-8") as file:
         page = file.read()
 
-    named = (*OWN, *IDLE, *(f"kafka.{name}" for name in (*KAFKA, *KAFKA_IDLE)))
+    named = (*OWN, *OURS, *IDLE, *(f"kafka.{name}" for name in (*KAFKA, *KAFKA_IDLE)))
     assert [name for name in named if f"`{name}`" not in page] == []

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from coterie.spark.listener import GroupListener
+
 # Generous: the machine may be busy with other things.
 PATIENCE_S = 100
 
@@ -138,18 +140,31 @@ def test_a_query_with_a_group_commits_and_a_restart_goes_on(new_topic, group, qu
     assert topic.committed(group) == topic.ends()
 
 
-def test_the_offset_log_says_what_was_read_by_whom(new_topic, group, query):
+def test_a_static_member_restarts_without_a_rebalance_and_its_offsets_say_what_was_read_by_whom(
+    new_topic, group, query, spark
+):
     topic = new_topic(partitions=2)
-    topic.produce([b"v"] * 10)
-    one = query(topic, **{"group.id": group, "group.instance.id": "me"}).start(availableNow=True)
-    one.running.awaitTermination(PATIENCE_S)
+    told = []
+    listener = GroupListener(on_progress=told.append)
+    spark.streams.addListener(listener)
+    static = {"group.id": group, "group.instance.id": "me", "kafka.session.timeout.ms": "300000"}
+    documents = []
+    for _ in range(2):
+        topic.produce([b"v"] * 10)
+        one = query(topic, **static).start(availableNow=True)
+        one.running.awaitTermination(PATIENCE_S)
+        documents.append(json.loads(one.logged()[1][-1]))
+    wait_for(lambda: len(told) == 2)
+    spark.streams.removeListener(listener)
 
-    _, lines = one.logged()
-    document = json.loads(lines[-1])
-
-    assert (document["group"], document["instance"], document["generation"]) == (group, "me", 1)
-    assert document["member"].startswith("me-")
-    assert document["ranges"] == [[topic.name, 0, 0, 5], [topic.name, 1, 0, 5]]
+    first, second = documents
+    assert (first["group"], first["instance"], first["generation"]) == (group, "me", 1)
+    assert first["member"].startswith("me-")
+    assert first["ranges"] == [[topic.name, 0, 0, 5], [topic.name, 1, 0, 5]]
+    assert second["ranges"] == [[topic.name, 0, 5, 10], [topic.name, 1, 5, 10]]
+    assert second["generation"] == 1
+    assert [one.document.to_json() for one in told] == documents
+    assert (told[0].lag, len(told[0].owned)) == (0, 2)
 
 
 def test_a_query_that_waits_reads_what_comes_and_commits_when_idle(new_topic, group, query):

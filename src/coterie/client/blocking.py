@@ -1,6 +1,9 @@
 """One plain socket to a broker, for Spark's workers: a request may be sent before the last answer is read."""
 
+import secrets
 import socket
+import ssl
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -8,35 +11,89 @@ from typing import Any
 from coterie.base.errors import Corrupt
 from coterie.client import messages
 from coterie.client.addresses import Address
+from coterie.client.authentication import NONCE_BYTES, accepted, renewal_s, shaken, untrusted
 from coterie.client.errors import ClientTimeout, Disconnected
+from coterie.client.settings import Security
+from coterie.security.sasl import Credentials, exchange_of
 from coterie.wire.apis import ApiKey
 from coterie.wire.codec import decode_response, encode_request, response_type
 
 __all__ = ["BlockingConnection"]
 
 MOST_ANSWER = 1 << 30
+PLAIN = Security()
 
 
 class BlockingConnection:
     """An open connection. Answers come in the order of the requests, as Kafka promises."""
 
-    def __init__(self, address: Address, *, client_id: str, timeout_s: float) -> None:
+    def __init__(
+        self, address: Address, *, client_id: str, timeout_s: float, security: Security = PLAIN
+    ) -> None:
         self.address, self.client_id, self.timeout_s = address, client_id, timeout_s
+        self.security = security
         self.agreed: dict[int, int] = {ApiKey.API_VERSIONS: 3}
         self._correlation = 0
         self.broken = False
         self._sent: deque[tuple[int, type]] = deque()
+        self._renew_at: float | None = None
+        self._socket = self._connected(security.tls)
         try:
-            self._socket = socket.create_connection(address, timeout=timeout_s)
-        except OSError as error:
-            raise Disconnected(f"no connection to {address}: {error}") from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        try:
-            offered = self.call(ApiKey.API_VERSIONS, lambda _: messages.api_versions()).api_keys
+            self.agreed = messages.agree(self._offered().api_keys)
+            if security.credentials is not None:
+                self._authenticate(security.credentials)
         except BaseException:
             self._socket.close()
             raise
-        self.agreed = messages.agree(offered)
+
+    def _connected(self, tls: ssl.SSLContext | None) -> socket.socket:
+        try:
+            plain = socket.create_connection(self.address, timeout=self.timeout_s)
+        except OSError as error:
+            raise Disconnected(f"no connection to {self.address}: {error}") from error
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is None:
+            return plain
+        try:
+            return tls.wrap_socket(plain, server_hostname=self.address.host)
+        except ssl.SSLCertVerificationError as error:
+            plain.close()
+            raise untrusted(self.address, error) from None
+        except OSError as error:
+            plain.close()
+            raise Disconnected(f"no TLS with {self.address}: {error}") from error
+
+    def _offered(self) -> Any:
+        try:
+            return self.call(ApiKey.API_VERSIONS, lambda _: messages.api_versions())
+        except Disconnected as error:
+            raise Disconnected(f"{error} before it said anything; is security_protocol right?") from None
+
+    def _authenticate(self, credentials: Credentials) -> None:
+        """Show who we are, or raise AuthenticationFailed."""
+        mechanism = credentials.mechanism
+        answer = self.call(ApiKey.SASL_HANDSHAKE, lambda version: messages.sasl_handshake(version, mechanism))
+        shaken(answer, mechanism, self.address)
+        exchange = exchange_of(credentials, secrets.token_urlsafe(NONCE_BYTES))
+        message: bytes | None = exchange.first()
+        while message is not None:
+            answer = self._say(message)
+            message = exchange.answer(answer.auth_bytes)
+        lasts_s = renewal_s(answer)
+        self._renew_at = None if lasts_s is None else time.monotonic() + lasts_s
+
+    def _say(self, message: bytes) -> Any:
+        answer = self.call(
+            ApiKey.SASL_AUTHENTICATE, lambda version: messages.sasl_authenticate(version, message)
+        )
+        accepted(answer, self.address)
+        return answer
+
+    def renew(self) -> None:
+        """Show again who we are, if the session ends soon; nothing may be awaited."""
+        if self._renew_at is not None and time.monotonic() >= self._renew_at:
+            assert self.security.credentials is not None
+            self._authenticate(self.security.credentials)
 
     @property
     def awaited(self) -> int:

@@ -6,13 +6,13 @@ import ssl
 from collections.abc import Callable
 from typing import Any, cast
 
-from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
 from coterie.client import messages
 from coterie.client.addresses import Address
+from coterie.client.authentication import NONCE_BYTES, accepted, renewal_s, shaken, untrusted
 from coterie.client.errors import ClientTimeout, Disconnected
 from coterie.client.settings import Security
-from coterie.security.sasl import AuthenticationFailed, Credentials, exchange_of
+from coterie.security.sasl import Credentials, exchange_of
 from coterie.wire.apis import APIS, ApiKey
 from coterie.wire.codec import decode_response, encode_request, response_type
 
@@ -21,12 +21,11 @@ __all__ = ["Connection"]
 Maker = Callable[[int], Any]
 
 PLAIN = Security()
-# A session that the broker ends after so long is renewed when this much of it is over (KIP-368).
-RENEWED_AFTER = 0.85
-NONCE_BYTES = 24
 # Frames smaller than this are cut from what one read brought; larger ones are read into a place of their own.
 READ_BYTES = 1 << 16
 MOST_ANSWER = 1 << 30
+# The room of an answer of up to so many bytes is kept for the next.
+MOST_KEPT = 8 << 20
 
 
 class Frames(asyncio.BufferedProtocol):
@@ -42,15 +41,17 @@ class Frames(asyncio.BufferedProtocol):
         self.writable.set()
         self._small = bytearray(READ_BYTES)
         self._held = 0
-        self._large: bytearray | None = None
+        self._large: memoryview | None = None
         self._filled = 0
+        self._kept = bytearray()
+        """Where the last large answer was received: who decodes copies what it wants."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]  # create_connection makes nothing else
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._large is not None:
-            return memoryview(self._large)[self._filled :]
+            return self._large[self._filled :]
         return memoryview(self._small)[self._held :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -60,7 +61,7 @@ class Frames(asyncio.BufferedProtocol):
             return
         self._filled += nbytes
         if self._filled == len(self._large):
-            frame, self._large = memoryview(self._large).toreadonly(), None
+            frame, self._large = self._large.toreadonly(), None
             self.deliver(cast(bytes, frame))  # what reads bytes reads a view that is read-only
 
     def _cut(self) -> None:
@@ -77,11 +78,19 @@ class Frames(asyncio.BufferedProtocol):
             at += 4 + size
         left = held - at
         if left >= 4 and size + 4 > READ_BYTES:
-            self._large, self._filled, self._held = bytearray(size), left - 4, 0
+            self._large, self._filled, self._held = self.room_for(size), left - 4, 0
             self._large[: left - 4] = memoryview(self._small)[at + 4 : held]
             return
         self._small[:left] = memoryview(self._small)[at:held]
         self._held = left
+
+    def room_for(self, size: int) -> memoryview:
+        """Return room for a large answer; the same again where it is enough: fresh memory is slow."""
+        if size > MOST_KEPT:
+            return memoryview(bytearray(size))
+        if size > len(self._kept):
+            self._kept = bytearray(size)
+        return memoryview(self._kept)[:size]
 
     def _refuse(self, size: int) -> None:
         self._held = 0
@@ -150,10 +159,7 @@ class Connection:
         except TimeoutError:
             raise ClientTimeout(f"no connection to {self.address} within {timeout_s:g} s") from None
         except ssl.SSLCertVerificationError as error:
-            raise AuthenticationFailed(
-                f"the certificate of {self.address} is not to be trusted: {error.verify_message};"
-                " ssl_truststore_location names the authorities to trust"
-            ) from None
+            raise untrusted(self.address, error) from None
         except ssl.SSLError as error:
             raise Disconnected(f"no TLS with {self.address}: {error.reason or error}") from error
         except OSError as error:
@@ -275,22 +281,18 @@ class Connection:
         answer = await self._ask(
             ApiKey.SASL_HANDSHAKE, lambda version: messages.sasl_handshake(version, mechanism), timeout_s
         )
-        if answer.error_code:
-            offered = ", ".join(answer.mechanisms) or "none"
-            raise AuthenticationFailed(f"{self.address} does not take {mechanism}; it takes {offered}")
+        shaken(answer, mechanism, self.address)
         exchange = exchange_of(credentials, secrets.token_urlsafe(NONCE_BYTES))
         message: bytes | None = exchange.first()
         while message is not None:
             answer = await self._say(message, timeout_s)
             message = exchange.answer(answer.auth_bytes)
-        lifetime_s = answer.session_lifetime.total_seconds() if hasattr(answer, "session_lifetime") else 0
-        self._renew_at = self.clock.time() + RENEWED_AFTER * lifetime_s if lifetime_s else None
+        lasts_s = renewal_s(answer)
+        self._renew_at = None if lasts_s is None else self.clock.time() + lasts_s
 
     async def _say(self, message: bytes, timeout_s: float) -> Any:
         answer = await self._ask(
             ApiKey.SASL_AUTHENTICATE, lambda version: messages.sasl_authenticate(version, message), timeout_s
         )
-        code = Code(answer.error_code)
-        if code:
-            raise AuthenticationFailed(f"{self.address} refused: {answer.error_message or code.name}")
+        accepted(answer, self.address)
         return answer

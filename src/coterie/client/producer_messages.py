@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from coterie.base.codes import Code
-from coterie.base.ids import GroupMetadata, TopicPartition
+from coterie.base.ids import GroupMetadata, OffsetAndMetadata, TopicPartition
 from coterie.client.batcher import Identity
 from coterie.client.messages import by_topic, part, whole
 from coterie.client.producing import Answer
@@ -149,14 +149,19 @@ def transaction_offsets(
     transactional_id: str,
     identity: Identity,
     group: GroupMetadata,
-    offsets: Mapping[TopicPartition, int],
+    offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
 ) -> Any:
     """Return the commit of a group's offsets within a transaction."""
     api = "txn_offset_commit"
+    noted = {
+        one: offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        for one, offset in offsets.items()
+    }
     topics = tuple(
         part(api, version, "TxnOffsetCommitRequestTopic", name=topic, partitions=tuple(
             part(api, version, "TxnOffsetCommitRequestPartition", partition_index=one.partition,
-                 committed_offset=offsets[one], committed_metadata="")
+                 committed_offset=noted[one].offset, committed_leader_epoch=noted[one].leader_epoch,
+                 committed_metadata=noted[one].metadata)
             for one in places
         ))
         for topic, places in by_topic(offsets)

@@ -6,7 +6,7 @@ from typing import Any
 
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, RefusedBy
-from coterie.base.ids import GroupMetadata, TopicPartition
+from coterie.base.ids import GroupMetadata, OffsetAndMetadata, TopicPartition
 from coterie.client import messages
 from coterie.client import producer_messages as asks
 from coterie.client.addresses import Address
@@ -156,7 +156,9 @@ class Transactions:
 
     # -- offsets
 
-    async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
+    async def send_offsets(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: GroupMetadata
+    ) -> None:
         """Commit a group's offsets within the transaction."""
         state, identity = self.state, self.producing.identity
         state.check_open()

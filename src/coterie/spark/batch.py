@@ -1,20 +1,25 @@
-"""The batch reader: ranges by offset or timestamp, planned on the driver, read by tasks."""
+"""The batch reader: ranges by offset, time or a group's commits, planned on the driver, read by tasks."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from coterie.base.ids import TopicPartition
 from coterie.client.addresses import Address
+from coterie.client.cluster import Cluster
+from coterie.spark.filters import Pushed, pushed
 from coterie.spark.offsets import Range, packed, split
-from coterie.spark.options import EARLIEST, SourceOptions
+from coterie.spark.options import COMMITTED, EARLIEST, Bound, SourceOptions
 from coterie.spark.protocol import DataLoss
+from coterie.spark.shape import NOBODY, Source
 from coterie.spark.tasks import FetchSettings, TaskPartition, read_task
 from coterie.spark.topics import cluster_for, ends, resolved, selected
 
-__all__ = ["BatchReader", "tasks_for"]
+__all__ = ["BatchReader", "FilteringReader", "tasks_for"]
+
+Offsets = dict[TopicPartition, int]
 
 
 class BatchReader(DataSourceReader):
@@ -22,31 +27,62 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
+        self.pushed = Pushed()
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks. Runs in a process of its own, on the driver's machine."""
-        return asyncio.run(plan_batch(self.options))
+        return asyncio.run(plan_batch(self.options, self.pushed))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield one task's records. Runs on an executor."""
         return read_task(partition)
 
 
-async def plan_batch(options: SourceOptions) -> list[InputPartition]:
+class FilteringReader(BatchReader):
+    """The same with filters taken over; Spark refuses such a reader unless filters are switched on."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Take the filters, and return those that Spark must look at again."""
+        self.pushed, again = pushed(filters)
+        return again
+
+
+async def plan_batch(options: SourceOptions, wanted: Pushed) -> list[InputPartition]:
     """Return the tasks of a batch query."""
     cluster = cluster_for(options)
     try:
         partitions = await selected(cluster, options.selection)
-        first = await resolved(cluster, options.starting, partitions, isolation=options.isolation)
-        until = await resolved(cluster, options.ending, partitions, isolation=options.isolation)
         earliest = await ends(cluster, partitions, isolation=options.isolation, which=EARLIEST)
+        first = await placed(cluster, options.starting, earliest, options)
+        until = await placed(cluster, options.ending, earliest, options)
         latest = await ends(cluster, partitions, isolation=options.isolation)
         there = {one: (earliest[one], latest[one]) for one in partitions}
         ranges = [range_of(one, first[one], until[one], there[one], options) for one in partitions]
+        ranges = await young(cluster, wanted.narrowed(ranges), wanted, options)
         leaders = await cluster.leaders(partitions)
     finally:
         await cluster.close()
-    return tasks_for([one for one in ranges if one.size], leaders, options)
+    return tasks_for(ranges, leaders, options)
+
+
+async def placed(cluster: Cluster, bound: Bound, earliest: Offsets, options: SourceOptions) -> Offsets:
+    """Return the offset that the bound means in each partition. A group without a commit is at the start."""
+    if bound.default != COMMITTED:
+        return await resolved(cluster, bound, earliest, isolation=options.isolation)
+    assert options.group is not None
+    committed = await cluster.committed(options.group, earliest)
+    return {one: earliest[one] if (held := committed[one]) is None else held for one in earliest}
+
+
+async def young(cluster: Cluster, ranges: list[Range], wanted: Pushed, options: SourceOptions) -> list[Range]:
+    """Return the ranges without the records before the first that is young enough."""
+    if wanted.since_ms is None or not ranges:
+        return ranges
+    stamps = {one.at: wanted.since_ms for one in ranges}
+    found = await cluster.list_offsets(stamps, isolation=options.isolation)
+    begun = {one.at: found[one.at].offset for one in ranges}
+    later = (one._replace(first=max(one.first, begun[one.at])) for one in ranges if begun[one.at] >= 0)
+    return [one for one in later if one.size > 0]
 
 
 def range_of(
@@ -64,10 +100,13 @@ def range_of(
 
 
 def tasks_for(
-    ranges: Sequence[Range], leaders: Mapping[TopicPartition, Address], options: SourceOptions
+    ranges: Sequence[Range],
+    leaders: Mapping[TopicPartition, Address],
+    options: SourceOptions,
+    source: Source = NOBODY,
 ) -> list[InputPartition]:
     """Return the tasks for these ranges: split as the options want, else packed into few."""
-    settings = FetchSettings.of(options)
+    settings = FetchSettings.of(options, source)
     return [TaskPartition(group, leaders, settings) for group in groups_of(ranges, options)]
 
 

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from coterie.base.ids import TopicPartition
-from coterie.spark.offsets import Range, limited
+from coterie.spark.offsets import Gate, Range, limited
 from coterie.spark.options import EARLIEST, SourceOptions
 from coterie.spark.protocol import DataLoss
-from coterie.spark.session import LONGEST_WAIT_S, POLL_MOST_S, POLL_S, Gone
+from coterie.spark.session import POLL_MOST_S, POLL_S, Gone
 from coterie.spark.topics import cluster_for, ends, resolved, selected
+from coterie.spark.waiting import LONGEST_WAIT_S
 
 __all__ = ["AllPartitions"]
 
@@ -28,13 +29,14 @@ class AllPartitions:
         self._partitions: list[TopicPartition] = []
         self._fresh_until = 0.0
         self._poll_s = POLL_S
+        self._gate = Gate(options.min_offsets_per_trigger, delay_s=options.max_trigger_delay_ms / 1000)
 
     async def partitions(self) -> list[TopicPartition]:
         """Return the selected partitions; asked for again when metadata.max.age.ms has passed."""
         now = self.clock.time()
         if now >= self._fresh_until:
             self._partitions = await selected(self.cluster, self.options.selection)
-            self._fresh_until = now + self.options.metadata_max_age_ms / 1000
+            self._fresh_until = now + self.options.client.metadata_max_age_ms / 1000
         return self._partitions
 
     async def initial(self) -> Offsets:
@@ -68,6 +70,9 @@ class AllPartitions:
         self._refuse_lost(start, found)
         started = start | await self._earliest_of(found.keys() - start.keys())
         ranges = [Range(*one, started[one], max(started[one], end)) for one, end in sorted(found.items())]
+        # Held back, AvailableNow would end with records left.
+        if self.targets is None and not self._gate.opens(ranges, self.clock.time()):
+            return start
         taken = limited(ranges, most)
         if taken:
             self._poll_s = POLL_S

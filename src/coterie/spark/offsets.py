@@ -1,14 +1,25 @@
 """Offset documents, and how much of what is there a batch takes. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
 
-__all__ = ["BadOffset", "GroupDocument", "Range", "limited", "packed", "read_plain", "split", "write_plain"]
+__all__ = [
+    "BadOffset",
+    "Gate",
+    "GroupDocument",
+    "Range",
+    "Rebalance",
+    "limited",
+    "packed",
+    "read_plain",
+    "split",
+    "write_plain",
+]
 
 # A task costs Spark some 27 ms: fewer rows than this are not worth another one.
 ROWS_PER_TASK = 25_000
@@ -37,6 +48,16 @@ class Range(NamedTuple):
         return self.until - self.first
 
 
+class Rebalance(NamedTuple):
+    """When a member came into its generation, and why it had asked for one."""
+
+    at: str = ""
+    why: str = ""
+
+
+UNKNOWN = Rebalance()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDocument:
     """The offset document of a query that is a member: what one batch reads, and as whom it was planned."""
@@ -48,6 +69,11 @@ class GroupDocument:
     plan: int = 0
     """Counts the batches: two of them never have the same document."""
     ranges: tuple[Range, ...] = ()
+    # For those who watch; nothing is read by these.
+    owned: tuple[TopicPartition, ...] = ()
+    lag: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """How many offsets of each owned partition are left when the batch is done."""
+    rebalance: Rebalance = UNKNOWN
 
     def to_json(self) -> dict[str, Any]:
         """Return the document as Spark logs it."""
@@ -58,12 +84,15 @@ class GroupDocument:
             "generation": self.generation,
             "plan": self.plan,
             "ranges": [list(one) for one in self.ranges],
+            "owned": numbers_by_topic(self.owned),
+            "lag": write_plain(self.lag),
+            "rebalance": self.rebalance._asdict(),
         }
 
     @classmethod
     def of(cls, document: Mapping[str, Any], *, group: str) -> "GroupDocument":
         """Return what the document says, or raise BadOffset if it is none of this group's."""
-        if "ranges" not in document:
+        if not is_a_groups(document):
             raise BadOffset(
                 "the checkpoint holds offsets of a query without group.id; a query with one"
                 " takes its offsets from the group: start it with a new checkpoint"
@@ -80,7 +109,46 @@ class GroupDocument:
             generation=document["generation"],
             plan=document["plan"],
             ranges=tuple(Range(*one) for one in document["ranges"]),
+            owned=tuple(
+                TopicPartition(topic, number)
+                for topic, numbers in document.get("owned", {}).items()
+                for number in numbers
+            ),
+            lag=read_plain(document.get("lag", {})),
+            rebalance=Rebalance(**document.get("rebalance", {})),
         )
+
+
+def is_a_groups(document: Mapping[str, Any]) -> bool:
+    """Return whether this is the offset document of a member; a topic may have any name."""
+    return isinstance(document.get("ranges"), list)
+
+
+class Gate:
+    """Holds a batch back until it has `least` offsets, or `delay_s` have passed since the last one.
+
+    As in Spark's source, the first batch of a query is not held back.
+    """
+
+    def __init__(self, least: int | None, *, delay_s: float) -> None:
+        self._least, self._delay_s = least, delay_s
+        self._opened_at = float("-inf")
+
+    def opens(self, ranges: Iterable[Range], now_s: float) -> bool:
+        """Return whether a batch may be made of these."""
+        size = sum(one.size for one in ranges)
+        opens = self._least is None or size >= self._least or now_s >= self._opened_at + self._delay_s
+        if opens and size:
+            self._opened_at = now_s
+        return opens
+
+
+def numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Return the partitions' numbers under their topics."""
+    topics: dict[str, list[int]] = {}
+    for one in sorted(partitions):
+        topics.setdefault(one.topic, []).append(one.partition)
+    return topics
 
 
 def write_plain(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
@@ -93,7 +161,7 @@ def write_plain(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, in
 
 def read_plain(document: Mapping[str, Any]) -> dict[TopicPartition, int]:
     """Return the offsets of such a document."""
-    if "ranges" in document:
+    if is_a_groups(document):
         raise BadOffset(
             f"the checkpoint belongs to a query with group.id {document['group']!r};"
             " set it again, or start with a new checkpoint"

@@ -10,69 +10,41 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
+from coterie.assign.vote import common_protocol
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
-from coterie.client.addresses import Address, addresses_of
+from coterie.client.addresses import Address
+from coterie.client.assignors import assignor_factory
+from coterie.client.errors import WrongSetting
 from coterie.client.member import MemberSettings
+from coterie.client.settings import ClientSettings
+from coterie.spark.names import COLUMNS, KAFKA_REFUSED, KNOWN, SECURITY, BadOption, columns_of, is_idle, truth
 
-__all__ = ["EARLIEST", "LATEST", "BadOption", "Bound", "Selection", "SourceOptions", "parse"]
+__all__ = [
+    "COMMITTED",
+    "EARLIEST",
+    "LATEST",
+    "BadOption",
+    "Bound",
+    "Selection",
+    "SourceOptions",
+    "parse",
+]
 
 EARLIEST = -2
 LATEST = -1
+COMMITTED = -3
+"""Where a group stands: ours alone, for batch queries."""
 
-OWN = (
-    "assign", "subscribe", "subscribePattern", "startingOffsets", "startingTimestamp",
-    "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingOffsets", "endingTimestamp",
-    "endingOffsetsByTimestamp", "failOnDataLoss", "includeHeaders", "maxOffsetsPerTrigger", "minPartitions",
-    "maxRecordsPerPartition", "kafkaConsumer.pollTimeoutMs", "group.id", "group.instance.id",
-    "partition.assignment.strategy",
-)  # fmt: skip
+# What only streaming queries look at.
+PER_TRIGGER = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "triggerInterval")
 
-# Taken and without effect: each with the reason, which docs/spark.md prints.
-IDLE = {
-    "groupIdPrefix": "no group ids are made up",
-    "fetchOffset.numRetries": "questions are asked again until kafka.default.api.timeout.ms",
-    "fetchOffset.retryIntervalMs": "questions are asked again until kafka.default.api.timeout.ms",
-}
-
-KAFKA = (
-    "bootstrap.servers", "client.id", "group.id", "group.instance.id", "partition.assignment.strategy",
-    "session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms", "metadata.max.age.ms",
-    "request.timeout.ms", "default.api.timeout.ms", "retry.backoff.ms", "fetch.max.bytes",
-    "max.partition.fetch.bytes", "isolation.level", "security.protocol",
-)  # fmt: skip
-
-KAFKA_IDLE = (
-    "allow.auto.create.topics", "auto.commit.interval.ms", "check.crcs", "client.dns.lookup", "client.rack",
-    "connections.max.idle.ms", "enable.metrics.push", "exclude.internal.topics", "fetch.max.wait.ms",
-    "fetch.min.bytes", "group.protocol", "max.poll.records", "metric.reporters", "metrics.num.samples",
-    "metrics.recording.level", "metrics.sample.window.ms", "receive.buffer.bytes",
-    "reconnect.backoff.max.ms", "reconnect.backoff.ms", "retry.backoff.max.ms", "send.buffer.bytes",
-    "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms",
-)  # fmt: skip
-
-KAFKA_REFUSED = {
-    "auto.offset.reset": "use startingOffsets",
-    "key.deserializer": "keys come as bytes; decode them with column functions",
-    "value.deserializer": "values come as bytes; decode them with column functions",
-    "enable.auto.commit": "offsets are committed after the batch is, and never before",
-    "interceptor.classes": "interceptors could break the query",
-}
-
-KNOWN = {name.lower(): name for name in (*OWN, *IDLE, *(f"kafka.{name}" for name in (*KAFKA, *KAFKA_IDLE)))}
-
-ASSIGNORS = {
-    "org.apache.kafka.clients.consumer.rangeassignor": "range",
-    "org.apache.kafka.clients.consumer.roundrobinassignor": "roundrobin",
-    "org.apache.kafka.clients.consumer.stickyassignor": "sticky",
-    "range": "range",
-    "roundrobin": "roundrobin",
-    "sticky": "sticky",
-}
-
-
-class BadOption(CoterieError):
-    """An option that cannot be meant so; says which, why, and what to write instead."""
+# Units of times: those of Spark's settings ("15m"), and those of its triggers ("10 seconds").
+UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+UNITS = {
+    "": "ms", "ms": "ms", "millisecond": "ms", "s": "s", "sec": "s", "second": "s", "m": "m", "min": "m",
+    "minute": "m", "h": "h", "hour": "h", "d": "d", "day": "d",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,26 +78,39 @@ class Bound:
 class SourceOptions:
     """All options, checked."""
 
-    bootstrap: tuple[Address, ...]
     selection: Selection
     starting: Bound
     ending: Bound
+    client: ClientSettings
+    """Where the cluster is and how to connect to it: what every connection needs, on executors too."""
     member: MemberSettings | None = None
+    group: str | None = None
+    """Whose committed offsets a batch query reads by."""
     fail_on_data_loss: bool = True
-    headers: bool = False
+    columns: tuple[str, ...] = COLUMNS[:-2]
+    pushdown: bool = False
     max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 900_000
+    trigger_interval_ms: int | None = None
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     poll_timeout_ms: int = 120_000
-    client_id: str = "coterie-spark"
-    request_timeout_ms: int = 30_000
-    api_timeout_ms: int = 60_000
-    metadata_max_age_ms: int = 300_000
     fetch_max_bytes: int = 4 << 20
     partition_max_bytes: int = 4 << 20
     isolation: int = 0
     idle: tuple[str, ...] = ()
     """Names that were set and have no effect here."""
+
+    @property
+    def bootstrap(self) -> tuple[Address, ...]:
+        """Where to find the cluster."""
+        return self.client.addresses
+
+    @property
+    def headers(self) -> bool:
+        """Whether headers are decoded."""
+        return "headers" in self.columns
 
 
 def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -139,27 +124,30 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     reader = Values(values)
     refuse_misplaced(reader, streaming)
     kafka = reader.under("kafka.")
-    return SourceOptions(
-        bootstrap=addresses_of(kafka.required("bootstrap.servers")),
+    options = SourceOptions(
         selection=selection_of(reader),
         starting=starting_of(reader, streaming),
         ending=ending_of(reader),
+        client=client_of(kafka),
         member=member_of(reader, kafka) if streaming else None,
+        group=either(reader, kafka, "group.id"),
         fail_on_data_loss=reader.flag("failOnDataLoss", True),
-        headers=reader.flag("includeHeaders", False),
+        columns=columns_of(values),
+        pushdown=reader.flag("pushdown", False),
         max_offsets_per_trigger=reader.count("maxOffsetsPerTrigger"),
+        min_offsets_per_trigger=reader.count("minOffsetsPerTrigger"),
+        max_trigger_delay_ms=reader.time_ms("maxTriggerDelay") or 900_000,
+        trigger_interval_ms=reader.time_ms("triggerInterval"),
         min_partitions=reader.count("minPartitions"),
         max_records_per_partition=reader.count("maxRecordsPerPartition"),
         poll_timeout_ms=reader.count("kafkaConsumer.pollTimeoutMs") or 120_000,
-        client_id=kafka.get("client.id") or "coterie-spark",
-        request_timeout_ms=kafka.count("request.timeout.ms") or 30_000,
-        api_timeout_ms=kafka.count("default.api.timeout.ms") or 60_000,
-        metadata_max_age_ms=kafka.count("metadata.max.age.ms") or 300_000,
         fetch_max_bytes=kafka.count("fetch.max.bytes") or 4 << 20,
         partition_max_bytes=kafka.count("max.partition.fetch.bytes") or 4 << 20,
         isolation=isolation_of(kafka),
-        idle=tuple(sorted(KNOWN[name] for name in values if is_idle(name))),
+        idle=tuple(sorted(KNOWN[name] for name in values if is_idle(name) or idles(name, streaming))),
     )
+    refuse_contradictions(options)
+    return options
 
 
 class Values:
@@ -192,14 +180,20 @@ class Values:
             raise BadOption(f"option {self.prefix}{name} must be a number of at least 1, not {value!r}")
         return int(value)
 
-    def flag(self, name: str, default: bool) -> bool:
-        """Return a true or false."""
+    def time_ms(self, name: str) -> int | None:
+        """Return a time in milliseconds, of `500`, `15m` or `10 seconds`."""
         value = self.get(name)
         if value is None:
-            return default
-        if value.strip().lower() not in ("true", "false"):
-            raise BadOption(f"option {self.prefix}{name} must be true or false, not {value!r}")
-        return value.strip().lower() == "true"
+            return None
+        found = re.fullmatch(r"(\d+)\s*([a-z]*)", value.strip().lower())
+        unit = None if found is None else UNITS.get(found[2]) or UNITS.get(found[2].removesuffix("s"))
+        if found is None or unit is None:
+            raise BadOption(f"option {self.prefix}{name} must be a time like 500ms or 15m, not {value!r}")
+        return int(found[1]) * UNITS_MS[unit]
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Return a true or false."""
+        return truth(self.values, self.prefix + name, default)
 
 
 def refuse_unknown(name: str) -> None:
@@ -214,18 +208,31 @@ def refuse_unknown(name: str) -> None:
     raise BadOption(f"unknown option {name}{hint}")
 
 
-def is_idle(name: str) -> bool:
-    """Return whether an option of this lower-cased name has no effect here."""
-    return KNOWN[name] in IDLE or KNOWN[name].removeprefix("kafka.") in KAFKA_IDLE
+def idles(name: str, streaming: bool) -> bool:
+    """Return whether an option of this lower-cased name does nothing in such a query."""
+    return not streaming and KNOWN[name] in PER_TRIGGER
 
 
 def refuse_misplaced(reader: Values, streaming: bool) -> None:
-    """Raise BadOption for options of the other kind of query."""
-    ending = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-    kind = "streaming" if streaming else "batch"
-    for name in ending if streaming else ("maxOffsetsPerTrigger",):
-        if reader.get(name) is not None:
-            raise BadOption(f"option {name} is not valid in {kind} queries")
+    """Raise BadOption for the end of a query that has none."""
+    for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+        if streaming and reader.get(name) is not None:
+            raise BadOption(f"option {name} is not valid in streaming queries")
+
+
+def refuse_contradictions(options: SourceOptions) -> None:
+    """Raise BadOption for options that exclude each other."""
+    least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
+    if least is not None and most is not None and least > most:
+        raise BadOption(f"minOffsetsPerTrigger ({least}) is more than maxOffsetsPerTrigger ({most})")
+    if options.group is None and COMMITTED in (options.starting.default, options.ending.default):
+        raise BadOption("offsets that are committed need a group.id: whose are meant?")
+    member, interval_ms = options.member, options.trigger_interval_ms
+    if member is not None and interval_ms is not None and interval_ms >= member.max_poll_interval_ms:
+        raise BadOption(
+            f"triggerInterval is {interval_ms} ms; kafka.max.poll.interval.ms, {member.max_poll_interval_ms},"
+            " must exceed it and the longest batch together: a batch's end is learnt when the next is planned"
+        )
 
 
 def selection_of(reader: Values) -> Selection:
@@ -277,7 +284,7 @@ def starting_of(reader: Values, streaming: bool) -> Bound:
     text = reader.get("startingOffsets")
     if text is None:
         return Bound(LATEST if streaming else EARLIEST)
-    bound = offsets_of("startingOffsets", text)
+    bound = offsets_of("startingOffsets", text, committed=not streaming)
     if not streaming and (bound.default == LATEST or LATEST in bound.each.values()):
         raise BadOption("startingOffsets can not be latest (-1) in batch queries")
     return bound
@@ -291,7 +298,7 @@ def ending_of(reader: Values) -> Bound:
     text = reader.get("endingOffsets")
     if text is None:
         return Bound(LATEST)
-    bound = offsets_of("endingOffsets", text)
+    bound = offsets_of("endingOffsets", text, committed=True)
     if bound.default == EARLIEST or EARLIEST in bound.each.values():
         raise BadOption("endingOffsets can not be earliest (-2)")
     return bound
@@ -311,12 +318,11 @@ def timestamps_of(reader: Values, which: str, *, latest_if_none: bool) -> Bound 
     return Bound(None, numbers_of(name, text), timestamps=True, latest_if_none=latest_if_none)
 
 
-def offsets_of(name: str, text: str) -> Bound:
-    """Return the bound that `earliest`, `latest` or JSON gives."""
-    word = text.strip().lower()
-    if word in ("earliest", "latest"):
-        return Bound(EARLIEST if word == "earliest" else LATEST)
-    return Bound(None, numbers_of(name, text))
+def offsets_of(name: str, text: str, *, committed: bool) -> Bound:
+    """Return the bound that `earliest`, `latest`, `committed` (if it may stand here) or JSON gives."""
+    words = {"earliest": EARLIEST, "latest": LATEST} | ({"committed": COMMITTED} if committed else {})
+    word = words.get(text.strip().lower())
+    return Bound(None, numbers_of(name, text)) if word is None else Bound(word)
 
 
 def numbers_of(name: str, text: str) -> dict[TopicPartition, int]:
@@ -387,18 +393,46 @@ def checked_instance(instance_id: str | None) -> str | None:
 def assignors_of(text: str) -> tuple[str, ...]:
     """Return the assignors by Kafka's protocol names; Java's class names are understood."""
     names = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in names if name.lower() not in ASSIGNORS]
-    if unknown or not names:
-        raise BadOption(
-            f"partition.assignment.strategy {', '.join(unknown)}: known are range, roundrobin and sticky"
+    if not names:
+        raise BadOption("option partition.assignment.strategy names no assignor")
+    try:
+        made = [assignor_factory(name)() for name in names]
+        common_protocol(made)
+    except CoterieError as error:
+        raise BadOption(f"option partition.assignment.strategy: {error}") from error
+    return tuple(dict.fromkeys(one.name for one in made))
+
+
+def client_of(kafka: Values) -> ClientSettings:
+    """Return how to connect; the words are those of Kafka's consumer."""
+    given = {"sasl.mechanism": None, **{name: kafka.get(name) for name in SECURITY}}
+    secured = (given["security.protocol"] or "PLAINTEXT").upper()
+    if "SASL" not in secured:
+        del given["sasl.mechanism"]  # Kafka's consumer overlooks it as well
+    asked = {name.replace(".", "_"): value for name, value in given.items() if value is not None}
+    asked["security_protocol"] = secured
+    try:
+        return ClientSettings.of(
+            bootstrap_servers=kafka.required("bootstrap.servers"),
+            client_id=kafka.get("client.id") or "coterie-spark",
+            request_timeout_ms=kafka.count("request.timeout.ms") or 30_000,
+            default_api_timeout_ms=kafka.count("default.api.timeout.ms") or 60_000,
+            metadata_max_age_ms=kafka.count("metadata.max.age.ms") or 300_000,
+            **asked,
         )
-    return tuple(dict.fromkeys(ASSIGNORS[name.lower()] for name in names))
+    except WrongSetting as error:
+        raise BadOption(in_kafkas_words(str(error))) from error
+
+
+def in_kafkas_words(sentence: str) -> str:
+    """Return what is wrong with a setting, named as users of Spark name it."""
+    for name in sorted((*SECURITY, "sasl.username", "sasl.password"), key=len, reverse=True):
+        sentence = sentence.replace(name.replace(".", "_"), f"kafka.{name}")
+    return sentence
 
 
 def isolation_of(kafka: Values) -> int:
     """Return Kafka's number for the isolation level."""
-    if (kafka.get("security.protocol") or "PLAINTEXT").upper() != "PLAINTEXT":
-        raise BadOption("kafka.security.protocol: only PLAINTEXT is spoken so far")
     levels = {"read_uncommitted": 0, "read_committed": 1}
     level = (kafka.get("isolation.level") or "read_uncommitted").strip().lower()
     if level not in levels:

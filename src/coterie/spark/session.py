@@ -7,30 +7,29 @@ change between any two questions.
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
 from coterie.client.addresses import Address
-from coterie.client.listener import RebalanceListener
+from coterie.client.assignors import assignor_factory
 from coterie.client.member import Generation
 from coterie.client.membership import Membership
-from coterie.spark.offsets import GroupDocument, Range, limited
+from coterie.spark.offsets import Gate, GroupDocument, Range, Rebalance, limited
 from coterie.spark.options import EARLIEST, Bound, SourceOptions
 from coterie.spark.protocol import due, plannable, replayed
 from coterie.spark.topics import cluster_for, ends, resolved
+from coterie.spark.waiting import LONGEST_WAIT_S, Barrier, Pace
 
 __all__ = ["Gone", "GroupSession"]
 
 log = logging.getLogger("coterie.spark")
 
-# No call of Spark's waits longer than this for records: a reader must notice that its application died.
-LONGEST_WAIT_S = 0.25
 # How soon the ends are asked for again while nothing comes.
 POLL_S, POLL_MOST_S = 0.002, 0.05
+FIRST_JOIN = "the query started"
 
 
 class Gone(CoterieError):
@@ -55,41 +54,6 @@ class Seen(NamedTuple):
     ends: dict[TopicPartition, int]
 
 
-class Barrier(RebalanceListener):
-    """Gives nothing up before the batch under way is done and committed (rule 3 of `protocol`).
-
-    The member heartbeats meanwhile. A batch is lost, and waited for no longer, when the member is thrown out
-    of its generation, or when the others have waited as long as a coordinator lets them.
-    """
-
-    def __init__(self, place: Callable[[], Generation | None], *, limit_s: float) -> None:
-        self._place, self._limit_s = place, limit_s
-        self._free = asyncio.Event()
-        self._free.set()
-
-    def hold(self) -> None:
-        """Note that a batch of what is owned is under way."""
-        self._free.clear()
-
-    def release(self) -> None:
-        """Note that no batch is under way."""
-        self._free.set()
-
-    async def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """Wait for the batch, while it is worth anything."""
-        clock, place = asyncio.get_running_loop(), self._place()
-        until = clock.time() + self._limit_s
-        while not self._free.is_set() and self._place() == place and clock.time() < until:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LONGEST_WAIT_S):
-                    await self._free.wait()
-        self._free.set()
-
-    async def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """Give the batch up: others may read it already."""
-        self._free.set()
-
-
 class GroupSession:
     """One query's membership and what it knows of its partitions. Made and used on one loop."""
 
@@ -109,6 +73,8 @@ class GroupSession:
         self._seen: Seen | None = None
         self._planned: tuple[int, Mapping[Range, Range | None]] | None = None
         self._poll_s = POLL_S
+        self._gate = Gate(options.min_offsets_per_trigger, delay_s=options.max_trigger_delay_ms / 1000)
+        self._pace = Pace(self.settings)
 
     # The membership
 
@@ -117,8 +83,14 @@ class GroupSession:
         if self._membership is None:
             selection = self.options.selection
             topics = selection.topics if selection.pattern is None else re.compile(selection.pattern)
+            # An assignor keeps what it was told, so each membership has its own.
+            made = tuple(assignor_factory(one)() for one in self.settings.assignors if isinstance(one, str))
             self._membership = Membership(
-                self.cluster, self.settings, topics, listener=self._barrier, alive=self.alive
+                self.cluster,
+                replace(self.settings, assignors=made),
+                topics,
+                listener=self._barrier,
+                alive=self.alive,
             )
         self._membership.called()
         if not self.alive():
@@ -157,6 +129,7 @@ class GroupSession:
         Waits 250 ms at most, but with AvailableNow for whatever must be, since there None ends the query.
         """
         self._seen = None
+        self._pace.called(self.clock.time())
         until = self.clock.time() + LONGEST_WAIT_S
         while True:
             membership = await self.membership()
@@ -186,7 +159,7 @@ class GroupSession:
         owns. Only the ends move while records are waited for.
         """
         member = membership.member
-        if not member.at_work:
+        if not member.holds_owned:
             self._seen = None
             return False
         if self._settled != last.plan and member.ready:
@@ -205,8 +178,11 @@ class GroupSession:
         return self._current(membership)
 
     def _current(self, membership: Membership) -> bool:
-        """Whether what was seen is what the member owns now."""
-        if self._seen is None or not membership.member.at_work:
+        """Whether what was seen is what the member owns now.
+
+        A cooperative member also owns what it is just asked for: it commits that, and then gives it up.
+        """
+        if self._seen is None or not membership.member.holds_owned:
             return False
         return (membership.generation, membership.owned) == (self._seen.generation, self._seen.owned)
 
@@ -261,22 +237,42 @@ class GroupSession:
         """
         if not self._may_plan(membership):
             return None
-        ranges = limited(self._ranges(), most)
+        there = self._ranges()
+        # Held back, AvailableNow would end with records left.
+        if self.targets is None and not self._gate.opens(there, self.clock.time()):
+            return None
+        ranges = limited(there, most)
         if not ranges:
             return None
         self._barrier.hold()
         self._poll_s = POLL_S
+        self._pace.planned(self.clock.time())
+        planned = self._document(membership, last.plan + 1, ranges)
+        self._planned = (planned.plan, {one: one for one in ranges})
+        return planned
+
+    def _document(self, membership: Membership, plan: int, ranges: tuple[Range, ...]) -> GroupDocument:
+        """Return the offset document of a batch."""
         generation = membership.generation
-        planned = GroupDocument(
+        return GroupDocument(
             group=self.settings.group_id,
             member=generation.member_id,
             instance=self.settings.instance_id,
             generation=generation.id,
-            plan=last.plan + 1,
+            plan=plan,
             ranges=ranges,
+            owned=tuple(sorted(membership.owned)),
+            lag=self._lag_after(ranges),
+            rebalance=Rebalance(self._barrier.assigned_at, membership.member.wanted_why or FIRST_JOIN),
         )
-        self._planned = (planned.plan, {one: one for one in ranges})
-        return planned
+
+    def _lag_after(self, ranges: Iterable[Range]) -> dict[TopicPartition, int]:
+        """Return how much is left of each owned partition when the batch is done."""
+        seen = self._seen
+        assert seen is not None
+        reached = {one: offset or 0 for one, offset in seen.committed.items()}
+        reached |= {one.at: one.until for one in ranges}
+        return {one: max(0, seen.ends[one] - reached[one]) for one in sorted(seen.owned)}
 
     def _ranges(self) -> list[Range]:
         """Return all there is to read of what is owned, up to the targets of AvailableNow."""

@@ -4,7 +4,13 @@ Spark starts a process to look sources up and another to ask for the schema: nei
 module, so the readers are imported where they are made.
 """
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -16,18 +22,33 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from coterie.spark.names import columns_of
+
 __all__ = ["CoterieDataSource"]
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-COLUMNS = (
-    StructField("key", BinaryType()),
-    StructField("value", BinaryType()),
-    StructField("topic", StringType()),
-    StructField("partition", IntegerType()),
-    StructField("offset", LongType()),
-    StructField("timestamp", TimestampType()),
-    StructField("timestampType", IntegerType()),
+SOURCE = StructType(
+    [
+        StructField("group", StringType()),
+        StructField("member", StringType()),
+        StructField("instance", StringType()),
+        StructField("generation", IntegerType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+    ]
 )
+TYPES = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": HEADERS,
+    "source": SOURCE,
+}
 
 
 class CoterieDataSource(DataSource):
@@ -39,17 +60,38 @@ class CoterieDataSource(DataSource):
         return "coterie"
 
     def schema(self) -> StructType:
-        """Return the columns; headers are one of them if they are asked for."""
-        wanted = str(self.options.get("includeHeaders") or "").strip().lower() == "true"
-        headers = (StructField("headers", HEADERS),) if wanted else ()
-        return StructType([*COLUMNS, *headers])
+        """Return the columns that the options ask for."""
+        columns = columns_of({name.lower(): value for name, value in dict(self.options).items()})
+        return StructType([StructField(name, TYPES[name]) for name in columns])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
-        from coterie.spark.batch import BatchReader
+        from coterie.spark.batch import BatchReader, FilteringReader
         from coterie.spark.options import parse
 
-        return BatchReader(parse(dict(self.options), streaming=False))
+        options = parse(dict(self.options), streaming=False)
+        return FilteringReader(options) if options.pushdown else BatchReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a batch query."""
+        from coterie.spark.names import BadOption
+        from coterie.spark.sink import BatchSink, refuse_columns
+        from coterie.spark.sink_options import parse_sink
+
+        if overwrite:
+            raise BadOption("a topic is not overwritten; write with mode append")
+        options = parse_sink(dict(self.options), streaming=False)
+        refuse_columns(schema, options)
+        return BatchSink(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Return the writer of a streaming query."""
+        from coterie.spark.sink import StreamSink, refuse_columns
+        from coterie.spark.sink_options import parse_sink
+
+        options = parse_sink(dict(self.options), streaming=True)
+        refuse_columns(schema, options)
+        return StreamSink(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return the reader of a streaming query: a member of a group if the options name one."""

@@ -26,8 +26,10 @@ from coterie.spark.batch import groups_of, tasks_for
 from coterie.spark.everything import AllPartitions
 from coterie.spark.offsets import GroupDocument, read_plain, write_plain
 from coterie.spark.options import SourceOptions
-from coterie.spark.session import LONGEST_WAIT_S, Gone, GroupSession
+from coterie.spark.session import Gone, GroupSession
+from coterie.spark.shape import Source
 from coterie.spark.tasks import FetchSettings, TaskPartition, read_task
+from coterie.spark.waiting import LONGEST_WAIT_S
 
 __all__ = ["MemberReader", "PlainReader", "StreamReader", "orphaned", "rows_of"]
 
@@ -141,7 +143,8 @@ class MemberReader(StreamReader):
         pieces = [piece for group in groups for piece in group]
         left = dict(zip(pieces, self.ask(self.session.left_of(document, pieces)), strict=True))
         leaders = self.ask(self.session.leaders({piece.at for piece in pieces}))
-        settings = FetchSettings.of(self.options)
+        source = Source(document.group, document.member, document.instance, document.generation)
+        settings = FetchSettings.of(self.options, source)
         return [
             TaskPartition([one for piece in group if (one := left[piece]) is not None], leaders, settings)
             for group in groups

@@ -7,6 +7,7 @@ serve many tasks, so connections are kept from one to the next.
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -19,10 +20,12 @@ from coterie.client import messages
 from coterie.client.addresses import Address
 from coterie.client.blocking import BlockingConnection
 from coterie.client.errors import RETRIABLE, ClientTimeout, Disconnected
+from coterie.client.settings import ClientSettings, Security
 from coterie.columns.records import AbortedTransaction, Plan, plan, record_batches
 from coterie.spark.offsets import Range
 from coterie.spark.options import SourceOptions
 from coterie.spark.protocol import DataLoss
+from coterie.spark.shape import NOBODY, Source, shaped
 from coterie.wire.apis import ApiKey
 
 __all__ = ["FetchSettings", "TaskPartition", "read_task"]
@@ -34,27 +37,25 @@ BACKOFF_S = 0.1
 class FetchSettings:
     """How to fetch; the same for all tasks of a query."""
 
-    bootstrap: tuple[Address, ...]
-    client_id: str
-    headers: bool
+    client: ClientSettings
+    columns: tuple[str, ...]
+    source: Source
     isolation: int
     max_bytes: int
     partition_max_bytes: int
-    request_timeout_ms: int
     poll_timeout_ms: int
     fail_on_data_loss: bool
 
     @classmethod
-    def of(cls, options: SourceOptions) -> "FetchSettings":
-        """Return what of the options the tasks need."""
+    def of(cls, options: SourceOptions, source: Source = NOBODY) -> "FetchSettings":
+        """Return what of the options the tasks need, and who reads."""
         return cls(
-            bootstrap=options.bootstrap,
-            client_id=options.client_id,
-            headers=options.headers,
+            client=options.client,
+            columns=options.columns,
+            source=source,
             isolation=options.isolation,
             max_bytes=options.fetch_max_bytes,
             partition_max_bytes=options.partition_max_bytes,
-            request_timeout_ms=options.request_timeout_ms,
             poll_timeout_ms=options.poll_timeout_ms,
             fail_on_data_loss=options.fail_on_data_loss,
         )
@@ -78,8 +79,14 @@ class Got(NamedTuple):
     planned: Plan
 
 
-kept: dict[tuple[Address, str], BlockingConnection] = {}
+kept: dict[tuple[Address, ClientSettings], BlockingConnection] = {}
 """Connections that no task is using just now, in this worker process."""
+
+
+@cache
+def security_of(client: ClientSettings) -> Security:
+    """Return how to connect; a worker process reads the certificates' files once."""
+    return client.security()
 
 
 def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -123,19 +130,29 @@ class Reader:
                 # connection breaks: the ranges have moved on.
                 broke = self.try_send(connection, address)
                 for one, planned in got:
-                    yield from record_batches(
-                        planned, topic=one.topic, partition=one.partition, headers=self.settings.headers
-                    )
+                    yield from self.decoded(one, planned)
                 if broke is not None:
                     raise broke
         finally:
             self.give_back(connection)
 
+    def decoded(self, one: Range, planned: Plan) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one fetch in the columns that the query wants."""
+        settings = self.settings
+        for batch in record_batches(
+            planned, topic=one.topic, partition=one.partition, headers="headers" in settings.columns
+        ):
+            yield shaped(batch, settings.columns, settings.source)
+
     def take(self, address: Address) -> BlockingConnection:
         """Return a connection that nobody else uses."""
-        held = kept.pop((address, self.settings.client_id), None)
+        client = self.settings.client
+        held = kept.pop((address, client), None)
         return held or BlockingConnection(
-            address, client_id=self.settings.client_id, timeout_s=self.settings.request_timeout_ms / 1000
+            address,
+            client_id=client.client_id,
+            timeout_s=client.request_timeout_ms / 1000,
+            security=security_of(client),
         )
 
     def give_back(self, connection: BlockingConnection) -> None:
@@ -143,10 +160,11 @@ class Reader:
         if connection.awaited or connection.broken:
             connection.close()
             return
-        replaced = kept.pop((connection.address, connection.client_id), None)
+        key = (connection.address, self.settings.client)
+        replaced = kept.pop(key, None)
         if replaced is not None:
             replaced.close()
-        kept[connection.address, connection.client_id] = connection
+        kept[key] = connection
 
     def send(self, connection: BlockingConnection, address: Address) -> None:
         """Ask for what is left on this leader, if anything is."""
@@ -154,6 +172,7 @@ class Reader:
         if not positions:
             return
         settings = self.settings
+        connection.renew()
         connection.send(
             ApiKey.FETCH,
             lambda version: messages.fetch(
@@ -235,15 +254,15 @@ class Reader:
                 f"{one.at}: offset {one.first} is not there any more;"
                 " with failOnDataLoss=false the query goes on without what was lost"
             )
-        address = self.leader_of(one.at)
-        connection = BlockingConnection(
-            address, client_id=self.settings.client_id, timeout_s=self.settings.request_timeout_ms / 1000
-        )
+        connection = self.take(self.leader_of(one.at))
         stamps = {one.at: messages.EARLIEST}
-        answer = connection.call(
-            ApiKey.LIST_OFFSETS, lambda version: messages.list_offsets(version, stamps, isolation=0)
-        )
-        connection.close()
+        try:
+            connection.renew()
+            answer = connection.call(
+                ApiKey.LIST_OFFSETS, lambda version: messages.list_offsets(version, stamps, isolation=0)
+            )
+        finally:
+            self.give_back(connection)
         start = messages.read_list_offsets(answer)[one.at].offset
         self.moved_to(one, start if start > one.first else one.until)
 
@@ -258,12 +277,13 @@ class Reader:
     def ask_leaders(self) -> None:
         """Ask any broker for the leaders of what is left."""
         topics = {at.topic for at in self.left}
-        for address in self.settings.bootstrap:
+        for address in self.settings.client.addresses:
             try:
                 connection = self.take(address)
             except Disconnected:
                 continue
             try:
+                connection.renew()
                 answer = connection.call(ApiKey.METADATA, lambda version: messages.metadata(version, topics))
             except (Disconnected, ClientTimeout):
                 continue

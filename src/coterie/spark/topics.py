@@ -11,13 +11,8 @@ __all__ = ["cluster_for", "ends", "resolved", "selected"]
 
 
 def cluster_for(options: SourceOptions) -> Cluster:
-    """Return the cluster that the options name; no connection is opened yet."""
-    return Cluster(
-        options.bootstrap,
-        client_id=options.client_id,
-        request_timeout_ms=options.request_timeout_ms,
-        api_timeout_ms=options.api_timeout_ms,
-    )
+    """Return the cluster that the options name; no connection is opened yet, but certificates are read."""
+    return Cluster.of(options.client)
 
 
 async def fresh(cluster: Cluster, selection: Selection) -> Metadata:

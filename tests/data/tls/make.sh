@@ -15,3 +15,10 @@ sign() { # sign NAME SUBJECT EXTENSIONS
 sign server "/CN=server" "subjectAltName=IP:127.0.0.1,DNS:localhost"
 sign client "/CN=client" "extendedKeyUsage=clientAuth"
 rm authority.key authority.srl
+# The same in Java's stores, with the password "changeit"; keytool writes PKCS12 unless told otherwise.
+keytool -importcert -noprompt -alias authority -file authority.pem -keystore truststore.p12 -storepass changeit
+keytool -importcert -noprompt -alias authority -file authority.pem -keystore truststore.jks -storetype JKS -storepass changeit
+openssl pkcs12 -export -in client.pem -name client -passout pass:changeit -out client.p12
+keytool -importkeystore -noprompt -srckeystore client.p12 -srcstorepass changeit -destkeystore client.jks \
+    -deststoretype JKS -deststorepass changeit
+openssl pkcs12 -export -legacy -in client.pem -name client -passout pass:changeit -out old.p12

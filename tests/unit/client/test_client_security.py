@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from small_broker import OFFERED, SmallBroker
 
 from coterie.base.codes import Code
 from coterie.client import messages
+from coterie.client.blocking import BlockingConnection
 from coterie.client.connection import Connection
 from coterie.client.errors import Disconnected
 from coterie.client.settings import ClientSettings, Security
@@ -61,18 +63,35 @@ async def beat(broker, security):
         await connection.wait_closed()
 
 
-def beaten(security, react, *, tls=None):
-    """Do so against a server that reacts so; return which APIs it was asked."""
+async def beat_blocking(broker, security):
+    """The same over a connection that blocks, as Spark's workers have them."""
 
-    async def scenario():
-        async with SmallBroker(react, offered=SASL, tls=tls) as broker:
-            await beat(broker, security)
-            return [key for key, _ in broker.seen]
+    def beat():
+        connection = BlockingConnection(broker.address, client_id="test", timeout_s=5, security=security)
+        try:
+            return connection.call(ApiKey.HEARTBEAT, heartbeat)
+        finally:
+            connection.close()
 
-    return asyncio.run(scenario())
+    return await asyncio.to_thread(beat)
 
 
-def test_a_password_is_shown_before_the_first_request():
+@pytest.fixture(params=[beat, beat_blocking])
+def beaten(request):
+    """A function that does so against a server that reacts so, and returns which APIs it was asked."""
+
+    def run(security, react, *, tls=None):
+        async def scenario():
+            async with SmallBroker(react, offered=SASL, tls=tls) as broker:
+                await request.param(broker, security)
+                return [key for key, _ in broker.seen]
+
+        return asyncio.run(scenario())
+
+    return run
+
+
+def test_a_password_is_shown_before_the_first_request(beaten):
     server = PlainServer()
 
     seen = beaten(PLAIN, server)
@@ -90,7 +109,7 @@ def test_a_password_is_shown_before_the_first_request():
         (Credentials("SCRAM-SHA-256", "me", "secret"), "does not take SCRAM-SHA-256; it takes PLAIN"),
     ],
 )
-def test_a_refusal_says_why_and_is_not_tried_again(credentials, why):
+def test_a_refusal_says_why_and_is_not_tried_again(beaten, credentials, why):
     with pytest.raises(AuthenticationFailed, match=why):
         beaten(Security(credentials=credentials), PlainServer())
 
@@ -113,6 +132,27 @@ def test_a_session_that_ends_soon_is_renewed_before_the_next_request():
     assert len(server.said) >= 2
 
 
+def test_a_blocking_session_that_ends_soon_is_renewed_when_asked():
+    server = PlainServer(lifetime_ms=1)
+
+    def beat_twice(address):
+        connection = BlockingConnection(address, client_id="t", timeout_s=5, security=PLAIN)
+        over = time.monotonic() + server.lifetime_ms / 1000
+        while time.monotonic() < over:
+            pass
+        connection.renew()
+        connection.call(ApiKey.HEARTBEAT, heartbeat)
+        connection.close()
+
+    async def scenario():
+        async with SmallBroker(server, offered=SASL) as broker:
+            await asyncio.to_thread(beat_twice, broker.address)
+
+    asyncio.run(scenario())
+
+    assert len(server.said) == 2
+
+
 @pytest.fixture
 def server_tls():
     """The server's side of TLS."""
@@ -132,7 +172,7 @@ def client_settings(**given):
     )
 
 
-def test_requests_go_over_tls(server_tls):
+def test_requests_go_over_tls(beaten, server_tls):
     seen = beaten(client_settings().security(), PlainServer(), tls=server_tls)
 
     assert seen == [ApiKey.API_VERSIONS, ApiKey.HEARTBEAT]
@@ -162,7 +202,7 @@ def test_a_large_answer_comes_whole_over_tls(server_tls):
     assert asyncio.run(scenario()) == [[host] * 90] * 2
 
 
-def test_the_server_may_demand_a_certificate_of_ours(server_tls):
+def test_the_server_may_demand_a_certificate_of_ours(beaten, server_tls):
     server_tls.verify_mode = ssl.CERT_REQUIRED
     server_tls.load_verify_locations(FILES / "authority.pem")
 
@@ -173,14 +213,14 @@ def test_the_server_may_demand_a_certificate_of_ours(server_tls):
         beaten(client_settings().security(), PlainServer(), tls=server_tls)
 
 
-def test_a_certificate_of_an_authority_that_is_not_trusted_is_refused(server_tls):
+def test_a_certificate_of_an_authority_that_is_not_trusted_is_refused(beaten, server_tls):
     strangers = client_settings(ssl_truststore_location=None)
 
     with pytest.raises(AuthenticationFailed, match="ssl_truststore_location names the authorities"):
         beaten(strangers.security(), PlainServer(), tls=server_tls)
 
 
-def test_plain_words_to_a_server_that_wants_tls_get_a_hint(server_tls):
+def test_plain_words_to_a_server_that_wants_tls_get_a_hint(beaten, server_tls):
     with pytest.raises(Disconnected, match="is security_protocol right"):
         beaten(Security(), PlainServer(), tls=server_tls)
 

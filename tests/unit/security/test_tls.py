@@ -38,6 +38,25 @@ def test_a_certificate_of_ours_is_taken_with_its_key():
     tls_context(TlsFiles(truststore=AUTHORITY, keystore=CLIENT))
 
 
+@pytest.mark.parametrize("kind", ["jks", "p12"])
+def test_java_s_stores_are_as_good_as_pem(kind):
+    context = tls_context(
+        TlsFiles(
+            truststore=str(FILES / f"truststore.{kind}"),
+            truststore_password="changeit",
+            keystore=str(FILES / f"client.{kind}"),
+            keystore_password="changeit",
+        )
+    )
+
+    (trusted,) = context.get_ca_certs()
+    assert trusted["subject"] == ((("commonName", "Coterie tests"),),)
+
+
+def test_a_key_and_its_chain_may_be_given_as_text():
+    tls_context(TlsFiles(truststore=AUTHORITY, keystore_text=Path(CLIENT).read_text()))
+
+
 @pytest.mark.parametrize(
     ("files", "why"),
     [
@@ -46,7 +65,9 @@ def test_a_certificate_of_ours_is_taken_with_its_key():
         (TlsFiles(truststore_text="not a certificate"), "cannot read the truststore"),
         (TlsFiles(keystore="/nowhere/us.pem"), "keystore /nowhere/us.pem: No such file"),
         (TlsFiles(keystore=AUTHORITY), "cannot read the keystore"),  # there is no key in it
-        (TlsFiles(truststore="/nowhere/ca.jks"), "keytool -importkeystore"),
+        (TlsFiles(truststore="/nowhere/ca.jks"), "truststore /nowhere/ca.jks: No such file"),
+        (TlsFiles(truststore=str(FILES / "truststore.jks")), "set ssl_truststore_password"),
+        (TlsFiles(keystore=str(FILES / "old.p12"), keystore_password="changeit"), "keytool -importkeystore"),
     ],
 )
 def test_what_cannot_be_read_is_named(files, why):

@@ -15,7 +15,7 @@ from coterie.base.ids import TopicPartition
 from coterie.client.member.leader import Leadership, View
 from coterie.client.member.pace import Backoff, steady
 from coterie.client.member.reactions import EXPLAINED
-from coterie.client.member.requests import NOWHERE, Generation, GroupMetadata, Join, Request, Sync
+from coterie.client.member.requests import NOWHERE, Call, Generation, GroupMetadata, Join, Request, Sync
 from coterie.client.member.settings import MemberSettings
 
 __all__ = ["JOINED", "OVER", "REBALANCING", "Phase", "Standing", "Step"]
@@ -43,6 +43,7 @@ class Phase(Enum):
 JOINED = (Phase.STABLE, Phase.ASSIGNING, Phase.SYNCING)
 OVER = (Phase.ASLEEP, Phase.STOPPED, Phase.FAILED)
 REBALANCING = (Phase.JOINING, Phase.ASSIGNING, Phase.SYNCING)
+NOTHING: frozenset[TopicPartition] = frozenset()
 
 
 class Standing:
@@ -66,6 +67,8 @@ class Standing:
         """What ended the membership, if something did."""
         self.rejoin_why: str | None = ""
         """Why the member wants to join; None while it does not (CV-6)."""
+        self.wanted_why = ""
+        """Why it last wanted to; unlike `rejoin_why`, it stays, and tells nothing of joins tried again."""
         self.held = False
         self.pattern: re.Pattern[str] | None = None
         self.topics: frozenset[str] = frozenset()
@@ -112,9 +115,25 @@ class Standing:
         return self.phase is Phase.STABLE and self._owned_in == self.generation
 
     @property
+    def holds_owned(self) -> bool:
+        """Whether what is owned is still this member's to commit: as `at_work`; in a cooperative group also
+        what a rebalance has not taken away yet, though a newer generation has begun.
+        """
+        kept = self.protocol is RebalanceProtocol.COOPERATIVE and self.generation.valid
+        return self.phase is Phase.STABLE and (kept or self._owned_in == self.generation)
+
+    @property
     def fetchable(self) -> frozenset[TopicPartition]:
         """What may be fetched and handed out now: what is owned and not about to be given up (CB-1)."""
         return self.owned - self._pending
+
+    @property
+    def announced(self) -> frozenset[TopicPartition]:
+        """What the application is being told of as assigned: nothing of it is handed out before it knows."""
+        call = self._awaited
+        if isinstance(call, Call) and call.kind == "assigned":
+            return frozenset(call.partitions)
+        return NOTHING
 
     @property
     def metadata(self) -> GroupMetadata:
@@ -160,7 +179,7 @@ class Standing:
         """Have a rebalance begin, when the application is ready for it."""
         if self.rejoin_why is None:
             self._rejoin_by = now_ms + self.settings.max_poll_interval_ms
-        self.rejoin_why = why
+        self.rejoin_why = self.wanted_why = why
 
     def _reset(self, generation: Generation, why: str, now_ms: int) -> None:
         """Be in no generation; what is owned is lost, and nothing of it is handed out any more (4.1)."""

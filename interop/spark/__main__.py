@@ -1,0 +1,257 @@
+"""`python -m interop.spark`: whole Spark applications, one process tree each, on Apache Kafka and on ours."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bench.brokers import BROKERS
+from bench.kafka import CACHE, REPOSITORY, SetupError, fetched
+
+from interop.client.secured import PASSWORD, TLS, USER, SecuredKafka
+from interop.spark.applications import Application, wait_for
+from interop.spark.topics import Feeder, Topic
+
+HERE = Path(__file__).parent
+CONNECTOR = CACHE / "spark-connector-4.2.0"
+CONNECT = CACHE / "spark-connect"
+CONNECT_NEEDS = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
+QUICK = {"kafka.session.timeout.ms": "6000", "kafka.heartbeat.interval.ms": "500"}
+NOW = {"availableNow": True}
+OFTEN = {"processingTime": "200 milliseconds"}
+
+
+class Brokers:
+    """Where the two brokers are, each started when first asked for."""
+
+    def __init__(self, folder: Path, undo: ExitStack) -> None:
+        self._folder, self._undo = folder, undo
+        self._running: dict[str, str] = {}
+
+    @property
+    def kafka(self) -> str:
+        """HOST:PORT of Apache Kafka."""
+        return self._at("kafka")
+
+    @property
+    def coterie(self) -> str:
+        """HOST:PORT of ours."""
+        return self._at("coterie")
+
+    def _at(self, name: str) -> str:
+        if name not in self._running:
+            broker = BROKERS[name](self._folder / name)
+            self._undo.enter_context(broker)
+            self._running[name] = broker.address
+        return self._running[name]
+
+
+def jars() -> str:
+    """Return the jars of Spark's own Kafka source, as Spark's setting wants them."""
+    fetched(HERE / "pom.xml", CONNECTOR, what="Spark's Kafka source")
+    return ",".join(map(str, sorted(CONNECTOR.glob("*.jar"))))
+
+
+def checkpoint_resumed(folder: Path, brokers: Brokers) -> None:
+    """A query moves from Spark's own source to ours and back, by its checkpoint alone."""
+    topic = Topic(brokers.kafka, "moved", partitions=3)
+    topic.produce(100)
+    options = topic.options(maxOffsetsPerTrigger="40")
+    app = Application(folder, "moved", format="kafka", options=options, trigger=NOW)
+    app.wanted["settings"] = {"spark.jars": jars()}
+    app.run()
+    assert len(app.places()) == 100
+
+    for form in ("coterie", "kafka"):
+        topic.produce(60)
+        app.run(format=form)
+        assert app.places() == sorted(topic.places), f"after {form}: not each record once"
+
+
+def three_applications(folder: Path, bootstrap: str, strategy: str) -> None:
+    """Three share a topic; one is killed whole, comes back, and every record is accounted for."""
+    topic = Topic(bootstrap, f"shared-{strategy}", partitions=6)
+    group = f"three-{strategy}"
+    options = topic.options(**QUICK, **{"group.id": group, "partition.assignment.strategy": strategy})
+    a, b, c = (Application(folder, f"{group}-{name}", options=options, trigger=OFTEN) for name in "abc")
+    with ExitStack() as undo, Feeder(topic, count=12, every_s=0.1):
+        for app in (a, b, c):
+            undo.callback(app.kill_if_it_lives)
+        a.start()
+        wait_for(lambda: len(a.places()) > 50, what="the first reads")
+        b.start()
+        c.start()
+        wait_for(lambda: b.places() and c.places(), what="the others read their share")
+        a.kill()
+        unheard = a.last_batch()
+        until_they_read_on(topic, b, c)
+        read = len(a.places())
+        a.start()
+        wait_for(lambda: len(a.places()) > read + 20, what="the killed one reads again")
+        b.stop()
+        unheard += b.last_batch()
+        until_they_read_on(topic, a, c)
+        undo.pop_all()
+    wait_for(lambda: topic.committed(group) == topic.ends(), what="all is committed")
+    for app in (a, c):
+        app.stop()
+    account(topic, (a, b, c), unheard)
+
+
+def until_they_read_on(topic: Topic, *apps: Application) -> None:
+    """Wait until these read, of every partition, what lies past where it ends now."""
+    ends = topic.ends()
+
+    def read_on() -> bool:
+        reached = dict(sorted(place for app in apps for place in app.places()))
+        return all(reached.get(partition, 0) >= end for partition, end in ends.items())
+
+    wait_for(read_on, what=f"{' and '.join(app.name for app in apps)} read all partitions")
+
+
+def account(topic: Topic, apps: tuple[Application, ...], unheard: list[tuple[int, int]]) -> None:
+    """Account for every record: none is lost; twice are those whose batch the group never heard of."""
+    times = Counter(place for app in apps for place in app.places())
+    missing = set(topic.places) - times.keys()
+    assert not missing, f"{len(missing)} records are lost, the first {min(missing)}"
+    assert times.keys() == set(topic.places), "more was read than there is"
+    repeated = {place for place, count in times.items() if count > 1}
+    assert repeated <= {*unheard}, f"repeated, and no batch's end was lost: {min(repeated - {*unheard})}"
+    shares = ", ".join(str(len(app.places())) for app in apps)
+    print(f"    {len(times)} records, read {shares}; {len(repeated)} of them twice", flush=True)
+
+
+def static_restart(folder: Path, brokers: Brokers) -> None:
+    """A static member's application ends and starts again without a rebalance."""
+    topic = Topic(brokers.kafka, "static", partitions=2)
+    named = {"group.id": "static", "group.instance.id": "one", "kafka.session.timeout.ms": "60000"}
+    app = Application(folder, "static", options=topic.options(**named), trigger=NOW)
+    generations = []
+    for _ in range(2):
+        topic.produce(10)
+        app.run()
+        generations.append(app.logged()[-1]["generation"])
+
+    assert app.places() == sorted(topic.places)
+    assert generations == [1, 1], f"generations {generations}"
+
+
+def over_tls_and_sasl(folder: Path, brokers: Brokers) -> None:
+    """Batch and streaming, with what people paste: a JKS truststore and a JAAS line."""
+    with SecuredKafka(folder / "secured") as kafka:
+        assert isinstance(kafka, SecuredKafka)
+        topic = Topic(kafka.address, "secured", partitions=2)
+        topic.produce(50)
+        secured = {
+            "kafka.bootstrap.servers": kafka.at("SASLTLS"),
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "SCRAM-SHA-512",
+            "kafka.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required"
+            f' username="{USER}" password="{PASSWORD}";',
+            "kafka.ssl.truststore.location": str(TLS / "truststore.jks"),
+            "kafka.ssl.truststore.password": "changeit",
+        }
+        mutual = {
+            "kafka.bootstrap.servers": kafka.at("MUTUAL"),
+            "kafka.security.protocol": "SSL",
+            "kafka.ssl.truststore.location": str(TLS / "truststore.p12"),
+            "kafka.ssl.truststore.password": "changeit",
+            "kafka.ssl.truststore.type": "PKCS12",
+            "kafka.ssl.keystore.location": str(TLS / "client.jks"),
+            "kafka.ssl.keystore.password": "changeit",
+        }
+        batch = Application(folder, "secured-batch", options=topic.options(**mutual))
+        batch.run()
+        assert batch.places() == sorted(topic.places)
+        member = {"group.id": "secured", **QUICK}
+        app = Application(folder, "secured", options=topic.options(**secured, **member), trigger=NOW)
+        app.run()
+        assert app.places() == sorted(topic.places)
+        assert topic.committed("secured") == topic.ends()
+
+
+def over_spark_connect(folder: Path, brokers: Brokers) -> None:
+    """The same through Spark Connect: the client holds no driver."""
+    import pyarrow.parquet as pq
+
+    topic = Topic(brokers.kafka, "connect", partitions=2)
+    topic.produce(50)
+    member = {"group.id": "connect", **QUICK}
+    app = Application(folder, "connect", options=topic.options(**member), trigger=NOW, connect=True)
+    app.environment["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (str(connect_modules()), os.environ.get("PYTHONPATH")))
+    )
+    app.run()
+
+    rows = pq.ParquetDataset(list(map(str, app.out.glob("*.parquet")))).read(["partition", "offset"])
+    places = sorted(zip(*(rows[name].to_pylist() for name in ("partition", "offset")), strict=True))
+    assert places == sorted(topic.places)
+    assert topic.committed("connect") == topic.ends()
+
+
+def connect_modules() -> Path:
+    """Return a folder with what Spark Connect's client needs and our lock does not hold."""
+    if not (CONNECT / ".complete").exists():
+        command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(CONNECT), *CONNECT_NEEDS]
+        if subprocess.run(command, stdout=sys.stderr).returncode != 0:
+            raise SetupError("pip could not fetch what Spark Connect needs")
+        (CONNECT / ".complete").touch()
+    return CONNECT
+
+
+def protocol_on_kafka(folder: Path, brokers: Brokers) -> None:
+    """The protocol's own tests, by other sessions than Spark's, on Apache Kafka."""
+    command = [sys.executable, "-m", "pytest", "-q", "tests/spark/test_group_session.py"]
+    environment = {**os.environ, "COTERIE_TEST_BOOTSTRAP": brokers.kafka}
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+Check = Callable[[Path, Brokers], Any]
+CHECKS: Mapping[str, Check] = {
+    "checkpoint-of-spark-s-own-source": checkpoint_resumed,
+    "three-applications-on-kafka": lambda folder, brokers: three_applications(
+        folder, brokers.kafka, "cooperative-sticky"
+    ),
+    "three-applications-on-coterie": lambda folder, brokers: three_applications(
+        folder, brokers.coterie, "range"
+    ),
+    "static-member-restarts": static_restart,
+    "tls-and-sasl": over_tls_and_sasl,
+    "spark-connect": over_spark_connect,
+    "protocol-on-kafka": protocol_on_kafka,
+}
+
+
+def main() -> int:
+    """Run all checks, or those named in CHECKS; returns 1 if one failed."""
+    asked = os.environ.get("CHECKS", "")
+    print(f"client pyspark {importlib.metadata.version('pyspark')}", flush=True)
+    failed = 0
+    place = tempfile.TemporaryDirectory(prefix="coterie-spark-", dir=os.environ.get("CACHE"))
+    with place as name, ExitStack() as undo:
+        folder = Path(name)
+        brokers = Brokers(folder, undo)
+        for name, check in CHECKS.items():
+            if asked not in name:
+                continue
+            try:
+                check(folder, brokers)
+            except (AssertionError, SetupError) as error:
+                failed += 1
+                print(f"FAILED {name}: {str(error).strip()}", flush=True)
+            else:
+                print(f"ok {name}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

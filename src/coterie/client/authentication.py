@@ -1,0 +1,42 @@
+"""What a broker's answers to who we are come to, for connections of either kind. Pure."""
+
+import ssl
+from typing import Any
+
+from coterie.base.codes import Code
+from coterie.client.addresses import Address
+from coterie.security.sasl import AuthenticationFailed
+
+__all__ = ["NONCE_BYTES", "accepted", "renewal_s", "shaken", "untrusted"]
+
+NONCE_BYTES = 24
+# A session that the broker ends after so long is renewed when this much of it is over (KIP-368).
+RENEWED_AFTER = 0.85
+
+
+def shaken(answer: Any, mechanism: str, address: Address) -> None:
+    """Raise AuthenticationFailed unless the broker takes the mechanism."""
+    if answer.error_code:
+        offered = ", ".join(answer.mechanisms) or "none"
+        raise AuthenticationFailed(f"{address} does not take {mechanism}; it takes {offered}")
+
+
+def accepted(answer: Any, address: Address) -> None:
+    """Raise AuthenticationFailed unless the broker takes what was said."""
+    code = Code(answer.error_code)
+    if code:
+        raise AuthenticationFailed(f"{address} refused: {answer.error_message or code.name}")
+
+
+def renewal_s(answer: Any) -> float | None:
+    """Return after how many seconds a session is to be renewed; None: it does not end."""
+    lifetime_s: float = answer.session_lifetime.total_seconds() if hasattr(answer, "session_lifetime") else 0
+    return RENEWED_AFTER * lifetime_s or None
+
+
+def untrusted(address: Address, error: ssl.SSLCertVerificationError) -> AuthenticationFailed:
+    """Return what to raise for a certificate that no authority of ours has signed."""
+    return AuthenticationFailed(
+        f"the certificate of {address} is not to be trusted: {error.verify_message};"
+        " ssl_truststore_location names the authorities to trust"
+    )

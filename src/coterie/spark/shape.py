@@ -1,0 +1,52 @@
+"""What a query's rows look like: which columns, and the one that says where a row came from. Pure."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+__all__ = ["NOBODY", "SOURCE_FIELDS", "Source", "shaped"]
+
+SOURCE_FIELDS = (
+    ("group", pa.string()),
+    ("member", pa.string()),
+    ("instance", pa.string()),
+    ("generation", pa.int32()),
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+)
+
+
+class Source(NamedTuple):
+    """Who reads: the member of a group in one generation, or nobody of any."""
+
+    group: str | None = None
+    member: str | None = None
+    instance: str | None = None
+    generation: int = -1
+
+
+NOBODY = Source()
+
+
+def shaped(batch: pa.RecordBatch, columns: Sequence[str], source: Source) -> pa.RecordBatch:
+    """Return a decoded batch in these columns."""
+    if tuple(batch.schema.names) == tuple(columns):
+        return batch
+    made = [source_column(batch, source) if name == "source" else batch.column(name) for name in columns]
+    return pa.RecordBatch.from_arrays(made, names=list(columns))
+
+
+def source_column(batch: pa.RecordBatch, source: Source) -> pa.StructArray:
+    """Return where each row came from, and who read it."""
+    constants = dict(zip(Source._fields, source, strict=True))
+    return pa.StructArray.from_arrays(
+        [
+            pa.repeat(pa.scalar(constants[name], kind), batch.num_rows)
+            if name in constants
+            else batch.column(name)
+            for name, kind in SOURCE_FIELDS
+        ],
+        fields=[pa.field(name, kind) for name, kind in SOURCE_FIELDS],
+    )

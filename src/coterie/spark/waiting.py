@@ -1,0 +1,98 @@
+"""What a member and its query wait for: a rebalance for the batch under way, a batch for its trigger."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from coterie.base.ids import TopicPartition
+from coterie.client.listener import RebalanceListener
+from coterie.client.member import Generation, MemberSettings
+
+__all__ = ["LONGEST_WAIT_S", "Barrier", "Pace"]
+
+log = logging.getLogger("coterie.spark")
+
+# No call of Spark's waits longer than this for records: a reader must notice that its application died.
+LONGEST_WAIT_S = 0.25
+# A batch that takes so much of the rebalance timeout is warned of.
+NEARLY = 0.8
+
+
+class Barrier(RebalanceListener):
+    """Gives nothing up before the batch under way is done and committed (rule 3 of `protocol`).
+
+    The member heartbeats meanwhile. A batch is lost, and waited for no longer, when the member is thrown out
+    of its generation, or when the others have waited as long as a coordinator lets them.
+    """
+
+    def __init__(self, place: Callable[[], Generation | None], *, limit_s: float) -> None:
+        self._place, self._limit_s = place, limit_s
+        self._free = asyncio.Event()
+        self._free.set()
+        self.assigned_at = ""
+        """When the last rebalance was over for this member."""
+
+    def hold(self) -> None:
+        """Note that a batch of what is owned is under way."""
+        self._free.clear()
+
+    def release(self) -> None:
+        """Note that no batch is under way."""
+        self._free.set()
+
+    async def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Wait for the batch, while it is worth anything."""
+        clock, place = asyncio.get_running_loop(), self._place()
+        until = clock.time() + self._limit_s
+        while not self._free.is_set() and self._place() == place and clock.time() < until:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LONGEST_WAIT_S):
+                    await self._free.wait()
+        self._free.set()
+
+    async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """Note when a generation began for this member."""
+        self.assigned_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+
+    async def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """Give the batch up: others may read it already."""
+        self._free.set()
+
+
+class Pace:
+    """Looks that Spark comes back within the rebalance timeout: a batch's end is learnt with the next plan.
+
+    The interval of a query's trigger is not told to Python sources, so what is judged is what was measured.
+    """
+
+    def __init__(self, settings: MemberSettings) -> None:
+        self._settings = settings
+        self._planned_at: float | None = None
+        self._warned_s = 0.0
+
+    def planned(self, now_s: float) -> None:
+        """Note that a batch begins."""
+        self._planned_at = now_s
+
+    def called(self, now_s: float) -> None:
+        """Note that it is over, and warn when it took nearly too long, or too long."""
+        if self._planned_at is None:
+            return
+        took_s, self._planned_at = now_s - self._planned_at, None
+        limit_s = self._settings.max_poll_interval_ms / 1000
+        if took_s < limit_s * NEARLY or took_s < self._warned_s * 1.2:
+            return
+        self._warned_s = took_s
+        over = "more than" if took_s > limit_s else f"{took_s / limit_s:.0%} of"
+        log.warning(
+            "group %s: a batch and the wait for its trigger took %.1f s, %s kafka.max.poll.interval.ms"
+            " (%g s), the group's rebalance timeout. A member that takes longer loses its partitions, and"
+            " others read its batch again: set it higher, take less with maxOffsetsPerTrigger, or trigger"
+            " more often",
+            self._settings.group_id,
+            took_s,
+            over,
+            limit_s,
+        )

@@ -1,0 +1,143 @@
+"""The ledger: a table that holds each record once, whoever writes, however often, and at the same time."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+pytest.importorskip("deltalake")
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie.base.ids import TopicPartition
+from coterie.spark.ledger import Ledger, LedgerError
+
+ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def rows(*ranges):
+    """Rows of partitions from offset to offset, as a table."""
+    places = [(number, offset) for number, first, until in ranges for offset in range(first, until)]
+    return pa.table(
+        {
+            "topic": pa.array(["t"] * len(places), pa.string()),
+            "partition": pa.array([number for number, _ in places], pa.int32()),
+            "offset": pa.array([offset for _, offset in places], pa.int64()),
+            "value": pa.array([b"%d" % offset for _, offset in places], pa.binary()),
+        }
+    )
+
+
+def held(folder):
+    """What the table has, partition and offset."""
+    from deltalake import DeltaTable
+
+    found = DeltaTable(str(folder)).to_pyarrow_table()
+    return sorted(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
+
+
+def commits(folder):
+    return len([*folder.joinpath("_delta_log").glob("*.json")])
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return Ledger(str(tmp_path / "table"), group="g")
+
+
+def test_a_batch_and_how_far_it_goes_are_one_commit(ledger, tmp_path):
+    ledger.append(rows((0, 0, 5), (1, 3, 9)))
+
+    assert held(tmp_path / "table") == [(0, offset) for offset in range(5)] + [(1, n) for n in range(3, 9)]
+    assert ledger.stored([ZERO, ONE]) == {ZERO: 5, ONE: 9}
+    assert commits(tmp_path / "table") == 2  # the table's making, and the batch
+
+
+def test_a_batch_that_is_written_again_changes_nothing(ledger, tmp_path):
+    for _ in range(2):
+        ledger.append(rows((0, 0, 5), (1, 3, 9)))
+
+    assert len(held(tmp_path / "table")) == 11
+    assert commits(tmp_path / "table") == 2
+    files = [*tmp_path.joinpath("table").glob("*.parquet")]
+    assert len(files) == 2
+
+
+def test_what_another_has_written_of_a_batch_is_cut_away(ledger, tmp_path):
+    ledger.append(rows((0, 0, 5)))
+    ledger.append(rows((0, 2, 8), (1, 0, 2)))
+
+    assert held(tmp_path / "table") == [(0, offset) for offset in range(8)] + [(1, 0), (1, 1)]
+
+
+def test_groups_have_accounts_of_their_own(ledger, tmp_path):
+    ledger.append(rows((0, 0, 5)))
+    Ledger(str(tmp_path / "table"), group="another").append(rows((0, 0, 5)))
+
+    assert len(held(tmp_path / "table")) == 10
+
+
+def test_rows_that_do_not_say_where_they_came_from_are_refused(ledger):
+    with pytest.raises(LedgerError, match="without offset cannot be accounted for"):
+        ledger.append(rows((0, 0, 5)).drop_columns(["offset"]))
+    with pytest.raises(LedgerError, match="no Delta Lake table"):
+        ledger.stored([ZERO])
+
+
+def test_writers_that_race_write_each_record_once(tmp_path):
+    folder = tmp_path / "table"
+    start = threading.Barrier(4)
+
+    def life(seed):
+        """Batches of 7 over the same records, cut in another place by each writer."""
+        ledger = Ledger(str(folder), group="g")
+        start.wait()
+        for first in range(seed, 60, 7):
+            ledger.append(rows((0, max(0, first - 7), first + 7)))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(life, range(4)))
+
+    found = held(folder)
+    assert len(found) == len(set(found))
+    assert found == [(0, offset) for offset in range(len(found))]
+    assert len(found) >= 60
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 12)), max_size=8))
+def test_batches_that_are_repeated_in_any_way_leave_each_record_once(tmp_path_factory, steps):
+    """Each step goes back by some records, as a replay may, and on by five."""
+    folder = tmp_path_factory.mktemp("ledger") / "table"
+    ledger, reached = Ledger(str(folder), group="g"), [0, 0]
+    ledger.append(rows((0, 0, 1)))
+    reached[0] = 1
+    for number, back in steps:
+        first = max(0, reached[number] - back)
+        ledger.append(rows((number, first, first + 5)))
+        reached[number] = max(reached[number], first + 5)
+
+    assert held(folder) == [(number, offset) for number in range(2) for offset in range(reached[number])]
+
+
+def test_a_query_s_batches_go_through_the_ledger(spark, new_topic, group, tmp_path):
+    topic = new_topic(partitions=3)
+    topic.produce([b"%d" % number for number in range(60)])
+    frame = (
+        spark.read.format("coterie")
+        .option("kafka.bootstrap.servers", topic.bootstrap)
+        .option("subscribe", topic.name)
+        .load()
+    )
+    ledger = Ledger(str(tmp_path / "table"), group=group)
+
+    ledger.write(frame.where("offset < 12"), 0)
+    ledger.write(frame, 1)
+
+    assert held(tmp_path / "table") == sorted((one.partition, one.offset) for one in topic.sent)
+    places = [TopicPartition(topic.name, number) for number in range(3)]
+    assert ledger.stored(places) == {one: topic.ends()[one.partition] for one in places}

@@ -1,0 +1,115 @@
+"""What the listener makes of Spark's progress, and what it warns of."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+
+import pytest
+from pyspark.sql.streaming.listener import QueryProgressEvent, QueryTerminatedEvent
+
+from coterie.base.ids import TopicPartition
+from coterie.spark.listener import GroupListener
+from coterie.spark.offsets import GroupDocument, Range, Rebalance
+
+QUERY = uuid.uuid4()
+STATE = {"operatorName": "dedupe", "numRowsTotal": 1, "numRowsUpdated": 1, "allUpdatesTimeMs": 0,
+         "numRowsRemoved": 0, "allRemovalsTimeMs": 0, "commitTimeMs": 0, "memoryUsedBytes": 0,
+         "numRowsDroppedByWatermark": 0, "numShufflePartitions": 1, "numStateStoreInstances": 1,
+         "customMetrics": {}}  # fmt: skip
+
+
+def document(*, generation=1, partitions=(0, 1), instance=None):
+    owned = tuple(TopicPartition("t", number) for number in partitions)
+    return GroupDocument(
+        group="g",
+        member="m-1",
+        instance=instance,
+        generation=generation,
+        plan=3,
+        ranges=tuple(Range(*one, 0, 5) for one in owned),
+        owned=owned,
+        lag=dict.fromkeys(owned, 7),
+        rebalance=Rebalance("2026-11-21T21:00:00.000+00:00", "group is already rebalancing"),
+    ).to_json()
+
+
+def event(*offsets, stateful=False):
+    source = {"description": "coterie", "startOffset": None, "latestOffset": None, "numInputRows": 5,
+              "inputRowsPerSecond": 1.0, "processedRowsPerSecond": 1.0, "metrics": {}}  # fmt: skip
+    progress = {
+        "id": str(QUERY),
+        "runId": str(uuid.uuid4()),
+        "name": "delays",
+        "timestamp": "2026-11-21T21:00:01.000Z",
+        "batchId": 4,
+        "batchDuration": 10,
+        "durationMs": {},
+        "eventTime": {},
+        "stateOperators": [STATE] if stateful else [],
+        "sources": [source | {"endOffset": one} for one in offsets],
+        "sink": {"description": "s", "numOutputRows": 5, "metrics": {}},
+        "numInputRows": 5,
+        "inputRowsPerSecond": 1.0,
+        "processedRowsPerSecond": 1.0,
+        "observedMetrics": {},
+    }
+    return QueryProgressEvent.fromJson({"progress": progress})
+
+
+def test_progress_of_a_member_is_kept_until_the_query_ends():
+    told = []
+    listener = GroupListener(on_progress=told.append)
+
+    listener.onQueryProgress(event(document()))
+
+    (one,) = listener.latest[QUERY]
+    assert told == [one]
+    assert (one.group, one.generation, one.lag, one.batch) == ("g", 1, 14, 4)
+    assert one.owned == {TopicPartition("t", 0), TopicPartition("t", 1)}
+    assert "m-1 owns t-0, t-1, lag 14" in str(one)
+    assert "group is already rebalancing" in str(one)
+    listener.onQueryTerminated(QueryTerminatedEvent(QUERY, uuid.uuid4(), None, None))
+    assert not listener.latest
+
+
+@pytest.mark.parametrize("offset", ['{"t":{"0":5}}', "5", "not json", None])
+def test_other_sources_are_overlooked(offset):
+    listener = GroupListener()
+
+    listener.onQueryProgress(event(offset))
+
+    assert not listener.latest
+
+
+def test_a_new_generation_is_a_rebalance():
+    told = []
+    listener = GroupListener(on_rebalance=told.append)
+
+    for generation in (1, 1, 2):
+        listener.onQueryProgress(event(document(generation=generation)))
+
+    assert [one.generation for one in told] == [2]
+
+
+def test_a_query_that_keeps_state_is_told_the_way_out(caplog):
+    listener = GroupListener()
+
+    with caplog.at_level(logging.WARNING, "coterie.spark"):
+        for _ in range(2):
+            listener.onQueryProgress(event(document(), stateful=True))
+
+    (warning,) = caplog.messages
+    assert "group.instance.id" in warning
+    assert "leave group.id out" in warning
+
+
+def test_a_static_member_is_warned_only_when_a_partition_moves_without_its_state(caplog):
+    listener = GroupListener()
+
+    with caplog.at_level(logging.WARNING, "coterie.spark"):
+        listener.onQueryProgress(event(document(instance="me"), stateful=True))
+        assert not caplog.messages
+        listener.onQueryProgress(event(document(instance="me", generation=2, partitions=(0,)), stateful=True))
+
+    assert caplog.messages == ["query delays keeps state, and t-1 moved without it"]

@@ -1,0 +1,243 @@
+"""The sink: rows become records as they are, and with exactly once a replay writes nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Place
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+
+from coterie.spark.names import BadOption
+from coterie.spark.sink import (
+    LedgerExpired,
+    OtherRows,
+    Turn,
+    note_done,
+    refuse_columns,
+    write_once,
+    write_plainly,
+)
+from coterie.spark.sink_options import parse_sink
+
+
+def options_of(topic, **more):
+    given = {"kafka.bootstrap.servers": topic.bootstrap, "topic": topic.name, **more}
+    return parse_sink(given, streaming=True)
+
+
+def exactly_once(topic, **more):
+    return options_of(topic, semantics="exactly-once", **more)
+
+
+def batch_of(values):
+    return pa.RecordBatch.from_pydict({"value": pa.array(values, pa.string())})
+
+
+def held(topic):
+    """The records that a reader of committed ones gets, in partition order."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": topic.bootstrap,
+            "group.id": str(uuid.uuid4()),
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([Place(topic.name, number, 0) for number in range(topic.partitions)])
+    found, ended = [], set()
+    while len(ended) < topic.partitions:
+        message = consumer.poll(10)
+        assert message is not None
+        if message.error():
+            ended.add(message.partition())
+        else:
+            found.append(message)
+    consumer.close()
+    return found
+
+
+def values_of(topic):
+    return sorted(message.value().decode() for message in held(topic))
+
+
+def test_rows_become_records_with_all_that_they_say(new_topic, run):
+    topic, other = new_topic(partitions=3), new_topic()
+    headers = [{"key": "h", "value": b"1"}]
+    rows = pa.RecordBatch.from_pylist(
+        [
+            {"key": b"k", "value": "v", "topic": topic.name, "partition": 2, "headers": headers},
+            {"key": None, "value": None, "topic": other.name, "partition": None, "headers": None},
+        ],
+        pa.schema(
+            [
+                ("key", pa.binary()),
+                ("value", pa.string()),
+                ("topic", pa.string()),
+                ("partition", pa.int32()),
+                ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+            ]
+        ),
+    )
+    options = parse_sink({"kafka.bootstrap.servers": topic.bootstrap}, streaming=True)
+
+    wrote = run(write_plainly(options, [rows]))
+
+    assert wrote == 2
+    (first,), (second,) = held(topic), held(other)
+    assert (first.partition(), first.key(), first.value(), first.headers()) == (2, b"k", b"v", [("h", b"1")])
+    assert (second.key(), second.value(), second.headers()) == (None, None, None)
+
+
+def test_a_batch_that_is_written_again_is_not_there_twice(new_topic, run):
+    topic = new_topic(partitions=2)
+    options, turn = exactly_once(topic), Turn("q", 0, 1)
+    batches = [batch_of(["a", "b"]), batch_of(["c"])]
+
+    assert run(write_once(options, batches, turn)) == 3
+    assert run(write_once(options, batches, turn)) == 0
+    run(note_done(options, "q", 0))
+    assert run(write_once(options, [batch_of(["d"])], Turn("q", 1, 1))) == 1
+    assert run(write_once(options, batches, turn)) == 0
+
+    assert values_of(topic) == ["a", "b", "c", "d"]
+
+
+def test_a_replay_with_other_rows_is_told(new_topic, run):
+    topic = new_topic()
+    run(write_once(exactly_once(topic), [batch_of(["a", "b"])], Turn("q", 0, 0)))
+
+    with pytest.raises(OtherRows, match="not deterministic"):
+        run(write_once(exactly_once(topic), [batch_of(["b", "a"])], Turn("q", 0, 0)))
+
+
+def test_a_ledger_that_is_gone_is_an_error_and_not_a_silent_repeat(new_topic, run):
+    topic = new_topic()
+
+    with pytest.raises(LedgerExpired, match="startLedger"):
+        run(write_once(exactly_once(topic), [batch_of(["a"])], Turn("q", 7, 0)))
+    run(write_once(exactly_once(topic, startLedger="true"), [batch_of(["a"])], Turn("q", 7, 0)))
+
+    assert values_of(topic) == ["a"]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_whatever_dies_when_each_row_is_there_once(new_topic, run, seed):
+    """Tasks are ended at random moments and tried again, often while their twin still writes."""
+    topic = new_topic(partitions=2)
+    options, chance = exactly_once(topic), random.Random(seed)
+
+    async def life(turn, batches):
+        """Attempts until one is through, each given up after a while without a word."""
+        while True:
+            attempt = asyncio.create_task(write_once(options, batches, turn))
+            if chance.random() < 0.3:
+                twin = asyncio.create_task(write_once(options, batches, turn))
+                await asyncio.gather(attempt, twin, return_exceptions=True)
+                if not (attempt.exception() and twin.exception()):
+                    return
+                continue
+            await asyncio.wait([attempt], timeout=chance.random() / 10)
+            if not attempt.done():
+                attempt.cancel()
+                await asyncio.gather(attempt, return_exceptions=True)
+            elif not attempt.exception():
+                return
+
+    async def scenario():
+        for number in range(4):
+            tasks = [
+                life(Turn("q", number, task), [batch_of([f"{number}-{task}-{row}" for row in range(50)])])
+                for task in range(2)
+            ]
+            await asyncio.wait_for(asyncio.gather(*tasks), 60)
+            await note_done(options, "q", number)
+
+    run(scenario())
+
+    assert values_of(topic) == sorted(
+        f"{number}-{task}-{row}" for number in range(4) for task in range(2) for row in range(50)
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"semantics": "twice"}, "exactly-once"),
+        ({"semantics": "exactly-once", "topic": ""}, "needs ledgerTopic"),
+        ({"kafka.transactional.id": "x"}, "semantics=exactly-once"),
+        ({"kafka.acks": "some"}, "acks must be"),
+        ({"kafka.lingr.ms": "5"}, "did you mean kafka.linger.ms"),
+        ({"kafka.bootstrap.servers": ""}, "must be set"),
+    ],
+)
+def test_options_that_can_not_be_meant_are_refused(given, why):
+    with pytest.raises(BadOption, match=why):
+        parse_sink({"kafka.bootstrap.servers": "b:1", "topic": "t", **given}, streaming=True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ([("key", StringType())], "a column value"),
+        ([("value", LongType())], "must be string or binary, not bigint"),
+        ([("value", BinaryType()), ("extra", StringType())], "column extra has no place"),
+    ],
+)
+def test_rows_that_are_no_records_are_refused(fields, why):
+    options = parse_sink({"kafka.bootstrap.servers": "b:1", "topic": "t"}, streaming=True)
+    with pytest.raises(BadOption, match=why):
+        refuse_columns(StructType([StructField(*one) for one in fields]), options)
+
+
+def test_a_query_copies_a_topic_once_though_its_last_batch_is_replayed(spark, new_topic, group, tmp_path):
+    source, target = new_topic(partitions=2), new_topic(partitions=2)
+    source.produce([b"%d" % number for number in range(40)])
+    checkpoint = tmp_path / "copy"
+
+    def copy():
+        records = (
+            spark.readStream.format("coterie")
+            .option("kafka.bootstrap.servers", source.bootstrap)
+            .option("subscribe", source.name)
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", "20")
+            .option("columns", "value")
+            .load()
+        )
+        query = (
+            records.writeStream.format("coterie")
+            .option("kafka.bootstrap.servers", target.bootstrap)
+            .option("topic", target.name)
+            .option("semantics", "exactly-once")
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(100)
+
+    copy()
+    # Spark forgets that its last batch is done, as if it had died before noting that.
+    done = [one for one in (checkpoint / "commits").iterdir() if one.name.isdecimal()]
+    newest = max(done, key=lambda one: int(one.name))
+    newest.unlink()
+    newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+    source.produce([b"more"])
+    copy()
+
+    assert values_of(target) == sorted([*(str(number) for number in range(40)), "more"])
+
+
+def test_a_batch_query_writes_a_topic(spark, new_topic):
+    topic = new_topic(partitions=2)
+
+    spark.range(20).selectExpr("cast(id as string) as value").write.format("coterie").options(
+        **{"kafka.bootstrap.servers": topic.bootstrap, "topic": topic.name}
+    ).mode("append").save()
+
+    assert values_of(topic) == sorted(map(str, range(20)))

@@ -1,0 +1,56 @@
+"""What a member waits for, and what it says when its query comes back late."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from coterie.client.member import MemberSettings
+from coterie.spark.waiting import Pace
+
+
+@pytest.fixture
+def said(caplog):
+    """A function that says what was warned of."""
+    with caplog.at_level(logging.WARNING, "coterie.spark"):
+        yield lambda: caplog.messages
+
+
+def pace():
+    return Pace(MemberSettings(group_id="g", max_poll_interval_ms=10_000))
+
+
+def test_a_batch_in_time_is_no_news(said):
+    one = pace()
+    for begun in range(0, 100, 10):
+        one.planned(begun)
+        one.called(begun + 7.9)
+
+    assert said() == []
+
+
+def test_a_query_that_waits_for_records_is_not_late(said):
+    one = pace()
+    one.called(0.0)
+    one.called(100.0)
+    one.planned(100.0)
+    one.called(101.0)
+    one.called(200.0)
+
+    assert said() == []
+
+
+def test_nearly_too_long_and_too_long_are_told_with_what_to_do(said):
+    one = pace()
+    one.planned(0.0)
+    one.called(8.5)
+    one.planned(10.0)
+    one.called(18.6)
+    one.planned(20.0)
+    one.called(35.0)
+
+    nearly, late = said()
+    assert "8.5 s, 85% of kafka.max.poll.interval.ms (10 s)" in nearly
+    assert "15.0 s, more than kafka.max.poll.interval.ms" in late
+    assert "maxOffsetsPerTrigger" in late
