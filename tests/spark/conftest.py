@@ -51,6 +51,12 @@ def quick_session() -> dict[str, str]:
     return {"kafka.session.timeout.ms": str(session_ms), "kafka.heartbeat.interval.ms": "200"}
 
 
+@pytest.fixture(scope="session")
+def patient_session() -> dict[str, str]:
+    """Options of a member that nobody gives up while a busy machine keeps it waiting."""
+    return {"kafka.session.timeout.ms": "30000", "kafka.heartbeat.interval.ms": "200"}
+
+
 @pytest.fixture
 def new_topic(bootstrap: str) -> Callable[..., Topic]:
     """A function that creates a topic with a name of its own: `new_topic(partitions=3)`."""

@@ -108,12 +108,12 @@ def everything(topic):
 
 
 @pytest.fixture
-def query(spark, tmp_path, quick_session):
+def query(spark, tmp_path, patient_session):
     """A function that makes queries; all are stopped at the end."""
     made = []
 
     def make(topic, name="a", **options):
-        made.append(Query(spark, topic, str(tmp_path / name), **{**quick_session, **options}))
+        made.append(Query(spark, topic, str(tmp_path / name), **{**patient_session, **options}))
         return made[-1]
 
     yield make
@@ -201,10 +201,10 @@ def test_two_queries_of_a_group_share_and_one_that_stops_leaves_at_once(new_topi
     wait_for(lambda: sorted({*a.read, *b.read}) == everything(topic))
 
 
-def test_a_dies_in_a_batch_b_takes_over_a_returns_and_replays(new_topic, group, query):
+def test_a_dies_in_a_batch_b_takes_over_a_returns_and_replays(new_topic, group, query, quick_session):
     """Killed is its Python reader, then the query: its offsets are logged, its batch is not committed."""
     topic = new_topic(partitions=2)
-    options = {"group.id": group, "maxOffsetsPerTrigger": "20"}
+    options = {"group.id": group, "maxOffsetsPerTrigger": "20", **quick_session}
     a = query(topic, "a", **options).start()
     topic.produce([b"v"] * 20)
     wait_for(lambda: len(a.read) == 20)
