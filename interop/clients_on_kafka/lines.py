@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-__all__ = ["pytest_runtest_logreport"]
+__all__ = ["pytest_runtest_logreport", "pytest_unconfigure"]
 
 LINES = 40  # of a failure's story
 OUT = os.fdopen(os.dup(1), "w", encoding="utf-8")  # pytest keeps for itself what the tests print
@@ -23,6 +23,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         say("\n".join(f"    {line}" for line in report.longreprtext.splitlines()[-LINES:]))
     elif report.when == "call":
         say(f"ok {name}")
+
+
+def pytest_unconfigure() -> None:
+    """Close what the lines went to."""
+    OUT.close()
 
 
 def say(words: str) -> None:

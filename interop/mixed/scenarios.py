@@ -85,13 +85,21 @@ def lead_and_follow(world: World, *, strategy: str, kind: str) -> None:
     first = world.start(kind, strategy)
     assert world.settle().leader == first.name
     ours = [world.start("ours", strategy) for _ in range(2)]
-    assert world.settle().leader == first.name, "who leads goes on to lead"
+    now = world.settle()
+    assert now.leader == first.name or was_given_up(world, first), "who leads goes on to lead"
     world.stop(first)
     leader = world.settle().leader
-    assert leader in [one.name for one in ours]
+    (leading,) = [one for one in ours if one.name == leader]
     world.start(kind, strategy)
     world.start(kind, strategy)
-    assert world.settle().leader == leader
+    now = world.settle()
+    assert now.leader == leading.name or was_given_up(world, leading), "who leads goes on to lead"
+
+
+def was_given_up(world: World, member: Member) -> bool:
+    """Whether it got stuck, or a generation went on without it: a machine may keep it waiting too long."""
+    known = [member.name in one.given for one in world.witness.generations]
+    return member.told("stuck") > 0 or False in known[known.index(True) :]
 
 
 def static_among_dynamic(world: World, *, strategy: str) -> None:

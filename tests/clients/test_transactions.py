@@ -20,6 +20,13 @@ MakeWriter = type[Writer]
 writers = pytest.mark.parametrize("writer", WRITERS, ids=lambda one: one.__name__)
 
 
+BEGINNING = {
+    confluent_kafka.KafkaError.NOT_COORDINATOR,
+    confluent_kafka.KafkaError.COORDINATOR_NOT_AVAILABLE,
+    confluent_kafka.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
+
+
 def a_name(kind: str = "tx") -> str:
     return f"{kind}-{uuid.uuid4()}"
 
@@ -79,7 +86,7 @@ def committed_offset(bootstrap: str, group: str, place: Place) -> int:
             try:
                 (found,) = consumer.committed([confluent_kafka.TopicPartition(*place)], timeout=CALL_S)
             except confluent_kafka.KafkaException as error:  # a coordinator that has just begun, perhaps
-                if not error.args[0].retriable() or time.monotonic() > end:
+                if error.args[0].code() not in BEGINNING or time.monotonic() > end:
                     raise
             else:
                 return int(found.offset)
