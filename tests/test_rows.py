@@ -27,7 +27,12 @@ Pre-checks:
 ### 4.2 poll()
 | id | rule |
 |---|---|
-| CL-1 | not of the coordinator |
+| CL-1 | of the client |
+
+### 7.1 KIP-848
+| id | rule |
+|---|---|
+| XX-1 | of nobody here |
 """
 
 
@@ -48,6 +53,7 @@ def test_rows_have_their_own_id_or_their_place_in_their_section(rows: ModuleType
         ("JG-2", "1.3"),
         ("1.3.1-1", "1.3.1"),
         ("1.3.1-2", "1.3.1"),
+        ("CL-1", "4.2"),
     ]
 
 
@@ -61,7 +67,7 @@ def test_a_row_that_no_test_cites_is_a_gap(rows: ModuleType, tmp_path: Path, mon
     monkeypatch.setattr(rows, "bound", lambda: {"JG-4": ["session-timeout-out-of-bounds"]})
 
     monkeypatch.setattr(rows, "cited", dict)
-    assert list(rows.problems()) == ["JG-4 (1.3): no test is marked with it"]
+    assert list(rows.problems()) == ["JG-4 (1.3): no test cites it"]
 
     monkeypatch.setattr(rows, "cited", lambda: {"JG-4": ["here:1"]})
     assert list(rows.problems()) == []
