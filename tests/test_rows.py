@@ -8,6 +8,10 @@ from types import ModuleType
 
 import pytest
 
+from coterie.assign import range_
+from coterie.assign.model import Cluster, Member
+from coterie.wire.consumer import Subscription
+from embodied import places, rows_in, running
 from row_marks import check
 
 CATALOGUE = """
@@ -88,3 +92,21 @@ def test_a_citation_alone_proves_nothing():
         check(["XX-1"], {("no-such-group", join)})
     with pytest.raises(AssertionError, match="in no catalogue"):
         check(["JG-10"], {("no-such-group", join), ("unheard-of", join)})
+
+
+def test_rows_are_named_one_by_one_or_from_one_to_another():
+    assert list(rows_in("CB-2 to CB-4, 4.4-9 to 11, and P-9 of KIP-848")) == [
+        *("CB-2", "CB-3", "CB-4"),
+        *("4.4-9", "4.4-10", "4.4-11"),
+    ]
+
+
+def test_a_citation_of_what_functions_embody_proves_nothing_unless_they_run():
+    """Those that name a row in their text: here range's, without racks."""
+    members = [Member(member_id="A", subscription=Subscription(("t",)))]
+
+    with running({"RA-1", "RA-5"}) as left:
+        range_.assign(Cluster(partition_counts={"t": 1}), members)
+
+    assert left == {"RA-5"}
+    assert {"RA-1", "RA-5"} <= frozenset().union(*places().values())

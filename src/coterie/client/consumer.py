@@ -176,7 +176,7 @@ class Consumer:
             self._apply_wishes()
 
     def assign(self, partitions: Partitions) -> None:
-        """Read these partitions, whoever else does; without a group, or to commit in its name."""
+        """Read these partitions, whoever else does; without a group, or to commit in its name (CP-6)."""
         if self._wish is not None:
             raise WrongUse("this consumer is subscribed; unsubscribe() first")
         self._assigned = many(partitions)
