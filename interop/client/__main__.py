@@ -25,6 +25,7 @@ from interop.client.secured import PASSWORD, SESSION_MS, TLS, USER, SecuredKafka
 TOPIC, WRITTEN = "secured", "written"
 RECORDS = [str(number).encode() * 100 for number in range(500)]
 WITHIN_S = 30.0
+TRIES = 300
 
 Settings = dict[str, Any]
 Check = Callable[[SecuredKafka], Awaitable[None]]
@@ -88,8 +89,12 @@ async def written(settings: Settings) -> None:
     assert len({(one.partition, one.offset) for one in first}) == len(first)
     async with Admin(**settings) as admin:
         place = TopicPartition(where.topic, where.partition)
-        end = (await admin.list_offsets([place]))[place].offset
-    assert end == where.offset + 2, f"the end is {end}, but a marker follows the record at {where.offset}"
+        for _ in range(TRIES):  # the marker follows when the transaction has ended
+            end = (await admin.list_offsets([place]))[place].offset
+            if end == where.offset + 2:
+                return
+            await asyncio.sleep(WITHIN_S / TRIES)
+    raise AssertionError(f"the end is {end}, but a marker follows the record at {where.offset}")
 
 
 async def administered(settings: Settings) -> None:
