@@ -160,7 +160,7 @@ class Membership:
         REBALANCE_IN_PROGRESS: the partitions may be this member's again after the rebalance under way.
         UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION: they are not any more. Tries again while that may help, unless
         told not to, up to the time for a whole question to the cluster (CC-5); never in a later generation,
-        before which others may have gone on.
+        before which others may have gone on. For no offsets nothing is sent (CC-4).
         """
         until = self.clock.time() + self.cluster.api_timeout_s
         pace = Backoff(self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms, jitter=jitter)
