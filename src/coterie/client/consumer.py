@@ -105,7 +105,7 @@ class Consumer:
             raise
 
     async def close(self, *, done: bool = True, leave: bool | None = None) -> None:
-        """Commit (if auto commit is on), leave the group and close the connections.
+        """Commit (if auto commit is on), leave the group and close the connections (CV-4).
 
         `done` says whether what was handed out last is to be committed; `leave` overrules that dynamic
         members leave and static ones stay.
@@ -176,7 +176,7 @@ class Consumer:
             self._apply_wishes()
 
     def assign(self, partitions: Partitions) -> None:
-        """Read these partitions, whoever else does; without a group, or to commit in its name."""
+        """Read these partitions, whoever else does; without a group, or to commit in its name (CP-6)."""
         if self._wish is not None:
             raise WrongUse("this consumer is subscribed; unsubscribe() first")
         self._assigned = many(partitions)
@@ -344,7 +344,7 @@ class Consumer:
             self._fetcher.back(intake, left.offset, epoch=walk.epoch)
 
     def _called(self) -> None:
-        """Show the group that the application lives, raise what it must know, commit if it is time."""
+        """Show the group that the application lives, raise what it must know, commit if it is time (CC-1)."""
         now = time.monotonic()
         self._call_at = now + CALL_EVERY_S
         if self._membership is not None:
