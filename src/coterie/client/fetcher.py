@@ -38,7 +38,7 @@ NODE_IDLE_S = 1.0
 # So often the log's end is asked for news while there is other work: such a fetch does not wait there.
 ENDS_EVERY_S = 0.1
 # Reading so many records one by one in Python has cost what loading the compiled reader would.
-COMPILED_AFTER = 300_000
+COMPILED_AFTER = 1_000_000
 
 
 class Node:
