@@ -208,7 +208,7 @@ def room_for(chunk: Chunk) -> Buffers:
 
     A header takes two bytes at least. The kernel trusts these sizes: they hold for hostile bytes, too.
     """
-    rows, size = chunk.rows, len(chunk.data)
+    rows, size = chunk.rows, chunk.size
     headers = size // 2
     return Buffers(
         tally=np.array([0, 0, 0, 0, 0, 0, -1], np.int64),

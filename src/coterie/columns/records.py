@@ -20,14 +20,21 @@ Decoder = Callable[..., dict[str, pa.Array]]
 
 @cache
 def decoder() -> Decoder:
-    """Return the compiled decoder, or the plain one where numba is not installed."""
+    """Return the compiled decoder, or that of numpy where numba is not installed, or the plain one."""
     try:
         from coterie.columns import compiled
+
+        return compiled.columns_of
+    except ImportError:
+        pass
+    try:
+        from coterie.columns import vector
+
+        return vector.columns_of
     except ImportError:
         from coterie.columns import plain
 
         return plain.columns_of
-    return compiled.columns_of
 
 
 def record_batches(
