@@ -118,7 +118,10 @@ class Kafka(Broker):
     def prepare(self) -> None:
         super().prepare()
         self.properties = kafka.format_storage(
-            self.directory, port=self.port, controller_port=free_port(), settings=self.settings
+            self.directory,
+            port=self.port,
+            controller_port=free_port(besides=self.port),
+            settings=self.settings,
         )
 
     def command(self) -> list[str]:
@@ -128,11 +131,11 @@ class Kafka(Broker):
 BROKERS: dict[str, type[Broker]] = {"coterie": Coterie, "kafka": Kafka}
 
 
-def free_port() -> int:
-    """Return a port that nobody listens on now."""
+def free_port(*, besides: int = 0) -> int:
+    """Return a port that nobody listens on now; `besides` one that somebody is about to."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
-        return port
+    return port if port != besides else free_port(besides=besides)
 
 
 def answers_metadata(port: int) -> bool:

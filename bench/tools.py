@@ -21,6 +21,7 @@ __all__ = [
     "group_load",
     "java_assign",
     "java_consume",
+    "java_members",
     "java_produce",
     "librdkafka",
     "python_load",
@@ -95,6 +96,12 @@ def java_assign(line: dict[str, Any], *, repeats: int) -> list[list[float]]:
     return runs
 
 
+def java_members() -> list[str]:
+    """Return the command line of the Java program of many members, its own words left out."""
+    classes = f"{_built_members()}:{kafka.classpath()}"
+    return [kafka.java(), "-Xmx1g", kafka.QUIET, "-cp", classes, "Members"]
+
+
 def create_topic(address: str, topic: str, *, partitions: int) -> None:
     """Create a topic and wait until it is there."""
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
@@ -126,8 +133,18 @@ def _built_load() -> Path:
 
 
 def _built_assignors() -> Path:
-    """Return the folder with the Java program over Kafka's assignors, compiled if its source is newer."""
-    target, source = CACHE / "assignors" / "Assignors.class", BENCH / "assignors" / "Assignors.java"
+    """Return the folder with the Java program over Kafka's assignors."""
+    return _compiled(BENCH / "assignors" / "Assignors.java")
+
+
+def _built_members() -> Path:
+    """Return the folder with the Java program of many members."""
+    return _compiled(BENCH / "recovery" / "Members.java")
+
+
+def _compiled(source: Path) -> Path:
+    """Return the folder of a Java program's classes, compiled if the source is newer."""
+    target = CACHE / source.parent.name / f"{source.stem}.class"
     if _outdated(target, (source,)):
         compiler = _program("javac", "default-jdk-headless")
         _run([compiler, "-d", str(target.parent), "-cp", kafka.classpath(), str(source)])

@@ -62,3 +62,19 @@ eventually() {
         sleep 0.3
     done
 }
+
+# java_client VERSION: the class path of that release of Kafka's Java client, fetched with a compiler the first time.
+java_client() {
+    "$PYTHON" -c "import sys; from pathlib import Path; from bench.kafka import fetched
+print(fetched(Path(sys.argv[1]), Path(sys.argv[2]), '-Dkafka.version=$1', what='kafka-clients $1'))" \
+        "$REPOSITORY/interop/java/pom.xml" "$CACHE/java-$1/libs"
+}
+
+# java_compile VERSION INTO SOURCE ...: Eclipse's compiler runs on any Java; a machine that runs programs need not have
+# javac.
+java_compile() {
+    local libs=$CACHE/java-$1/libs version=$1 into=$2
+    shift 2
+    rm -rf "$into"
+    "$JAVA" -jar "$libs"/ecj-*.jar -17 -proc:none -nowarn -cp "$libs/kafka-clients-$version.jar" -d "$into" "$@"
+}

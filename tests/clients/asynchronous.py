@@ -12,7 +12,7 @@ from coterie.client.producer import Delivery, Producer
 __all__ = ["WatchedProducer", "run"]
 
 T = TypeVar("T")
-WITHIN_S = 60.0
+WITHIN_S = 100.0
 
 
 class WatchedProducer(Producer):

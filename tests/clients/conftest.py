@@ -1,32 +1,39 @@
-"""Fixtures: the broker (one for all, or `COTERIE_TEST_BOOTSTRAP`), a client of each kind, fresh topics."""
+"""Fixtures: the broker (one for all, `brokers` says which), a client of each kind, fresh topics."""
 
 from __future__ import annotations
 
-import os
+import asyncio
 import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
 
-import coterie.testing
+from no_task_left import run
 
 from .adapters import CLIENTS, Client
 from .adapters.aio import end_loop
 from .adapters.confluent import ConfluentAdmin
-
-OTHER_BROKER = "COTERIE_TEST_BOOTSTRAP"
+from .brokers import Broker, another, broker, left_out
+from .soon import soon
 
 NewTopic = Callable[..., str]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave out what needs a broker of ours where the broker under test is another."""
+    why = left_out(item)
+    if why:
+        pytest.skip(why)
 
 
 @pytest.fixture(scope="session")
 def bootstrap() -> Iterator[str]:
     """HOST:PORT of the broker under test."""
-    other = os.environ.get(OTHER_BROKER)
+    other = another()
     if other:
         yield other
         return
-    with coterie.testing.broker() as running:
+    with broker() as running:
         yield running.bootstrap
 
 
@@ -35,6 +42,12 @@ def _event_loop() -> Iterator[None]:
     """End aiokafka's loop when all tests are done."""
     yield
     end_loop()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have asyncio.run fail the test if a task still runs, or somebody still waits, when its work is done."""
+    monkeypatch.setattr(asyncio, "run", run)
 
 
 @pytest.fixture(params=CLIENTS, ids=lambda client: client.name)
@@ -52,15 +65,14 @@ def new_topic(bootstrap: str) -> NewTopic:
         name = f"topic-{uuid.uuid4()}"
         with ConfluentAdmin(bootstrap) as admin:
             admin.create(name, partitions=partitions, config=config)
+            soon(lambda: admin.partition_count(name) == partitions)
         return name
 
     return create
 
 
 @pytest.fixture
-def restartable() -> Iterator[coterie.testing.Broker]:
-    """A broker of the test's own, which it may end and start again; only ours can be."""
-    if os.environ.get(OTHER_BROKER):
-        pytest.skip(f"{OTHER_BROKER} names a broker that is not ours to restart")
-    with coterie.testing.broker() as running:
+def restartable() -> Iterator[Broker]:
+    """A broker of the test's own, which it may end and start again."""
+    with broker() as running:
         yield running

@@ -6,18 +6,18 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from .adapters import Client, Consumer, Membership, Message
+from .adapters import Consumer, Joins, Membership, Message
 from .adapters.model import Place
 
 POLL_S = 0.05
-SETTLE_S = 25.0
+SETTLE_S = 45.0
 
 
 class Member:
     """A consumer that is polled by its own thread until it is stopped; what it saw can be read meanwhile."""
 
     def __init__(
-        self, client: Client, bootstrap: str, membership: Membership, *, commits: bool = False
+        self, client: Joins, bootstrap: str, membership: Membership, *, commits: bool = False
     ) -> None:
         self.membership, self.commits = membership, commits
         self.seen: list[Message] = []
@@ -29,7 +29,7 @@ class Member:
         self._thread = threading.Thread(target=self._work, args=(client, bootstrap), name=client.name)
         self._thread.start()
 
-    def _work(self, client: Client, bootstrap: str) -> None:
+    def _work(self, client: Joins, bootstrap: str) -> None:
         try:
             with client.member(bootstrap, self.membership) as consumer:
                 while not self._stop.is_set():
@@ -40,10 +40,13 @@ class Member:
     def _step(self, consumer: Consumer) -> None:
         found = consumer.poll(POLL_S)
         if found and self.commits:
-            consumer.commit()
+            consumer.commit_if_it_may()
         self.seen += found
-        self.revoked = list(consumer.revoked)
-        self.assigned, self.owns = consumer.assigned, consumer.assignment()
+        owns, heard = consumer.assignment(), tuple(consumer.heard)
+        if owns == held(heard):  # else its listener is about to hear of it
+            self.assigned = sum(kind == "assigned" for kind, _ in heard)
+            self.revoked = [place for kind, places in heard if kind == "revoked" for place in sorted(places)]
+            self.owns = owns
 
     def stop(self) -> None:
         """End the consumer: it leaves the group, unless it is a static member."""
@@ -52,6 +55,14 @@ class Member:
         assert not self._thread.is_alive(), "the consumer does not end"
         if self.failure is not None:
             raise self.failure
+
+
+def held(heard: Iterable[tuple[str, frozenset[Place]]]) -> frozenset[Place]:
+    """Return what a listener was told to begin with, and not yet to give up."""
+    held: frozenset[Place] = frozenset()
+    for kind, places in heard:
+        held = held | places if kind == "assigned" else held - places
+    return held
 
 
 def wait_until(true: Callable[[], bool], *, of: Iterable[Member] = (), within_s: float = SETTLE_S) -> None:

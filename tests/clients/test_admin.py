@@ -21,7 +21,8 @@ from confluent_kafka.admin import (
 from kafka.admin import ConfigResource as KafkaPythonResource
 from kafka.admin import KafkaAdminClient
 
-import coterie.testing
+from .brokers import broker
+from .soon import soon
 
 CALL_S = 20.0
 INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST = 38, 39, 40, 42
@@ -43,7 +44,20 @@ def refusal(futures: dict[Any, Any]) -> tuple[int, str]:
 def a_topic(admin: AdminClient, **options: Any) -> str:
     name = f"admin-{uuid.uuid4()}"
     done(admin.create_topics([NewTopic(name, **{"num_partitions": 2, "replication_factor": 1, **options})]))
+    soon(lambda: name in admin.list_topics(timeout=CALL_S).topics)
     return name
+
+
+def settings_with(admin: AdminClient, topic: str, **wanted: str) -> Any:
+    """Return a topic's settings once they are as wanted: Apache Kafka's brokers hear of them later."""
+
+    def found() -> bool:
+        settings.update(done(admin.describe_configs([of_topic(topic)])))
+        return all(settings[name.replace("_", ".")].value == value for name, value in wanted.items())
+
+    settings: dict[str, Any] = {}
+    soon(found)
+    return settings
 
 
 def of_topic(name: str, *changes: ConfigEntry) -> ConfigResource:
@@ -94,9 +108,7 @@ def test_settings_are_set_appended_to_and_deleted(admin: AdminClient) -> None:
         )
     )
 
-    settings = done(admin.describe_configs([of_topic(name)]))
-    assert settings["segment.ms"].value == "90000"
-    assert settings["cleanup.policy"].value == "delete,compact"
+    settings = settings_with(admin, name, segment_ms="90000", cleanup_policy="delete,compact")
     assert settings["retention.ms"].is_default
 
 
@@ -161,11 +173,10 @@ def test_kafka_python_describes_and_changes_settings(
     name = a_topic(admin)
 
     kafka_python.alter_configs([KafkaPythonResource("TOPIC", name, {"retention.ms": "7000"})])
+    settings_with(admin, name, retention_ms="7000")
     found = kafka_python.describe_configs([KafkaPythonResource("TOPIC", name)], config_filter="all")
 
     assert "7000" in str(found)
-    settings = done(admin.describe_configs([of_topic(name)]))
-    assert settings["retention.ms"].value == "7000"
 
 
 def test_kafka_python_describes_the_cluster(kafka_python: KafkaAdminClient, bootstrap: str) -> None:
@@ -176,7 +187,7 @@ def test_kafka_python_describes_the_cluster(kafka_python: KafkaAdminClient, boot
 
 
 def test_topics_ids_settings_and_the_cluster_survive_a_kill() -> None:
-    with coterie.testing.broker() as running:
+    with broker() as running:
         before = AdminClient({"bootstrap.servers": running.bootstrap, "log_level": 3})
         kept = a_topic(before, config={"retention.ms": "600000"})
         gone = a_topic(before)

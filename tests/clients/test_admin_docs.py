@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-import coterie.testing
 from coterie.cli import main
+
+from .brokers import broker
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -61,11 +62,11 @@ def test_the_administrators_page_runs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names: dict[str, Any] = {}
-    with coterie.testing.broker() as broker:
-        monkeypatch.setenv("COTERIE_BOOTSTRAP", broker.bootstrap)
+    with broker() as running:
+        monkeypatch.setenv("COTERIE_BOOTSTRAP", running.bootstrap)
         for kind, text in blocks("admin.md"):
             if kind == "python":
-                run_python(text.replace(WRITTEN_ADDRESS, broker.bootstrap), names)
+                run_python(text.replace(WRITTEN_ADDRESS, running.bootstrap), names)
             else:
                 capsys.readouterr()
                 run_console(text, capsys)

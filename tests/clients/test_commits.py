@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from coterie.testing import Broker
-
 from .adapters import CLIENTS, Client, Membership, Message
 from .adapters.confluent import ConfluentAdmin
+from .brokers import Broker
 from .running import Member, wait_until
 
 NewTopic = Callable[..., str]
@@ -111,14 +110,14 @@ def test_an_idempotent_producer_goes_on_after_the_death_of_the_broker(restartabl
     )
     for n in range(500):
         producer.produce(TOPIC, str(n).encode(), partition=0)
-    assert producer.flush(10) == 0
+    assert producer.flush(40) == 0
 
     restartable.kill()
     for n in range(500, 1000):
         producer.produce(TOPIC, str(n).encode(), partition=0)
     restartable.start()
 
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     with CONFLUENT.reader(restartable.bootstrap, (TOPIC, 0)) as consumer:
         got = consumer.take(1000)
     assert [m.value for m in got] == [str(n).encode() for n in range(1000)]

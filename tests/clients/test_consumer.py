@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import coterie.testing
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.blocking_consumer import BlockingConsumer
 from coterie.client.consumer import Consumer
@@ -18,12 +17,13 @@ from coterie.client.listener import RebalanceListener
 from no_task_left import run
 
 from .adapters import CLIENTS, Message
+from .brokers import Broker
 from .test_produce_consume import CODECS, EARLIEST_MS, contents, some_messages
 
 NewTopic = Callable[..., str]
 
 CONFLUENT, KAFKA_PYTHON = CLIENTS[:2]
-WITHIN_MS = 10_000
+WITHIN_MS = 40_000
 
 
 def produce(bootstrap: str, messages: list[Message], codec: str = "none") -> None:
@@ -298,6 +298,23 @@ def test_fetching_ahead_stops_at_the_bound(bootstrap: str, new_topic: NewTopic) 
     run(scenario())
 
 
+def test_a_partition_at_its_end_does_not_hold_up_one_that_has_more(
+    bootstrap: str, new_topic: NewTopic
+) -> None:
+    """A broker that has nothing keeps the answer for fetch_max_wait_ms, here far longer than the test has."""
+    topic = new_topic(partitions=2)
+    KAFKA_PYTHON.produce(bootstrap, [Message(topic=topic, partition=0, value=b"the only one")])
+    KAFKA_PYTHON.produce(bootstrap, [Message(topic=topic, partition=1, value=bytes(1000))] * 1000)
+
+    async def scenario() -> None:
+        settings = {"fetch_max_wait_ms": 60_000, "max_partition_fetch_bytes": 20_000, "max_poll_records": 5}
+        async with a_consumer(bootstrap, **settings) as consumer:
+            consumer.assign([(topic, 0), (topic, 1)])
+            assert len(await take(consumer, 1001)) == 1001
+
+    run(scenario())
+
+
 def test_deserialisers_and_interceptors_see_each_record_and_a_bad_one_can_be_left_out(
     bootstrap: str, new_topic: NewTopic
 ) -> None:
@@ -392,8 +409,30 @@ def test_closing_wakes_whoever_waits_and_a_cancelled_wait_harms_nobody(
     run(scenario())
 
 
+def test_a_partition_that_comes_back_is_not_fed_with_what_was_asked_for_before_it_went(
+    bootstrap: str, new_topic: NewTopic
+) -> None:
+    """What had come and was not handed out yet is dropped with it; a fetch from behind that is under way."""
+    topic = new_topic()
+    place = TopicPartition(topic, 0)
+    produce(bootstrap, numbered(topic, 1))
+
+    async def scenario() -> list[int]:
+        async with a_consumer(bootstrap, fetch_max_wait_ms=20_000) as consumer:
+            consumer.assign([place])
+            await consumer._fetcher.came(WITHIN_MS / 1000)
+            await consumer.end_offsets([place])  # meanwhile the next fetch is asked for
+            consumer.assign([])
+            consumer.assign([place])
+            assert await consumer.position(place) == 0
+            await asyncio.to_thread(produce, bootstrap, numbered(topic, 1, first=1))
+            return [record.offset for record in await take(consumer, 2)]
+
+    assert run(scenario()) == [0, 1]
+
+
 @pytest.mark.slow
-def test_a_consumer_goes_on_when_its_broker_comes_back(restartable: coterie.testing.Broker) -> None:
+def test_a_consumer_goes_on_when_its_broker_comes_back(restartable: Broker) -> None:
     bootstrap = restartable.bootstrap
     produce(bootstrap, numbered("t", 10))
 
@@ -424,7 +463,7 @@ class Heard(RebalanceListener):
         self.revoked.append(list(partitions))
 
 
-GROUP = {"heartbeat_interval_ms": 200, "session_timeout_ms": 6000, "partition_assignment_strategy": "range"}
+GROUP = {"heartbeat_interval_ms": 200, "session_timeout_ms": 20_000, "partition_assignment_strategy": "range"}
 
 
 def test_members_share_the_partitions_and_miss_nothing(bootstrap: str, new_topic: NewTopic) -> None:

@@ -18,6 +18,8 @@ import coterie.testing
 from .adapters.confluent import ConfluentAdmin
 from .running import wait_until
 
+pytestmark = pytest.mark.ours("what a client is told when the disk is full is our broker's choice")
+
 SIZE = "8m"
 QUIET = {"log_level": 0, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100}
 TOPIC, GROUP = "orders", "readers"

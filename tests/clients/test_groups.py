@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from .adapters import CLIENTS, Client, Membership, Message
+from .adapters import CLIENTS, OURS, Client, Joins, Membership, Message
 from .running import Member, shared, wait_until
 
 NewTopic = Callable[..., str]
@@ -26,7 +26,7 @@ def join(bootstrap: str) -> Iterator[Joiner]:
     """A function that starts a member in a thread; whoever still runs at the end of the test is stopped."""
     with ExitStack() as running:
 
-        def start(client: Client, membership: Membership, *, commits: bool = False) -> Member:
+        def start(client: Joins, membership: Membership, *, commits: bool = False) -> Member:
             member = Member(client, bootstrap, membership, commits=commits)
             running.callback(member.stop)
             return member
@@ -85,6 +85,44 @@ def test_clients_of_all_kinds_share_one_group(
     wait_until(lambda: set(values_of(everyone)) == sent and len(values_of(everyone)) == 120, of=everyone)
     everyone.pop(0).stop()
     wait_until(lambda: shared(everyone, [6, 6]), of=everyone)
+
+
+EAGER = (CONFLUENT, KAFKA_PYTHON, AIOKAFKA)
+
+
+@pytest.mark.parametrize(
+    ("assignor", "others"),
+    [("range", EAGER), ("roundrobin", EAGER), ("cooperative-sticky", (CONFLUENT, KAFKA_PYTHON))],
+)
+def test_ours_and_others_come_and_go_and_every_record_is_read(
+    assignor: str, others: tuple[Client, ...], bootstrap: str, new_topic: NewTopic, join: Joiner
+) -> None:
+    """Ours lead at first, then one of the others does; what is written meanwhile is missed by nobody."""
+    topic = new_topic(partitions=PARTITIONS)
+    membership = Membership(topics=(topic,), assignor=assignor)
+    sent = fill(CONFLUENT, bootstrap, topic, 60)
+    everyone = [join(OURS, membership, commits=True)]
+    wait_until(lambda: shared(everyone, [6]), of=everyone)
+
+    everyone += [join(client, membership, commits=True) for client in others]
+    sent |= fill(CONFLUENT, bootstrap, topic, 60, first=60)
+    wait_until(lambda: shared(everyone, evenly(len(everyone))), of=everyone)
+    gone = [everyone.pop(0)]
+    gone[0].stop()
+    sent |= fill(CONFLUENT, bootstrap, topic, 60, first=120)
+    wait_until(lambda: shared(everyone, evenly(len(everyone))), of=everyone)
+    everyone.append(join(OURS, membership, commits=True))
+    gone.append(everyone.pop(0))
+    gone[1].stop()
+    sent |= fill(CONFLUENT, bootstrap, topic, 60, first=180)
+    wait_until(lambda: shared(everyone, evenly(len(everyone))), of=everyone)
+
+    wait_until(lambda: set(values_of([*gone, *everyone])) == sent, of=everyone)
+
+
+def evenly(members: int) -> list[int]:
+    """Return how many partitions each has where all have as many as can be."""
+    return [PARTITIONS // members + (place < PARTITIONS % members) for place in range(members)]
 
 
 def test_a_static_member_that_restarts_keeps_its_partitions_and_disturbs_nobody(
@@ -153,8 +191,8 @@ def test_a_member_that_is_killed_loses_its_partitions_when_its_session_ends(
     with subprocess.Popen(words, stdout=subprocess.PIPE) as doomed:
         assert doomed.stdout is not None
         assert doomed.stdout.readline() == b"joined\n"
-        survivor = join(CONFLUENT, membership)
-        wait_until(lambda: len(survivor.owns) == 3, of=[survivor])
+        survivors = [join(CONFLUENT, membership), join(OURS, membership)]
+        wait_until(lambda: shared(survivors, [2, 2]), of=survivors)
 
         doomed.send_signal(signal.SIGKILL)
-    wait_until(lambda: len(survivor.owns) == 6, of=[survivor])
+    wait_until(lambda: shared(survivors, [3, 3]), of=survivors)

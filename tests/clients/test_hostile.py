@@ -12,6 +12,8 @@ import pytest
 import coterie.testing
 from coterie.wire.codec import build, decode_response, encode_request, request_type, response_type
 
+pytestmark = pytest.mark.ours("what it does with rubbish is tried, and no client of ours takes part")
+
 API_VERSIONS, METADATA, HEARTBEAT = 18, 3, 12
 
 

@@ -22,6 +22,8 @@ from unit.broker.rubbish import SUBSCRIPTIONS
 from .adapters import CLIENTS, Membership
 from .running import Member, shared, wait_until
 
+pytestmark = pytest.mark.ours("a subscription that cannot be read stalls a whole group of Apache Kafka 4.3.1")
+
 NewTopic = Callable[..., str]
 KINDS = (  # four of them stall a whole group on Apache Kafka 4.3.1
     "cut at byte 0",

@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 
-import coterie.testing
-
+from .brokers import broker
 from .test_admin_docs import WRITTEN_ADDRESS, blocks, run_console, run_python
 
 
 def test_the_producers_page_runs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     names: dict[str, Any] = {}
-    with coterie.testing.broker(num_partitions=2) as broker:
-        monkeypatch.setenv("COTERIE_BOOTSTRAP", broker.bootstrap)
+    with broker(num_partitions=2) as running:
+        monkeypatch.setenv("COTERIE_BOOTSTRAP", running.bootstrap)
         for kind, text in blocks("producer.md"):
             if kind == "python":
-                run_python(text.replace(WRITTEN_ADDRESS, broker.bootstrap), names)
+                run_python(text.replace(WRITTEN_ADDRESS, running.bootstrap), names)
                 continue
             printed, _, command = text.removeprefix("$ printf ").partition(" | ")
             lines = printed.strip("'").replace("\\n", "\n")

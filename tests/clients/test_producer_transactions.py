@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import pytest
 
-import coterie.testing
 from coterie.base.codes import Code
 from coterie.base.ids import GroupMetadata, TopicPartition
+from coterie.client.admin import Admin
 from coterie.client.consumer import Consumer
 from coterie.client.delivery import Delivery
 from coterie.client.errors import WrongSetting
@@ -30,6 +30,7 @@ from coterie.wire.apis import ApiKey
 
 from .asynchronous import WatchedProducer as Producer
 from .asynchronous import run
+from .brokers import Broker, broker
 from .proxy import LAST_BEFORE_KIP_890, Proxy
 from .test_producer import behind
 from .test_transactions import a_name, committed_offset, committed_values, read
@@ -45,15 +46,15 @@ class Kind:
     bootstrap: str
     proxy: Proxy
     version_2: bool
-    broker: coterie.testing.Broker
+    broker: Broker
 
     def topic(self) -> str:
         """Return the name of a topic that comes into being when it is written to."""
         return f"topic-{uuid.uuid4()}"
 
-    async def committed(self, topic: str) -> list[bytes]:
-        """Return what a reader of committed records sees."""
-        return await asyncio.to_thread(committed_values, self.bootstrap, topic)
+    async def committed(self, topic: str, *, count: int) -> list[bytes]:
+        """Return what a reader of committed records sees, once there are so many."""
+        return await asyncio.to_thread(committed_values, self.bootstrap, topic, count=count)
 
     async def everything(self, topic: str) -> list[bytes]:
         """Return what is in the log."""
@@ -72,8 +73,8 @@ def running_kind(request: pytest.FixtureRequest) -> Iterator[Kind]:
     version_2 = bool(request.param)
     proxy, thread = Proxy(most=None if version_2 else LAST_BEFORE_KIP_890), LoopThread("proxy")
     block = behind(proxy)
-    broker = thread.submit(block.__aenter__()).result()
-    yield Kind(f"127.0.0.1:{proxy.port}", proxy, version_2, broker)
+    running = thread.submit(block.__aenter__()).result()
+    yield Kind(f"127.0.0.1:{proxy.port}", proxy, version_2, running)
     thread.submit(block.__aexit__(None, None, None)).result()
     thread.stop()
 
@@ -103,7 +104,7 @@ def test_what_commits_is_seen_whole_and_what_aborts_is_not(kind: Kind) -> None:
                         await first
                         await producer.flush()
                         assert 1 / (1 - number % 2)
-        return await kind.committed(topic), await kind.everything(topic), set(kind.proxy.seen)
+        return await kind.committed(topic, count=4), await kind.everything(topic), set(kind.proxy.seen)
 
     committed, everything, asked = run(scenario())
 
@@ -149,7 +150,7 @@ def test_offsets_of_a_member_that_the_group_does_not_know_abort_the_transaction(
                 await as_a_stranger()
             async with producer.transaction():
                 await producer.send(topic, b"for good")
-        return refused.value.code, await kind.committed(topic)
+        return refused.value.code, await kind.committed(topic, count=1)
 
     code, committed = run(scenario())
 
@@ -171,7 +172,7 @@ def test_the_owner_before_is_fenced(kind: Kind) -> None:
             for attempt in (write(), zombie.send(topic, b"again"), zombie.transaction().__aenter__()):
                 with pytest.raises(ProducerFenced, match="another producer has the transactional id"):
                     await attempt
-        return await kind.committed(topic)
+        return await kind.committed(topic, count=1)
 
     assert run(scenario()) == [b"of the owner"]
 
@@ -195,7 +196,7 @@ def test_a_record_that_is_refused_takes_the_transaction_with_it(kind: Kind) -> N
                 await sent[-1]
             assert isinstance(aborted.value.__cause__, NotWritten)
             await write(b"after")
-        return await kind.committed(topic)
+        return await kind.committed(topic, count=4)
 
     assert run(scenario()) == [b"small", b"before", b"small", b"after"]
 
@@ -215,7 +216,7 @@ def test_answers_that_are_lost_are_asked_for_again(kind: Kind, lost: int) -> Non
                 async with producer.transaction():
                     await producer.send(topic, b"%d" % number)
         kind.proxy.cut_after = lambda api_key: False
-        return await kind.committed(topic)
+        return await kind.committed(topic, count=3)
 
     assert run(scenario()) == [b"0", b"1", b"2"]
 
@@ -231,7 +232,7 @@ def test_a_coordinator_that_falls_silent_at_the_end_is_asked_by_the_next_transac
                 assert commit or 1 / 0
 
         topic = kind.topic()
-        patience = {"max_block_ms": 800, "request_timeout_ms": 400}
+        patience = {"max_block_ms": 1_500, "request_timeout_ms": 600}
         async with a_producer(kind, **patience) as producer:
             async with producer.transaction():
                 await producer.send(topic, b"0")
@@ -241,7 +242,7 @@ def test_a_coordinator_that_falls_silent_at_the_end_is_asked_by_the_next_transac
             kind.proxy.hold = lambda api_key: False
             async with producer.transaction():
                 await producer.send(topic, b"2")
-        return await kind.committed(topic)
+        return await kind.committed(topic, count=3 if commit else 2)
 
     assert run(scenario()) == ([b"0", b"1", b"2"] if commit else [b"0", b"2"])
 
@@ -265,7 +266,7 @@ def test_a_transaction_that_is_cancelled_is_aborted(kind: Kind) -> None:
                 await task
             async with producer.transaction():
                 await producer.send(topic, b"for good")
-        return await kind.committed(topic), await kind.everything(topic)
+        return await kind.committed(topic, count=1), await kind.everything(topic)
 
     assert run(scenario()) == ([b"for good"], [b"in vain", b"for good"])
 
@@ -281,7 +282,7 @@ def test_a_producer_that_closes_aborts_what_is_open(kind: Kind) -> None:
         await producer.close()
         async with a_producer(kind) as other, other.transaction():
             await other.send(topic, b"for good")
-        return await kind.committed(topic)
+        return await kind.committed(topic, count=1)
 
     assert run(scenario()) == [b"for good"]
 
@@ -295,7 +296,7 @@ def test_a_transaction_outlives_the_broker(kind: Kind) -> None:
             await producer.send("flights", b"between")
             await asyncio.to_thread(kind.broker.start)
             await producer.send("flights", b"after")
-        return await kind.committed("flights")
+        return await kind.committed("flights", count=3)
 
     assert run(scenario()) == [b"before", b"between", b"after"]
 
@@ -304,16 +305,17 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted_and_its_producer_of_
     often = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 50}
 
     async def scenario() -> list[bytes]:
-        async def write_slowly(producer: Producer) -> None:
+        async def write_slowly(producer: Producer, admin: Admin) -> None:
             async with producer.transaction():
                 await (await producer.send("flights", b"in vain"))
-                await asyncio.sleep(0.6)
+                while (await admin.describe_transaction("slow")).state != "CompleteAbort":
+                    pass
 
-        async with coterie.testing.broker(often) as running:
-            settings = {"transactional_id": "slow", "transaction_timeout_ms": 200, "linger_ms": 0}
+        async with broker(often) as running, Admin(running.bootstrap) as admin:
+            settings = {"transactional_id": "slow", "transaction_timeout_ms": 1_000, "linger_ms": 0}
             async with Producer(running.bootstrap, **settings) as producer:
                 with pytest.raises(TransactionFatal, match="longer than transaction_timeout_ms"):
-                    await write_slowly(producer)
+                    await write_slowly(producer, admin)
             return await asyncio.to_thread(committed_values, running.bootstrap, "flights")
 
     assert run(scenario()) == []
@@ -352,7 +354,7 @@ def test_a_copy_by_our_consumer_and_our_producer_is_exact_however_often_it_is_in
         while copied < 100:
             copied += await copy_some(fail=attempts % 3 == 0)
             attempts += 1
-        return sorted(map(int, await asyncio.to_thread(committed_values, bootstrap, copy)))
+        return sorted(map(int, await asyncio.to_thread(committed_values, bootstrap, copy, count=100)))
 
     assert run(scenario()) == list(range(100))
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 
 import pytest
 
 from .adapters import Admin, Client, Denied, Message
+from .soon import soon_is
 
 UNKNOWN_TOPIC = 3
 INVALID_TOPIC = 17
@@ -20,27 +20,22 @@ def a_name() -> str:
     return f"topic-{uuid.uuid4()}"
 
 
-def settles(admin: Admin, topic: str, count: int | None) -> bool:
-    """Whether the topic soon has that many partitions: Apache Kafka's brokers hear of it a moment later."""
-    end = time.monotonic() + 5
-    while admin.partition_count(topic) != count:
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
+def settles(admin: Admin, topic: str, count: int | None) -> None:
+    """Wait until the topic has that many partitions: Apache Kafka's brokers hear of it a moment later."""
+    soon_is(lambda: admin.partition_count(topic), count)
 
 
 def test_a_topic_is_created_grown_and_deleted(client: Client, bootstrap: str) -> None:
     name = a_name()
     with client.admin(bootstrap) as admin:
         admin.create(name, partitions=3, config={"retention.ms": "600000"})
-        assert settles(admin, name, 3)
+        settles(admin, name, 3)
 
         admin.grow(name, partitions=5)
-        assert settles(admin, name, 5)
+        settles(admin, name, 5)
 
         admin.delete(name)
-        assert settles(admin, name, None)
+        settles(admin, name, None)
 
 
 def test_a_topic_that_was_deleted_starts_anew_when_created_again(client: Client, bootstrap: str) -> None:
@@ -49,7 +44,7 @@ def test_a_topic_that_was_deleted_starts_anew_when_created_again(client: Client,
         admin.create(name)
         client.produce(bootstrap, [Message(topic=name, partition=0, value=b"old")])
         admin.delete(name)
-        assert settles(admin, name, None)
+        settles(admin, name, None)
 
         admin.create(name)
         client.produce(bootstrap, [Message(topic=name, partition=0, value=b"new")])

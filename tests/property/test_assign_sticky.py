@@ -99,8 +99,11 @@ def test_a_cooperative_group_is_as_balanced_once_the_withheld_are_given(data):
     second = assignor.assign(cluster, again)
 
     assert not better_moves(second, members)
-    for name, kept in first.items():
-        assert set(kept) <= set(second[name])
+    # Where members want different topics, whoever gets what was withheld may be another than it was held back
+    # for, and then a third may have to give one more.
+    if len({frozenset(topics) for topics in wants.values()}) == 1:
+        for name, kept in first.items():
+            assert set(kept) <= set(second[name])
     wanted = {topic for topics in wants.values() for topic in topics}
     everything = Counter(one for topic in wanted for one in cluster.partitions_of(topic))
     assert Counter(one for share in second.values() for one in share) == everything

@@ -51,6 +51,14 @@ class Board:
         """Return the topic of a partition."""
         return bisect_right(self.starts, partition) - 1
 
+    def crowds(self) -> list[int]:
+        """Return how many members want each topic. Many name the same topics, in the same words."""
+        crowds = dict.fromkeys(self.topics, 0)
+        for listed, many in Counter(member.subscription.topics for member in self.members).items():
+            for topic in crowds.keys() & listed:
+                crowds[topic] += many
+        return [*crowds.values()]
+
     def members_that_want(self, topic: int) -> list[int]:
         """Return the members that want a topic, by member id."""
         name = self.topics[topic]
@@ -72,12 +80,13 @@ class Board:
 
     def numbers_in(self, partitions: Iterable[TopicPartition]) -> list[int]:
         """Return those of the partitions that somebody may get (SK-5)."""
-        spans, numbers = self.spans, []
-        for topic, number in partitions:
-            start, count = spans.get(topic, UNWANTED)
-            if 0 <= number < count:
-                numbers.append(start + number)
-        return numbers
+        span_of = self.spans.get
+        return [
+            start + number
+            for topic, number in partitions
+            for start, count in (span_of(topic, UNWANTED),)
+            if 0 <= number < count
+        ]
 
     def topic_names(self) -> list[str]:
         """Return the topic of each partition."""

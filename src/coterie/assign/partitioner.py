@@ -14,7 +14,7 @@ The sender tells an adaptive partitioner how long the queues are: `measured`. On
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import accumulate
-from typing import NamedTuple, TypeAlias
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from coterie.assign.chance import Chance
 from coterie.base.errors import CoterieError
@@ -36,6 +36,7 @@ __all__ = [
 
 Choose: TypeAlias = Callable[[str, bytes | None, int, Sequence[int]], int]
 
+B = TypeVar("B")
 BATCH_SIZE = 16_384  # Kafka's batch.size
 
 
@@ -170,23 +171,23 @@ class _Loads(NamedTuple):
     sums: list[int]
 
 
-class BrokerWaits:
+class BrokerWaits(Generic[B]):
     """Which brokers lag: had data to be sent and took none for longer than a time (PT-8); 0 is never."""
 
     def __init__(self, *, availability_timeout_ms: int) -> None:
         self._timeout_ms = availability_timeout_ms
-        self._ready_ms: dict[int, int] = {}
-        self._drained_ms: dict[int, int] = {}
+        self._ready_ms: dict[B, float] = {}
+        self._drained_ms: dict[B, float] = {}
 
-    def had_data(self, broker_id: int, now_ms: int, *, drained: bool) -> None:
+    def had_data(self, broker: B, now_ms: float, *, drained: bool) -> None:
         """Note that there was something to send to a broker, and whether it could be sent."""
-        self._ready_ms[broker_id] = now_ms
-        if drained or broker_id not in self._drained_ms:
-            self._drained_ms[broker_id] = now_ms
+        self._ready_ms[broker] = now_ms
+        if drained or broker not in self._drained_ms:
+            self._drained_ms[broker] = now_ms
 
-    def slow(self, broker_id: int) -> bool:
+    def slow(self, broker: B) -> bool:
         """Return whether partitions that this broker leads should be left out."""
-        waited = self._ready_ms.get(broker_id, 0) - self._drained_ms.get(broker_id, 0)
+        waited = self._ready_ms.get(broker, 0) - self._drained_ms.get(broker, 0)
         return 0 < self._timeout_ms < waited
 
 

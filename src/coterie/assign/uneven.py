@@ -6,10 +6,8 @@ loads by two at least: that is why the steps end, why no single move can improve
 moves there are at most.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import chain
 from typing import TypeAlias
 
 from coterie.assign.board import NOBODY, Board
@@ -48,8 +46,7 @@ class Table:
         for owner in owners:
             if owner != NOBODY:
                 self.keys[owner] += self.members
-        crowds = Counter(chain.from_iterable(board.wants))
-        self.order = sorted(range(len(board.topics)), key=lambda topic: crowds[board.topics[topic]])
+        self.order = sorted(range(len(board.topics)), key=board.crowds().__getitem__)
         """The topics that the fewest want come first, among those the first by name (GS-1)."""
         self._audiences: dict[int, list[int]] = {}
 

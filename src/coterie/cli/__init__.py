@@ -12,7 +12,17 @@ from coterie import __version__
 
 __all__ = ["main"]
 
-COMMANDS = ("assign", "consume", "groups", "produce", "serve", "simulate", "topics")
+COMMANDS = (
+    "assign",
+    "consume",
+    "groups",
+    "history",
+    "produce",
+    "serve",
+    "simulate",
+    "topics",
+    "transactions",
+)
 
 
 class Commands(click.Group):

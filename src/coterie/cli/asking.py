@@ -1,10 +1,12 @@
-"""What the commands that talk to a broker share: its address, the form of the output, asking and saying."""
+"""What the commands that talk to a broker share: how to reach it, the form of the output, asking, saying."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable
+from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,19 +14,76 @@ import click
 if TYPE_CHECKING:
     from coterie.client.admin import Admin
 
-__all__ = ["bootstrap_option", "output_option", "say", "say_json", "with_admin"]
+__all__ = ["Settings", "broker_options", "output_option", "say", "say_json", "with_admin"]
 
 TIMEOUT_MS = 15_000
+Settings = dict[str, Any]
+"""A client's settings by Kafka's names in snake case."""
 
-bootstrap_option = click.option(
-    "--bootstrap",
-    metavar="HOST:PORT",
-    default="127.0.0.1:9092",
-    envvar="COTERIE_BOOTSTRAP",
-    show_default=True,
-    show_envvar=True,
-    help="A broker to ask, or several with commas.",
+OPTIONS = (
+    click.option(
+        "--bootstrap",
+        metavar="HOST:PORT",
+        default="127.0.0.1:9092",
+        envvar="COTERIE_BOOTSTRAP",
+        show_default=True,
+        show_envvar=True,
+        help="A broker to ask, or several with commas.",
+    ),
+    click.option(
+        "--command-config",
+        "config",
+        metavar="FILE",
+        envvar="COTERIE_COMMAND_CONFIG",
+        show_envvar=True,
+        help="The client's settings, as in a properties file of Kafka's tools: TLS and SASL, for example.",
+    ),
+    click.option(
+        "--set",
+        "assignments",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="A setting of the client by Kafka's name; overrides --command-config.",
+    ),
 )
+
+
+def broker_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options above, as one argument `broker`: a client's settings."""
+
+    @wraps(function)
+    def with_broker(*, bootstrap: str, config: str | None, assignments: tuple[str, ...], **words: Any) -> Any:
+        given = {**({} if config is None else settings_in(config)), **settings_of(assignments)}
+        return function(broker={"bootstrap_servers": bootstrap, **given}, **words)
+
+    for option in reversed(OPTIONS):
+        with_broker = option(with_broker)
+    return with_broker
+
+
+def settings_in(config: str) -> Settings:
+    """Return the settings of a properties file."""
+    from coterie.base.errors import CoterieError
+    from coterie.broker.properties import PropertiesError, read_properties
+
+    try:
+        given = read_properties(Path(config).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, PropertiesError) as error:
+        raise CoterieError(f"cannot read {config}: {error}") from None
+    return {name.replace(".", "_"): value for name, value in given.items()}
+
+
+def settings_of(assignments: Iterable[str]) -> Settings:
+    """Return the settings of NAME=VALUE texts; names may have dots as Kafka's do."""
+    settings: Settings = {}
+    for text in assignments:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise click.UsageError(f"--set {text}: write NAME=VALUE")
+        settings[name.strip().replace(".", "_")] = value
+    return settings
+
+
 output_option = click.option(
     "--output",
     type=click.Choice(["text", "json"]),
@@ -34,14 +93,18 @@ output_option = click.option(
 )
 
 
-def with_admin(bootstrap: str, ask: Callable[[Admin], Awaitable[Any]]) -> Any:
+def with_admin(broker: Settings, ask: Callable[[Admin], Awaitable[Any]]) -> Any:
     """Return what `ask` finds out from the cluster. A broker that is not there is told of at once."""
     from coterie.client.admin import Admin
 
+    ours = {
+        "client_id": "coterie-cli",
+        "request_timeout_ms": TIMEOUT_MS,
+        "default_api_timeout_ms": TIMEOUT_MS,
+    }
+
     async def run() -> Any:
-        async with Admin(
-            bootstrap, client_id="coterie-cli", request_timeout_ms=TIMEOUT_MS, api_timeout_ms=TIMEOUT_MS
-        ) as admin:
+        async with Admin(**{**ours, **broker}) as admin:
             return await ask(admin)
 
     return asyncio.run(run())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from coterie.cli.asking import bootstrap_option, output_option, say, say_json
+from coterie.cli.asking import Settings, broker_options, output_option, say, say_json
 
 if TYPE_CHECKING:
     from coterie.client.consumer import Consumer
@@ -36,10 +36,7 @@ WAIT_MS = 1_000
 )  # fmt: skip
 @click.option("--until-end", is_flag=True, help="Stop at what was the end when it began.")
 @click.option("--max", "most", metavar="N", type=click.IntRange(min=1), help="Stop after N records.")
-@click.option(
-    "--set", "assignments", metavar="NAME=VALUE", multiple=True, help="A consumer's setting by Kafka's name."
-)
-@bootstrap_option
+@broker_options
 @output_option
 def command(
     topics: tuple[str, ...],
@@ -48,8 +45,7 @@ def command(
     start: str,
     until_end: bool,
     most: int | None,
-    assignments: tuple[str, ...],
-    bootstrap: str,
+    broker: Settings,
     output: str,
 ) -> None:
     """Print the records of TOPICs, until Ctrl-C.
@@ -59,11 +55,10 @@ def command(
     if group is not None and (partitions or until_end):
         raise click.UsageError("--partition and --until-end read without a group; leave out --group")
     settings = {
-        "bootstrap_servers": bootstrap,
         "client_id": "coterie-consume",
         "group_id": group,
         "auto_offset_reset": "earliest" if start == "beginning" else "latest",
-        **settings_of(assignments),
+        **broker,
     }
     tell = tell_json if output == "json" else tell_text
     try:
@@ -132,17 +127,6 @@ async def partitions_of(
             raise CoterieError(f"topic {topic} has {len(there)} partitions; there is no {missing[0]}")
         wanted += [(topic, number) for number in sorted({*numbers} or there)]
     return wanted
-
-
-def settings_of(assignments: Iterable[str]) -> dict[str, str]:
-    """Return the settings of NAME=VALUE texts; names may have dots as Kafka's do."""
-    settings = {}
-    for text in assignments:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise click.UsageError(f"--set {text}: write NAME=VALUE")
-        settings[name.strip().replace(".", "_")] = value
-    return settings
 
 
 # -- how

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from coterie.cli.asking import bootstrap_option, output_option, say, say_json, with_admin
+from coterie.cli.asking import Settings, broker_options, output_option, say, say_json, with_admin
 
 if TYPE_CHECKING:
     from coterie.client.admin import Admin
@@ -44,7 +44,7 @@ def with_forms(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--all-topics", is_flag=True, help="All that the group has committed.")
 @click.option("--execute", is_flag=True, help="Do it. Without, it is only shown.")
 @click.option("--export", is_flag=True, help="Print lines that --from-file reads.")
-@bootstrap_option
+@broker_options
 @output_option
 def reset_command(
     group: str,
@@ -52,7 +52,7 @@ def reset_command(
     all_topics: bool,
     execute: bool,
     export: bool,
-    bootstrap: str,
+    broker: Settings,
     output: str,
     **forms: Any,
 ) -> None:
@@ -67,7 +67,7 @@ def reset_command(
             return await admin.reset_group_offsets(group, to, partitions)
         return await admin.plan_reset(group, to, partitions)
 
-    moves = with_admin(bootstrap, reset)
+    moves = with_admin(broker, reset)
     if export:
         say(f"{move.partition.topic},{move.partition.partition},{move.after}" for move in moves)
     elif output == "json":
@@ -133,9 +133,9 @@ def reset_document(group: str, moves: Sequence[Move], *, executed: bool) -> dict
 @click.option(
     "--topic", "topics", metavar="TOPIC[:0,2]", multiple=True, required=True, help="All of it, or partitions."
 )
-@bootstrap_option
+@broker_options
 @output_option
-def delete_offsets_command(group: str, topics: tuple[str, ...], bootstrap: str, output: str) -> None:
+def delete_offsets_command(group: str, topics: tuple[str, ...], broker: Settings, output: str) -> None:
     """Drop what a group has committed for topics that none of its members reads."""
 
     async def drop(admin: Admin) -> Any:
@@ -143,7 +143,7 @@ def delete_offsets_command(group: str, topics: tuple[str, ...], bootstrap: str, 
         await admin.delete_group_offsets(group, partitions)
         return partitions
 
-    dropped = with_admin(bootstrap, drop)
+    dropped = with_admin(broker, drop)
     if output == "json":
         say_json({"group": group, "deleted": [one._asdict() for one in dropped]})
         return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from coterie.cli.asking import bootstrap_option, output_option, say, say_json, with_admin
+from coterie.cli.asking import Settings, broker_options, output_option, say, say_json, with_admin
 from coterie.cli.group_offsets import delete_offsets_command, reset_command
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ def command() -> None:
 @command.command("list")
 @click.option("--state", "states", metavar="STATE", multiple=True, help="Only those in it, as Empty.")
 @click.option("--type", "types", metavar="TYPE", multiple=True, help="Only those of it, as classic.")
-@bootstrap_option
+@broker_options
 @output_option
-def list_command(states: tuple[str, ...], types: tuple[str, ...], bootstrap: str, output: str) -> None:
+def list_command(states: tuple[str, ...], types: tuple[str, ...], broker: Settings, output: str) -> None:
     """List the groups of the cluster."""
     from coterie.cli.tables import table
 
-    groups = with_admin(bootstrap, lambda admin: admin.list_groups(states=states, types=types))
+    groups = with_admin(broker, lambda admin: admin.list_groups(states=states, types=types))
     if output == "json":
         say_json([group._asdict() for group in groups])
         return
@@ -46,14 +46,14 @@ def list_command(states: tuple[str, ...], types: tuple[str, ...], bootstrap: str
 @command.command("describe")
 @click.argument("group")
 @click.option("--members", is_flag=True, help="Show the members instead of the partitions.")
-@bootstrap_option
+@broker_options
 @output_option
-def describe_command(group: str, members: bool, bootstrap: str, output: str) -> None:
+def describe_command(group: str, members: bool, broker: Settings, output: str) -> None:
     """Show a group: its state, and per partition what is committed, the lag and the owner."""
     from coterie.cli.group_texts import group_document, headline, partition_lines
 
     if members:
-        say_members(group, bootstrap, output)
+        say_members(group, broker, output)
         return
 
     async def ask(admin: Admin) -> tuple[DescribedGroup, dict[Any, int], dict[Any, int]]:
@@ -61,7 +61,7 @@ def describe_command(group: str, members: bool, bootstrap: str, output: str) -> 
         committed = await admin.list_group_offsets(group)
         return described, committed, await admin.list_group_ends({*committed, *described.owners()})
 
-    described, committed, ends = with_admin(bootstrap, ask)
+    described, committed, ends = with_admin(broker, ask)
     if output == "json":
         say_json(group_document(described, (committed, ends)))
         return
@@ -70,18 +70,18 @@ def describe_command(group: str, members: bool, bootstrap: str, output: str) -> 
 
 @command.command("members")
 @click.argument("group")
-@bootstrap_option
+@broker_options
 @output_option
-def members_command(group: str, bootstrap: str, output: str) -> None:
+def members_command(group: str, broker: Settings, output: str) -> None:
     """Show the members of a group and what each of them owns."""
-    say_members(group, bootstrap, output)
+    say_members(group, broker, output)
 
 
-def say_members(group: str, bootstrap: str, output: str) -> None:
+def say_members(group: str, broker: Settings, output: str) -> None:
     """Print the members of a group."""
     from coterie.cli.group_texts import group_document, headline, member_lines
 
-    described = with_admin(bootstrap, lambda admin: admin.describe_group(group))
+    described = with_admin(broker, lambda admin: admin.describe_group(group))
     if output == "json":
         say_json(group_document(described, None))
         return
@@ -92,9 +92,9 @@ def say_members(group: str, bootstrap: str, output: str) -> None:
 @click.argument("group")
 @click.option("--last", metavar="N", type=click.IntRange(min=1), help="Only the last N entries.")
 @click.option("--follow", is_flag=True, help="Go on as it happens, until Ctrl-C.")
-@bootstrap_option
+@broker_options
 @output_option
-def story_command(group: str, last: int | None, follow: bool, bootstrap: str, output: str) -> None:
+def story_command(group: str, last: int | None, follow: bool, broker: Settings, output: str) -> None:
     """Tell what moved a group, why and whom, and what each rebalance led to.
 
     JSON comes a record a line, as the topic __group_story holds it.
@@ -110,7 +110,7 @@ def story_command(group: str, last: int | None, follow: bool, bootstrap: str, ou
         say(story_lines(document, coloured=True))
 
     try:
-        told = with_admin(bootstrap, lambda admin: _story(admin.cluster, group, last, follow, tell))
+        told = with_admin(broker, lambda admin: _story(admin.cluster, group, last, follow, tell))
     except KeyboardInterrupt:
         return
     if not told:
@@ -144,10 +144,10 @@ async def _story(
 @click.option("--member", metavar="ID", help="The member's id, as `describe --members` shows it.")
 @click.option("--instance", metavar="ID", help="The instance id of a static member.")
 @click.option("--reason", metavar="TEXT", default="", help="Why; the story tells it.")
-@bootstrap_option
+@broker_options
 @output_option
 def evict_command(
-    group: str, member: str | None, instance: str | None, reason: str, bootstrap: str, output: str
+    group: str, member: str | None, instance: str | None, reason: str, broker: Settings, output: str
 ) -> None:
     """Take one member out of a group; its partitions go to the others.
 
@@ -159,7 +159,7 @@ def evict_command(
     def evict(admin: Admin) -> Awaitable[None]:
         return admin.evict_member(group, member_id=member or "", instance_id=instance, reason=reason)
 
-    with_admin(bootstrap, evict)
+    with_admin(broker, evict)
     if output == "json":
         say_json({"group": group, "member_id": member, "instance_id": instance, "evicted": True})
         return
@@ -169,16 +169,16 @@ def evict_command(
 
 @command.command("delete")
 @click.argument("groups", nargs=-1, required=True, metavar="GROUP...")
-@bootstrap_option
+@broker_options
 @output_option
-def delete_command(groups: tuple[str, ...], bootstrap: str, output: str) -> None:
+def delete_command(groups: tuple[str, ...], broker: Settings, output: str) -> None:
     """Delete groups that have no members, and what they have committed."""
 
     async def delete(admin: Admin) -> None:
         for group in dict.fromkeys(groups):
             await admin.delete_group(group)
 
-    with_admin(bootstrap, delete)
+    with_admin(broker, delete)
     if output == "json":
         say_json({"deleted": list(dict.fromkeys(groups))})
         return

@@ -13,8 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from coterie.base.errors import CoterieError
-from coterie.cli.asking import bootstrap_option, output_option, say, say_json
-from coterie.cli.consume import settings_of
+from coterie.cli.asking import Settings, broker_options, output_option, say, say_json
 
 if TYPE_CHECKING:
     from coterie.client.producer import Delivery, RecordMetadata
@@ -42,10 +41,7 @@ Tell = Callable[["RecordMetadata"], None]
     multiple=True,
     help="A header of every record; may be repeated.",
 )
-@click.option(
-    "--set", "assignments", metavar="NAME=VALUE", multiple=True, help="A producer's setting by Kafka's name."
-)
-@bootstrap_option
+@broker_options
 @output_option
 def command(
     topic: str,
@@ -53,15 +49,14 @@ def command(
     null: str | None,
     partition: int | None,
     headers: tuple[str, ...],
-    assignments: tuple[str, ...],
-    bootstrap: str,
+    broker: Settings,
     output: str,
 ) -> None:
     """Write each line of standard input to TOPIC as a record.
 
     JSON tells where each record is, a record a line, in the order of the lines.
     """
-    settings = {"bootstrap_servers": bootstrap, "client_id": "coterie-produce", **settings_of(assignments)}
+    settings = {"client_id": "coterie-produce", **broker}
     named = tuple((name, value.encode()) for name, value in map(header_of, headers))
     told = [0]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from coterie.cli.asking import bootstrap_option, output_option, say, say_json, with_admin
+from coterie.cli.asking import Settings, broker_options, output_option, say, say_json, with_admin
 from coterie.cli.placing import Placing, placing_options
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--internal", is_flag=True, help="With those that brokers keep their own state in.")
-@bootstrap_option
+@broker_options
 @output_option
-def list_command(internal: bool, bootstrap: str, output: str) -> None:
+def list_command(internal: bool, broker: Settings, output: str) -> None:
     """List the topics of the cluster."""
     from coterie.cli.topic_texts import listed_document, listed_lines
 
-    topics = with_admin(bootstrap, lambda admin: admin.list_topics(internal=internal))
+    topics = with_admin(broker, lambda admin: admin.list_topics(internal=internal))
     if output == "json":
         say_json([listed_document(topic) for topic in topics])
         return
@@ -42,9 +42,9 @@ def list_command(internal: bool, bootstrap: str, output: str) -> None:
 
 @command.command("describe")
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
-@bootstrap_option
+@broker_options
 @output_option
-def describe_command(topics: tuple[str, ...], bootstrap: str, output: str) -> None:
+def describe_command(topics: tuple[str, ...], broker: Settings, output: str) -> None:
     """Show topics: what was set of them, and the leader and replicas of each partition."""
     from coterie.cli.topic_texts import topic_document, topic_lines
 
@@ -54,7 +54,7 @@ def describe_command(topics: tuple[str, ...], bootstrap: str, output: str) -> No
         found = await admin.describe_topics(topics)
         return [(found[name], await admin.describe_configs(Resource.topic(name))) for name in found]
 
-    found = with_admin(bootstrap, ask)
+    found = with_admin(broker, ask)
     if output == "json":
         say_json([topic_document(topic, configs) for topic, configs in found])
         return
@@ -65,9 +65,9 @@ def describe_command(topics: tuple[str, ...], bootstrap: str, output: str) -> No
 @command.command("delete")
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
 @click.option("--if-exists", is_flag=True, help="It is no mistake if a topic is not there.")
-@bootstrap_option
+@broker_options
 @output_option
-def delete_command(topics: tuple[str, ...], if_exists: bool, bootstrap: str, output: str) -> None:
+def delete_command(topics: tuple[str, ...], if_exists: bool, broker: Settings, output: str) -> None:
     """Delete topics, their records and what groups have committed for them."""
 
     async def delete(admin: Admin) -> list[str]:
@@ -78,7 +78,7 @@ def delete_command(topics: tuple[str, ...], if_exists: bool, bootstrap: str, out
             await admin.delete_topic(name)
         return doomed
 
-    deleted = with_admin(bootstrap, delete)
+    deleted = with_admin(broker, delete)
     if output == "json":
         say_json({"deleted": deleted})
         return
@@ -92,7 +92,7 @@ def delete_command(topics: tuple[str, ...], if_exists: bool, bootstrap: str, out
 @click.option("--config", "configs", metavar="NAME=VALUE", multiple=True, help="A setting of the topic.")
 @click.option("--if-not-exists", is_flag=True, help="It is no mistake if the topic is there already.")
 @placing_options
-@bootstrap_option
+@broker_options
 @output_option
 def create_command(
     topic: str,
@@ -101,7 +101,7 @@ def create_command(
     configs: tuple[str, ...],
     if_not_exists: bool,
     placing: Placing,
-    bootstrap: str,
+    broker: Settings,
     output: str,
 ) -> None:
     """Create a topic, or show with --dry-run where its replicas would go."""
@@ -127,7 +127,7 @@ def create_command(
         )
         return (layout, brokers) if placing.dry_run else created
 
-    done = with_admin(bootstrap, create)
+    done = with_admin(broker, create)
     if done is not None and placing.dry_run:
         layout, brokers = done
         say_layout(topic, layout, brokers, output)
@@ -144,10 +144,10 @@ def create_command(
     help="With --brokers: the replicas of the partitions that the topic is to have already.",
 )
 @placing_options
-@bootstrap_option
+@broker_options
 @output_option
 def add_partitions_command(
-    topic: str, total: int, existing: str | None, placing: Placing, bootstrap: str, output: str
+    topic: str, total: int, existing: str | None, placing: Placing, broker: Settings, output: str
 ) -> None:
     """Grow a topic to --total partitions, or show with --dry-run where the new ones would go.
 
@@ -172,7 +172,7 @@ def add_partitions_command(
         await admin.create_partitions(topic, total=total, layout=added, validate_only=placing.dry_run)
         return added, brokers, len(there)
 
-    done = with_admin(bootstrap, grow)
+    done = with_admin(broker, grow)
     if placing.dry_run:
         added, brokers, first = done
         say_layout(topic, added, brokers, output, first=first)

@@ -11,7 +11,10 @@ blocking           one plain socket, for the Spark workers
 cluster            metadata, leaders, coordinators, offsets, with retries
 consumer           the consumer: groups or chosen partitions, positions, commits
 fetcher            fetches ahead for a consumer, so many bytes at most
-blocking_consumer  the consumer for scripts that block
+truncation         whether a new leader's log has what was read (KIP-320)
+blocking_face      what the faces for scripts that block share
+blocking_consumer  the consumer, blocking_producer the producer, blocking_admin the administrator of those
+chance             the little chance that a client needs
 membership         runs a member on a loop
 admin              the administrator's face: topics, settings, groups, offsets, transactions, the cluster
 admin_messages pure  its requests and answers
@@ -27,8 +30,8 @@ transactions       carries that out: asks coordinators
 story              reads the story of a group from the topic `__group_story`
 loop               a loop in a thread of its own, for callers that block
 
-Its faces (Consumer, BlockingConsumer, RebalanceListener, Producer, Admin) can be imported from here; each is
-loaded when it is first asked for.
+Its faces (Consumer, Producer, Admin, the same with Blocking before it, RebalanceListener) can be imported
+from here; each is loaded when it is first asked for.
 """
 
 from importlib import import_module
@@ -36,16 +39,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from coterie.client.admin import Admin
+    from coterie.client.blocking_admin import BlockingAdmin
     from coterie.client.blocking_consumer import BlockingConsumer
+    from coterie.client.blocking_producer import BlockingProducer
     from coterie.client.consumer import Consumer
     from coterie.client.listener import RebalanceListener
     from coterie.client.producer import Producer
 
-__all__ = ["Admin", "BlockingConsumer", "Consumer", "Producer", "RebalanceListener"]
+__all__ = [
+    "Admin",
+    "BlockingAdmin",
+    "BlockingConsumer",
+    "BlockingProducer",
+    "Consumer",
+    "Producer",
+    "RebalanceListener",
+]
 
 PLACES = {
     "Admin": "admin",
+    "BlockingAdmin": "blocking_admin",
     "BlockingConsumer": "blocking_consumer",
+    "BlockingProducer": "blocking_producer",
     "Consumer": "consumer",
     "Producer": "producer",
     "RebalanceListener": "listener",

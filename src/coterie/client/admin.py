@@ -18,7 +18,7 @@ from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import TopicPartition
 from coterie.client import admin_messages, messages, resets
-from coterie.client.addresses import Address, addresses_of
+from coterie.client.addresses import Address
 from coterie.client.admin_messages import (
     ActiveProducer,
     ClusterInfo,
@@ -36,6 +36,7 @@ from coterie.client.errors import ClientTimeout, Disconnected
 from coterie.client.groups import DescribedGroup, GroupAdmin, ListedGroup, NoSuchGroup
 from coterie.client.messages import ListedOffset
 from coterie.client.resets import Known, Move, Reset
+from coterie.client.settings import AdminSettings
 from coterie.wire.apis import ApiKey
 
 __all__ = ["Admin"]
@@ -48,33 +49,28 @@ STAMPS = {EARLIEST: messages.EARLIEST, LATEST: messages.LATEST, MAX_TIMESTAMP: -
 
 
 class Admin:
-    """Asks and changes a cluster. Used from one event loop; `async with` closes its connections."""
+    """Asks and changes a cluster. Used from one event loop; `async with` closes its connections.
 
-    def __init__(
-        self,
-        bootstrap: str,
-        *,
-        client_id: str = "coterie-admin",
-        request_timeout_ms: int = 30_000,
-        api_timeout_ms: int = 60_000,
-    ) -> None:
-        self.cluster = Cluster(
-            addresses_of(bootstrap),
-            client_id=client_id,
-            request_timeout_ms=request_timeout_ms,
-            api_timeout_ms=api_timeout_ms,
-        )
+    Settings are those that every client has (`AdminSettings`): time-outs, TLS and SASL.
+    """
+
+    def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Any) -> None:
+        self.settings = AdminSettings.of(bootstrap_servers=bootstrap_servers, **settings)
+        self.cluster = Cluster.of(self.settings)
         self._groups = GroupAdmin(self.cluster)
-        self._timeout_ms = request_timeout_ms
+        self._timeout_ms = self.settings.request_timeout_ms
 
     async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def start(self) -> None:
         """Connect, or raise `Disconnected` at once if no broker is there."""
         try:
             await self.cluster.reach()
         except BaseException:
             await self.close()
             raise
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

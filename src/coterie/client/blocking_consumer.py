@@ -8,15 +8,14 @@ Heartbeats and fetches go on in that thread while the script works. A listener's
 """
 
 import re
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
+from coterie.client.blocking_face import BlockingFace
 from coterie.client.consumer import Consumer, OffsetAndTimestamp, Partitions
-from coterie.client.errors import Closed
 from coterie.client.listener import RebalanceListener
-from coterie.client.loop import LoopThread
 from coterie.client.records import ConsumerRecord
 
 if TYPE_CHECKING:
@@ -24,22 +23,16 @@ if TYPE_CHECKING:
 
 __all__ = ["BlockingConsumer"]
 
-T = TypeVar("T")
 WAIT_MS = 1_000
 
 
-class BlockingConsumer:
+class BlockingConsumer(BlockingFace[Consumer]):
     """A consumer whose calls return when they are done. Used from one thread at a time."""
 
     def __init__(self, *topics: str, **settings: Any) -> None:
-        self._inner = Consumer(*topics, **settings)
-        self._thread: LoopThread | None = None
+        super().__init__(Consumer(*topics, **settings), name="consumer")
 
     # Beginning and end
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -48,46 +41,11 @@ class BlockingConsumer:
 
     def start(self) -> None:
         """Connect to one of the bootstrap servers."""
-        self._thread = LoopThread("coterie consumer")
-        try:
-            self._run(self._inner.start())
-        except BaseException:
-            self._stop()
-            raise
+        self._begin(self._inner.start())
 
     def close(self, *, done: bool = True, leave: bool | None = None) -> None:
         """Commit, leave the group, close the connections and end the thread; see Consumer.close."""
-        if self._thread is None:
-            return
-        try:
-            self._run(self._inner.close(done=done, leave=leave))
-        finally:
-            self._stop()
-
-    def _stop(self) -> None:
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.stop()
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what the work returns, done on the loop; Ctrl-C ends it there, too."""
-        if self._thread is None:
-            work.close()
-            raise Closed('this consumer does not run: use "with", or call start()')
-        running = self._thread.submit(work)
-        try:
-            return running.result()
-        except BaseException:
-            running.cancel()
-            raise
-
-    def _call(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """Return what a plain method returns, called where nothing else runs at the same time."""
-
-        async def call() -> T:
-            return function(*arguments, **named)
-
-        return self._run(call())
+        self._end(lambda: self._inner.close(done=done, leave=leave))
 
     # Which partitions
 
@@ -137,7 +95,7 @@ class BlockingConsumer:
         """Return the offset of the next record."""
         return self._run(self._inner.position(partition))
 
-    def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
+    def seek(self, partition: TopicPartition | tuple[str, int], offset: int | OffsetAndMetadata) -> None:
         """Go on at this offset."""
         self._call(self._inner.seek, partition, offset)
 
@@ -185,6 +143,18 @@ class BlockingConsumer:
         """Commit these offsets, or all that was handed out."""
         self._run(self._inner.commit(offsets))
 
-    def committed(self, partitions: Partitions = ()) -> dict[TopicPartition, int | None]:
-        """Return the group's committed offsets of these, or of all assigned."""
+    @overload
+    def committed(
+        self, partitions: Partitions = (), *, metadata: Literal[False] = False
+    ) -> dict[TopicPartition, int | None]: ...
+
+    @overload
+    def committed(
+        self, partitions: Partitions = (), *, metadata: Literal[True]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]: ...
+
+    def committed(self, partitions: Partitions = (), *, metadata: bool = False) -> Any:
+        """Return the group's committed offsets of these, or of all assigned; see Consumer.committed."""
+        if metadata:
+            return self._run(self._inner.committed(partitions, metadata=True))
         return self._run(self._inner.committed(partitions))

@@ -6,6 +6,7 @@ Every question is asked again while what went wrong may pass, until its time is 
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from coterie.base.codes import Code
@@ -13,17 +14,17 @@ from coterie.base.errors import RefusedBy
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client import messages
 from coterie.client.addresses import Address
+from coterie.client.chance import jitter
 from coterie.client.connection import PLAIN, Connection, Maker
 from coterie.client.errors import RETRIABLE, ClientTimeout, Disconnected
-from coterie.client.messages import ListedOffset, Metadata
+from coterie.client.member.pace import Backoff
+from coterie.client.messages import EpochEnd, ListedOffset, Metadata
 from coterie.client.settings import ClientSettings, Security
 from coterie.wire.apis import ApiKey
 
 __all__ = ["Cluster"]
 
 T = TypeVar("T")
-
-BACKOFF_S, BACKOFF_MOST_S = 0.1, 1.0
 
 
 class Cluster:
@@ -36,6 +37,8 @@ class Cluster:
         client_id: str = "coterie",
         request_timeout_ms: int = 30_000,
         api_timeout_ms: int = 60_000,
+        retry_backoff_ms: int = 100,
+        retry_backoff_max_ms: int = 1_000,
         security: Security = PLAIN,
     ) -> None:
         self.bootstrap = tuple(bootstrap)
@@ -43,6 +46,8 @@ class Cluster:
         self.security = security
         self.request_timeout_s = request_timeout_ms / 1000
         self.api_timeout_s = api_timeout_ms / 1000
+        self.pace = partial(Backoff, retry_backoff_ms, retry_backoff_max_ms, jitter=jitter)
+        """Makes what says how long to wait before each next try (KIP-580)."""
         self.known = Metadata({}, {})
         self._connections: dict[tuple[str, Address], Connection] = {}
         self._coordinators: dict[str, Address] = {}
@@ -57,6 +62,8 @@ class Cluster:
             client_id=settings.client_id,
             request_timeout_ms=settings.request_timeout_ms,
             api_timeout_ms=settings.default_api_timeout_ms,
+            retry_backoff_ms=settings.retry_backoff_ms,
+            retry_backoff_max_ms=settings.retry_backoff_max_ms,
             security=settings.security(),
         )
 
@@ -173,6 +180,11 @@ class Cluster:
                 found[one] = self.known.brokers[leader]
         return found
 
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """Return the epoch that the leader last heard of leads in, -1 if it is not known."""
+        topic = self.known.topics.get(partition.topic)
+        return -1 if topic is None else topic.epochs.get(partition.partition, -1)
+
     def forget(self, topics: Iterable[str]) -> None:
         """Drop what is known of these topics' leaders: it proved wrong."""
         gone = set(topics)
@@ -211,6 +223,18 @@ class Cluster:
             if offset.code:
                 raise RefusedBy(offset.code, f"ListOffsets of {one}")
         return listed
+
+    async def end_of_epochs(
+        self, address: Address, asked: Mapping[TopicPartition, tuple[int, int]]
+    ) -> dict[TopicPartition, EpochEnd]:
+        """Return what one broker says of where epochs end; asked once."""
+        broker = await self.connection(address)
+        answer = await broker.call(
+            ApiKey.OFFSET_FOR_LEADER_EPOCH,
+            lambda version: messages.end_of_epochs(version, asked),
+            self.request_timeout_s,
+        )
+        return messages.read_epoch_ends(answer)
 
     # Groups
 
@@ -252,16 +276,23 @@ class Cluster:
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
         """Return the group's committed offsets (require_stable), None where there is none."""
+        noted = await self.committed_notes(group_id, partitions)
+        return {at: None if one is None else one.offset for at, one in noted.items()}
+
+    async def committed_notes(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return the same with the leader epoch and the metadata that were committed beside each."""
         wanted = sorted(set(partitions))
 
-        async def ask() -> dict[TopicPartition, int | None]:
+        async def ask() -> dict[TopicPartition, OffsetAndMetadata | None]:
             broker = await self._offsets_connection(group_id)
             answer = await broker.call(
                 ApiKey.OFFSET_FETCH,
                 lambda version: messages.offset_fetch(version, group_id, wanted),
                 self.request_timeout_s,
             )
-            code, offsets = messages.read_offset_fetch(answer)
+            code, offsets = messages.read_committed(answer)
             if code:
                 raise RefusedBy(code, f"OffsetFetch of group {group_id}")
             return {one: offsets.get(one) for one in wanted}
@@ -325,16 +356,16 @@ class Cluster:
         """
         clock = asyncio.get_running_loop()
         until = clock.time() + self.api_timeout_s
-        backoff = BACKOFF_S
+        pace = self.pace()
         while True:
+            pause_s = pace.next_ms() / 1000
             try:
                 return await ask()
             except (Disconnected, ClientTimeout, RefusedBy) as error:
                 if isinstance(error, RefusedBy) and (error.code not in RETRIABLE or error.code in final):
                     raise
-                if clock.time() + backoff > until:
+                if clock.time() + pause_s > until:
                     waited = f"{what}: tried for {self.api_timeout_s:g} s"
                     raise ClientTimeout(f"{waited}, last {error}") from error
             forget()
-            await asyncio.sleep(backoff)
-            backoff = min(2 * backoff, BACKOFF_MOST_S)
+            await asyncio.sleep(pause_s)

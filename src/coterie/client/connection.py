@@ -24,6 +24,8 @@ PLAIN = Security()
 # Frames smaller than this are cut from what one read brought; larger ones are read into a place of their own.
 READ_BYTES = 1 << 16
 MOST_ANSWER = 1 << 30
+# The room of an answer of up to so many bytes is kept for the next.
+MOST_KEPT = 8 << 20
 
 
 class Frames(asyncio.BufferedProtocol):
@@ -39,15 +41,17 @@ class Frames(asyncio.BufferedProtocol):
         self.writable.set()
         self._small = bytearray(READ_BYTES)
         self._held = 0
-        self._large: bytearray | None = None
+        self._large: memoryview | None = None
         self._filled = 0
+        self._kept = bytearray()
+        """Where the last large answer was received: who decodes copies what it wants."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]  # create_connection makes nothing else
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._large is not None:
-            return memoryview(self._large)[self._filled :]
+            return self._large[self._filled :]
         return memoryview(self._small)[self._held :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -57,7 +61,7 @@ class Frames(asyncio.BufferedProtocol):
             return
         self._filled += nbytes
         if self._filled == len(self._large):
-            frame, self._large = memoryview(self._large).toreadonly(), None
+            frame, self._large = self._large.toreadonly(), None
             self.deliver(cast(bytes, frame))  # what reads bytes reads a view that is read-only
 
     def _cut(self) -> None:
@@ -74,11 +78,19 @@ class Frames(asyncio.BufferedProtocol):
             at += 4 + size
         left = held - at
         if left >= 4 and size + 4 > READ_BYTES:
-            self._large, self._filled, self._held = bytearray(size), left - 4, 0
+            self._large, self._filled, self._held = self.room_for(size), left - 4, 0
             self._large[: left - 4] = memoryview(self._small)[at + 4 : held]
             return
         self._small[:left] = memoryview(self._small)[at:held]
         self._held = left
+
+    def room_for(self, size: int) -> memoryview:
+        """Return room for a large answer; the same again where it is enough: fresh memory is slow."""
+        if size > MOST_KEPT:
+            return memoryview(bytearray(size))
+        if size > len(self._kept):
+            self._kept = bytearray(size)
+        return memoryview(self._kept)[:size]
 
     def _refuse(self, size: int) -> None:
         self._held = 0

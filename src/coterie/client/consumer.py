@@ -26,7 +26,7 @@ from coterie.client.intake import Intake
 from coterie.client.listener import RebalanceListener
 from coterie.client.member import MemberSettings
 from coterie.client.membership import Membership
-from coterie.client.positions import first_positions, offsets_at
+from coterie.client.positions import Start, first_positions, offsets_at
 from coterie.client.records import ConsumerRecord
 from coterie.client.settings import ConsumerSettings
 
@@ -254,7 +254,7 @@ class Consumer:
         while True:
             for at, records in (await self._taken(self._take_walk, CALL_EVERY_S)).items():
                 if records:
-                    self._walk = Walk(at, records)
+                    self._walk = Walk(at, records, epoch=self._fetcher.intakes[at].epoch)
                     return self._walk
 
     def _take_walk(self) -> dict[TopicPartition, list[Any]]:
@@ -341,7 +341,7 @@ class Consumer:
         intake = self._fetcher.intakes.get(walk.partition)
         left = next(walk.records, None)
         if left is not None and intake is not None:
-            self._fetcher.jump(intake, left.offset)
+            self._fetcher.back(intake, left.offset, epoch=walk.epoch)
 
     def _called(self) -> None:
         """Show the group that the application lives, raise what it must know, commit if it is time."""
@@ -403,7 +403,7 @@ class Consumer:
         for at, intake in self._fetcher.intakes.items():
             position = self._position_now(intake)
             if position is not None:
-                found[at] = OffsetAndMetadata(position)
+                found[at] = OffsetAndMetadata(position, intake.epoch)
         return found
 
     def _progress(self) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -411,10 +411,10 @@ class Consumer:
         done = self._positions()
         for at, offset in self._open.items():
             if at in done:
-                done[at] = OffsetAndMetadata(offset)
+                done[at] = done[at]._replace(offset=offset)
         walk = self._walk
         if walk is not None and walk.shown is not None and walk.partition in done:
-            done[walk.partition] = OffsetAndMetadata(walk.shown.offset)
+            done[walk.partition] = OffsetAndMetadata(walk.shown.offset, walk.epoch)
         return done
 
     async def position(self, partition: TopicPartition | tuple[str, int]) -> int:
@@ -429,15 +429,19 @@ class Consumer:
             await self._fetcher.placed(CALL_EVERY_S)
         return position
 
-    def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
-        """Go on at this offset; what was fetched of the partition is dropped."""
+    def seek(self, partition: TopicPartition | tuple[str, int], offset: int | OffsetAndMetadata) -> None:
+        """Go on at this offset; what was fetched of the partition is dropped.
+
+        If the leader epoch is given with it, the leader is asked first whether it has what stands before.
+        """
         intake = self._intake(partition)
-        if offset < 0:
+        place = noted(offset)
+        if place.offset < 0:
             raise WrongUse(f"there is no offset {offset}; seek_to_beginning and seek_to_end find the ends")
         if self._walk is not None and self._walk.partition == intake.at:
             self._walk = None
         self._open.pop(intake.at, None)
-        self._fetcher.jump(intake, offset)
+        self._fetcher.jump(intake, place.offset, epoch=place.leader_epoch)
 
     async def seek_to_beginning(self, partitions: Partitions = ()) -> None:
         """Go on at the first record of these partitions, or of all that are assigned."""
@@ -510,10 +514,7 @@ class Consumer:
         if offsets is None:
             wanted = self._positions()
         else:
-            wanted = {
-                TopicPartition(*at): OffsetAndMetadata(one) if isinstance(one, int) else one
-                for at, one in offsets.items()
-            }
+            wanted = {TopicPartition(*at): noted(one) for at, one in offsets.items()}
         await self._commit(wanted)
 
     async def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -521,7 +522,7 @@ class Consumer:
         if self._membership is not None:
             code = await self._membership.commit(offsets)
         else:
-            code = await self._brokers.commit(group, {at: one.offset for at, one in offsets.items()})
+            code = await self._brokers.commit(group, offsets)
         if code:
             raise RefusedBy(code, f"OffsetCommit of group {group}")
 
@@ -547,9 +548,26 @@ class Consumer:
     def _committed_quietly(self, task: "asyncio.Task[None]") -> None:
         self._committing = None
 
-    async def committed(self, partitions: Partitions = ()) -> dict[TopicPartition, int | None]:
-        """Return the group's committed offsets of these, or of all assigned; None where there is none."""
+    @overload
+    async def committed(
+        self, partitions: Partitions = (), *, metadata: Literal[False] = False
+    ) -> dict[TopicPartition, int | None]: ...
+
+    @overload
+    async def committed(
+        self, partitions: Partitions = (), *, metadata: Literal[True]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]: ...
+
+    async def committed(
+        self, partitions: Partitions = (), *, metadata: bool = False
+    ) -> dict[TopicPartition, int | None] | dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return the group's committed offsets of these, or of all assigned; None where there is none.
+
+        With `metadata` each comes with the leader epoch and the text that were committed beside it.
+        """
         wanted = many(partitions) or tuple(self._fetcher.intakes)
+        if metadata:
+            return await self._brokers.committed_notes(self._group, wanted)
         return await self._brokers.committed(self._group, wanted)
 
     def group_metadata(self) -> Any:
@@ -564,9 +582,7 @@ class Consumer:
             raise WrongUse("only a subscribed consumer is a member of a group")
         self._membership.enforce_rebalance(reason)
 
-    async def _locate(
-        self, lost: Mapping[TopicPartition, str | None]
-    ) -> Mapping[TopicPartition, int | CoterieError]:
+    async def _locate(self, lost: Mapping[TopicPartition, str | None]) -> Mapping[TopicPartition, Start]:
         return await first_positions(
             self._brokers, self.settings, lost, now_ms=lambda: int(time.time() * 1000)
         )
@@ -586,8 +602,8 @@ class Consumer:
 class Walk:
     """Records of one partition that are handed out one by one."""
 
-    def __init__(self, partition: TopicPartition, records: list[ConsumerRecord]) -> None:
-        self.partition = partition
+    def __init__(self, partition: TopicPartition, records: list[ConsumerRecord], *, epoch: int) -> None:
+        self.partition, self.epoch = partition, epoch
         self.records = iter(records)
         self.shown: ConsumerRecord | None = None
         """The one that the application has in its hands."""
@@ -602,6 +618,11 @@ class Walk:
 def deserialised(data: Any, read: Callable[[bytes], Any] | None) -> Any:
     """Return what the bytes stand for; there is nothing to ask about where there are none."""
     return data if read is None or data is None else read(data)
+
+
+def noted(offset: int | OffsetAndMetadata) -> OffsetAndMetadata:
+    """Return an offset with what is known beside it."""
+    return OffsetAndMetadata(offset) if isinstance(offset, int) else offset
 
 
 def many(partitions: Partitions) -> tuple[TopicPartition, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError
-from coterie.base.ids import TopicPartition
+from coterie.base.ids import OffsetAndMetadata, TopicPartition
 
 __all__ = [
     "RETRIABLE",
@@ -15,6 +15,7 @@ __all__ = [
     "Closed",
     "Disconnected",
     "ListenerFailed",
+    "LogTruncated",
     "MissingLibrary",
     "NoOffset",
     "NotAssigned",
@@ -76,6 +77,20 @@ class NoOffset(CoterieError):
             f'{names}: {why}, and auto_offset_reset is "none"; seek, or set it to "earliest" or "latest"'
         )
         self.partitions = partitions
+
+
+class LogTruncated(CoterieError):
+    """A new leader's log lacks records that were read here (KIP-320), and `auto_offset_reset` is "none".
+    Seek, to `end` if it is known; what was made of the lost records may have to be undone.
+    """
+
+    def __init__(self, partition: TopicPartition, position: OffsetAndMetadata, end: int | None) -> None:
+        agreed = "nothing that was read here is known there" if end is None else f"it goes along up to {end}"
+        super().__init__(
+            f"{partition} was read up to offset {position.offset} of epoch {position.leader_epoch},"
+            f" and its new leader does not have that: {agreed}; seek to where reading is to go on"
+        )
+        self.partition, self.position, self.end = partition, position, end
 
 
 class Undecodable(CoterieError):

@@ -8,19 +8,21 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt, CoterieError, RefusedBy
-from coterie.base.ids import TopicPartition
+from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client import messages
 from coterie.client.addresses import Address
 from coterie.client.cluster import Cluster
 from coterie.client.errors import RETRIABLE, ClientTimeout, Disconnected, MissingLibrary
 from coterie.client.intake import Ends, Fetched, Finish, Intake
+from coterie.client.positions import Start
 from coterie.client.records import Decode, PlainRows, compiled_rows
-from coterie.client.sessions import SESSION_CODES, FetchSession
+from coterie.client.sessions import SESSION_CODES, Ask, FetchSession, Place
 from coterie.client.settings import ConsumerSettings
+from coterie.client.truncation import epoch_ends, settle
 from coterie.wire.apis import ApiKey
 from coterie.wire.visible import AbortedTransaction
 
@@ -28,14 +30,15 @@ __all__ = ["Fetcher", "Locate"]
 
 log = logging.getLogger("coterie.client")
 
-Locate = Callable[
-    [Mapping[TopicPartition, str | None]], Awaitable[Mapping[TopicPartition, int | CoterieError]]
-]
+Locate = Callable[[Mapping[TopicPartition, str | None]], Awaitable[Mapping[TopicPartition, Start]]]
 """Finds first positions; the value says that the committed offset does not count, but this policy."""
 
 LEADER_CODES = RETRIABLE | {Code.UNKNOWN_SERVER_ERROR}
 NODE_IDLE_S = 1.0
-# Reading so many records in Python has cost what loading the compiled reader would.
+LAST_WORD_S = 1.0
+# So often the log's end is asked for news while there is other work: such a fetch does not wait there.
+ENDS_EVERY_S = 0.1
+# Reading so many records one by one in Python has cost what loading the compiled reader would.
 COMPILED_AFTER = 300_000
 
 
@@ -44,9 +47,21 @@ class Node:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self.session = FetchSession()
+        self.session = FetchSession[Place]()
         self.stirred = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
+        self.ends_asked_at = 0.0
+        """When those at their ends were last asked for, on the loop's clock."""
+
+
+class Wanted(NamedTuple):
+    """What to ask a broker for."""
+
+    partitions: dict[TopicPartition, Intake]
+    more_soon: bool
+    """Whether others are left out until some of their stock is gone: an answer must not be long then."""
+    at_ends: bool
+    """Whether all are known to have nothing now."""
 
 
 class Fetcher:
@@ -69,7 +84,7 @@ class Fetcher:
         self._placed = asyncio.Event()
         self._nodes: dict[Address, Node] = {}
         self._failure: BaseException | None = None
-        self._handed_out = 0
+        self._tedious = 0
         self._loading: asyncio.Task[None] | None = None
         self._placer = asyncio.create_task(self._place(), name="places of partitions")
 
@@ -86,12 +101,18 @@ class Fetcher:
             self.intakes[new] = Intake(new)
         self._stir()
 
-    def jump(self, intake: Intake, offset: int | None, *, reset: str | None = None) -> None:
+    def jump(self, intake: Intake, offset: int | None, *, epoch: int = -1, reset: str | None = None) -> None:
         """Go on at this offset, or (None) where the committed offset or the policy `reset` says."""
         self.buffered -= intake.buffered
-        intake.jump(offset)
+        intake.jump(offset, epoch)
         intake.reset = reset
         self._stir()
+
+    def back(self, intake: Intake, offset: int, *, epoch: int) -> None:
+        """Go on at an offset that was passed before: the leader that had what followed it has it, too."""
+        checked_in = intake.checked_in
+        self.jump(intake, offset, epoch=epoch)
+        intake.checked_in = checked_in
 
     def pause(self, intakes: Iterable[Intake], paused: bool) -> None:
         """Stop or go on handing out these partitions; what was fetched stays."""
@@ -112,7 +133,6 @@ class Fetcher:
                 break
             if records:
                 most -= len(records)
-                self._count(len(records))
                 held = taken.get(intake.at)
                 taken[intake.at] = records if held is None else held + records
             if intake.paused or not intake.waiting:
@@ -123,7 +143,7 @@ class Fetcher:
         """Return the next records, None where something is wrong with them: what came before goes first."""
         if intake.paused:
             return []
-        before = intake.buffered
+        before, tedious = intake.buffered, intake.tedious
         try:
             return intake.take(most, self.decode, self._finish, check=self.settings.check_crcs)
         except CoterieError:
@@ -132,11 +152,12 @@ class Fetcher:
             raise
         finally:
             self._freed(before - intake.buffered)
+            self._count(intake.tedious - tedious)
 
-    def _count(self, records: int) -> None:
+    def _count(self, tedious: int) -> None:
         """Load the compiled reader, beside everything else, once it is going to pay."""
-        self._handed_out += records
-        wanted = self.settings.decoder == "auto" and self._handed_out >= COMPILED_AFTER
+        self._tedious += tedious
+        wanted = self.settings.decoder == "auto" and self._tedious >= COMPILED_AFTER
         if wanted and self._loading is None:
             self._loading = asyncio.create_task(self._load(), name="loads the compiled reader")
 
@@ -144,9 +165,7 @@ class Fetcher:
         """Load the compiled reader now, or raise MissingLibrary."""
         found = await asyncio.to_thread(compiled_rows)
         if found is None:
-            raise MissingLibrary(
-                "the decoder 'compiled' needs numba and pyarrow; pip install coterie[spark,fast]"
-            )
+            raise MissingLibrary("the decoder 'compiled' needs numba; pip install coterie[fast]")
         self.decode = found
 
     async def _load(self) -> None:
@@ -190,13 +209,27 @@ class Fetcher:
             pass
 
     async def close(self) -> None:
-        """End the tasks."""
+        """End the tasks, and the fetch sessions at the brokers."""
         running = (self._placer, self._loading, *(node.task for node in self._nodes.values()))
         tasks = [task for task in running if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._came.set()
+        await asyncio.gather(*(self._end_session(node) for node in self._nodes.values()))
+
+    async def _end_session(self, node: Node) -> None:
+        """Have the broker forget the session, so that its place is free; it does so by itself in the end."""
+        ask = node.session.last()
+        if ask is None:
+            return
+        try:
+            # On the connection for fetches, the one that was parked last would hold this up.
+            async with asyncio.timeout(LAST_WORD_S):
+                connection = await self.cluster.connection(node.address)
+                await connection.call(ApiKey.FETCH, self._request_of(ask, 0), LAST_WORD_S)
+        except (Disconnected, ClientTimeout, TimeoutError) as error:
+            log.info("the fetch session of %s is not closed: %s", node.address, error)
 
     def _failed(self) -> bool:
         return self._failure is not None or any(
@@ -238,26 +271,21 @@ class Fetcher:
 
     async def _place(self) -> None:
         """Find leaders and first positions for whoever has none; the task's root."""
-        backoff_s = 0.0
+        pace = self.cluster.pace()
         try:
             while True:
                 self._moved.clear()
                 done = await self._find_leaders()
                 done = await self._find_positions() and done
+                done = await self._check_epochs() and done
                 self._start_nodes()
                 if done:
-                    backoff_s = 0.0
+                    pace.reset()
                     await self._moved.wait()
-                    continue
-                backoff_s = self._longer(backoff_s)
-                await asyncio.sleep(backoff_s)
+                else:
+                    await asyncio.sleep(pace.next_ms() / 1000)
         except Exception as error:  # noqa: BLE001  # the task's root: the next call of the consumer raises it
             self._fail(error)
-
-    def _longer(self, backoff_s: float) -> float:
-        """Return how long to wait after a failure that followed a wait of `backoff_s`."""
-        settings = self.settings
-        return min(max(2 * backoff_s, settings.retry_backoff_ms / 1000), settings.retry_backoff_max_ms / 1000)
 
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
@@ -279,6 +307,7 @@ class Fetcher:
         leaders = self.cluster.known_leaders(intake.at for intake in lost)
         for intake in lost:
             intake.leader = leaders.get(intake.at)
+            intake.leader_epoch = self.cluster.leader_epoch(intake.at)
             topic = found.topics.get(intake.at.topic)
             if topic is not None and topic.code and topic.code not in RETRIABLE:
                 self._refuse(intake, RefusedBy(topic.code, f"metadata of topic {intake.at.topic}"))
@@ -306,13 +335,49 @@ class Fetcher:
         for at, (intake, turn) in lost.items():
             if self.intakes.get(at) is not intake or intake.turn != turn:
                 continue
-            place = found[at]
-            if isinstance(place, int):
-                intake.jump(place)
-            else:
-                self._refuse(intake, place)
+            match found[at]:
+                case CoterieError() as refusal:
+                    self._refuse(intake, refusal)
+                case OffsetAndMetadata(offset=offset, leader_epoch=epoch):
+                    intake.jump(offset, epoch)
+                case int(offset):
+                    intake.jump(offset)
         self._placed.set()
         return True
+
+    async def _check_epochs(self) -> bool:
+        """Ask new leaders if they have what was read (KIP-320); return whether nothing is left to ask."""
+        asked = {
+            intake: intake.turn
+            for intake in self.intakes.values()
+            if intake.doubtful and intake.leader is not None and intake.failure is None
+        }
+        if not asked:
+            return True
+        found = await epoch_ends(self.cluster, asked)
+        well = True
+        for intake, turn in asked.items():
+            if self.intakes.get(intake.at) is not intake or intake.turn != turn:
+                continue
+            end = found.get(intake.at)
+            if end is None or end.code in LEADER_CODES:
+                well = False
+                self._look_again(intake)
+            elif end.code:
+                self._refuse(intake, RefusedBy(end.code, f"OffsetForLeaderEpoch of {intake.at}"))
+            else:
+                self.buffered -= intake.buffered
+                settle(intake, end, policy=self.settings.auto_offset_reset)
+                self.buffered += intake.buffered
+                well = well and intake.position is not None and not intake.doubtful
+        self._came.set()
+        return well
+
+    def _look_again(self, intake: Intake) -> None:
+        """Find out the leader anew: what was known of it proved wrong."""
+        intake.leader = intake.replica = None
+        self.cluster.forget([intake.at.topic])
+        self._moved.set()
 
     def _refuse(self, intake: Intake, error: CoterieError) -> None:
         intake.failure = error
@@ -333,68 +398,77 @@ class Fetcher:
 
     async def _serve(self, node: Node) -> None:
         """Fetch from one broker as long as a partition is there; the task's root."""
-        backoff_s = 0.0
+        pace = self.cluster.pace()
         try:
             while any(intake.source == node.address for intake in self.intakes.values()):
                 node.stirred.clear()
                 wanted = self._wanted(node.address)
-                if not wanted:
-                    await self._idle(node)
+                idle_s = self._idle_s(node, wanted)
+                if idle_s > 0:
+                    await self._idle(node, idle_s)
                 elif await self._fetch(node, wanted):
-                    backoff_s = 0.0
+                    pace.reset()
                 else:
-                    backoff_s = self._longer(backoff_s)
-                    await asyncio.sleep(backoff_s)
+                    await asyncio.sleep(pace.next_ms() / 1000)
         except Exception as error:  # noqa: BLE001  # the task's root: the next call of the consumer raises it
             self._fail(error)
 
-    async def _idle(self, node: Node) -> None:
+    def _idle_s(self, node: Node, wanted: Wanted) -> float:
+        """Return how long to ask for nothing unless something moves.
+
+        A broker that has nothing waits with its answer, and what is drunk up meanwhile could not be asked
+        for: so those at their ends are asked for with the others, or without waiting and not often.
+        """
+        if not wanted.partitions:
+            return NODE_IDLE_S
+        if not (wanted.more_soon and wanted.at_ends):
+            return 0
+        return node.ends_asked_at + ENDS_EVERY_S - self._clock.time()
+
+    async def _idle(self, node: Node, most_s: float) -> None:
         """Wait until there may be something to fetch."""
         try:
-            async with asyncio.timeout(NODE_IDLE_S):
+            async with asyncio.timeout(most_s):
                 await node.stirred.wait()
         except TimeoutError:
             pass
 
-    def _wanted(self, address: Address) -> dict[TopicPartition, Intake]:
+    def _wanted(self, address: Address) -> Wanted:
         """Return what to ask this broker for: what has less than a fetch in stock, if there is room."""
+        wanted: dict[TopicPartition, Intake] = {}
         if self.buffered >= self.settings.max_buffered_bytes:
-            return {}
+            return Wanted(wanted, more_soon=True, at_ends=False)
         now = self._clock.time()
         enough = self.settings.max_partition_fetch_bytes
-        wanted = {}
+        more_soon, at_ends = False, True
         for at, intake in self.intakes.items():
             if intake.replica is not None and intake.replica_until < now:
                 intake.replica = None
                 self._moved.set()
-            ready = intake.position is not None and not intake.paused and intake.failure is None
-            if ready and intake.source == address and intake.buffered < enough:
+            known = intake.position is not None and not intake.doubtful
+            if not known or intake.paused or intake.failure is not None or intake.source != address:
+                continue
+            if intake.buffered < enough:
                 wanted[at] = intake
-        return wanted
+                at_ends = at_ends and intake.at_end(committed=bool(self.settings.isolation))
+            else:
+                more_soon = True
+        return Wanted(wanted, more_soon, at_ends)
 
-    async def _fetch(self, node: Node, wanted: Mapping[TopicPartition, Intake]) -> bool:
+    async def _fetch(self, node: Node, wanted: Wanted) -> bool:
         """Ask for these partitions and take the answer; return whether there was one."""
-        turns = {at: intake.turn for at, intake in wanted.items()}
-        ask = node.session.ask({at: intake.fetch_at for at, intake in wanted.items()})
-        settings = self.settings
-        room = max(1, settings.max_buffered_bytes - self.buffered)
+        partitions = wanted.partitions
+        turns = {intake: intake.turn for intake in partitions.values()}
+        places = {at: Place(intake.fetch_at, intake.leader_epoch) for at, intake in partitions.items()}
+        ask = node.session.ask(places)
+        max_wait_ms = 0 if wanted.more_soon else self.settings.fetch_max_wait_ms
+        node.ends_asked_at = self._clock.time()
         try:
             connection = await self.cluster.connection(node.address, purpose="fetch")
             answer = await connection.call(
                 ApiKey.FETCH,
-                lambda version: messages.fetch(
-                    version,
-                    ask.positions,
-                    max_wait_ms=settings.fetch_max_wait_ms,
-                    min_bytes=settings.fetch_min_bytes,
-                    max_bytes=min(settings.fetch_max_bytes, room),
-                    partition_max_bytes=settings.max_partition_fetch_bytes,
-                    isolation=settings.isolation,
-                    session=ask.session,
-                    forgotten=ask.forgotten,
-                    rack=settings.client_rack,
-                ),
-                self.cluster.request_timeout_s + settings.fetch_max_wait_ms / 1000,
+                self._request_of(ask, max_wait_ms),
+                self.cluster.request_timeout_s + max_wait_ms / 1000,
             )
         except (Disconnected, ClientTimeout) as error:
             log.info("fetch: %s", error)
@@ -410,6 +484,28 @@ class Fetcher:
         node.session.answered(answer.session_id)
         return self._received(answer, turns)
 
+    def _request_of(self, ask: Ask[Place], max_wait_ms: int) -> Callable[[int], Any]:
+        """Return what makes the request."""
+        settings = self.settings
+        room = max(1, settings.max_buffered_bytes - self.buffered)
+
+        def make(version: int) -> Any:
+            return messages.fetch(
+                version,
+                {at: place.offset for at, place in ask.positions.items()},
+                max_wait_ms=max_wait_ms,
+                min_bytes=settings.fetch_min_bytes,
+                max_bytes=min(settings.fetch_max_bytes, room),
+                partition_max_bytes=settings.max_partition_fetch_bytes,
+                isolation=settings.isolation,
+                session=ask.session,
+                forgotten=ask.forgotten,
+                rack=settings.client_rack,
+                epochs={at: place.leader_epoch for at, place in ask.positions.items()},
+            )
+
+        return make
+
     def _lost(self, node: Node) -> None:
         """Look for the leaders anew: the connection broke."""
         node.session.failed()
@@ -421,15 +517,16 @@ class Fetcher:
                 intake.leader = None
         self._moved.set()
 
-    def _received(self, answer: Any, turns: Mapping[TopicPartition, int]) -> bool:
+    def _received(self, answer: Any, turns: Mapping[Intake, int]) -> bool:
         """Take each partition's part of an answer; return whether no part must wait for another try."""
         well = True
         for topic in answer.responses:
             for part in topic.partitions:
                 at = TopicPartition(topic.topic, part.partition_index)
                 intake = self.intakes.get(at)
-                # What was asked before a jump or an assignment is not wanted any more.
-                if intake is None or turns.get(at) != intake.turn:
+                # What was asked before a jump is not wanted any more. Nor what was asked for a partition that
+                # has gone and come back since: what lay undelivered then, and is dropped, is before that.
+                if intake is None or turns.get(intake) != intake.turn:
                     continue
                 code = Code(part.error_code)
                 if code:
@@ -479,9 +576,7 @@ class Fetcher:
             return self._out_of_range(intake)
         if code in LEADER_CODES:
             log.info("fetch of %s: %s", intake.at, code.name)
-            intake.leader = intake.replica = None
-            self.cluster.forget([intake.at.topic])
-            self._moved.set()
+            self._look_again(intake)
             return False
         self._refuse(intake, RefusedBy(code, f"Fetch of {intake.at} at offset {intake.fetch_at}"))
         return True

@@ -23,13 +23,31 @@ __all__ = [
     "ListedGroup",
     "NoSuchGroup",
     "NoSuchMember",
+    "OtherKind",
 ]
 
+OTHER_TOOLS = {
+    "consumer": "kafka-consumer-groups.sh (KIP-848)",
+    "share": "kafka-share-groups.sh (KIP-932)",
+    "streams": "kafka-streams-groups.sh (KIP-1071)",
+}
+CLASSIC = "classic"
 EVICTED = "member was removed by an admin"  # Java's Admin says so; Coterie's story knows the words
 
 
 class NoSuchGroup(CoterieError):
     """There is no classic group of that name."""
+
+
+class OtherKind(NoSuchGroup):
+    """The group is not a classic one: it has members of another protocol, which Kafka's own tools show."""
+
+    def __init__(self, group_id: str, kind: str) -> None:
+        super().__init__(
+            f"group {group_id} is a {kind} group; members are shown of classic groups only, "
+            f"{OTHER_TOOLS.get(kind, 'a tool of Kafka')} shows those"
+        )
+        self.group_id, self.kind = group_id, kind
 
 
 class NoSuchMember(CoterieError):
@@ -117,6 +135,9 @@ class GroupAdmin:
             read,
         )
         if group.error_code == Code.GROUP_ID_NOT_FOUND or group.group_state == "Dead":
+            kind = await self._kind_of(group_id)
+            if kind not in ("", CLASSIC):
+                raise OtherKind(group_id, kind)
             raise NoSuchGroup(_no_such_group(group_id, getattr(group, "error_message", None)))
         consumers = group.protocol_type == PROTOCOL_TYPE
         return DescribedGroup(
@@ -127,6 +148,12 @@ class GroupAdmin:
             where,
             tuple(_member(one, readable=consumers) for one in group.members),
         )
+
+    async def _kind_of(self, group_id: str) -> str:
+        """Return the type of a group as its coordinator lists it, in small letters; "" if it lists none."""
+        address = await self.cluster.coordinator(group_id)
+        listed = {one.group_id: one.group_type for one in await self._listed_at(address)}
+        return listed.get(group_id, "").lower()
 
     async def committed(self, group_id: str) -> dict[TopicPartition, int]:
         """Return all offsets that the group has committed."""

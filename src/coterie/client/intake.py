@@ -36,6 +36,7 @@ class Fetched:
             (at, header) for at, header in visible if not header.control and header.last_offset >= first
         )
         self.next_offset = max(first, whole[-1][1].last_offset + 1) if whole else first
+        self.epoch = whole[-1][1].leader_epoch if whole else -1
 
 
 class Intake:
@@ -49,6 +50,14 @@ class Intake:
         """Counts the jumps: what was asked for before one is not wanted any more."""
         self.paused = False
         self.failure: CoterieError | None = None
+        self.epoch = -1
+        """The leader's epoch of what stands before `position`, -1 where nobody knows."""
+        self.fetched_epoch = -1
+        """The same of what stands before `fetch_at`."""
+        self.leader_epoch = -1
+        """The epoch that the leader leads in."""
+        self.checked_in = -1
+        """The epoch whose leader is known to have what stands before `fetch_at`."""
         self.leader: Address | None = None
         self.replica: Address | None = None
         """A follower nearer than the leader (KIP-392), until `replica_until` on the loop's clock."""
@@ -59,6 +68,8 @@ class Intake:
         self.buffered = 0
         """Bytes fetched and not yet handed out, as they came."""
         self.queue: deque[Fetched] = deque()
+        self.tedious = 0
+        """How many records a compiled reader would have read much faster."""
         self._rows: Rows | None = None
         """The batch that is being handed out: the first of the first in the queue."""
         self._left: list[ConsumerRecord] = []
@@ -74,10 +85,26 @@ class Intake:
         """Whether there is something to hand out, or to step over."""
         return bool(self.queue)
 
-    def jump(self, offset: int | None) -> None:
-        """Go on at this offset (None: where, is to be found out); what was fetched is dropped."""
+    @property
+    def doubtful(self) -> bool:
+        """Whether a new leader may lack what was read: it has to be asked before it is fetched from."""
+        return self.fetched_epoch >= 0 and self.leader_epoch >= 0 and self.checked_in != self.leader_epoch
+
+    def at_end(self, *, committed: bool) -> bool:
+        """Whether there was nothing more to fetch when the broker last spoke of it."""
+        if self.ends is None:
+            return False
+        return self.fetch_at >= (self.ends.stable if committed else self.ends.high_watermark)
+
+    def jump(self, offset: int | None, epoch: int = -1) -> None:
+        """Go on at this offset (None: where, is to be found out); what was fetched is dropped.
+
+        `epoch` is that of the record before it, if it is known.
+        """
         self.position = offset
         self.fetch_at = offset or 0
+        self.epoch = self.fetched_epoch = epoch
+        self.checked_in = -1
         self.turn += 1
         self.failure = None
         self.buffered = 0
@@ -85,12 +112,15 @@ class Intake:
         self._forget()
 
     def _forget(self) -> None:
+        if self._rows is not None:
+            self.tedious += self._rows.tedious
         self._rows = None
         self._left = []
 
     def add(self, fetched: Fetched) -> None:
         """Queue what came."""
         self.fetch_at = fetched.next_offset
+        self.fetched_epoch, self.checked_in = fetched.epoch, self.leader_epoch
         self.queue.append(fetched)
         self.buffered += len(fetched.records)
 
@@ -122,7 +152,7 @@ class Intake:
                 if rows:
                     return rows
             else:
-                self._rows = None
+                self._forget()
                 self.queue[0].batches.popleft()
         return []
 
@@ -133,6 +163,7 @@ class Intake:
             self.take_fetched()
             return
         at, header = fetched.batches[0]
+        self.epoch = header.leader_epoch
         payload = payload_of(fetched.records, at, header, check=check)
         self._rows = decode(payload, header, self.at.topic, self.at.partition)
 
@@ -147,5 +178,6 @@ class Intake:
         fetched = self.queue.popleft()
         self._forget()
         self.position = max(self.position or 0, fetched.next_offset)
+        self.epoch = fetched.epoch
         self.buffered -= len(fetched.records)
         return fetched

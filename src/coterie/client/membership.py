@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 import logging
-import random
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -14,6 +13,7 @@ from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client import member as m
 from coterie.client import messages
 from coterie.client.addresses import Address
+from coterie.client.chance import jitter
 from coterie.client.cluster import Cluster
 from coterie.client.connection import Maker
 from coterie.client.errors import ClientTimeout, Disconnected, ListenerFailed
@@ -39,11 +39,6 @@ PROMPT = "offsets"
 def always() -> bool:
     """Return True: the application is there."""
     return True
-
-
-def jitter() -> float:
-    """Return a factor that keeps clients apart that failed together."""
-    return random.uniform(0.8, 1.2)
 
 
 class Membership:

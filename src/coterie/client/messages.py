@@ -17,7 +17,7 @@ from coterie.client.errors import Unsupported
 from coterie.wire.apis import APIS, ApiKey
 from coterie.wire.codec import build, entity, request_type
 
-__all__ = ["SPEAKS", "ListedOffset", "Metadata", "TopicInfo", "agree"]
+__all__ = ["SPEAKS", "EpochEnd", "ListedOffset", "Metadata", "TopicInfo", "agree"]
 
 SPEAKS: Mapping[int, tuple[int, int]] = {
     ApiKey.PRODUCE: (7, 12),  # from 13 on, topics go by id
@@ -36,6 +36,7 @@ SPEAKS: Mapping[int, tuple[int, int]] = {
     ApiKey.API_VERSIONS: (3, 3),
     ApiKey.SASL_HANDSHAKE: (1, 1),
     ApiKey.SASL_AUTHENTICATE: (0, 2),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: (3, 4),
     ApiKey.ADD_PARTITIONS_TO_TXN: (2, 3),  # from 4 on, brokers ask each other
     ApiKey.ADD_OFFSETS_TO_TXN: (2, 4),
     ApiKey.END_TXN: (2, 5),
@@ -72,6 +73,8 @@ class TopicInfo(NamedTuple):
     replicas: Mapping[int, tuple[int, ...]] = {}
     internal: bool = False
     """Whether it is one of the brokers' own: no pattern matches those."""
+    epochs: Mapping[int, int] = {}
+    """The epoch that each partition's leader leads in."""
 
 
 class Metadata(NamedTuple):
@@ -97,6 +100,14 @@ class Metadata(NamedTuple):
             if self.racks
         }
         return Assignable(partition_counts={one.name: len(one.leaders) for one in topics}, racks=racks)
+
+
+class EpochEnd(NamedTuple):
+    """Where a log's records of an epoch end, or of the last one before it; -1 and -1: it has none of them."""
+
+    code: Code
+    epoch: int
+    offset: int
 
 
 class ListedOffset(NamedTuple):
@@ -180,8 +191,9 @@ def read_metadata(answer: Any) -> Metadata:
     for topic in answer.topics:
         leaders = {one.partition_index: one.leader_id for one in topic.partitions}
         replicas = {one.partition_index: tuple(one.replica_nodes) for one in topic.partitions}
+        epochs = {one.partition_index: one.leader_epoch for one in topic.partitions}
         code = Code(topic.error_code)
-        topics[topic.name] = TopicInfo(topic.name, code, leaders, replicas, topic.is_internal)
+        topics[topic.name] = TopicInfo(topic.name, code, leaders, replicas, topic.is_internal, epochs)
     racks = {broker.node_id: broker.rack for broker in answer.brokers if broker.rack}
     return Metadata(brokers, topics, racks)
 
@@ -229,15 +241,46 @@ def offset_fetch(version: int, group_id: str, partitions: Iterable[TopicPartitio
 
 def read_offset_fetch(answer: Any) -> tuple[Code, dict[TopicPartition, int | None]]:
     """Return the first error there is, and the committed offset of each partition, None where none is."""
+    code, noted = read_committed(answer)
+    return code, {at: None if one is None else one.offset for at, one in noted.items()}
+
+
+def read_committed(answer: Any) -> tuple[Code, dict[TopicPartition, OffsetAndMetadata | None]]:
+    """Return the same with what was noted beside each offset."""
     (group,) = answer.groups
-    offsets: dict[TopicPartition, int | None] = {}
+    noted: dict[TopicPartition, OffsetAndMetadata | None] = {}
     code = Code(group.error_code)
     for topic in group.topics:
         for one in topic.partitions:
             code = code or Code(one.error_code)
-            stored = one.committed_offset
-            offsets[TopicPartition(topic.name, one.partition_index)] = stored if stored >= 0 else None
-    return code, offsets
+            found = OffsetAndMetadata(one.committed_offset, one.committed_leader_epoch, one.metadata or "")
+            noted[TopicPartition(topic.name, one.partition_index)] = found if found.offset >= 0 else None
+    return code, noted
+
+
+def end_of_epochs(version: int, asked: Mapping[TopicPartition, tuple[int, int]]) -> Any:
+    """Return the question where epochs end; of each partition, the one asked about and the leader's own."""
+    api = "offset_for_leader_epoch"
+    topics = tuple(
+        part(api, version, "OffsetForLeaderTopic", topic=topic, partitions=tuple(
+            part(api, version, "OffsetForLeaderPartition", partition=one.partition,
+                 leader_epoch=asked[one][0], current_leader_epoch=asked[one][1])
+            for one in group
+        ))
+        for topic, group in by_topic(asked)
+    )  # fmt: skip
+    return whole(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, replica_id=-1, topics=topics)
+
+
+def read_epoch_ends(answer: Any) -> dict[TopicPartition, EpochEnd]:
+    """Return where each partition's epoch ends."""
+    return {
+        TopicPartition(topic.topic, one.partition): EpochEnd(
+            Code(one.error_code), one.leader_epoch, one.end_offset
+        )
+        for topic in answer.topics
+        for one in topic.partitions
+    }
 
 
 def read_noted(answer: Any, group_id: str) -> OffsetAndMetadata | None:
@@ -312,12 +355,16 @@ def fetch(
     session: tuple[int, int] = (0, -1),
     forgotten: Iterable[TopicPartition] = (),
     rack: str = "",
+    epochs: Mapping[TopicPartition, int] = {},
 ) -> Any:
-    """Return a fetch from these offsets on; by default outside any fetch session (id and epoch)."""
+    """Return a fetch from these offsets on; by default outside any fetch session (id and epoch).
+
+    `epochs` are those that the leaders lead in, as far as that is known: one of another epoch refuses.
+    """
     topics = tuple(
         part("fetch", version, "FetchTopic", topic=topic, partitions=tuple(
             part("fetch", version, "FetchPartition", partition=one.partition, fetch_offset=positions[one],
-                 partition_max_bytes=partition_max_bytes)
+                 current_leader_epoch=epochs.get(one, -1), partition_max_bytes=partition_max_bytes)
             for one in group
         ))
         for topic, group in by_topic(positions)

@@ -3,13 +3,16 @@
 from collections.abc import Callable, Mapping
 
 from coterie.base.errors import CoterieError
-from coterie.base.ids import TopicPartition
+from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client import messages
 from coterie.client.cluster import Cluster
 from coterie.client.errors import NoOffset
 from coterie.client.settings import ConsumerSettings, duration_ms
 
-__all__ = ["first_positions", "offsets_at"]
+__all__ = ["Start", "first_positions", "offsets_at"]
+
+Start = int | OffsetAndMetadata | CoterieError
+"""Where to begin, with what was committed beside the offset, or why nowhere."""
 
 
 async def first_positions(
@@ -18,13 +21,13 @@ async def first_positions(
     lost: Mapping[TopicPartition, str | None],
     *,
     now_ms: Callable[[], int],
-) -> dict[TopicPartition, int | CoterieError]:
+) -> dict[TopicPartition, Start]:
     """Return where to begin, or why nowhere. A value says that only this policy counts."""
-    found: dict[TopicPartition, int | CoterieError] = {}
+    found: dict[TopicPartition, Start] = {}
     asked = [one for one, policy in lost.items() if policy is None]
     if settings.group_id is not None and asked:
-        committed = await cluster.committed(settings.group_id, asked)
-        found.update((one, offset) for one, offset in committed.items() if offset is not None)
+        committed = await cluster.committed_notes(settings.group_id, asked)
+        found.update((at, noted) for at, noted in committed.items() if noted is not None)
     stamps: dict[TopicPartition, int] = {}
     for one in lost.keys() - found.keys():
         policy = lost[one] or settings.auto_offset_reset

@@ -2,7 +2,7 @@
 
 import asyncio
 import types
-from collections.abc import AsyncIterator, Generator, Mapping
+from collections.abc import AsyncIterator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 from time import time
@@ -14,6 +14,7 @@ from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
 from coterie.base.ids import GroupMetadata, OffsetAndMetadata, TopicPartition
 from coterie.client.batcher import RECORD_OVERHEAD, Batch, record_size
+from coterie.client.chance import jitter
 from coterie.client.cluster import Cluster
 from coterie.client.delivery import Delivery, RecordMetadata, settled
 from coterie.client.errors import ClientTimeout, WrongSetting
@@ -40,9 +41,9 @@ class Producer:
     is left and closes. Left by cancellation, it closes at once.
     """
 
-    def __init__(self, bootstrap_servers: str, **settings: Any) -> None:
+    def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Any) -> None:
         self.settings = ProducerSettings.of(bootstrap_servers=bootstrap_servers, **settings)
-        self._producing = Producing(self.settings)
+        self._producing = Producing(self.settings, jitter=jitter)
         self._partitioner = partitioner_of(
             self.settings.partitioner,
             random=Random(),
@@ -258,8 +259,16 @@ class Producer:
         topic, lanes = route.info.name, self._producing.lanes
         self._partitioner.appended(topic, None, sticky.place.partition, sticky.filled, full=True)
         queues = {place.partition: len(lanes[place].waiting) for place in route.places if place in lanes}
-        self._partitioner.measured(topic, queues, partitions=len(route.places), available=route.available)
+        slow = [number for number, leader in route.info.leaders.items() if self._lags(leader)]
+        self._partitioner.measured(
+            topic, queues, partitions=len(route.places), available=route.available, slow=slow
+        )
         route.sticky = None
+
+    def _lags(self, broker_id: int) -> bool:
+        """Return whether a broker has taken nothing for too long (PT-8)."""
+        address = self._running().cluster.known.brokers.get(broker_id)
+        return address is not None and self._producing.waits.slow(address)
 
     def _remember(self, route: "Route", batch: Batch, *, sticky: bool) -> None:
         """Let records without a key go to this batch while it has room, if partitions stick."""

@@ -32,6 +32,7 @@ LEAST = {
     "max_in_flight_requests_per_connection": 1,
     "max_request_size": 1,
     "metadata_max_age_ms": 0,
+    "partitioner_availability_timeout_ms": 0,
     "retries": 0,
     "retry_backoff_max_ms": 0,
     "retry_backoff_ms": 0,
@@ -61,6 +62,8 @@ class ProducerSettings(ClientSettings):
     """Or "classic", "round_robin", a function of topic, key, count and those with a leader."""
     partitioner_ignore_keys: bool = False
     partitioner_adaptive_partitioning_enable: bool = True
+    partitioner_availability_timeout_ms: int = 0
+    """Leave out partitions whose broker took nothing for so long, though there was something; 0: none."""
     key_serializer: Callable[[Any], bytes | None] | None = None
     value_serializer: Callable[[Any], bytes | None] | None = None
 

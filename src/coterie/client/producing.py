@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from math import inf
 from typing import NamedTuple
 
+from coterie.assign.partitioner import BrokerWaits
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
@@ -17,6 +18,7 @@ from coterie.client.addresses import Address
 from coterie.client.batcher import NOBODY, Batch, Identity, Memory, Outcome
 from coterie.client.errors import RETRIABLE
 from coterie.client.lane import LAST_EPOCH, Lane
+from coterie.client.member.pace import steady
 from coterie.client.producer_errors import DeliveryTimeout, refusal
 from coterie.client.producer_settings import ProducerSettings
 
@@ -65,8 +67,13 @@ class Collected(NamedTuple):
 class Producing:
     """All lanes of a producer, under one identity."""
 
-    def __init__(self, settings: ProducerSettings) -> None:
+    def __init__(self, settings: ProducerSettings, *, jitter: Callable[[], float] = steady) -> None:
         self.settings = settings
+        self._jitter = jitter
+        self.waits = BrokerWaits[Address](
+            availability_timeout_ms=settings.partitioner_availability_timeout_ms
+        )
+        """Which brokers take nothing, though there is something for them (PT-8)."""
         self.lanes: dict[TopicPartition, Lane] = {}
         self.memory = Memory(settings.buffer_memory)
         self.identity = NOBODY
@@ -144,9 +151,11 @@ class Producing:
             if leader is None:
                 lost.add(place.topic)
                 continue
-            left = room[leader] if leader in room else most(leader)
+            if leader not in room:
+                room[leader] = most(leader)
+                self.waits.had_data(leader, now_ms, drained=room[leader] > 0)
+            left = room[leader]
             fits = left > 0 and (batch.filled <= left or leader not in going)
-            room[leader] = left
             if fits and self.may_go(place):
                 self._send(lane, batch)
                 room[leader] -= batch.filled
@@ -270,7 +279,8 @@ class Producing:
         return code in WORTH_ANOTHER_TRY and batch.tries <= self.settings.retries
 
     def _retry_later(self, batch: Batch, now_ms: float) -> None:
-        grown = self.settings.retry_backoff_ms * 2 ** min(batch.tries - 1, 20)
+        """Let the batch wait: twice as long each time, a fifth more or less by chance (KIP-580)."""
+        grown = self.settings.retry_backoff_ms * 2 ** min(batch.tries - 1, 20) * self._jitter()
         batch.retry_at_ms = now_ms + min(grown, self.settings.retry_backoff_max_ms)
 
     def fail(self, batch: Batch, error: CoterieError) -> None:

@@ -4,14 +4,17 @@ A broker that keeps no sessions answers with session id 0; then every request is
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 
-__all__ = ["SESSION_CODES", "Ask", "FetchSession"]
+__all__ = ["SESSION_CODES", "Ask", "FetchSession", "Place"]
 
 LAST_EPOCH = 0x7FFFFFFF
+NO_MORE = -1
+"""The epoch that closes a session."""
+P = TypeVar("P")
 
 SESSION_CODES = frozenset(
     {
@@ -24,27 +27,34 @@ SESSION_CODES = frozenset(
 )
 
 
-class Ask(NamedTuple):
+class Place(NamedTuple):
+    """Where to fetch from, and the epoch that the leader is thought to lead in, -1 if that is not known."""
+
+    offset: int
+    leader_epoch: int = -1
+
+
+class Ask(NamedTuple, Generic[P]):
     """What the next request says: the session and its epoch, what is new or moved, and what is to be left."""
 
     session: tuple[int, int]
-    positions: Mapping[TopicPartition, int]
+    positions: Mapping[TopicPartition, P]
     forgotten: frozenset[TopicPartition]
 
 
-class FetchSession:
+class FetchSession(Generic[P]):
     """The session with one broker. One request is under way at a time."""
 
     def __init__(self) -> None:
         self.id, self.epoch = 0, 0
-        self._held: Mapping[TopicPartition, int] = {}
+        self._held: Mapping[TopicPartition, P] = {}
 
-    def ask(self, wanted: Mapping[TopicPartition, int]) -> Ask:
-        """Return how to ask for these partitions from these offsets on, and for no others."""
+    def ask(self, wanted: Mapping[TopicPartition, P]) -> Ask[P]:
+        """Return how to ask for these partitions from these places on, and for no others."""
         held, self._held = self._held, dict(wanted)
         if self.epoch == 0:  # whole; an old session that the id names is closed by it
             return Ask((self.id, 0), self._held, frozenset())
-        moved = {one: offset for one, offset in wanted.items() if held.get(one) != offset}
+        moved = {one: place for one, place in wanted.items() if held.get(one) != place}
         return Ask((self.id, self.epoch), moved, frozenset(held.keys() - wanted.keys()))
 
     def answered(self, session_id: int) -> None:
@@ -60,3 +70,10 @@ class FetchSession:
         if code is Code.FETCH_SESSION_ID_NOT_FOUND:
             self.id = 0
         self.epoch = 0
+
+    def last(self) -> Ask[P] | None:
+        """Return the request that closes the session at the broker, None if there is none to close."""
+        if self.id == 0:
+            return None
+        closed, self.id, self.epoch, self._held = self.id, 0, 0, {}
+        return Ask((closed, NO_MORE), {}, frozenset())

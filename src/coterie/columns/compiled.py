@@ -1,47 +1,21 @@
 """The records of a chunk, read by a kernel that numba compiles: one pass, values copied by memcpy.
 
 Importing this module needs numba (`pip install coterie[fast]`); `records` falls back to `plain` without it.
-The compiled kernel is cached beside this file, or in a temporary folder where that is read-only.
 """
 
-import os
-import stat
-import tempfile
-from pathlib import Path
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import pyarrow as pa
-from numba.core import config
 
 from coterie.base.errors import Corrupt
+from coterie.columns.kernel import compiled, varint
 from coterie.columns.memory import get8, get64, move, put8, put32, put64
 from coterie.columns.plan import Chunk, Segment
 from coterie.columns.types import HEADERS, MOST_MS, TIMESTAMP
 
 __all__ = ["columns_of"]
 
-
-def own_folder(path: Path) -> bool:
-    """Return whether `path` is (now) a folder that only we may write: cached code is run."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = path.lstat()
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
-
-
-def choose_cache() -> None:
-    """Send numba's cache to a temporary folder of ours where the package's folder is read-only."""
-    here = Path(__file__).parent
-    if os.environ.get("NUMBA_CACHE_DIR") or os.access(here, os.W_OK):
-        return
-    folder = Path(tempfile.gettempdir()) / f"coterie-numba-{os.getuid()}"
-    folder = folder if own_folder(folder) else Path(tempfile.mkdtemp(prefix="coterie-numba-"))
-    config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
-
-
-choose_cache()
-compiled = numba.njit(cache=True, nogil=True)
 
 # Columns of the table of segments that the kernel is given.
 AT, END, COUNT, OFFSET, LAST_DELTA, TIME, MAX_TIME, APPEND = range(8)
@@ -70,27 +44,6 @@ class Out(NamedTuple):
     tags: int
     tag_ends: int
     tag_valid: int
-
-
-@compiled
-def varint(at, end):  # type: ignore[no-untyped-def]
-    """Return the zig-zag number at `at` and where it ends, or 0 for that."""
-    if at < end:
-        byte = get8(at, 0)
-        if byte < 0x80:
-            return (byte >> 1) ^ -(byte & 1), at + 1
-    value = np.uint64(0)
-    shift = np.uint64(0)
-    while True:
-        if at >= end or shift > np.uint64(63):
-            return np.int64(0), np.int64(0)
-        byte = get8(at, 0)
-        at += 1
-        value |= np.uint64(byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += np.uint64(7)
-    return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at
 
 
 @compiled

@@ -30,8 +30,8 @@ class Answers:
 
     def __init__(self, checks: Checks) -> None:
         self._checks = checks
-        self.eras: dict[str, Era] = {}
-        """By member id: when it was told its assignment."""
+        self.eras: dict[tuple[str, int], tuple[Era, int]] = {}
+        """By member id and generation: the era and the shard's life in which the member was let into it."""
         self._leaders: dict[tuple[str, Era, int, int], str] = {}
         self._rolls: dict[tuple[str, Era, int, int], frozenset[str]] = {}
 
@@ -67,6 +67,10 @@ class Answers:
             return
         self._served(call)
         generation, member_id = answer.generation_id, answer.member_id
+        self.eras[member_id, generation] = (
+            self._checks.era(call.group_id),
+            self._checks.life[call.partition],
+        )
         static = getattr(call.request, "group_instance_id", None) is not None
         recorded = self._checks.journals[call.partition].group_at(call.group_id, call.mark)
         if recorded is not None:
@@ -117,7 +121,6 @@ class Answers:
             return
         self._served(call)
         request, journal = call.request, self._checks.journals[call.partition]
-        self.eras[request.member_id] = self._checks.era(call.group_id)
         records = [
             value
             for _, value in journal.groups.get(call.group_id, ())

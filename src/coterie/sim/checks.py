@@ -18,11 +18,12 @@ from coterie.group.model import Group, State
 from coterie.sim.answers import Answers
 from coterie.sim.calls import IN_TRANSACTIONS, OF_A_GROUP, Call, Standing, leaving, milliseconds, told
 from coterie.sim.comparing import check_owners, compare_flushed, compare_journals, compare_shard, owned
+from coterie.sim.doubts import Doubts
 from coterie.sim.journal import Entry, Journal
 from coterie.sim.watch import GroupWatch, Patience
 from coterie.sim.world import Violation
 from coterie.wire.apis import ApiKey
-from coterie.wire.internal import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
+from coterie.wire.internal import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 
 if TYPE_CHECKING:
     from coterie.sim.cluster import Cluster, Frame, Process
@@ -58,9 +59,11 @@ class Checks:
         self._names = [TopicPartition(OFFSETS_TOPIC, partition) for partition in self.journals]
         self.deleting: set[str] = set()
         """Groups that somebody asked to delete, or of which to delete offsets."""
-        self.owners: dict[tuple[str, Era, int, TopicPartition], str] = {}
+        self.workers: dict[tuple[str, tuple[Era, int], int, TopicPartition], dict[str, int]] = {}
+        """Who has worked on a partition as a member of a generation, and since which one."""
         self.timelines: dict[int, int] = dict.fromkeys(self.journals, 0)
         """By partition: how often its log lost something that had been answered."""
+        self.doubts = Doubts()
         self._mistakes = mistakes
         self._answers = Answers(self)
         self._calls: dict[Call, None] = {}
@@ -370,7 +373,9 @@ class Checks:
             if isinstance(entry.key, GroupMetadataKey):
                 self._check_group_record(partition, entry)
             elif entry.value is None:
-                self._check_tombstone(partition, entry)
+                self._check_tombstone(partition, entry, process.now_ms)
+            else:
+                self._check_offset(partition, entry)
 
     def _check_group_record(self, partition: int, entry: Entry) -> None:
         group_id, value = entry.key.group, entry.value
@@ -419,7 +424,15 @@ class Checks:
                     f"{one.member_id} of group {group_id} is stored with another's assignment",
                 )
 
-    def _check_tombstone(self, partition: int, entry: Entry) -> None:
+    def _check_offset(self, partition: int, entry: Entry) -> None:
+        """A committed offset is at or past the one before, unless its sender had given it up."""
+        assert isinstance(entry.key, OffsetCommitKey)
+        assert isinstance(entry.value, OffsetCommitValue)
+        history = self.journals[partition].offsets[entry.key]
+        before = history[-2][1] if len(history) > 1 else None
+        self.doubts.check(entry.key, before, entry.value)
+
+    def _check_tombstone(self, partition: int, entry: Entry, now_ms: int) -> None:
         """An offset goes by being deleted or by its age, and not while somebody reads its topic."""
         assert isinstance(entry.key, OffsetCommitKey)
         if entry.key.group in self.deleting:
@@ -431,10 +444,8 @@ class Checks:
         since_ms = 0 if value is None else value.commit_timestamp
         if group is not None and not group.members and group.protocol_type:
             since_ms = group.current_state_timestamp  # XP-2, XP-8
-        if value is not None and self.world.now_ms < since_ms + retention_ms:
-            raise Violation(
-                "commits last", f"{entry.key} is deleted; it was {self.world.now_ms - since_ms} ms old"
-            )
+        if value is not None and now_ms < since_ms + retention_ms:
+            raise Violation("commits last", f"{entry.key} is deleted; it was {now_ms - since_ms} ms old")
 
     # -- members' own view
 
@@ -444,18 +455,30 @@ class Checks:
         history = self.journals[partition].groups.get(group_id, ())
         return self.timelines[partition], sum(value is None for _, value in history)
 
-    def believes(
-        self, reader: str, group_id: str, place: Generation, owned: Iterable[TopicPartition]
+    def works(
+        self,
+        reader: str,
+        group_id: str,
+        place: Generation,
+        partitions: Iterable[TopicPartition],
+        since: Mapping[TopicPartition, int],
     ) -> None:
-        """Check that nobody else believes to own the same in the same generation."""
-        era = self._answers.eras[place.member_id]
-        for one in owned:
-            owner = self.owners.setdefault((group_id, era, place.id, one), reader)
-            if owner != reader:
-                raise Violation(
-                    "one owner",
-                    f"{one} is owned by {owner} and {reader} in generation {place.id} of {group_id}",
-                )
+        """Check that nobody else works, or has worked, on the same in the same generation.
+
+        Whoever missed a generation, as static members may (ST-11), comes to the next one with partitions that
+        were given to another meanwhile, and hears there that they are gone. That is not this generation's
+        fault; but what this one gives, nobody else in it may still have.
+        """
+        for one in partitions:
+            if not place.valid:
+                raise Violation("one owner", f"{reader} works on {one} and is in no generation")
+            era = self._answers.eras[place.member_id, place.id]
+            workers = self.workers.setdefault((group_id, era, place.id, one), {})
+            workers.setdefault(reader, since[one])
+            begun = sorted(workers.values())
+            if len(begun) > 1 and (begun[-1] >= place.id or len(set(begun)) < len(begun)):
+                what = f"{one} is worked on by {workers} in generation {place.id} of {group_id}"
+                raise Violation("one owner", what)
 
     # -- the end
 

@@ -46,11 +46,19 @@ class Client:
         self.options = cluster.options
         self.name = name
         self.running = True
+        self.slept_ms = 0
+        """How much its monotonic clock has missed: it stands still while the machine is suspended."""
+        self._asleep_since: int | None = None
         self._paused_until = 0
         self._deferred: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._lines: dict[tuple[int, str], Line] = {}
         self._waiting: dict[int, Waiting] = {}
         self._correlation_id = 0
+
+    @property
+    def now_ms(self) -> int:
+        """Return the time by this process's monotonic clock."""
+        return self.world.now_ms - self.slept_ms
 
     # -- being there
 
@@ -64,13 +72,27 @@ class Client:
             do(*arguments)
 
     def later(self, delay_ms: int, do: Callable[..., None], *arguments: Any) -> None:
-        """Do something after so long, if awake by then."""
-        self.world.later(delay_ms, self.awake, do, *arguments)
+        """Do something after so long by the own clock, if awake by then."""
+        self.world.later(delay_ms, self.awake, self._when_due, self.now_ms + delay_ms, do, arguments)
+
+    def _when_due(self, due_ms: int, do: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        """Do something, or go on waiting for as long as the own clock has missed meanwhile."""
+        early_ms = due_ms - self.now_ms
+        if early_ms > 0:
+            self.world.later(early_ms, self.awake, self._when_due, due_ms, do, arguments)
+        else:
+            do(*arguments)
 
     def pause(self, span_ms: int) -> None:
         """Stand still, as a process that is stopped or collects garbage; everything is done afterwards."""
         self._paused_until = self.world.now_ms + span_ms
         self.world.later(span_ms, self._go_on)
+
+    def suspend(self, span_ms: int) -> None:
+        """Stand still with the whole machine: its monotonic clock does not go on meanwhile either."""
+        if self._asleep_since is None:
+            self._asleep_since = self.world.now_ms
+        self.pause(span_ms)
 
     def _go_on(self) -> None:
         if self.world.now_ms >= self._paused_until:
@@ -79,6 +101,9 @@ class Client:
     def wake_up(self) -> None:
         """Go on after a pause, or break it off."""
         self._paused_until = 0
+        if self._asleep_since is not None:
+            self.slept_ms += self.world.now_ms - self._asleep_since
+            self._asleep_since = None
         deferred, self._deferred = self._deferred, []
         for do, arguments in deferred:
             self.awake(do, *arguments)

@@ -236,15 +236,16 @@ class Process:
         self._soon: list[Callable[[], None]] = []
         self._soon_armed = False
         self._alarm_number = 0
+        self._ahead_ms = broker.ahead_ms
         settings = settings_of(broker.cluster.options, broker.node_id)
         self.store = MemoryStore.open(
-            now_ms=self.world.now_ms, disk=broker.disk, cluster_id="simulated", node_id=broker.node_id
+            now_ms=self.now_ms, disk=broker.disk, cluster_id="simulated", node_id=broker.node_id
         )
         self.node = Node(
             settings=settings,
             topics=Topics.open(settings, self.store, new_uuid=self.new_uuid),
             store=self.store,
-            clock=self.world.clock,
+            clock=self.clock,
             call_soon=self._call_soon,
             alarm=self._alarm,
             aside=self._aside,
@@ -252,6 +253,15 @@ class Process:
         )
         if broker.leads is not None:
             self.node.leadership = broker.leads
+
+    @property
+    def now_ms(self) -> int:
+        """Return the time by this process's clock: the wall's when it started, and steady from then on."""
+        return self.world.now_ms + self._ahead_ms
+
+    def clock(self) -> int:
+        """Return the time by this process's clock."""
+        return self.world.now_ms + self._ahead_ms
 
     def new_uuid(self) -> UUID:
         """Return an id that the seed makes."""
@@ -283,11 +293,11 @@ class Process:
     def _alarm(self, at_ms: int) -> None:
         self._alarm_number += 1
         late_ms = self.cluster.hiccup_ms()
-        self.world.at(at_ms + late_ms, self.run, lambda number=self._alarm_number: self._ring(number))
+        self.world.at(at_ms - self._ahead_ms + late_ms, self.run, lambda number=self._alarm_number: self._ring(number))
 
     def _ring(self, number: int) -> None:
         if number == self._alarm_number:
-            self.node.purgatory.expire(self.world.now_ms)
+            self.node.purgatory.expire(self.now_ms)
 
     def _aside(
         self,
@@ -341,6 +351,8 @@ class Broker:
         self.disk = SimDisk(seed=cluster.world.random.getrandbits(32))
         self.leads = Leads(self) if cluster.options.brokers > 1 else None
         self.process: Process | None = None
+        self.ahead_ms = 0
+        """How much the machine's wall clock is ahead; a process reads it once, when it starts."""
 
     @property
     def alive(self) -> bool:
@@ -522,7 +534,7 @@ class Cluster:
         config = store.logs[name].config
         directory = f"{store.path}/{name}"
         with target.disk.quiet():
-            store.delete_log(*name, now_ms=self.world.now_ms)
+            store.delete_log(*name, now_ms=process.now_ms)
             target.disk.take_over(directory, source.disk)
             store.logs[name] = FileLog.open(
                 target.disk,
@@ -532,7 +544,7 @@ class Cluster:
                 store.ledger,
                 clean=False,
                 gapless=False,
-                now_ms=self.world.now_ms,
+                now_ms=process.now_ms,
             )
 
     # -- life and death

@@ -10,6 +10,7 @@ from coterie.client import messages
 from coterie.sim.actors import RUBBISH, Reader
 from coterie.sim.client import Client
 from coterie.sim.cluster import Cluster
+from coterie.sim.swarm import NAMES
 from coterie.wire.apis import ApiKey
 from coterie.wire.consumer import Subscription
 
@@ -94,7 +95,7 @@ class RawClient(Client):
             generation=self.world.random.choice((generation - 1, generation + 1_000)),
             member_id=self.world.random.choice((member_id, "nobody")),
             instance_id=instance_id,
-            protocol=self.options.assignors[0],
+            protocol=NAMES[0],
             assignments={member_id: b""},
         )
         self._send(request)
@@ -105,10 +106,13 @@ class RawClient(Client):
         topic = self.world.random.choice(sorted(self.options.topics))
         lonely = self.world.chance(0.3)
         beside = self.world.chance(0.3)
+        group_id = f"beside-{self.world.between(0, 1)}" if beside else group_id
+        offsets = {TopicPartition(topic, 0): self.world.between(1_000_000, 2_000_000)}
+        self.cluster.checks.doubts.are_strange(group_id, offsets)
         request = messages.offset_commit(
             self.version(ApiKey.OFFSET_COMMIT),
-            f"beside-{self.world.between(0, 1)}" if beside else group_id,
-            {TopicPartition(topic, 0): self.world.between(1_000_000, 2_000_000)},
+            group_id,
+            offsets,
             generation=-1 if lonely or beside else generation - self.world.between(0, 1),
             member_id="" if lonely or beside else member_id,
             instance_id=None if lonely or beside else instance_id,
@@ -144,7 +148,7 @@ class RawClient(Client):
             instance_id=instance_id if like == "instance" else None,
             session_timeout_ms=self.options.session_ms,
             rebalance_timeout_ms=self.options.rebalance_ms,
-            protocols=tuple((name, data) for name in self.options.assignors),
+            protocols=tuple((name, data) for name in NAMES),
             reason="rude",
         )
         if like != "new":
@@ -174,7 +178,7 @@ class RawClient(Client):
                 instance_id=None,
                 session_timeout_ms=self.options.session_ms,
                 rebalance_timeout_ms=self.options.rebalance_ms,
-                protocols=tuple((name, data) for name in self.options.assignors),
+                protocols=tuple((name, data) for name in NAMES),
                 reason="rude",
             )
             self.call(broker, again, timeout_ms=patience_ms, done=joined, purpose="joins")

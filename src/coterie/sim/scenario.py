@@ -22,6 +22,7 @@ from coterie.sim.network import Network, Weather
 from coterie.sim.producers import Producer
 from coterie.sim.rude import Known, RawClient
 from coterie.sim.swarm import Options, draw
+from coterie.sim.upgrade import Upgrade, stage
 from coterie.sim.world import START_MS, Violation, World
 
 __all__ = ["Outcome", "Scenario", "run"]
@@ -53,9 +54,12 @@ class Seat:
     group_id: str
     instance_id: str | None
     malformed: bool
+    number: int = 0
     reader: Reader | None = None
     empty_until: int = 0
     lives: int = 0
+    bounces: int = 0
+    """How often its members were restarted in a rolling upgrade."""
 
 
 class Scenario:
@@ -90,7 +94,7 @@ class Scenario:
         for number in range(options.members):
             static = number < options.static_share * options.members
             malformed = options.malformed and number == options.members - 1 > 0
-            yield Seat(group_id, f"{group_id}-i{number}" if static else None, malformed)
+            yield Seat(group_id, f"{group_id}-i{number}" if static else None, malformed, number)
         if options.twins and options.static_share:
             yield Seat(group_id, f"{group_id}-i0", False)
 
@@ -105,6 +109,8 @@ class Scenario:
             self.raw.append(RawClient(self.cluster, f"rude{number}", groups=self.groups, known=self.known))
         for number in range(options.producers):
             self.producers.append(Producer(self.cluster, f"p{number}"))
+        if options.upgrade:
+            Upgrade(self)
         if options.troubles:
             world.later(options.trouble_every_ms, self._trouble)
         world.run(START_MS + options.chaos_ms)
@@ -119,7 +125,7 @@ class Scenario:
             reader = seat.reader
             if reader is not None and reader.running and reader.member.phase is Phase.FAILED:
                 self._check_failure(reader)
-                reader.kill()
+                self._retire(reader)
                 seat.empty_until = self.world.now_ms + self.world.between(0, self.options.poll_ms)
             if reader is not None:
                 self.known.note(reader)
@@ -127,11 +133,28 @@ class Scenario:
                 self._fill(seat)
         self.world.later(self.options.poll_ms, self._supervise)
 
+    def _retire(self, reader: Reader) -> None:
+        """End a process whose member has given up: by closing it, or at once."""
+        if reader.leaving:
+            return
+        reader.leave()
+        if self.world.chance(0.5):
+            reader.kill()
+
     def _check_failure(self, reader: Reader) -> None:
-        """A member gives up when another took its place, or when there is no room, and for nothing else."""
-        failure = reader.member.failure
-        if failure is None or failure.code not in (Code.FENCED_INSTANCE_ID, Code.GROUP_MAX_SIZE_REACHED):
+        """A member gives up when another took its place, when there is no room, or, in an upgrade, when the
+        group has somebody back who knows only the eager assignor; and for nothing else.
+        """
+        failure, reasons = reader.member.failure, {Code.FENCED_INSTANCE_ID, Code.GROUP_MAX_SIZE_REACHED}
+        if self.options.upgrade:
+            reasons.add(Code.INCONSISTENT_GROUP_PROTOCOL)
+        if failure is None or failure.code not in reasons:
             raise Violation("members live", f"{reader.name} gives up: {failure}")
+
+    def _assignors_of(self, seat: Seat) -> tuple[str, ...]:
+        if self.options.upgrade:
+            return stage(self.options.upgrade, seat.bounces)
+        return self.options.assignors[seat.number % len(self.options.assignors)]
 
     def _fill(self, seat: Seat) -> None:
         seat.lives += 1
@@ -141,6 +164,7 @@ class Scenario:
             f"r{place}.{seat.lives}",
             group_id=seat.group_id,
             topics=tuple(self.options.topics),
+            assignors=self._assignors_of(seat),
             instance_id=seat.instance_id,
             malformed=seat.malformed,
         )
@@ -189,8 +213,8 @@ class Scenario:
     def _stop(self) -> None:
         self._bring_down(self.cluster.stop)
 
-    def _bring_down(self, end: Callable[[int], None]) -> None:
-        number = self._a_broker()
+    def _bring_down(self, end: Callable[[int], None], number: int = 0) -> None:
+        number = number or self._a_broker()
         end(number)
         down_ms = self.world.between(1, self.options.session_ms // 2)
         self.world.later(down_ms, self.cluster.restart, number)
@@ -216,6 +240,34 @@ class Scenario:
         reader = self._a_reader()
         if reader is not None:
             reader.stall(2 * self.options.rebalance_ms)
+
+    def _suspend(self) -> None:
+        reader = self._a_reader()
+        if reader is not None:
+            reader.suspend(self._span_ms())
+
+    def _subscribe(self) -> None:
+        """Have a reader want other topics, or all again."""
+        reader = self._a_reader()
+        topics = sorted(self.options.topics)
+        if reader is not None and not reader.leaving:
+            reader.awake(reader.subscribe, tuple(topics[: self.world.between(1, len(topics))]))
+
+    def _rejoin(self) -> None:
+        """Have an application demand a rebalance."""
+        reader = self._a_reader()
+        if reader is not None and not reader.leaving:
+            reader.member.enforce_rebalance(None, reader.now_ms)
+
+    def _jump(self) -> None:
+        """Have a broker come back with its wall clock set to another time, before or behind (or forward only,
+        where a transaction that is open would last so much longer).
+        """
+        far_ms = self.world.random.choice((100, 5_000, 3_600_000, 50_400_000))
+        least_ms = 0 if self.producers else -far_ms
+        number = self._a_broker()
+        self.cluster.brokers[number].ahead_ms += self.world.between(least_ms, far_ms)
+        self._bring_down(self.cluster.stop, number)
 
     def _kill(self) -> None:
         self._vacate(Reader.kill)
@@ -278,6 +330,8 @@ class Scenario:
         for seat in self.seats:
             if seat.reader is not None:
                 seat.reader.wake_up()
+                if seat.reader.running and not seat.reader.leaving:
+                    seat.reader.subscribe(tuple(self.options.topics))
         self._part_twins()
 
     def _part_twins(self) -> None:
@@ -386,6 +440,10 @@ TROUBLE: Mapping[str, Callable[[Scenario], None]] = {
     "storm": Scenario._storm,
     "grow": Scenario._grow,
     "stall": Scenario._stall,
+    "suspend": Scenario._suspend,
+    "subscribe": Scenario._subscribe,
+    "rejoin": Scenario._rejoin,
+    "jump": Scenario._jump,
 }
 
 

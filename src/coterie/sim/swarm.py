@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import exp, log
 from random import Random
 
-__all__ = ["Options", "draw"]
+__all__ = ["NAMES", "Options", "draw"]
 
 SESSION_LEAST_MS, SESSION_MOST_MS = 6_000, 1_800_000
 TROUBLES = (
@@ -28,6 +28,21 @@ TROUBLES = (
     "storm",
     "grow",
     "stall",
+    "suspend",
+    "jump",
+    "subscribe",
+    "rejoin",
+)
+COOPERATIVE = "cooperative-sticky"
+NAMES = ("range", "roundrobin", "sticky", COOPERATIVE)
+LISTS = (
+    ("range",),
+    ("roundrobin",),
+    ("sticky",),
+    (COOPERATIVE,),
+    (COOPERATIVE,),
+    ("range", "roundrobin"),
+    ("range", COOPERATIVE),  # Kafka's default
 )
 
 
@@ -47,7 +62,16 @@ class Options:
     request_timeout_ms: int
     initial_delay_ms: int
     max_size: int
-    assignors: tuple[str, ...]
+    assignors: tuple[tuple[str, ...], ...]
+    """The lists of the members of a group, in turn; all have one name in common."""
+    upgrade: str
+    """The assignor that a rolling upgrade to the cooperative one begins with; "": there is none."""
+    auto_commit: bool
+    listener_ms: int
+    """How long an application's listener takes at most."""
+    listener_raises: bool
+    twice_chance: float
+    """That a member's request arrives twice, over two connections, the answer to the first being lost."""
     static_share: float
     twins: bool
     """Whether two processes may run with one group.instance.id."""
@@ -110,6 +134,16 @@ class Options:
         return configs | ({"flush.messages": "1"} if self.flush_each else {})
 
 
+def some_lists(random: Random, members: int) -> tuple[tuple[str, ...], ...]:
+    """Return one list of assignors for all, or one for each that has a name in common with the others."""
+    if random.random() < 0.5:
+        return (random.choice(LISTS),)
+    common = random.choice((*NAMES, COOPERATIVE, COOPERATIVE))
+    others = [name for name in NAMES if name != common]
+    lists = ([common, *random.sample(others, random.choice((0, 0, 1, 2)))] for _ in range(members))
+    return tuple(tuple(random.sample(one, len(one))) for one in lists)
+
+
 def draw(random: Random) -> Options:
     """Return the options that chance picks."""
     session_ms = int(exp(random.uniform(log(SESSION_LEAST_MS), log(SESSION_MOST_MS))))
@@ -121,7 +155,10 @@ def draw(random: Random) -> Options:
     brokers = random.choice((1, 1, 2, 3))
     topics = {f"t{number}": random.randint(1, 3) for number in range(random.choice((1, 1, 2)))}
     hostile = random.choice((0, 0, 1, 2))
-    troubles = tuple(one for one in TROUBLES if random.random() < 0.4)
+    troubles = tuple(one for one in TROUBLES if random.random() < 0.35)
+    static_share = random.choice((0.0, 0.0, 0.5, 1.0))
+    if static_share:  # a static member's say does not change while it is away (ST-2)
+        troubles = tuple(one for one in troubles if one != "subscribe")
     # Of two logs that lose their tails one may know of a transaction of which the other does not: it hangs
     # then,
     # as it would in Kafka with one replica.
@@ -139,8 +176,13 @@ def draw(random: Random) -> Options:
         request_timeout_ms=int(session_ms * share(0.3, 1.0)),
         initial_delay_ms=random.choice((0, 0, 3_000, min(session_ms // 3, 100_000))),  # below JG-23
         max_size=random.choice((2**31 - 1, 2**31 - 1, members + 1)),
-        assignors=random.choice((("range",), ("roundrobin",), ("range", "roundrobin"))),
-        static_share=random.choice((0.0, 0.0, 0.5, 1.0)),
+        assignors=some_lists(random, members),
+        upgrade=random.choice(("", "", "", "", *NAMES[:3])),
+        auto_commit=random.random() < 0.4,
+        listener_ms=random.choice((0, 0, 100, session_ms // 10, int(1.2 * rebalance_ms))),
+        listener_raises=random.random() < 0.2,
+        twice_chance=random.choice((0.0, 0.0, 0.02, 0.1)),
+        static_share=static_share,
         twins=random.random() < 0.2,
         malformed=random.random() < 0.2,
         old_versions=random.random() < 0.4,

@@ -33,9 +33,18 @@ ASSIGNORS = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionA
 T = TypeVar("T")
 
 
-@cache
+ONE_LOOP = threading.Lock()
+
+
 def loop() -> asyncio.AbstractEventLoop:
     """Return the event loop that a thread of its own runs: heartbeats go on between a test's calls."""
+    with ONE_LOOP:  # a cache alone makes two if two threads are the first to ask
+        return made_loop()
+
+
+@cache
+def made_loop() -> asyncio.AbstractEventLoop:
+    """Return the loop, and start it the first time."""
     made = asyncio.new_event_loop()
     threading.Thread(target=made.run_forever, name="aiokafka", daemon=True).start()
     return made
@@ -43,7 +52,7 @@ def loop() -> asyncio.AbstractEventLoop:
 
 def end_loop() -> None:
     """Stop and close the loop, if there is one; an open one would be a ResourceWarning at the end."""
-    if loop.cache_info().currsize == 0:
+    if made_loop.cache_info().currsize == 0:
         return
     ours = loop()
     stopped = threading.Event()
@@ -52,7 +61,7 @@ def end_loop() -> None:
     while ours.is_running():
         pass
     ours.close()
-    loop.cache_clear()
+    made_loop.cache_clear()
 
 
 def run(work: Coroutine[Any, Any, T], *, within_s: float = 2 * CALL_S) -> T:
@@ -67,14 +76,16 @@ class Listener(aiokafka.ConsumerRebalanceListener):
         self.consumer = consumer
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        self.consumer.assigned += 1
+        self.consumer.hear("assigned", assigned)
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        self.consumer.revoked += [(p.topic, p.partition) for p in revoked]
+        self.consumer.hear("revoked", revoked)
 
 
 class AioConsumer(Consumer):
     """An aiokafka consumer."""
+
+    refusals = (KafkaError,)
 
     def __init__(self, bootstrap: str, **settings: Any) -> None:
         super().__init__()

@@ -31,6 +31,8 @@ AT_THE_END = -1
 class ConfluentConsumer(Consumer):
     """A confluent-kafka consumer."""
 
+    refusals = (KafkaException,)
+
     def __init__(self, bootstrap: str, settings: dict[str, Any]) -> None:
         super().__init__()
         common = {
@@ -47,10 +49,10 @@ class ConfluentConsumer(Consumer):
         self.inner.subscribe(list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke)
 
     def _on_assign(self, _: object, partitions: list[TopicPartition]) -> None:
-        self.assigned += 1
+        self.hear("assigned", partitions)
 
     def _on_revoke(self, _: object, partitions: list[TopicPartition]) -> None:
-        self.revoked += [(p.topic, p.partition) for p in partitions]
+        self.hear("revoked", partitions)
 
     def poll(self, seconds: float) -> list[Message]:
         found = self.inner.consume(500, seconds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import kafka
@@ -41,14 +41,16 @@ class Listener(kafka.ConsumerRebalanceListener):
         self.consumer = consumer
 
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
-        self.consumer.assigned += 1
+        self.consumer.hear("assigned", assigned)
 
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-        self.consumer.revoked += [(p.topic, p.partition) for p in revoked]
+        self.consumer.hear("revoked", revoked)
 
 
 class KafkaPythonConsumer(Consumer):
     """A kafka-python consumer."""
+
+    refusals = (KafkaError,)
 
     def __init__(self, bootstrap: str, **settings: Any) -> None:
         super().__init__()
@@ -61,8 +63,12 @@ class KafkaPythonConsumer(Consumer):
             **settings,
         )
 
-    def subscribe(self, topics: Iterable[str]) -> None:
+    def subscribe(self, topics: Collection[str]) -> None:
         """Join the group for these topics."""
+        for (
+            topic
+        ) in topics:  # a leader that does not know a topic yet gives nothing of it to anybody, for good
+            self.inner.partitions_for_topic(topic)
         self.inner.subscribe(list(topics), listener=Listener(self))
 
     def poll(self, seconds: float) -> list[Message]:

@@ -22,6 +22,7 @@ from unit.broker.group_api_rig import (
     assignment,
     join_terms,
     leaver,
+    part,
     reply_part,
     versions,
 )
@@ -171,6 +172,23 @@ def test_a_new_member_is_told_its_id_first(rig: ApiRig, version: int):
     assert answer.member_id.startswith("me-")
     assert len(answer.member_id) == len("me-") + 36
     assert answer == refused_join(version, Code.MEMBER_ID_REQUIRED, answer.member_id)
+
+
+@row("JG-25")
+@pytest.mark.parametrize("version", [0, 6, 7, 9])
+def test_a_protocol_that_is_called_nothing_is_told_as_none_is(rig: ApiRig, version: int):
+    """An empty name is a name to the vote; from version 7 on the answer has null for it (the live walk)."""
+    client = rig.client()
+    nameless = part(JOIN, version, "JoinGroupRequestProtocol", name="", metadata=b"m")
+    terms = join_terms(version, group_id=f"nameless-{version}", protocols=(nameless,))
+    if version >= 4:
+        terms["member_id"] = client.ask(JOIN, version, **terms).member_id
+
+    client.send(JOIN, version, **terms)
+    rig.pass_ms(0)
+
+    (answer,) = client.answers()
+    assert (answer.error_code, answer.protocol_name) == (NONE, None if version >= 7 else "")
 
 
 @row("JG-25", "RB-9")

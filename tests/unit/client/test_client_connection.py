@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from itertools import chain, repeat
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from small_broker import SmallBroker
 
 from coterie.base.errors import Corrupt
 from coterie.client import messages
 from coterie.client.blocking import BlockingConnection
-from coterie.client.connection import Connection
+from coterie.client.connection import MOST_KEPT, READ_BYTES, Connection, Frames
 from coterie.client.errors import ClientTimeout, Disconnected, Unsupported
 from coterie.wire.apis import ApiKey
 from coterie.wire.codec import build, encode_response, response_type
@@ -196,3 +199,37 @@ def test_a_blocking_connection_tells_a_hang_up_from_silence_and_rubbish(served):
         connection.close()
     assert hang_up.broken
     assert silent.broken
+
+
+@given(
+    sizes=st.lists(st.sampled_from([4, 5, 100, READ_BYTES, READ_BYTES + 9, 3 * READ_BYTES]), max_size=6),
+    reads=st.lists(st.one_of(st.integers(1, 9), st.integers(5_000, READ_BYTES)), min_size=1, max_size=40),
+)
+def test_answers_of_any_size_are_cut_from_whatever_the_reads_bring(sizes, reads):
+    """A large answer is received in the room of the last one: who is given it copies what it wants."""
+    answers = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
+    stream = b"".join(len(answer).to_bytes(4, "big") + answer for answer in answers)
+    got = []
+    frames = Frames(lambda frame: got.append(bytes(frame)), lambda error: None)
+
+    at = 0
+    for most in chain(reads, repeat(READ_BYTES)):
+        room = frames.get_buffer(-1)
+        size = min(most, len(room), len(stream) - at)
+        if not size:
+            break
+        room[:size] = stream[at : at + size]
+        frames.buffer_updated(size)
+        at += size
+
+    assert got == answers
+
+
+def test_room_for_an_answer_is_kept_unless_it_is_huge():
+    frames = Frames(lambda frame: None, lambda error: None)
+
+    large, next_large, huge = map(frames.room_for, (2 * READ_BYTES, READ_BYTES + 1, MOST_KEPT + 1))
+
+    assert large.obj is next_large.obj
+    assert huge.obj is not frames.room_for(MOST_KEPT).obj
+    assert len(next_large) == READ_BYTES + 1

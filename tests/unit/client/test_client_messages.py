@@ -31,6 +31,7 @@ MAKERS = {
     ApiKey.FETCH: lambda version: messages.fetch(
         version, {A: 5}, max_wait_ms=500, max_bytes=9, partition_max_bytes=8, isolation=1
     ),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda version: messages.end_of_epochs(version, {B: (3, 4), A: (3, 5)}),
     ApiKey.JOIN_GROUP: lambda version: messages.join_group(
         version, group_id="g", member_id="m", instance_id="i", session_timeout_ms=6000,
         rebalance_timeout_ms=9000, protocols=[("range", b"s")], reason="r" * 300,

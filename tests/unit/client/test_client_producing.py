@@ -185,6 +185,38 @@ def test_the_wait_before_another_try_doubles_up_to_its_limit():
     assert waits == [100, 200, 300, 300]
 
 
+@pytest.mark.parametrize(("factor", "waits"), [(0.8, [80, 160, 320, 500]), (1.2, [120, 240, 480, 500])])
+def test_producers_that_failed_together_try_again_apart(factor: float, waits: list[int]):
+    """KIP-580: each wait is a fifth longer or shorter by chance, and none is longer than the longest."""
+    settings = ProducerSettings.of(bootstrap_servers="b:1", retry_backoff_ms=100, retry_backoff_max_ms=500)
+    producing = Producing(settings, jitter=lambda: factor)
+    producing.identity = WHO
+    (batch,) = hand_over(producing, b"v")
+    waited, now_ms = [], 0.0
+    for _ in waits:
+        sent(producing, now_ms=now_ms)
+        answer(producing, batch, Code.REQUEST_TIMED_OUT, now_ms=now_ms)
+        waited.append(round(batch.retry_at_ms - now_ms))
+        now_ms = batch.retry_at_ms
+
+    assert waited == waits
+
+
+def test_a_broker_that_takes_nothing_of_what_there_is_lags():
+    """PT-8: by the time between when there was something for it, and when it last took something."""
+    producing = a_producer(partitioner_availability_timeout_ms=100)
+    hand_over(producing, b"v")
+    for now_ms in (0, 50, 100):
+        assert collect(producing, now_ms=now_ms, most=0).batches == {}
+    assert not producing.waits.slow(LEADER)
+
+    collect(producing, now_ms=101, most=0)
+    assert producing.waits.slow(LEADER)
+
+    assert collect(producing, now_ms=200).batches != {}
+    assert not producing.waits.slow(LEADER)
+
+
 def test_after_a_refusal_those_behind_follow_one_by_one_in_their_order():
     producing = a_producer()
     batches = hand_over(producing, b"1", b"2", b"3", b"4")

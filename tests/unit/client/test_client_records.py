@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.base.errors import Corrupt
-from coterie.client.records import ConsumerRecord, PlainRows, compiled_rows, payload_of
+from coterie.client.records import ConsumerRecord, Payload, PlainRows, compiled_rows, payload_of
+from coterie.client.runs import LEAST
 from coterie.wire.batches import CODECS, HEADER_SIZE, Record, build_batch, read_header, records_of
 
 sizes = st.one_of(st.integers(0, 200), st.sampled_from([63, 64, 127, 128, 8191, 8192, 70_000]))
@@ -30,9 +31,48 @@ def batches(draw):
     return build_batch(records, base_offset=base, codec=codec, append_time=draw(st.booleans()))
 
 
-def all_rows(data, header, topic, partition, *, decode=PlainRows, at_once=3):
+alike_sizes = st.sampled_from([None, 0, 1, 20, 63, 64, 300])
+steps = st.sampled_from([[0], [1], [0, 0, 0, 1], [64], [-1, 5], [7_000], [-(2**34), 2**34]])
+
+
+@st.composite
+def alike_batches(draw):
+    """A batch of records of one size, but for some that are not; as many as a program sends in a hurry."""
+    count = draw(st.integers(1, 200))
+    key_size, value_size = draw(alike_sizes), draw(alike_sizes)
+    gaps, ticks = draw(st.sampled_from([[1], [1, 1, 3], [100]])), draw(steps)
+    odd = draw(st.dictionaries(st.integers(0, count - 1), rows, max_size=3))
+    offset, stamp, records = (
+        draw(st.sampled_from([0, 2**40])),
+        draw(st.sampled_from([0, 1_700_000_000_000])),
+        [],
+    )
+    base = offset
+    for number in range(count):
+        key = None if key_size is None else b"%d" % number * key_size
+        value = None if value_size is None else b"%d" % (number % 10) * value_size
+        record = Record(offset, stamp, key and key[:key_size], value, ())
+        if number in odd:
+            _, _, key, value, tags = odd[number]
+            record = Record(offset, stamp, key, value, tags)
+        records.append(record)
+        offset += gaps[number % len(gaps)]
+        stamp += ticks[number % len(ticks)]
+    return build_batch(records, base_offset=base, append_time=draw(st.booleans()))
+
+
+def alone(data, before=b""):
+    """A payload of these bytes, which end its data."""
+    return Payload(before + data, len(before), len(before) + len(data))
+
+
+def bytes_of(payload):
+    return payload.data[payload.start : payload.end]
+
+
+def all_rows(payload, header, topic, partition, *, decode=PlainRows, at_once=3):
     """All records, taken a few at a time."""
-    rows, taken = decode(data, header, topic, partition), []
+    rows, taken = decode(payload, header, topic, partition), []
     while rows.left:
         taken += rows.take(at_once)
     return taken
@@ -47,6 +87,13 @@ def read(batch):
     return read_as(batch, "t", 3)
 
 
+@pytest.fixture(scope="module")
+def compiled():
+    """The compiled reader, where it is installed."""
+    pytest.importorskip("numba")
+    return compiled_rows()
+
+
 @given(batches())
 def test_the_quick_reader_sees_what_the_careful_one_sees(batch):
     header = read_header(batch)
@@ -58,11 +105,45 @@ def test_the_quick_reader_sees_what_the_careful_one_sees(batch):
     ]
 
 
-@pytest.fixture(scope="module")
-def compiled():
-    """The compiled reader, where it is installed."""
-    pytest.importorskip("numba")
-    return compiled_rows()
+@given(batch=alike_batches(), others=st.binary(max_size=40), at_once=st.sampled_from([1, 17, 64, 500]))
+def test_records_that_are_alike_are_read_in_columns_and_are_the_same(compiled, batch, others, at_once):
+    header = read_header(batch)
+    payload = Payload(others + batch + others, len(others) + HEADER_SIZE, len(others) + len(batch))
+
+    for decode in (PlainRows, compiled):
+        taken = all_rows(payload, header, "t", 3, decode=decode, at_once=at_once)
+
+        assert [(one.offset, one.timestamp, one.key, one.value, one.headers) for one in taken] == [
+            tuple(record) for record in records_of(batch)
+        ]
+        assert all(one.timestamp_type == header.append_time for one in taken)
+
+
+def test_only_records_that_are_not_alike_are_tedious():
+    alike = build_batch([Record(n, n, b"key", b"v" * 50) for n in range(300)])
+    sizes = build_batch([Record(n, n, b"key", b"v" * n) for n in range(300)])
+
+    tedious = []
+    for batch in (alike, sizes):
+        rows = PlainRows(payload_of(batch, 0, read_header(batch), check=True), read_header(batch), "t", 0)
+        while rows.left:
+            rows.take(500)
+        tedious.append(rows.tedious)
+
+    assert tedious == [0, 300]
+
+
+@given(batch=alike_batches(), data=st.data())
+def test_damaged_records_that_were_alike_are_read_as_one_by_one_or_refused(batch, data):
+    header = read_header(batch)
+    broken = bytearray(batch)
+    for _ in range(data.draw(st.integers(1, 3))):
+        broken[data.draw(st.integers(HEADER_SIZE, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    payload = Payload(bytes(broken), HEADER_SIZE, len(broken))
+
+    with contextlib.suppress(Corrupt):
+        taken = all_rows(payload, header, "t", 3, at_once=500)
+        assert taken == all_rows(payload, header, "t", 3, at_once=LEAST - 1)
 
 
 @given(batch=batches())
@@ -77,7 +158,7 @@ def test_a_timestamp_that_no_arrow_column_holds_is_read_all_the_same(compiled):
     batch = build_batch([Record(0, 2**63 - 1, None, b"a"), Record(1, -(2**63), b"k", None)])
     header = read_header(batch)
 
-    rows = all_rows(batch[HEADER_SIZE:], header, "t", 0, decode=compiled)
+    rows = all_rows(alone(batch[HEADER_SIZE:]), header, "t", 0, decode=compiled)
 
     assert rows == read_as(batch, "t", 0)
 
@@ -85,7 +166,7 @@ def test_a_timestamp_that_no_arrow_column_holds_is_read_all_the_same(compiled):
 @given(batch=batches(), data=st.data())
 def test_bad_bytes_are_corrupt_and_nothing_else(compiled, batch, data):
     header = read_header(batch)
-    payload = bytearray(payload_of(batch, 0, header, check=True))
+    payload = bytearray(bytes_of(payload_of(batch, 0, header, check=True)))
     at = data.draw(st.integers(0, len(payload) - 1))
     payload[at] = data.draw(st.integers(0, 255))
     cut = data.draw(st.integers(0, len(payload)))
@@ -93,7 +174,7 @@ def test_bad_bytes_are_corrupt_and_nothing_else(compiled, batch, data):
     for bad in (bytes(payload), bytes(payload[:cut])):
         for decode in (PlainRows, compiled):
             with contextlib.suppress(Corrupt):
-                all_rows(bad, header, "t", 0, decode=decode)
+                all_rows(alone(bad), header, "t", 0, decode=decode)
 
 
 def test_each_cut_of_a_batch_is_refused():
@@ -103,7 +184,7 @@ def test_each_cut_of_a_batch_is_refused():
 
     for end in range(len(batch) - HEADER_SIZE):
         with pytest.raises(Corrupt):
-            all_rows(batch[HEADER_SIZE:][:end], header, "t", 0)
+            all_rows(alone(batch[HEADER_SIZE:][:end]), header, "t", 0)
 
 
 def test_an_offset_beyond_the_batch_s_last_is_refused():
@@ -111,7 +192,7 @@ def test_an_offset_beyond_the_batch_s_last_is_refused():
     header = read_header(batch)._replace(last_offset_delta=8)
 
     with pytest.raises(Corrupt):
-        all_rows(batch[HEADER_SIZE:], header, "t", 0)
+        all_rows(alone(batch[HEADER_SIZE:]), header, "t", 0)
 
 
 def test_a_checksum_that_is_not_the_batch_s_is_refused_if_it_is_looked_at():
@@ -121,7 +202,7 @@ def test_a_checksum_that_is_not_the_batch_s_is_refused_if_it_is_looked_at():
 
     with pytest.raises(Corrupt, match="checksum"):
         payload_of(bytes(batch), 0, header, check=True)
-    assert payload_of(bytes(batch), 0, header, check=False) == bytes(batch[HEADER_SIZE:])
+    assert bytes_of(payload_of(bytes(batch), 0, header, check=False)) == bytes(batch[HEADER_SIZE:])
 
 
 def test_a_record_is_light_and_its_fields_have_names():

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from coterie.assign.model import Cluster
+from coterie.assign.model import Cluster, RebalanceProtocol
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt, CoterieError, RefusedBy
 from coterie.client.member.leader import Leadership, view_of
@@ -394,6 +394,8 @@ class Member(Steps):
         if self.pattern is not None:
             self.topics |= {one.topic for one in given}
             self._joined_topics |= {one.topic for one in given}
+        if self.protocol is RebalanceProtocol.COOPERATIVE:
+            self._suspend(self.owned - given)  # it is given up when the application is ready, and rests until then
         self._agenda.append(partial(self._complete, self.generation, given))
 
     def _refused(self, reaction: Reaction, code: Code, sent: Generation, api: str, now_ms: int) -> None:

@@ -15,7 +15,7 @@ from coterie.base.ids import TopicPartition
 from coterie.client.member.leader import Leadership, View
 from coterie.client.member.pace import Backoff, steady
 from coterie.client.member.reactions import EXPLAINED
-from coterie.client.member.requests import NOWHERE, Generation, GroupMetadata, Join, Request, Sync
+from coterie.client.member.requests import NOWHERE, Call, Generation, GroupMetadata, Join, Request, Sync
 from coterie.client.member.settings import MemberSettings
 
 __all__ = ["JOINED", "OVER", "REBALANCING", "Phase", "Standing", "Step"]
@@ -43,6 +43,7 @@ class Phase(Enum):
 JOINED = (Phase.STABLE, Phase.ASSIGNING, Phase.SYNCING)
 OVER = (Phase.ASLEEP, Phase.STOPPED, Phase.FAILED)
 REBALANCING = (Phase.JOINING, Phase.ASSIGNING, Phase.SYNCING)
+NOTHING: frozenset[TopicPartition] = frozenset()
 
 
 class Standing:
@@ -125,6 +126,14 @@ class Standing:
     def fetchable(self) -> frozenset[TopicPartition]:
         """What may be fetched and handed out now: what is owned and not about to be given up (CB-1)."""
         return self.owned - self._pending
+
+    @property
+    def announced(self) -> frozenset[TopicPartition]:
+        """What the application is being told of as assigned: nothing of it is handed out before it knows."""
+        call = self._awaited
+        if isinstance(call, Call) and call.kind == "assigned":
+            return frozenset(call.partitions)
+        return NOTHING
 
     @property
     def metadata(self) -> GroupMetadata:

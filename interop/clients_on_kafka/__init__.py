@@ -1,0 +1,1 @@
+"""The tests of our client and of the broker's clients, with Apache Kafka in the place of our broker."""

@@ -1,0 +1,112 @@
+"""The producer for scripts that block: the asyncio one on a loop in a thread of its own.
+
+with BlockingProducer("localhost:9092") as producer:
+    delivery = producer.send("orders", b"one book")
+    print(delivery.result().offset)
+
+Batches go out in that thread while the script works.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+from coterie.base.ids import GroupMetadata, TopicPartition
+from coterie.client.blocking_face import BlockingFace, waiting
+from coterie.client.delivery import Delivery, RecordMetadata
+from coterie.client.producer import Producer
+from coterie.wire.packing import Headers
+
+__all__ = ["BlockingDelivery", "BlockingProducer"]
+
+
+class BlockingProducer(BlockingFace[Producer]):
+    """A producer whose calls return when they are done."""
+
+    def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Any) -> None:
+        super().__init__(Producer(bootstrap_servers, **settings), name="producer")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        at_once = kind is not None and not issubclass(kind, Exception)
+        self.close(timeout_ms=0 if at_once else None)
+
+    def start(self) -> None:
+        """Connect; with a transactional id, become its only owner."""
+        self._begin(self._inner.start())
+
+    def close(self, *, timeout_ms: float | None = None) -> None:
+        """Send what is left, for at most so long, close, and end the thread; see Producer.close."""
+        self._end(lambda: self._inner.close(timeout_ms=timeout_ms))
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        headers: Headers | Mapping[str, bytes | None] | None = None,
+        timestamp: int | None = None,
+    ) -> "BlockingDelivery":
+        """Hand over a record and return its delivery; waits for the topic to be known and for room."""
+        sending = self._inner.send(
+            topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp
+        )
+        return BlockingDelivery(self, self._run(sending))
+
+    flush = waiting(Producer.flush)
+    partitions_for = waiting(Producer.partitions_for)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """A block whose records and offsets are read all or, if an exception leaves it, not at all."""
+        block = self._inner.transaction()
+        self._run(enter(block))
+        try:
+            yield
+        except BaseException as error:
+            self._run(leave(block, error))
+            raise
+        self._run(leave(block, None))
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
+        """Commit a group's offsets (of the next records to read) if and when the transaction commits."""
+        self._run(self._inner.send_offsets(offsets, group))
+
+
+class BlockingDelivery:
+    """One record on its way."""
+
+    __slots__ = ("_delivery", "_producer")
+
+    def __init__(self, producer: BlockingProducer, delivery: Delivery) -> None:
+        self._producer, self._delivery = producer, delivery
+
+    def done(self) -> bool:
+        """Return whether the outcome is known."""
+        return self._delivery.done()
+
+    def result(self) -> RecordMetadata:
+        """Wait until the outcome is known; return where the record is, or raise why it was not written."""
+        if not self._delivery.done():
+            self._producer._run(outcome_of(self._delivery))
+        return self._delivery.result()
+
+
+async def outcome_of(delivery: Delivery) -> RecordMetadata:
+    """Return where the record is."""
+    return await delivery
+
+
+async def enter(block: Any) -> None:
+    """Begin an asynchronous block."""
+    await block.__aenter__()
+
+
+async def leave(block: Any, error: BaseException | None) -> None:
+    """End an asynchronous block as this exception, or none, would."""
+    kind = None if error is None else type(error)
+    await block.__aexit__(kind, error, None if error is None else error.__traceback__)

@@ -1,0 +1,60 @@
+"""What compiled code here has in common: numba with a cache that can be trusted, and Kafka's varints.
+
+Importing this module needs numba (`pip install coterie[fast]`). Compiled code is cached beside its source, or
+in a temporary folder of ours where that is read-only.
+"""
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+import numba
+import numpy as np
+from numba.core import config
+
+from coterie.columns.memory import get8
+
+__all__ = ["compiled", "own_folder", "varint"]
+
+
+def own_folder(path: Path) -> bool:
+    """Return whether `path` is (now) a folder that only we may write: cached code is run."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+
+
+def choose_cache() -> None:
+    """Send numba's cache to a temporary folder of ours where the package's folder is read-only."""
+    here = Path(__file__).parent
+    if os.environ.get("NUMBA_CACHE_DIR") or os.access(here, os.W_OK):
+        return
+    folder = Path(tempfile.gettempdir()) / f"coterie-numba-{os.getuid()}"
+    folder = folder if own_folder(folder) else Path(tempfile.mkdtemp(prefix="coterie-numba-"))
+    config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
+
+
+choose_cache()
+compiled = numba.njit(cache=True, nogil=True)
+
+
+@compiled
+def varint(at, end):  # type: ignore[no-untyped-def]
+    """Return the zig-zag number at `at` and where it ends, or 0 for that."""
+    if at < end:
+        byte = get8(at, 0)
+        if byte < 0x80:
+            return (byte >> 1) ^ -(byte & 1), at + 1
+    value = np.uint64(0)
+    shift = np.uint64(0)
+    while True:
+        if at >= end or shift > np.uint64(63):
+            return np.int64(0), np.int64(0)
+        byte = get8(at, 0)
+        at += 1
+        value |= np.uint64(byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += np.uint64(7)
+    return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at

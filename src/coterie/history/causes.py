@@ -1,0 +1,469 @@
+"""Why each generation of a classic group was formed, and who was replaced without one.
+
+What the records say outright: who came and who is gone, which subscriptions and partitions changed, what a
+cooperative member gave up. What they do not say is why somebody is gone: `departures` weighs that.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from coterie.base.ids import TopicPartition
+from coterie.history.departures import (
+    HEARTBEAT_MS,
+    SLACK_MS,
+    Departure,
+    Leaver,
+    Return,
+    Scene,
+    Window,
+    verdict,
+)
+from coterie.history.presence import Presence, by_partition, presence
+from coterie.history.runs import Run
+from coterie.history.seats import Formed, Seat
+
+__all__ = ["Cause", "Chapter", "chapters_of", "explained"]
+
+RETURNS_WITHIN_MS = 600_000
+METADATA_AGE_MS = 300_000
+WATCHED_MS = 60_000
+CERTAIN, SURE, LIKELY, GUESSED = 0.99, 0.95, 0.75, 0.5
+HELD, NOT_HELD, HELD_PERHAPS = 0.95, 0.05, 0.4
+MOST_RECORDS_WAITING = 0.3
+SKIPPED_CREDIT = ALIKE_CREDIT = 0.8
+
+
+class Cause(NamedTuple):
+    """One cause of a generation."""
+
+    slug: str
+    confidence: float
+    evidence: str
+
+
+class Chapter(NamedTuple):
+    """A generation with all that was written until the next one: its commits, and its static replacements."""
+
+    first: Formed
+    records: tuple[Formed, ...]
+    """The generation's own record, and those that static replacements wrote."""
+    runs: Mapping[TopicPartition, Sequence[Run]]
+    fresh: bool
+    """The group was new, or nothing of it was known: there is nothing to compare with."""
+    seen: dict[str, Presence]
+    """What was found out about its members."""
+
+    @property
+    def last(self) -> Formed:
+        """Return how the generation was in the end."""
+        return self.records[-1]
+
+    def presence_of(self, seat: Seat) -> Presence:
+        """Return how a member of this generation behaved; it is asked several times."""
+        found = self.seen.get(seat.member_id)
+        if found is None:
+            found = self.seen[seat.member_id] = presence(seat.assigned, self.runs)
+        return found
+
+
+def chapters_of(
+    records: Sequence[Formed | None], places: Sequence[int], runs: Sequence[Run]
+) -> list[Chapter]:
+    """Return a group's generations. None among the records is the group's end; `places` are their offsets."""
+    order = sorted(runs, key=lambda run: run.place)
+    starts = [run.place for run in order]
+    chapters: list[Chapter] = []
+    fresh = True
+    gathered: list[Formed] = []
+
+    def close(until: int) -> None:
+        if gathered:
+            mine = order[bisect_right(starts, gathered[0].place) : bisect_right(starts, until)]
+            chapters.append(Chapter(gathered[0], tuple(gathered), by_partition(mine), fresh, {}))
+
+    for record, place in zip(records, places, strict=True):
+        if record is not None and gathered and record.generation == gathered[0].generation:
+            gathered.append(record)
+            continue
+        close(place)
+        fresh = record is None or not gathered or record.generation < gathered[0].generation
+        gathered = [] if record is None else [record]
+    close(starts[-1] if starts else 0)
+    return chapters
+
+
+def explained(chapters: Sequence[Chapter]) -> Iterator[tuple[Chapter, list[Cause], list[Departure]]]:
+    """Yield each generation with its causes, and with what became of those who were gone by then.
+
+    Generation 0 is no rebalance: Kafka writes it for a group that is new.
+    """
+    known: Counter[str] = Counter()
+    for place, chapter in enumerate(chapters):
+        before = None if chapter.fresh or not place else chapters[place - 1]
+        if chapter.first.generation > 0:
+            if before is None:
+                yield chapter, first_causes(chapter.first), []
+            else:
+                causes, departures = causes_of(chapters, place, before, known)
+                yield chapter, causes, departures
+        count_partitions(known, chapter.first)
+
+
+def count_partitions(known: Counter[str], record: Formed) -> None:
+    """Note how many partitions each topic has been seen to have."""
+    for topic, partition in record.assigned:
+        known[topic] = max(known[topic], partition + 1)
+
+
+def first_causes(record: Formed) -> list[Cause]:
+    """Return why a generation was formed before which nothing is known."""
+    if record.generation == 1 and record.seats:
+        return [Cause("member-joined", CERTAIN, f"{names(record.seats.values())} made the group")]
+    return [Cause("unknown", CERTAIN, "what was before it is not in the log")]
+
+
+def causes_of(
+    chapters: Sequence[Chapter], place: int, before: Chapter, known: Counter[str]
+) -> tuple[list[Cause], list[Departure]]:
+    """Return why a generation was formed, when the one before is known."""
+    now, then = chapters[place].first, before.last
+    change = compared(then, now)
+    others = [*joined(change), *replaced(change), *followed(before, now, change)]
+    others += changed(then, now, known, near(chapters, place))
+    departures = gone(chapters, place, before, change, set_off=bool(others))
+    causes = [Cause(one.cause, one.confidence, one.evidence) for one in departures] + others
+    if not causes:
+        causes = [Cause("unknown", GUESSED, "nobody came or went, and nothing changed")]
+    skipped = now.generation - then.generation - 1
+    if skipped > 0:
+        causes = [one._replace(confidence=one.confidence * SKIPPED_CREDIT) for one in causes]
+        causes[0] = causes[0]._replace(
+            evidence=f"{causes[0].evidence}; {skipped} generations before this one are not in the log"
+        )
+    return causes, departures
+
+
+class Change(NamedTuple):
+    """What is different in who sits there."""
+
+    came: tuple[Seat, ...]
+    gone: tuple[Seat, ...]
+    stayed: tuple[tuple[Seat, Seat], ...]
+    """The same member, before and after."""
+    swapped: tuple[tuple[Seat, Seat], ...]
+    """The same instance under another member id."""
+
+
+def compared(then: Formed, now: Formed) -> Change:
+    """Return who came, who is gone, who stayed."""
+    old, new = then.seats, now.seats
+    instances = {
+        seat.instance_id: seat for seat in old.values() if seat.instance_id and seat.member_id not in new
+    }
+    swapped = tuple(
+        (instances[seat.instance_id], seat)
+        for seat in new.values()
+        if seat.member_id not in old and seat.instance_id in instances
+    )
+    moved = {seat.member_id for pair in swapped for seat in pair}
+    came = tuple(seat for key, seat in new.items() if key not in old and key not in moved)
+    left = tuple(seat for key, seat in old.items() if key not in new and key not in moved)
+    return Change(came, left, tuple((old[key], new[key]) for key in new if key in old), swapped)
+
+
+def joined(change: Change) -> Iterator[Cause]:
+    if change.came:
+        yield Cause("member-joined", CERTAIN, f"new: {names(change.came)}")
+
+
+def replaced(change: Change) -> Iterator[Cause]:
+    if change.swapped:
+        words = names(seat for _, seat in change.swapped)
+        yield Cause("static-member-replaced", SURE, f"{words} came back under a new member id")
+
+
+def followed(before: Chapter, now: Formed, change: Change) -> Iterator[Cause]:
+    """Yield the follow-up of a cooperative rebalance: it took partitions away, and gives them to others now.
+
+    Members that lost something there join again at once, all by themselves.
+    """
+    if now.generation != before.first.generation + 1:
+        return
+    gave = [
+        seat
+        for seat in before.first.seats.values()
+        if seat.owned - seat.assigned and seat.member_id in now.seats
+    ]
+    if gave:
+        yield Cause("cooperative-follow-up", SURE, f"{names(gave)} had given up partitions in the one before")
+
+
+def near(chapters: Sequence[Chapter], place: int) -> set[tuple[str, Delta]]:
+    """Return who changed its subscription how in the generations right before and after this one."""
+    found: set[tuple[str, Delta]] = set()
+    for one in (place - 1, place + 1):
+        if 0 < one < len(chapters) and not chapters[one].fresh:
+            then, now = chapters[one - 1].last, chapters[one].first
+            if abs(now.formed_ms - chapters[place].first.formed_ms) <= METADATA_AGE_MS:
+                found.update(deltas(then, now).items())
+    return found
+
+
+Delta: TypeAlias = tuple[frozenset[str], frozenset[str]]
+"""Topics that are wanted now and were not, and the other way round."""
+
+
+def deltas(then: Formed, now: Formed) -> dict[str, Delta]:
+    """Return how the members that stayed changed their subscriptions."""
+    return {
+        key: (seat.topics - old.topics, old.topics - seat.topics)
+        for key, seat in now.seats.items()
+        if (old := then.seats.get(key)) is not None
+        and seat.topics is not None
+        and old.topics is not None
+        and seat.topics != old.topics
+    }
+
+
+def changed(
+    then: Formed, now: Formed, known: Mapping[str, int], nearby: set[tuple[str, Delta]]
+) -> Iterator[Cause]:
+    """Yield what is different in topics: subscriptions, partitions, topics that came or went."""
+    found = list(subscriptions(then, now, nearby))
+    yield from found
+    counts: Counter[str] = Counter()
+    count_partitions(counts, now)
+    wanted = frozenset[str]().union(*(seat.topics or () for seat in then.seats.values()))
+    for topic, count in sorted(counts.items()):
+        if topic not in wanted or topic not in known:
+            continue
+        if count > known[topic] > 0:
+            yield Cause("partitions-changed", SURE, f"{topic} has {count} partitions and had {known[topic]}")
+    appeared = sorted(topic for topic in counts if topic in wanted and not known.get(topic))
+    if appeared and then.assigned:
+        yield Cause("topics-changed", SURE, f"{', '.join(appeared)} was subscribed to and is there now")
+    if not any(cause.slug == "topics-changed" for cause in found):
+        yield from vanished(then, now, known)
+
+
+def vanished(then: Formed, now: Formed, known: Mapping[str, int]) -> Iterator[Cause]:
+    """Yield topics that are still subscribed to and of which nobody has a partition any more."""
+    if not now.seats or not now.assigned:
+        return
+    wanted = frozenset[str]().union(*(seat.topics or () for seat in now.seats.values()))
+    had = {topic for topic, _ in then.assigned} - {topic for topic, _ in now.assigned}
+    held = {topic for seat in now.seats.values() for topic, _ in seat.owned}  # given up now, given on next
+    lost = sorted((had & wanted) - held)
+    if lost and all(known.get(topic) for topic in lost):
+        yield Cause(
+            "topics-changed", LIKELY, f"{', '.join(lost)} is subscribed to and has no partitions any more"
+        )
+
+
+def subscriptions(then: Formed, now: Formed, nearby: set[tuple[str, Delta]]) -> Iterator[Cause]:
+    """Yield changed subscriptions of members that stayed.
+
+    When several members come to want the same other topics, at once or one right after the other, it was
+    hardly they who changed their minds: their pattern matches a topic that was made, or did one that is gone.
+    """
+    found = deltas(then, now)
+    if not found:
+        return
+    stayed = sum(key in then.seats for key in now.seats)
+    some = next(iter(found.values()))
+    more, less = (", ".join(sorted(topics)) for topics in some)
+    words = " and ".join(filter(None, (more and f"+ {more}", less and f"- {less}")))
+    who = names(now.seats[member] for member in found)
+    together = len(set(found.values())) == 1 and len(found) == stayed > 1
+    in_turn = {delta for member, delta in nearby if member not in found} & set(found.values())
+    if together or in_turn:
+        how = "all members want" if together else f"{who} wants, and others right before or after,"
+        yield Cause("topics-changed", LIKELY, f"{how} {words}: as a pattern finds topics")
+    else:
+        yield Cause("subscription-changed", SURE if stayed > 1 else LIKELY, f"{who} wants {words}")
+
+
+def gone(
+    chapters: Sequence[Chapter], place: int, before: Chapter, change: Change, *, set_off: bool
+) -> list[Departure]:
+    """Return what became of those who are gone."""
+    if not change.gone:
+        return []
+    scene = scene_of(before, chapters[place].first, change, set_off=set_off)
+    leavers = [leaver_of(seat, chapters, place, before) for seat in change.gone]
+    return alike(leavers, [verdict(leaver, scene) for leaver in leavers])
+
+
+def alike(leavers: Sequence[Leaver], departures: Sequence[Departure]) -> list[Departure]:
+    """Return the departures; of whom no commit tells anything, it is taken that it went as the others did."""
+    surest: dict[bool, Departure] = {}
+    for leaver, departure in zip(leavers, departures, strict=True):
+        known = surest.get(leaver.static)
+        seen = leaver.presence.last_ms is not None
+        if seen and (known is None or known.confidence < departure.confidence):
+            surest[leaver.static] = departure
+    return [
+        departure
+        if leaver.presence.last_ms is not None or leaver.static not in surest
+        else departure._replace(
+            cause=surest[leaver.static].cause,
+            confidence=ALIKE_CREDIT * surest[leaver.static].confidence,
+            evidence=f"{departure.evidence}; it went with others",
+        )
+        for leaver, departure in zip(leavers, departures, strict=True)
+    ]
+
+
+def leaver_of(seat: Seat, chapters: Sequence[Chapter], place: int, before: Chapter) -> Leaver:
+    """Return what is known of one who is gone."""
+    shown = before.presence_of(seat)
+    if shown.last_ms is not None and not shown.regular:
+        shown = shown._replace(cadence_ms=cadence_before(seat, chapters, place, shown.cadence_ms))
+    return Leaver(
+        seat.member_id,
+        seat.name,
+        seat.instance_id is not None,
+        seat.session_ms,
+        seat.rebalance_ms,
+        shown,
+        waiting(seat, chapters, place, before, shown),
+        returned(seat, chapters, place),
+    )
+
+
+def cadence_before(seat: Seat, chapters: Sequence[Chapter], place: int, otherwise: float) -> float:
+    """Return how often it committed in the generations before, if it was steady there."""
+    for chapter in reversed(chapters[max(0, place - 5) : place - 1]):
+        found = chapter.last.seats.get(seat.member_id)
+        shown = None if found is None else chapter.presence_of(found)
+        if shown is not None and shown.regular:
+            return shown.cadence_ms
+    return otherwise
+
+
+def waiting(
+    seat: Seat, chapters: Sequence[Chapter], place: int, before: Chapter, shown: Presence
+) -> bool | None:
+    """Return whether records waited in the partitions of one who fell silent: who came after it found them.
+
+    They did if the first that was committed there afterwards is more than what a moment brings.
+    """
+    if shown.last_ms is None or not chapters[place].runs:
+        return None
+    rates = {run.at: rate for run in flat(before, seat) if (rate := rate_of(run)) is not None}
+    soon = chapters[place].first.formed_ms + max(3 * shown.cadence_ms, 10_000)
+    found = expected = 0.0
+    for partition, rate in rates.items():
+        after = chapters[place].runs.get(partition)
+        if after and after[0].first_ms <= soon:
+            last = before.runs[partition][-1]
+            found += after[0].first - last.last
+            expected += rate * max(after[0].first_ms - last.last_ms, 1)
+    if expected <= 0.0:
+        return None
+    return found >= MOST_RECORDS_WAITING * expected
+
+
+def flat(chapter: Chapter, seat: Seat) -> Iterator[Run]:
+    for partition in seat.assigned:
+        yield from chapter.runs.get(partition, ())
+
+
+def rate_of(run: Run) -> float | None:
+    """Return how many records a millisecond were committed, None where too few commits tell."""
+    if run.cadence_ms is None or run.last_ms <= run.first_ms or run.last <= run.first:
+        return None
+    return (run.last - run.first) / (run.last_ms - run.first_ms)
+
+
+def returned(seat: Seat, chapters: Sequence[Chapter], place: int) -> Return:
+    """Return whether the client came back: one more member of its name and host sits there."""
+    at_ms = chapters[place].first.formed_ms
+    left_over = counted(chapters[place - 1].last, seat) - goners(chapters, place, seat)
+    if counted(chapters[place].first, seat) > left_over:
+        return Return.WITH_THIS_GENERATION
+    lowest = counted(chapters[place].first, seat)
+    for chapter in chapters[place + 1 :]:
+        for record in chapter.records:
+            if record.written_ms - at_ms > max(RETURNS_WITHIN_MS, 2 * seat.rebalance_ms):
+                return Return.NEVER
+            if counted(record, seat) > lowest:
+                return Return.LATER
+            lowest = min(lowest, counted(record, seat))
+        if chapter.first.generation and chapter.fresh:
+            break
+    later = (run.last_ms for one in chapters[place:] for runs in one.runs.values() for run in runs)
+    return Return.NEVER if max(later, default=at_ms) - at_ms > WATCHED_MS else Return.UNKNOWN
+
+
+def counted(record: Formed, seat: Seat) -> int:
+    """Return how many members of this name and host sit there."""
+    return sum(one.who == seat.who for one in record.seats.values())
+
+
+def goners(chapters: Sequence[Chapter], place: int, seat: Seat) -> int:
+    """Return how many of this name and host are gone with this generation."""
+    now = chapters[place].first.seats
+    then = chapters[place - 1].last.seats
+    return sum(key not in now and one.who == seat.who for key, one in then.items())
+
+
+def scene_of(before: Chapter, now: Formed, change: Change, *, set_off: bool) -> Scene:
+    """Return when those who are gone may have gone.
+
+    A group that is empty now was left by its last member at that very moment. Else those who stayed heard of
+    it with their next heartbeat: eager ones commit, give everything up, and are silent until all have joined;
+    the last of them forms the generation, unless it waits for one who does not come.
+    """
+    formed_ms = now.formed_ms
+    heartbeat_ms = HEARTBEAT_MS
+    end = Window(formed_ms - SLACK_MS, formed_ms + SLACK_MS)
+    if not now.seats:
+        near = (
+            end
+            if len(change.gone) == 1
+            else Window(formed_ms - heartbeat_ms - SLACK_MS, formed_ms + SLACK_MS)
+        )
+        return Scene(near, near, HELD_PERHAPS)
+    heard = stopped(before, change)
+    if heard is None:
+        usual = Window(formed_ms - heartbeat_ms - SLACK_MS, formed_ms + SLACK_MS)
+        nobody_stayed = not change.stayed and not change.swapped
+        held = HELD if nobody_stayed else HELD_PERHAPS if set_off or len(change.gone) > 1 else NOT_HELD
+        return Scene(usual, end, held)
+    first_ms, last_ms, cadence_ms, all_seen = heard
+    latest = min(formed_ms, first_ms + max(cadence_ms, SLACK_MS)) + SLACK_MS
+    joined_ms = last_ms if all_seen else last_ms + heartbeat_ms
+    waited = formed_ms - joined_ms > max(1_000.0, 2 * cadence_ms)
+    alone = len(change.gone) == 1
+    held = (HELD if alone else HELD_PERHAPS) if waited and set_off else NOT_HELD
+    # The last who heard of it had not with its heartbeat before, unless it was slow to join.
+    unheard = last_ms if last_ms - heartbeat_ms <= first_ms else first_ms
+    return Scene(Window(unheard - heartbeat_ms - SLACK_MS, latest), end, held)
+
+
+def stopped(before: Chapter, change: Change) -> tuple[float, float, float, bool] | None:
+    """Return when the first and the last of those who stayed stopped committing, how often they did, and
+    whether that is true of them all.
+
+    None where it says nothing: they are cooperative and go on, or none was steady before.
+    """
+    if any(new.owned for _, new in change.stayed):
+        return None
+    shown = [before.presence_of(old) for old, _ in change.stayed if old.assigned]
+    steady = [(one.last_ms, one.cadence_ms) for one in shown if one.regular and one.last_ms is not None]
+    if not steady:
+        return None
+    times = [at for at, _ in steady]
+    return min(times), max(times), max(cadence for _, cadence in steady), len(steady) == len(change.stayed)
+
+
+def names(seats: Iterable[Seat]) -> str:
+    """Return members' names, the first few of them."""
+    found = sorted({seat.name for seat in seats})
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    return ", ".join(found[:5]) + more

@@ -1,0 +1,239 @@
+"""Why a member is gone: it left, its session ran out, or it polled too late. The log does not say which.
+
+Each of the three leaves its own time between a member's last commit and its going:
+
+left                     what passes between two commits, since a client commits as it closes
+session-expired          the session time-out, less the heartbeat that it had sent before it died
+poll-interval-exceeded   max.poll.interval.ms, which stands in its record as the rebalance time-out
+
+When it went is known within a window (`Scene`): others hear of it with their next heartbeat, and the last of
+them forms the generation. How much of the time that a cause predicts lies in the window is how likely it
+makes what was seen. What was usual beforehand, and whether the client came back, are weighed with it (Bayes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from coterie.history.presence import Presence
+
+__all__ = [
+    "HEARTBEAT_MS",
+    "LEFT",
+    "POLL_EXCEEDED",
+    "SESSION_EXPIRED",
+    "SLACK_MS",
+    "Departure",
+    "Leaver",
+    "Return",
+    "Scene",
+    "Window",
+    "verdict",
+]
+
+LEFT, SESSION_EXPIRED, POLL_EXCEEDED = "member-left", "session-expired", "poll-interval-exceeded"
+
+HEARTBEAT_MS = 3_000
+"""heartbeat.interval.ms of every client; a group's own is not in the log."""
+SLACK_MS = 250
+"""Clocks of clients do not matter, all times are the broker's; but a timer may run a little late."""
+SESSION_MS, SESSION_LEAST_MS = 45_000, 8_000
+"""group.consumer.session.timeout.ms, and what a broker may have set it down to: it is not in the log."""
+POLL_CHECK_MS = 1_500
+"""How late a client may notice that nobody polls: librdkafka looks once a second."""
+
+# What happens to members at all, before anything is known of this one. A static member's client does not say
+# that it leaves (behaviours 4.9): only an operator does.
+BEFORE_DYNAMIC: Mapping[str, float] = {LEFT: 0.5, SESSION_EXPIRED: 0.3, POLL_EXCEEDED: 0.2}
+BEFORE_STATIC: Mapping[str, float] = {LEFT: 0.03, SESSION_EXPIRED: 0.85, POLL_EXCEEDED: 0.12}
+
+
+class Return(Enum):
+    """Whether a client of the same name and place came back."""
+
+    WITH_THIS_GENERATION = "at once"
+    LATER = "later"
+    AS_ITSELF = "under its own member id"
+    NEVER = "never"
+    UNKNOWN = "unknown"
+
+
+# One who polls too late still lives and comes back when its work is done; one who died is started again at
+# once, that is within its session, or not for long.
+RETURNS: Mapping[Return, Mapping[str, float]] = {
+    Return.WITH_THIS_GENERATION: {LEFT: 0.35, SESSION_EXPIRED: 0.3, POLL_EXCEEDED: 0.1},
+    Return.LATER: {LEFT: 0.3, SESSION_EXPIRED: 0.25, POLL_EXCEEDED: 0.8},
+    # Only one that still lives has its member id yet: it had polled too late, or was frozen.
+    Return.AS_ITSELF: {LEFT: 0.02, SESSION_EXPIRED: 0.2, POLL_EXCEEDED: 0.8},
+    Return.NEVER: {LEFT: 0.35, SESSION_EXPIRED: 0.45, POLL_EXCEEDED: 0.1},
+    Return.UNKNOWN: {LEFT: 1.0, SESSION_EXPIRED: 1.0, POLL_EXCEEDED: 1.0},
+}
+
+DUE, DUE_STEADY = 2.0, 1.2
+"""After how many times its cadence a member that lives has committed again, or it had nothing to commit."""
+COMMITS_AT_CLOSE = 0.8
+"""How many clients commit as they close, if they have read anything."""
+HELD_BY_LEAVER = 0.1
+
+# How often a member is silent for long before it goes, with records waiting, without, or nobody knows.
+IDLE: Mapping[bool | None, float] = {True: 0.03, False: 0.5, None: 0.15}
+
+
+class Window(NamedTuple):
+    """From when to when."""
+
+    from_ms: float
+    to_ms: float
+
+    @property
+    def length(self) -> float:
+        return max(self.to_ms - self.from_ms, 1.0)
+
+    def within(self, other: Window) -> float:
+        """Return what part of it lies within the other."""
+        return max(0.0, min(self.to_ms, other.to_ms) - max(self.from_ms, other.from_ms)) / self.length
+
+
+class Scene(NamedTuple):
+    """When somebody may have gone: setting off the rebalance, or as the last for whom it waited."""
+
+    set_off: Window
+    ended: Window
+    held: float
+    """How likely it is that the rebalance waited for somebody who is gone."""
+
+
+class Leaver(NamedTuple):
+    """All that is known of one who is gone. No session time-out: it is the broker's, and not in the log."""
+
+    member_id: str
+    name: str
+    static: bool
+    session_ms: int | None
+    rebalance_ms: int
+    presence: Presence
+    waiting: bool | None
+    """Whether records waited in its partitions, None if that cannot be seen."""
+    returned: Return
+    heartbeat_ms: int = HEARTBEAT_MS
+
+
+class Departure(NamedTuple):
+    """What became of it, in all likelihood, and when."""
+
+    member_id: str
+    cause: str
+    confidence: float
+    at_ms: int
+    evidence: str
+    stood_still: bool
+    """Nothing says that there was nothing to do while it was silent."""
+
+
+def verdict(leaver: Leaver, scene: Scene) -> Departure:
+    """Return the likeliest of the three, and how likely it is."""
+    before = BEFORE_STATIC if leaver.static else BEFORE_DYNAMIC
+    returns = RETURNS[leaver.returned]
+    weights = {cause: before[cause] * returns[cause] * likelihood(cause, leaver, scene) for cause in before}
+    if sum(weights.values()) <= 0.0:
+        weights = {cause: before[cause] * returns[cause] for cause in before}
+    cause = max(weights, key=lambda one: weights[one])
+    confidence = weights[cause] / sum(weights.values())
+    at_ms, words = when(cause, leaver, scene), evidence(leaver, scene)
+    return Departure(leaver.member_id, cause, confidence, at_ms, words, leaver.waiting is not False)
+
+
+def likelihood(cause: str, leaver: Leaver, scene: Scene) -> float:
+    """Return how likely the cause makes it that the member went when it did."""
+    last_ms = leaver.presence.last_ms
+    if last_ms is None:
+        return unseen(cause, scene)
+    expected = predicted(cause, leaver, last_ms)
+    idle = IDLE[leaver.waiting]
+    if cause == POLL_EXCEEDED:
+        idle = min(idle, IDLE[True])  # who has nothing to do polls in time
+    session_ms = leaver.session_ms or SESSION_MS
+    after = Window(expected.to_ms, expected.to_ms + max(session_ms, 10 * leaver.heartbeat_ms))
+    closing = Window(last_ms - SLACK_MS, last_ms + 2 * SLACK_MS)
+
+    def within(window: Window) -> float:
+        working = expected.within(window)
+        if cause == LEFT:
+            working = COMMITS_AT_CLOSE * closing.within(window) + (1 - COMMITS_AT_CLOSE) * working
+        return (1 - idle) * working + idle * after.within(window)
+
+    return scene.held * within(scene.ended) + (1 - scene.held) * within(scene.set_off)
+
+
+def unseen(cause: str, scene: Scene) -> float:
+    """Return the same for one who never committed: no time tells, but the others may have waited for it.
+
+    Nobody waits for one who has left; and one who has nothing to read polls in time.
+    """
+    if cause == LEFT:
+        return 1 - scene.held * (1 - HELD_BY_LEAVER)
+    return IDLE[True] if cause == POLL_EXCEEDED else 1.0
+
+
+def predicted(cause: str, leaver: Leaver, last_ms: int) -> Window:
+    """Return when a member that worked until its end would have gone."""
+    reach = (DUE_STEADY if leaver.presence.regular else DUE) * leaver.presence.cadence_ms
+    session_ms = leaver.session_ms or SESSION_MS
+    heartbeat_ms = min(leaver.heartbeat_ms, session_ms / 2)
+    if cause == LEFT:
+        return Window(last_ms - SLACK_MS, last_ms + reach + 1_000)
+    if cause == SESSION_EXPIRED:
+        least_ms = SESSION_LEAST_MS if leaver.session_ms is None else session_ms
+        return Window(last_ms + least_ms - heartbeat_ms, last_ms + session_ms + reach)
+    polled = Window(
+        last_ms + leaver.rebalance_ms - reach, last_ms + leaver.rebalance_ms + reach + POLL_CHECK_MS
+    )
+    if leaver.session_ms is None:
+        # librdkafka leaves a group of KIP-848 only when it is polled again.
+        return Window(polled.from_ms, polled.to_ms + leaver.rebalance_ms)
+    if not leaver.static:
+        return polled
+    # A static member does not say that it leaves: it falls silent, and its session runs out.
+    return Window(polled.from_ms + session_ms - heartbeat_ms, polled.to_ms + session_ms)
+
+
+def when(cause: str, leaver: Leaver, scene: Scene) -> int:
+    """Return the likeliest moment."""
+    window = scene.ended if scene.held > 0.5 else scene.set_off
+    last_ms = leaver.presence.last_ms
+    if last_ms is None:
+        return int(window.to_ms)
+    expected = predicted(cause, leaver, last_ms)
+    middle = expected.from_ms if cause == LEFT else (expected.from_ms + expected.to_ms) / 2
+    return int(min(max(middle, window.from_ms), window.to_ms))
+
+
+def evidence(leaver: Leaver, scene: Scene) -> str:
+    """Return what the verdict rests on, in words."""
+    last_ms = leaver.presence.last_ms
+    session = "the broker's" if leaver.session_ms is None else seconds(leaver.session_ms)
+    limits = f"session time-out {session}, max.poll.interval {seconds(leaver.rebalance_ms)}"
+    if last_ms is None:
+        return f"{leaver.name} had committed nothing ({limits}{RETURN_WORDS[leaver.returned]})"
+    gone = scene.ended if scene.held > 0.5 else scene.set_off
+    least, most = max(gone.from_ms - last_ms, 0), max(gone.to_ms - last_ms, 0)
+    silent = f"{leaver.name} went {seconds(least)} to {seconds(most)} after its last commit"
+    usual = f", which came every {seconds(leaver.presence.cadence_ms)}"
+    waited = {True: ", while records waited", False: ", when there was nothing to read", None: ""}
+    return f"{silent}{usual}{waited[leaver.waiting]} ({limits}{RETURN_WORDS[leaver.returned]})"
+
+
+RETURN_WORDS = {
+    Return.WITH_THIS_GENERATION: "; its client is back in this generation",
+    Return.LATER: "; its client came back later",
+    Return.AS_ITSELF: "; it came back under the same member id",
+    Return.NEVER: "; its client did not come back",
+    Return.UNKNOWN: "",
+}
+
+
+def seconds(ms: float) -> str:
+    """Return a time as people read it."""
+    return f"{ms / 1000:.1f} s"

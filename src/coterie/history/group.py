@@ -1,0 +1,214 @@
+"""The history of one group, whole: from its records and the runs of its commits to the rows of all tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from coterie.base.ids import TopicPartition
+from coterie.history.causes import Cause, Chapter, chapters_of, explained
+from coterie.history.departures import LEFT, Departure
+from coterie.history.nextgen import next_generation
+from coterie.history.ownership import STALL_LEAST_MS, Owner, Owners, stalls_of
+from coterie.history.presence import by_partition, presence
+from coterie.history.records import CLASSIC, NEXT_GENERATION, Entry
+from coterie.history.runs import Run
+from coterie.history.seats import Formed, Seat, formed
+from coterie.history.tables import (
+    Assignment,
+    Generation,
+    History,
+    Replacement,
+    Stall,
+)
+from coterie.history.waves import waves_of
+
+__all__ = ["history_of"]
+
+SEEN_AGAIN_MS = 2_000
+
+
+def history_of(group_id: str, entries: Sequence[Entry], runs: Sequence[Run]) -> History:
+    """Return what happened to a group. `entries` are its records but the commits, in the order of the log."""
+    classic = classic_history(group_id, [one for one in entries if one.kind == CLASSIC], runs)
+    newer = [one for one in entries if one.kind in NEXT_GENERATION]
+    if not newer:
+        return classic
+    found = next_generation(group_id, newer, runs)
+    return found if not classic.generations else joined(classic, found)
+
+
+def joined(one: History, other: History) -> History:
+    """Return both histories of a group that went from one protocol to the other."""
+    return History(
+        one.group_id,
+        one.generations + other.generations,
+        one.assignments + other.assignments,
+        one.ownership + other.ownership,
+        one.stalls + other.stalls,
+        one.moves + other.moves,
+        one.replacements + other.replacements,
+        one.waves + other.waves,
+    )
+
+
+def classic_history(group_id: str, entries: Sequence[Entry], runs: Sequence[Run]) -> History:
+    """Return what happened to a group of the classic protocol."""
+    records = [None if one.value is None else formed(one) for one in entries]
+    chapters = chapters_of(records, [one.place for one in entries], runs)
+    told = {id(chapter): (causes, gone) for chapter, causes, gone in explained(chapters)}
+    generations = tuple(
+        generation_of(group_id, chapters, place, *told[id(chapter)])
+        for place, chapter in enumerate(chapters)
+        if id(chapter) in told
+    )
+    replacements = tuple(one for chapter in chapters for one in replacements_of(group_id, chapter))
+    owners, dead = Owners(group_id), list[Stall]()
+    for place, chapter in enumerate(chapters):
+        before = chapters[place - 1] if place else None
+        gone = told.get(id(chapter), ((), ()))[1]
+        dead += owned_on(owners, before, chapter, gone)
+        replaced_on(owners, chapter)
+    owners.close()
+    clients = {
+        seat.member_id: seat.name
+        for one in chapters
+        for record in one.records
+        for seat in record.seats.values()
+    }
+    return History(
+        group_id,
+        generations,
+        tuple(row for chapter in chapters for row in assignments_of(group_id, chapter)),
+        tuple(owners.tenures),
+        tuple(stalls_of(group_id, owners.tenures, by_partition(runs), dead)),
+        tuple(owners.moves),
+        replacements,
+        tuple(waves_of(group_id, generations, replacements, clients)),
+    )
+
+
+def generation_of(
+    group_id: str, chapters: Sequence[Chapter], place: int, causes: Sequence[Cause], gone: Sequence[Departure]
+) -> Generation:
+    """Return the row of a generation."""
+    first = chapters[place].first
+    old = chapters[place - 1].last.seats if place and not chapters[place].fresh else {}
+    slugs = dict.fromkeys(one.slug for one in causes)
+    return Generation(
+        group_id,
+        first.generation,
+        first.formed_ms,
+        first.protocol_type,
+        first.protocol,
+        first.leader,
+        tuple(sorted(first.seats)),
+        tuple(sorted(key for key in first.seats if key not in old)),
+        tuple(sorted(key for key in old if key not in first.seats)),
+        tuple(slugs),
+        round(min(one.confidence for one in causes), 3),
+        tuple(one.evidence for one in causes),
+    )
+
+
+def assignments_of(group_id: str, chapter: Chapter) -> Iterator[Assignment]:
+    """Yield what each member has, and who came in the place of a static one and has the same."""
+    for seat in chapter.first.seats.values():
+        yield from assigned(group_id, chapter.first, seat, chapter.first.formed_ms)
+    for before, after in pairwise(chapter.records):
+        for _, seat in swapped(before, after):
+            yield from assigned(group_id, after, seat, after.written_ms)
+
+
+def assigned(group_id: str, record: Formed, seat: Seat, at_ms: int) -> Iterator[Assignment]:
+    """Yield what a member has, a row a topic; one row without a topic if it has nothing."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(seat.assigned):
+        by_topic.setdefault(topic, []).append(partition)
+    who = (seat.member_id, seat.client_id, seat.host, seat.instance_id, seat.session_ms, seat.rebalance_ms)
+    for topic, numbers in (by_topic or {"": []}).items():
+        yield Assignment(group_id, record.generation, at_ms, *who, topic, tuple(numbers))
+
+
+def replacements_of(group_id: str, chapter: Chapter) -> Iterator[Replacement]:
+    """Yield the static members that came back while the generation went on."""
+    for before, after in pairwise(chapter.records):
+        for old, new in swapped(before, after):
+            assert new.instance_id is not None
+            words = (new.instance_id, old.member_id, new.member_id)
+            yield Replacement(group_id, after.generation, after.written_ms, *words)
+
+
+def swapped(before: Formed, after: Formed) -> Iterator[tuple[Seat, Seat]]:
+    """Yield the instances that have another member id than before."""
+    old = {seat.instance_id: seat for seat in before.seats.values() if seat.instance_id}
+    for seat in after.seats.values():
+        if seat.instance_id in old and old[seat.instance_id].member_id != seat.member_id:
+            yield old[seat.instance_id], seat
+
+
+def owner_of(seat: Seat) -> Owner:
+    return Owner(seat.member_id, seat.client_id, seat.host, seat.instance_id)
+
+
+def owned_on(
+    owners: Owners, before: Chapter | None, chapter: Chapter, gone: Sequence[Departure]
+) -> Iterator[Stall]:
+    """Note who owns what from this generation on; yield what had stood still because its owner was no more.
+
+    Eager members gave up all they had when they heard of the rebalance; cooperative ones keep what they keep.
+    """
+    now = chapter.first
+    heirs = {partition: seat for seat in now.seats.values() for partition in seat.assigned}
+    until = {} if before is None else ends(before, now, gone)
+    for partition, owner in owners.held().items():
+        heir = heirs.get(partition)
+        if heir is not None and heir.member_id == owner.member_id and partition in heir.owned:
+            del heirs[partition]
+            continue
+        to_ms, silent_ms = until.get(owner.member_id, (now.formed_ms, None))
+        owners.give_up(partition, at_ms=to_ms)
+        if silent_ms is not None and to_ms - silent_ms >= STALL_LEAST_MS:
+            where = (owners.group_id, *partition)
+            generation = before.first.generation if before else now.generation
+            yield Stall(*where, "no-progress", silent_ms, to_ms, generation, owner.member_id)
+    for partition, seat in heirs.items():
+        owners.take(partition, owner_of(seat), at_ms=now.formed_ms, generation=now.generation)
+
+
+def ends(before: Chapter, now: Formed, gone: Sequence[Departure]) -> dict[str, tuple[int, int | None]]:
+    """Return until when each member of the last generation had its partitions, and since when it was dead."""
+    found: dict[str, tuple[int, int | None]] = {}
+    left = {one.member_id: one for one in gone}
+    for seat in before.last.seats.values():
+        shown = before.presence_of(seat)
+        went = left.get(seat.member_id)
+        if went is not None:
+            at_ms = min(went.at_ms, now.formed_ms)
+            found[seat.member_id] = at_ms, shown.last_ms if went.cause != LEFT and went.stood_still else None
+            continue
+        heir = now.seats.get(seat.member_id)
+        eager = heir is None or not heir.owned
+        if eager and shown.regular and shown.last_ms is not None:
+            found[seat.member_id] = min(shown.last_ms, now.formed_ms), None
+        else:
+            found[seat.member_id] = now.formed_ms, None
+    return found
+
+
+def replaced_on(owners: Owners, chapter: Chapter) -> None:
+    """Note that a static member has its partitions again, under its new id; between, nobody read them."""
+    for before, after in pairwise(chapter.records):
+        for old, new in swapped(before, after):
+            until_ms = after.written_ms
+            shown = presence(old.assigned, before_place(chapter, after.place))
+            if shown.regular and shown.last_ms is not None:
+                until_ms = min(until_ms, shown.last_ms)
+            for partition in old.assigned:
+                owners.give_up(partition, at_ms=until_ms)
+            for partition in new.assigned:
+                owners.take(partition, owner_of(new), at_ms=after.written_ms, generation=after.generation)
+
+
+def before_place(chapter: Chapter, place: int) -> dict[TopicPartition, list[Run]]:
+    return {at: [run for run in runs if run.place < place] for at, runs in chapter.runs.items()}

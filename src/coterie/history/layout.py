@@ -1,0 +1,46 @@
+"""Where a broker's log directory has what tells of groups: folders of partitions, and their segments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from coterie.base.errors import CoterieError
+
+__all__ = ["OFFSETS", "STORY", "PartitionLog", "all_partitions", "partitions"]
+
+OFFSETS, STORY = "__consumer_offsets", "__group_story"
+FOLDER = re.compile(r"(.+)-(\d+)")
+SEGMENT = re.compile(r"\d{20}\.log")
+
+
+class PartitionLog(NamedTuple):
+    """A partition and its segments, in their order."""
+
+    topic: str
+    partition: int
+    paths: tuple[Path, ...]
+
+
+def partitions(directory: Path) -> list[PartitionLog]:
+    """Return the partitions that tell of groups; an error if there are none."""
+    found = [one for one in all_partitions(directory) if one.topic in (OFFSETS, STORY)]
+    if not any(one.topic == OFFSETS for one in found):
+        raise CoterieError(
+            f"{directory} holds no segments of {OFFSETS}: give the directory that a broker's log.dirs names,"
+            f" with {OFFSETS}-0 and so on in it"
+        )
+    return found
+
+
+def all_partitions(directory: Path) -> Iterator[PartitionLog]:
+    """Yield every partition that has segments there; the directory may itself be one."""
+    inside = [directory, *directory.iterdir()] if directory.is_dir() else []
+    for folder in sorted(inside):
+        named = FOLDER.fullmatch(folder.name)
+        if named and folder.is_dir():
+            segments = sorted(path for path in folder.iterdir() if SEGMENT.fullmatch(path.name))
+            if segments:
+                yield PartitionLog(named[1], int(named[2]), tuple(segments))

@@ -1,0 +1,189 @@
+"""Who owned what when, what changed hands, and what stood still.
+
+Ownership is a list of stretches in time, from whichever kind of group; stand-stills are what lies between
+them, and the silences within them that were no lack of records.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from coterie.base.ids import TopicPartition
+from coterie.history.runs import Run
+from coterie.history.tables import Move, Ownership, Stall
+
+__all__ = ["STALL_LEAST_MS", "Owner", "Owners", "stalls_of"]
+
+STALL_LEAST_MS = 5_000
+"""A shorter silence is no stand-still."""
+SILENT_TIMES = 4
+BURST = 0.3
+"""Of what the silence would have brought at the rate before it, so much must have been waiting."""
+
+
+class Owner(NamedTuple):
+    """Who has a partition."""
+
+    member_id: str
+    client_id: str
+    host: str
+    instance_id: str | None
+
+    def same_client(self, other: Owner) -> bool:
+        """Return whether it is the same client, perhaps started again."""
+        if self.instance_id or other.instance_id:
+            return self.instance_id == other.instance_id
+        return (self.client_id, self.host) == (other.client_id, other.host)
+
+
+class Owners:
+    """Writes down who owns what, as it is told of it in order."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.tenures: list[Ownership] = []
+        self.moves: list[Move] = []
+        self._open: dict[TopicPartition, tuple[Owner, int, int]] = {}
+        self._last: dict[TopicPartition, Owner] = {}
+
+    def held(self) -> dict[TopicPartition, Owner]:
+        """Return who owns what now."""
+        return {partition: owner for partition, (owner, _, _) in self._open.items()}
+
+    def last_owners(self) -> Mapping[TopicPartition, Owner]:
+        """Return who owns each partition, or owned it last."""
+        return self._last
+
+    def take(self, partition: TopicPartition, owner: Owner, *, at_ms: int, generation: int) -> None:
+        """Note that a partition has an owner from now on."""
+        last = self._last.get(partition)
+        self._open[partition] = owner, at_ms, generation
+        self._last[partition] = owner
+        if last is None or last.member_id == owner.member_id:
+            return
+        topic, number = partition
+        words = (last.member_id, owner.member_id, last.same_client(owner))
+        self.moves.append(Move(self.group_id, generation, at_ms, topic, number, *words))
+
+    def give_up(self, partition: TopicPartition, *, at_ms: int) -> None:
+        """Note that a partition had its owner until then."""
+        found = self._open.pop(partition, None)
+        if found is not None:
+            self._write(partition, found, max(at_ms, found[1]))
+
+    def close(self) -> None:
+        """The log is at its end."""
+        for partition, found in self._open.items():
+            self._write(partition, found, None)
+        self._open = {}
+        self.tenures.sort(key=lambda one: (one.topic, one.partition, one.from_ms))
+
+    def _write(self, partition: TopicPartition, found: tuple[Owner, int, int], to_ms: int | None) -> None:
+        owner, from_ms, generation = found
+        topic, number = partition
+        one = Ownership(
+            self.group_id,
+            topic,
+            number,
+            owner.member_id,
+            owner.client_id,
+            owner.instance_id,
+            generation,
+            from_ms,
+            to_ms,
+        )
+        self.tenures.append(one)
+
+
+class Silence(NamedTuple):
+    """A time without commits of a partition, and the offsets before and after it."""
+
+    from_ms: int
+    to_ms: int
+    before: int
+    after: int
+    rate: float
+    """Records a millisecond, as they were committed before it."""
+    cadence_ms: float
+
+
+def stalls_of(
+    group_id: str,
+    tenures: Sequence[Ownership],
+    runs: Mapping[TopicPartition, Sequence[Run]],
+    dead: Iterable[Stall],
+) -> list[Stall]:
+    """Return what stood still: `dead` is known of members that were gone before it was noticed."""
+    by_partition: dict[TopicPartition, list[Ownership]] = {}
+    for one in tenures:
+        by_partition.setdefault(TopicPartition(one.topic, one.partition), []).append(one)
+    found = list(dead)
+    known = {(one.topic, one.partition, one.to_ms) for one in found}
+    for partition, owned in by_partition.items():
+        found += gaps(group_id, owned)
+        for silence in silences(runs.get(partition, ())):
+            found += (
+                one
+                for one in cut(group_id, silence, owned)
+                if (one.topic, one.partition, one.to_ms) not in known
+            )
+    return sorted(found, key=lambda one: (one.topic, one.partition, one.from_ms, one.kind))
+
+
+def gaps(group_id: str, owned: Sequence[Ownership]) -> Iterator[Stall]:
+    """Yield the time between one owner and the next."""
+    for one, after in pairwise(owned):
+        if one.to_ms is not None and one.to_ms < after.from_ms:
+            where = (group_id, one.topic, one.partition)
+            yield Stall(*where, "no-owner", one.to_ms, after.from_ms, after.generation, None)
+
+
+def silences(runs: Sequence[Run]) -> Iterator[Silence]:
+    """Yield the silences after which more was waiting than a moment brings.
+
+    Where there simply was nothing to read, there is nothing to catch up with either.
+    """
+    rate, cadence_ms = 0.0, 0.0
+    last: Run | None = None
+    for run in runs:
+        if last is not None and run.first_ms - last.last_ms >= STALL_LEAST_MS:
+            yield from waited(Silence(last.last_ms, run.first_ms, last.last, run.first, rate, cadence_ms))
+        rate, cadence_ms = spoken_of(run) or (rate, cadence_ms)
+        if run.silent_to_ms - run.silent_from_ms >= STALL_LEAST_MS:
+            quiet = run.silent_from_ms, run.silent_to_ms, run.silent_before, run.silent_after
+            yield from waited(Silence(*quiet, rate, cadence_ms))
+        last = run
+
+
+def spoken_of(run: Run) -> tuple[float, float] | None:
+    """Return a run's rate and cadence but for its longest silence, None where too few commits tell."""
+    spoken_ms = run.last_ms - run.first_ms - (run.silent_to_ms - run.silent_from_ms)
+    if run.count < 4 or spoken_ms <= 0:
+        return None
+    read = run.last - run.first - (run.silent_after - run.silent_before)
+    return max(read, 0) / spoken_ms, spoken_ms / (run.count - 2)
+
+
+def waited(silence: Silence) -> Iterator[Silence]:
+    """Yield the silence if it was out of the ordinary, and records waited meanwhile."""
+    length = silence.to_ms - silence.from_ms
+    if length < SILENT_TIMES * silence.cadence_ms or silence.rate <= 0.0:
+        return
+    if silence.after - silence.before >= BURST * silence.rate * length:
+        yield silence
+
+
+def cut(group_id: str, silence: Silence, owned: Sequence[Ownership]) -> Iterator[Stall]:
+    """Yield the parts of a silence in which the partition had an owner."""
+    start = max(0, bisect_left([one.from_ms for one in owned], silence.from_ms) - 1)
+    for one in owned[start:]:
+        if one.from_ms >= silence.to_ms:
+            return
+        from_ms = max(silence.from_ms, one.from_ms)
+        to_ms = silence.to_ms if one.to_ms is None else min(silence.to_ms, one.to_ms)
+        if to_ms - from_ms >= STALL_LEAST_MS:
+            where = (group_id, one.topic, one.partition)
+            yield Stall(*where, "no-progress", from_ms, to_ms, one.generation, one.member_id)

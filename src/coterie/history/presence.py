@@ -1,0 +1,54 @@
+"""How members behaved in a generation, as the commits of their partitions show.
+
+A commit does not say who made it; that it was the partition's owner is taken for granted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from coterie.base.ids import TopicPartition
+from coterie.history.runs import Run
+
+__all__ = ["USUAL_CADENCE_MS", "Presence", "by_partition", "presence"]
+
+USUAL_CADENCE_MS = 5_000.0
+"""auto.commit.interval.ms of every client, where a member's own cannot be seen."""
+REGULAR_COMMITS, REGULAR_TIMES = 5, 4
+
+
+class Presence(NamedTuple):
+    """A member's commits in one generation. `last_ms` is None where there were none."""
+
+    last_ms: int | None
+    cadence_ms: float
+    regular: bool
+    """It committed steadily: when it stops, something happened to it."""
+
+
+def by_partition(runs: Iterable[Run]) -> dict[TopicPartition, list[Run]]:
+    """Return runs by partition, each in the order that they came in."""
+    found: dict[TopicPartition, list[Run]] = {}
+    for run in runs:
+        found.setdefault(TopicPartition(run.topic, run.partition), []).append(run)
+    return found
+
+
+def presence(partitions: Iterable[TopicPartition], runs: Mapping[TopicPartition, Sequence[Run]]) -> Presence:
+    """Return how the owner of these partitions behaved while these runs were written.
+
+    Its cadence is that of its busiest partition: the others wait for records, it does not.
+    """
+    mine = [one for partition in partitions for one in runs.get(partition, ())]
+    if not mine:
+        return Presence(None, USUAL_CADENCE_MS, False)
+    last_ms = max(one.last_ms for one in mine)
+    told = [(one.cadence_ms, one) for one in mine if one.cadence_ms is not None]
+    if not told:
+        return Presence(last_ms, USUAL_CADENCE_MS, False)
+    cadence_ms, busiest = min(told, key=lambda pair: pair[0] or 0.0)
+    assert cadence_ms is not None
+    longest_ms = busiest.silent_to_ms - busiest.silent_from_ms
+    regular = busiest.count >= REGULAR_COMMITS and longest_ms <= REGULAR_TIMES * max(cadence_ms, 100)
+    return Presence(last_ms, cadence_ms, regular)

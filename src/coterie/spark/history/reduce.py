@@ -1,0 +1,339 @@
+"""Records in columns, reduced as they are read: of the commits only runs go on (`coterie.history.runs`).
+
+Nothing here is done commit by commit: keys are numbered by Arrow, values read and runs made by numpy. Values
+of rare shape (metadata longer than 126 bytes, versions to come) are read one by one, and bad bytes found so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from coterie.base.errors import Corrupt
+from coterie.history.runs import RUN_ENDS_MS, Run
+from coterie.wire.internal import OffsetCommitKey, read_key, read_offset_value
+
+__all__ = ["EVENTS", "RUN", "TOLD", "KeyBook", "Reducer", "Values", "offset_values"]
+
+Ints = npt.NDArray[np.int64]
+
+RUN, TOLD = -1, -2
+"""Kinds of events that are no records: a run of commits, a line of our own story."""
+NOT_A_COMMIT = -1
+HEAD = 14  # version, offset, leader epoch; the metadata's length comes next in versions 3 and 4
+NEWEST = 4
+LONG = 127
+
+EVENTS = pa.schema(
+    [
+        ("group_id", pa.string()),
+        ("kind", pa.int32()),
+        ("place", pa.int64()),
+        ("at_ms", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("count", pa.int64()),
+        ("first_ms", pa.int64()),
+        ("last_ms", pa.int64()),
+        ("first", pa.int64()),
+        ("last", pa.int64()),
+        ("silent_from_ms", pa.int64()),
+        ("silent_to_ms", pa.int64()),
+        ("silent_before", pa.int64()),
+        ("silent_after", pa.int64()),
+        ("topic_id", pa.binary()),
+    ]
+)
+
+
+class KeyBook:
+    """Numbers the keys of records, each of which is read once."""
+
+    def __init__(self) -> None:
+        self.keys: list[OffsetCommitKey | None] = []
+        self.raw: list[bytes] = []
+        self.groups: list[str] = []
+        self.group_of: list[int] = []
+        self._numbers: dict[bytes, int] = {}
+        self._group_numbers: dict[str, int] = {}
+
+    def number(self, key: bytes) -> int:
+        """Return a key's number."""
+        found = self._numbers.get(key)
+        return self._add(key) if found is None else found
+
+    def _add(self, key: bytes) -> int:
+        read = read_key(key)
+        group = read.group or ""
+        self._numbers[key] = len(self.keys)
+        self.keys.append(read if isinstance(read, OffsetCommitKey) else None)
+        self.raw.append(key)
+        if group not in self._group_numbers:
+            self._group_numbers[group] = len(self.groups)
+            self.groups.append(group)
+        self.group_of.append(self._group_numbers[group])
+        return self._numbers[key]
+
+    def numbers(self, keys: pa.Array) -> Ints:
+        """Return the numbers of many keys. A record without a key is a record of nobody's: Corrupt."""
+        encoded = keys.dictionary_encode()
+        if encoded.null_count:
+            raise Corrupt("record without a key", expected="none in this topic")
+        known = np.array([self.number(key) for key in encoded.dictionary.to_pylist()], np.int64)
+        return known[encoded.indices.to_numpy(zero_copy_only=False)] if len(known) else known
+
+
+class Values(NamedTuple):
+    """What committed offsets say, in columns."""
+
+    offset: Ints
+    at_ms: Ints
+    leader_epoch: Ints
+    metadata_at: Ints
+    metadata_size: Ints
+
+
+def offset_values(values: pa.Array, rows: Ints) -> Values:
+    """Return what these rows' values say; they are there. Corrupt for bad bytes."""
+    starts, ends, data = parts(values)
+    start, size = starts[rows], (ends - starts)[rows]
+    padded = np.concatenate((data, np.zeros(32, np.uint8)))
+    words = np.lib.stride_tricks.sliding_window_view(padded, 8)
+    version = padded[start].astype(np.int64) * 256 + padded[start + 1]
+    offset = int64_at(words, start + 2)
+    epochs = version >= 3
+    at = start + np.where(epochs, HEAD, HEAD - 4)
+    short, long = padded[at].astype(np.int64), padded[at].astype(np.int64) * 256 + padded[at + 1]
+    metadata_size = np.where(version == NEWEST, short - 1, long)
+    metadata_at = at + np.where(version == NEWEST, 1, 2)
+    stamp_at = metadata_at + metadata_size
+    good = (
+        (metadata_size >= 0)
+        & (stamp_at + 8 + (version == NEWEST) <= start + size)
+        & (size >= 2)
+        & (version <= NEWEST)
+    )
+    good &= (version != NEWEST) | (short <= LONG)
+    at_ms = int64_at(words, np.where(good, stamp_at, 0))
+    leader_epoch = np.where(epochs, int64_at(words, start + HEAD - 8) & 0xFFFFFFFF, 0xFFFFFFFF)
+    leader_epoch = leader_epoch.astype(np.uint32).astype(np.int32).astype(np.int64)
+    found = Values(offset, at_ms, leader_epoch, metadata_at, metadata_size)
+    for row in np.flatnonzero(~good):
+        read_slowly(data, int(start[row]), int(size[row]), int(row), found)
+    return found
+
+
+def parts(values: pa.Array) -> tuple[Ints, Ints, npt.NDArray[np.uint8]]:
+    """Return where each value of an array of bytes starts and ends, and the bytes."""
+    _, stops, data = values.buffers()
+    width = np.int64 if pa.types.is_large_binary(values.type) else np.int32
+    ends = np.frombuffer(stops, width)[values.offset : values.offset + len(values) + 1].astype(np.int64)
+    return ends[:-1], ends[1:], np.frombuffer(data or b"", np.uint8)
+
+
+def int64_at(words: npt.NDArray[np.uint8], at: Ints) -> Ints:
+    """Return the numbers of eight bytes that lie there."""
+    return words[at].view(">i8").reshape(-1).astype(np.int64)
+
+
+def read_slowly(data: npt.NDArray[np.uint8], start: int, size: int, row: int, into: Values) -> None:
+    """Read one value by the general reader; it raises Corrupt if it is none."""
+    raw = data[start : start + size].tobytes()
+    found = read_offset_value(raw)
+    text = found.metadata.encode()
+    into.offset[row], into.at_ms[row] = found.offset, found.commit_timestamp
+    into.leader_epoch[row] = found.leader_epoch
+    into.metadata_at[row], into.metadata_size[row] = start + raw.find(text), len(text)
+
+
+class Runs(NamedTuple):
+    """Runs in columns: whose, in which epoch and quarter, and what `coterie.history.runs.Run` has."""
+
+    key: Ints
+    epoch: Ints
+    quarter: Ints
+    place: Ints
+    number: Ints
+    first_ms: Ints
+    last_ms: Ints
+    first: Ints
+    last: Ints
+    silent_from: Ints
+    silent_to: Ints
+    silent_before: Ints
+    silent_after: Ints
+    topic_id: Ints
+
+
+def merged(parts: Sequence[Runs]) -> Runs:
+    """Return runs with those that belong together made one. A commit is a run of one."""
+    runs = Runs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    if not len(runs.key):
+        return runs
+    order = np.lexsort((runs.place, runs.quarter, runs.epoch, runs.key))
+    runs = Runs(*(column[order] for column in runs))
+    same = (np.diff(runs.key) == 0) & (np.diff(runs.epoch) == 0) & (np.diff(runs.quarter) == 0)
+    starts = np.flatnonzero(np.concatenate(([True], ~same)))
+    ends = np.concatenate((starts[1:], [len(order)])) - 1
+    silence = longest(runs, np.concatenate(([False], same)), starts)
+    kept = {name: getattr(runs, name)[starts] for name in FIRST_ONES}
+    return Runs(
+        **kept,
+        number=np.add.reduceat(runs.number, starts),
+        last_ms=runs.last_ms[ends],
+        last=runs.last[ends],
+        silent_from=silence[0],
+        silent_to=silence[1],
+        silent_before=silence[2],
+        silent_after=silence[3],
+    )
+
+
+FIRST_ONES = ("key", "epoch", "quarter", "place", "first_ms", "first", "topic_id")
+
+
+def longest(runs: Runs, joined: npt.NDArray[np.bool_], starts: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return the longest silence of each stretch that begins at `starts`: within a run, or between two."""
+    before_ms, before = np.roll(runs.last_ms, 1), np.roll(runs.last, 1)
+    between, within = runs.first_ms - before_ms, runs.silent_to - runs.silent_from
+    gap = joined & (between >= within)
+    length = np.where(gap, between, within)
+    most = np.maximum.reduceat(length, starts)
+    stretch = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(length))))
+    places = np.flatnonzero(length == most[stretch])
+    _, which = np.unique(stretch[places], return_index=True)
+    at = places[which]
+    return (
+        np.where(gap, before_ms, runs.silent_from)[at],
+        np.where(gap, runs.first_ms, runs.silent_to)[at],
+        np.where(gap, before, runs.silent_before)[at],
+        np.where(gap, runs.first, runs.silent_after)[at],
+    )
+
+
+class Reducer:
+    """Takes the records of a log in their order; gives back runs, and all other records as they are."""
+
+    def __init__(self) -> None:
+        self.book = KeyBook()
+        self._runs: list[Runs] = []
+        self._epochs = np.zeros(0, np.int64)
+        self._ids: dict[bytes, int] = {}
+
+    def take(self, keys: pa.Array, values: pa.Array, places: Ints, stamps_ms: Ints) -> pa.RecordBatch | None:
+        """Take records; return those of them that are no commits."""
+        numbers = self.book.numbers(keys)
+        is_commit = np.array([key is not None for key in self.book.keys], bool)[numbers]
+        groups = np.array(self.book.group_of, np.int64)[numbers]
+        there = values.is_valid().to_numpy(zero_copy_only=False)
+        rows = np.flatnonzero(is_commit & there)
+        others = np.flatnonzero(~(is_commit & there))
+        epochs = self._count(groups, np.flatnonzero(~is_commit))
+        if len(rows):
+            self._reduce(numbers[rows], epochs[rows], places[rows], stamps_ms[rows], values, rows)
+        return self._others(others, numbers, values, places, stamps_ms) if len(others) else None
+
+    def _count(self, groups: Ints, marks: Ints) -> Ints:
+        """Return how many records that are no commits each row's group had before it."""
+        fresh = len(self.book.groups) - len(self._epochs)
+        before = self._epochs = np.concatenate((self._epochs, np.zeros(fresh, np.int64)))
+        if not len(marks):
+            return before[groups]
+        stride = len(groups) + 1
+        codes = np.sort(groups[marks] * stride + marks)
+        row = np.arange(len(groups))
+        seen = np.searchsorted(codes, groups * stride + row) - np.searchsorted(codes, groups * stride)
+        self._epochs = before + np.bincount(groups[marks], minlength=len(before))
+        return before[groups] + seen
+
+    def _reduce(
+        self, keys: Ints, epochs: Ints, places: Ints, stamps_ms: Ints, values: pa.Array, rows: Ints
+    ) -> None:
+        found = offset_values(values, rows)
+        at_ms = np.where(found.at_ms > 0, found.at_ms, stamps_ms)
+        one = np.ones(len(rows), np.int64)
+        offset, quarter, ids = found.offset, at_ms // RUN_ENDS_MS, self._topic_ids(keys, values, rows)
+        runs = Runs(
+            keys, epochs, quarter, places, one, at_ms, at_ms, offset, offset, at_ms, at_ms, offset,
+            offset, ids,
+        )  # fmt: skip
+        self._runs.append(merged([runs]))
+
+    def _topic_ids(self, keys: Ints, values: pa.Array, rows: Ints) -> Ints:
+        """Return the number of each key's topic id, as its first value here has it; 0 for none."""
+        unique, first = np.unique(keys, return_index=True)
+        numbers = np.zeros(len(self.book.keys), np.int64)
+        for key, row in zip(unique.tolist(), first.tolist(), strict=True):
+            topic_id = read_offset_value(values[int(rows[row])].as_py()).topic_id
+            if topic_id is not None:
+                numbers[key] = self._ids.setdefault(topic_id.bytes, len(self._ids) + 1)
+        return numbers[keys]
+
+    def _others(
+        self, rows: Ints, numbers: Ints, values: pa.Array, places: Ints, stamps_ms: Ints
+    ) -> pa.RecordBatch:
+        """Return records as events; they are read where their group is told of."""
+        which = numbers[rows].tolist()
+        columns = {
+            "group_id": pa.array([self.book.groups[self.book.group_of[one]] for one in which], pa.string()),
+            "kind": pa.array([int.from_bytes(self.book.raw[one][:2], "big") for one in which], pa.int32()),
+            "place": pa.array(places[rows]),
+            "at_ms": pa.array(stamps_ms[rows]),
+            "key": pa.array([self.book.raw[one] for one in which], pa.binary()),
+            "value": values.take(pa.array(rows)).cast(pa.binary()),
+        }
+        return filled(columns, len(which))
+
+    def runs(self) -> pa.RecordBatch | None:
+        """Return the runs of all commits that were taken, and forget them."""
+        if not self._runs:
+            return None
+        runs = merged(self._runs)
+        self._runs = []
+        keys = [self.book.keys[one] for one in runs.key.tolist()]
+        ids = [None, *self._ids]
+        columns = {
+            "group_id": pa.array([one.group for one in keys if one], pa.string()),
+            "kind": pa.array(np.full(len(keys), RUN, np.int32)),
+            "place": pa.array(runs.place),
+            "topic": pa.array([one.topic for one in keys if one], pa.string()),
+            "partition": pa.array([one.partition for one in keys if one], pa.int32()),
+            "count": pa.array(runs.number),
+            "first_ms": pa.array(runs.first_ms),
+            "last_ms": pa.array(runs.last_ms),
+            "first": pa.array(runs.first),
+            "last": pa.array(runs.last),
+            "silent_from_ms": pa.array(runs.silent_from),
+            "silent_to_ms": pa.array(runs.silent_to),
+            "silent_before": pa.array(runs.silent_before),
+            "silent_after": pa.array(runs.silent_after),
+            "topic_id": pa.array([ids[one] for one in runs.topic_id.tolist()], pa.binary()),
+        }
+        return filled(columns, len(keys))
+
+
+assert set(EVENTS.names) >= set(Run._fields)
+
+
+def filled(columns: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
+    """Return a batch of events, with nulls where an event has nothing to say."""
+    arrays = [
+        columns[field.name] if field.name in columns else pa.nulls(rows, field.type) for field in EVENTS
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=EVENTS)
+
+
+def batches_of(reducer: Reducer, taken: Iterator[pa.RecordBatch | None]) -> Iterator[pa.RecordBatch]:
+    """Yield all events: the records as they come, the runs when they are complete."""
+    for batch in taken:
+        if batch is not None:
+            yield batch
+    last = reducer.runs()
+    if last is not None:
+        yield last

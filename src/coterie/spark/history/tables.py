@@ -1,0 +1,171 @@
+"""The DataFrames of a history, from a directory of segments or from the records of a live cluster.
+
+found = read_directory(spark, "/var/lib/kafka")
+found.generations.where("array_contains(causes, 'session-expired')").show()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from coterie.spark.history import reading
+from coterie.spark.history.commits import COMMITS, commits_of_records, commits_of_units
+from coterie.spark.history.files import Unit, ends_of, units
+from coterie.spark.history.reduce import EVENTS
+from coterie.spark.history.schemas import TABLES, told_schema
+
+__all__ = ["Histories", "read_directory", "read_records"]
+
+SPARK_TYPES: dict[pa.DataType, DataType] = {
+    pa.string(): StringType(),
+    pa.binary(): BinaryType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    pa.timestamp("us", tz="UTC"): TimestampType(),
+}
+
+
+def spark_type(schema: pa.Schema) -> StructType:
+    return StructType([StructField(one.name, SPARK_TYPES[one.type], True) for one in schema])
+
+
+class Histories:
+    """What happened to all groups: a DataFrame a table. They are told once, when the first is asked for."""
+
+    def __init__(self, events: DataFrame, commits: DataFrame, directory: Path | None = None) -> None:
+        self._events, self.commits, self._directory = events, commits, directory
+
+    @cached_property
+    def told(self) -> DataFrame:
+        """A row a group, a column a table: what all the others are taken from."""
+        sorted_events = self._events.repartition("group_id").sortWithinPartitions("group_id", "place")
+        return sorted_events.mapInArrow(reading.told_of, told_schema()).persist()
+
+    def table(self, name: str) -> DataFrame:
+        """Return one table by its name; docs/history.md describes its columns."""
+        if name == "commits":
+            return self.commits
+        if name == "lag":
+            return self.lag
+        return self.told.select(f.explode(name).alias("row")).select("row.*")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the tables."""
+        return (*TABLES, "commits", *(("lag",) if self._directory else ()))
+
+    @property
+    def generations(self) -> DataFrame:
+        return self.table("generations")
+
+    @property
+    def assignments(self) -> DataFrame:
+        return self.table("assignments")
+
+    @property
+    def ownership(self) -> DataFrame:
+        return self.table("ownership")
+
+    @property
+    def stalls(self) -> DataFrame:
+        return self.table("stalls")
+
+    @property
+    def moves(self) -> DataFrame:
+        return self.table("moves")
+
+    @property
+    def replacements(self) -> DataFrame:
+        return self.table("replacements")
+
+    @property
+    def waves(self) -> DataFrame:
+        return self.table("waves")
+
+    @property
+    def lag(self) -> DataFrame:
+        """How far each group was behind at last, of the topics whose logs lie in the same directory."""
+        assert self._directory is not None, "where the topics end is only known of a directory"
+        behind = (
+            self._events.where("kind = -1")
+            .groupBy("group_id", "topic", "partition")
+            .agg(f.max_by("last", "place").alias("committed"), f.max("last_ms").alias("ms"))
+        )
+        topics = [row.topic for row in behind.select("topic").distinct().collect()]
+        ends = [
+            (topic, partition, end) for (topic, partition), end in ends_of(self._directory, topics).items()
+        ]
+        schema = "topic string, partition int, end_offset bigint"
+        known = self._events.sparkSession.createDataFrame(ends, schema)
+        return behind.join(f.broadcast(known), ["topic", "partition"]).select(
+            "group_id", "topic", "partition", "committed", "end_offset",
+            f.greatest(f.col("end_offset") - f.col("committed"), f.lit(0)).alias("lag"),
+            f.timestamp_millis("ms").alias("committed_at"),
+        )  # fmt: skip
+
+    def write_parquet(self, into: str) -> None:
+        """Write one folder a table."""
+        for name in self.names:
+            self.table(name).write.mode("overwrite").parquet(f"{into}/{name}")
+
+
+def read_directory(spark: SparkSession, directory: str | Path) -> Histories:
+    """Return the histories of all groups whose segments lie in a broker's log directory.
+
+    Spark's workers read the files: on a cluster the directory must be where all of them see it.
+    """
+    found = units(Path(directory))
+    planned = planned_on(spark, found)
+    events = planned.mapInArrow(reading_units, spark_type(EVENTS))
+    commits = planned.mapInArrow(reading_commits, spark_type(COMMITS))
+    return Histories(events, commits, Path(directory))
+
+
+def read_records(records: DataFrame) -> Histories:
+    """Return the histories of all groups from records of `__consumer_offsets`, as the source reads them.
+
+    The DataFrame has key, value, partition, offset and timestamp, and a partition's records in their order.
+    """
+    columns = records.select("key", "value", "partition", "offset", "timestamp")
+    events = columns.mapInArrow(reading.events_of_records, spark_type(EVENTS))
+    return Histories(events, columns.mapInArrow(commits_of_records, spark_type(COMMITS)))
+
+
+def planned_on(spark: SparkSession, found: list[Unit]) -> DataFrame:
+    """Return a DataFrame of a row a unit, one partition each: the largest are read first."""
+    rows = [(number, *unit) for number, unit in enumerate(found)]
+    made = spark.createDataFrame(rows, f"number int, {UNIT}")
+    return made.repartitionByRange(len(rows), "number").drop("number")
+
+
+UNIT = "topic string, partition int, paths array<string>, later array<string>, size bigint"
+
+
+def units_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Unit]:
+    for batch in batches:
+        for row in batch.to_pylist():
+            yield Unit(**row)
+
+
+def reading_units(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return reading.events_of_units(units_in(batches))
+
+
+def reading_commits(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return commits_of_units(units_in(batches))

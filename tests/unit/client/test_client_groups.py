@@ -1,0 +1,110 @@
+"""Groups of other kinds than the classic one: an administrator is told what they are."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from small_broker import SmallBroker
+
+from coterie.base.codes import Code
+from coterie.client.admin import Admin
+from coterie.client.groups import NoSuchGroup, OtherKind
+from coterie.wire.apis import ApiKey
+from coterie.wire.codec import build, encode_response, entity, response_type
+
+OFFERED = {
+    ApiKey.METADATA: (0, 12),
+    ApiKey.FIND_COORDINATOR: (0, 6),
+    ApiKey.DESCRIBE_GROUPS: (0, 6),
+    ApiKey.LIST_GROUPS: (0, 5),
+}
+
+
+class Coordinator:
+    """Coordinates one group of a kind; as Apache Kafka 4 does, it describes none but classic ones."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.broker = SmallBroker(self.react, offered=OFFERED)
+
+    def react(self, header, request):
+        key, version = header.api_key, header.api_version
+        answers = {
+            ApiKey.METADATA: self.metadata,
+            ApiKey.FIND_COORDINATOR: self.found,
+            ApiKey.DESCRIBE_GROUPS: self.described,
+            ApiKey.LIST_GROUPS: self.listed,
+        }
+        return encode_response(
+            header.correlation_id, build(response_type(key, version), **answers[key](version))
+        )
+
+    def metadata(self, version):
+        kind, address = (
+            entity("metadata", version, "MetadataResponseBroker", "response"),
+            self.broker.address,
+        )
+        one = build(kind, node_id=1, host=address.host, port=address.port, rack=None)
+        return {"brokers": (one,), "topics": (), "cluster_id": "c", "controller_id": 1}
+
+    def found(self, version):
+        kind, address = entity("find_coordinator", version, "Coordinator", "response"), self.broker.address
+        where = {"host": address.host, "port": address.port, "error_code": 0, "error_message": None}
+        return {"coordinators": (build(kind, key="g", node_id=1, **where),)}
+
+    def described(self, version):
+        kind = entity("describe_groups", version, "DescribedGroup", "response")
+        group = build(
+            kind,
+            error_code=Code.GROUP_ID_NOT_FOUND,
+            error_message="Group g is not a classic group.",
+            group_id="g",
+            group_state="Dead",
+            protocol_type="",
+            protocol_data="",
+            members=(),
+        )
+        return {"groups": (group,)}
+
+    def listed(self, version):
+        kind = entity("list_groups", version, "ListedGroup", "response")
+        group = build(
+            kind, group_id="g", protocol_type="consumer", group_state="Stable", group_type=self.kind
+        )
+        return {"error_code": 0, "groups": (group,) if self.kind else ()}
+
+
+def describe(kind: str) -> NoSuchGroup:
+    async def scenario():
+        coordinator = Coordinator(kind)
+        async with coordinator.broker, Admin(str(coordinator.broker.address)) as admin:
+            with pytest.raises(NoSuchGroup) as refused:
+                await admin.describe_group("g")
+            return refused.value
+
+    return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("kind", "tool"),
+    [
+        ("Consumer", "kafka-consumer-groups.sh (KIP-848)"),
+        ("Share", "kafka-share-groups.sh (KIP-932)"),
+        ("Streams", "kafka-streams-groups.sh (KIP-1071)"),
+    ],
+)
+def test_a_group_of_another_kind_is_named_and_who_shows_it(kind: str, tool: str) -> None:
+    refused = describe(kind)
+
+    assert isinstance(refused, OtherKind)
+    assert str(refused) == (
+        f"group g is a {kind.lower()} group; members are shown of classic groups only, {tool} shows those"
+    )
+
+
+def test_a_group_that_nobody_lists_is_not_there() -> None:
+    refused = describe("")
+
+    assert not isinstance(refused, OtherKind)
+    assert str(refused).startswith("there is no classic group g (Group g is not a classic group.)")

@@ -1,0 +1,152 @@
+"""What the log says outright of a rebalance, and what is weighed."""
+
+from __future__ import annotations
+
+from unit.history.history_rig import Tale, causes, stalls
+
+
+def a_pair(**settings: int) -> Tale:
+    """Two members of one partition each, that have been at work for half a minute."""
+    tale = Tale(**settings).formed(1_000, {"a/1": [0], "b/1": [1]})
+    return tale.commit(1_500, 31_000, 0, 1)
+
+
+def test_members_that_make_a_group_joined_it():
+    assert causes(Tale().formed(1_000, {"a/1": [0]}).told()) == [{"member-joined"}]
+
+
+def test_a_group_whose_beginning_is_not_in_the_log_is_not_explained():
+    tale = Tale()
+    tale.generation = 41
+
+    assert causes(tale.formed(1_000, {"a/1": [0]}).told()) == [{"unknown"}]
+
+
+def test_generation_zero_is_no_rebalance():
+    tale = Tale()
+    tale.generation = -1
+
+    assert causes(tale.formed(500, {}).formed(1_000, {"a/1": [0]}).told()) == [{"member-joined"}]
+
+
+def test_who_stops_committing_as_it_goes_has_left():
+    told = a_pair().formed(33_500, {"a/1": [0, 1]}).commit(34_000, 60_000, 0, 1).told()
+
+    assert causes(told)[1] == {"member-left"}
+    assert told.generations[1].confidence > 0.9
+
+
+def test_who_had_been_silent_for_its_session_had_died():
+    tale = a_pair().commit(31_500, 41_500, 0).formed(42_000, {"a/1": [0, 1]}).commit(42_500, 70_000, 0, 1)
+    told = tale.told()
+
+    assert causes(told)[1] == {"session-expired"}
+    assert next(iter(stalls(told, "no-progress", 1)))[0] == 31_000
+
+
+def test_who_had_been_silent_for_the_poll_interval_polled_too_late():
+    tale = a_pair(poll_ms=30_000).commit(31_500, 61_500, 0).formed(62_000, {"a/1": [0, 1]})
+    tale.commit(62_500, 70_000, 0, 1).formed(71_000, {"a/1": [0], "b/2": [1]}).commit(71_500, 90_000, 0, 1)
+
+    assert causes(tale.told())[1:] == [{"poll-interval-exceeded"}, {"member-joined"}]
+
+
+def test_who_died_and_was_started_again_at_once_kept_the_others_waiting_until_its_session_ran_out():
+    """EX-1: the dead member is still waited for when the new one joins."""
+    tale = a_pair().commit(31_500, 33_500, 0)
+    told = tale.formed(41_000, {"a/1": [0], "b/2": [1]}).commit(41_500, 60_000, 0, 1).told()
+
+    assert causes(told)[1] == {"session-expired", "member-joined"}
+
+
+def test_who_was_stopped_and_started_again_left_and_joined():
+    tale = a_pair().commit(31_500, 33_500, 0)
+    told = tale.formed(33_900, {"a/1": [0], "b/2": [1]}).commit(34_000, 60_000, 0, 1).told()
+
+    assert causes(told)[1] == {"member-left", "member-joined"}
+    assert [one.same_client for one in told.moves] == [True]
+
+
+def test_a_static_member_that_comes_back_in_time_is_replaced_without_a_rebalance():
+    """ST-2: the record is written again, of the same generation."""
+    tale = (
+        Tale()
+        .formed(1_000, {"a@i/1": [0], "b@j/1": [1]})
+        .commit(1_500, 31_000, 0, 1)
+        .commit(31_500, 34_500, 0)
+    )
+    told = tale.formed(34_900, {"a@i/1": [0], "b@j/2": [1]}, again=True).commit(35_000, 50_000, 0, 1).told()
+
+    assert len(told.generations) == 1
+    assert [(one.instance_id, one.from_member, one.to_member) for one in told.replacements] == [
+        ("j", "b@j/1", "b@j/2")
+    ]
+
+
+def test_a_static_member_that_comes_back_in_a_new_generation_is_its_cause():
+    """ST-7: the vote came out otherwise."""
+    tale = Tale().formed(1_000, {"a@i/1": [0], "b@j/1": [1]}).commit(1_500, 31_000, 0, 1)
+
+    assert causes(tale.formed(34_000, {"a@i/1": [0], "b@j/2": [1]}).told())[1] == {"static-member-replaced"}
+
+
+def test_what_a_cooperative_member_gives_up_is_given_on_in_a_rebalance_of_its_own():
+    tale = Tale().formed(1_000, {"a/1": [0, 1]}).commit(1_500, 9_500, 0, 1)
+    tale.formed(10_000, {"a/1": [0], "b/1": []}, owned={"a/1": [0, 1]})
+    told = tale.formed(10_100, {"a/1": [0], "b/1": [1]}, owned={"a/1": [0]}).told()
+
+    assert causes(told)[1:] == [{"member-joined"}, {"cooperative-follow-up"}]
+    assert list(stalls(told, "no-owner", 1)) == [(10_000, 10_100)]
+    assert not list(stalls(told, "no-owner", 0))
+
+
+def test_a_topic_with_more_partitions_than_before_is_said_to_have_them():
+    told = a_pair().formed(33_000, {"a/1": [0, 2], "b/1": [1, 3]}).told()
+
+    assert causes(told)[1] == {"partitions-changed"}
+
+
+def test_one_member_that_wants_other_topics_changed_its_subscription():
+    tale = a_pair().formed(33_000, {"a/1": [0], "b/1": [1]}, topics={"a/1": ["t", "u"]})
+
+    assert causes(tale.told())[1] == {"subscription-changed"}
+
+
+def test_members_that_all_want_the_same_other_topic_found_it_by_a_pattern():
+    more = {"a/1": ["t", "u"], "b/1": ["t", "u"]}
+
+    assert causes(a_pair().formed(33_000, {"a/1": [0], "b/1": [1]}, topics=more).told())[1] == {
+        "topics-changed"
+    }
+
+
+def test_members_that_find_a_topic_one_after_the_other_found_it_by_a_pattern():
+    tale = a_pair().formed(33_000, {"a/1": [0], "b/1": [1]}, topics={"a/1": ["t", "u"]})
+    told = tale.formed(36_000, {"a/1": [0], "b/1": [1]}, topics={"a/1": ["t", "u"], "b/1": ["t", "u"]}).told()
+
+    assert causes(told)[1:] == [{"topics-changed"}, {"topics-changed"}]
+
+
+def test_a_rebalance_for_which_there_is_no_sign_is_not_explained():
+    assert causes(a_pair().formed(33_000, {"a/1": [0], "b/1": [1]}).told())[1] == {"unknown"}
+
+
+def test_generations_that_are_missing_make_what_is_said_less_certain():
+    """RB-11: a generation that was not stored, or compaction."""
+    tale = a_pair()
+    tale.generation += 3
+    found = tale.formed(33_500, {"a/1": [0, 1]}).told().generations[1]
+
+    assert "3 generations before this one are not in the log" in found.evidence[0]
+    assert found.confidence < 0.85
+
+
+def test_the_groups_of_other_protocol_types_have_generations_and_no_partitions():
+    tale = Tale()
+    tale.formed(1_000, {"a/1": [0]})
+    value = tale.entries[0].value
+    tale.entries[0] = tale.entries[0]._replace(value=value._replace(protocol_type="connect"))  # type: ignore[union-attr, call-arg]
+
+    told = tale.told()
+    assert causes(told) == [{"member-joined"}]
+    assert not told.ownership

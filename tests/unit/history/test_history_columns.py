@@ -1,0 +1,163 @@
+"""What is read in columns is what is read record by record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pa = pytest.importorskip("pyarrow")
+
+from coterie.base.errors import Corrupt, CoterieError  # noqa: E402
+from coterie.history.segments import entries_of, groups_of  # noqa: E402
+from coterie.history.tables import Ownership  # noqa: E402
+from coterie.spark.history.commits import commits_of_units  # noqa: E402
+from coterie.spark.history.files import units  # noqa: E402
+from coterie.spark.history.reading import events_of_units, told_of  # noqa: E402
+from coterie.spark.history.reduce import offset_values  # noqa: E402
+from coterie.spark.history.schemas import COLUMNS  # noqa: E402
+from coterie.wire.batches import Record, build_batch  # noqa: E402
+from coterie.wire.internal import (  # noqa: E402
+    OFFSET_VALUE,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    _write,
+    group_metadata_record,
+    offset_commit_record,
+)
+from unit.history.history_rig import CAPTURES, captured_history  # noqa: E402
+
+texts = st.text(max_size=200)
+values = st.builds(
+    OffsetCommitValue,
+    offset=st.integers(0, 2**62),
+    leader_epoch=st.integers(-1, 2**31 - 1),
+    metadata=texts,
+    commit_timestamp=st.integers(0, 2**50),
+    expire_timestamp=st.just(-1),
+    topic_id=st.none() | st.uuids(),
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(values, st.integers(0, 4)), min_size=1, max_size=20))
+def test_values_of_every_version_are_read_as_the_general_reader_reads_them(given_values):
+    """VT of section 3: versions 0 to 4, with and without metadata and a topic's id."""
+    raw = [_write(OFFSET_VALUE, version, value) for value, version in given_values]
+
+    found = offset_values(pa.array(raw, pa.binary()), np.arange(len(raw)))
+
+    assert found.offset.tolist() == [value.offset for value, _ in given_values]
+    assert found.at_ms.tolist() == [value.commit_timestamp for value, _ in given_values]
+    epochs = [value.leader_epoch if version >= 3 else -1 for value, version in given_values]
+    assert found.leader_epoch.tolist() == epochs
+
+
+@pytest.mark.parametrize("size", range(24))
+def test_a_value_that_is_cut_is_corrupt(size: int):
+    whole = _write(OFFSET_VALUE, 4, OffsetCommitValue(7, 0, "", 1000, -1, UUID(int=5)))
+
+    with pytest.raises(Corrupt):
+        offset_values(pa.array([whole, whole[:size]], pa.binary()), np.arange(2))
+
+
+@st.composite
+def logs(draw):
+    """A log of a few groups: commits in any order of time, generations among them."""
+    records = []
+    for _ in range(draw(st.integers(1, 30))):
+        group = draw(st.sampled_from(("a", "b")))
+        at_ms = draw(st.integers(0, 40)) * 1_000_000 + 1_760_000_000_000
+        if draw(st.integers(0, 9)) == 0:
+            value = GroupMetadataValue("consumer", len(records) + 1, None, None, at_ms)
+            records.append((at_ms, *group_metadata_record(GroupMetadataKey(group), value)))
+            continue
+        key = OffsetCommitKey(group, draw(st.sampled_from(("t", "u"))), draw(st.integers(0, 1)))
+        commit = OffsetCommitValue(draw(st.integers(0, 100)), 0, "", at_ms)
+        records.append((at_ms, *offset_commit_record(key, commit if draw(st.booleans()) else None)))
+    size = draw(st.integers(1, 7))
+    return records, size
+
+
+def written(folder: Path, records, size: int) -> bytes:
+    batches = []
+    for first in range(0, len(records), size):
+        rows = [Record(first + place, *row) for place, row in enumerate(records[first : first + size])]
+        batches.append(build_batch(rows, base_offset=first))
+    target = folder / "__consumer_offsets-0"
+    target.mkdir(exist_ok=True)
+    (target / f"{0:020d}.log").write_bytes(b"".join(batches))
+    return b"".join(batches)
+
+
+@settings(max_examples=20, deadline=None)
+@given(logs())
+def test_runs_made_in_columns_are_those_made_one_by_one(tmp_path_factory, log):
+    folder = tmp_path_factory.mktemp("log")
+    data = written(folder, *log)
+    one_by_one = {run for group in groups_of(entries_of([data])) for run in group.runs}
+
+    rows = pa.Table.from_batches(list(events_of_units(units(folder)))).to_pylist()
+
+    names = (
+        [name for name in type(next(iter(one_by_one)))._fields if name != "topic_id"] if one_by_one else []
+    )
+    in_columns = {tuple(row[name] for name in names) for row in rows if row["kind"] == -1}
+    assert in_columns == {tuple(getattr(run, name) for name in names) for run in one_by_one}
+    assert sum(row["kind"] != -1 for row in rows) == sum(
+        len(g.entries) for g in groups_of(entries_of([data]))
+    )
+
+
+@pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are not beside this checkout")
+def test_what_is_told_in_columns_of_the_captures_is_what_is_told_one_by_one():
+    events = pa.Table.from_batches(list(events_of_units(units(CAPTURES))))
+    ordered = events.sort_by([("group_id", "ascending"), ("place", "ascending")])
+
+    told = pa.Table.from_batches(list(told_of(ordered.to_batches()))).to_pylist()
+
+    assert [row["group_id"] for row in told] == ["audit", "billing", "nextgen", "shipping", "storm"]
+    for row in told:
+        expected = captured_history(row["group_id"])
+        assert [one["causes"] for one in row["generations"]] == [list(g.causes) for g in expected.generations]
+        assert len(row["ownership"]) == len(expected.ownership)
+        first = row["ownership"][0]
+        assert first["owner"] == expected.ownership[0].member_id
+        assert int(first["from"].timestamp() * 1000) == expected.ownership[0].from_ms
+
+
+@pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are not beside this checkout")
+def test_all_commits_are_in_their_table():
+    commits = pa.Table.from_batches(list(commits_of_units(units(CAPTURES))))
+
+    assert commits.num_rows == 8915
+    assert set(commits["topic"].unique().to_pylist()) == {"orders"}
+
+
+def test_a_directory_without_the_topic_is_an_error_that_says_what_to_give(tmp_path: Path):
+    with pytest.raises(CoterieError, match=r"log\.dirs"):
+        units(tmp_path)
+
+
+def test_a_large_partition_is_read_by_several_tasks(tmp_path: Path):
+    folder = tmp_path / "__consumer_offsets-0"
+    folder.mkdir()
+    for number in range(4):
+        (folder / f"{number:020d}.log").write_bytes(b"x" * 10)
+
+    found = units(tmp_path, task_bytes=20)
+
+    assert [(len(one.paths), len(one.later)) for one in found] == [(2, 2), (2, 0)]
+
+
+def test_every_column_of_a_table_is_a_field_of_its_row():
+    names = [column.name for column in COLUMNS["ownership"]]
+
+    assert len(names) == len(Ownership._fields)
+    assert {"owner", "from", "to"} < set(names)
