@@ -5,11 +5,9 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
-pytest.importorskip("deltalake")
-
 import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,8 +32,6 @@ def rows(*ranges):
 
 def held(folder):
     """What the table has, partition and offset."""
-    from deltalake import DeltaTable
-
     found = DeltaTable(str(folder)).to_pyarrow_table()
     return sorted(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
 
