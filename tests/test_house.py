@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "txn": {"base", "wire", "assign"},
     "client": {"base", "wire", "assign", "security", "observe"},
     "broker": {"base", "wire", "assign", "group", "txn", "store", "security", "observe"},
-    "sim": {"base", "wire", "assign", "group", "txn", "store", "observe", "broker", "client"},
+    "sim": {"base", "wire", "assign", "group", "txn", "store", "observe", "broker", "client", "history"},
     "history": {"base", "wire"},
     "spark": {
         "base",

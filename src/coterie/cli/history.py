@@ -27,6 +27,11 @@ LINES = 20
     help="How many rebalances of each group to tell.",
 )  # fmt: skip
 @click.option(
+    "--what-if", "what_if", metavar="SETTINGS", multiple=True,
+    help="Replay each group with other settings, as in session.timeout.ms=30000,group.instance.id=on; "
+    "may be repeated, and a value may be several: 10000|30000.",
+)  # fmt: skip
+@click.option(
     "--output",
     type=click.Choice(["text", "json"]),
     default="text",
@@ -34,7 +39,13 @@ LINES = 20
     help="For people or for programs.",
 )
 def command(
-    directory: Path, parquet: str | None, master: str, groups: tuple[str, ...], last: int, output: str
+    directory: Path,
+    parquet: str | None,
+    master: str,
+    groups: tuple[str, ...],
+    last: int,
+    what_if: tuple[str, ...],
+    output: str,
 ) -> None:
     """Tell what happened to every group whose log lies in DIRECTORY, a broker's log directory or a copy.
 
@@ -45,8 +56,20 @@ def command(
         write_parquet(directory, parquet, master)
         click.echo(f"written: {parquet}", err=True)
         return
+    if what_if:
+        tell_what_if(directory, groups, what_if, output)
+        return
     for history in histories(directory, groups):
         click.echo(document(history) if output == "json" else text(history, last))
+
+
+def tell_what_if(directory: Path, groups: tuple[str, ...], asked: tuple[str, ...], output: str) -> None:
+    """Print what the groups would have come to under other settings."""
+    from coterie.cli.what_if import check, lines
+
+    check(asked)
+    for line in lines(histories(directory, groups), asked, as_json=output == "json"):
+        click.echo(line)
 
 
 def write_parquet(directory: Path, into: str, master: str) -> None:

@@ -414,10 +414,18 @@ class Worker:
 
     # -- what it is at work on
 
+    def at_work(self) -> frozenset[TopicPartition]:
+        """Return what a process that runs works on: a batch that takes too long is work, too."""
+        return self.member.fetchable | self._worked_on
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the batch under way takes too long."""
+        return self.agenda.now_ms < self._stalled_until
+
     def _tell(self) -> None:
         """Note what this process is at work on now: what it may work on, and a batch that takes too long."""
-        works = self.running and not self.is_paused
-        now = self.member.fetchable | self._worked_on if works else NOTHING
+        now = self.at_work() if self.running and not self.is_paused else NOTHING
         if now != self._told:
             self.course.ownership.changed(self.seat.number, self._told, now, self.agenda.now_ms)
             self._told = now
