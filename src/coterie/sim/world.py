@@ -33,6 +33,8 @@ class World:
         self.random = Random(seed)
         self.now_ms = START_MS
         self.steps = 0
+        self.marks: set[str] = set()
+        """What came about: whoever wants to know whether the seeds see enough asks here."""
         self.told: deque[str] = deque(maxlen=TOLD_LAST)
         self.listener: Callable[[str], None] | None = None
         self._queue: list[tuple[int, float, int, Callable[..., None], tuple[Any, ...]]] = []
