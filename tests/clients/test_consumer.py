@@ -467,6 +467,42 @@ class Heard(RebalanceListener):
 GROUP = {"heartbeat_interval_ms": 200, "session_timeout_ms": 20_000, "partition_assignment_strategy": "range"}
 
 
+class Seeking(RebalanceListener):
+    """A listener that takes its time and then begins where it kept its place itself."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.consumer: Consumer | None = None
+        self.may_seek = asyncio.Event()
+
+    async def on_partitions_assigned(self, partitions: Any) -> None:
+        await self.may_seek.wait()
+        assert self.consumer is not None
+        for one in partitions:
+            self.consumer.seek(one, self.offset)
+
+
+def test_nothing_is_handed_out_before_the_listener_knows_of_it(bootstrap: str, new_topic: NewTopic) -> None:
+    """CB-8: records of a new partition come once `on_partitions_assigned` has returned."""
+    topic = new_topic()
+    produce(bootstrap, numbered(topic, 10))
+
+    async def scenario() -> list[Any]:
+        listener = Seeking(7)
+        async with a_consumer(bootstrap, **GROUP, group_id=topic) as consumer:
+            listener.consumer = consumer
+            consumer.subscribe([topic], listener=listener)
+            until = time.monotonic() + WITHIN_MS / 1000
+            while not consumer._fetcher.buffered:
+                assert time.monotonic() < until
+                assert await consumer.getmany(timeout_ms=20) == {}
+            assert await consumer.getmany(timeout_ms=20) == {}
+            listener.may_seek.set()
+            return await take(consumer, 3)
+
+    assert [record.offset for record in run(scenario())] == [7, 8, 9]
+
+
 def test_members_share_the_partitions_and_miss_nothing(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic(partitions=6)
     for partition in range(6):

@@ -252,7 +252,7 @@ class Consumer:
         """Return some records of one partition, as soon as there are any."""
         self._settle()
         while True:
-            for at, records in (await self._taken(self._take_walk, CALL_EVERY_S)).items():
+            for at, records in (await self._taken(self._take_walk, {}, CALL_EVERY_S)).items():
                 if records:
                     self._walk = Walk(at, records, epoch=self._fetcher.intakes[at].epoch)
                     return self._walk
@@ -292,14 +292,14 @@ class Consumer:
         if columns:
             from coterie.client.columnar import table_of
 
-            took = await self._taken(self._take_columns, timeout_ms / 1000)
+            took = await self._taken(self._take_columns, [], timeout_ms / 1000)
             return table_of(took)
         most = self.settings.max_poll_records if max_records is None else max_records
 
         def take() -> dict[TopicPartition, list[ConsumerRecord]]:
             return self._intercepted(self._fetcher.take(most))
 
-        return await self._taken(take, timeout_ms / 1000)
+        return await self._taken(take, {}, timeout_ms / 1000)
 
     def _take_columns(self) -> list[Any]:
         taken = self._fetcher.take_fetched()
@@ -307,8 +307,11 @@ class Consumer:
             self._open.setdefault(intake.at, first)
         return taken
 
-    async def _taken(self, take: Callable[[], T], timeout_s: float) -> T:
-        """Return what there is to take, as soon as there is something, or nothing when the time is up."""
+    async def _taken(self, take: Callable[[], T], nothing: T, timeout_s: float) -> T:
+        """Return what there is to take, as soon as there is something, or nothing when the time is up.
+
+        While the listener is told of new partitions nothing is handed out: it may seek in them first (CB-8).
+        """
         fetcher = self._fetcher
         self._settle()
         until = time.monotonic() + timeout_s
@@ -316,11 +319,14 @@ class Consumer:
         await asyncio.sleep(0)
         while True:
             self._called()
-            found = take()
+            group = self._membership
+            telling = group is not None and bool(group.member.announced)
+            found = nothing if telling else take()
             left_s = until - time.monotonic()
             if found or left_s <= 0:
                 return found
-            await fetcher.came(min(left_s, CALL_EVERY_S))
+            wait = group.moved if group is not None and telling else fetcher.came
+            await wait(min(left_s, CALL_EVERY_S))
 
     def _intercepted(self, taken: dict[TopicPartition, list[Any]]) -> dict[TopicPartition, list[Any]]:
         """Note what the application gets, and let the interceptors see it."""

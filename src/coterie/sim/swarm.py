@@ -102,6 +102,14 @@ class Options:
     chaos_ms: int
 
     @property
+    def mixed(self) -> bool:
+        """Whether members differ in what they know, or will: a failover forgets all but the chosen assignor.
+
+        Whoever does not know that one is refused then until the others have joined again (LO-3).
+        """
+        return bool(self.upgrade) or len(set(self.assignors)) > 1
+
+    @property
     def late_ms(self) -> int:
         """How much later than due a busy broker may do something: it may be held up several times."""
         return 4 * self.hiccup_ms + 50
@@ -197,7 +205,7 @@ def draw(random: Random) -> Options:
         news_ms=session_ms // 10,
         failover_ms=int(session_ms * share(0.01, 0.3)),
         flush_each=random.random() < 0.3,
-        segment_bytes=random.choice((2_000, 8_000, 1 << 20)),
+        segment_bytes=random.choice((12_000, 12_000, 1 << 20)),  # above what joins of one moment write
         clean_every_ms=int(session_ms * share(0.3, 3)),
         retention_ms=60_000 * random.choice((1, 10, 10_080)),
         housekeeping_ms=int(session_ms * share(0.2, 1.0)),

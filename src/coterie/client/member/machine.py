@@ -177,8 +177,9 @@ class Member(Steps):
 
     def _find(self, now_ms: int) -> Request | None:
         """Look for the coordinator while it is not known; nothing else comes first (CP-4, CL-1)."""
-        over = self.phase in OVER or not self.subscribed
-        if self.coordinator_known or over or FindCoordinator in self._out:
+        if self.coordinator_known or FindCoordinator in self._out:
+            return None
+        if self.phase in OVER or not self.subscribed:
             return None
         return FindCoordinator() if self._due(self._find_at, now_ms) else None
 

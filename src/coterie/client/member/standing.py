@@ -125,7 +125,7 @@ class Standing:
     @property
     def fetchable(self) -> frozenset[TopicPartition]:
         """What may be fetched and handed out now: what is owned and not about to be given up (CB-1)."""
-        return self.owned - self._pending
+        return self.owned - self._pending if self._pending else self.owned
 
     @property
     def announced(self) -> frozenset[TopicPartition]:
