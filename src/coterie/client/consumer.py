@@ -125,10 +125,12 @@ class Consumer:
     async def _hang_up(self) -> None:
         """End all tasks and connections."""
         self._closed = True
-        if self._fetcher_ is not None:
-            await self._fetcher_.close()
-        if self._cluster is not None:
-            await self._cluster.close()
+        try:
+            if self._fetcher_ is not None:
+                await self._fetcher_.close()
+        finally:
+            if self._cluster is not None:
+                await self._cluster.close()
 
     async def _commit_at_end(self) -> None:
         if self._committing is not None:

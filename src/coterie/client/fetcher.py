@@ -231,7 +231,7 @@ class Fetcher:
             async with asyncio.timeout(LAST_WORD_S):
                 connection = await self.cluster.connection(node.address)
                 await connection.call(ApiKey.FETCH, self._request_of(ask, 0), LAST_WORD_S)
-        except (Disconnected, ClientTimeout, TimeoutError) as error:
+        except (CoterieError, TimeoutError) as error:
             log.info("the fetch session of %s is not closed: %s", node.address, error)
 
     def _failed(self) -> bool:
