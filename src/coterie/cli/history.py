@@ -20,6 +20,10 @@ LINES = 20
 @click.command("history")
 @click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--parquet", metavar="OUT", help="Write every table into a folder of its own, on Spark.")
+@click.option(
+    "--html", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a report: the worst groups and what would help them, and a page a group.",
+)  # fmt: skip
 @click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
 @click.option("--group", "groups", multiple=True, help="Tell of these groups only; may be repeated.")
 @click.option(
@@ -34,7 +38,13 @@ LINES = 20
     help="For people or for programs.",
 )
 def command(
-    directory: Path, parquet: str | None, master: str, groups: tuple[str, ...], last: int, output: str
+    directory: Path,
+    parquet: str | None,
+    html: Path | None,
+    master: str,
+    groups: tuple[str, ...],
+    last: int,
+    output: str,
 ) -> None:
     """Tell what happened to every group whose log lies in DIRECTORY, a broker's log directory or a copy.
 
@@ -45,8 +55,19 @@ def command(
         write_parquet(directory, parquet, master)
         click.echo(f"written: {parquet}", err=True)
         return
+    if html is not None:
+        write_report(html, directory, groups)
+        return
     for history in histories(directory, groups):
         click.echo(document(history) if output == "json" else text(history, last))
+
+
+def write_report(into: Path, directory: Path, groups: tuple[str, ...]) -> None:
+    """Write the report on some groups, or on all."""
+    from coterie.history.report import report
+
+    into.write_text(report(histories(directory, groups), title=f"Consumer groups of {directory}"), "utf-8")
+    click.echo(f"written: {into}", err=True)
 
 
 def write_parquet(directory: Path, into: str, master: str) -> None:
