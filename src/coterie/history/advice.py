@@ -212,7 +212,7 @@ def cooperative(case: Case) -> Iterator[Advice]:
         yield Advice(
             f"partition.assignment.strategy={COOPERATIVE}",
             f"{count(len(needless), 'time')} a member gave up a partition and got it back, as {case.protocol}"
-            f" has it at each rebalance: {seconds(sum(needless))} of stand-still that a cooperative member has not",
+            f" has it at each rebalance: {seconds(sum(needless))} of stand-still that others have not",
             sum(needless),
         )
 
