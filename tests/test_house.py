@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"base", "wire", "assign", "security", "observe"},
     "broker": {"base", "wire", "assign", "group", "txn", "store", "security", "observe"},
     "sim": {"base", "wire", "assign", "group", "txn", "store", "observe", "broker", "client", "history"},
-    "history": {"base", "wire"},
+    "history": {"base", "wire", "observe"},
     "spark": {
         "base",
         "wire",
@@ -77,6 +77,7 @@ PURE = (
     "broker/topics.py",
     "broker/transactions.py",
     "history",
+    "observe/drawing.py",
     "observe/story.py",
     "security",
     "client/columnar.py",

@@ -293,7 +293,9 @@ class Process:
     def _alarm(self, at_ms: int) -> None:
         self._alarm_number += 1
         late_ms = self.cluster.hiccup_ms()
-        self.world.at(at_ms - self._ahead_ms + late_ms, self.run, lambda number=self._alarm_number: self._ring(number))
+        self.world.at(
+            at_ms - self._ahead_ms + late_ms, self.run, lambda number=self._alarm_number: self._ring(number)
+        )
 
     def _ring(self, number: int) -> None:
         if number == self._alarm_number:
