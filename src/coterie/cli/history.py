@@ -53,7 +53,7 @@ def command(
     Coterie's __group_story where it is there; docs/history.md says what is told and how it is inferred.
     """
     if parquet is not None:
-        write_parquet(directory, parquet, master)
+        write_parquet(directory, parquet, master, what_if)
         click.echo(f"written: {parquet}", err=True)
         return
     if what_if:
@@ -72,16 +72,22 @@ def tell_what_if(directory: Path, groups: tuple[str, ...], asked: tuple[str, ...
         click.echo(line)
 
 
-def write_parquet(directory: Path, into: str, master: str) -> None:
-    """Write the tables, on Spark; say what is missing if it cannot be had."""
+def write_parquet(directory: Path, into: str, master: str, asked: tuple[str, ...] = ()) -> None:
+    """Write the tables, on Spark, and what was asked; say what is missing if it cannot be had."""
     from coterie.base.errors import CoterieError
+    from coterie.cli.what_if import check
 
     try:
         from coterie.spark.history import a_session, read_directory
+        from coterie.spark.whatif import what_if
     except ImportError:
         raise CoterieError("this needs Spark: pip install coterie[spark], and Java 17 or newer") from None
+    check(asked)
     with a_session(master) as spark:
-        read_directory(spark, directory).write_parquet(into)
+        found = read_directory(spark, directory)
+        found.write_parquet(into)
+        if asked:
+            what_if(found, asked).write.mode("overwrite").parquet(f"{into}/what_if")
 
 
 def histories(directory: Path, groups: tuple[str, ...]) -> Iterator[History]:
