@@ -22,6 +22,7 @@ from bench.claims import (
     storm,
     story,
     transactions,
+    what_if,
 )
 from bench.figures import Figure, Plan
 
@@ -45,4 +46,5 @@ CLAIMS: dict[str, Callable[[Plan], list[Figure]]] = {
     "story": story.measure,
     "assign": assign.measure,
     "simulate": simulate.measure,
+    "what-if": what_if.measure,
 }

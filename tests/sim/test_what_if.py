@@ -87,6 +87,22 @@ def test_a_record_that_begins_in_the_middle_begins_with_those_who_were_there():
     assert (known.matched, [act.what for act in known.life.acts]) == (1, ["start", "start"])
 
 
+def test_who_died_died_after_it_had_come():
+    """Two generations that are closer than a session: the death cannot have been before the start."""
+    told = Tale(session_ms=45_000).formed(10_000, {"a/1": (0,), "b/1": (1,)}).formed(40_000, {"a/1": (0, 1)})
+    first, second = told.told().generations
+    died = told.told()._replace(generations=(first, second._replace(causes=("session-expired",))))
+    known = understood(died)
+
+    assert known is not None
+    assert [act.what for act in known.life.acts] == ["start", "start", "kill"]
+    assert known.fidelity == 1
+
+
+def test_a_group_that_is_empty_from_its_first_record_on_has_nothing_to_replay():
+    assert understood(Tale().formed(10_000, {}).told()) is None
+
+
 def test_what_is_not_replayed_lowers_the_fidelity_and_is_said():
     tale = Tale().formed(10_000, {"a/1": (0,)}).formed(90_000, {"a/1": (0,)}, topics={"a/1": ("t", "u")})
     known = understood(tale.told())

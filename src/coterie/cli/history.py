@@ -74,7 +74,7 @@ def command(
     if watch:
         watch_groups(where, stuck_after)
     elif parquet is not None:
-        write_parquet(where, parquet)
+        write_parquet(where, parquet, what_if)
         click.echo(f"written: {parquet}", err=True)
     elif html is not None:
         write_report(html, where, groups)
@@ -143,14 +143,20 @@ def write_report(into: Path, where: Where, groups: tuple[str, ...]) -> None:
     click.echo(f"written: {into}", err=True)
 
 
-def write_parquet(where: Where, into: str) -> None:
-    """Write the tables, on Spark."""
+def write_parquet(where: Where, into: str, asked: tuple[str, ...]) -> None:
+    """Write the tables, on Spark, and what was asked."""
+    from coterie.cli.what_if import check
+
+    check(asked)
     with spark_on(where.master) as spark:
         from coterie.spark.history import read_cluster, read_directory
+        from coterie.spark.whatif import what_if
 
         directory = where.directory
         found = read_cluster(spark, **where.client) if directory is None else read_directory(spark, directory)
         found.write_parquet(into)
+        if asked:
+            what_if(found, asked).write.mode("overwrite").parquet(f"{into}/what_if")
 
 
 def histories(where: Where, groups: tuple[str, ...]) -> Iterator[History]:

@@ -71,6 +71,8 @@ class Place:
     client: str
     instance: str | None
     kind: Kind
+    since: int = 0
+    """When its process began."""
     free_since: int | None = None
     stalled: int | None = None
     """Which act has it stall, if it was thrown out for that and may come back."""
@@ -90,7 +92,8 @@ def life_of(history: History, reading: Reading) -> Life | None:
     topics = topics_of(history)
     if not told or not topics:
         return None
-    return Recorder(history, told, topics, reading).life()
+    life = Recorder(history, told, topics, reading).life()
+    return life if life.kinds else None
 
 
 def topics_of(history: History) -> dict[str, int]:
@@ -142,6 +145,9 @@ class Recorder:
         self.history, self.told, self.topics, self.reading = history, told, topics, reading
         self.assignor, self.note = assignor_of(told)
         self.members = {one.member_id: self._member(one) for one in history.assignments}
+        for one in told:  # of a group of KIP-848, some never came to be given anything
+            for member_id in (*one.joined, *one.left):
+                self.members.setdefault(member_id, self._stranger(member_id))
         self.gone = latest((one.member_id, one.to_ms) for one in history.ownership)
         silent = [one for one in history.stalls if one.kind == "no-progress"]
         self.silent = latest((one.member_id, one.from_ms) for one in silent)
@@ -157,8 +163,18 @@ class Recorder:
         self.acts: list[Act] = []
 
     def _member(self, one: Assignment) -> Member:
-        session_ms, poll_ms = one.session_timeout_ms, one.rebalance_timeout_ms
-        session_ms = session_ms if session_ms > 0 else SESSION_MS
+        """Return what is recorded of a member."""
+        kind = self._kind(
+            one.session_timeout_ms, one.rebalance_timeout_ms, static=one.instance_id is not None
+        )
+        return Member(one.client_id or one.member_id, one.instance_id, kind)
+
+    def _stranger(self, member_id: str) -> Member:
+        return Member(member_id, None, self._kind(0, 0, static=False))
+
+    def _kind(self, session_ms: int, poll_ms: int, *, static: bool) -> Kind:
+        """Return how a member is; a story, and a group of KIP-848, tell less than a classic group's log."""
+        session_ms = session_ms if session_ms > 1 else SESSION_MS
         settings = MemberSettings(
             group_id="",
             session_timeout_ms=session_ms,
@@ -166,8 +182,7 @@ class Recorder:
             max_poll_interval_ms=poll_ms if poll_ms > 0 else POLL_MS,
             assignors=(self.assignor,),
         )
-        kind = Kind(count=1, static=one.instance_id is not None, settings=settings)
-        return Member(one.client_id or one.member_id, one.instance_id, kind)
+        return Kind(count=1, static=static, settings=settings)
 
     def life(self) -> Life:
         """Return all of it."""
@@ -185,8 +200,8 @@ class Recorder:
         return self._life()
 
     def _life(self) -> Life:
-        begins_ms = min(self.told[0].formed_at, *(act.at_ms for act in self.acts)) - LEAD_MS
-        ends_ms = max(self.told[-1].formed_at, *(act.at_ms for act in self.acts))
+        begins_ms = min([self.told[0].formed_at, *(act.at_ms for act in self.acts)]) - LEAD_MS
+        ends_ms = max([self.told[-1].formed_at, *(act.at_ms for act in self.acts)])
         acts = sorted(
             (act._replace(at_ms=act.at_ms - begins_ms) for act in self.acts), key=lambda act: act.at_ms
         )
@@ -246,6 +261,7 @@ class Recorder:
             place.stalled = None
         else:
             self.act(at_ms, "start", place, kind=member.kind)
+            place.since = at_ms
         place.free_since = None
 
     def _place_of(self, member: Member, at_ms: int) -> Place:
@@ -362,7 +378,7 @@ class Turn:
         if place is None:
             return self.begins_ms
         if way == EXPIRED:
-            at_ms = self._died(member_id, alone=alone)
+            at_ms = max(self._died(member_id, alone=alone), place.since + SETTLED_MS)
             recorder.act(at_ms, "kill", place)
             place.free_since = at_ms
             return self.begins_ms
@@ -400,6 +416,7 @@ class Turn:
         seen_ms = recorder.silent.get(member_id)
         out_ms = None if seen_ms is None else seen_ms + limit_ms
         out_ms = self._seen(out_ms, self.floor_ms, self.formed_ms - 2 * JUST_MS)
+        out_ms = max(out_ms, place.since + SETTLED_MS + limit_ms)
         recorder.act(out_ms - limit_ms, "stall", place, limit_ms + GONE_FOR_GOOD_MS)
         if recorder.returns(member.client, after_ms):
             place.stalled = len(recorder.acts) - 1

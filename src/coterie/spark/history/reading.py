@@ -27,7 +27,7 @@ from coterie.spark.history.files import Unit
 from coterie.spark.history.reduce import RUN, TOLD, Reducer, batches_of, filled
 from coterie.spark.history.schemas import told_batch
 
-__all__ = ["events_of_records", "events_of_units", "told_of"]
+__all__ = ["GROUP", "events_of_records", "events_of_units", "history_from", "rows_of", "told_of"]
 
 CHUNK_BYTES = 16 * 1024 * 1024
 GROUPS_AT_ONCE = 100

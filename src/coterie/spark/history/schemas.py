@@ -33,7 +33,7 @@ from coterie.history.tables import (
     Wave,
 )
 
-__all__ = ["COLUMNS", "TABLES", "rows_array", "spark_schema", "told_batch", "told_schema"]
+__all__ = ["COLUMNS", "TABLES", "column", "rows_array", "spark_schema", "told_batch", "told_schema"]
 
 TABLES: Mapping[str, type] = {
     "generations": Generation,

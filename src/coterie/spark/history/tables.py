@@ -56,11 +56,20 @@ class Histories:
     def __init__(self, events: DataFrame, commits: DataFrame, ends: Ends | None = None) -> None:
         self._events, self.commits, self._ends = events, commits, ends
 
+    @property
+    def spark(self) -> SparkSession:
+        """The session that all of it runs in."""
+        return self._events.sparkSession
+
+    def sorted_events(self, tasks: int | None = None) -> DataFrame:
+        """Return what histories are told from, each group in one of so many tasks (Spark's choice)."""
+        numbers = () if tasks is None else (tasks,)
+        return self._events.repartition(*numbers, "group_id").sortWithinPartitions("group_id", "place")
+
     @cached_property
     def told(self) -> DataFrame:
         """A row a group, a column a table: what all the others are taken from."""
-        sorted_events = self._events.repartition("group_id").sortWithinPartitions("group_id", "place")
-        return sorted_events.mapInArrow(reading.told_of, told_schema()).persist()
+        return self.sorted_events().mapInArrow(reading.told_of, told_schema()).persist()
 
     def table(self, name: str) -> DataFrame:
         """Return one table by its name; docs/history.md describes its columns."""
