@@ -253,8 +253,9 @@ class Consumer:
     async def _next_walk(self) -> "Walk":
         """Return some records of one partition, as soon as there are any."""
         self._settle()
+        nothing: dict[TopicPartition, list[Any]] = {}
         while True:
-            for at, records in (await self._taken(self._take_walk, {}, CALL_EVERY_S)).items():
+            for at, records in (await self._taken(self._take_walk, nothing, CALL_EVERY_S)).items():
                 if records:
                     self._walk = Walk(at, records, epoch=self._fetcher.intakes[at].epoch)
                     return self._walk
@@ -294,7 +295,7 @@ class Consumer:
         if columns:
             from coterie.client.columnar import table_of
 
-            took = await self._taken(self._take_columns, [], timeout_ms / 1000)
+            took: list[Any] = await self._taken(self._take_columns, [], timeout_ms / 1000)
             return table_of(took)
         most = self.settings.max_poll_records if max_records is None else max_records
 
