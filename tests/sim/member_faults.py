@@ -373,5 +373,3 @@ def leader_forgets_the_last_member() -> Iterator[None]:
 
     with patched(Leadership, "__init__", less):
         yield
-
-

@@ -83,9 +83,7 @@ class Reader(Client):
             metadata_max_age_ms=6 * options.poll_ms,
         )
         self.member = self._a_member(topics)
-        self.diary = Diary(
-            name, self.member.protocol, static=instance_id is not None, readable=not malformed
-        )
+        self.diary = Diary(name, self.member.protocol, static=instance_id is not None, readable=not malformed)
         self.work = Work(self)
         self.coordinator: Broker | None = None
         self.leaving = False
