@@ -253,9 +253,10 @@ class Consumer:
     async def _next_walk(self) -> "Walk":
         """Return some records of one partition, as soon as there are any."""
         self._settle()
-        nothing: dict[TopicPartition, list[Any]] = {}
         while True:
-            for at, records in (await self._taken(self._take_walk, nothing, CALL_EVERY_S)).items():
+            taken: dict[TopicPartition, list[Any]]
+            taken = await self._taken(self._take_walk, dict, CALL_EVERY_S)
+            for at, records in taken.items():
                 if records:
                     self._walk = Walk(at, records, epoch=self._fetcher.intakes[at].epoch)
                     return self._walk
@@ -295,14 +296,14 @@ class Consumer:
         if columns:
             from coterie.client.columnar import table_of
 
-            took: list[Any] = await self._taken(self._take_columns, [], timeout_ms / 1000)
+            took = await self._taken(self._take_columns, list, timeout_ms / 1000)
             return table_of(took)
         most = self.settings.max_poll_records if max_records is None else max_records
 
         def take() -> dict[TopicPartition, list[ConsumerRecord]]:
             return self._intercepted(self._fetcher.take(most))
 
-        return await self._taken(take, {}, timeout_ms / 1000)
+        return await self._taken(take, dict, timeout_ms / 1000)
 
     def _take_columns(self) -> list[Any]:
         taken = self._fetcher.take_fetched()
@@ -310,7 +311,7 @@ class Consumer:
             self._open.setdefault(intake.at, first)
         return taken
 
-    async def _taken(self, take: Callable[[], T], nothing: T, timeout_s: float) -> T:
+    async def _taken(self, take: Callable[[], T], nothing: Callable[[], T], timeout_s: float) -> T:
         """Return what there is to take, as soon as there is something, or nothing when the time is up.
 
         While the listener is told of new partitions nothing is handed out: it may seek in them first (CB-8).
@@ -324,7 +325,7 @@ class Consumer:
             self._called()
             group = self._membership
             telling = group is not None and bool(group.member.announced)
-            found = nothing if telling else take()
+            found = nothing() if telling else take()
             left_s = until - time.monotonic()
             if found or left_s <= 0:
                 return found

@@ -397,8 +397,7 @@ class Member(Steps):
             self.topics |= {one.topic for one in given}
             self._joined_topics |= {one.topic for one in given}
         if self.protocol is RebalanceProtocol.COOPERATIVE:
-            # It is given up when the application is ready, and rests until then.
-            self._suspend(self.owned - given)
+            self._suspend(self.owned - given)  # it rests until the application is ready to give it up
         self._agenda.append(partial(self._complete, self.generation, given))
 
     def _refused(self, reaction: Reaction, code: Code, sent: Generation, api: str, now_ms: int) -> None:
