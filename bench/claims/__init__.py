@@ -10,6 +10,7 @@ from bench.claims import (
     compaction,
     crowd,
     heartbeats,
+    history,
     java,
     librdkafka,
     loading,
@@ -45,4 +46,5 @@ CLAIMS: dict[str, Callable[[Plan], list[Figure]]] = {
     "story": story.measure,
     "assign": assign.measure,
     "simulate": simulate.measure,
+    "history": history.measure,
 }
