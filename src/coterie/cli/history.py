@@ -126,7 +126,7 @@ def watch_groups(where: Where, stuck_after_s: float) -> None:
         from coterie.spark.history.live import watch
 
         def raised(alarm: Alarm) -> None:
-            click.echo(f"{stamp(alarm.since_ms)}  {alarm.kind}  {alarm.group_id}: {alarm.words}")
+            click.echo(plain(f"{stamp(alarm.since_ms)}  {alarm.kind}  {alarm.group_id}: {alarm.words}"))
 
         with suppress(KeyboardInterrupt):
             stuck_after_ms = int(stuck_after_s * 1000)
@@ -219,11 +219,12 @@ def document(history: History) -> str:
 def text(history: History, last: int) -> str:
     """Return a history as people read it."""
     told = history.generations[-last:] if last else ()
-    head = (
-        f"{history.group_id}: {len(history.generations)} rebalances, {len(history.replacements)} replacements"
-    )
+    rebalances, replacements = len(history.generations), len(history.replacements)
+    head = f"{plain(history.group_id)}: {rebalances} rebalances, {replacements} replacements"
     lines = [click.style(head, bold=True), *(line(one) for one in told)]
-    lines += [f"  {one.kind}, {stamp(one.from_ms)} to {stamp(one.to_ms)}: {one.why}" for one in history.waves]
+    lines += [
+        f"  {one.kind}, {stamp(one.from_ms)} to {stamp(one.to_ms)}: {plain(one.why)}" for one in history.waves
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -231,7 +232,12 @@ def line(one: Generation) -> str:
     """Return a rebalance in two lines: what, and why it is thought so."""
     causes = ", ".join(one.causes)
     what = f"  {stamp(one.formed_at)}  generation {one.generation}, {len(one.members)} members: {causes}"
-    return f"{what} ({one.confidence:.0%})\n      {'; '.join(one.evidence)}"
+    return f"{what} ({one.confidence:.0%})\n      {plain('; '.join(one.evidence))}"
+
+
+def plain(text: str) -> str:
+    """Return a text that does nothing to a terminal: names come out of a log that anybody may write to."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def stamp(at_ms: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from threading import Lock
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -69,10 +70,13 @@ def watch(
 ) -> None:
     """Watch the groups of a cluster until the query ends, or `until` says so; an alarm is raised once."""
     seen = Watch(stuck_after_ms=stuck_after_ms)
+    one_at_a_time = Lock()  # Spark hands over batches on a thread of its own
 
     def take(batch: DataFrame, _: int) -> None:
-        for alarm in seen.hear(entries_in(batch)):
-            raised(alarm)
+        entries = entries_in(batch)
+        with one_at_a_time:
+            for alarm in seen.hear(entries):
+                raised(alarm)
 
     stream = (
         spark.readStream.format("coterie").options(**options_of(client), startingOffsets="earliest").load()
@@ -80,9 +84,11 @@ def watch(
     query = stream.writeStream.foreachBatch(take).start()
     try:
         while not query.awaitTermination(LOOK_EVERY_S) and not until():
-            silent = seen.silent(now_ms())
-            if silent:
-                for alarm in seen.stuck(live_ends(client, {topic for _, topic, _ in silent}), now_ms()):
+            with one_at_a_time:
+                topics = {topic for _, topic, _ in seen.silent(now_ms())}
+            found = live_ends(client, topics) if topics else {}
+            with one_at_a_time:
+                for alarm in seen.stuck(found, now_ms()):
                     raised(alarm)
     finally:
         query.stop()
