@@ -47,9 +47,6 @@ CLAIMS: dict[str, Callable[[Plan], list[Figure]]] = {
     "story": story.measure,
     "assign": assign.measure,
     "simulate": simulate.measure,
-<<<<<<< HEAD
     "what-if": what_if.measure,
-=======
     "history": history.measure,
->>>>>>> 34540997783b65630337708ff161fc2a9843b8e5
 }
