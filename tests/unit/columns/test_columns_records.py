@@ -109,6 +109,21 @@ def test_headers_are_left_out_where_they_are_not_asked_for(decode):
 
 
 @pytest.mark.parametrize("decode", DECODERS)
+@given(data=batches(), columns=st.sets(st.sampled_from(schema_of(headers=True).names), min_size=1))
+def test_columns_that_are_not_named_are_left_out_and_the_others_are_as_ever(decode, data, columns):
+    planned = plan(data, **ALL)
+    given = {"topic": "t", "partition": 3, "headers": True, "decode": decode}
+
+    some = record_batches(planned, **given, columns=columns)
+
+    assert [row for batch in some for row in batch.to_pylist()] == [
+        {name: value for name, value in row.items() if name in columns}
+        for batch in record_batches(planned, **given)
+        for row in batch.to_pylist()
+    ]
+
+
+@pytest.mark.parametrize("decode", DECODERS)
 def test_many_records_of_every_size_are_read(decode):
     """A column's bytes are copied by memcpy: sizes around a machine's words, and values of several MiB."""
     sizes = [*range(70), 1000, 65_536, 3_000_000]
