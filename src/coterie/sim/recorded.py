@@ -324,7 +324,7 @@ class Turn:
         self.floor_ms = -(1 << 62) if before is None else before.formed_at + SETTLED_MS
         self.founded = before is None or not before.members
         if self.founded:
-            rounds = min(2, len(one.joined))  # more than one: the delay is taken twice (JG-12)
+            rounds = min(2, len(one.joined))  # more than one: the delay is taken twice (ID-1)
             begins_ms = self.formed_ms - rounds * recorder.initial_delay_ms - JUST_MS
         else:
             begins_ms = self.formed_ms - (HEARTBEAT_MS if one.members else JUST_MS)
