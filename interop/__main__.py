@@ -35,7 +35,7 @@ OTHER_BROKER = "COTERIE_INTEROP_BOOTSTRAP"
 SOME_CHECKS = "CHECKS"  # a pattern for a suite that can run some of its checks
 LIVE = ("topics", "records", "groups", "transactions", "conformance", "java", "kcat", "rdkafka-rust", "kgo")
 # Start brokers of their own.
-ALONE = ("captures", "client", "clients_on_kafka", "mixed", "large", "live", "kills", "spark")
+ALONE = ("captures", "client", "clients_on_kafka", "mixed", "large", "live", "kills", "spark", "history")
 AFTERWARDS = ("dumplog",)  # reads what the broker has written, once it has stopped
 SUITE_S = 900
 # rust-rdkafka's tests ask for broker 0 and topics of three partitions; transactions are looked through

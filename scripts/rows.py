@@ -1,9 +1,11 @@
 """Lists the rows of the catalogue of Kafka's behaviours that no test proves; fails on a gap that is new.
 
-A row is proved by a test that is marked `@pytest.mark.row("JG-12")` and reaches a decision, step or mark
-whose slug is bound to it. This script holds the catalogues of slugs and the markers against the list of rows,
-without running a test; that a marked test reaches what it cites is enforced where the tests run
-(tests/row_marks.py). `--write` makes the list of rows anew from ../shared/behaviours.md.
+A row of the coordinator is proved by a test that is marked `@pytest.mark.row("JG-12")` and reaches a
+decision, step or mark whose slug is bound to it. A row of the client, the assignors, the partitioners or the
+placement (sections 4 to 6) is proved by a test whose docstring cites it and which runs a function that names
+it. This script holds slugs, functions and citations against the list of rows, without running a test; that a
+test reaches what it cites is enforced where the tests run (tests/row_marks.py, tests/embodied.py). `--write`
+makes the list of rows anew from ../shared/behaviours.md.
 
 Rows without an id of their own are numbered by their section: 1.3.1-2 is the second row of that matrix.
 """
@@ -19,16 +21,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from embodied import FUNCTIONS, is_embodied, places, rows_in  # noqa: E402  # where it lies
+
 SOURCE = ROOT.parent / "shared" / "behaviours.md"
 DATA = ROOT / "tests" / "data" / "rows"
 LIST, ELSEWHERE, GAPS = DATA / "rows.txt", DATA / "elsewhere.txt", DATA / "gaps.txt"
-SECTIONS = re.compile(r"(0\.[45]|[123]\.\d+(\.\d+)?|9\.5)$")
+SECTIONS = re.compile(r"(0\.[45]|[1-6]\.\d+(\.\d+)?|9\.5)$")
 HEADING = re.compile(r"#{2,4} (\d+(?:\.\d+)*)")
 OWN_ID = re.compile(r"[A-Z]{1,2}-\d+$")
 
 
 def rows_of(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (id, section) of each row of the sections that specify the coordinator."""
+    """Yield (id, section) of each row of the sections that specify coordinator, client and assignors."""
     section, count, in_table = "", Counter[str](), False
     for line in text.splitlines():
         heading = HEADING.match(line)
@@ -79,11 +85,13 @@ def expanded(patterns: dict[str, str], rows: dict[str, str]) -> tuple[set[str], 
 def cited() -> dict[str, list[str]]:
     """Return the rows that tests are marked with, and where."""
     found: dict[str, list[str]] = {}
+    embodied_rows = {row for row, section in listed().items() if is_embodied(section)}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         text = path.read_text(encoding="utf-8")
-        if "row(" not in text:
-            continue
         for node in ast.walk(ast.parse(text)):
+            if isinstance(node, FUNCTIONS) and node.name.startswith("test_"):
+                for row in set(rows_in(ast.get_docstring(node) or "")) & embodied_rows:
+                    found.setdefault(row, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
             if isinstance(node, ast.Call) and name_of(node.func) == "row":
                 for argument in node.args:
                     if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
@@ -100,11 +108,15 @@ def name_of(function: ast.expr) -> str:
 
 
 def bound() -> dict[str, list[str]]:
-    """Return the rows that slugs are bound to, and which."""
+    """Return the rows that slugs are bound to or functions name, and which."""
     from coterie.broker.whys import MARKS
     from coterie.group.whys import WHYS
 
     found: dict[str, list[str]] = {}
+    embodied_rows = {row for row, section in listed().items() if is_embodied(section)}
+    for (path, line), rows in places().items():
+        for row in rows & embodied_rows:
+            found.setdefault(row, []).append(f"{Path(path).name}:{line}")
     for slug, why in (*WHYS.items(), *MARKS.items()):
         for row in why.rows:
             found.setdefault(row, []).append(slug)
@@ -130,7 +142,7 @@ def problems() -> Iterator[str]:
         if proved and row in elsewhere | gaps:
             yield f"{row}: excused, but tested at {citations[row][0]}"
         elif not proved and row not in elsewhere | gaps:
-            missing = "no test is marked with it" if row in bindings else "no slug is bound to it"
+            missing = "no test cites it" if row in bindings else "no slug and no function is bound to it"
             yield f"{row} ({rows[row]}): {missing}"
 
 
@@ -139,7 +151,7 @@ def summary() -> str:
     rows = listed()
     elsewhere, gaps = expanded(reasons(ELSEWHERE), rows)[0], expanded(reasons(GAPS), rows)[0]
     proved = cited().keys() & bound().keys() & rows.keys()
-    excused = f"{len(elsewhere)} not of the classic protocol, {len(gaps)} known gaps"
+    excused = f"{len(elsewhere)} not ours to show, {len(gaps)} known gaps"
     return f"{len(rows)} rows: {len(proved)} proved, {excused}"
 
 

@@ -2,6 +2,9 @@
 
 While a marked test runs, every decision of a core is noted with the command it answers, and every mark. The
 test fails if it reached no slug of a row that it cites; `scripts/rows.py` lists the rows that no test cites.
+
+Rows of the client, the assignors, the partitioners and the placement are cited in a test's docstring. The
+test fails if no function ran that says it embodies the row (embodied.py).
 """
 
 from __future__ import annotations
@@ -10,14 +13,17 @@ import re
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, wraps
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coterie.base.marks import Why, heard
+from embodied import is_embodied, rows_in, running
 
 __all__ = ["check", "pytest_configure", "pytest_runtest_call"]
 
+ROWS = Path(__file__).parent / "data" / "rows" / "rows.txt"
 API_OF_COMMAND: Mapping[str, int] = {
     "CommitOffsets": 8,
     "FetchOffsets": 9,
@@ -61,12 +67,26 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     rows = [row for marker in item.iter_markers("row") for row in marker.args]
-    if not rows:
+    named = rows_named(item)
+    if not rows and not named:
         return (yield)
-    with watched() as reached:
+    with watched() as reached, running(set(named)) as left:
         result = yield
     check(rows, reached)
+    assert not left, f"{sorted(left)} are cited, but no function ran that embodies them"
     return result
+
+
+def rows_named(item: pytest.Item) -> frozenset[str]:
+    """Return the rows in a test's docstring that functions have to embody."""
+    words = getattr(getattr(item, "function", None), "__doc__", None) or ""
+    return frozenset(rows_in(words)) & embodied_rows() if "-" in words else frozenset()
+
+
+@cache
+def embodied_rows() -> frozenset[str]:
+    lines = ROWS.read_text(encoding="utf-8").splitlines()
+    return frozenset(row for row, section in (line.split("\t") for line in lines) if is_embodied(section))
 
 
 def check(rows: list[str], reached: Reached) -> None:

@@ -29,8 +29,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "txn": {"base", "wire", "assign"},
     "client": {"base", "wire", "assign", "security", "observe"},
     "broker": {"base", "wire", "assign", "group", "txn", "store", "security", "observe"},
-    "sim": {"base", "wire", "assign", "group", "txn", "store", "observe", "broker", "client"},
-    "history": {"base", "wire"},
+    "sim": {"base", "wire", "assign", "group", "txn", "store", "observe", "broker", "client", "history"},
+    "history": {"base", "wire", "observe"},
     "spark": {
         "base",
         "wire",
@@ -77,6 +77,7 @@ PURE = (
     "broker/topics.py",
     "broker/transactions.py",
     "history",
+    "observe/drawing.py",
     "observe/story.py",
     "security",
     "client/columnar.py",

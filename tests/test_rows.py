@@ -8,6 +8,10 @@ from types import ModuleType
 
 import pytest
 
+from coterie.assign import range_
+from coterie.assign.model import Cluster, Member
+from coterie.wire.consumer import Subscription
+from embodied import places, rows_in, running
 from row_marks import check
 
 CATALOGUE = """
@@ -27,7 +31,12 @@ Pre-checks:
 ### 4.2 poll()
 | id | rule |
 |---|---|
-| CL-1 | not of the coordinator |
+| CL-1 | of the client |
+
+### 7.1 KIP-848
+| id | rule |
+|---|---|
+| XX-1 | of nobody here |
 """
 
 
@@ -48,6 +57,7 @@ def test_rows_have_their_own_id_or_their_place_in_their_section(rows: ModuleType
         ("JG-2", "1.3"),
         ("1.3.1-1", "1.3.1"),
         ("1.3.1-2", "1.3.1"),
+        ("CL-1", "4.2"),
     ]
 
 
@@ -61,7 +71,7 @@ def test_a_row_that_no_test_cites_is_a_gap(rows: ModuleType, tmp_path: Path, mon
     monkeypatch.setattr(rows, "bound", lambda: {"JG-4": ["session-timeout-out-of-bounds"]})
 
     monkeypatch.setattr(rows, "cited", dict)
-    assert list(rows.problems()) == ["JG-4 (1.3): no test is marked with it"]
+    assert list(rows.problems()) == ["JG-4 (1.3): no test cites it"]
 
     monkeypatch.setattr(rows, "cited", lambda: {"JG-4": ["here:1"]})
     assert list(rows.problems()) == []
@@ -82,3 +92,21 @@ def test_a_citation_alone_proves_nothing():
         check(["XX-1"], {("no-such-group", join)})
     with pytest.raises(AssertionError, match="in no catalogue"):
         check(["JG-10"], {("no-such-group", join), ("unheard-of", join)})
+
+
+def test_rows_are_named_one_by_one_or_from_one_to_another():
+    assert list(rows_in("CB-2 to CB-4, 4.4-9 to 11, and P-9 of KIP-848")) == [
+        *("CB-2", "CB-3", "CB-4"),
+        *("4.4-9", "4.4-10", "4.4-11"),
+    ]
+
+
+def test_a_citation_of_what_functions_embody_proves_nothing_unless_they_run():
+    """Those that name a row in their text: here range's, without racks."""
+    members = [Member(member_id="A", subscription=Subscription(("t",)))]
+
+    with running({"RA-1", "RA-5"}) as left:
+        range_.assign(Cluster(partition_counts={"t": 1}), members)
+
+    assert left == {"RA-5"}
+    assert {"RA-1", "RA-5"} <= frozenset().union(*places().values())

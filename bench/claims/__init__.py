@@ -10,6 +10,7 @@ from bench.claims import (
     compaction,
     crowd,
     heartbeats,
+    history,
     java,
     librdkafka,
     loading,
@@ -22,6 +23,7 @@ from bench.claims import (
     storm,
     story,
     transactions,
+    what_if,
 )
 from bench.figures import Figure, Plan
 
@@ -45,4 +47,6 @@ CLAIMS: dict[str, Callable[[Plan], list[Figure]]] = {
     "story": story.measure,
     "assign": assign.measure,
     "simulate": simulate.measure,
+    "what-if": what_if.measure,
+    "history": history.measure,
 }

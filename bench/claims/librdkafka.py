@@ -7,7 +7,7 @@ from bench.brokers import Broker
 from bench.claims.throughput import PARTITIONS, SIZES, Cells, produced_then_consumed, warmed_up
 from bench.figures import Figure, Plan
 
-__all__ = ["measure"]
+__all__ = ["measure", "produce", "warm_up"]
 
 RECORDS = {100: 4_000_000, 1_000: 1_000_000}
 
@@ -17,12 +17,17 @@ def measure(plan: Plan) -> list[Figure]:
     cells = Cells("librdkafka")
     for name, broker in plan.rounds("librdkafka"):
         with broker:
-            warmed_up(broker, plan.scaled(RECORDS[100]), produce, consume)
+            warm_up(broker, plan.scaled(RECORDS[100]))
             for size in SIZES:
                 produced_then_consumed(
                     cells, name, broker, plan.scaled(RECORDS[size]), size, produce, consume
                 )
     return cells.figures
+
+
+def warm_up(broker: Broker, records: int) -> None:
+    """Let the broker take and give so many records that do not count."""
+    warmed_up(broker, records, produce, consume)
 
 
 def produce(broker: Broker, topic: str, records: int, size: int, acks: str) -> float:

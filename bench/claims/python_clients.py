@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from bench import tools
 from bench.brokers import Broker
+from bench.claims import librdkafka
 from bench.claims.throughput import PARTITIONS, SIZES, topic_for
 from bench.figures import Figure, Goal, Plan
 from bench.python_consumers import CONSUMERS
@@ -21,6 +22,7 @@ __all__ = ["measure"]
 OURS = "coterie"
 SENT = {100: 1_000_000, 1_000: 300_000}
 READ = {100: 3_000_000, 1_000: 800_000}
+WARM_UP = 2_000_000
 # The slow ones get less to do: their rates do not depend on it.
 SHARES = {OURS: 1.0, "confluent-kafka": 1.0, "aiokafka": 0.3, "kafka-python": 0.1}
 GOALS = {"aiokafka": 2.0, "kafka-python": 2.0, "confluent-kafka": 0.5}
@@ -43,6 +45,7 @@ def measure(plan: Plan) -> list[Figure]:
     }
     for turn, (name, broker) in enumerate(plan.rounds("python-clients")):
         with broker:
+            librdkafka.warm_up(broker, plan.scaled(WARM_UP))  # or the first client would find a cold JVM
             for size in SIZES:
                 for mode, rates in rates_of(plan, broker, size, turn):
                     plan.say(
@@ -63,7 +66,7 @@ def rates_of(plan: Plan, broker: Broker, size: int, turn: int) -> list[tuple[str
 
     produced = by_client(list(PRODUCERS), plan.scaled(SENT[size]), turn, produce)
     with topic_for(broker, f"full-{size}") as topic:
-        tools.librdkafka("produce", broker.address, topic, plan.scaled(READ[size]), size, "1")
+        librdkafka.produce(broker, topic, plan.scaled(READ[size]), size, "1")
 
         def consume(client: str, records: int) -> float:
             said = tools.python_load("consume", client, broker.address, topic, records, PARTITIONS)

@@ -1,4 +1,4 @@
-"""`python -m interop.client`: starts a secured Apache Kafka and reads from it in every way it demands."""
+"""`python -m interop.client`: starts a secured Apache Kafka and works with it in every way it demands."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from bench.kafka import SetupError
 
 import coterie
 from coterie.base.errors import CoterieError
-from coterie.client.consumer import Consumer
+from coterie.base.ids import TopicPartition
+from coterie.client import Admin, BlockingAdmin, BlockingProducer, Consumer, Producer
 from coterie.client.errors import Disconnected
 from coterie.security.sasl import AuthenticationFailed
 from interop.client.secured import PASSWORD, SESSION_MS, TLS, USER, SecuredKafka
 
-TOPIC = "secured"
+TOPIC, WRITTEN = "secured", "written"
 RECORDS = [str(number).encode() * 100 for number in range(500)]
 WITHIN_S = 30.0
+TRIES = 300
 
 Settings = dict[str, Any]
 Check = Callable[[SecuredKafka], Awaitable[None]]
@@ -74,11 +76,76 @@ async def read(settings: Settings) -> None:
         assert sorted(got) == sorted(RECORDS), f"{len(got)} records, not those that were sent"
 
 
-async def refused(settings: Settings, error: type[CoterieError], words: str) -> None:
+async def written(settings: Settings) -> None:
+    """Write records, in a transaction and without one, and find them at the end of the log; or fail."""
+    patient = {**settings, "delivery_timeout_ms": 20_000, "request_timeout_ms": 10_000}
+    async with Producer(**patient) as producer:
+        deliveries = [await producer.send(WRITTEN, value) for value in RECORDS[:50]]
+        first = [await delivery for delivery in deliveries]
+    async with Producer(**patient, transactional_id="secured") as producer:
+        async with producer.transaction():
+            last = await producer.send(WRITTEN, b"last")
+        where = await last
+    assert len({(one.partition, one.offset) for one in first}) == len(first)
+    async with Admin(**settings) as admin:
+        place = TopicPartition(where.topic, where.partition)
+        for _ in range(TRIES):  # the marker follows when the transaction has ended
+            end = (await admin.list_offsets([place]))[place].offset
+            if end == where.offset + 2:
+                return
+            await asyncio.sleep(WITHIN_S / TRIES)
+    raise AssertionError(f"the end is {end}, but a marker follows the record at {where.offset}")
+
+
+async def administered(settings: Settings) -> None:
+    """Create a topic, see it, set offsets, delete both; or fail."""
+    async with Admin(**settings) as admin:
+        await admin.create_topic("administered", partitions=2)
+        described = (await admin.describe_topics(["administered"]))["administered"]
+        assert len(described.partitions) == 2
+        await admin.alter_group_offsets("administered", {TopicPartition("administered", 1): 0})
+        assert "administered" in {one.group_id for one in await admin.list_groups()}
+        await admin.delete_group("administered")
+        await admin.delete_topic("administered")
+        assert (await admin.describe_cluster()).brokers
+
+
+async def commanded(settings: Settings) -> None:
+    """Ask by the command line, with the settings in a file; or fail."""
+    with tempfile.NamedTemporaryFile("w", suffix=".properties") as file:
+        for name, value in settings.items():
+            if name != "bootstrap_servers":
+                file.write(f"{name.replace('_', '.')}={value}\n")
+        file.flush()
+        words = ("--bootstrap", settings["bootstrap_servers"], "--command-config", file.name)
+        command = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "coterie", "topics", "list", "--output", "json", *words),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        said, _ = await command.communicate()
+    assert command.returncode == 0, f"it ended with {command.returncode}"
+    assert TOPIC.encode() in said, f"it said {said!r}"
+
+
+def blocking(settings: Settings) -> None:
+    """Do the same without asyncio, or fail."""
+    with BlockingProducer(**settings) as producer:
+        assert producer.send(WRITTEN, b"blocking").result().offset >= 0
+    with BlockingAdmin(**settings) as admin:
+        assert WRITTEN in {one.name for one in admin.list_topics()}
+
+
+async def refused(
+    settings: Settings,
+    error: type[CoterieError],
+    words: str,
+    *,
+    work: Callable[[Settings], Awaitable[None]] = read,
+) -> None:
     """Expect that the way in is barred, with this error, and that it says so."""
     begun = time.monotonic()
     try:
-        await read(settings)
+        await work(settings)
     except error as raised:
         said = str(raised)
     else:
@@ -133,6 +200,31 @@ CHECKS: Mapping[str, Check] = {
         sasl(kafka, "SCRAM-SHA-512", sasl_username="mallory"), AuthenticationFailed, "refused"
     ),
     "session-renewed": renewed,
+    "write-over-tls": lambda kafka: written(tls(kafka)),
+    "write-with-certificate": lambda kafka: written(
+        mutual(kafka, ssl_keystore_location=str(TLS / "client.pem"))
+    ),
+    "write-plain": lambda kafka: written(sasl(kafka, "PLAIN")),
+    "write-scram-512-over-tls": lambda kafka: written(sasl_tls(kafka, "SCRAM-SHA-512")),
+    "write-wrong-password": lambda kafka: refused(
+        sasl(kafka, "PLAIN", sasl_password="guess"), AuthenticationFailed, "refused", work=written
+    ),
+    "admin-over-tls": lambda kafka: administered(tls(kafka)),
+    "admin-with-certificate": lambda kafka: administered(
+        mutual(kafka, ssl_keystore_location=str(TLS / "client.pem"))
+    ),
+    "admin-scram-256": lambda kafka: administered(sasl(kafka, "SCRAM-SHA-256")),
+    "admin-scram-512-over-tls": lambda kafka: administered(sasl_tls(kafka, "SCRAM-SHA-512")),
+    "admin-untrusted": lambda kafka: refused(
+        tls(kafka, ssl_truststore_location=None),
+        AuthenticationFailed,
+        "ssl_truststore_location",
+        work=administered,
+    ),
+    "blocking-scram-512-over-tls": lambda kafka: asyncio.to_thread(
+        blocking, sasl_tls(kafka, "SCRAM-SHA-512")
+    ),
+    "command-scram-512-over-tls": lambda kafka: commanded(sasl_tls(kafka, "SCRAM-SHA-512")),
 }
 
 
@@ -143,7 +235,8 @@ def produce(kafka: SecuredKafka) -> None:
     from confluent_kafka.cimpl import NewTopic
 
     admin = AdminClient({"bootstrap.servers": kafka.address})
-    admin.create_topics([NewTopic(TOPIC, 3, 1)])[TOPIC].result(WITHIN_S)
+    for created in admin.create_topics([NewTopic(TOPIC, 3, 1), NewTopic(WRITTEN, 1, 1)]).values():
+        created.result(WITHIN_S)
     producer = Producer({"bootstrap.servers": kafka.address, "log_level": 0})
     for number, value in enumerate(RECORDS):
         producer.produce(TOPIC, value, partition=number % 3)

@@ -1,3 +1,3 @@
 #!/bin/bash
-# Our Consumer on an Apache Kafka that demands TLS and SASL; starts its own.
+# Our Consumer, Producer, Admin and command line on an Apache Kafka that demands TLS and SASL; starts its own.
 cd "$REPOSITORY" && exec "$PYTHON" -m interop.client

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
+from coterie.client.admin import Admin
 from coterie.client.blocking_consumer import BlockingConsumer
 from coterie.client.consumer import Consumer
 from coterie.client.errors import Closed, Disconnected, NoOffset, NotAssigned, Undecodable, WrongUse
@@ -466,6 +467,42 @@ class Heard(RebalanceListener):
 GROUP = {"heartbeat_interval_ms": 200, "session_timeout_ms": 20_000, "partition_assignment_strategy": "range"}
 
 
+class Seeking(RebalanceListener):
+    """A listener that takes its time and then begins where it kept its place itself."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.consumer: Consumer | None = None
+        self.may_seek = asyncio.Event()
+
+    async def on_partitions_assigned(self, partitions: Any) -> None:
+        await self.may_seek.wait()
+        assert self.consumer is not None
+        for one in partitions:
+            self.consumer.seek(one, self.offset)
+
+
+def test_nothing_is_handed_out_before_the_listener_knows_of_it(bootstrap: str, new_topic: NewTopic) -> None:
+    """CB-8: records of a new partition come once `on_partitions_assigned` has returned."""
+    topic = new_topic()
+    produce(bootstrap, numbered(topic, 10))
+
+    async def scenario() -> list[Any]:
+        listener = Seeking(7)
+        async with a_consumer(bootstrap, **GROUP, group_id=topic) as consumer:
+            listener.consumer = consumer
+            consumer.subscribe([topic], listener=listener)
+            until = time.monotonic() + WITHIN_MS / 1000
+            while not consumer._fetcher.buffered:
+                assert time.monotonic() < until
+                assert await consumer.getmany(timeout_ms=20) == {}
+            assert await consumer.getmany(timeout_ms=20) == {}
+            listener.may_seek.set()
+            return await take(consumer, 3)
+
+    assert [record.offset for record in run(scenario())] == [7, 8, 9]
+
+
 def test_members_share_the_partitions_and_miss_nothing(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic(partitions=6)
     for partition in range(6):
@@ -509,6 +546,101 @@ def test_members_share_the_partitions_and_miss_nothing(bootstrap: str, new_topic
     everything = [TopicPartition(topic, p) for p in range(6)]
     assert everything in heard.assigned
     assert everything in heard.revoked
+
+
+def test_a_pattern_finds_topics_that_are_there_and_such_as_come(bootstrap: str, new_topic: NewTopic) -> None:
+    """CP-1, CP-5: all whose whole name matches; what comes later is found with the next look."""
+    first = new_topic()
+    admin = Admin(bootstrap)
+    names = [f"pattern-{first}", f"pattern-{first}-late", f"no-pattern-{first}"]
+
+    async def scenario() -> None:
+        async with admin, a_consumer(bootstrap, **GROUP, group_id=first, metadata_max_age_ms=300) as consumer:
+            for name in (names[0], names[2]):
+                await admin.create_topic(name)
+            consumer.subscribe(pattern=f"pattern-{first}.*")
+            await owns(consumer, {(names[0], 0)})
+            await admin.create_topic(names[1])
+            await owns(consumer, {(names[0], 0), (names[1], 0)})
+            await consumer.unsubscribe()
+            assert consumer.assignment() == frozenset()
+            for name in names:
+                await admin.delete_topic(name)
+
+    run(scenario())
+
+
+async def owns(consumer: Consumer, partitions: set[tuple[str, int]]) -> None:
+    """Poll until these are the consumer's."""
+    until = time.monotonic() + WITHIN_MS / 1000
+    while consumer.assignment() != partitions:
+        assert time.monotonic() < until, consumer.assignment()
+        await consumer.getmany(timeout_ms=50)
+
+
+def test_what_is_noted_beside_an_offset_is_told_again(bootstrap: str, new_topic: NewTopic) -> None:
+    """By a member, and by nobody's member; what was read is committed with the epoch of its leader."""
+    topic = new_topic()
+    place = TopicPartition(topic, 0)
+    produce(bootstrap, numbered(topic, 10))
+
+    async def scenario() -> None:
+        settings = {**GROUP, "group_id": topic, "enable_auto_commit": False}
+        async with a_consumer(bootstrap, **settings) as member:
+            member.subscribe([topic])
+            await take(member, 10)
+            await member.commit()
+            (read,) = (await member.committed(metadata=True)).values()
+            await member.commit({place: OffsetAndMetadata(7, -1, "lunch")})
+            assert await member.committed([place]) == {place: 7}
+            assert await member.committed([place], metadata=True) == {place: (7, -1, "lunch")}
+        assert read is not None
+        assert (read.offset, read.leader_epoch >= 0, read.metadata) == (10, True, "")
+        async with a_consumer(bootstrap, **settings) as nobody:
+            nobody.assign([place])
+            await nobody.commit({place: OffsetAndMetadata(8, 0, "tea")})
+            assert await nobody.committed(metadata=True) == {place: (8, 0, "tea")}
+            assert await nobody.position(place) == 8
+
+    run(scenario())
+
+
+def test_members_are_upgraded_from_eager_to_cooperative_one_by_one(
+    bootstrap: str, new_topic: NewTopic
+) -> None:
+    """CA-6, CO-4: by default a member supports both and is eager; when none lists range any more, what stays
+    with its owner is not given up.
+    """
+    topic = new_topic(partitions=4)
+    both = {**GROUP, "group_id": topic, "partition_assignment_strategy": "range,cooperative-sticky"}
+    alone = {**both, "partition_assignment_strategy": "cooperative-sticky"}
+    assert Consumer(bootstrap_servers=bootstrap).settings.assignors == ("range", "cooperative-sticky")
+
+    async def shared(*members: Consumer) -> None:
+        until = time.monotonic() + WITHIN_MS / 1000
+        while sorted(len(one.assignment()) for one in members) != [4 // len(members)] * len(members):
+            assert time.monotonic() < until, [one.assignment() for one in members]
+            await asyncio.gather(*(one.getmany(timeout_ms=50) for one in members))
+
+    async def scenario() -> list[list[TopicPartition]]:
+        heard = Heard()
+        async with a_consumer(bootstrap, **both) as old:
+            old.subscribe([topic])
+            await shared(old)
+            async with a_consumer(bootstrap, **alone) as first:
+                first.subscribe([topic], listener=heard)
+                await shared(old, first)
+                await old.unsubscribe()
+                await shared(first)
+                async with a_consumer(bootstrap, **alone) as second:
+                    second.subscribe([topic])
+                    await shared(first, second)
+                    return list(heard.revoked)
+
+    revoked = run(scenario())
+
+    assert [] not in revoked  # an eager member is called even if it has nothing to give up (CB-3)
+    assert len(revoked[-1]) == 2
 
 
 def test_the_blocking_consumer_reads_commits_and_seeks(bootstrap: str, new_topic: NewTopic) -> None:

@@ -189,6 +189,7 @@ def pushing(spark):
     spark.conf.unset(name)
 
 
+@pytest.mark.interop
 def test_filters_are_taken_over_and_what_they_leave_out_is_not_fetched(spark, new_topic, pushing):
     topic = new_topic(partitions=4)
     now = int(time.time()) * 1000

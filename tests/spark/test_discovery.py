@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ BLOCK = """
 import sys
 class Block:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {blocked!r}:
+        if name in {blocked!r} or name.partition(".")[0] in {blocked!r}:
             raise ImportError(f"no module named {{name}}", name=name)
 sys.meta_path.insert(0, Block())
 """
@@ -26,7 +27,7 @@ def python(code, *, blocked=(), **environment):
         text=True,
         timeout=60,
         check=False,
-        env={"PATH": "/usr/bin:/bin", **environment},
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": os.environ.get("PYTHONPATH", ""), **environment},
     )
     assert made.returncode == 0, made.stderr
     return made.stdout.strip()
@@ -59,12 +60,14 @@ def test_the_module_offers_a_source_as_spark_s_lookup_wants_it():
 
 
 @pytest.mark.slow
-def test_without_numba_the_plain_decoder_serves():
-    said = python(
-        "from coterie.columns.records import decoder\nprint(decoder().__module__)", blocked=["numba"]
-    )
+@pytest.mark.parametrize(
+    ("missing", "serves"),
+    [((), "compiled"), (("numba",), "vector"), (("numba", "coterie.columns.vector"), "plain")],
+)
+def test_without_numba_numpy_decodes_and_without_that_python(missing, serves):
+    said = python("from coterie.columns.records import decoder\nprint(decoder().__module__)", blocked=missing)
 
-    assert said == "coterie.columns.plain"
+    assert said == f"coterie.columns.{serves}"
 
 
 @pytest.mark.slow

@@ -254,6 +254,7 @@ def test_cooperative_queries_move_a_partition_only_after_its_batch_is_committed(
     assert topic.committed(group) == topic.ends()
 
 
+@pytest.mark.interop
 def test_what_a_rebalance_leaves_alone_goes_on_while_another_query_is_busy(new_topic, query, group, run):
     """Eager members would all wait for the one that works; cooperative ones go on with what they keep."""
     topic = new_topic(partitions=4)
@@ -426,7 +427,7 @@ def test_available_now_reads_what_was_there_and_ends(new_topic, query, group, ru
     assert topic.committed(group) == {0: 25, 1: 25}
 
 
-@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("assignor", [pytest.param("range", marks=pytest.mark.interop), "cooperative-sticky"])
 def test_available_now_ends_under_rebalances_and_leaves_nothing(new_topic, query, group, run, assignor):
     """What is gained later is read up to where it ended when it came; what moves is read by the other."""
     topic = new_topic(partitions=4)
@@ -602,7 +603,9 @@ class Foreign:
         return {TopicPartition(one.topic, one.partition) for one in self.consumer.assignment()}
 
 
-@pytest.mark.parametrize("assignor", ["range", "roundrobin", "cooperative-sticky"])
+@pytest.mark.parametrize(
+    "assignor", ["range", "roundrobin", pytest.param("cooperative-sticky", marks=pytest.mark.interop)]
+)
 @pytest.mark.parametrize("leader", ["ours", "theirs"])
 def test_a_group_with_a_foreign_consumer_is_shared_whoever_leads(
     new_topic, query, group, run, assignor, leader

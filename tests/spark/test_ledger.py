@@ -5,11 +5,9 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
-pytest.importorskip("deltalake")
-
 import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,8 +32,6 @@ def rows(*ranges):
 
 def held(folder):
     """What the table has, partition and offset."""
-    from deltalake import DeltaTable
-
     found = DeltaTable(str(folder)).to_pyarrow_table()
     return sorted(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
 
@@ -88,6 +84,7 @@ def test_rows_that_do_not_say_where_they_came_from_are_refused(ledger):
         ledger.stored([ZERO])
 
 
+@pytest.mark.interop
 def test_writers_that_race_write_each_record_once(tmp_path):
     folder = tmp_path / "table"
     start = threading.Barrier(4)
@@ -108,6 +105,7 @@ def test_writers_that_race_write_each_record_once(tmp_path):
     assert len(found) >= 60
 
 
+@pytest.mark.interop
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 12)), max_size=8))
 def test_batches_that_are_repeated_in_any_way_leave_each_record_once(tmp_path_factory, steps):

@@ -126,6 +126,7 @@ def test_a_ledger_that_is_gone_is_an_error_and_not_a_silent_repeat(new_topic, ru
     assert values_of(topic) == ["a"]
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize("seed", [1, 2])
 def test_whatever_dies_when_each_row_is_there_once(new_topic, run, seed):
     """Tasks are ended at random moments and tried again, often while their twin still writes."""
@@ -195,6 +196,7 @@ def test_rows_that_are_no_records_are_refused(fields, why):
         refuse_columns(StructType([StructField(*one) for one in fields]), options)
 
 
+@pytest.mark.interop
 def test_a_query_copies_a_topic_once_though_its_last_batch_is_replayed(spark, new_topic, group, tmp_path):
     source, target = new_topic(partitions=2), new_topic(partitions=2)
     source.produce([b"%d" % number for number in range(40)])

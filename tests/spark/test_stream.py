@@ -44,8 +44,14 @@ class Query:
         self.rows[batch_id] = rows
 
     def start(self, **trigger):
+        """Start it, and anew if its reader was late: Spark gives it ten seconds, however busy the machine."""
         writer = self.frame().writeStream.foreachBatch(self.take).option("checkpointLocation", self.folder)
-        self.running = (writer.trigger(**trigger) if trigger else writer).start()
+        writer = writer.trigger(**trigger) if trigger else writer
+        for _ in range(5):
+            self.running = writer.start()
+            wait_for(lambda: not self.running.status["message"].startswith("Initializing"))
+            if "worker failed to connect back" not in str(self.running.exception()):
+                break
         return self
 
     def stop(self):

@@ -98,7 +98,7 @@ class Claims:
         ]
 
     def withheld_from(self, owners: Sequence[int]) -> set[int]:
-        """Return what somebody must give up before these owners may have it (CO-1, CO-3)."""
+        """Return what somebody must give up before these owners may have it (CO-1, CO-3, CS-8)."""
         if not any(self.numbers):
             return set()
         claimed = [

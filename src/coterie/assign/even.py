@@ -15,7 +15,11 @@ __all__ = ["share_evenly"]
 
 
 def share_evenly(board: Board, owners: list[int]) -> None:
-    """Give every partition an owner, in place. `owners` says who may keep each partition, or nobody."""
+    """Give every partition an owner, in place. `owners` says who may keep each partition, or nobody.
+
+    What is free is dealt in the order of topics and numbers (CS-5). Each member ends with N // C or one more,
+    and nobody loses what it need not (CS-9).
+    """
     if not board.size:
         return
     dealer = Dealer(board, owners)

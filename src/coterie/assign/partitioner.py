@@ -99,7 +99,7 @@ class Builtin(Partitioner):
         self._loads: dict[str, _Loads] = {}
 
     def partition(self, topic: str, key: bytes | None, *, partitions: int, available: Sequence[int]) -> int:
-        """Return the key's partition, or the current one of the topic."""
+        """Return the key's partition (PT-1), or the topic's current one, chosen when it is needed (PT-9)."""
         if key is not None and not self._ignore_keys:
             return partition_for_key(key, partitions)
         current = self._current.get(topic)

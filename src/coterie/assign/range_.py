@@ -18,7 +18,10 @@ Fits = Callable[[int, TopicPartition], bool]
 
 
 def assign(cluster: Cluster, members: Sequence[Member]) -> Assigned:
-    """Return what every member gets, sorted by topic and partition."""
+    """Return what every member gets, sorted by topic and partition (RA-7, RA-8; AS-1).
+
+    A static member's place among the others is its instance id's, and so are its ranges (RA-9).
+    """
     players = in_order(members)
     shares: list[list[TopicPartition]] = [[] for _ in players]
     wanted = audiences(players, cluster)
@@ -84,7 +87,7 @@ class Topic:
             del self.left[partition]
 
     def give_ranges(self, fits: Fits | None = None) -> None:
-        """Let the members, in order, each take what it may of what is left and fits (RA-3, RA-6)."""
+        """Let the members, in order, each take what it may of what is left and fits (RA-3, RA-6, RA-7)."""
         for player in self.audience:
             if not self.left:
                 return

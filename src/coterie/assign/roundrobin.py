@@ -13,7 +13,7 @@ NAME = "roundrobin"
 
 
 def assign(cluster: Cluster, members: Sequence[Member]) -> Assigned:
-    """Return what every member gets. The turn carries over from topic to topic; racks play no part."""
+    """Return what every member gets (AS-1). The turn carries over from topic to topic; racks play no part."""
     players = in_order(members)
     shares: list[list[TopicPartition]] = [[] for _ in players]
     turn = 0

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from coterie.cli.asking import settings_of
+
 if TYPE_CHECKING:
     from coterie.history.tables import Generation, History
+    from coterie.history.watch import Alarm
 
 __all__ = ["command"]
 
@@ -18,8 +22,24 @@ LINES = 20
 
 
 @click.command("history")
-@click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("directory", required=False, type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option(
+    "--bootstrap", metavar="HOST:PORT", help="Read a live cluster instead of a DIRECTORY, on Spark."
+)
+@click.option(
+    "--set", "assignments", metavar="NAME=VALUE", multiple=True,
+    help="With --bootstrap, a setting of the client by Kafka's name: TLS and SASL, for example.",
+)  # fmt: skip
+@click.option("--watch", is_flag=True, help="With --bootstrap: a line for each storm and each stuck group.")
+@click.option(
+    "--stuck-after", metavar="S", type=click.FloatRange(min=0.1), default=30.0, show_default=True,
+    help="With --watch: seconds without a commit, while records wait.",
+)  # fmt: skip
 @click.option("--parquet", metavar="OUT", help="Write every table into a folder of its own, on Spark.")
+@click.option(
+    "--html", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a report: the worst groups and what would help them, and a page a group.",
+)  # fmt: skip
 @click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
 @click.option("--group", "groups", multiple=True, help="Tell of these groups only; may be repeated.")
 @click.option(
@@ -27,42 +47,138 @@ LINES = 20
     help="How many rebalances of each group to tell.",
 )  # fmt: skip
 @click.option(
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
+    "--what-if", "what_if", metavar="SETTINGS", multiple=True,
+    help="Replay each group with other settings, as in session.timeout.ms=30000,group.instance.id=on; "
+    "may be repeated, and a value may be several: 10000|30000.",
+)  # fmt: skip
+@click.option(
+    "--output", type=click.Choice(["text", "json"]), default="text", show_default=True,
     help="For people or for programs.",
-)
+)  # fmt: skip
 def command(
-    directory: Path, parquet: str | None, master: str, groups: tuple[str, ...], last: int, output: str
-) -> None:
+    directory: Path | None, bootstrap: str | None, assignments: tuple[str, ...], watch: bool,
+    stuck_after: float, parquet: str | None, html: Path | None, master: str,
+    groups: tuple[str, ...], last: int, what_if: tuple[str, ...], output: str,
+) -> None:  # fmt: skip
     """Tell what happened to every group whose log lies in DIRECTORY, a broker's log directory or a copy.
 
     Reads the segments of __consumer_offsets as Apache Kafka or Coterie write them, where they lie, and
     Coterie's __group_story where it is there; docs/history.md says what is told and how it is inferred.
     """
-    if parquet is not None:
-        write_parquet(directory, parquet, master)
+    if (directory is None) == (bootstrap is None):
+        raise click.UsageError("give either a DIRECTORY or --bootstrap")
+    if watch and bootstrap is None:
+        raise click.UsageError("--watch needs --bootstrap: a directory is not watched")
+    client = {"bootstrap_servers": bootstrap, **settings_of(assignments)}
+    where = Where(directory, client, master)
+    if watch:
+        watch_groups(where, stuck_after)
+    elif parquet is not None:
+        write_parquet(where, parquet, what_if)
         click.echo(f"written: {parquet}", err=True)
-        return
-    for history in histories(directory, groups):
-        click.echo(document(history) if output == "json" else text(history, last))
+    elif html is not None:
+        write_report(html, where, groups)
+    elif what_if:
+        tell_what_if(where, groups, what_if, output)
+    else:
+        for history in histories(where, groups):
+            click.echo(document(history) if output == "json" else text(history, last))
 
 
-def write_parquet(directory: Path, into: str, master: str) -> None:
-    """Write the tables, on Spark; say what is missing if it cannot be had."""
+class Where(NamedTuple):
+    """Whose history is told: a directory's, or else a cluster's that a client with these settings reaches."""
+
+    directory: Path | None
+    client: Mapping[str, Any]
+    master: str
+
+    def __str__(self) -> str:
+        return str(self.directory or self.client["bootstrap_servers"])
+
+
+def tell_what_if(where: Where, groups: tuple[str, ...], asked: tuple[str, ...], output: str) -> None:
+    """Print what the groups would have come to under other settings."""
+    from coterie.cli.what_if import check, lines
+
+    check(asked)
+    for line in lines(histories(where, groups), asked, as_json=output == "json"):
+        click.echo(line)
+
+
+@contextmanager
+def spark_on(master: str) -> Iterator[Any]:
+    """Start Spark for the time of a command; say what is missing if it cannot be had."""
     from coterie.base.errors import CoterieError
 
     try:
-        from coterie.spark.history import a_session, read_directory
+        from coterie.spark.history import a_session
     except ImportError:
         raise CoterieError("this needs Spark: pip install coterie[spark], and Java 17 or newer") from None
     with a_session(master) as spark:
-        read_directory(spark, directory).write_parquet(into)
+        yield spark
 
 
-def histories(directory: Path, groups: tuple[str, ...]) -> Iterator[History]:
+def watch_groups(where: Where, stuck_after_s: float) -> None:
+    """Print a line for each storm and each stuck group, until somebody presses Ctrl-C."""
+    from time import time
+
+    with spark_on(where.master) as spark:
+        from coterie.spark.history.live import watch
+
+        def raised(alarm: Alarm) -> None:
+            click.echo(plain(f"{stamp(alarm.since_ms)}  {alarm.kind}  {alarm.group_id}: {alarm.words}"))
+
+        with suppress(KeyboardInterrupt):
+            stuck_after_ms = int(stuck_after_s * 1000)
+            watch(
+                spark, where.client, raised, stuck_after_ms=stuck_after_ms, now_ms=lambda: int(time() * 1000)
+            )
+
+
+def write_report(into: Path, where: Where, groups: tuple[str, ...]) -> None:
+    """Write the report on some groups, or on all."""
+    from coterie.history.report import report
+
+    into.write_text(report(histories(where, groups), title=f"Consumer groups of {where}"), "utf-8")
+    click.echo(f"written: {into}", err=True)
+
+
+def write_parquet(where: Where, into: str, asked: tuple[str, ...]) -> None:
+    """Write the tables, on Spark, and what was asked."""
+    from coterie.cli.what_if import check
+
+    check(asked)
+    with spark_on(where.master) as spark:
+        from coterie.spark.history import read_cluster, read_directory
+        from coterie.spark.whatif import what_if
+
+        directory = where.directory
+        found = read_cluster(spark, **where.client) if directory is None else read_directory(spark, directory)
+        found.write_parquet(into)
+        if asked:
+            what_if(found, asked).write.mode("overwrite").parquet(f"{into}/what_if")
+
+
+def histories(where: Where, groups: tuple[str, ...]) -> Iterator[History]:
     """Yield the groups' histories, worked out in this process: for a log as one wants to look at it."""
+    found = histories_live(where) if where.directory is None else histories_in(where.directory)
+    yield from (one for one in found if not groups or one.group_id in groups)
+
+
+def histories_live(where: Where) -> Iterator[History]:
+    """Yield the histories of a cluster's groups, from its log as it is now."""
+    from coterie.history.group import history_of
+    from coterie.history.segments import groups_of
+
+    with spark_on(where.master) as spark:
+        from coterie.spark.history.live import entries_in, live_records
+
+        entries = entries_in(live_records(spark, where.client))
+    yield from (history_of(*log) for log in groups_of(entries))
+
+
+def histories_in(directory: Path) -> Iterator[History]:
+    """Yield the histories of the groups whose segments lie there."""
     from coterie.history.group import history_of
     from coterie.history.layout import OFFSETS, STORY, partitions
     from coterie.history.segments import entries_of, groups_of
@@ -78,8 +194,7 @@ def histories(directory: Path, groups: tuple[str, ...]) -> Iterator[History]:
         if one.topic != OFFSETS:
             continue
         for log in groups_of(entries_of([path.read_bytes() for path in one.paths])):
-            if not groups or log.group_id in groups:
-                yield overlaid(history_of(*log), told.pop(log.group_id, []))
+            yield overlaid(history_of(*log), told.pop(log.group_id, []))
 
 
 def story_values(segments: list[bytes]) -> Iterator[bytes]:
@@ -104,11 +219,12 @@ def document(history: History) -> str:
 def text(history: History, last: int) -> str:
     """Return a history as people read it."""
     told = history.generations[-last:] if last else ()
-    head = (
-        f"{history.group_id}: {len(history.generations)} rebalances, {len(history.replacements)} replacements"
-    )
+    rebalances, replacements = len(history.generations), len(history.replacements)
+    head = f"{plain(history.group_id)}: {rebalances} rebalances, {replacements} replacements"
     lines = [click.style(head, bold=True), *(line(one) for one in told)]
-    lines += [f"  {one.kind}, {stamp(one.from_ms)} to {stamp(one.to_ms)}: {one.why}" for one in history.waves]
+    lines += [
+        f"  {one.kind}, {stamp(one.from_ms)} to {stamp(one.to_ms)}: {plain(one.why)}" for one in history.waves
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -116,7 +232,12 @@ def line(one: Generation) -> str:
     """Return a rebalance in two lines: what, and why it is thought so."""
     causes = ", ".join(one.causes)
     what = f"  {stamp(one.formed_at)}  generation {one.generation}, {len(one.members)} members: {causes}"
-    return f"{what} ({one.confidence:.0%})\n      {'; '.join(one.evidence)}"
+    return f"{what} ({one.confidence:.0%})\n      {plain('; '.join(one.evidence))}"
+
+
+def plain(text: str) -> str:
+    """Return a text that does nothing to a terminal: names come out of a log that anybody may write to."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def stamp(at_ms: int) -> str:

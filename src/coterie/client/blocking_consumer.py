@@ -8,13 +8,13 @@ Heartbeats and fetches go on in that thread while the script works. A listener's
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
-from coterie.client.blocking_face import BlockingFace
-from coterie.client.consumer import Consumer, OffsetAndTimestamp, Partitions
+from coterie.client.blocking_face import BlockingFace, waiting
+from coterie.client.consumer import Consumer, Partitions
 from coterie.client.listener import RebalanceListener
 from coterie.client.records import ConsumerRecord
 
@@ -71,7 +71,13 @@ class BlockingConsumer(BlockingFace[Consumer]):
         """Return the partitions that are read now."""
         return self._call(self._inner.assignment)
 
+    def subscription(self) -> tuple[str, ...] | re.Pattern[str] | None:
+        """Return what was subscribed to."""
+        return self._call(self._inner.subscription)
+
     # Records
+
+    getone = waiting(Consumer.getone)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Yield records for ever, `max_poll_records` at a time from the other thread."""
@@ -91,25 +97,15 @@ class BlockingConsumer(BlockingFace[Consumer]):
 
     # Positions
 
-    def position(self, partition: TopicPartition | tuple[str, int]) -> int:
-        """Return the offset of the next record."""
-        return self._run(self._inner.position(partition))
+    position = waiting(Consumer.position)
 
     def seek(self, partition: TopicPartition | tuple[str, int], offset: int | OffsetAndMetadata) -> None:
         """Go on at this offset."""
         self._call(self._inner.seek, partition, offset)
 
-    def seek_to_beginning(self, partitions: Partitions = ()) -> None:
-        """Go on at the first record of these partitions, or of all."""
-        self._run(self._inner.seek_to_beginning(partitions))
-
-    def seek_to_end(self, partitions: Partitions = ()) -> None:
-        """Go on after the last record of these partitions, or of all."""
-        self._run(self._inner.seek_to_end(partitions))
-
-    def seek_to_time(self, timestamp_ms: int, partitions: Partitions = ()) -> None:
-        """Go on at the first record that is not older."""
-        self._run(self._inner.seek_to_time(timestamp_ms, partitions))
+    seek_to_beginning = waiting(Consumer.seek_to_beginning)
+    seek_to_end = waiting(Consumer.seek_to_end)
+    seek_to_time = waiting(Consumer.seek_to_time)
 
     def pause(self, partitions: Partitions = ()) -> None:
         """Hand out nothing of these partitions, or of all, until they are resumed."""
@@ -119,29 +115,26 @@ class BlockingConsumer(BlockingFace[Consumer]):
         """Go on with these partitions, or with all."""
         self._call(self._inner.resume, partitions)
 
-    def beginning_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition."""
-        return self._run(self._inner.beginning_offsets(partitions))
+    def paused(self) -> frozenset[TopicPartition]:
+        """Return what is paused."""
+        return self._call(self._inner.paused)
 
-    def end_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
-        """Return the offset after the last record of each partition."""
-        return self._run(self._inner.end_offsets(partitions))
-
-    def offsets_for_times(
-        self, stamps: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first record of each partition that is not older, None if all are."""
-        return self._run(self._inner.offsets_for_times(stamps))
-
-    def lag(self, partitions: Partitions = ()) -> dict[TopicPartition, int]:
-        """Return how many offsets each partition has beyond our position."""
-        return self._run(self._inner.lag(partitions))
+    beginning_offsets = waiting(Consumer.beginning_offsets)
+    end_offsets = waiting(Consumer.end_offsets)
+    offsets_for_times = waiting(Consumer.offsets_for_times)
+    lag = waiting(Consumer.lag)
 
     # The group
 
-    def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
-        """Commit these offsets, or all that was handed out."""
-        self._run(self._inner.commit(offsets))
+    commit = waiting(Consumer.commit)
+
+    def group_metadata(self) -> Any:
+        """Return what a transaction needs to commit for this member."""
+        return self._call(self._inner.group_metadata)
+
+    def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
+        """Have the group share its partitions out anew."""
+        self._call(self._inner.enforce_rebalance, reason)
 
     @overload
     def committed(
@@ -158,3 +151,8 @@ class BlockingConsumer(BlockingFace[Consumer]):
         if metadata:
             return self._run(self._inner.committed(partitions, metadata=True))
         return self._run(self._inner.committed(partitions))
+
+    # The cluster
+
+    topics = waiting(Consumer.topics)
+    partitions_for = waiting(Consumer.partitions_for)

@@ -275,7 +275,7 @@ class Cluster:
     async def committed(
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
-        """Return the group's committed offsets (require_stable), None where there is none."""
+        """Return the group's committed offsets (require_stable), None where there is none (4.8)."""
         noted = await self.committed_notes(group_id, partitions)
         return {at: None if one is None else one.offset for at, one in noted.items()}
 
@@ -315,7 +315,10 @@ class Cluster:
         member_id: str = "",
         instance_id: str | None = None,
     ) -> Code:
-        """Commit and return the first code that is not worth another try: NONE, or why it was refused."""
+        """Commit and return the first code that is not worth another try: NONE, or why it was refused.
+
+        By default as nobody's member (CC-3); for no offsets nothing is sent (CC-4).
+        """
 
         async def ask() -> Code:
             broker = await self._offsets_connection(group_id)

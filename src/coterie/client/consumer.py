@@ -105,7 +105,7 @@ class Consumer:
             raise
 
     async def close(self, *, done: bool = True, leave: bool | None = None) -> None:
-        """Commit (if auto commit is on), leave the group and close the connections.
+        """Commit (if auto commit is on), leave the group and close the connections (CV-4).
 
         `done` says whether what was handed out last is to be committed; `leave` overrules that dynamic
         members leave and static ones stay.
@@ -125,10 +125,12 @@ class Consumer:
     async def _hang_up(self) -> None:
         """End all tasks and connections."""
         self._closed = True
-        if self._fetcher_ is not None:
-            await self._fetcher_.close()
-        if self._cluster is not None:
-            await self._cluster.close()
+        try:
+            if self._fetcher_ is not None:
+                await self._fetcher_.close()
+        finally:
+            if self._cluster is not None:
+                await self._cluster.close()
 
     async def _commit_at_end(self) -> None:
         if self._committing is not None:
@@ -176,7 +178,7 @@ class Consumer:
             self._apply_wishes()
 
     def assign(self, partitions: Partitions) -> None:
-        """Read these partitions, whoever else does; without a group, or to commit in its name."""
+        """Read these partitions, whoever else does; without a group, or to commit in its name (CP-6)."""
         if self._wish is not None:
             raise WrongUse("this consumer is subscribed; unsubscribe() first")
         self._assigned = many(partitions)
@@ -252,7 +254,9 @@ class Consumer:
         """Return some records of one partition, as soon as there are any."""
         self._settle()
         while True:
-            for at, records in (await self._taken(self._take_walk, CALL_EVERY_S)).items():
+            taken: dict[TopicPartition, list[Any]]
+            taken = await self._taken(self._take_walk, dict, CALL_EVERY_S)
+            for at, records in taken.items():
                 if records:
                     self._walk = Walk(at, records, epoch=self._fetcher.intakes[at].epoch)
                     return self._walk
@@ -292,14 +296,14 @@ class Consumer:
         if columns:
             from coterie.client.columnar import table_of
 
-            took = await self._taken(self._take_columns, timeout_ms / 1000)
+            took = await self._taken(self._take_columns, list, timeout_ms / 1000)
             return table_of(took)
         most = self.settings.max_poll_records if max_records is None else max_records
 
         def take() -> dict[TopicPartition, list[ConsumerRecord]]:
             return self._intercepted(self._fetcher.take(most))
 
-        return await self._taken(take, timeout_ms / 1000)
+        return await self._taken(take, dict, timeout_ms / 1000)
 
     def _take_columns(self) -> list[Any]:
         taken = self._fetcher.take_fetched()
@@ -307,8 +311,11 @@ class Consumer:
             self._open.setdefault(intake.at, first)
         return taken
 
-    async def _taken(self, take: Callable[[], T], timeout_s: float) -> T:
-        """Return what there is to take, as soon as there is something, or nothing when the time is up."""
+    async def _taken(self, take: Callable[[], T], nothing: Callable[[], T], timeout_s: float) -> T:
+        """Return what there is to take, as soon as there is something, or nothing when the time is up.
+
+        While the listener is told of new partitions nothing is handed out: it may seek in them first (CB-8).
+        """
         fetcher = self._fetcher
         self._settle()
         until = time.monotonic() + timeout_s
@@ -316,11 +323,14 @@ class Consumer:
         await asyncio.sleep(0)
         while True:
             self._called()
-            found = take()
+            group = self._membership
+            telling = group is not None and bool(group.member.announced)
+            found = nothing() if telling else take()
             left_s = until - time.monotonic()
             if found or left_s <= 0:
                 return found
-            await fetcher.came(min(left_s, CALL_EVERY_S))
+            wait = group.moved if group is not None and telling else fetcher.came
+            await wait(min(left_s, CALL_EVERY_S))
 
     def _intercepted(self, taken: dict[TopicPartition, list[Any]]) -> dict[TopicPartition, list[Any]]:
         """Note what the application gets, and let the interceptors see it."""
@@ -344,7 +354,7 @@ class Consumer:
             self._fetcher.back(intake, left.offset, epoch=walk.epoch)
 
     def _called(self) -> None:
-        """Show the group that the application lives, raise what it must know, commit if it is time."""
+        """Show the group that the application lives, raise what it must know, commit if it is time (CC-1)."""
         now = time.monotonic()
         self._call_at = now + CALL_EVERY_S
         if self._membership is not None:

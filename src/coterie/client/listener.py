@@ -19,7 +19,10 @@ class RebalanceListener:
         """Give these up: they are still this member's, so what was done can be committed."""
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """Begin with these; with a cooperative assignor only what is new."""
+        """Begin with these; with a cooperative assignor only what is new.
+
+        No records are handed out until this has returned, so positions can be sought here.
+        """
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
         """Drop these: they may be others' already, and nothing can be committed (CB-11)."""

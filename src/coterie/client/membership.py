@@ -98,7 +98,7 @@ class Membership:
         return self.member.metadata
 
     def called(self) -> None:
-        """Note a sign of life of the application; raise what it has to hear of (CP-3)."""
+        """Note a sign of life of the application; raise what it has to hear of (CP-2, CP-3)."""
         failure = self._failure or self.member.failure
         if failure is not None:
             raise failure
@@ -160,7 +160,7 @@ class Membership:
         REBALANCE_IN_PROGRESS: the partitions may be this member's again after the rebalance under way.
         UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION: they are not any more. Tries again while that may help, unless
         told not to, up to the time for a whole question to the cluster (CC-5); never in a later generation,
-        before which others may have gone on.
+        before which others may have gone on. For no offsets nothing is sent (CC-4).
         """
         until = self.clock.time() + self.cluster.api_timeout_s
         pace = Backoff(self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms, jitter=jitter)
@@ -310,7 +310,7 @@ class Membership:
         self.member.looked(request, found.assignable(internal=not everything), self.now_ms())
 
     async def _ask(self, api_key: int, make: Maker, timeout_s: float, purpose: str) -> Any:
-        """Ask the coordinator."""
+        """Ask the coordinator, on connections that no data goes over (CL-2)."""
         if self._address is None:
             raise Disconnected("the coordinator is not known")
         connection = await self.cluster.connection(self._address, purpose=purpose)

@@ -305,7 +305,10 @@ def offset_commit(
     member_id: str,
     instance_id: str | None,
 ) -> Any:
-    """Return a commit of these offsets; ValueError if one is below 0 (CC-8)."""
+    """Return a commit of these offsets, by topic names (CC-7); ValueError if one is below 0 (CC-8).
+
+    The defaults of its callers are those of nobody's member (CC-3).
+    """
     api = "offset_commit"
     noted = {
         one: offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
@@ -336,7 +339,7 @@ def offset_commit(
 
 def read_offset_commit(answer: Any) -> Code:
     """Return the first error of a commit's answer; a topic that is not allowed counts when nothing else is
-    wrong (4.8).
+    wrong (4.8-6).
     """
     codes = [Code(one.error_code) for topic in answer.topics for one in topic.partitions if one.error_code]
     weighty = [code for code in codes if code is not Code.TOPIC_AUTHORIZATION_FAILED]
@@ -401,7 +404,7 @@ def join_group(
     protocols: Sequence[tuple[str, bytes]],
     reason: str,
 ) -> Any:
-    """Return a join of the group, with the subscription once for each assignor (CJ-2)."""
+    """Return a join of the group, with the subscription once for each assignor, by its name (CJ-2, EN-5)."""
     offered = tuple(
         part("join_group", version, "JoinGroupRequestProtocol", name=name, metadata=data)
         for name, data in protocols

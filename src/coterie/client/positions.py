@@ -22,7 +22,7 @@ async def first_positions(
     *,
     now_ms: Callable[[], int],
 ) -> dict[TopicPartition, Start]:
-    """Return where to begin, or why nowhere. A value says that only this policy counts."""
+    """Return where to begin (CP-7), or why nowhere. A value says that only this policy counts."""
     found: dict[TopicPartition, Start] = {}
     asked = [one for one, policy in lost.items() if policy is None]
     if settings.group_id is not None and asked:

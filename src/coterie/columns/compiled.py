@@ -3,6 +3,7 @@
 Importing this module needs numba (`pip install coterie[fast]`); `records` falls back to `plain` without it.
 """
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -48,12 +49,17 @@ class Out(NamedTuple):
 
 @compiled
 def blob(at, end, target):  # type: ignore[no-untyped-def]
-    """Copy length-prefixed bytes to `target`: their length (negative: null), and where they end, or 0."""
+    """Copy length-prefixed bytes to `target`: their length (negative: null), and where they end, or 0.
+
+    Without a target they are passed over, and as good as null.
+    """
     length, at = varint(at, end)
     if at == 0 or length < 0:
         return length, at
     if length > end - at:
         return length, np.int64(0)
+    if target == 0:
+        return np.int64(-1), at + length
     move(target, at, length)
     return length, at + length
 
@@ -208,7 +214,7 @@ def room_for(chunk: Chunk) -> Buffers:
 
     A header takes two bytes at least. The kernel trusts these sizes: they hold for hostile bytes, too.
     """
-    rows, size = chunk.rows, len(chunk.data)
+    rows, size = chunk.rows, chunk.size
     headers = size // 2
     return Buffers(
         tally=np.array([0, 0, 0, 0, 0, 0, -1], np.int64),
@@ -231,12 +237,15 @@ def room_for(chunk: Chunk) -> Buffers:
     )
 
 
-def columns_of(chunk: Chunk, *, first: int, until: int, headers: bool) -> dict[str, pa.Array]:
-    """Return the columns that come out of the records themselves: all but topic and partition."""
+def columns_of(
+    chunk: Chunk, *, first: int, until: int, headers: bool, left_out: Collection[str] = ()
+) -> dict[str, pa.Array]:
+    """Return the columns that come out of the records themselves; `key` and `value` may be left out."""
     buffers = room_for(chunk)
     segments = np.array(chunk.segments, np.int64)
     data = np.frombuffer(chunk.data, np.uint8)
     out = Out(*(buffer.ctypes.data for buffer in buffers))
+    out = out._replace(**{f"{name}s": 0 for name in left_out})  # no target: the kernel passes over them
     read(data.ctypes.data, segments.ctypes.data, len(chunk.segments), first, until, out)
     tally = [int(count) for count in buffers.tally]
     if tally[FAULT] >= 0:
@@ -253,7 +262,7 @@ def columns_of(chunk: Chunk, *, first: int, until: int, headers: bool) -> dict[s
     }
     if headers:
         columns["headers"] = headers_column(buffers, tally)
-    return columns
+    return {name: column for name, column in columns.items() if name not in left_out}
 
 
 def blobs(

@@ -3,6 +3,7 @@
 Both give the same columns and refuse the same bytes; the tests hold them against each other.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 import pyarrow as pa
@@ -16,8 +17,10 @@ __all__ = ["columns_of"]
 Row = tuple[int, int, int, bytes | None, bytes | None, list[dict[str, Any]] | None]
 
 
-def columns_of(chunk: Chunk, *, first: int, until: int, headers: bool) -> dict[str, pa.Array]:
-    """Return the columns that come out of the records themselves: all but topic and partition."""
+def columns_of(
+    chunk: Chunk, *, first: int, until: int, headers: bool, left_out: Collection[str] = ()
+) -> dict[str, pa.Array]:
+    """Return the columns that come out of the records themselves; `key` and `value` may be left out."""
     rows: list[Row] = []
     for segment in chunk.segments:
         read_segment(chunk.data, segment, first, until, headers, rows)
@@ -31,7 +34,7 @@ def columns_of(chunk: Chunk, *, first: int, until: int, headers: bool) -> dict[s
     }
     if headers:
         columns["headers"] = pa.array(kept, RAW_HEADERS).cast(HEADERS, safe=False)
-    return columns
+    return {name: column for name, column in columns.items() if name not in left_out}
 
 
 def read_segment(

@@ -6,10 +6,11 @@ transactions, ranges, checksums, and decompression, bounded in memory.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import groupby
+from typing import NamedTuple, TypeAlias
 
 from coterie.base.errors import Corrupt
-from coterie.wire import batches
+from coterie.wire.batches import HEADER_SIZE, BatchHeader, check_crc, codec_of, decompress, scan
 from coterie.wire.visible import AbortedTransaction, without_aborted
 
 __all__ = ["AbortedTransaction", "Chunk", "Plan", "Segment", "chunks_of", "plan", "segment_of"]
@@ -34,7 +35,7 @@ class Segment(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Bytes that hold the records of some batches, uncompressed, and where in them."""
+    """Bytes among which the records of some batches are, uncompressed, and where."""
 
     data: bytes
     segments: tuple[Segment, ...]
@@ -44,13 +45,22 @@ class Chunk(NamedTuple):
         """As many rows as there may be; fewer if the range cuts some."""
         return sum(segment.rows for segment in self.segments)
 
+    @property
+    def size(self) -> int:
+        """How many bytes the records take."""
+        return sum(segment.end - segment.at for segment in self.segments)
+
+
+Located: TypeAlias = tuple[int, BatchHeader]
+Piece: TypeAlias = tuple[bytes, Segment]
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Whole batches to decode, and the offset that the next fetch starts from."""
 
     records: bytes
-    wanted: tuple[tuple[int, batches.BatchHeader], ...]
+    wanted: tuple[Located, ...]
     first: int
     until: int
     next_offset: int
@@ -64,13 +74,13 @@ def plan(
     `aborted` is None for a reader that sees everything, else what Fetch told a read_committed reader.
     A tail cut by the fetch is left for the next one. A batch that fails its checksum is `Corrupt`.
     """
-    whole = batches.scan(records)
+    whole = scan(records)
     visible = whole if aborted is None else without_aborted(whole, aborted)
     wanted = []
     for at, header in visible:
         if header.control or header.last_offset < first or header.base_offset >= until:
             continue
-        if not batches.check_crc(records, at, header):
+        if not check_crc(records, at, header):
             raise Corrupt("record batch", at=at, expected=f"checksum {header.crc:#010x}")
         wanted.append((at, header))
     next_offset = max(first, whole[-1][1].last_offset + 1) if whole else first
@@ -79,40 +89,60 @@ def plan(
 
 def chunks_of(planned: Plan, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
     """Yield the planned batches, decompressed, about `chunk_bytes` at a time."""
-    pieces: list[tuple[bytes, batches.BatchHeader]] = []
+    for packed, batches in groupby(planned.wanted, lambda batch: bool(batch[1].codec)):
+        pieces = (unpacked if packed else in_place)(planned.records, batches)
+        for some in filled(pieces, chunk_bytes):
+            yield joined(some) if packed else Chunk(planned.records, tuple(segment for _, segment in some))
+
+
+def in_place(records: bytes, batches: Iterable[Located]) -> Iterator[Piece]:
+    """Yield where the records of batches lie that are not compressed: they stay there."""
+    for at, header in batches:
+        yield records, checked(segment_of(header, at=at + HEADER_SIZE, end=at + header.size), at)
+
+
+def unpacked(records: bytes, batches: Iterable[Located]) -> Iterator[Piece]:
+    """Yield the records of compressed batches, each batch's from 0 on."""
+    for at, header in batches:
+        payload = decompress(codec_of(header.codec), records[at + HEADER_SIZE : at + header.size])
+        yield payload, checked(segment_of(header, at=0, end=len(payload)), at)
+
+
+def checked(segment: Segment, at: int) -> Segment:
+    """Return the segment of the batch at `at`; refuse a count that it cannot hold."""
+    size = segment.end - segment.at
+    if not 0 <= segment.rows <= size // LEAST_RECORD:
+        raise Corrupt("record batch", at=at, expected=f"{segment.rows} records in {size} bytes")
+    return segment
+
+
+def filled(pieces: Iterable[Piece], chunk_bytes: int) -> Iterator[list[Piece]]:
+    """Yield as many pieces as make a chunk; a larger one stands alone."""
+    held: list[Piece] = []
     size = 0
-    for at, header in planned.wanted:
-        payload = payload_of(planned.records, at, header)
-        if pieces and size + len(payload) > chunk_bytes:
-            yield chunk_from(pieces)
-            pieces, size = [], 0
-        pieces.append((payload, header))
-        size += len(payload)
-    if pieces:
-        yield chunk_from(pieces)
+    for piece in pieces:
+        _, segment = piece
+        more = segment.end - segment.at
+        if held and size + more > chunk_bytes:
+            yield held
+            held, size = [], 0
+        held.append(piece)
+        size += more
+    if held:
+        yield held
 
 
-def payload_of(records: bytes, at: int, header: batches.BatchHeader) -> bytes:
-    """Return the batch's records, decompressed; refuse a count that they cannot hold."""
-    body = memoryview(records)[at + batches.HEADER_SIZE : at + header.size]
-    payload = batches.decompress(batches.codec_of(header.codec), bytes(body)) if header.codec else body
-    if not 0 <= header.count <= len(payload) // LEAST_RECORD:
-        raise Corrupt("record batch", at=at, expected=f"{header.count} records in {len(payload)} bytes")
-    return payload  # type: ignore[return-value]  # a view joins like bytes
-
-
-def chunk_from(pieces: Sequence[tuple[bytes, batches.BatchHeader]]) -> Chunk:
+def joined(pieces: Sequence[Piece]) -> Chunk:
     """Return one chunk of the pieces laid end to end."""
     segments = []
     at = 0
-    for payload, header in pieces:
-        end = at + len(payload)
-        segments.append(segment_of(header, at=at, end=end))
-        at = end
+    for payload, segment in pieces:
+        segments.append(segment._replace(at=at, end=at + len(payload)))
+        at += len(payload)
     return Chunk(b"".join(payload for payload, _ in pieces), tuple(segments))
 
 
-def segment_of(header: batches.BatchHeader, *, at: int, end: int) -> Segment:
+def segment_of(header: BatchHeader, *, at: int, end: int) -> Segment:
     """Return where the records of a batch lie, with what its header says of them."""
     return Segment(
         at=at,

@@ -5,7 +5,7 @@ for batch in record_batches(fetched, topic="flights", partition=0): ...
 go on at fetched.next_offset
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 
 import pyarrow as pa
@@ -20,14 +20,21 @@ Decoder = Callable[..., dict[str, pa.Array]]
 
 @cache
 def decoder() -> Decoder:
-    """Return the compiled decoder, or the plain one where numba is not installed."""
+    """Return the compiled decoder, or that of numpy where numba is not installed, or the plain one."""
     try:
         from coterie.columns import compiled
+
+        return compiled.columns_of
+    except ImportError:
+        pass
+    try:
+        from coterie.columns import vector
+
+        return vector.columns_of
     except ImportError:
         from coterie.columns import plain
 
         return plain.columns_of
-    return compiled.columns_of
 
 
 def record_batches(
@@ -36,13 +43,20 @@ def record_batches(
     topic: str,
     partition: int,
     headers: bool = False,
+    columns: Collection[str] | None = None,
     decode: Decoder | None = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the planned records in the columns of Spark's Kafka source, some MiB at a time, none empty."""
+    """Yield the planned records in the columns of Spark's Kafka source, some MiB at a time, none empty.
+
+    With `columns`, only those, and neither keys nor values are copied if they are not among them.
+    """
     decode = decode or decoder()
+    schema = schema_of(headers=headers)
+    if columns is not None:
+        schema = pa.schema([field for field in schema if field.name in columns])
     for chunk in chunks_of(planned, chunk_bytes=chunk_bytes):
-        batch = batch_of(chunk, decode, planned, topic=topic, partition=partition, headers=headers)
+        batch = batch_of(chunk, decode, planned, schema, topic=topic, partition=partition)
         if batch.num_rows:
             yield batch
 
@@ -53,12 +67,18 @@ def table(batches: Iterable[pa.RecordBatch], *, headers: bool) -> pa.Table:
 
 
 def batch_of(
-    chunk: Chunk, decode: Decoder, planned: Plan, *, topic: str, partition: int, headers: bool
+    chunk: Chunk, decode: Decoder, planned: Plan, schema: pa.Schema, *, topic: str, partition: int
 ) -> pa.RecordBatch:
-    """Return one chunk's records as an Arrow record batch."""
-    columns = decode(chunk, first=planned.first, until=planned.until, headers=headers)
+    """Return one chunk's records as an Arrow record batch of this schema."""
+    wanted = {"offset", *schema.names}
+    columns = decode(
+        chunk,
+        first=planned.first,
+        until=planned.until,
+        headers="headers" in wanted,
+        left_out={"key", "value"} - wanted,
+    )
     rows = len(columns["offset"])
     columns["topic"] = pa.repeat(pa.scalar(topic, pa.string()), rows)
     columns["partition"] = pa.repeat(pa.scalar(partition, pa.int32()), rows)
-    schema = schema_of(headers=headers)
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)

@@ -13,6 +13,9 @@ ownership   who owned what when, what moved, what stood still
 waves       deploys and storms, above single rebalances
 tables      the rows that come out of it
 group       one group, whole: the face of this package
+watch       what is wrong right now, as the log is written
+advice      what would do a group most good, and why, in figures
+report      all that as a page to look at
 
 All of it is pure: what reads files and what runs on Spark is in `coterie.spark.history`.
 """

@@ -24,7 +24,7 @@ from coterie.history.departures import (
 )
 from coterie.history.presence import Presence, by_partition, presence
 from coterie.history.runs import Run
-from coterie.history.seats import Formed, Seat
+from coterie.history.seats import Formed, Seat, numbers_by_topic
 
 __all__ = ["Cause", "Chapter", "chapters_of", "explained"]
 
@@ -115,8 +115,10 @@ def explained(chapters: Sequence[Chapter]) -> Iterator[tuple[Chapter, list[Cause
 
 def count_partitions(known: Counter[str], record: Formed) -> None:
     """Note how many partitions each topic has been seen to have."""
-    for topic, partition in record.assigned:
-        known[topic] = max(known[topic], partition + 1)
+    for seat in record.seats.values():
+        for topic, numbers in numbers_by_topic(seat.assigned):
+            if known[topic] <= numbers[-1]:
+                known[topic] = numbers[-1] + 1
 
 
 def first_causes(record: Formed) -> list[Cause]:

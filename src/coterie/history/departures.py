@@ -93,7 +93,9 @@ class Window(NamedTuple):
 
     def within(self, other: Window) -> float:
         """Return what part of it lies within the other."""
-        return max(0.0, min(self.to_ms, other.to_ms) - max(self.from_ms, other.from_ms)) / self.length
+        from_ms = self.from_ms if self.from_ms > other.from_ms else other.from_ms
+        to_ms = self.to_ms if self.to_ms < other.to_ms else other.to_ms
+        return (to_ms - from_ms) / self.length if to_ms > from_ms else 0.0
 
 
 class Scene(NamedTuple):
@@ -164,7 +166,10 @@ def likelihood(cause: str, leaver: Leaver, scene: Scene) -> float:
             working = COMMITS_AT_CLOSE * closing.within(window) + (1 - COMMITS_AT_CLOSE) * working
         return (1 - idle) * working + idle * after.within(window)
 
-    return scene.held * within(scene.ended) + (1 - scene.held) * within(scene.set_off)
+    ended = within(scene.ended)
+    if scene.set_off == scene.ended:
+        return scene.held * ended + (1 - scene.held) * ended
+    return scene.held * ended + (1 - scene.held) * within(scene.set_off)
 
 
 def unseen(cause: str, scene: Scene) -> float:

@@ -13,7 +13,7 @@ from coterie.history.ownership import STALL_LEAST_MS, Owner, Owners, stalls_of
 from coterie.history.presence import by_partition, presence
 from coterie.history.records import CLASSIC, NEXT_GENERATION, Entry
 from coterie.history.runs import Run
-from coterie.history.seats import Formed, Seat, formed
+from coterie.history.seats import Formed, Seat, formed, numbers_by_topic
 from coterie.history.tables import (
     Assignment,
     Generation,
@@ -122,12 +122,9 @@ def assignments_of(group_id: str, chapter: Chapter) -> Iterator[Assignment]:
 
 def assigned(group_id: str, record: Formed, seat: Seat, at_ms: int) -> Iterator[Assignment]:
     """Yield what a member has, a row a topic; one row without a topic if it has nothing."""
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted(seat.assigned):
-        by_topic.setdefault(topic, []).append(partition)
     who = (seat.member_id, seat.client_id, seat.host, seat.instance_id, seat.session_ms, seat.rebalance_ms)
-    for topic, numbers in (by_topic or {"": []}).items():
-        yield Assignment(group_id, record.generation, at_ms, *who, topic, tuple(numbers))
+    for topic, numbers in numbers_by_topic(seat.assigned) or (("", ()),):
+        yield Assignment(group_id, record.generation, at_ms, *who, topic, numbers)
 
 
 def replacements_of(group_id: str, chapter: Chapter) -> Iterator[Replacement]:
@@ -172,8 +169,9 @@ def owned_on(
             where = (owners.group_id, *partition)
             generation = before.first.generation if before else now.generation
             yield Stall(*where, "no-progress", silent_ms, to_ms, generation, owner.member_id)
+    named = {seat.member_id: owner_of(seat) for seat in now.seats.values()}
     for partition, seat in heirs.items():
-        owners.take(partition, owner_of(seat), at_ms=now.formed_ms, generation=now.generation)
+        owners.take(partition, named[seat.member_id], at_ms=now.formed_ms, generation=now.generation)
 
 
 def ends(before: Chapter, now: Formed, gone: Sequence[Departure]) -> dict[str, tuple[int, int | None]]:

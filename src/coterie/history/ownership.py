@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from coterie.base.ids import TopicPartition
@@ -79,7 +80,9 @@ class Owners:
         for partition, found in self._open.items():
             self._write(partition, found, None)
         self._open = {}
-        self.tenures.sort(key=lambda one: (one.topic, one.partition, one.from_ms))
+        self.tenures.sort(key=itemgetter(*map(Ownership._fields.index, ("topic", "partition", "from_ms"))))
+        # What moved at one moment stands in the order of its partitions.
+        self.moves.sort(key=itemgetter(*map(Move._fields.index, ("at", "generation", "topic", "partition"))))
 
     def _write(self, partition: TopicPartition, found: tuple[Owner, int, int], to_ms: int | None) -> None:
         owner, from_ms, generation = found
@@ -105,9 +108,6 @@ class Silence(NamedTuple):
     to_ms: int
     before: int
     after: int
-    rate: float
-    """Records a millisecond, as they were committed before it."""
-    cadence_ms: float
 
 
 def stalls_of(
@@ -146,16 +146,18 @@ def silences(runs: Sequence[Run]) -> Iterator[Silence]:
 
     Where there simply was nothing to read, there is nothing to catch up with either.
     """
-    rate, cadence_ms = 0.0, 0.0
-    last: Run | None = None
+    rate, least_ms = 0.0, float(STALL_LEAST_MS)
+    last_ms, last = None, 0
     for run in runs:
-        if last is not None and run.first_ms - last.last_ms >= STALL_LEAST_MS:
-            yield from waited(Silence(last.last_ms, run.first_ms, last.last, run.first, rate, cadence_ms))
-        rate, cadence_ms = spoken_of(run) or (rate, cadence_ms)
-        if run.silent_to_ms - run.silent_from_ms >= STALL_LEAST_MS:
+        if last_ms is not None and run.first_ms - last_ms >= least_ms:
+            yield from waited(Silence(last_ms, run.first_ms, last, run.first), rate)
+        found = spoken_of(run)
+        if found is not None:
+            rate, least_ms = found[0], max(STALL_LEAST_MS, SILENT_TIMES * found[1])
+        if run.silent_to_ms - run.silent_from_ms >= least_ms:
             quiet = run.silent_from_ms, run.silent_to_ms, run.silent_before, run.silent_after
-            yield from waited(Silence(*quiet, rate, cadence_ms))
-        last = run
+            yield from waited(Silence(*quiet), rate)
+        last_ms, last = run.last_ms, run.last
 
 
 def spoken_of(run: Run) -> tuple[float, float] | None:
@@ -164,22 +166,20 @@ def spoken_of(run: Run) -> tuple[float, float] | None:
     if run.count < 4 or spoken_ms <= 0:
         return None
     read = run.last - run.first - (run.silent_after - run.silent_before)
-    return max(read, 0) / spoken_ms, spoken_ms / (run.count - 2)
+    return (read if read > 0 else 0) / spoken_ms, spoken_ms / (run.count - 2)
 
 
-def waited(silence: Silence) -> Iterator[Silence]:
-    """Yield the silence if it was out of the ordinary, and records waited meanwhile."""
+def waited(silence: Silence, rate: float) -> Iterator[Silence]:
+    """Yield a silence if records waited meanwhile, which before it were committed at this rate."""
     length = silence.to_ms - silence.from_ms
-    if length < SILENT_TIMES * silence.cadence_ms or silence.rate <= 0.0:
-        return
-    if silence.after - silence.before >= BURST * silence.rate * length:
+    if rate > 0.0 and silence.after - silence.before >= BURST * rate * length:
         yield silence
 
 
 def cut(group_id: str, silence: Silence, owned: Sequence[Ownership]) -> Iterator[Stall]:
     """Yield the parts of a silence in which the partition had an owner."""
-    start = max(0, bisect_left([one.from_ms for one in owned], silence.from_ms) - 1)
-    for one in owned[start:]:
+    start = max(0, bisect_left(owned, silence.from_ms, key=attrgetter("from_ms")) - 1)
+    for one in islice(owned, start, None):
         if one.from_ms >= silence.to_ms:
             return
         from_ms = max(silence.from_ms, one.from_ms)

@@ -6,6 +6,7 @@ A commit does not say who made it; that it was the partition's owner is taken fo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from coterie.base.ids import TopicPartition
@@ -16,6 +17,7 @@ __all__ = ["USUAL_CADENCE_MS", "Presence", "by_partition", "presence"]
 USUAL_CADENCE_MS = 5_000.0
 """auto.commit.interval.ms of every client, where a member's own cannot be seen."""
 REGULAR_COMMITS, REGULAR_TIMES = 5, 4
+new = partial(tuple.__new__, TopicPartition)  # there are runs by the million
 
 
 class Presence(NamedTuple):
@@ -31,7 +33,12 @@ def by_partition(runs: Iterable[Run]) -> dict[TopicPartition, list[Run]]:
     """Return runs by partition, each in the order that they came in."""
     found: dict[TopicPartition, list[Run]] = {}
     for run in runs:
-        found.setdefault(TopicPartition(run.topic, run.partition), []).append(run)
+        at = new(run[:2])
+        mine = found.get(at)
+        if mine is None:
+            found[at] = [run]
+        else:
+            mine.append(run)
     return found
 
 
@@ -43,12 +50,16 @@ def presence(partitions: Iterable[TopicPartition], runs: Mapping[TopicPartition,
     mine = [one for partition in partitions for one in runs.get(partition, ())]
     if not mine:
         return Presence(None, USUAL_CADENCE_MS, False)
-    last_ms = max(one.last_ms for one in mine)
-    told = [(one.cadence_ms, one) for one in mine if one.cadence_ms is not None]
-    if not told:
+    last_ms = mine[0].last_ms
+    cadence_ms, busiest = 0.0, None
+    for one in mine:
+        if one.last_ms > last_ms:
+            last_ms = one.last_ms
+        found = one.cadence_ms
+        if found is not None and (busiest is None or found < cadence_ms):
+            cadence_ms, busiest = found, one
+    if busiest is None:
         return Presence(last_ms, USUAL_CADENCE_MS, False)
-    cadence_ms, busiest = min(told, key=lambda pair: pair[0] or 0.0)
-    assert cadence_ms is not None
     longest_ms = busiest.silent_to_ms - busiest.silent_from_ms
     regular = busiest.count >= REGULAR_COMMITS and longest_ms <= REGULAR_TIMES * max(cadence_ms, 100)
     return Presence(last_ms, cadence_ms, regular)

@@ -51,7 +51,7 @@ class Run(NamedTuple):
     @property
     def at(self) -> TopicPartition:
         """The partition."""
-        return TopicPartition(self.topic, self.partition)
+        return TopicPartition(*self[:2])
 
     @property
     def cadence_ms(self) -> float | None:

@@ -12,7 +12,7 @@ from coterie.history.records import Entry
 from coterie.wire.consumer import PROTOCOL_TYPE, Assignment, Subscription
 from coterie.wire.internal import GroupMetadataValue, MemberMetadata
 
-__all__ = ["NOTHING", "Formed", "Seat", "formed"]
+__all__ = ["NOTHING", "Formed", "Seat", "formed", "numbers_by_topic"]
 
 NOTHING: frozenset[TopicPartition] = frozenset()
 
@@ -103,6 +103,15 @@ def subscribed(data: bytes) -> tuple[frozenset[str] | None, frozenset[TopicParti
     except Corrupt:
         return None, NOTHING
     return frozenset(found.topics), frozenset(found.owned)
+
+
+@lru_cache(8192)
+def numbers_by_topic(partitions: frozenset[TopicPartition]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Return each topic with its partitions' numbers, sorted. A group has the same shares again and again."""
+    found: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        found.setdefault(topic, []).append(partition)
+    return tuple((topic, tuple(numbers)) for topic, numbers in found.items())
 
 
 @lru_cache(8192)

@@ -15,7 +15,7 @@ from coterie.base.ids import TopicPartition
 from coterie.history.ownership import Owner, Owners, stalls_of
 from coterie.history.tables import Assignment, Generation, History
 
-__all__ = ["overlaid", "read_story", "told_history"]
+__all__ = ["SLUGS", "overlaid", "read_story", "told_history"]
 
 # What the story tells more finely, in the words of the history.
 SLUGS: Mapping[str, str] = {

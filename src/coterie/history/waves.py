@@ -6,6 +6,7 @@ rebalance after rebalance in which members are thrown out, or the same client co
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -125,15 +126,17 @@ class Turn(NamedTuple):
 
 def turns_of(steps: Sequence[Step]) -> Iterator[Turn]:
     """Yield who went and for whom somebody came, at once or within the time that a deploy takes."""
-    coming = [(step.at_ms, name) for step in steps for name in step.came]
+    coming = [(step.at_ms, name) for step in steps for name in step.came]  # in the order of their times
     going = [(step, name) for step in steps for name in step.gone if name not in step.thrown_out]
     known = {name for _, name in going}
     size = 1
     for step, name in going:
         size = max(size, step.size, len(step.gone))
-        until = step.at_ms + DEPLOY_PAUSE_MS
-        back = [one for one in coming if step.at_ms <= one[0] <= until and one[1] == name]
-        other = [one for one in coming if step.at_ms <= one[0] <= until and one[1] not in known]
+        near = coming[
+            bisect_left(coming, (step.at_ms,)) : bisect_left(coming, (step.at_ms + DEPLOY_PAUSE_MS + 1,))
+        ]
+        back = [one for one in near if one[1] == name]
+        other = [one for one in near if one[1] not in known]
         for found in (back or other)[:1]:
             coming.remove(found)
             yield Turn(step, found[0], name, bool(back), size)

@@ -83,9 +83,7 @@ class Reader(Client):
             metadata_max_age_ms=6 * options.poll_ms,
         )
         self.member = self._a_member(topics)
-        self.diary = Diary(
-            name, self.member.protocol, static=instance_id is not None, readable=not malformed
-        )
+        self.diary = Diary(name, self.member.protocol, static=instance_id is not None, readable=not malformed)
         self.work = Work(self)
         self.coordinator: Broker | None = None
         self.leaving = False
@@ -194,6 +192,7 @@ class Reader(Client):
     def _check_phase(self, before: Phase, request: m.Request) -> None:
         """Check what a member does that falls asleep, fails or has closed."""
         phase, diary = self.member.phase, self.diary
+        self.world.marks.add(phase.value)
         if phase is Phase.ASLEEP:
             silent_ms = self.now_ms - self._called_ms
             if silent_ms < self.settings.max_poll_interval_ms:
@@ -223,7 +222,7 @@ class Reader(Client):
         """Check that heartbeats go on, whatever the application does (HT-1, HT-3)."""
         member, settings = self.member, self.settings
         late_ms = self.now_ms - self._called_ms - settings.max_poll_interval_ms
-        if member.phase in JOINED and late_ms > BEATS_LATE_MS:
+        if member.phase in JOINED and member.coordinator_known and late_ms > BEATS_LATE_MS:
             what = f"{self.name} is {member.phase.value} {late_ms} ms after it should have gone (HT-2)"
             raise Violation("members live", what)
         silent = member.phase not in JOINED or not member.coordinator_known
@@ -242,6 +241,7 @@ class Reader(Client):
         timeout_ms = timeout_ms or self.options.request_timeout_ms
         twice = not self.cluster.calm and self.world.chance(self.options.twice_chance)
         if twice:
+            self.world.marks.add("twice")
             self.call(broker, request, timeout_ms=timeout_ms, done=lambda _: None, purpose="again")
         self.call(broker, request, timeout_ms=timeout_ms, done=done, purpose=purpose)
         return twice
@@ -380,6 +380,8 @@ class Reader(Client):
     def _call_back(self, wanted: m.Call) -> None:
         """Be the listener, which may take its time, commit what is revoked, or raise something."""
         self.diary.calls(wanted, self.member.topics)
+        if wanted.partitions:
+            self.world.marks.add(f"{'eager' if self.diary.eager else 'cooperative'} {wanted.kind}")
         if wanted.kind == "assigned":
             self.world.tell(f"{self.name} owns {len(self.member.owned)} in {self.member.generation.id}")
         if wanted.kind == "revoked" and self.auto_commit:
@@ -417,6 +419,7 @@ class Reader(Client):
         error = None
         if self.options.listener_raises and not self.leaving and self.world.chance(0.2):
             error, self._raised = ListenerRaised("the listener's own mistake"), True
+            self.world.marks.add("listener raised")
         self.diary.returned()
         self.member.called_back(error, self.now_ms)
 

@@ -373,7 +373,7 @@ class Checks:
             if isinstance(entry.key, GroupMetadataKey):
                 self._check_group_record(partition, entry)
             elif entry.value is None:
-                self._check_tombstone(partition, entry, process.now_ms)
+                self._check_tombstone(partition, entry, process.clock())
             else:
                 self._check_offset(partition, entry)
 

@@ -73,13 +73,19 @@ class Client:
 
     def later(self, delay_ms: int, do: Callable[..., None], *arguments: Any) -> None:
         """Do something after so long by the own clock, if awake by then."""
-        self.world.later(delay_ms, self.awake, self._when_due, self.now_ms + delay_ms, do, arguments)
+        world = self.world
+        at_ms = world.now_ms + delay_ms
+        world.at(at_ms, self._when_due, at_ms - self.slept_ms, do, arguments)
 
     def _when_due(self, due_ms: int, do: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         """Do something, or go on waiting for as long as the own clock has missed meanwhile."""
-        early_ms = due_ms - self.now_ms
-        if early_ms > 0:
-            self.world.later(early_ms, self.awake, self._when_due, due_ms, do, arguments)
+        if not self.running:
+            return
+        at_ms = due_ms + self.slept_ms
+        if self.world.now_ms < self._paused_until:
+            self._deferred.append((self._when_due, (due_ms, do, arguments)))
+        elif self.world.now_ms < at_ms:
+            self.world.at(at_ms, self._when_due, due_ms, do, arguments)
         else:
             do(*arguments)
 

@@ -239,7 +239,7 @@ class Process:
         self._ahead_ms = broker.ahead_ms
         settings = settings_of(broker.cluster.options, broker.node_id)
         self.store = MemoryStore.open(
-            now_ms=self.now_ms, disk=broker.disk, cluster_id="simulated", node_id=broker.node_id
+            now_ms=self.clock(), disk=broker.disk, cluster_id="simulated", node_id=broker.node_id
         )
         self.node = Node(
             settings=settings,
@@ -254,13 +254,8 @@ class Process:
         if broker.leads is not None:
             self.node.leadership = broker.leads
 
-    @property
-    def now_ms(self) -> int:
-        """Return the time by this process's clock: the wall's when it started, and steady from then on."""
-        return self.world.now_ms + self._ahead_ms
-
     def clock(self) -> int:
-        """Return the time by this process's clock."""
+        """Return the time by this process's clock: the wall's when it started, and steady from then on."""
         return self.world.now_ms + self._ahead_ms
 
     def new_uuid(self) -> UUID:
@@ -292,12 +287,12 @@ class Process:
 
     def _alarm(self, at_ms: int) -> None:
         self._alarm_number += 1
-        late_ms = self.cluster.hiccup_ms()
-        self.world.at(at_ms - self._ahead_ms + late_ms, self.run, lambda number=self._alarm_number: self._ring(number))
+        number, due_ms = self._alarm_number, at_ms - self._ahead_ms
+        self.world.at(due_ms + self.cluster.hiccup_ms(), self.run, lambda: self._ring(number))
 
     def _ring(self, number: int) -> None:
         if number == self._alarm_number:
-            self.node.purgatory.expire(self.now_ms)
+            self.node.purgatory.expire(self.clock())
 
     def _aside(
         self,
@@ -534,7 +529,7 @@ class Cluster:
         config = store.logs[name].config
         directory = f"{store.path}/{name}"
         with target.disk.quiet():
-            store.delete_log(*name, now_ms=process.now_ms)
+            store.delete_log(*name, now_ms=process.clock())
             target.disk.take_over(directory, source.disk)
             store.logs[name] = FileLog.open(
                 target.disk,
@@ -544,7 +539,7 @@ class Cluster:
                 store.ledger,
                 clean=False,
                 gapless=False,
-                now_ms=process.now_ms,
+                now_ms=process.clock(),
             )
 
     # -- life and death

@@ -33,9 +33,7 @@ class Doubts:
         for (topic, partition), offset in offsets.items():
             self._strange.setdefault(OffsetCommitKey(group_id, topic, partition), set()).add(offset)
 
-    def check(
-        self, key: OffsetCommitKey, before: OffsetCommitValue | None, after: OffsetCommitValue
-    ) -> None:
+    def check(self, key: OffsetCommitKey, before: OffsetCommitValue | None, after: OffsetCommitValue) -> None:
         """Raise `Violation` if a commit goes back behind the one before."""
         if before is None or after.offset >= before.offset or before.offset in self._strange.get(key, ()):
             return

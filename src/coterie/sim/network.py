@@ -245,7 +245,7 @@ class Network:
         weather, world = self.weather, self.world
         if weather.spike_chance and world.chance(weather.spike_chance):
             return world.between(weather.delay_ms, weather.spike_ms)
-        return world.between(1, weather.delay_ms)
+        return 1 if weather.delay_ms <= 1 else world.between(1, weather.delay_ms)
 
     def fate(self) -> str:
         """Return whether a frame's connection breaks `before` it arrives or `after`; mostly neither: ""."""

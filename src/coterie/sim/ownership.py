@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from coterie.base.ids import TopicPartition
+from coterie.observe.drawing import Span
 
 __all__ = ["Ownership", "Row", "Span"]
-
-
-class Span(NamedTuple):
-    """A stretch of time; `owner` is a member's number."""
-
-    from_ms: int
-    to_ms: int
-    owner: int = -1
-
-    @property
-    def length_ms(self) -> int:
-        """How long it lasts."""
-        return self.to_ms - self.from_ms
 
 
 class Row:

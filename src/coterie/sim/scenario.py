@@ -40,6 +40,10 @@ class Outcome(NamedTuple):
     simulated_ms: int
     steps: int
     told: tuple[str, ...]
+    marks: frozenset[str]
+    """What came about in it."""
+    settled: float
+    """What part of the time that they had the groups took to get to work, at most."""
 
     @property
     def line(self) -> str:
@@ -73,6 +77,7 @@ class Scenario:
         self.checks = self.cluster.checks = Checks(self.cluster, mistakes)
         self.known = Known()
         self.chaos = True
+        self.settled = 0.0
         # A static leader that was away does not see that a topic has grown meanwhile (KIP-814), only later.
         self.unseen_growth = "grow" in self.options.troubles and self.options.static_share > 0
         self.groups = tuple(f"g{number}" for number in range(self.options.groups))
@@ -142,11 +147,11 @@ class Scenario:
             reader.kill()
 
     def _check_failure(self, reader: Reader) -> None:
-        """A member gives up when another took its place, when there is no room, or, in an upgrade, when the
-        group has somebody back who knows only the eager assignor; and for nothing else.
+        """A member gives up when another took its place, when there is no room, or when all that is known of
+        the others is an assignor that it does not have; and for nothing else.
         """
         failure, reasons = reader.member.failure, {Code.FENCED_INSTANCE_ID, Code.GROUP_MAX_SIZE_REACHED}
-        if self.options.upgrade:
+        if self.options.mixed:
             reasons.add(Code.INCONSISTENT_GROUP_PROTOCOL)
         if failure is None or failure.code not in reasons:
             raise Violation("members live", f"{reader.name} gives up: {failure}")
@@ -177,6 +182,7 @@ class Scenario:
             return
         name = self.world.random.choice(self.options.troubles)
         self.world.tell(f"trouble: {name}")
+        self.world.marks.add(name)
         TROUBLE[name](self)
         every_ms = self.options.trouble_every_ms
         self.world.later(self.world.between(every_ms // 2, 3 * every_ms // 2), self._trouble)
@@ -330,9 +336,16 @@ class Scenario:
         for seat in self.seats:
             if seat.reader is not None:
                 seat.reader.wake_up()
-                if seat.reader.running and not seat.reader.leaving:
-                    seat.reader.subscribe(tuple(self.options.topics))
+                self._refresh(seat.reader)
         self._part_twins()
+
+    def _refresh(self, reader: Reader) -> None:
+        """Have a reader want everything again, and its group hear of all the assignors that it knows."""
+        if not reader.running or reader.leaving:
+            return
+        if self.options.mixed:
+            reader.member.enforce_rebalance(None, reader.now_ms)
+        reader.subscribe(tuple(self.options.topics))
 
     def _part_twins(self) -> None:
         """Leave each group.instance.id to one process."""
@@ -379,6 +392,7 @@ class Scenario:
             why = self.pending()
         if why:
             raise Violation(rule, why)
+        self.settled = max(self.settled, 1 - (until - self.world.now_ms) / self.patience_ms)
 
     def pending(self) -> str:
         """Return why the groups are not all at work, "" if they are."""
@@ -488,5 +502,13 @@ def run(seed: int, *, listener: Callable[[str], None] | None = None) -> Outcome:
     if violation:
         world.tell(violation)
     return Outcome(
-        seed, violation, rule, world.trace_hash(), world.now_ms - START_MS, world.steps, tuple(world.told)
+        seed,
+        violation,
+        rule,
+        world.trace_hash(),
+        world.now_ms - START_MS,
+        world.steps,
+        tuple(world.told),
+        frozenset(world.marks),
+        scenario.settled,
     )

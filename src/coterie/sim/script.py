@@ -32,7 +32,20 @@ from coterie.sim.values import (
     text,
 )
 
-__all__ = ["Deploy", "Kind", "Outage", "Scale", "Script", "Trouble", "Variant", "When", "read_script"]
+__all__ = [
+    "CLIENT",
+    "KIND",
+    "Deploy",
+    "Kind",
+    "Outage",
+    "Scale",
+    "Script",
+    "Trouble",
+    "Variant",
+    "When",
+    "check_client",
+    "read_script",
+]
 
 HOUR_MS = 3_600_000
 MOST_MEMBERS, MOST_PARTITIONS = 5_000, 100_000

@@ -6,6 +6,7 @@ one millisecond comes in an order that only names make.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
@@ -84,10 +85,10 @@ def simulate(variant: Variant, *, fold: bool = True) -> Outcome:
 class Course:
     """The world of one variant: time, a broker, and the processes of one group."""
 
-    def __init__(self, variant: Variant, *, fold: bool) -> None:
+    def __init__(self, variant: Variant, *, fold: bool, acts: Sequence[Act] | None = None) -> None:
         self.variant = variant
         self.topics = variant.topics
-        self.acts = timetable(variant)
+        self.acts = timetable(variant) if acts is None else acts
         self.agenda = Agenda()
         self.station = Station(
             self.agenda, group_id=GROUP, settings=variant.broker, random=chance(variant, "ids")
@@ -162,6 +163,6 @@ class Course:
 DONE = {
     "stop": lambda worker, takes_ms: worker.stop(),
     "kill": lambda worker, takes_ms: worker.kill(),
-    "pause": Worker.pause,
-    "stall": Worker.stall,
+    "pause": lambda worker, takes_ms: worker.pause(takes_ms),
+    "stall": lambda worker, takes_ms: worker.stall(takes_ms),
 }

@@ -42,13 +42,18 @@ OWN_SETTINGS = {
 
 
 class Open:
-    """A call that the broker owes an answer. `take` gets it once, or None when the broker goes."""
+    """A call that the broker owes an answer. Whoever asks says what `take` does with it.
 
-    __slots__ = ("_place", "take")
+    It gets the answer once, or None when the broker goes. This one has no use for it.
+    """
 
-    def __init__(self, take: Callable[[Any], None]) -> None:
-        self.take = take
+    __slots__ = ("_place",)
+
+    def __init__(self) -> None:
         self._place: tuple[ShardHost, int] | None = None
+
+    def take(self, answer: Any) -> None:
+        """Take the answer."""
 
     def owed_by(self, host: ShardHost, call: int) -> None:
         """Note where the answer comes from."""

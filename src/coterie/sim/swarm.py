@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, log
 from random import Random
+from typing import Any
 
 __all__ = ["NAMES", "Options", "draw"]
 
@@ -102,6 +103,14 @@ class Options:
     chaos_ms: int
 
     @property
+    def mixed(self) -> bool:
+        """Whether members differ in what they know, or will: a failover forgets all but the chosen assignor.
+
+        Whoever does not know that one is refused then until the others have joined again (LO-3).
+        """
+        return bool(self.upgrade) or len(set(self.assignors)) > 1
+
+    @property
     def late_ms(self) -> int:
         """How much later than due a busy broker may do something: it may be held up several times."""
         return 4 * self.hiccup_ms + 50
@@ -144,6 +153,30 @@ def some_lists(random: Random, members: int) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(random.sample(one, len(one))) for one in lists)
 
 
+def terms_of_members(random: Random, *, members: int, session_ms: int, rebalance_ms: int) -> dict[str, Any]:
+    """Return how the members of a scenario are."""
+    return {
+        "assignors": some_lists(random, members),
+        "upgrade": random.choice(("", "", "", "", *NAMES[:3])),
+        "auto_commit": random.random() < 0.4,
+        "listener_ms": random.choice((0, 0, 100, session_ms // 10, int(1.2 * rebalance_ms))),
+        "listener_raises": random.random() < 0.2,
+        "twins": random.random() < 0.2,
+        "malformed": random.random() < 0.2,
+        "old_versions": random.random() < 0.4,
+    }
+
+
+def terms_of_the_network(random: Random, session_ms: int) -> dict[str, Any]:
+    """Return how the network of a scenario is."""
+    return {
+        "twice_chance": random.choice((0.0, 0.0, 0.02, 0.1)),
+        "delay_ms": random.choice((1, 5, 50, session_ms // 100)),
+        "spike_chance": random.choice((0.0, 0.0, 0.02)),
+        "reset_chance": random.choice((0.0, 0.0, 0.005, 0.02)),
+    }
+
+
 def draw(random: Random) -> Options:
     """Return the options that chance picks."""
     session_ms = int(exp(random.uniform(log(SESSION_LEAST_MS), log(SESSION_MOST_MS))))
@@ -176,28 +209,18 @@ def draw(random: Random) -> Options:
         request_timeout_ms=int(session_ms * share(0.3, 1.0)),
         initial_delay_ms=random.choice((0, 0, 3_000, min(session_ms // 3, 100_000))),  # below JG-23
         max_size=random.choice((2**31 - 1, 2**31 - 1, members + 1)),
-        assignors=some_lists(random, members),
-        upgrade=random.choice(("", "", "", "", *NAMES[:3])),
-        auto_commit=random.random() < 0.4,
-        listener_ms=random.choice((0, 0, 100, session_ms // 10, int(1.2 * rebalance_ms))),
-        listener_raises=random.random() < 0.2,
-        twice_chance=random.choice((0.0, 0.0, 0.02, 0.1)),
         static_share=static_share,
-        twins=random.random() < 0.2,
-        malformed=random.random() < 0.2,
-        old_versions=random.random() < 0.4,
+        **terms_of_members(random, members=members, session_ms=session_ms, rebalance_ms=rebalance_ms),
         producers=producers,
         transaction_timeout_ms=int(min(session_ms, 900_000) * share(0.3, 1)),
         hostile=hostile,
-        delay_ms=random.choice((1, 5, 50, session_ms // 100)),
-        spike_chance=random.choice((0.0, 0.0, 0.02)),
-        reset_chance=random.choice((0.0, 0.0, 0.005, 0.02)),
+        **terms_of_the_network(random, session_ms),
         hiccup_chance=random.choice((0.0, 0.05, 0.3)),
         hiccup_ms=random.choice((1, 20, session_ms // 50)),
         news_ms=session_ms // 10,
         failover_ms=int(session_ms * share(0.01, 0.3)),
         flush_each=random.random() < 0.3,
-        segment_bytes=random.choice((2_000, 8_000, 1 << 20)),
+        segment_bytes=random.choice((12_000, 12_000, 1 << 20)),  # above what joins of one moment write
         clean_every_ms=int(session_ms * share(0.3, 3)),
         retention_ms=60_000 * random.choice((1, 10, 10_080)),
         housekeeping_ms=int(session_ms * share(0.2, 1.0)),

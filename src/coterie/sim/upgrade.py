@@ -43,6 +43,8 @@ class Upgrade:
 
     def _bounce(self, seat: Seat) -> None:
         seat.bounces += 1
+        if all(one.bounces == BOUNCES for one in self._scenario.seats):
+            self._scenario.world.marks.add("upgraded")
         world = self._scenario.world
         world.tell(f"bounce {seat.bounces} of {seat.instance_id or seat.group_id}")
         if seat.reader is not None and seat.reader.running and not seat.reader.leaving:

@@ -18,6 +18,7 @@ __all__ = [
     "choice",
     "flag",
     "flat",
+    "hint",
     "listed",
     "number",
     "read_table",

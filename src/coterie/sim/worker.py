@@ -36,6 +36,20 @@ NOTHING: frozenset[TopicPartition] = frozenset()
 OVER = (Phase.FAILED, Phase.STOPPED)
 
 
+class Asked(Open):
+    """A call of a worker's member."""
+
+    __slots__ = ("_worker", "done", "lane")
+
+    def __init__(self, worker: Worker, done: Callable[[Any], None], lane: Lane) -> None:
+        super().__init__()
+        self._worker, self.done, self.lane = worker, done, lane
+
+    def take(self, answer: Any) -> None:
+        """Send the answer back."""
+        self._worker.answer(self, answer)
+
+
 class Worker:
     """One life of a member's process, from its start to its end."""
 
@@ -70,7 +84,7 @@ class Worker:
         self._stalled_until = 0
         self._paused_until = 0
         self._deferred: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        self._calls: dict[Open, m.Request] = {}
+        self._calls: dict[Asked, m.Request] = {}
         self._timer: Event | None = None
         self._has_looked = False
         self._batch_ends = False
@@ -263,11 +277,11 @@ class Worker:
     ) -> None:
         """Have something asked once it has arrived; `take` gets the answer once that is back."""
         self.beats_calmly = lane is Lane.CALM
-        call = Open(lambda answer: self._answer(call, answer, take, lane))
+        call = Asked(self, take, lane)
         self._calls[call] = wanted
         self.agenda.at(self.agenda.now_ms + self.delay_ms, self.rank, self._arrive, asked, call, lane=lane)
 
-    def _arrive(self, asked: Callable[[Open], None], call: Open) -> None:
+    def _arrive(self, asked: Callable[[Open], None], call: Asked) -> None:
         if call not in self._calls or not self.running:
             return
         if self.station.node is None:
@@ -275,11 +289,12 @@ class Worker:
         else:
             asked(call)
 
-    def _answer(self, call: Open, answer: Any, take: Callable[[Any], None], lane: Lane) -> None:
+    def answer(self, call: Asked, answer: Any) -> None:
+        """Have an answer come in once it has been on its way."""
         at_ms = self.agenda.now_ms + self.delay_ms
-        self.agenda.at(at_ms, self.rank, self._happen, self._answered, call, answer, take, lane=lane)
+        self.agenda.at(at_ms, self.rank, self._happen, self._answered, call, answer, lane=call.lane)
 
-    def _answered(self, call: Open, answer: Any, take: Callable[[Any], None]) -> None:
+    def _answered(self, call: Asked, answer: Any) -> None:
         wanted = self._calls.pop(call, None)
         if wanted is None:
             return
@@ -288,7 +303,7 @@ class Worker:
         if answer is None:
             self.member.unanswered(wanted, self.agenda.now_ms)
         else:
-            take(answer)
+            call.done(answer)
         self._run()
 
     def _hang_up(self, wanted: m.HangUp) -> None:
@@ -409,15 +424,23 @@ class Worker:
             )
 
         at_ms = self.agenda.now_ms + self.delay_ms
-        self.agenda.at(at_ms, self.rank, self.station.ask, command, Open(lambda answer: None))
+        self.agenda.at(at_ms, self.rank, self.station.ask, command, Open())
         self.member.left(wanted)
 
     # -- what it is at work on
 
+    def at_work(self) -> frozenset[TopicPartition]:
+        """Return what a process that runs works on: a batch that takes too long is work, too."""
+        return self.member.fetchable | self._worked_on
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the batch under way takes too long."""
+        return self.agenda.now_ms < self._stalled_until
+
     def _tell(self) -> None:
         """Note what this process is at work on now: what it may work on, and a batch that takes too long."""
-        works = self.running and not self.is_paused
-        now = self.member.fetchable | self._worked_on if works else NOTHING
+        now = self.at_work() if self.running and not self.is_paused else NOTHING
         if now != self._told:
             self.course.ownership.changed(self.seat.number, self._told, now, self.agenda.now_ms)
             self._told = now

@@ -33,9 +33,11 @@ class World:
         self.random = Random(seed)
         self.now_ms = START_MS
         self.steps = 0
+        self.marks: set[str] = set()
+        """What came about: whoever wants to know whether the seeds see enough asks here."""
         self.told: deque[str] = deque(maxlen=TOLD_LAST)
         self.listener: Callable[[str], None] | None = None
-        self._queue: list[tuple[int, int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._queue: list[tuple[int, float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._sequence = 0
         self._digest = blake2b(digest_size=8)
 
@@ -52,28 +54,21 @@ class World:
     def at(self, at_ms: int, do: Callable[..., None], *arguments: Any) -> None:
         """Have something done at a time; what falls on one millisecond comes in any order."""
         self._sequence += 1
-        tie = self.random.getrandbits(16)
-        heappush(self._queue, (max(at_ms, self.now_ms), tie, self._sequence, do, arguments))
-
-    def step(self, until_ms: int) -> bool:
-        """Do the next thing that is due by then; return False, with the time set, if there is nothing."""
-        if not self._queue or self._queue[0][0] > until_ms:
-            self.now_ms = max(self.now_ms, until_ms)
-            return False
-        at_ms, _, _, do, arguments = heappop(self._queue)
-        self.now_ms = at_ms
-        self.steps += 1
-        if self.steps > STEPS_MOST:
-            raise Violation(
-                "nobody spins", f"{self.steps} steps, and no end; last {getattr(do, '__qualname__', do)}"
-            )
-        do(*arguments)
-        return True
+        if at_ms < self.now_ms:
+            at_ms = self.now_ms
+        heappush(self._queue, (at_ms, self.random.random(), self._sequence, do, arguments))
 
     def run(self, until_ms: int) -> None:
-        """Let time pass."""
-        while self.step(until_ms):
-            pass
+        """Let time pass, and do what is due by then."""
+        queue = self._queue
+        while queue and queue[0][0] <= until_ms:
+            self.now_ms, _, _, do, arguments = heappop(queue)
+            self.steps += 1
+            if self.steps > STEPS_MOST:
+                last = getattr(do, "__qualname__", do)
+                raise Violation("nobody spins", f"{self.steps} steps, and no end; last {last}")
+            do(*arguments)
+        self.now_ms = max(self.now_ms, until_ms)
 
     # -- chance
 
@@ -83,7 +78,7 @@ class World:
 
     def between(self, low: int, high: int) -> int:
         """Return a whole number from low to high, both included."""
-        return self.random.randint(low, max(low, high))
+        return low if high <= low else low + int(self.random.random() * (high - low + 1))
 
     # -- the trace
 

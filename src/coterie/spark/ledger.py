@@ -82,7 +82,7 @@ class Ledger:
         """Write a batch, for `foreachBatch`. Its rows must have the columns topic, partition and offset."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        schema = deltas(to_arrow_schema(batch.schema))
+        schema = deltas(to_arrow_schema(batch.schema, timezone="UTC"))
         refuse_without_place(schema.names)
         written = batch.mapInArrow(writer_to(self._place, schema), WRITTEN).collect()
         self.commit([Written(*row) for row in written], schema)

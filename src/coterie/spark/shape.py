@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-__all__ = ["NOBODY", "SOURCE_FIELDS", "Source", "shaped"]
+__all__ = ["NOBODY", "SOURCE_FIELDS", "Source", "needed", "shaped"]
 
 SOURCE_FIELDS = (
     ("group", pa.string()),
@@ -28,6 +28,11 @@ class Source(NamedTuple):
 
 
 NOBODY = Source()
+
+
+def needed(columns: Sequence[str]) -> set[str]:
+    """Return what must be decoded for these columns: where a row came from is told by three others."""
+    return {*columns, "topic", "partition", "offset"} if "source" in columns else {*columns}
 
 
 def shaped(batch: pa.RecordBatch, columns: Sequence[str], source: Source) -> pa.RecordBatch:

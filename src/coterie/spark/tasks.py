@@ -25,7 +25,7 @@ from coterie.columns.records import AbortedTransaction, Plan, plan, record_batch
 from coterie.spark.offsets import Range
 from coterie.spark.options import SourceOptions
 from coterie.spark.protocol import DataLoss
-from coterie.spark.shape import NOBODY, Source, shaped
+from coterie.spark.shape import NOBODY, Source, needed, shaped
 from coterie.wire.apis import ApiKey
 
 __all__ = ["FetchSettings", "TaskPartition", "read_task"]
@@ -140,7 +140,11 @@ class Reader:
         """Yield the records of one fetch in the columns that the query wants."""
         settings = self.settings
         for batch in record_batches(
-            planned, topic=one.topic, partition=one.partition, headers="headers" in settings.columns
+            planned,
+            topic=one.topic,
+            partition=one.partition,
+            headers="headers" in settings.columns,
+            columns=needed(settings.columns),
         ):
             yield shaped(batch, settings.columns, settings.source)
 

@@ -203,7 +203,7 @@ class Assignment(NamedTuple):
     user_data: bytes | None = None
 
     def encode(self, version: int = HIGHEST_VERSION) -> bytes:
-        """Return the payload as Kafka's client writes it: by topic, in the order in which they first come."""
+        """Return the payload as Kafka's client writes it: by topic, as they first come (EN-2, EN-3)."""
         return b"".join((INT16.pack(version), _partitions(self.partitions), _bytes(self.user_data)))
 
     @classmethod
@@ -230,13 +230,16 @@ class PreviousAssignment(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Return what version 1 says, or else version 0: the data does not tell. Or raise Corrupt."""
+        """Return what version 1 says, or else version 0: the data does not tell (SK-1). Or raise Corrupt."""
         topics, generation = read_previous(data)
         return cls(tuple(chain.from_iterable(starmap(partitions_of, topics))), generation)
 
 
 def read_previous(data: bytes) -> tuple[list[tuple[str, tuple[int, ...]]], int | None]:
-    """Return a previous assignment as topics with partition numbers, and its generation; or raise Corrupt."""
+    """Return a previous assignment as topics with partition numbers, and its generation; or raise Corrupt.
+
+    Where no generation is said, there is none (EN-6).
+    """
     reader = Reader(data)
     topics = reader.by_topic()
     left = len(data) - reader.at

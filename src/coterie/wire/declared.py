@@ -74,7 +74,12 @@ def read_version(data: bytes) -> int:
 
 def shared(kind: Any, found: Any) -> dict[str, Any]:
     """Return those values of a named tuple that an entity's version has."""
-    return {name: getattr(found, name) for name in kind._fields if hasattr(found, name)}
+    return {name: getattr(found, name) for name in _names_in_both(tuple(kind._fields), found.__class__)}
+
+
+@cache
+def _names_in_both(wanted: tuple[str, ...], entity: type) -> tuple[str, ...]:
+    return tuple(name for name in wanted if hasattr(entity, name))
 
 
 @cache

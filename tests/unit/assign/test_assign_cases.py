@@ -101,7 +101,7 @@ def racked(count: int, replicas: int, *topics: str) -> Cluster:
     ],
 )
 def test_range_prefers_partitions_that_are_near(replicas, topics, expected):
-    """RA-5, RA-6, AS-3: where every partition is in every rack, racks do not matter."""
+    """AS-3: where every partition is in every rack, racks do not matter."""
     members = [
         a_member("A", *topics, rack="c"),
         a_member("B", *topics, rack="a"),

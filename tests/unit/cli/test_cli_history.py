@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from coterie.base.errors import CoterieError
-from coterie.cli.history import command
-from unit.history.history_rig import CAPTURES
+from coterie.cli.history import command, text
+from unit.history.history_rig import CAPTURES, Tale
 
 captured = pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are not beside this checkout")
 
@@ -36,3 +36,20 @@ def test_programs_get_a_line_of_json_a_group():
 def test_a_directory_without_groups_is_an_error(tmp_path: Path):
     with pytest.raises(CoterieError, match="__consumer_offsets"):
         CliRunner().invoke(command, [str(tmp_path)], catch_exceptions=False)
+
+
+def test_what_a_name_would_do_to_a_terminal_is_shown_instead():
+    history = Tale().formed(0, {"a\x1b[2J/1": (0,)}).told()._replace(group_id="\x1b]0;gone\x07")
+
+    told = text(history, 20)
+
+    assert "\\x1b]0;gone\\x07: 1 rebalances" in told
+    assert "\x1b[2J" not in told
+
+
+def test_a_directory_or_a_cluster_is_told_of_and_only_a_cluster_watched(tmp_path: Path):
+    neither = CliRunner().invoke(command, [])
+    watched = CliRunner().invoke(command, [str(tmp_path), "--watch"])
+
+    assert (neither.exit_code, "either a DIRECTORY or --bootstrap" in neither.output) == (2, True)
+    assert (watched.exit_code, "--watch needs --bootstrap" in watched.output) == (2, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,10 @@ import pytest
 from coterie.assign.registry import ASSIGNORS
 from coterie.cli import main
 from coterie.cli.simulation_texts import clock_text, span_text
+from coterie.sim.script import read_script
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "scenarios"
+PAGE = Path(__file__).parents[3] / "docs" / "simulator.md"
 SCENE = """
 title = "Two deploys"
 lasts = "25m"
@@ -197,6 +200,44 @@ def test_cooperative_members_go_on_while_the_group_rebalances(capsys: pytest.Cap
     assert cooperative["rebalances"] > eager["rebalances"]
     assert cooperative["partitions_moved"] < eager["partitions_moved"]
     assert cooperative["partition_ms_without_owner"] < eager["partition_ms_without_owner"]
+
+
+def sessions(page: Path) -> list[tuple[str, list[str]]]:
+    """Return the commands that a page shows, each with what it prints; `…` stands for anything."""
+    blocks = re.findall(r"```console\n\$ coterie simulate (.*?)\n(.*?)```", page.read_text(), re.DOTALL)
+    return [(command, [line for line in said.splitlines() if line != "…"]) for command, said in blocks]
+
+
+SHOWN = sessions(PAGE)
+
+
+def test_the_page_shows_each_example():
+    assert {command.split()[0] for command, _ in SHOWN} == {
+        f"examples/scenarios/{file.name}" for file in EXAMPLES.glob("*.toml")
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("command", "lines"), SHOWN, ids=[command.split()[0] for command, _ in SHOWN])
+def test_what_the_page_shows_is_what_is_printed(
+    command: str, lines: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(PAGE.parents[1])
+
+    code, said, _ = run(capsys, *command.split())
+
+    printed = iter(said.splitlines())
+    missing = [line for line in lines if line not in printed]
+    assert (code, missing) == (0, [])
+
+
+def test_the_file_that_the_page_explains_is_one():
+    """Every table and key that the page names is known."""
+    (text,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+    script = read_script(text, name="the page")
+
+    assert [variant.name for variant in script.variants] == ["dynamic", "static"]
 
 
 def test_every_example_says_what_it_is_for():

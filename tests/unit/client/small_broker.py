@@ -67,8 +67,8 @@ class SmallBroker:
                 if answer is None:
                     break
                 writer.write(answer)
-        except asyncio.IncompleteReadError:
-            pass
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass  # the client hung up, and may have left an answer unread
         finally:
             writer.close()
 

@@ -114,13 +114,14 @@ def test_offsets_are_fetched_only_when_they_are_stable():
 
 
 def test_a_join_names_its_timeouts_and_cuts_its_reason():
-    """CJ-2, JG-27."""
+    """CJ-2, JG-27; EN-5: the type is "consumer", a protocol's name its assignor's."""
     request = sent(ApiKey.JOIN_GROUP, 9)
 
     assert request.session_timeout.total_seconds() == 6
     assert request.rebalance_timeout.total_seconds() == 9
     assert len(request.reason) == 255
     assert request.protocol_type == "consumer"
+    assert [one.name for one in request.protocols] == ["range"]
 
 
 def test_a_leave_carries_the_member_id_and_not_the_instance_id():

@@ -158,7 +158,7 @@ def refused(rig, code):
 
 
 def test_a_commit_during_a_rebalance_asks_for_the_rejoin():
-    """Commit 27."""
+    """4.8-5: commit 27."""
     rig = a_stable_member()
 
     assert refused(rig, Code.REBALANCE_IN_PROGRESS) is Code.REBALANCE_IN_PROGRESS
@@ -170,7 +170,7 @@ def test_a_commit_during_a_rebalance_asks_for_the_rejoin():
     [(Code.ILLEGAL_GENERATION, Generation(-1, ME)), (Code.UNKNOWN_MEMBER_ID, NOWHERE)],
 )
 def test_a_commit_of_a_place_that_is_gone_loses_it(code, keeps):
-    """Commit 22 and 25: CommitFailed, and a reset."""
+    """4.8-4: commit 22 and 25, CommitFailed, and a reset."""
     rig = a_stable_member()
 
     assert refused(rig, code) is code
@@ -181,7 +181,7 @@ def test_a_commit_of_a_place_that_is_gone_loses_it(code, keeps):
 
 
 def test_a_fenced_commit_ends_the_membership():
-    """Commit 82, CP-2: the next call raises it."""
+    """4.8-8, CP-2: commit 82, the next call raises it."""
     rig = a_stable_member(instance_id="i")
 
     assert refused(rig, Code.FENCED_INSTANCE_ID) is Code.FENCED_INSTANCE_ID
@@ -193,7 +193,8 @@ def test_a_fenced_commit_ends_the_membership():
     ("rejoined", "told"), [(False, Code.REBALANCE_IN_PROGRESS), (True, Code.UNKNOWN_MEMBER_ID)]
 )
 def test_a_commit_of_a_generation_before_tells_nothing_of_this_one(code, rejoined, told):
-    """Commit 22, 25, 82, "generation changed": RebalanceInProgress while PREPARING, else CommitFailed.
+    """4.8-4, 4.8-8: commit 22, 25, 82, "generation changed" is RebalanceInProgress while PREPARING, else
+    CommitFailed.
 
     Java's client gives up its new place as well, which the answer says nothing of; this one keeps it.
     """
@@ -215,7 +216,7 @@ def test_a_commit_of_a_generation_before_tells_nothing_of_this_one(code, rejoine
     "code", [Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR, Code.REQUEST_TIMED_OUT]
 )
 def test_a_commit_that_found_no_coordinator_looks_for_it(code):
-    """Commit 7, 15, 16."""
+    """4.8-2: commit 7, 15, 16."""
     rig = a_stable_member()
 
     assert refused(rig, code) is code
@@ -236,7 +237,7 @@ def test_a_commit_that_found_no_coordinator_looks_for_it(code):
     ],
 )
 def test_what_is_the_committer_s_to_deal_with_leaves_the_member_as_it_is(code):
-    """Commit 3, 12, 14, 28, 29, 30 and "other"."""
+    """4.8-1, 4.8-3, 4.8-6, 4.8-7, 4.8-9: commit 3, 12, 14, 28, 29, 30 and "other"."""
     rig = a_stable_member()
 
     assert refused(rig, code) is code
@@ -304,5 +305,5 @@ def answer_of(*codes):
     ],
 )
 def test_the_first_error_counts_but_a_topic_that_is_not_allowed_counts_last(codes, read):
-    """Commit 29: "collected, TopicAuthorization after the loop"."""
+    """4.8-6: commit 29 is "collected, TopicAuthorization after the loop"."""
     assert messages.read_offset_commit(answer_of(*codes)) is read

@@ -130,7 +130,7 @@ def test_a_heartbeat_without_an_answer_looks_for_the_coordinator_anew():
 
 
 def test_heartbeats_that_fail_are_repeated_with_growing_pauses():
-    """HT-3, heartbeat "other" and 30: not the member's end."""
+    """HT-3, 4.5-6 and 4.5-7: heartbeat "other" and 30, which are not the member's end."""
     rig, sent = a_stable_member().at(BEAT_MS), []
 
     for code in (Code.UNKNOWN_SERVER_ERROR, Code.GROUP_AUTHORIZATION_FAILED, Code.UNKNOWN_SERVER_ERROR):
@@ -146,8 +146,20 @@ def test_heartbeats_that_fail_are_repeated_with_growing_pauses():
     ]
 
 
+@pytest.mark.parametrize("code", [Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR])
+def test_a_heartbeat_that_went_to_the_wrong_one_looks_for_the_coordinator_anew(code):
+    """4.5-1: heartbeat 15 and 16; what is owned stays."""
+    rig = a_stable_member()
+    rig.at(BEAT_MS)
+    rig.member.heard(rig.expect(Heartbeat), code, rig.now_ms)
+
+    assert rig.next() == HangUp()
+    assert rig.next() == FindCoordinator()
+    assert rig.member.owned == {T0, T1}
+
+
 def test_a_rebalance_is_joined_when_the_member_is_stable():
-    """Heartbeat 27: "group is already rebalancing"."""
+    """4.5-2: heartbeat 27, "group is already rebalancing"."""
     rig = a_stable_member().recall()
 
     join = rig.expect(Join)
@@ -156,7 +168,7 @@ def test_a_rebalance_is_joined_when_the_member_is_stable():
 
 
 def test_a_rebalance_that_is_told_while_syncing_is_not_joined():
-    """Heartbeat 27, "other states: ignored"."""
+    """4.5-2: heartbeat 27, "other states: ignored"."""
     rig = a_member()
     rig.let_in(rig.expect(Join))
     sync = rig.expect(Sync)
@@ -176,7 +188,7 @@ def test_a_rebalance_that_is_told_while_syncing_is_not_joined():
     ],
 )
 def test_a_place_that_is_gone_is_lost_with_all_that_was_owned(code, keeps, lost):
-    """Heartbeat 22 and 25, CB-2; nothing of it is handed out from that moment on."""
+    """4.5-3, 4.5-4: heartbeat 22 and 25, CB-2; nothing of it is handed out from that moment on."""
     rig = a_stable_member().at(BEAT_MS)
 
     rig.member.heard(rig.expect(Heartbeat), code, rig.now_ms)
@@ -190,7 +202,7 @@ def test_a_place_that_is_gone_is_lost_with_all_that_was_owned(code, keeps, lost)
 
 @pytest.mark.parametrize("code", [Code.ILLEGAL_GENERATION, Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID])
 def test_an_answer_to_a_generation_that_has_passed_is_ignored(code):
-    """Heartbeat 22, 25 and 82, "changed: ignored"."""
+    """4.5-3 to 4.5-5: heartbeat 22, 25 and 82, "changed: ignored"."""
     rig = a_stable_member(instance_id="i").at(BEAT_MS)
     late = rig.expect(Heartbeat)
     rig.member.enforce_rebalance(None, rig.now_ms)
@@ -203,7 +215,7 @@ def test_an_answer_to_a_generation_that_has_passed_is_ignored(code):
 
 
 def test_a_fenced_static_member_learns_it_from_its_heartbeat():
-    """Heartbeat 82: every call raises it; what it owned is lost when it closes."""
+    """4.5-5: heartbeat 82, every call raises it; what it owned is lost when it closes."""
     rig = a_stable_member(instance_id="i").at(BEAT_MS)
 
     rig.member.heard(rig.expect(Heartbeat), Code.FENCED_INSTANCE_ID, rig.now_ms)

@@ -145,7 +145,7 @@ def test_nobody_is_called_before_the_first_join():
 
 
 def test_a_member_id_that_is_required_is_joined_with_at_once():
-    """CJ-8, JoinGroup 79 (KIP-394): the id is kept, without a generation."""
+    """4.4-6, CJ-8: JoinGroup 79 (KIP-394): the id is kept, without a generation."""
     rig = a_member()
     join = rig.expect(Join)
 
@@ -281,7 +281,7 @@ def test_a_generation_that_was_reset_before_the_application_took_its_share_is_jo
 )
 @pytest.mark.parametrize("at", ["join", "sync"])
 def test_an_answer_of_another_protocol_ends_the_membership(wrong, at):
-    """CJ-5, CA-1, "type mismatch": E23."""
+    """4.4-14, "type mismatch": E23."""
     rig = a_member()
     join = rig.expect(Join)
     if at == "join":
@@ -324,7 +324,7 @@ def a_sync_refused(code):
     ],
 )
 def test_a_join_that_is_refused_for_good_ends_the_membership_with_its_reason(code):
-    """JoinGroup 81, 82, 23, 24, 26, 30, 35."""
+    """4.4-7 to 4.4-11: JoinGroup 81, 82, 23, 24, 26, 30, 35."""
     rig = a_join_refused(code)
 
     assert rig.idle() == Wait(None)
@@ -343,14 +343,14 @@ def test_a_join_that_is_refused_for_good_ends_the_membership_with_its_reason(cod
     ],
 )
 def test_a_sync_that_is_refused_for_good_ends_the_membership(code):
-    """SyncGroup 82, 23, 24, 26, 30."""
+    """4.4-8 to 4.4-10: SyncGroup 82, 23, 24, 26, 30."""
     assert a_sync_refused(code).member.failure.code is code
 
 
 @pytest.mark.parametrize("refused", [a_join_refused, a_sync_refused])
 @pytest.mark.parametrize("code", [Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR])
 def test_a_coordinator_that_is_elsewhere_is_looked_for_after_a_pause(refused, code):
-    """JoinGroup and SyncGroup 15, 16, CJ-8. Without the pause a group spins while a disk is full."""
+    """4.4-2: JoinGroup and SyncGroup 15, 16, CJ-8. Without the pause a group spins while a disk is full."""
     rig = refused(code)
 
     assert rig.next() == HangUp()
@@ -363,7 +363,7 @@ def test_a_coordinator_that_is_elsewhere_is_looked_for_after_a_pause(refused, co
 
 
 def test_a_coordinator_that_loads_is_asked_again_after_a_pause():
-    """JoinGroup 14."""
+    """4.4-1: JoinGroup 14."""
     rig = a_join_refused(Code.COORDINATOR_LOAD_IN_PROGRESS)
 
     assert rig.next() == Wait(rig.now_ms + BACKOFF_MS)
@@ -373,14 +373,14 @@ def test_a_coordinator_that_loads_is_asked_again_after_a_pause():
 
 @pytest.mark.parametrize("refused", [a_join_refused, a_sync_refused])
 def test_a_member_that_is_forgotten_joins_at_once_as_a_new_one(refused):
-    """JoinGroup and SyncGroup 25, CJ-8."""
+    """4.4-4: JoinGroup and SyncGroup 25, CJ-8."""
     join = refused(Code.UNKNOWN_MEMBER_ID).next()
 
     assert (join.generation, join.reason) == (NOWHERE, "rebalance failed due to UnknownMemberIdException")
 
 
 def test_a_generation_that_is_over_is_joined_at_once_under_the_same_id():
-    """SyncGroup 22."""
+    """4.4-3: SyncGroup 22."""
     join = a_sync_refused(Code.ILLEGAL_GENERATION).next()
 
     assert join.generation == Generation(-1, ME)
@@ -389,7 +389,7 @@ def test_a_generation_that_is_over_is_joined_at_once_under_the_same_id():
 
 @pytest.mark.parametrize("refused", [a_join_refused, a_sync_refused])
 def test_a_rebalance_that_began_meanwhile_is_joined_at_once(refused):
-    """JoinGroup and SyncGroup 27."""
+    """4.4-5: JoinGroup and SyncGroup 27."""
     join = refused(Code.REBALANCE_IN_PROGRESS).next()
 
     assert (join.member_id, join.reason) == (ME, "rebalance failed due to RebalanceInProgressException")
@@ -405,7 +405,7 @@ def test_a_rebalance_that_began_meanwhile_is_joined_at_once(refused):
     ],
 )
 def test_an_unexpected_refusal_is_told_and_tried_again_after_a_pause(refused, code):
-    """JoinGroup and SyncGroup "other", JoinGroup 22, SyncGroup 14."""
+    """4.4-12: JoinGroup and SyncGroup "other", JoinGroup 22, SyncGroup 14."""
     rig = refused(code)
 
     complaint = rig.member.complaint()
@@ -417,7 +417,7 @@ def test_an_unexpected_refusal_is_told_and_tried_again_after_a_pause(refused, co
 
 @pytest.mark.parametrize("at", ["join", "sync"])
 def test_a_lost_connection_joins_again_under_the_same_id(at):
-    """Disconnect, in both columns of 4.4."""
+    """4.4-13: disconnect, in both columns."""
     rig = a_stable_member().recall()
     request = rig.expect(Join)
     if at == "sync":

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.base.errors import Corrupt
-from coterie.columns import compiled, plain
+from coterie.columns import compiled, plain, vector
 from coterie.columns.plan import AbortedTransaction, chunks_of, plan
 from coterie.columns.records import record_batches, schema_of
 from coterie.wire.batches import CODECS, Record, build_batch, read_header, records_of, scan
 
-DECODERS = [pytest.param(plain.columns_of, id="plain"), pytest.param(compiled.columns_of, id="compiled")]
+DECODERS = [pytest.param(each.columns_of, id=each.__name__) for each in (plain, vector, compiled)]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ALL = {"first": 0, "until": 2**62}
 
@@ -94,7 +94,7 @@ def test_rows_are_the_records_of_the_range(decode, data, first, size):
 
 @given(data=batches(base_offset=2**40), chunk_bytes=st.integers(1, 300))
 def test_rows_do_not_depend_on_how_many_batches_make_a_chunk(data, chunk_bytes):
-    for decode in (plain.columns_of, compiled.columns_of):
+    for decode in (plain.columns_of, vector.columns_of, compiled.columns_of):
         assert rows_of(data, decode, **ALL, chunk_bytes=chunk_bytes) == expected_rows(data, **ALL)
 
 
@@ -106,6 +106,21 @@ def test_headers_are_left_out_where_they_are_not_asked_for(decode):
 
     assert "headers" not in row
     assert row["value"] == b"v"
+
+
+@pytest.mark.parametrize("decode", DECODERS)
+@given(data=batches(), columns=st.sets(st.sampled_from(schema_of(headers=True).names), min_size=1))
+def test_columns_that_are_not_named_are_left_out_and_the_others_are_as_ever(decode, data, columns):
+    planned = plan(data, **ALL)
+    given = {"topic": "t", "partition": 3, "headers": True, "decode": decode}
+
+    some = record_batches(planned, **given, columns=columns)
+
+    assert [row for batch in some for row in batch.to_pylist()] == [
+        {name: value for name, value in row.items() if name in columns}
+        for batch in record_batches(planned, **given)
+        for row in batch.to_pylist()
+    ]
 
 
 @pytest.mark.parametrize("decode", DECODERS)
@@ -153,7 +168,7 @@ def test_a_flipped_bit_of_what_the_checksum_covers_is_corrupt(data, draw):
 
 
 @given(payload=st.binary(max_size=60), count=st.integers(0, 12))
-def test_both_decoders_refuse_the_same_rubbish(payload, count):
+def test_all_decoders_refuse_the_same_rubbish(payload, count):
     """Bytes whose checksum is right may still be anything: neither reads beyond them, nor disagrees."""
     chunk = next(chunks_of(with_payload(payload, count)), None) if count <= len(payload) // 7 else None
     if chunk is None:
@@ -165,15 +180,15 @@ def test_both_decoders_refuse_the_same_rubbish(payload, count):
         except Corrupt:
             return None
 
-    slow, fast = outcome(plain.columns_of), outcome(compiled.columns_of)
-
-    assert (slow is None) == (fast is None)
-    if slow is not None:
-        assert all(slow[name].equals(fast[name]) for name in slow)
+    slow = outcome(plain.columns_of)
+    for fast in (outcome(vector.columns_of), outcome(compiled.columns_of)):
+        assert (slow is None) == (fast is None)
+        if slow is not None:
+            assert all(slow[name].equals(fast[name]) for name in slow)
 
 
 @given(records=st.lists(st.tuples(blobs, blobs, headers), min_size=1, max_size=4), data=st.data())
-def test_both_decoders_refuse_the_same_damage(records, data):
+def test_all_decoders_refuse_the_same_damage(records, data):
     """One byte of a sound payload changed: the likeliest way to meet a length that lies."""
     sound = build_batch([Record(n, n, *each) for n, each in enumerate(records)])
     payload = bytearray(sound[61:])
@@ -181,13 +196,15 @@ def test_both_decoders_refuse_the_same_damage(records, data):
     (chunk,) = chunks_of(with_payload(bytes(payload), len(records)))
 
     results = []
-    for decode in (plain.columns_of, compiled.columns_of):
+    for decode in (plain.columns_of, vector.columns_of, compiled.columns_of):
         try:
             results.append(decode(chunk, **ALL, headers=True))
         except Corrupt:
             results.append(None)
 
-    assert results[0] == results[1] or all(results[0][name].equals(results[1][name]) for name in results[0])
+    slow = results[0]
+    for fast in results[1:]:
+        assert slow == fast or all(slow[name].equals(fast[name]) for name in slow)
 
 
 def with_payload(payload, count):

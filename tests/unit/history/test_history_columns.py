@@ -21,13 +21,13 @@ from coterie.spark.history.reading import events_of_units, told_of  # noqa: E402
 from coterie.spark.history.reduce import offset_values  # noqa: E402
 from coterie.spark.history.schemas import COLUMNS  # noqa: E402
 from coterie.wire.batches import Record, build_batch  # noqa: E402
+from coterie.wire.compiled import writer_of  # noqa: E402
 from coterie.wire.internal import (  # noqa: E402
     OFFSET_VALUE,
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
-    _write,
     group_metadata_record,
     offset_commit_record,
 )
@@ -45,11 +45,18 @@ values = st.builds(
 )
 
 
+def value_bytes(version: int, value: OffsetCommitValue) -> bytes:
+    """Return a committed offset as a coordinator of some version writes it."""
+    out = [version.to_bytes(2, "big")]
+    writer_of(OFFSET_VALUE.at(version))(out, value)
+    return b"".join(out)
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(values, st.integers(0, 4)), min_size=1, max_size=20))
 def test_values_of_every_version_are_read_as_the_general_reader_reads_them(given_values):
     """VT of section 3: versions 0 to 4, with and without metadata and a topic's id."""
-    raw = [_write(OFFSET_VALUE, version, value) for value, version in given_values]
+    raw = [value_bytes(version, value) for value, version in given_values]
 
     found = offset_values(pa.array(raw, pa.binary()), np.arange(len(raw)))
 
@@ -61,7 +68,7 @@ def test_values_of_every_version_are_read_as_the_general_reader_reads_them(given
 
 @pytest.mark.parametrize("size", range(24))
 def test_a_value_that_is_cut_is_corrupt(size: int):
-    whole = _write(OFFSET_VALUE, 4, OffsetCommitValue(7, 0, "", 1000, -1, UUID(int=5)))
+    whole = value_bytes(4, OffsetCommitValue(7, 0, "", 1000, -1, UUID(int=5)))
 
     with pytest.raises(Corrupt):
         offset_values(pa.array([whole, whole[:size]], pa.binary()), np.arange(2))

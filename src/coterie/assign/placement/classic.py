@@ -52,7 +52,8 @@ def place(
 ) -> Layout:
     """Return the replicas of partitions `first_partition` and following; `problem_of` has been asked.
 
-    `start` fixes start and shift, which else are drawn (RP-3). Unless all racks are known, none counts.
+    `start` fixes start and shift, which else are drawn (RP-3); leaders take turns from there (RP-5). Unless
+    all racks are known, none counts.
     """
     assert problem_of(brokers, partitions=partitions, factor=factor, racks=racks) is None
     drawn = (chance.randrange(len(brokers)), chance.randrange(len(brokers))) if start is None else None
@@ -110,7 +111,7 @@ def _followers(ring: Sequence[Broker], leader: int, shift: int, number: int) -> 
 
 
 def _followers_by_rack(ring: Sequence[Broker], leader: int, shift: int, number: int) -> list[int]:
-    """Return so many followers: in racks without a replica while there are any, each broker once (RP-7)."""
+    """Return so many followers: first in racks without a replica, each broker once (RP-7, RP-8)."""
     racks = {broker.rack for broker in ring}
     used, found = {ring[leader].rack}, [ring[leader].broker_id]
     places = _places(ring, leader, shift * len(racks))

@@ -120,7 +120,7 @@ class Member(Steps):
         self._want_rejoin(reason or "rebalance enforced by user", now_ms)
 
     def close(self, *, leave: bool | None, timeout_ms: int, now_ms: int) -> None:
-        """End: commit, give everything up, leave; None: leave unless the member is static (CV-1, CV-2)."""
+        """End: commit, give up, leave (CV-4); None: leave unless the member is static (CV-1, CV-2)."""
         assert not self._closing
         self._closing = True
         self._agenda_at = now_ms
@@ -144,7 +144,7 @@ class Member(Steps):
     # What to do
 
     def next(self, now_ms: int) -> Request:
-        """Return what is to be done now, or until when to wait. What is returned counts as under way."""
+        """Return what is to be done now, or until when to wait (CP-11); it counts as under way then."""
         self._soonest = None
         for look in LOOKS:
             request = look(self, now_ms)
@@ -176,8 +176,10 @@ class Member(Steps):
         return HangUp()
 
     def _find(self, now_ms: int) -> Request | None:
-        over = self.phase in OVER or not self.subscribed
-        if self.coordinator_known or over or FindCoordinator in self._out:
+        """Look for the coordinator while it is not known; nothing else comes first (CP-4, CL-1)."""
+        if self.coordinator_known or FindCoordinator in self._out:
+            return None
+        if self.phase in OVER or not self.subscribed:
             return None
         return FindCoordinator() if self._due(self._find_at, now_ms) else None
 
@@ -210,7 +212,7 @@ class Member(Steps):
         return self.topics | frozenset(self._snapshot or ())
 
     def _commit_now_and_then(self, now_ms: int) -> Request | None:
-        """Commit what is consumed, every auto.commit.interval.ms (CC-1)."""
+        """Commit what is consumed, every auto.commit.interval.ms (CC-1, CP-7)."""
         if not self.auto_commit or not self.fetchable or self._agenda or self._awaited or Commit in self._out:
             return None
         if self.phase is not Phase.STABLE or self.held or not self._due(self._commit_at, now_ms):
@@ -219,7 +221,7 @@ class Member(Steps):
         return Commit(self.generation, self.fetchable)
 
     def _join(self, now_ms: int) -> Request | None:
-        """Join, or sync, as the phase says."""
+        """Join, or sync, as the phase says (CJ-2)."""
         if self._under_way or not self.coordinator_known or self._closing or not self.subscribed:
             return None
         if self.phase is Phase.SYNCING:
@@ -250,7 +252,7 @@ class Member(Steps):
     # What happened
 
     def unanswered(self, request: Request, now_ms: int) -> None:
-        """Take note that no answer will come: the connection broke, or time ran out."""
+        """Take note that no answer will come: the connection broke, or time ran out (CL-5, 4.4-13)."""
         backoff_ms = self.settings.retry_backoff_ms
         match request:
             case FindCoordinator():
@@ -276,7 +278,7 @@ class Member(Steps):
                 raise AssertionError(f"{request} is always answered")
 
     def found(self, code: Code, now_ms: int) -> None:
-        """Take the answer to FindCoordinator (CL-3, CL-4)."""
+        """Take the answer to FindCoordinator (CL-3 to CL-5)."""
         del self._out[FindCoordinator]
         if code is Code.NONE:
             self.coordinator_known = True
@@ -288,7 +290,7 @@ class Member(Steps):
             self._fail(code)
 
     def looked(self, request: Look, cluster: Cluster, now_ms: int) -> None:
-        """Take what the cluster has of the topics that were asked for."""
+        """Take what the cluster has of the topics that were asked for; a pattern is matched anew (CP-1)."""
         self._taken(request)
         self._look_pace.reset()
         asked = self._seen.keys() if request.topics is None else request.topics
@@ -327,7 +329,7 @@ class Member(Steps):
         self.phase = Phase.SYNCING
 
     def joined(self, request: Join, answer: Joined, now_ms: int) -> None:
-        """Take the answer to JoinGroup (table in behaviours 4.4)."""
+        """Take the answer to JoinGroup (4.4-6, 4.4-14, CJ-8; what else is refused, see `_refused`)."""
         self._taken(request)
         code = answer.code
         if self.phase is not Phase.JOINING or not self.subscribed:
@@ -360,7 +362,7 @@ class Member(Steps):
             self.phase = Phase.ASSIGNING
 
     def synced(self, request: Sync, answer: Synced, now_ms: int) -> None:
-        """Take the answer to SyncGroup (table in behaviours 4.4)."""
+        """Take the answer to SyncGroup (CJ-5, 4.4-14; what else is refused, see `_refused`)."""
         self._taken(request)
         code = answer.code
         kinds = {answer.protocol_type or PROTOCOL_TYPE, PROTOCOL_TYPE}
@@ -395,11 +397,11 @@ class Member(Steps):
             self.topics |= {one.topic for one in given}
             self._joined_topics |= {one.topic for one in given}
         if self.protocol is RebalanceProtocol.COOPERATIVE:
-            self._suspend(self.owned - given)  # it is given up when the application is ready, and rests until then
+            self._suspend(self.owned - given)  # it rests until the application is ready to give it up
         self._agenda.append(partial(self._complete, self.generation, given))
 
     def _refused(self, reaction: Reaction, code: Code, sent: Generation, api: str, now_ms: int) -> None:
-        """Carry out what follows from the refusal of a join or sync (CJ-8)."""
+        """Carry out what follows from the refusal of a join or sync (4.4-1 to 4.4-12, CJ-8)."""
         reason = f"rebalance failed due to {java_name(code)}"
         unchanged = sent == self.generation
         match reaction:
@@ -429,7 +431,7 @@ class Member(Steps):
         self._join_at = at_ms + (self.settings.retry_backoff_ms if pause else 0)
 
     def heard(self, request: Heartbeat, code: Code, now_ms: int) -> None:
-        """Take the answer to a heartbeat (table in behaviours 4.5, HT-4)."""
+        """Take the answer to a heartbeat (4.5-1 to 4.5-7, HT-4)."""
         self._taken(request)
         unchanged = request.generation == self.generation and self.phase in JOINED
         reaction = HEARTBEAT.get(code, Reaction.AGAIN)

@@ -125,7 +125,7 @@ class Standing:
     @property
     def fetchable(self) -> frozenset[TopicPartition]:
         """What may be fetched and handed out now: what is owned and not about to be given up (CB-1)."""
-        return self.owned - self._pending
+        return self.owned - self._pending if self._pending else self.owned
 
     @property
     def announced(self) -> frozenset[TopicPartition]:
@@ -200,6 +200,7 @@ class Standing:
         self._complaint = self._complaint or error
 
     def _fail(self, code: Code) -> None:
+        """End the membership, for good: every call of the application raises it from now on (CP-2)."""
         self._hang_up = self._hang_up or self._under_way
         self._reset(NOWHERE, "", self._called_at)
         self.failure = RefusedBy(code, EXPLAINED.get(code, f"group {self.settings.group_id}"))
@@ -207,7 +208,7 @@ class Standing:
 
 
 def made_assignors(settings: MemberSettings) -> tuple[dict[str, Assignor], RebalanceProtocol]:
-    """Return the assignors by name, and how their members give up partitions (CA-6)."""
+    """Return the assignors by name, and how their members give up partitions (CA-6, CO-4)."""
     made: Sequence[Assignor] = [
         new_assignor(one) if isinstance(one, str) else one for one in settings.assignors
     ]

@@ -101,7 +101,9 @@ class Steps(Standing):
     # After a sync
 
     def _complete(self, place: Generation, given: frozenset[TopicPartition], now_ms: int) -> Request | None:
-        """Begin to take what a generation gives, unless that was over before the application was ready."""
+        """Begin to take what a generation gives (CB-9), unless that was over before the application was ready
+        (CJ-6).
+        """
         if self.generation != place or self.phase is not Phase.STABLE:
             if self.phase is Phase.UNJOINED:
                 self._reset(NOWHERE, "rebalance failed since the generation was reset meanwhile", now_ms)
@@ -140,6 +142,7 @@ class Steps(Standing):
             self._complain(error)
 
     def _assigned(self, added: frozenset[TopicPartition], now_ms: int) -> Request:
+        """Have the application begin with what is new, be it nothing (CB-8, CB-9, CB-12)."""
         return Call("assigned", tuple(sorted(added)))
 
     # Leaving
@@ -154,7 +157,10 @@ class Steps(Standing):
         return Call("lost" if lost else "revoked", tuple(sorted(self.owned)))
 
     def _leave(self, leave: bool | None, reason: str, now_ms: int) -> Leave | None:
-        """Be in no group any more; return what tells the coordinator, if it should hear (CV-1, CV-3)."""
+        """Be in no group any more; return what tells the coordinator, if it should hear (CV-1 to CV-3, CV-5).
+
+        A static member goes without a word, its place is kept (HT-5).
+        """
         member_id = self.generation.member_id
         in_group = self.coordinator_known and self.phase in JOINED + REBALANCING and member_id
         wanted = self.settings.instance_id is None if leave is None else leave
@@ -200,7 +206,7 @@ class Steps(Standing):
             self._agenda_at = now_ms + pause_ms
 
     def commit_answered(self, generation: Generation, code: Code, now_ms: int) -> Code:
-        """Take the answer to a commit of `generation`; return what the committer is to be told (4.8).
+        """Take the answer to a commit of `generation`; return what it comes to (4.8-1 to 4.8-9).
 
         That of a generation before tells nothing of this one.
         """

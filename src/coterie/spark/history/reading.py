@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -22,14 +24,17 @@ from coterie.history.segments import visible
 from coterie.history.tables import History
 from coterie.history.told import overlaid, read_story
 from coterie.spark.history.files import Unit
-from coterie.spark.history.reduce import EVENTS, RUN, TOLD, Reducer, batches_of, filled
+from coterie.spark.history.reduce import RUN, TOLD, Reducer, batches_of, filled
 from coterie.spark.history.schemas import told_batch
 
-__all__ = ["events_of_records", "events_of_units", "told_of"]
+__all__ = ["GROUP", "events_of_records", "events_of_units", "history_from", "rows_of", "told_of"]
 
 CHUNK_BYTES = 16 * 1024 * 1024
 GROUPS_AT_ONCE = 100
-GROUP, RUN_AT = EVENTS.names.index("group_id"), EVENTS.names.index("topic")
+HEAD = ("group_id", "kind", "place", "at_ms", "key", "value")
+COLUMNS = (*HEAD, *Run._fields)
+"""In the order that a row of them is read in: a run's columns are the run, but for its topic's id."""
+GROUP, RUN_AT = 0, len(HEAD)
 FIRST, UNTIL = -(2**63), 2**63 - 1
 
 
@@ -89,18 +94,31 @@ def events_of_records(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
 def told_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield what happened to groups, from their events: sorted by group, and by place within it."""
     told: list[History] = []
-    for group_id, rows in groupby(rows_of(batches), key=itemgetter(GROUP)):
-        told.append(history_from(group_id, rows))
-        if len(told) >= GROUPS_AT_ONCE:
+    with no_collector():
+        for group_id, rows in groupby(rows_of(batches), key=itemgetter(GROUP)):
+            told.append(history_from(group_id, rows))
+            if len(told) >= GROUPS_AT_ONCE:
+                yield told_batch(told)
+                told = []
+        if told:
             yield told_batch(told)
-            told = []
-    if told:
-        yield told_batch(told)
+
+
+@contextmanager
+def no_collector() -> Iterator[None]:
+    """Keep the garbage collector from looking through rows by the million: no history refers to itself."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
     for batch in batches:
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        yield from zip(*(batch.column(name).to_pylist() for name in COLUMNS), strict=True)
 
 
 def history_from(group_id: str, rows: Iterable[tuple[Any, ...]]) -> History:
@@ -111,9 +129,8 @@ def history_from(group_id: str, rows: Iterable[tuple[Any, ...]]) -> History:
     for row in rows:
         _, kind, place, at_ms, key, value = row[:RUN_AT]
         if kind == RUN:
-            topic, partition, *numbers, topic_id = row[RUN_AT:]
-            named = topic_id and UUID(bytes=topic_id)
-            runs.append(Run._make((topic, partition, place, *numbers, named)))
+            run: Run = tuple.__new__(Run, row[RUN_AT:])
+            runs.append(run if run.topic_id is None else run._replace(topic_id=UUID(bytes=row[-1])))
         elif kind == TOLD:
             story += [value] if value else []
         elif kind not in OFFSET_KINDS:

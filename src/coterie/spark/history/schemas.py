@@ -8,6 +8,7 @@ from itertools import accumulate, chain
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -32,7 +33,7 @@ from coterie.history.tables import (
     Wave,
 )
 
-__all__ = ["COLUMNS", "TABLES", "rows_array", "spark_schema", "told_batch", "told_schema"]
+__all__ = ["COLUMNS", "TABLES", "column", "rows_array", "spark_schema", "told_batch", "told_schema"]
 
 TABLES: Mapping[str, type] = {
     "generations": Generation,
@@ -125,8 +126,7 @@ def rows_array(table: str, rows: Iterable[tuple[Any, ...]]) -> pa.StructArray:
 
 def stamps(values: Iterable[int | None]) -> pa.Array:
     """Return milliseconds as timestamps."""
-    micros = [None if one is None else one * 1000 for one in values]
-    return pa.array(micros, pa.int64()).cast(STAMP)
+    return pc.multiply(pa.array(values, pa.int64()), 1000).cast(STAMP)
 
 
 def told_batch(told: Sequence[History]) -> pa.RecordBatch:

@@ -6,9 +6,10 @@ found.generations.where("array_contains(causes, 'session-expired')").show()
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +31,7 @@ from coterie.spark.history.files import Unit, ends_of, units
 from coterie.spark.history.reduce import EVENTS
 from coterie.spark.history.schemas import TABLES, told_schema
 
-__all__ = ["Histories", "read_directory", "read_records"]
+__all__ = ["Histories", "read_cluster", "read_directory", "read_records"]
 
 SPARK_TYPES: dict[pa.DataType, DataType] = {
     pa.string(): StringType(),
@@ -45,17 +46,30 @@ def spark_type(schema: pa.Schema) -> StructType:
     return StructType([StructField(one.name, SPARK_TYPES[one.type], True) for one in schema])
 
 
+Ends: TypeAlias = Callable[[Iterable[str]], dict[tuple[str, int], int]]
+"""Says of these topics where their partitions end."""
+
+
 class Histories:
     """What happened to all groups: a DataFrame a table. They are told once, when the first is asked for."""
 
-    def __init__(self, events: DataFrame, commits: DataFrame, directory: Path | None = None) -> None:
-        self._events, self.commits, self._directory = events, commits, directory
+    def __init__(self, events: DataFrame, commits: DataFrame, ends: Ends | None = None) -> None:
+        self._events, self.commits, self._ends = events, commits, ends
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that all of it runs in."""
+        return self._events.sparkSession
+
+    def sorted_events(self, tasks: int | None = None) -> DataFrame:
+        """Return what histories are told from, each group in one of so many tasks (Spark's choice)."""
+        numbers = () if tasks is None else (tasks,)
+        return self._events.repartition(*numbers, "group_id").sortWithinPartitions("group_id", "place")
 
     @cached_property
     def told(self) -> DataFrame:
         """A row a group, a column a table: what all the others are taken from."""
-        sorted_events = self._events.repartition("group_id").sortWithinPartitions("group_id", "place")
-        return sorted_events.mapInArrow(reading.told_of, told_schema()).persist()
+        return self.sorted_events().mapInArrow(reading.told_of, told_schema()).persist()
 
     def table(self, name: str) -> DataFrame:
         """Return one table by its name; docs/history.md describes its columns."""
@@ -68,7 +82,7 @@ class Histories:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the tables."""
-        return (*TABLES, "commits", *(("lag",) if self._directory else ()))
+        return (*TABLES, "commits", *(("lag",) if self._ends else ()))
 
     @property
     def generations(self) -> DataFrame:
@@ -100,17 +114,17 @@ class Histories:
 
     @property
     def lag(self) -> DataFrame:
-        """How far each group was behind at last, of the topics whose logs lie in the same directory."""
-        assert self._directory is not None, "where the topics end is only known of a directory"
+        """How far each group was behind at last, of the topics whose ends are known: those in the same
+        directory, or all of a live cluster.
+        """
+        assert self._ends is not None, "where the topics end is not known of mere records"
         behind = (
             self._events.where("kind = -1")
             .groupBy("group_id", "topic", "partition")
             .agg(f.max_by("last", "place").alias("committed"), f.max("last_ms").alias("ms"))
         )
         topics = [row.topic for row in behind.select("topic").distinct().collect()]
-        ends = [
-            (topic, partition, end) for (topic, partition), end in ends_of(self._directory, topics).items()
-        ]
+        ends = [(topic, partition, end) for (topic, partition), end in self._ends(topics).items()]
         schema = "topic string, partition int, end_offset bigint"
         known = self._events.sparkSession.createDataFrame(ends, schema)
         return behind.join(f.broadcast(known), ["topic", "partition"]).select(
@@ -134,17 +148,27 @@ def read_directory(spark: SparkSession, directory: str | Path) -> Histories:
     planned = planned_on(spark, found)
     events = planned.mapInArrow(reading_units, spark_type(EVENTS))
     commits = planned.mapInArrow(reading_commits, spark_type(COMMITS))
-    return Histories(events, commits, Path(directory))
+    return Histories(events, commits, partial(ends_of, Path(directory)))
 
 
-def read_records(records: DataFrame) -> Histories:
+def read_cluster(spark: SparkSession, **client: Any) -> Histories:
+    """Return the histories of all groups of a live cluster, as its log holds them now.
+
+    The client's settings are Kafka's in snake case: `read_cluster(spark, bootstrap_servers="broker:9092")`.
+    """
+    from coterie.spark.history.live import live_ends, live_records
+
+    return read_records(live_records(spark, client), partial(live_ends, client))
+
+
+def read_records(records: DataFrame, ends: Ends | None = None) -> Histories:
     """Return the histories of all groups from records of `__consumer_offsets`, as the source reads them.
 
     The DataFrame has key, value, partition, offset and timestamp, and a partition's records in their order.
     """
     columns = records.select("key", "value", "partition", "offset", "timestamp")
     events = columns.mapInArrow(reading.events_of_records, spark_type(EVENTS))
-    return Histories(events, columns.mapInArrow(commits_of_records, spark_type(COMMITS)))
+    return Histories(events, columns.mapInArrow(commits_of_records, spark_type(COMMITS)), ends)
 
 
 def planned_on(spark: SparkSession, found: list[Unit]) -> DataFrame:

@@ -1,0 +1,1 @@
+"""Suite: what a real Kafka's log says of its groups, beside what was really done to their members."""

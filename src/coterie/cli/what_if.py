@@ -1,0 +1,67 @@
+"""What `coterie history --what-if` prints: of each group what was, what its replay gives, and what if."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from coterie.cli.tables import table
+
+if TYPE_CHECKING:
+    from coterie.history.tables import History
+    from coterie.sim.whatif import WhatIf
+
+__all__ = ["check", "lines"]
+
+HEAD = ("setting", "rebalances", "stood still s", "longest s", "moves", "causes")
+BELIEVED = 0.9
+"""Below this fidelity the answers are marked: the replay is not what the group lived through."""
+
+
+def check(asked: Sequence[str]) -> None:
+    """Raise for what cannot be asked, before anything is read."""
+    from coterie.sim.whatif import questions
+
+    for one in asked:
+        questions(one)
+
+
+def lines(histories: Iterable[History], asked: Sequence[str], *, as_json: bool) -> Iterator[str]:
+    """Yield the answers: a line of JSON for each, or a table for each group."""
+    from coterie.sim.whatif import answers, questions
+
+    wanted = [question for one in asked for question in questions(one)]
+    for history in histories:
+        rows = list(answers(history, wanted))
+        if as_json:
+            yield from (json.dumps(row._asdict(), ensure_ascii=False) for row in rows)
+        else:
+            yield text(rows)
+
+
+def text(rows: Sequence[WhatIf]) -> str:
+    """Return a group's answers as people read them."""
+    first = rows[0]
+    if first.rebalances is None:
+        return f"{click.style(first.group_id, bold=True)}: {first.note}\n"
+    told = f"{first.matched} of {first.recorded_rebalances} rebalances recorded come out of the replay"
+    head = f"{first.group_id}: fidelity {first.fidelity:.0%}, {told}, which has {first.replayed_rebalances}"
+    was = ("(the record)", first.recorded_rebalances, seconds(first.recorded_stood_still_ms), None)
+    cells = [(*was, first.recorded_moves, ""), *(cells_of(row) for row in rows)]
+    doubt = ["  not to be relied on: the replay is too far from the record"] * (first.fidelity < BELIEVED)
+    note = [f"  {first.note}"] * bool(first.note)
+    body = [f"  {line}" for line in table(HEAD, cells)]
+    return "\n".join([click.style(head, bold=True), *note, *doubt, *body]) + "\n"
+
+
+def cells_of(row: WhatIf) -> tuple[object, ...]:
+    still, longest = seconds(row.stood_still_ms), seconds(row.longest_still_ms)
+    return row.setting, row.rebalances, still, longest, row.moves, ", ".join(row.causes)
+
+
+def seconds(span_ms: int | None) -> str | None:
+    """Return a span in seconds."""
+    return None if span_ms is None else f"{span_ms / 1000:.1f}"

@@ -1,0 +1,292 @@
+"""What would do a group most good: one setting, and why, in figures of what happened to it.
+
+Each remedy is weighed by the time that partitions stood still for want of it; which is more than is known of
+the future, and less than a replay would tell (`--what-if`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from coterie.history.departures import LEFT, POLL_EXCEEDED, SESSION_EXPIRED
+from coterie.history.nextgen import KIP_848
+from coterie.history.tables import Assignment, Generation, History, Ownership, Stall
+
+__all__ = ["Advice", "Losses", "advice_for", "losses_of"]
+
+COOPERATIVE = "cooperative-sticky"
+SESSION_LEAST_MS = (
+    6_000  # what a heartbeat each 2 s bears well, and brokers allow (group.min.session.timeout.ms)
+)
+BACK_WITHIN_MS = 600_000
+ROOM = 1.5
+UNEVEN_LEAST = 2
+
+
+class Advice(NamedTuple):
+    """A setting, and why; `saves_ms` is the partitions' stand-still that it speaks to, added up."""
+
+    setting: str
+    why: str
+    saves_ms: int
+
+
+class Losses(NamedTuple):
+    """What a group lost: how long partitions stood still, added up, and how often it rebalanced."""
+
+    stood_still_ms: int
+    rebalances: int
+    thrown_out: int
+    storms: int
+
+
+def losses_of(history: History) -> Losses:
+    """Return what a group lost, the worst first when sorted."""
+    thrown = sum(bool({SESSION_EXPIRED, POLL_EXCEEDED} & set(one.causes)) for one in history.generations)
+    storms = sum(one.kind == "storm" for one in history.waves)
+    return Losses(sum(map(length, history.stalls)), len(history.generations), thrown, storms)
+
+
+def length(stall: Stall) -> int:
+    return stall.to_ms - stall.from_ms
+
+
+def advice_for(history: History) -> Advice | None:
+    """Return what would do the group most good; None if little was lost, or nothing here would help."""
+    case = Case(history)
+    found = [one for remedy in REMEDIES for one in remedy(case)]
+    return max(found, key=lambda one: one.saves_ms, default=None)
+
+
+class Case:
+    """A group's history, looked up as the remedies ask for it."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.seats: dict[str, Assignment] = {one.member_id: one for one in history.assignments}
+        self.generations: dict[int, Generation] = {one.generation: one for one in history.generations}
+        self.births = births_of(history.generations)
+        last = history.generations[-1] if history.generations else None
+        self.kip_848 = last is not None and last.protocol_type == KIP_848
+        named = [one.protocol for one in history.generations if one.protocol]
+        self.protocol = named[-1] if named else "its assignor"
+        self.cooperative = self.kip_848 or self.protocol.startswith("cooperative")
+
+    def gone(self, cause: str) -> list[tuple[Generation, str]]:
+        """Return who was gone for this reason. Of several that were gone together, each counts."""
+        return [
+            (one, member) for one in self.history.generations if cause in one.causes for member in one.left
+        ]
+
+    def name(self, member_id: str) -> str:
+        """Return what people call a member."""
+        seat = self.seats.get(member_id)
+        return member_id if seat is None else seat.instance_id or seat.client_id or member_id
+
+    def back_ms(self, member_id: str, after_ms: int) -> int | None:
+        """Return when a client of the same name came, at or after a moment; None if it did not."""
+        name = self.name(member_id)
+        for at_ms, born in self.births:
+            if (
+                after_ms <= at_ms <= after_ms + BACK_WITHIN_MS
+                and born != member_id
+                and self.name(born) == name
+            ):
+                return at_ms
+        return None
+
+    def lost_ms(self, *, kind: str, members: set[str] | None = None) -> int:
+        """Return how long partitions stood still in this way, those of some members or all."""
+        return sum(
+            length(one)
+            for one in self.history.stalls
+            if one.kind == kind and (members is None or one.member_id in members)
+        )
+
+    def timeout_ms(self, members: set[str], name: str) -> int:
+        """Return the longest time-out of this name that any of these members had; 0 if it is not known."""
+        return max((getattr(self.seats[one], name) for one in members if one in self.seats), default=0)
+
+
+def births_of(generations: Sequence[Generation]) -> list[tuple[int, str]]:
+    return [(one.formed_at, member) for one in generations for member in one.joined]
+
+
+def static_membership(case: Case) -> Iterator[Advice]:
+    """Yield static membership, where members were started again and the group rebalanced for it."""
+    restarts = [
+        (one, member, back_ms)
+        for one, member in case.gone(LEFT)
+        if (seat := case.seats.get(member)) is not None
+        and seat.instance_id is None
+        and (back_ms := case.back_ms(member, one.formed_at)) is not None
+    ]
+    if not restarts:
+        return
+    touched = {one.generation for one, _, _ in restarts} | {
+        one.generation for one in case.history.generations if one.formed_at in {at for _, _, at in restarts}
+    }
+    lost_ms = sum(
+        length(one) for one in case.history.stalls if one.generation in touched and one.member_id is None
+    )
+    away_ms = max(back_ms - one.formed_at for one, _, back_ms in restarts)
+    session_ms = case.timeout_ms({member for _, member, _ in restarts}, "session_timeout_ms")
+    limit = (
+        f"session.timeout.ms above {away_ms}" if away_ms >= session_ms else f"session.timeout.ms={session_ms}"
+    )
+    yield Advice(
+        "group.instance.id (static membership)",
+        f"{count(len(restarts), 'restart')} of members that left and came back, {away(away_ms)},"
+        f" made {count(len(touched), 'rebalance')}; partitions stood still for {seconds(lost_ms)} in them."
+        f" A static member that is back in time ({limit}) makes none",
+        lost_ms,
+    )
+
+
+def away(ms: int) -> str:
+    return f"after {seconds(ms)} at most" if ms > 0 else "before the rebalance was over"
+
+
+def session_timeout(case: Case) -> Iterator[Advice]:
+    """Yield another session time-out, where the dead were noticed late."""
+    gone = case.gone(SESSION_EXPIRED)
+    members = {member for _, member in gone}
+    lost_ms = case.lost_ms(kind="no-progress", members=members)
+    session_ms = case.timeout_ms(members, "session_timeout_ms")
+    setting = "group.consumer.session.timeout.ms" if case.kip_848 else "session.timeout.ms"
+    now = f"of {seconds(session_ms)}" if session_ms > 0 else "that the broker has"
+    if not gone or 0 < session_ms <= SESSION_LEAST_MS:
+        return
+    better_ms = max(SESSION_LEAST_MS, session_ms // 3)
+    yield Advice(
+        f"{setting}={better_ms}" if session_ms > 0 else setting,
+        f"{count(len(gone), 'time')} a member died and was missed only after the session time-out {now}:"
+        f" partitions stood still for {seconds(lost_ms)} in all meanwhile",
+        lost_ms - (lost_ms * better_ms // session_ms if session_ms > 0 else 0),
+    )
+
+
+def poll_interval(case: Case) -> Iterator[Advice]:
+    """Yield a longer time between polls, where members were thrown out for working long."""
+    gone = case.gone(POLL_EXCEEDED)
+    if not gone:
+        return
+    members = {member for _, member in gone}
+    limit_ms = case.timeout_ms(members, "rebalance_timeout_ms")
+    worked_ms = max(worked(case, one, member) for one, member in gone)
+    lost_ms = case.lost_ms(kind="no-progress", members=members)
+    better_ms = nice_ms(ROOM * max(worked_ms, limit_ms))
+    worst, times = Counter(case.name(member) for _, member in gone).most_common(1)[0]
+    yield Advice(
+        f"max.poll.interval.ms={better_ms} (or a smaller max.poll.records)",
+        f"{count(len(gone), 'time')} a member worked longer than max.poll.interval.ms={limit_ms} allows,"
+        f" {worst} most often ({times}); the longest was back after {seconds(worked_ms)};"
+        f" their partitions stood still for {seconds(lost_ms)} in all, and were worked on twice",
+        lost_ms,
+    )
+
+
+def worked(case: Case, gone: Generation, member: str) -> int:
+    """Return how long it worked, as far as can be seen: from its last commit until it was back."""
+    silent = [one for one in case.history.stalls if one.member_id == member and one.kind == "no-progress"]
+    since_ms = min(
+        (one.from_ms for one in silent if one.to_ms >= gone.formed_at - BACK_WITHIN_MS),
+        default=gone.formed_at,
+    )
+    return (case.back_ms(member, gone.formed_at) or gone.formed_at) - since_ms
+
+
+def cooperative(case: Case) -> Iterator[Advice]:
+    """Yield a cooperative assignor, where members gave up partitions only to get them back."""
+    if case.cooperative:
+        return
+    needless = [
+        after.from_ms - (one.to_ms or after.from_ms)
+        for one, after in neighbours(case.history.ownership)
+        if one.member_id == after.member_id and one.to_ms is not None and one.to_ms < after.from_ms
+    ]
+    if needless:
+        yield Advice(
+            f"partition.assignment.strategy={COOPERATIVE}",
+            f"{count(len(needless), 'time')} a member gave up a partition and got it back, as {case.protocol}"
+            f" has it at each rebalance: {seconds(sum(needless))} of stand-still that others have not",
+            sum(needless),
+        )
+
+
+def neighbours(ownership: Sequence[Ownership]) -> Iterator[tuple[Ownership, Ownership]]:
+    """Yield each tenure with the next one of the same partition."""
+    for one, after in pairwise(ownership):
+        if (one.topic, one.partition) == (after.topic, after.partition):
+            yield one, after
+
+
+def assignor(case: Case) -> Iterator[Advice]:
+    """Yield a sticky assignor, where partitions went from one member that stayed to another that stayed."""
+    if case.cooperative or case.protocol == "sticky":
+        return
+    needless = [
+        one
+        for one in case.history.moves
+        if (formed := case.generations.get(one.generation)) is not None
+        and one.from_member in formed.members
+        and one.to_member not in formed.joined
+    ]
+    uneven = unevenness(case)
+    if needless or uneven >= UNEVEN_LEAST:
+        words = []
+        if needless:
+            words.append(
+                f"{len(needless)} of {len(case.history.moves)} moves were between members that stayed"
+            )
+        if uneven >= UNEVEN_LEAST:
+            words.append(f"one member had {uneven} partitions more than another")
+        yield Advice(
+            f"partition.assignment.strategy={COOPERATIVE} (or sticky)",
+            f"{' and '.join(words)} under {case.protocol}",
+            0,
+        )
+
+
+def unevenness(case: Case) -> int:
+    """Return by how many partitions the shares of the last generation with members differ."""
+    for one in reversed(case.history.generations):
+        if len(one.members) > 1:
+            shares = Counter(dict.fromkeys(one.members, 0))
+            for row in case.history.assignments:
+                if row.generation == one.generation and row.member_id in shares:
+                    shares[row.member_id] += len(row.partitions)
+            return max(shares.values()) - min(shares.values())
+    return 0
+
+
+REMEDIES: tuple[Callable[[Case], Iterator[Advice]], ...] = (
+    poll_interval,
+    static_membership,
+    session_timeout,
+    cooperative,
+    assignor,
+)
+
+
+def nice_ms(ms: float) -> int:
+    """Return a round number of milliseconds at or above this."""
+    step = 10_000 if ms < 60_000 else 60_000
+    return int(-(-ms // step)) * step
+
+
+def count(number: int, thing: str) -> str:
+    """Return so many things, in words."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def seconds(ms: float) -> str:
+    """Return a time as people read it."""
+    if ms < 120_000:
+        return f"{ms / 1000:.1f} s"
+    minutes, rest = divmod(round(ms / 1000), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

@@ -1,0 +1,225 @@
+"""The report: a summary of the worst groups with what would help each, and a page a group. One file of HTML.
+
+The pages are sections of it, of which the address picks one; there is nothing to run and nothing to load.
+Names come out of a log that anybody may write to: all of them are escaped where they are written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from html import escape
+from typing import NamedTuple
+
+from coterie.history.advice import Advice, Losses, advice_for, losses_of, seconds
+from coterie.history.tables import Generation, History, Stall
+from coterie.observe.drawing import (
+    Row,
+    Span,
+    Window,
+    axis,
+    bands,
+    document,
+    floor_of,
+    guides,
+    lines,
+    picked,
+    picture,
+    table,
+)
+
+__all__ = ["PAGES_MOST", "report"]
+
+PAGES_MOST = 100
+"""So many groups have a page, the worst; `--group` asks for others."""
+REBALANCES_MOST, DAYS_MOST = 200, 31
+DAY_MS = 86_400_000
+NOBODY = -1
+
+# Without script: a section is shown when the address names it, the summary when it names none.
+STYLE = """
+section{display:none} section:target,body:not(:has(section:target)) #summary{display:block}
+a{color:inherit} .figures td{vertical-align:top}
+.figures td:last-child,.figures th:last-child{text-align:left}
+"""
+
+
+class Page(NamedTuple):
+    """A group in the report."""
+
+    history: History
+    losses: Losses
+    advice: Advice | None
+    anchor: str
+
+
+def report(histories: Iterable[History], *, title: str) -> str:
+    """Return the report on these groups."""
+    judged = [(losses_of(one), one) for one in histories]
+    judged.sort(key=lambda pair: (tuple(-loss for loss in pair[0]), pair[1].group_id))
+    pages = [
+        Page(history, losses, advice_for(history), f"group-{number}")
+        for number, (losses, history) in enumerate(judged[:PAGES_MOST], 1)
+    ]
+    parts = [*summary(title, pages, judged)]
+    for page in pages:
+        parts += group_page(page)
+    return document(title, parts, STYLE)
+
+
+def summary(title: str, pages: Sequence[Page], judged: Sequence[tuple[Losses, History]]) -> Iterator[str]:
+    """Yield the first page."""
+    stood_still_ms = sum(losses.stood_still_ms for losses, _ in judged)
+    rebalances = sum(losses.rebalances for losses, _ in judged)
+    yield f'<section id="summary"><h1>{escape(title)}</h1>'
+    yield (
+        f"<p>{len(judged):,} groups, {rebalances:,} rebalances; partitions stood still for"
+        f" {seconds(stood_still_ms)} in all, each counted for itself. The worst come first.</p>"
+    )
+    if len(pages) < len(judged):
+        yield f"<p>The {len(pages)} worst have a page; ask for others by name.</p>"
+    head = ("group", "stood still", "rebalances", "thrown out", "storms", "what would help, and why")
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row_of(page))}</tr>" for page in pages)
+    titles = "".join(f"<th>{one}</th>" for one in head)
+    yield f'<table class="figures"><tr>{titles}</tr>{body}</table></section>'
+
+
+def row_of(page: Page) -> tuple[str, ...]:
+    """Return a group's row in the summary, as HTML."""
+    lost = page.losses
+    figures = f"{lost.rebalances:,}", f"{lost.thrown_out:,}", f"{lost.storms:,}"
+    name = f'<a href="#{page.anchor}">{escape(page.history.group_id) or "(no name)"}</a>'
+    return name, seconds(lost.stood_still_ms), *figures, advised(page.advice)
+
+
+def advised(advice: Advice | None) -> str:
+    """Return a recommendation as HTML."""
+    return "–" if advice is None else f"<b>{escape(advice.setting)}</b>: {escape(advice.why)}"
+
+
+def group_page(page: Page) -> Iterator[str]:
+    """Yield the page of a group."""
+    history = page.history
+    yield f'<section id="{page.anchor}"><p><a href="#summary">all groups</a></p>'
+    yield f"<h1>{escape(history.group_id)}</h1><p>{advised(page.advice)}</p>"
+    for wave in history.waves:
+        yield f"<p>{wave.kind}, {stamp(wave.from_ms)} to {stamp(wave.to_ms)}: {escape(wave.why)}</p>"
+    yield from ownership_of(history)
+    yield "<h2>Rebalances by cause</h2>"
+    yield from table(causes_of(history.generations))
+    yield from table(rebalances_of(history.generations))
+    days = stood_still(history.stalls)
+    if days:
+        yield "<h2>Time stood still, by partition and day (UTC)</h2>"
+        yield from table(days)
+    yield "</section>"
+
+
+def ownership_of(history: History) -> Iterator[str]:
+    """Yield the picture of who owned what, with the times in which nobody was at work."""
+    ended = [one.formed_at for one in history.generations] + [one.to_ms for one in history.stalls]
+    ended += [one.to_ms or one.from_ms for one in history.ownership]
+    began = [one.from_ms for one in history.ownership]
+    if not began:
+        return
+    window = Window(min(began), max(max(ended), min(began) + 1_000))
+    rows, names = rows_of(history, window)
+    shown = picked(rows)
+    less = "" if len(shown) == len(rows) else f" {len(shown)} of {len(rows):,} partitions, evenly picked."
+    yield (
+        '<h2>Who owned what</h2><p class="key">A row a partition, a colour a member;'
+        f'<i style="background:var(--gap)"></i>nobody, or one that got nowhere.{less}</p>'
+    )
+    floor = floor_of(len(shown))
+    moments = [
+        (one.formed_at, f"{stamp(one.formed_at)}, generation {one.generation}: {', '.join(one.causes)}")
+        for one in history.generations
+    ]
+    parts = [
+        *lines(moments, window, floor),
+        *guides(row.name for row in shown),
+        *bands(shown, window, names.__getitem__),
+        *axis(window, floor, short),
+    ]
+    yield picture(parts, len(shown))
+
+
+def rows_of(history: History, window: Window) -> tuple[list[Row], list[str]]:
+    """Return a row a partition, and the names of the members that they number."""
+    numbers: dict[str, int] = {}
+    spans: dict[tuple[str, int], list[Span]] = defaultdict(list)
+    idle: dict[tuple[str, int], list[Span]] = defaultdict(list)
+    for one in history.ownership:
+        number = numbers.setdefault(one.instance_id or one.client_id or one.member_id, len(numbers))
+        to_ms = window.to_ms if one.to_ms is None else one.to_ms
+        spans[one.topic, one.partition].append(Span(one.from_ms, to_ms, number))
+    for stall in history.stalls:
+        idle[stall.topic, stall.partition].append(Span(stall.from_ms, stall.to_ms, NOBODY))
+    rows = [
+        Row(f"{topic}-{partition}", spans[topic, partition], idle[topic, partition])
+        for topic, partition in sorted(spans)
+    ]
+    return rows, list(numbers)
+
+
+def causes_of(generations: Sequence[Generation]) -> list[tuple[str, ...]]:
+    """Return how often each cause had its part in a rebalance, and how sure that is."""
+    times = Counter(cause for one in generations for cause in one.causes)
+    rows: list[tuple[str, ...]] = [("cause", "rebalances", "surest", "least sure")]
+    for cause, number in times.most_common():
+        sure = [one.confidence for one in generations if cause in one.causes]
+        rows.append((cause, f"{number:,}", f"{max(sure):.0%}", f"{min(sure):.0%}"))
+    return rows
+
+
+def rebalances_of(generations: Sequence[Generation]) -> list[tuple[str, ...]]:
+    """Return the last rebalances: when, why, by what evidence."""
+    rows: list[tuple[str, ...]] = [("formed", "generation", "members", "confidence", "causes", "evidence")]
+    for one in generations[-REBALANCES_MOST:]:
+        figures = str(one.generation), str(len(one.members)), f"{one.confidence:.0%}"
+        rows.append((stamp(one.formed_at), *figures, ", ".join(one.causes), "; ".join(one.evidence)))
+    return rows
+
+
+def stood_still(stalls: Sequence[Stall]) -> list[tuple[str, ...]]:
+    """Return how long each partition stood still on each day, the last days only; nothing if none did."""
+    lost = by_day(stalls)
+    days = sorted({day for _, day in lost})[-DAYS_MOST:]
+    totals: Counter[str] = Counter()
+    for (partition, day), lost_ms in lost.items():
+        if day in days:
+            totals[partition] += lost_ms
+    if not totals:
+        return []
+    rows = [("partition", *map(date, days), "in all")]
+    for partition, total_ms in sorted(totals.items(), key=lambda one: (-one[1], one[0]))[:REBALANCES_MOST]:
+        cells = (lost.get((partition, day), 0) for day in days)
+        rows.append((partition, *(seconds(one) if one else "" for one in cells), seconds(total_ms)))
+    return rows
+
+
+def by_day(stalls: Sequence[Stall]) -> Mapping[tuple[str, int], int]:
+    """Return the time that each partition stood still on each day; what goes on over midnight is of both."""
+    lost: Counter[tuple[str, int]] = Counter()
+    for one in stalls:
+        for day in range(one.from_ms // DAY_MS, one.to_ms // DAY_MS + 1):
+            within_ms = min(one.to_ms, (day + 1) * DAY_MS) - max(one.from_ms, day * DAY_MS)
+            if within_ms > 0:
+                lost[f"{one.topic}-{one.partition}", day] += within_ms
+    return lost
+
+
+def date(day: int) -> str:
+    return datetime.fromtimestamp(day * DAY_MS / 1000, UTC).date().isoformat()
+
+
+def stamp(at_ms: int) -> str:
+    """Return a moment, in UTC."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")[:19]
+
+
+def short(at_ms: int) -> str:
+    """Return a moment as there is room for it on a time line: days at midnight, else the time."""
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return at.strftime("%m-%d") if at_ms % DAY_MS == 0 else at.strftime("%H:%M:%S")

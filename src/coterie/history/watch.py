@@ -1,0 +1,145 @@
+"""What is wrong with groups right now, from their log as it is written: storms, and what is stuck.
+
+A storm is what `waves` calls one, of the rebalances of the last minutes. A partition is stuck when it was
+committed steadily, is no more, and has records left to read; what it has, whoever calls must find out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeAlias
+
+from coterie.history.group import history_of
+from coterie.history.records import OFFSET_KINDS, Entry
+from coterie.history.runs import Commit, runs_of
+from coterie.history.segments import commit_of
+from coterie.history.waves import STORM_PAUSE_MS
+from coterie.wire.internal import OffsetCommitValue
+
+__all__ = ["Alarm", "Place", "Watch"]
+
+RECORDS_KEPT, COMMITS_KEPT = 100, 5_000
+"""Of each group: more than a storm needs to be known for one."""
+SILENT_TIMES = 4
+SEEN_AGAIN = 3
+"""A partition that was committed less often says nothing by its silence."""
+
+Place: TypeAlias = tuple[str, str, int]
+"""A group, a topic, a partition."""
+
+
+class Alarm(NamedTuple):
+    """Something that somebody should look at."""
+
+    kind: str
+    """`storm` or `stuck`."""
+    group_id: str
+    since_ms: int
+    words: str
+
+
+class Pulse:
+    """How one partition is committed."""
+
+    __slots__ = ("count", "first_ms", "last_ms", "offset", "told")
+
+    def __init__(self, at_ms: int) -> None:
+        self.first_ms = self.last_ms = at_ms
+        self.count, self.offset, self.told = 0, 0, False
+
+    def beat(self, at_ms: int, offset: int) -> None:
+        """Take a commit."""
+        self.count += 1
+        self.last_ms, self.offset, self.told = max(at_ms, self.last_ms), offset, False
+
+    @property
+    def cadence_ms(self) -> float:
+        """The time from commit to commit, on average."""
+        return (self.last_ms - self.first_ms) / max(self.count - 1, 1)
+
+
+class Kept:
+    """What is kept of a group: its last records and commits."""
+
+    __slots__ = ("commits", "entries", "epoch", "storm_ms")
+
+    def __init__(self) -> None:
+        self.entries: deque[Entry] = deque(maxlen=RECORDS_KEPT)
+        self.commits: deque[Commit] = deque(maxlen=COMMITS_KEPT)
+        self.epoch = 0
+        self.storm_ms = 0
+        """Until when a storm was told of."""
+
+
+class Watch:
+    """Hears the log as it comes, and says what is wrong, once."""
+
+    def __init__(self, *, stuck_after_ms: int) -> None:
+        self.stuck_after_ms = stuck_after_ms
+        self._groups: defaultdict[str, Kept] = defaultdict(Kept)
+        self._pulses: dict[Place, Pulse] = {}
+
+    def hear(self, entries: Iterable[Entry]) -> Iterator[Alarm]:
+        """Take records in the order of the log; yield the storms among them that were not told of."""
+        formed: dict[str, None] = {}
+        for entry in entries:
+            if entry.kind in OFFSET_KINDS:
+                self._committed(entry)
+            elif entry.known:
+                kept = self._groups[entry.group]
+                kept.entries.append(entry)
+                kept.epoch += 1
+                formed[entry.group] = None
+        for group in formed:
+            yield from self._storms(group)
+
+    def _committed(self, entry: Entry) -> None:
+        where = entry.group, entry.topic, entry.partition
+        if not isinstance(entry.value, OffsetCommitValue):
+            self._pulses.pop(where, None)  # its offset has expired, or was deleted
+            return
+        kept = self._groups[entry.group]
+        commit = commit_of(entry, entry.value, kept.epoch)
+        kept.commits.append(commit)
+        pulse = self._pulses.get(where)
+        if pulse is None:
+            pulse = self._pulses[where] = Pulse(commit.at_ms)
+        pulse.beat(commit.at_ms, commit.offset)
+
+    def _storms(self, group: str) -> Iterator[Alarm]:
+        """Yield a storm that was not told of, or the one that came after it."""
+        kept = self._groups[group]
+        for wave in history_of(group, tuple(kept.entries), tuple(runs_of(kept.commits))).waves:
+            if wave.kind != "storm":
+                continue
+            if wave.from_ms > kept.storm_ms + STORM_PAUSE_MS:
+                yield Alarm("storm", group, wave.from_ms, wave.why)
+            kept.storm_ms = max(kept.storm_ms, wave.to_ms)
+
+    def silent(self, now_ms: int) -> list[Place]:
+        """Return the partitions that are silent for longer than is usual with them, and were not told of."""
+        return [
+            where
+            for where, pulse in self._pulses.items()
+            if not pulse.told
+            and pulse.count >= SEEN_AGAIN
+            and now_ms - pulse.last_ms >= max(self.stuck_after_ms, SILENT_TIMES * pulse.cadence_ms)
+        ]
+
+    def stuck(self, ends: Mapping[tuple[str, int], int], now_ms: int) -> Iterator[Alarm]:
+        """Yield the groups that have records left where they are silent; `ends` says where topics end."""
+        found: defaultdict[str, list[tuple[Place, int]]] = defaultdict(list)
+        for where in self.silent(now_ms):
+            left = ends.get(where[1:], 0) - self._pulses[where].offset
+            if left > 0:
+                found[where[0]].append((where, left))
+                self._pulses[where].told = True
+        for group, places in found.items():
+            since_ms = min(self._pulses[where].last_ms for where, _ in places)
+            names = ", ".join(
+                f"{topic}-{number} ({left:,})" for (_, topic, number), left in sorted(places)[:5]
+            )
+            more = f" and {len(places) - 5} more" if len(places) > 5 else ""
+            words = f"nothing committed for {(now_ms - since_ms) / 1000:.0f} s, records wait in {names}{more}"
+            yield Alarm("stuck", group, since_ms, words)

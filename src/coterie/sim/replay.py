@@ -1,0 +1,192 @@
+"""A recorded group lived through again by the production coordinator and member, and what came of it.
+
+With the recorded settings first: what of the record comes out again says how far any other outcome is to be
+believed. A record does not have the phases of heartbeats, so some are tried, and the best reading is kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from coterie.base.ids import TopicPartition
+from coterie.history.tables import History
+from coterie.history.told import SLUGS
+from coterie.observe.story import Rebalance
+from coterie.sim.ownership import Ownership
+from coterie.sim.recorded import Life, Reading, life_of
+from coterie.sim.script import Kind, Variant
+from coterie.sim.simulate import Course, Seat
+from coterie.sim.worker import NOTHING, Worker
+from coterie.sim.world import START_MS
+
+__all__ = ["Change", "Figures", "Replayed", "replayed", "understood"]
+
+READINGS = tuple(Reading(by_sight, seed) for seed in (1, 2, 3) for by_sight in (True, False))
+SAME_WITHIN_MS = 30_000
+"""How far apart a rebalance and its replay may be; the record knows it to a few heartbeats."""
+CALM_MS = 60_000
+DELAY_MS = (1, 3)
+FOREVER_MS = 1 << 30
+IDLE = (
+    "log.retention.check.interval.ms",
+    "log.flush.scheduler.interval.ms",
+    "log.cleaner.backoff.ms",
+    "offsets.retention.check.interval.ms",
+)
+BROKER = {
+    "group.min.session.timeout.ms": "1",
+    "group.max.session.timeout.ms": str(FOREVER_MS),
+    **dict.fromkeys(IDLE, str(FOREVER_MS)),
+}
+"""Any session is taken; and a broker with one group and no records has nothing to clean up."""
+
+
+class Change(NamedTuple):
+    """Other settings than the recorded ones: of members, by field; whether they are static; of the broker."""
+
+    client: Mapping[str, Any] = {}
+    static: bool | None = None
+    broker: Mapping[str, str] = {}
+
+    def of(self, kind: Kind) -> Kind:
+        """Return a member as it is with these settings; heartbeats come often enough for its session."""
+        settings = replace(kind.settings, **self.client)
+        if "heartbeat_interval_ms" not in self.client:
+            beat_ms = min(settings.heartbeat_interval_ms, max(settings.session_timeout_ms // 2, 1))
+            settings = replace(settings, heartbeat_interval_ms=beat_ms)
+        return replace(kind, settings=settings, static=kind.static if self.static is None else self.static)
+
+
+class Figures(NamedTuple):
+    """What came of a replay."""
+
+    rebalances: tuple[tuple[int, frozenset[str]], ...]
+    """When each was formed, and its causes."""
+    stood_still_ms: int
+    """For how long partitions got nowhere, added up over all."""
+    longest_ms: int
+    moves: int
+
+    @property
+    def causes(self) -> Mapping[str, int]:
+        """How many rebalances had each cause."""
+        return Counter(cause for _, causes in self.rebalances for cause in sorted(causes))
+
+
+class Replayed(NamedTuple):
+    """A recorded life, and what the replay with the recorded settings made of it."""
+
+    life: Life
+    reading: Reading
+    figures: Figures
+    matched: int
+    """How many of the recorded rebalances came out with their causes, about when they were."""
+
+    @property
+    def fidelity(self) -> float:
+        """Return the share of all rebalances, recorded or replayed, that are in both."""
+        most = max(len(self.life.expected), len(self.figures.rebalances))
+        return self.matched / most if most else 1.0
+
+
+class Process(Worker):
+    """A process that gets nowhere while a batch takes too long, as a history has it."""
+
+    def stall(self, span_ms: int) -> None:
+        """Take so long for the batch under way, and commit nothing."""
+        super().stall(span_ms)
+        self._tell()
+
+    def at_work(self) -> frozenset[TopicPartition]:
+        """Return what is got on with."""
+        return NOTHING if self.is_stalled else self.member.fetchable
+
+
+class Replay(Course):
+    """The world of a recorded group."""
+
+    def _start(self, seat: Seat) -> None:
+        if not seat.running:
+            seat.worker = Process(self, seat)
+            seat.worker.start()
+
+    def figures(self) -> Figures:
+        """Return what came of it."""
+        over_ms = -1 if any(seat.running for seat in self.seats) else self.ends_ms  # nobody is left to serve
+        spans = [span for _, span in self.ownership.idle_spans() if span.to_ms != over_ms]
+        return Figures(
+            tuple(
+                (one.formed_at_ms - START_MS, slugs(one.why))
+                for one in self.station.story
+                if isinstance(one, Rebalance)
+            ),
+            sum(span.length_ms for span in spans),
+            max((span.length_ms for span in spans), default=0),
+            moves_of(self.ownership),
+        )
+
+
+def slugs(why: Iterable[str]) -> frozenset[str]:
+    return frozenset(SLUGS.get(one, "unknown") for one in why)
+
+
+def moves_of(ownership: Ownership) -> int:
+    return sum(len(row.moves) for row in ownership.rows.values())
+
+
+def replayed(life: Life, change: Change, seed: int) -> Figures:
+    """Live through a recorded life with other settings."""
+    kinds = tuple(change.of(kind) for kind in life.kinds)
+    acts = [act if act.kind is None else act._replace(kind=change.of(act.kind)) for act in life.acts]
+    replay = Replay(variant_of(life, change, kinds, seed), fold=True, acts=acts)
+    replay.run()
+    return replay.figures()
+
+
+def variant_of(life: Life, change: Change, kinds: tuple[Kind, ...], seed: int) -> Variant:
+    """Return the scenario: it lasts until the last session would have ended, too."""
+    return Variant(
+        name=life.group_id,
+        seed=seed,
+        lasts_ms=life.lasts_ms + max(kind.settings.session_timeout_ms for kind in kinds) + CALM_MS,
+        topics=life.topics,
+        kinds=kinds,
+        broker={**BROKER, **life.broker, **change.broker},
+        delay_ms=DELAY_MS,
+    )
+
+
+def understood(history: History) -> Replayed | None:
+    """Return the reading whose replay comes nearest to the record; None if there is nothing to replay."""
+    best: Replayed | None = None
+    for reading in READINGS:
+        life = life_of(history, reading)
+        if life is None:
+            return None
+        figures = replayed(life, Change(), reading.seed)
+        found = Replayed(life, reading, figures, matched(life.expected, figures.rebalances))
+        if best is None or found.fidelity > best.fidelity:
+            best = found
+        if best.fidelity == 1:
+            break
+    return best
+
+
+def matched(
+    expected: Sequence[tuple[int, frozenset[str]]], found: Sequence[tuple[int, frozenset[str]]]
+) -> int:
+    """Return how many of the expected rebalances are among those found: same causes, about the same time."""
+    count = first = 0
+    for at_ms, causes in expected:
+        while first < len(found) and found[first][0] < at_ms - SAME_WITHIN_MS:
+            first += 1
+        for place in range(first, len(found)):
+            if found[place][0] > at_ms + SAME_WITHIN_MS:
+                break
+            if found[place][1] == causes:
+                count, first = count + 1, place + 1
+                break
+    return count

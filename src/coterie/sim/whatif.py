@@ -1,0 +1,153 @@
+"""What if a recorded group had had other settings: what is asked, and the rows that answer it.
+
+A question is `session.timeout.ms=30000,group.instance.id=on,assignor=cooperative-sticky`; a value may be
+several, `10000|30000`, and then it is a question for each. docs/history.md says how to read the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+from coterie.broker.settings import BrokerSettings, SettingError
+from coterie.history.tables import History
+from coterie.sim.replay import Change, Figures, Replayed, replayed, understood
+from coterie.sim.script import CLIENT, KIND, Kind, check_client
+from coterie.sim.values import BadScript, Read, hint
+
+__all__ = ["AS_RECORDED", "Question", "WhatIf", "answers", "questions"]
+
+AS_RECORDED = "as recorded"
+ASSIGNOR, STATIC = "assignor", "group.instance.id"
+BROKER = ("group.initial.rebalance.delay.ms", "group.max.size")
+ALIASES: Mapping[str, str] = {ASSIGNOR: "partition.assignment.strategy"}
+SWITCH = {"on": True, "off": False, "true": True, "false": False}
+KNOWN = (*CLIENT, ASSIGNOR, STATIC, *BROKER)
+
+
+class Question(NamedTuple):
+    """One set of settings, as it was asked, and what changes by it."""
+
+    text: str
+    change: Change
+
+
+class WhatIf(NamedTuple):
+    """What a group would have come to. The first row of a group has its own settings: `as recorded`."""
+
+    group_id: str
+    setting: str
+    rebalances: int | None
+    """None: there is nothing to replay, `note` says why."""
+    causes: tuple[str, ...]
+    """Each with how many rebalances had it."""
+    stood_still_ms: int | None
+    """For how long partitions got nowhere, added up over all."""
+    longest_still_ms: int | None
+    """The longest that one did at a time."""
+    moves: int | None
+    recorded_rebalances: int
+    recorded_stood_still_ms: int
+    recorded_moves: int
+    replayed_rebalances: int
+    """How many the replay with the recorded settings had."""
+    matched: int
+    """How many of those are the recorded ones: the same causes, at about the same time."""
+    fidelity: float
+    """The share of all rebalances, recorded or replayed, that are in both."""
+    note: str
+
+
+# -- what is asked
+
+
+def questions(text: str) -> list[Question]:
+    """Return what a text asks, several for values with alternatives. Raises `BadScript`."""
+    given = [pair(one) for one in text.split(",") if one.strip()]
+    if not given:
+        raise BadScript("--what-if is empty; name a setting, as in session.timeout.ms=30000")
+    names = [name for name, _ in given]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise BadScript(f"--what-if names {twice} twice; for a question each, write {twice}=one|other")
+    choices = product(*(values for _, values in given))
+    return [question(dict(zip(names, values, strict=True))) for values in choices]
+
+
+def pair(text: str) -> tuple[str, list[str]]:
+    """Return a setting's name and its values."""
+    name, equals, values = (one.strip() for one in text.partition("="))
+    if name not in KNOWN:
+        raise BadScript(f"--what-if knows no setting {name}; {hint(name, sorted(KNOWN))}")
+    if not equals or not values:
+        raise BadScript(f"--what-if: {name} has no value; write {name}=...")
+    return name, [one.strip() for one in values.split("|")]
+
+
+def question(given: Mapping[str, str]) -> Question:
+    """Return one question, checked as a member and a broker would check it."""
+    client = {CLIENT[ALIASES.get(name, name)]: value for name, value in read(given).items()}
+    broker = {name: value for name, value in given.items() if name in BROKER}
+    try:
+        BrokerSettings.of(broker)
+    except SettingError as error:
+        raise BadScript(f"--what-if: {error}") from None
+    static = given.get(STATIC)
+    if static is not None and static not in SWITCH:
+        raise BadScript(f"--what-if: {STATIC} is {static!r}; it takes on (each place has its own) or off")
+    change = Change(client, None if static is None else SWITCH[static], broker)
+    check_client(change.of(Kind()).settings, "--what-if")
+    return Question(",".join(f"{name}={value}" for name, value in given.items()), change)
+
+
+def read(given: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values of a member's settings."""
+    found = {}
+    for name, value in given.items():
+        if name in CLIENT or name in ALIASES:
+            reader: Read = KIND[ALIASES.get(name, name)]
+            found[name] = reader(int(value) if value.isdecimal() else value, f"--what-if: {name}")
+    return found
+
+
+# -- the answers
+
+
+def answers(history: History, asked: Sequence[Question]) -> Iterator[WhatIf]:
+    """Yield what a group would have come to: with its own settings first, then one row a question."""
+    known = understood(history)
+    if known is None:
+        yield nothing(history)
+        return
+    yield row(known, AS_RECORDED, known.figures)
+    for one in asked:
+        yield row(known, one.text, replayed(known.life, one.change, known.reading.seed))
+
+
+def row(known: Replayed, setting: str, figures: Figures) -> WhatIf:
+    life = known.life
+    return WhatIf(
+        life.group_id,
+        setting,
+        len(figures.rebalances),
+        tuple(f"{cause} {count}" for cause, count in figures.causes.items()),
+        figures.stood_still_ms,
+        figures.longest_ms,
+        figures.moves,
+        len(life.expected),
+        life.stood_still_ms,
+        life.moves,
+        len(known.figures.rebalances),
+        known.matched,
+        round(known.fidelity, 3),
+        life.note,
+    )
+
+
+def nothing(history: History) -> WhatIf:
+    """Return the row of a group that cannot be replayed."""
+    why = "nothing to replay: no rebalance of consumers is told, or nobody was ever given a partition"
+    count = len(history.generations)
+    none = (None, (), None, None, None)
+    return WhatIf(history.group_id, AS_RECORDED, *none, count, 0, len(history.moves), 0, 0, 0.0, why)

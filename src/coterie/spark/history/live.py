@@ -1,0 +1,94 @@
+"""A live cluster: the records of `__consumer_offsets` as the source reads them, and where topics end now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from threading import Lock
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from coterie.base.ids import TopicPartition
+from coterie.history.layout import OFFSETS
+from coterie.history.records import Entry, read_entry
+from coterie.history.watch import Alarm, Watch
+from coterie.spark.options import SourceOptions, parse
+from coterie.spark.topics import cluster_for, ends
+
+__all__ = ["entries_in", "live_ends", "live_records", "watch"]
+
+COLUMNS = ("key", "value", "partition", "offset", "timestamp")
+LOOK_EVERY_S = 1
+
+
+def options_of(client: Mapping[str, Any]) -> dict[str, str]:
+    """Return the source's options for a client's settings, which are in snake case."""
+    given = {f"kafka.{name.replace('_', '.')}": str(value) for name, value in client.items()}
+    return {**given, "kafka.isolation.level": "read_committed", "subscribe": OFFSETS}
+
+
+def live_records(spark: SparkSession, client: Mapping[str, Any]) -> DataFrame:
+    """Return all that the cluster's log of groups holds now."""
+    return spark.read.format("coterie").options(**options_of(client)).load()
+
+
+def entries_in(records: DataFrame) -> list[Entry]:
+    """Return records as they are told of in one process: of each partition in its order."""
+    table = records.select(*COLUMNS).toArrow().sort_by([("partition", "ascending"), ("offset", "ascending")])
+    columns = [table[name].to_pylist() for name in COLUMNS]
+    return [
+        read_entry(key or b"", value, place=offset, at_ms=int(at.timestamp() * 1000))
+        for key, value, _, offset, at in zip(*columns, strict=True)
+    ]
+
+
+def live_ends(client: Mapping[str, Any], topics: Iterable[str]) -> dict[tuple[str, int], int]:
+    """Return where the partitions of those of these topics that there are end now."""
+    return asyncio.run(asked_ends(parse(options_of(client), streaming=False), set(topics)))
+
+
+async def asked_ends(options: SourceOptions, topics: set[str]) -> dict[tuple[str, int], int]:
+    cluster = cluster_for(options)
+    try:
+        counts = (await cluster.metadata(None)).partition_counts()
+        there = [TopicPartition(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
+        found = await ends(cluster, there, isolation=options.isolation)
+        return {(one.topic, one.partition): end for one, end in found.items()}
+    finally:
+        await cluster.close()
+
+
+def watch(
+    spark: SparkSession,
+    client: Mapping[str, Any],
+    raised: Callable[[Alarm], None],
+    *,
+    stuck_after_ms: int,
+    now_ms: Callable[[], int],
+    until: Callable[[], bool] = lambda: False,
+) -> None:
+    """Watch the groups of a cluster until the query ends, or `until` says so; an alarm is raised once."""
+    seen = Watch(stuck_after_ms=stuck_after_ms)
+    one_at_a_time = Lock()  # Spark hands over batches on a thread of its own
+
+    def take(batch: DataFrame, _: int) -> None:
+        entries = entries_in(batch)
+        with one_at_a_time:
+            for alarm in seen.hear(entries):
+                raised(alarm)
+
+    stream = (
+        spark.readStream.format("coterie").options(**options_of(client), startingOffsets="earliest").load()
+    )
+    query = stream.writeStream.foreachBatch(take).start()
+    try:
+        while not query.awaitTermination(LOOK_EVERY_S) and not until():
+            with one_at_a_time:
+                topics = {topic for _, topic, _ in seen.silent(now_ms())}
+            found = live_ends(client, topics) if topics else {}
+            with one_at_a_time:
+                for alarm in seen.stuck(found, now_ms()):
+                    raised(alarm)
+    finally:
+        query.stop()

@@ -1,0 +1,175 @@
+"""Recorded groups, lived through again: with their own settings as they were, and with others."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from coterie.cli.history import command
+from coterie.history.tables import History
+from coterie.sim.replay import Change, replayed, understood
+from coterie.sim.values import BadScript
+from coterie.sim.whatif import AS_RECORDED, answers, questions
+from unit.history.history_rig import CAPTURES, Tale, captured_history
+
+captured = pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are not beside this checkout")
+
+
+@captured
+@pytest.mark.parametrize("group", ["audit", "billing", "nextgen", "shipping", "storm"])
+def test_a_captured_group_replayed_with_its_own_settings_rebalances_as_it_did(group: str):
+    known = understood(captured_history(group))
+
+    assert known is not None
+    assert [causes for _, causes in known.figures.rebalances] == [causes for _, causes in known.life.expected]
+    assert known.fidelity == 1
+
+
+@captured
+def test_the_first_reading_of_a_captured_group_is_right_so_nothing_was_fitted():
+    readings = [understood(captured_history(group)) for group in ("audit", "billing", "shipping", "storm")]
+
+    assert {one.reading.seed for one in readings if one is not None} == {1}
+    assert all(one is not None and one.reading.by_sight for one in readings)
+
+
+@captured
+def test_a_rolling_restart_of_static_members_is_no_rebalance():
+    was, what_if = answers(captured_history("billing"), questions("group.instance.id=on"))
+
+    assert (was.setting, was.rebalances) == (AS_RECORDED, 9)
+    assert (what_if.rebalances, what_if.causes) == (5, ("member-joined 4", "session-expired 1"))
+
+
+@captured
+def test_a_longer_poll_interval_keeps_slow_members_in():
+    was, what_if = answers(captured_history("storm"), questions("max.poll.interval.ms=20000"))
+
+    assert "poll-interval-exceeded 4" in was.causes
+    assert not any(one.startswith("poll-interval-exceeded") for one in what_if.causes)
+    assert (what_if.moves or 0) < (was.moves or 0)
+
+
+@captured
+def test_a_session_shorter_than_a_restart_throws_static_members_out():
+    """The shipping group's restarts took 2 s; none is seen by a session of 12 s, all by one of 1 s."""
+    was, what_if = answers(captured_history("shipping"), questions("session.timeout.ms=1000"))
+
+    assert (was.rebalances or 0) + 3 <= (what_if.rebalances or 0)
+
+
+@captured
+def test_a_replay_is_the_same_each_time():
+    known = understood(captured_history("storm"))
+
+    assert known is not None
+    assert replayed(known.life, Change(), known.reading.seed) == known.figures
+
+
+def test_who_relieves_the_only_member_came_before_that_one_went():
+    """Else the group would have been empty in between, and have had one generation more."""
+    alone = Tale().formed(10_000, {"a/1": (0, 1)}).commit(10_000, 59_500, 0, 1)
+    known = understood(alone.formed(60_000, {"a/2": (0, 1)}).commit(60_000, 90_000, 0, 1).told())
+
+    assert known is not None
+    assert known.fidelity == 1
+    assert [act.what for act in known.life.acts] == ["start", "start", "stop"]
+
+
+def test_a_record_that_begins_in_the_middle_begins_with_those_who_were_there():
+    tale = Tale()
+    tale.generation = 6
+    known = understood(tale.formed(10_000, {"a/1": (0,), "b/1": (1,)}).told())
+
+    assert known is not None
+    assert (known.matched, [act.what for act in known.life.acts]) == (1, ["start", "start"])
+
+
+def test_who_died_died_after_it_had_come():
+    """Two generations that are closer than a session: the death cannot have been before the start."""
+    told = Tale(session_ms=45_000).formed(10_000, {"a/1": (0,), "b/1": (1,)}).formed(40_000, {"a/1": (0, 1)})
+    first, second = told.told().generations
+    died = told.told()._replace(generations=(first, second._replace(causes=("session-expired",))))
+    known = understood(died)
+
+    assert known is not None
+    assert [act.what for act in known.life.acts] == ["start", "start", "kill"]
+    assert known.fidelity == 1
+
+
+def test_a_group_that_is_empty_from_its_first_record_on_has_nothing_to_replay():
+    assert understood(Tale().formed(10_000, {}).told()) is None
+
+
+def test_what_is_not_replayed_lowers_the_fidelity_and_is_said():
+    tale = Tale().formed(10_000, {"a/1": (0,)}).formed(90_000, {"a/1": (0,)}, topics={"a/1": ("t", "u")})
+    known = understood(tale.told())
+
+    assert known is not None
+    assert (known.matched, known.fidelity) == (1, 0.5)
+    assert known.life.note == "1 times topics changed, which is not replayed"
+
+
+def test_a_group_nobody_ever_had_a_partition_in_is_told_as_such():
+    (only,) = answers(History("empty"), questions("assignor=range"))
+
+    assert only.rebalances is None
+    assert "nothing to replay" in only.note
+
+
+def test_alternatives_make_a_grid():
+    asked = questions("session.timeout.ms=10s|30000, assignor=range|sticky")
+
+    assert [one.text for one in asked] == [
+        "session.timeout.ms=10s,assignor=range",
+        "session.timeout.ms=10s,assignor=sticky",
+        "session.timeout.ms=30000,assignor=range",
+        "session.timeout.ms=30000,assignor=sticky",
+    ]
+    assert asked[0].change.client == {"session_timeout_ms": 10_000, "assignors": ("range",)}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("sesion.timeout.ms=1", "did you mean session.timeout.ms?"),
+        ("assignor=stiky", "did you mean sticky?"),
+        ("group.instance.id=yes", "it takes on"),
+        ("session.timeout.ms", "has no value"),
+        ("session.timeout.ms=soon", "a span of time"),
+        ("session.timeout.ms=1|2,session.timeout.ms=3", "twice"),
+        ("session.timeout.ms=1000,heartbeat.interval.ms=2000", "has to be shorter"),
+        ("group.max.size=none", "group.max.size"),
+        (" ", "is empty"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_with_what_would_be_right(text: str, says: str):
+    with pytest.raises(BadScript) as refused:
+        questions(text)
+
+    assert says in str(refused.value)
+
+
+@captured
+def test_the_command_prints_a_table_a_group_with_how_far_it_is_to_be_believed():
+    asked = ["--what-if", "group.instance.id=on", "--what-if", "assignor=cooperative-sticky"]
+    told = CliRunner().invoke(command, [str(CAPTURES), "--group", "billing", *asked], catch_exceptions=False)
+
+    lines = told.output.splitlines()
+    assert lines[0].startswith("billing: fidelity 100%, 9 of 9 rebalances recorded come out of the replay")
+    firsts = [line.split()[0] for line in lines[2:6]]
+    assert firsts == ["(the", "as", "group.instance.id=on", "assignor=cooperative-sticky"]
+
+
+@captured
+def test_programs_get_a_line_of_json_an_answer():
+    asked = ["--what-if", "session.timeout.ms=30000", "--output", "json"]
+    told = CliRunner().invoke(command, [str(CAPTURES), "--group", "audit", *asked], catch_exceptions=False)
+
+    rows = [json.loads(line) for line in told.output.splitlines()]
+    assert [(row["group_id"], row["setting"], row["fidelity"]) for row in rows] == [
+        ("audit", AS_RECORDED, 1.0),
+        ("audit", "session.timeout.ms=30000", 1.0),
+    ]

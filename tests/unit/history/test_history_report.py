@@ -1,0 +1,129 @@
+"""The report of the captured groups: one file, with what would help each and why; names are escaped."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner
+
+from coterie.cli.history import command
+from coterie.history.advice import advice_for, losses_of
+from coterie.history.report import by_day, report
+from coterie.history.tables import History, Stall
+from unit.history.history_rig import CAPTURES, Tale, captured, captured_history
+
+captures = pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are not beside this checkout")
+
+ELSEWHERE = r"<script|<link|<img|<iframe|@import|url\(|https?://(?!www\.w3\.org/2000/svg)"
+
+
+class Tags(HTMLParser):
+    """Notes the tags of a page, and which of them are open."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.open: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.seen.append(tag)
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@captures
+def test_the_report_is_one_file_with_a_page_a_group_and_a_summary(tmp_path: Path):
+    into = tmp_path / "report.html"
+
+    CliRunner().invoke(command, [str(CAPTURES), "--html", str(into)], catch_exceptions=False)
+
+    page = into.read_text("utf-8")
+    assert not re.search(ELSEWHERE, page)
+    assert Tags(page).open == []
+    assert page.count("<section") == 1 + len(captured())
+    pictures = re.findall(r"<svg.*?</svg>", page)
+    assert len(pictures) == len(captured())
+    for picture in pictures:
+        ElementTree.fromstring(picture)
+        assert 'class="gap"' in picture
+    for group in captured():
+        assert f">{group}</a>" in page
+
+
+@captures
+@pytest.mark.parametrize(
+    ("group", "setting", "why"),
+    [
+        (
+            "storm",
+            "max.poll.interval.ms=30000",
+            "4 times a member worked longer than max.poll.interval.ms=8000",
+        ),
+        ("billing", "group.instance.id", "4 restarts of members"),
+        ("shipping", "session.timeout.ms=6000", "4 times a member died"),
+        ("nextgen", "group.consumer.session.timeout.ms", "1 time a member died"),
+    ],
+)
+def test_a_group_is_advised_by_what_cost_it_most(group: str, setting: str, why: str):
+    found = advice_for(captured_history(group))
+
+    assert found is not None
+    assert found.setting.startswith(setting)
+    assert found.why.startswith(why)
+    assert 0 < found.saves_ms <= losses_of(captured_history(group)).stood_still_ms
+
+
+def test_eager_members_that_get_back_what_they_gave_up_are_told_of_cooperative_ones():
+    tale = Tale().formed(0, {"a/1": (0, 1), "b/1": (2, 3)}).commit(500, 60_000, 0, 1, 2, 3)
+    tale.formed(70_000, {"a/1": (0, 1), "b/1": (2,), "c/1": (3,)}).commit(70_500, 90_000, 0, 1, 2, 3)
+
+    found = advice_for(tale.told())
+
+    assert found is not None
+    assert found.setting == "partition.assignment.strategy=cooperative-sticky"
+    assert found.why.startswith("3 times a member gave up a partition and got it back, as range has it")
+    assert found.saves_ms == 30_000
+
+
+def test_a_group_that_lost_nothing_is_left_alone():
+    assert advice_for(Tale().formed(0, {"a/1": (0, 1)}).commit(500, 60_000, 0, 1).told()) is None
+
+
+def test_names_that_are_html_are_written_as_names():
+    bad = '"><script>alert(1)</script><b'
+    told = Tale().formed(0, {f"{bad}/1": (0,), "b/1": (1,)}).commit(500, 9_000, 0, 1)
+    told.formed(20_000, {"b/1": (0, 1)}, topics={"b/1": (bad, "t")})
+
+    page = report([told.told()._replace(group_id=bad)], title=bad)
+
+    assert "script" not in Tags(page).seen
+    assert "b" not in Tags(page).open
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_only_the_worst_groups_have_a_page_when_there_are_many():
+    many = [History(f"g{number}", stalls=(stall(0, 1_000 + number),)) for number in range(120)]
+
+    page = report(many, title="many")
+
+    assert "120 groups" in page
+    assert "The 100 worst have a page" in page
+    assert [">g119</a>" in page, ">g19</a>" in page] == [True, False]
+
+
+def test_what_stands_still_over_midnight_is_counted_on_both_days():
+    day = 86_400_000
+
+    assert by_day([stall(day - 1_000, day + 3_000)]) == {("t-0", 0): 1_000, ("t-0", 1): 3_000}
+
+
+def stall(from_ms: int, to_ms: int) -> Stall:
+    return Stall("g", "t", 0, "no-owner", from_ms, to_ms, 1, None)
