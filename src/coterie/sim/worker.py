@@ -431,8 +431,11 @@ class Worker:
 
     def _tell(self) -> None:
         """Note what this process is at work on now: what it may work on, and a batch that takes too long."""
-        works = self.running and not self.is_paused
-        now = self.member.fetchable | self._worked_on if works else NOTHING
+        now = NOTHING
+        if self.running and not self.is_paused:
+            now = self.member.fetchable
+            if self._worked_on:
+                now |= self._worked_on
         if now != self._told:
             self.course.ownership.changed(self.seat.number, self._told, now, self.agenda.now_ms)
             self._told = now
