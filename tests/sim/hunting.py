@@ -16,11 +16,12 @@ OURS = "no mistakes of ours"
 def caught(outcome: Outcome) -> bool:
     """Return whether a check has found something, and not just a patch that does not fit the code.
 
-    Of what production code raises by itself only what its own assertions say counts, and a key that is gone.
+    Of what production code raises by itself only what its own assertions say counts, a key that is gone, and
+    bytes that cannot be read any more: a patch that does not fit raises something else.
     """
     if outcome.rule != OURS:
         return bool(outcome.rule)
-    return any(kind in outcome.violation for kind in ("AssertionError", "KeyError"))
+    return any(kind in outcome.violation for kind in ("AssertionError", "KeyError", "Corrupt"))
 
 
 def hunt(name: str) -> Outcome | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -12,9 +13,16 @@ from faults import FAULTS
 
 from coterie.sim.__main__ import main, tell_many
 from coterie.sim.scenario import run
+from coterie.sim.swarm import TROUBLES
 
 SEEDS = range(2_000)
 HOURS_LEAST = 2_000
+SEEN_LEAST = 60
+"""In so many of the seeds each of these has to come about, or they are no proof of it."""
+MARKS = frozenset(TROUBLES) | {
+    *(f"{how} {kind}" for how in ("eager", "cooperative") for kind in ("assigned", "revoked", "lost")),
+    *("upgraded", "asleep", "failed", "stopped", "twice", "listener raised", "ahead", "behind"),
+}
 
 
 @pytest.mark.slow
@@ -25,6 +33,9 @@ def test_two_thousand_scenarios_hold():
 
     failures = [outcome.line for outcome in outcomes if outcome.violation]
     assert not failures, "\n".join(failures)
+    seen = Counter(mark for outcome in outcomes for mark in outcome.marks)
+    assert {mark: seen[mark] for mark in MARKS if seen[mark] < SEEN_LEAST} == {}
+    assert 0 < max(outcome.settled for outcome in outcomes) <= 1  # of the bound that docs/simulator.md states
     assert sum(outcome.simulated_ms for outcome in outcomes) >= HOURS_LEAST * 3_600_000
 
 

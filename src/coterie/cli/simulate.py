@@ -65,9 +65,9 @@ def command(
 
 @contextmanager
 def rarely_collecting() -> Iterator[None]:
-    """Look for garbage more rarely: of millions of small values, few are in cycles; a third of the time."""
+    """Look for garbage very rarely: of millions of small values, none is in a cycle; a third of the time."""
     thresholds = gc.get_threshold()
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(500_000, 50, 50)
     try:
         yield
     finally:

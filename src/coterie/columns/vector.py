@@ -4,6 +4,7 @@ Where records end is found one by one, as each says where the next begins; every
 Records with headers, and bad bytes, are left to `plain`, which is slower and knows what to say.
 """
 
+from collections.abc import Collection
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -43,19 +44,22 @@ class Rows(NamedTuple):
     values: Blobs
 
 
-def columns_of(chunk: Chunk, *, first: int, until: int, headers: bool) -> dict[str, pa.Array]:
+def columns_of(
+    chunk: Chunk, *, first: int, until: int, headers: bool, left_out: Collection[str] = ()
+) -> dict[str, pa.Array]:
     """Return the columns that come out of the records themselves: all but topic and partition."""
     rows = rows_of(chunk)
     if rows is None:
-        return plain.columns_of(chunk, first=first, until=until, headers=headers)
+        return plain.columns_of(chunk, first=first, until=until, headers=headers, left_out=left_out)
     kept = np.flatnonzero((rows.offsets >= first) & (rows.offsets < until))
     columns = {
-        "key": binary(chunk.data, rows.keys, kept),
-        "value": binary(chunk.data, rows.values, kept),
         "offset": pa.array(rows.offsets[kept]),
         "timestamp": pa.array(rows.stamps[kept]).cast(TIMESTAMP),
         "timestampType": pa.array(rows.types[kept].astype(np.int32)),
     }
+    for name, found in (("key", rows.keys), ("value", rows.values)):
+        if name not in left_out:
+            columns[name] = binary(chunk.data, found, kept)
     if headers:
         columns["headers"] = pa.nulls(len(kept), HEADERS)
     return columns

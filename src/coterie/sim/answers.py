@@ -30,8 +30,6 @@ class Answers:
 
     def __init__(self, checks: Checks) -> None:
         self._checks = checks
-        self.eras: dict[tuple[str, int], tuple[Era, int]] = {}
-        """By member id and generation: the era and the shard's life in which the member was let into it."""
         self._leaders: dict[tuple[str, Era, int, int], str] = {}
         self._rolls: dict[tuple[str, Era, int, int], frozenset[str]] = {}
 
@@ -67,10 +65,7 @@ class Answers:
             return
         self._served(call)
         generation, member_id = answer.generation_id, answer.member_id
-        self.eras[member_id, generation] = (
-            self._checks.era(call.group_id),
-            self._checks.life[call.partition],
-        )
+        self._checks.let_in(member_id, generation, call.group_id)
         static = getattr(call.request, "group_instance_id", None) is not None
         recorded = self._checks.journals[call.partition].group_at(call.group_id, call.mark)
         if recorded is not None:

@@ -59,6 +59,8 @@ class Checks:
         self._names = [TopicPartition(OFFSETS_TOPIC, partition) for partition in self.journals]
         self.deleting: set[str] = set()
         """Groups that somebody asked to delete, or of which to delete offsets."""
+        self._let_in: dict[tuple[str, int], tuple[Era, int]] = {}
+        """By member id and generation: the era and the shard's life in which the member was let into it."""
         self.workers: dict[tuple[str, tuple[Era, int], int, TopicPartition], dict[str, int]] = {}
         """Who has worked on a partition as a member of a generation, and since which one."""
         self.timelines: dict[int, int] = dict.fromkeys(self.journals, 0)
@@ -455,6 +457,11 @@ class Checks:
         history = self.journals[partition].groups.get(group_id, ())
         return self.timelines[partition], sum(value is None for _, value in history)
 
+    def let_in(self, member_id: str, generation: int, group_id: str) -> None:
+        """Note when a member was let into a generation; numbers that were not stored come again."""
+        life = self.life[self.cluster.partition_of(group_id)]
+        self._let_in[member_id, generation] = self.era(group_id), life
+
     def works(
         self,
         reader: str,
@@ -472,7 +479,7 @@ class Checks:
         for one in partitions:
             if not place.valid:
                 raise Violation("one owner", f"{reader} works on {one} and is in no generation")
-            era = self._answers.eras[place.member_id, place.id]
+            era = self._let_in[place.member_id, place.id]
             workers = self.workers.setdefault((group_id, era, place.id, one), {})
             workers.setdefault(reader, since[one])
             begun = sorted(workers.values())

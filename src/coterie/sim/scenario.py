@@ -271,8 +271,9 @@ class Scenario:
         """
         far_ms = self.world.random.choice((100, 5_000, 3_600_000, 50_400_000))
         least_ms = 0 if self.producers else -far_ms
-        number = self._a_broker()
-        self.cluster.brokers[number].ahead_ms += self.world.between(least_ms, far_ms)
+        number, jump_ms = self._a_broker(), self.world.between(least_ms, far_ms)
+        self.cluster.brokers[number].ahead_ms += jump_ms
+        self.world.marks.add("ahead" if jump_ms > 0 else "behind")
         self._bring_down(self.cluster.stop, number)
 
     def _kill(self) -> None:

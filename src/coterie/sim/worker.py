@@ -431,7 +431,8 @@ class Worker:
 
     def at_work(self) -> frozenset[TopicPartition]:
         """Return what a process that runs works on: a batch that takes too long is work, too."""
-        return self.member.fetchable | self._worked_on
+        fetchable = self.member.fetchable
+        return fetchable | self._worked_on if self._worked_on else fetchable
 
     @property
     def is_stalled(self) -> bool:

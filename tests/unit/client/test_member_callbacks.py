@@ -273,6 +273,37 @@ def test_cooperative_members_give_up_what_moves_and_rejoin():
     assert (subscription(again).owned, subscription(again).generation) == ((T1, T2), 2)
 
 
+def test_what_moves_rests_from_the_sync_on_even_while_the_application_works():
+    """CB-9: another may have it next: no more is handed out, though it is given up at a batch's end."""
+    rig = a_cooperative_member(T0, T1).recall()
+    join = rig.expect(Join)
+    rig.member.hold()
+    rig.let_in(join)
+    rig.give(rig.expect(Sync), T1, T2)
+
+    assert isinstance(rig.next(), Wait)
+
+    assert (rig.member.owned, rig.member.fetchable, rig.calls) == ({T0, T1}, {T1}, [])
+    rig.member.release()
+    rig.expect(Join)
+    assert rig.calls == [("revoked", (T0,)), ("assigned", (T2,))]
+
+
+def test_what_is_new_is_announced_until_the_listener_has_returned():
+    """CB-8: whoever hands out records waits for that, since the listener may seek."""
+    rig = a_member()
+    rig.let_in(rig.expect(Join))
+    rig.give(rig.expect(Sync), T0, T1)
+    assert rig.member.announced == frozenset()
+
+    call = rig.expect(Call)
+
+    assert call == Call("assigned", (T0, T1))
+    assert rig.member.announced == rig.member.fetchable == {T0, T1}
+    rig.serve(call)
+    assert rig.member.announced == frozenset()
+
+
 def test_cooperative_members_are_called_for_nothing_new():
     """CB-9: onPartitionsAssigned always, onPartitionsRevoked only for something."""
     rig = a_cooperative_member(T0).recall().join(T0)

@@ -161,8 +161,9 @@ class Member(Steps):
         if in_touch and self._due(self._heard_at + settings.session_timeout_ms, now_ms):
             self._lose_coordinator()
             in_touch = False
-        idle = self.phase in (Phase.UNJOINED, Phase.JOINING) and not self._under_way
-        watching = self.subscribed and not self._closing and (in_touch or idle)
+        if self._closing or not self.subscribed:
+            return None
+        watching = in_touch or (self.phase in (Phase.UNJOINED, Phase.JOINING) and not self._under_way)
         if watching and self._due(self._called_at + settings.max_poll_interval_ms, now_ms):
             leave = self._leave(None, "consumer poll timeout has expired.", now_ms)
             self.phase = Phase.ASLEEP
@@ -222,12 +223,14 @@ class Member(Steps):
 
     def _join(self, now_ms: int) -> Request | None:
         """Join, or sync, as the phase says (CJ-2)."""
-        if self._under_way or not self.coordinator_known or self._closing or not self.subscribed:
+        if self.phase not in (Phase.SYNCING, Phase.JOINING) or self._under_way:
+            return None
+        if not self.coordinator_known or self._closing or not self.subscribed:
             return None
         if self.phase is Phase.SYNCING:
             return Sync(self.generation, self._assignments)
         idle = not self._agenda and self._awaited is None
-        if self.phase is not Phase.JOINING or not idle or not self._due(self._join_at, now_ms):
+        if not idle or not self._due(self._join_at, now_ms):
             return None
         self._joined_topics = self.topics
         return Join(self.generation, self._protocols(), self.rejoin_why or "")
