@@ -51,7 +51,7 @@ def a_join(member_id: str = "m-1", *owned: TopicPartition, generation: int = 4) 
 
 
 def test_an_eager_member_gives_up_everything_and_then_joins():
-    """CB-3, CA-7."""
+    # CB-3, CA-7
     diary = a_diary(EAGER, T0, T1)
 
     called(diary, "revoked", T0, T1)
@@ -69,7 +69,7 @@ def test_a_cooperative_member_keeps_what_it_has_and_says_so():
 
 
 def test_what_goes_is_revoked_before_what_comes_is_assigned():
-    """CB-9."""
+    # CB-9
     diary = synced(a_diary(COOPERATIVE, T0, T1), T1, T2)
 
     called(diary, "revoked", T0)
@@ -80,7 +80,7 @@ def test_what_goes_is_revoked_before_what_comes_is_assigned():
 
 
 def test_what_is_lost_may_be_called_lost_and_nothing_else():
-    """CB-2."""
+    # CB-2
     diary = a_diary(COOPERATIVE, T0)
     diary.refused(Code.UNKNOWN_MEMBER_ID, PLACE)
 
@@ -173,7 +173,7 @@ def test_work_is_only_on_what_the_application_knows_of_and_nobody_takes_away():
 
 
 def test_a_member_that_closes_gives_everything_back_and_says_goodbye():
-    """CB-15, CV-1."""
+    # CB-15, CV-1
     diary = a_diary(EAGER, T0)
     diary.closing = True
 
@@ -187,7 +187,7 @@ def test_a_member_that_closes_gives_everything_back_and_says_goodbye():
 
 
 def test_a_static_member_that_leaves_is_found():
-    """CV-2."""
+    # CV-2
     with pytest.raises(Violation, match="leaves as m-1"):
         a_diary(EAGER, T0, static=True).asks(m.Leave("m-1", "closed"))
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are 
 
 
 def test_spark_answers_what_one_process_answers_and_refuses_what_it_refuses(spark: Any):
-    from coterie.cli.history import histories
+    from coterie.cli.history import histories_in
     from coterie.sim.whatif import answers, questions
     from coterie.spark.history import read_directory
     from coterie.spark.whatif import SCHEMA, what_if
@@ -25,7 +25,7 @@ def test_spark_answers_what_one_process_answers_and_refuses_what_it_refuses(spar
     told = what_if(found, asked)
 
     wanted = [question for one in asked for question in questions(one)]
-    here = [tuple(row) for history in histories(CAPTURES, ()) for row in answers(history, wanted)]
+    here = [tuple(row) for history in histories_in(CAPTURES) for row in answers(history, wanted)]
     rows = [(*row[:3], tuple(row.causes), *row[4:]) for row in told.collect()]
     assert told.schema == SCHEMA
     assert len(rows) == 5 * 3
