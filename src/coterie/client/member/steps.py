@@ -104,33 +104,21 @@ class Steps(Standing):
         """Begin to take what a generation gives (CB-9), unless that was over before the application was ready
         (CJ-6).
         """
-        if self._is_over(place, now_ms):
+        if self.generation != place or self.phase is not Phase.STABLE:
+            if self.phase is Phase.UNJOINED:
+                self._reset(NOWHERE, "rebalance failed since the generation was reset meanwhile", now_ms)
             return None
-        moved = self.owned - given
         taking: list[Step] = [partial(self._take, given), partial(self._assigned, given - self.owned)]
+        moved = self.owned - given
         if self.protocol is RebalanceProtocol.COOPERATIVE and moved:
             self._suspend(moved)
-            taking.insert(0, partial(self._gave_back, moved))
-            taking = [lambda _: self._commit_of(moved), partial(self._give_back, place, moved, taking)]
+            taking[:0] = [
+                lambda _: self._commit_of(moved),
+                lambda _: Call("revoked", tuple(sorted(moved))),
+                partial(self._gave_back, moved),
+            ]
         self._agenda.extendleft(reversed(taking))
         return None
-
-    def _is_over(self, place: Generation, now_ms: int) -> bool:
-        """Whether that generation has ended meanwhile; then all is lost, which the next join begins with."""
-        if self.generation == place and self.phase is Phase.STABLE:
-            return False
-        if self.phase is Phase.UNJOINED:
-            self._reset(NOWHERE, "rebalance failed since the generation was reset meanwhile", now_ms)
-        return True
-
-    def _give_back(
-        self, place: Generation, moved: frozenset[TopicPartition], then: list[Step], now_ms: int
-    ) -> Request | None:
-        """Have the application give up what moved (CB-9), unless the group was lost while it committed."""
-        if self.generation != place and self._is_over(place, now_ms):
-            return None
-        self._agenda.extendleft(reversed(then))
-        return Call("revoked", tuple(sorted(moved)))
 
     def _gave_back(self, moved: frozenset[TopicPartition], now_ms: int) -> None:
         """Rejoin, so that the others may have what was given up (CB-9)."""
