@@ -178,18 +178,24 @@ def revoked_partitions_are_still_handed_out() -> Iterator[None]:
 def assigned_is_called_before_revoked() -> Iterator[None]:
     """A cooperative member begins with the new before it has given up the old."""
 
-    def late(complete: Callable[..., Any]) -> Callable[..., Any]:
-        def reordered(self: Steps, place: Any, given: Any, now_ms: int) -> Any:
+    def late(exchange: Callable[..., None]) -> Callable[..., None]:
+        def reordered(self: Steps, *terms: Any) -> None:
             before = len(self._agenda)
-            asked = complete(self, place, given, now_ms)
-            added = len(self._agenda) - before
-            if added == 5:  # commit, revoke, let go, take, tell
-                self._agenda.rotate(-3)
-            return asked
+            exchange(self, *terms)
+            if len(self._agenda) - before == 4:
+                steps = [self._agenda.popleft() for _ in range(4)]  # revoke, let go, take, tell
+                self._agenda.extendleft(reversed(steps[2:] + steps[:2]))
 
         return reordered
 
-    with patched(Steps, "_complete", late):
+    with patched(Steps, "_exchange", late):
+        yield
+
+
+@fault
+def revoked_is_called_though_the_commit_says_lost() -> Iterator[None]:
+    """A cooperative member that hears by its commit that its place is gone goes on as if it had it."""
+    with patched(Steps, "_is_over", lambda _: lambda self, place, now_ms: False):
         yield
 
 

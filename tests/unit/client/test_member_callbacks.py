@@ -289,6 +289,25 @@ def test_what_moves_rests_from_the_sync_on_even_while_the_application_works():
     assert rig.calls == [("revoked", (T0,)), ("assigned", (T2,))]
 
 
+@pytest.mark.parametrize("code", [Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION, Code.FENCED_INSTANCE_ID])
+def test_what_moves_is_lost_when_its_commit_says_that_the_place_is_gone(code: Code):
+    """CB-2, CB-9, CJ-6: nothing is revoked any more, and nothing of that generation is assigned."""
+    rig = a_cooperative_member(T0, T1, auto_commit=True).recall()
+    rig.let_in(rig.expect(Join))
+    rig.give(rig.expect(Sync), T1, T2)
+    commit = rig.expect(Commit)
+    while commit.partitions != {T0}:  # those before
+        rig.serve(commit)
+        commit = rig.expect(Commit)
+
+    rig.member.committed(commit, code, rig.now_ms)
+    rig.idle() if code is Code.FENCED_INSTANCE_ID else rig.expect(Join)
+
+    told = [] if code is Code.FENCED_INSTANCE_ID else [("lost", (T0, T1))]
+    assert rig.calls == told
+    assert rig.member.fetchable == frozenset()
+
+
 def test_what_is_new_is_announced_until_the_listener_has_returned():
     """CB-8: whoever hands out records waits for that, since the listener may seek."""
     rig = a_member()

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from coterie.assign.model import Cluster, RebalanceProtocol
+from coterie.assign.model import Cluster
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt, CoterieError, RefusedBy
 from coterie.client.member.leader import Leadership, view_of
@@ -399,8 +399,7 @@ class Member(Steps):
         if self.pattern is not None:
             self.topics |= {one.topic for one in given}
             self._joined_topics |= {one.topic for one in given}
-        if self.protocol is RebalanceProtocol.COOPERATIVE:
-            self._suspend(self.owned - given)  # it rests until the application is ready to give it up
+        self._suspend(self.owned - given)  # it rests until the application is ready to give it up
         self._agenda.append(partial(self._complete, self.generation, given))
 
     def _refused(self, reaction: Reaction, code: Code, sent: Generation, api: str, now_ms: int) -> None:

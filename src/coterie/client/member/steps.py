@@ -101,24 +101,30 @@ class Steps(Standing):
     # After a sync
 
     def _complete(self, place: Generation, given: frozenset[TopicPartition], now_ms: int) -> Request | None:
-        """Begin to take what a generation gives (CB-9), unless that was over before the application was ready
-        (CJ-6).
-        """
-        if self.generation != place or self.phase is not Phase.STABLE:
-            if self.phase is Phase.UNJOINED:
-                self._reset(NOWHERE, "rebalance failed since the generation was reset meanwhile", now_ms)
+        """Begin to take what a generation gives: commit what of it goes elsewhere."""
+        if self._is_over(place, now_ms):
             return None
+        self._agenda.appendleft(partial(self._exchange, place, given))
+        return self._commit_of(self.owned - given)
+
+    def _is_over(self, place: Generation, now_ms: int) -> bool:
+        """Return whether a generation was over before the application was ready for it (CJ-6)."""
+        if self.generation == place and self.phase is Phase.STABLE:
+            return False
+        if self.phase is Phase.UNJOINED:
+            self._reset(NOWHERE, "rebalance failed since the generation was reset meanwhile", now_ms)
+        return True
+
+    def _exchange(self, place: Generation, given: frozenset[TopicPartition], now_ms: int) -> None:
+        """Have the application give up what goes elsewhere, then take what is new (CB-8, CB-9)."""
+        if self._is_over(place, now_ms):
+            return
         taking: list[Step] = [partial(self._take, given), partial(self._assigned, given - self.owned)]
         moved = self.owned - given
-        if self.protocol is RebalanceProtocol.COOPERATIVE and moved:
-            self._suspend(moved)
-            taking[:0] = [
-                lambda _: self._commit_of(moved),
-                lambda _: Call("revoked", tuple(sorted(moved))),
-                partial(self._gave_back, moved),
-            ]
+        if moved:
+            gone = Call("revoked", tuple(sorted(moved)))
+            taking[:0] = [lambda _: gone, partial(self._gave_back, moved)]
         self._agenda.extendleft(reversed(taking))
-        return None
 
     def _gave_back(self, moved: frozenset[TopicPartition], now_ms: int) -> None:
         """Rejoin, so that the others may have what was given up (CB-9)."""
