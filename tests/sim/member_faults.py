@@ -123,17 +123,6 @@ def member_id_is_dropped_after_illegal_generation() -> Iterator[None]:
 
 
 @fault
-def refusals_of_generations_before_count() -> Iterator[None]:
-    """That an old commit was refused costs the member its new place."""
-
-    def careless(answered: Callable[..., Code]) -> Callable[..., Code]:
-        return lambda self, generation, *terms: answered(self, self.generation, *terms)
-
-    with patched(Steps, "commit_answered", careless):
-        yield
-
-
-@fault
 def fenced_member_comes_back() -> Iterator[None]:
     """A static member that another has taken the place of takes it back."""
     back = {Code.FENCED_INSTANCE_ID: Reaction.NEW_MEMBER}
