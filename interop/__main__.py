@@ -35,9 +35,9 @@ OTHER_BROKER = "COTERIE_INTEROP_BOOTSTRAP"
 SOME_CHECKS = "CHECKS"  # a pattern for a suite that can run some of its checks
 LIVE = ("topics", "records", "groups", "transactions", "conformance", "java", "kcat", "rdkafka-rust", "kgo")
 # Start brokers of their own.
-ALONE = ("captures", "client", "clients_on_kafka", "mixed", "large", "live", "kills")
-# The same, when asked for by name: what they show is not finished, and CI has an hour for everything.
-BY_NAME = ("spark", "history")
+ALONE = ("captures", "client", "large", "live", "kills")
+# The same, when asked for by name: CI has an hour for everything.
+BY_NAME = ("clients_on_kafka", "mixed", "spark", "history")
 AFTERWARDS = ("dumplog",)  # reads what the broker has written, once it has stopped
 SUITE_S = 900
 # rust-rdkafka's tests ask for broker 0 and topics of three partitions; transactions are looked through
