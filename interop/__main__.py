@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,12 +35,13 @@ HERE = Path(__file__).parent
 OTHER_BROKER = "COTERIE_INTEROP_BOOTSTRAP"
 SOME_CHECKS = "CHECKS"  # a pattern for a suite that can run some of its checks
 LIVE = ("topics", "records", "groups", "transactions", "conformance", "java", "kcat", "rdkafka-rust", "kgo")
-# Start brokers of their own.
-ALONE = ("captures", "client", "large", "live", "kills")
+# Start brokers of their own; the longest first, as they share the lanes.
+ALONE = ("clients_on_kafka", "kills", "mixed", "live", "large", "client", "captures")
 # The same, when asked for by name: CI has an hour for everything.
-BY_NAME = ("clients_on_kafka", "mixed", "spark", "history")
+BY_NAME = ("spark", "history")
 AFTERWARDS = ("dumplog",)  # reads what the broker has written, once it has stopped
-SUITE_S = 900
+LANES = 2  # suites at once: most of a suite is waiting
+SUITE_S = 1500
 # rust-rdkafka's tests ask for broker 0 and topics of three partitions; transactions are looked through
 # more often than by default, so that a timed-out one need not be waited for.
 SETTINGS = {
@@ -108,8 +110,8 @@ def report(outcomes: list[Outcome]) -> int:
 
 
 def run_suites(names: list[str], work: Path, *, on: str) -> list[Outcome]:
-    """Run the suites that talk to the broker, those that start their own, then those that read what it
-    wrote.
+    """Run the suites: those that talk to one broker, and what reads its log, in one lane, one after another;
+    those that start their own in the other, and in both once the first is through.
     """
     data = work / "data"
     live = [name for name in names if name in LIVE]
@@ -118,16 +120,28 @@ def run_suites(names: list[str], work: Path, *, on: str) -> list[Outcome]:
     if other:
         return [run_suite(name, bootstrap=other, data=data, work=work, on=on) for name in live]
 
-    outcomes = []
-    if live or afterwards:
-        with running(on, data) as bootstrap:
-            # Without any other there would be nothing to read afterwards.
-            for name in live or ["records"]:
-                outcomes.append(run_suite(name, bootstrap=bootstrap, data=data, work=work, on=on))
-    for name in names:
-        if name not in LIVE:
-            outcomes.append(run_suite(name, bootstrap="", data=data, work=work, on=on))
-    return outcomes
+    kafka.classpath()  # fetched once, before two suites want it
+    with ThreadPoolExecutor(LANES) as lanes:
+        first = lanes.submit(run_on_one_broker, live, afterwards, data, work, on)
+        others = [
+            lanes.submit(run_suite, name, bootstrap="", data=data, work=work, on=on)
+            for name in sorted(set(names) - {*live, *afterwards}, key=(*ALONE, *BY_NAME).index)
+        ]
+        return [*first.result(), *(other.result() for other in others)]
+
+
+def run_on_one_broker(
+    live: list[str], afterwards: list[str], data: Path, work: Path, on: str
+) -> list[Outcome]:
+    """Run the suites that talk to a broker on a fresh one, then those that read what it has written."""
+    if not live and not afterwards:
+        return []
+    with running(on, data) as bootstrap:
+        # Without any other there would be nothing to read afterwards.
+        outcomes = [
+            run_suite(name, bootstrap=bootstrap, data=data, work=work, on=on) for name in live or ["records"]
+        ]
+    return outcomes + [run_suite(name, bootstrap="", data=data, work=work, on=on) for name in afterwards]
 
 
 @contextmanager
@@ -147,7 +161,7 @@ def running(on: str, data: Path) -> Iterator[str]:
 
 
 def run_suite(name: str, *, bootstrap: str, data: Path, work: Path, on: str) -> Outcome:
-    """Run one suite, show its lines, and judge them by its list."""
+    """Run one suite, show its lines behind its name, and judge them by its list."""
     print(f"== {name}", flush=True)
     begun = time.monotonic()
     outcome = Outcome(name, on, datetime.date.today().isoformat())
@@ -162,7 +176,7 @@ def run_suite(name: str, *, bootstrap: str, data: Path, work: Path, on: str) -> 
         late.start()
         assert process.stdout is not None
         for line in process.stdout:
-            print(line, end="", flush=True)
+            print(f"{name}: {line}", end="", flush=True)
             read_line(outcome, line)
         late.cancel()
     if not outcome.passed and not outcome.failed and not outcome.skipped:  # a suite that is one check
@@ -203,7 +217,7 @@ def judge(outcome: Outcome) -> None:
     outcome.judge(wanted)
     for name in outcome.failed:
         if name not in ran:
-            print(f"FAILED {name}: it did not run")
+            print(f"FAILED {outcome.suite} {name}: it did not run")
     for name in outcome.passed:
         if name not in wanted and outcome.broker == "coterie":
             print(f"note: {name} passes and is not in {outcome.suite}/passes.txt yet")

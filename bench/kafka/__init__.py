@@ -5,6 +5,7 @@ The interop suites use the same jars, so they are cached once, in `.cache/kafka-
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -81,17 +82,28 @@ def classpath() -> str:
 
 
 def fetched(pom: Path, into: Path, *words: str, what: str) -> str:
-    """Return the class path of the jars that a pom names, copied `into` a folder the first time."""
+    """Return the class path of the jars that a pom names, copied `into` a folder the first time; who comes
+    meanwhile waits.
+    """
     done = into / ".complete"
-    if not done.exists():
-        into.mkdir(parents=True, exist_ok=True)
-        print(f"fetching {what} from Maven Central", file=sys.stderr)
-        command = [maven(), "-q", "-B", "-f", str(pom), *words]
-        command += ["dependency:copy-dependencies", f"-DoutputDirectory={into}"]
-        if subprocess.run(command, env=_with_java_home(), stdout=sys.stderr).returncode != 0:
-            raise SetupError(f"Maven could not fetch {what} (its words are above)")
-        done.touch()
+    if done.exists():
+        return f"{into}/*"
+    into.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "fetching.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            _fetch(pom, into, *words, what=what)
+            done.touch()
     return f"{into}/*"
+
+
+def _fetch(pom: Path, into: Path, *words: str, what: str) -> None:
+    """Have Maven copy the jars that a pom names `into` a folder."""
+    print(f"fetching {what} from Maven Central", file=sys.stderr)
+    command = [maven(), "-q", "-B", "-f", str(pom), *words]
+    command += ["dependency:copy-dependencies", f"-DoutputDirectory={into}"]
+    if subprocess.run(command, env=_with_java_home(), stdout=sys.stderr).returncode != 0:
+        raise SetupError(f"Maven could not fetch {what} (its words are above)")
 
 
 def maven() -> str:
