@@ -16,7 +16,7 @@ from coterie.client.consumer import Consumer
 from coterie.client.listener import RebalanceListener
 
 POLL_MS, SESSION_MS, HEARTBEAT_MS = 100, 6_000, 2_000
-STAGGER_S = 3.0
+STAGGER_S = 4.0  # twice the time between heartbeats: the phases of the groups are spread evenly
 
 
 class Teller(RebalanceListener):

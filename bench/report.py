@@ -28,6 +28,9 @@ of Kafka's start script. One broker runs at a time, on a fresh directory, and th
 repetition. Counting begins after a warm-up, which a JVM needs more than we do: 200,000 heartbeats, 100,000
 commits, two groups of the same size, one storm, 2,000 transactions, one run of producing and consuming.
 `bench/claims/` has a short script for each claim.
+
+A row in `x` compares two clients, ours divided by the other: in the second column on Coterie's broker, in
+the third on Kafka's. In rows of assignors and applications the columns are the two that are compared.
 """
 
 
@@ -64,7 +67,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         "|---|---:|---:|---:|---|---|",
     ]
     for row in rows:
-        ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
+        ratio = "" if row["ratio"] is None or row["unit"] == "x" else f"{row['ratio']:.2f}"
         reached = {True: "yes", False: "**no**", None: "?"}[row["reached"]]
         ours, theirs = (_amount(row[name], row["unit"]) for name in ("coterie", "kafka"))
         lines.append(f"| {row['what']} | {ours} | {theirs} | {ratio} | {row['goal']} | {reached} |")

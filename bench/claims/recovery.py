@@ -104,16 +104,26 @@ def measure(plan: Plan) -> list[Figure]:
 def recovered(broker: Broker, groups: int, *, killed: bool) -> dict[tuple[str, str], float]:
     """Return the mean seconds from the end of a member to all partitions owned, by client and assignor."""
     with contextlib.ExitStack() as stack:
-        survivors, victims = (
-            {client: stack.enter_context(started(client, broker, members, groups)) for client in COMMANDS}
-            for members in (SURVIVORS, 1)
-        )
         names = {
             (client, assignor): [f"{client}-{assignor}-{group}" for group in range(groups)]
             for client in COMMANDS
             for assignor in ASSIGNORS
         }
         everybody = [(client, group) for (client, _), listed in names.items() for group in listed]
+
+        def begun(members: int) -> dict[str, Members]:
+            return {
+                client: stack.enter_context(started(client, broker, members, groups)) for client in COMMANDS
+            }
+
+        survivors = begun(SURVIVORS)
+        # The last to join sets the phase of its group's heartbeats: it comes when all is calm, as planned.
+        until(
+            lambda: all(survivors[client].owned(group) == PARTITIONS for client, group in everybody),
+            SETTLE_S,
+            "groups of the survivors",
+        )
+        victims = begun(1)
 
         def whole() -> bool:
             return all(

@@ -18,7 +18,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  */
 public final class Members {
     private static final String POLL_MS = "100", SESSION_MS = "6000", HEARTBEAT_MS = "2000";
-    private static final long STAGGER_MS = 3_000;
+    private static final long STAGGER_MS = 4_000;
 
     public static void main(String[] words) throws Exception {
         List<Member> members = new ArrayList<>();
