@@ -28,6 +28,12 @@ of Kafka's start script. One broker runs at a time, on a fresh directory, and th
 repetition. Counting begins after a warm-up, which a JVM needs more than we do: 200,000 heartbeats, 100,000
 commits, two groups of the same size, one storm, 2,000 transactions, one run of producing and consuming.
 `bench/claims/` has a short script for each claim.
+
+Rows that begin with "Spark" compare sources, not brokers: one Spark application (local[2], Unix sockets to
+its Python workers) reads the same topic by our source and by Spark's own connector in turn, five times after
+three that do not count. Each column says how many times longer the connector took, or how many times longer
+we took where the goal is "at most"; the goal holds for both columns. "Tuned" is the connector with
+`max.poll.records=10000`, `max.partition.fetch.bytes` of 8 MiB and `receive.buffer.bytes=-1`.
 """
 
 
