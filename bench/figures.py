@@ -16,23 +16,26 @@ Samples = dict[str, list[float]]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What must be reached: a limit for our own figure, or for its ratio to Kafka's."""
+    """What must be reached: a limit for our own figure, for its ratio to Kafka's, or for both figures."""
 
     limit: float
-    of: str  # "own": our median; "ratio": our median divided by Kafka's
+    of: str  # "own": our median; "ratio": our median divided by Kafka's; "both": either broker's median
     at_most: bool
 
-    def reached(self, own: float, ratio: float | None) -> bool | None:
+    def reached(self, own: float, kafka: float | None) -> bool | None:
         """Whether the goal is reached; None where Kafka was not measured."""
-        value = own if self.of == "own" else ratio
-        if value is None:
+        if self.of == "own":
+            measured = [own]
+        elif not kafka:
             return None
-        return value <= self.limit if self.at_most else value >= self.limit
+        else:
+            measured = [own / kafka] if self.of == "ratio" else [own, kafka]
+        return max(measured) <= self.limit if self.at_most else min(measured) >= self.limit
 
     def text(self, unit: str) -> str:
         """Return the goal as the table shows it."""
         how = "at most" if self.at_most else "at least"
-        return f"{how} {self.limit:g} {unit}" if self.of == "own" else f"{how} {self.limit:.1f} x Kafka"
+        return f"{how} {self.limit:.1f} x Kafka" if self.of == "ratio" else f"{how} {self.limit:g} {unit}"
 
 
 @dataclass(slots=True)
@@ -64,7 +67,7 @@ class Figure:
     def reached(self) -> bool | None:
         """Whether the goal is reached; None where that was not measured."""
         own = self.median("coterie")
-        return None if own is None else self.goal.reached(own, self.ratio)
+        return None if own is None else self.goal.reached(own, self.median("kafka"))
 
     def as_json(self) -> dict[str, Any]:
         """Return the figure as `latest.json` keeps it."""

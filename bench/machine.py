@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["cpu_seconds", "describe", "resident_mb"]
+__all__ = ["cpu_seconds", "describe", "peaks_mb", "resident_mb"]
 
 
 def describe() -> dict[str, str]:
@@ -34,6 +34,19 @@ def _processor() -> str:
 def resident_mb(pid: int) -> float:
     """Return the resident memory of a process and its descendants, in MB (10**6 bytes)."""
     return sum(_resident_kib(process) for process in _family(pid)) * 1024 / 1e6
+
+
+def peaks_mb(pid: int, word: str) -> list[float]:
+    """Return the most memory that each descendant with this word in its command ever held, in MB.
+
+    Nothing where there is no /proc. What a process shares with the one that it was forked from counts, too.
+    """
+    if not sys.platform.startswith("linux"):
+        return []
+    family = [Path(f"/proc/{process}") for process in _family(pid)]
+    named = [process for process in family if word in (process / "cmdline").read_text()]
+    told = [(process / "status").read_text().partition("VmHWM:")[2].split()[0] for process in named]
+    return [int(kib) * 1024 / 1e6 for kib in told]
 
 
 def _resident_kib(pid: int) -> int:

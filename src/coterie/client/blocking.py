@@ -6,7 +6,8 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from struct import Struct
+from typing import Any, cast
 
 from coterie.base.errors import Corrupt
 from coterie.client import messages
@@ -21,6 +22,7 @@ from coterie.wire.codec import decode_response, encode_request, response_type
 __all__ = ["BlockingConnection"]
 
 MOST_ANSWER = 1 << 30
+INT32 = Struct(">i")
 PLAIN = Security()
 
 
@@ -36,6 +38,8 @@ class BlockingConnection:
         self._correlation = 0
         self.broken = False
         self._sent: deque[tuple[int, type]] = deque()
+        self._room = bytearray()
+        """Where answers are read into: one after the other, as what is made of them is a copy."""
         self._renew_at: float | None = None
         self._socket = self._connected(security.tls)
         try:
@@ -120,7 +124,7 @@ class BlockingConnection:
     def receive(self) -> Any:
         """Return the answer to the oldest request that has none yet."""
         correlation, kind = self._sent.popleft()
-        size = int.from_bytes(self._read(4), "big", signed=True)
+        size = INT32.unpack(self._read(4))[0]
         if not 4 <= size <= MOST_ANSWER:
             raise Corrupt("answer", expected=f"a size, not {size}")
         answered, answer = decode_response(kind, self._read(size))
@@ -129,9 +133,10 @@ class BlockingConnection:
         return answer
 
     def _read(self, size: int) -> bytes:
-        """Return exactly so many bytes."""
-        data = bytearray(size)
-        view = memoryview(data)
+        """Return exactly so many bytes, as a view that the next call writes over."""
+        if len(self._room) < size:
+            self._room = bytearray(size)
+        view = memoryview(self._room)[:size]
         at = 0
         try:
             while at < size:
@@ -142,7 +147,7 @@ class BlockingConnection:
                 at += got
         except OSError as error:
             raise self._broken(error) from error
-        return bytes(data)
+        return cast(bytes, view.toreadonly())
 
     def _broken(self, error: OSError) -> Disconnected | ClientTimeout:
         self.broken = True

@@ -74,17 +74,33 @@ def add(tally, which, count):  # type: ignore[no-untyped-def]
 
 @compiled
 def mark(bitmap, row, valid):  # type: ignore[no-untyped-def]
-    """Say in a bitmap whether the row has a value. All bits are set at first."""
-    if not valid:
-        put8(bitmap, row >> 3, get8(bitmap, row >> 3) & ~(1 << (row & 7)))
+    """Say in a bitmap whether the row has a value; rows come in order, and what is after them is not set."""
+    bit = row & 7
+    before = get8(bitmap, row >> 3) & ((1 << bit) - 1) if bit else 0
+    put8(bitmap, row >> 3, before | (valid << bit))
+
+
+@compiled
+def past_headers(at, end, count):  # type: ignore[no-untyped-def]
+    """Return where so many headers end that nobody wants, or 0."""
+    for _ in range(count):
+        name, start = varint(at, end)
+        if start == 0 or name < 0 or name > end - start:
+            return np.int64(0)
+        _, at = blob(start + name, end, np.int64(0))
+        if at == 0:
+            return np.int64(0)
+    return at
 
 
 @compiled
 def headers_at(at, end, out):  # type: ignore[no-untyped-def]
-    """Write the record's headers, counted in the tally; return where they end, or 0."""
+    """Write the record's headers, counted in the tally, or pass over them; return where they end, or 0."""
     count, at = varint(at, end)
     if at == 0 or count < 0 or count > end - at:
         return np.int64(0)
+    if out.names == 0:
+        return past_headers(at, end, count)
     for _ in range(count):
         row = get64(out.tally, HEADERS_SEEN)
         size, at = blob(at, end, out.names + get64(out.tally, NAME_BYTES))
@@ -124,8 +140,6 @@ def record_at(at, end, segment, first, until, out):  # type: ignore[no-untyped-d
     if headers_at(at, end, out) != end:
         return False
     if offset < first or offset >= until:
-        for header in range(seen, get64(out.tally, HEADERS_SEEN)):
-            put8(out.tag_valid, header >> 3, get8(out.tag_valid, header >> 3) | (1 << (header & 7)))
         put64(out.tally, HEADERS_SEEN, seen)
         put64(out.tally, NAME_BYTES, names)
         put64(out.tally, TAG_BYTES, tags)
@@ -172,68 +186,72 @@ def read(data, segments, count, first, until, out):  # type: ignore[no-untyped-d
 
 
 class Buffers(NamedTuple):
-    """The arrays behind `Out`: as large as they could need to be, and memory only where they are touched."""
+    """What `Out` has the addresses of: Arrow's memory, which Arrow uses again when nobody has it any more.
 
-    tally: np.ndarray
-    offsets: np.ndarray
-    stamps: np.ndarray
-    types: np.ndarray
-    keys: np.ndarray
-    key_ends: np.ndarray
-    key_valid: np.ndarray
-    values: np.ndarray
-    value_ends: np.ndarray
-    value_valid: np.ndarray
-    header_ends: np.ndarray
-    headers_valid: np.ndarray
-    names: np.ndarray
-    name_ends: np.ndarray
-    tags: np.ndarray
-    tag_ends: np.ndarray
-    tag_valid: np.ndarray
+    Memory of numpy's would be given back to the system with each chunk, and cost as much as reading it does.
+    """
+
+    tally: pa.Buffer
+    offsets: pa.Buffer
+    stamps: pa.Buffer
+    types: pa.Buffer
+    keys: pa.Buffer
+    key_ends: pa.Buffer
+    key_valid: pa.Buffer
+    values: pa.Buffer
+    value_ends: pa.Buffer
+    value_valid: pa.Buffer
+    header_ends: pa.Buffer
+    headers_valid: pa.Buffer
+    names: pa.Buffer
+    name_ends: pa.Buffer
+    tags: pa.Buffer
+    tag_ends: pa.Buffer
+    tag_valid: pa.Buffer
 
 
 assert Buffers._fields == Out._fields
 assert len(Segment._fields) == APPEND + 1
+NO_TALLY = np.array([0, 0, 0, 0, 0, 0, -1], np.int64)
 
 
-def bits(count: int) -> np.ndarray:
-    """Return a validity bitmap of so many rows, all valid."""
-    return np.full((count + 7) // 8, 255, np.uint8)
+def bits(count: int) -> pa.Buffer:
+    """Return room for a bitmap of so many rows."""
+    return pa.allocate_buffer(count // 8 + 1)
 
 
-def ends(count: int) -> np.ndarray:
-    """Return Arrow's offsets of so many values; the first is 0."""
-    made = np.empty(count + 1, np.int32)
-    made[0] = 0
+def ends(count: int) -> pa.Buffer:
+    """Return room for Arrow's offsets of so many values; the first is 0."""
+    made = pa.allocate_buffer(4 * (count + 1))
+    np.frombuffer(made, np.int32, 1)[0] = 0
     return made
 
 
-def room_for(chunk: Chunk) -> Buffers:
+def room_for(chunk: Chunk, *, headers: bool) -> Buffers:
     """Return buffers into which the chunk's rows will fit, whatever they hold.
 
     A header takes two bytes at least. The kernel trusts these sizes: they hold for hostile bytes, too.
     """
     rows, size = chunk.rows, chunk.size
-    headers = size // 2
+    tags, most_tags = (size, size // 2) if headers else (0, 0)
     return Buffers(
-        tally=np.array([0, 0, 0, 0, 0, 0, -1], np.int64),
-        offsets=np.empty(rows, np.int64),
-        stamps=np.empty(rows, np.int64),
-        types=np.empty(rows, np.int32),
-        keys=np.empty(size, np.uint8),
+        tally=pa.py_buffer(NO_TALLY.copy()),
+        offsets=pa.allocate_buffer(8 * rows),
+        stamps=pa.allocate_buffer(8 * rows),
+        types=pa.allocate_buffer(4 * rows),
+        keys=pa.allocate_buffer(size),
         key_ends=ends(rows),
         key_valid=bits(rows),
-        values=np.empty(size, np.uint8),
+        values=pa.allocate_buffer(size),
         value_ends=ends(rows),
         value_valid=bits(rows),
         header_ends=ends(rows),
         headers_valid=bits(rows),
-        names=np.empty(size, np.uint8),
-        name_ends=ends(headers),
-        tags=np.empty(size, np.uint8),
-        tag_ends=ends(headers),
-        tag_valid=bits(headers),
+        names=pa.allocate_buffer(tags),
+        name_ends=ends(most_tags),
+        tags=pa.allocate_buffer(tags),
+        tag_ends=ends(most_tags),
+        tag_valid=bits(most_tags),
     )
 
 
@@ -241,24 +259,26 @@ def columns_of(
     chunk: Chunk, *, first: int, until: int, headers: bool, left_out: Collection[str] = ()
 ) -> dict[str, pa.Array]:
     """Return the columns that come out of the records themselves; `key` and `value` may be left out."""
-    buffers = room_for(chunk)
-    segments = np.array(chunk.segments, np.int64)
+    buffers = room_for(chunk, headers=headers)
+    table = np.ascontiguousarray(chunk.table)
     data = np.frombuffer(chunk.data, np.uint8)
-    out = Out(*(buffer.ctypes.data for buffer in buffers))
-    out = out._replace(**{f"{name}s": 0 for name in left_out})  # no target: the kernel passes over them
-    read(data.ctypes.data, segments.ctypes.data, len(chunk.segments), first, until, out)
-    tally = [int(count) for count in buffers.tally]
+    out = Out(*(buffer.address for buffer in buffers))
+    nobody_wants = [f"{name}s" for name in left_out] + ([] if headers else ["names"])
+    out = out._replace(**dict.fromkeys(nobody_wants, 0))  # no target: the kernel passes over them
+    read(data.ctypes.data, table.ctypes.data, len(table), first, until, out)
+    tally = np.frombuffer(buffers.tally, np.int64).tolist()
     if tally[FAULT] >= 0:
         raise Corrupt("record", at=tally[FAULT], expected="a whole one")
     rows = tally[ROWS]
+    of = pa.Array.from_buffers
     columns = {
         "key": blobs(pa.binary(), rows, buffers.key_valid, buffers.key_ends, buffers.keys, tally[KEY_BYTES]),
         "value": blobs(
             pa.binary(), rows, buffers.value_valid, buffers.value_ends, buffers.values, tally[VALUE_BYTES]
         ),
-        "offset": pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(buffers.offsets)]),
-        "timestamp": pa.Array.from_buffers(TIMESTAMP, rows, [None, pa.py_buffer(buffers.stamps)]),
-        "timestampType": pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(buffers.types)]),
+        "offset": of(pa.int64(), rows, [None, buffers.offsets]),
+        "timestamp": of(TIMESTAMP, rows, [None, buffers.stamps]),
+        "timestampType": of(pa.int32(), rows, [None, buffers.types]),
     }
     if headers:
         columns["headers"] = headers_column(buffers, tally)
@@ -266,11 +286,10 @@ def columns_of(
 
 
 def blobs(
-    kind: pa.DataType, rows: int, valid: np.ndarray | None, stops: np.ndarray, data: np.ndarray, used: int
+    kind: pa.DataType, rows: int, valid: pa.Buffer | None, stops: pa.Buffer, data: pa.Buffer, used: int
 ) -> pa.Array:
     """Return an array of bytes or text over these buffers."""
-    mask = None if valid is None else pa.py_buffer(valid)
-    return pa.Array.from_buffers(kind, rows, [mask, pa.py_buffer(stops), pa.py_buffer(data[:used])])
+    return pa.Array.from_buffers(kind, rows, [valid, stops, data.slice(0, used)])
 
 
 def headers_column(buffers: Buffers, tally: list[int]) -> pa.Array:
@@ -279,5 +298,5 @@ def headers_column(buffers: Buffers, tally: list[int]) -> pa.Array:
     names = blobs(pa.string(), count, None, buffers.name_ends, buffers.names, tally[NAME_BYTES])
     tags = blobs(pa.binary(), count, buffers.tag_valid, buffers.tag_ends, buffers.tags, tally[TAG_BYTES])
     pairs = pa.StructArray.from_arrays([names, tags], fields=list(HEADERS.value_type))
-    held = [pa.py_buffer(buffers.headers_valid), pa.py_buffer(buffers.header_ends)]
+    held = [buffers.headers_valid, buffers.header_ends]
     return pa.Array.from_buffers(HEADERS, tally[ROWS], held, children=[pairs])

@@ -4,16 +4,28 @@ Here the rules live that need no look into a record: batches cut by the fetch, c
 transactions, ranges, checksums, and decompression, bounded in memory.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
+
 from coterie.base.errors import Corrupt
-from coterie.wire.batches import HEADER_SIZE, BatchHeader, check_crc, codec_of, decompress, scan
+from coterie.columns.headers import (
+    APPEND_TIME_BIT,
+    CODEC_BITS,
+    CONTROL_BIT,
+    Headers,
+    Places,
+    header_rows,
+    headers_in,
+)
+from coterie.wire.batches import ATTRIBUTES_AT, HEADER_SIZE, LENGTH_STARTS, BatchHeader, codec_of, decompress
+from coterie.wire.checksum import crc32c
 from coterie.wire.visible import AbortedTransaction, without_aborted
 
-__all__ = ["AbortedTransaction", "Chunk", "Plan", "Segment", "chunks_of", "plan", "segment_of"]
+__all__ = ["ROWS", "AbortedTransaction", "Chunk", "Plan", "Segment", "chunks_of", "plan"]
 
 # A record of no key, no value and no headers: length, attributes, two deltas, two lengths, a count.
 LEAST_RECORD = 7
@@ -34,25 +46,36 @@ class Segment(NamedTuple):
     append_time: int
 
 
+AT, END, ROWS, APPEND_TIME = map(Segment._fields.index, ("at", "end", "rows", "append_time"))
+FROM_HEADER = {ROWS: "count"} | {
+    column: name for column, name in enumerate(Segment._fields) if name in BatchHeader._fields
+}
+
+
+Piece: TypeAlias = tuple[bytes, list[int]]
+"""What was in a compressed batch, and its segment."""
+
+
 class Chunk(NamedTuple):
-    """Bytes among which the records of some batches are, uncompressed, and where."""
+    """Bytes among which the records of some batches are, uncompressed, and where: a row for each segment."""
 
     data: bytes
-    segments: tuple[Segment, ...]
+    table: Places
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments one by one."""
+        return [Segment._make(row) for row in self.table.tolist()]
 
     @property
     def rows(self) -> int:
         """As many rows as there may be; fewer if the range cuts some."""
-        return sum(segment.rows for segment in self.segments)
+        return int(self.table[:, ROWS].sum())
 
     @property
     def size(self) -> int:
         """How many bytes the records take."""
-        return sum(segment.end - segment.at for segment in self.segments)
-
-
-Located: TypeAlias = tuple[int, BatchHeader]
-Piece: TypeAlias = tuple[bytes, Segment]
+        return int((self.table[:, END] - self.table[:, AT]).sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,97 +83,124 @@ class Plan:
     """Whole batches to decode, and the offset that the next fetch starts from."""
 
     records: bytes
-    wanted: tuple[Located, ...]
+    starts: Places
+    headers: Headers
     first: int
     until: int
     next_offset: int
 
 
 def plan(
-    records: bytes, *, first: int, until: int, aborted: Iterable[AbortedTransaction] | None = None
+    records: bytes, *, first: int, until: int, aborted: Collection[AbortedTransaction] | None = None
 ) -> Plan:
     """Return what of these bytes holds records in [first, until), and where to go on.
 
     `aborted` is None for a reader that sees everything, else what Fetch told a read_committed reader.
     A tail cut by the fetch is left for the next one. A batch that fails its checksum is `Corrupt`.
     """
-    whole = scan(records)
-    visible = whole if aborted is None else without_aborted(whole, aborted)
-    wanted = []
-    for at, header in visible:
-        if header.control or header.last_offset < first or header.base_offset >= until:
-            continue
-        if not check_crc(records, at, header):
-            raise Corrupt("record batch", at=at, expected=f"checksum {header.crc:#010x}")
-        wanted.append((at, header))
-    next_offset = max(first, whole[-1][1].last_offset + 1) if whole else first
-    return Plan(records, tuple(wanted), first, until, next_offset)
+    starts, headers = headers_in(records)
+    bases = headers["base_offset"].astype(np.int64)
+    lasts = bases + headers["last_offset_delta"]
+    wanted = (headers["attributes"] & CONTROL_BIT == 0) & (lasts >= first) & (bases < until)
+    if aborted:
+        wanted &= visible(headers, aborted)
+    next_offset = max(first, int(lasts[-1]) + 1) if len(lasts) else first
+    starts, headers = starts[wanted], headers[wanted]
+    check_sums(records, starts, headers)
+    return Plan(records, starts, headers, first, until, next_offset)
+
+
+def visible(headers: Headers, aborted: Iterable[AbortedTransaction]) -> np.ndarray:
+    """Return which batches belong to no aborted transaction."""
+    seen = np.zeros(len(headers), np.bool_)
+    seen[[number for number, _ in without_aborted(list(enumerate(header_rows(headers))), aborted)]] = True
+    return seen
+
+
+def check_sums(records: bytes, starts: Places, headers: Headers) -> None:
+    """Raise Corrupt for the first batch whose checksum is not that of its bytes."""
+    ends = starts + (headers["length"] + LENGTH_STARTS)
+    with memoryview(records) as view:
+        for at, end, crc in zip(starts.tolist(), ends.tolist(), headers["crc"].tolist(), strict=True):
+            if crc32c(view[at + ATTRIBUTES_AT : end]) != crc:
+                raise Corrupt("record batch", at=at, expected=f"checksum {crc:#010x}")
+
+
+def segments_of(starts: Places, headers: Headers) -> Places:
+    """Return the segments of batches as they lie, a row for each."""
+    table = np.empty((len(starts), len(Segment._fields)), np.int64)
+    table[:, AT] = starts + HEADER_SIZE
+    table[:, END] = starts + LENGTH_STARTS + headers["length"]
+    for column, name in FROM_HEADER.items():
+        table[:, column] = headers[name]
+    table[:, APPEND_TIME] = headers["attributes"] & APPEND_TIME_BIT != 0
+    return table
 
 
 def chunks_of(planned: Plan, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
     """Yield the planned batches, decompressed, about `chunk_bytes` at a time."""
-    for packed, batches in groupby(planned.wanted, lambda batch: bool(batch[1].codec)):
-        pieces = (unpacked if packed else in_place)(planned.records, batches)
-        for some in filled(pieces, chunk_bytes):
-            yield joined(some) if packed else Chunk(planned.records, tuple(segment for _, segment in some))
+    table = segments_of(planned.starts, planned.headers)
+    codecs = planned.headers["attributes"] & CODEC_BITS
+    turns = np.flatnonzero(np.diff(codecs != 0)) + 1
+    for first, until in pairwise([0, *turns.tolist(), len(table)] if len(table) else []):
+        some = table[first:until]
+        if codecs[first]:
+            pieces = unpacked(planned.records, some, codecs[first:until].tolist())
+            yield from (joined(held) for held in filled(pieces, chunk_bytes))
+        else:
+            yield from in_place(planned.records, some, chunk_bytes)
 
 
-def in_place(records: bytes, batches: Iterable[Located]) -> Iterator[Piece]:
-    """Yield where the records of batches lie that are not compressed: they stay there."""
-    for at, header in batches:
-        yield records, checked(segment_of(header, at=at + HEADER_SIZE, end=at + header.size), at)
+def in_place(records: bytes, table: Places, chunk_bytes: int) -> Iterator[Chunk]:
+    """Yield chunks of batches that are not compressed: their records stay where they are."""
+    sizes = table[:, END] - table[:, AT]
+    lying = (table[:, ROWS] < 0) | (table[:, ROWS] > sizes // LEAST_RECORD)
+    if lying.any():
+        raise refused(table[np.argmax(lying)])
+    reached = np.cumsum(sizes)
+    first = 0
+    while first < len(table):
+        before = int(reached[first - 1]) if first else 0
+        until = max(first + 1, int(np.searchsorted(reached, before + chunk_bytes, "right")))
+        yield Chunk(records, table[first:until])
+        first = until
 
 
-def unpacked(records: bytes, batches: Iterable[Located]) -> Iterator[Piece]:
-    """Yield the records of compressed batches, each batch's from 0 on."""
-    for at, header in batches:
-        payload = decompress(codec_of(header.codec), records[at + HEADER_SIZE : at + header.size])
-        yield payload, checked(segment_of(header, at=0, end=len(payload)), at)
+def unpacked(records: bytes, table: Places, codecs: Sequence[int]) -> Iterator[Piece]:
+    """Yield the records of compressed batches, decompressed, and each one's segment in its own bytes."""
+    for row, codec in zip(table.tolist(), codecs, strict=True):
+        payload = decompress(codec_of(codec), records[row[AT] : row[END]])
+        row[AT], row[END] = 0, len(payload)
+        if not 0 <= row[ROWS] <= len(payload) // LEAST_RECORD:
+            raise refused(row)
+        yield payload, row
 
 
-def checked(segment: Segment, at: int) -> Segment:
-    """Return the segment of the batch at `at`; refuse a count that it cannot hold."""
-    size = segment.end - segment.at
-    if not 0 <= segment.rows <= size // LEAST_RECORD:
-        raise Corrupt("record batch", at=at, expected=f"{segment.rows} records in {size} bytes")
-    return segment
+def refused(row: Sequence[int]) -> Corrupt:
+    """Return what is wrong with a batch whose header counts more records than can be in it."""
+    segment = Segment._make(map(int, row))
+    return Corrupt(
+        "record batch", at=segment.at, expected=f"{segment.rows} records in {segment.end - segment.at} bytes"
+    )
 
 
 def filled(pieces: Iterable[Piece], chunk_bytes: int) -> Iterator[list[Piece]]:
     """Yield as many pieces as make a chunk; a larger one stands alone."""
     held: list[Piece] = []
     size = 0
-    for piece in pieces:
-        _, segment = piece
-        more = segment.end - segment.at
-        if held and size + more > chunk_bytes:
+    for payload, row in pieces:
+        if held and size + len(payload) > chunk_bytes:
             yield held
             held, size = [], 0
-        held.append(piece)
-        size += more
+        held.append((payload, row))
+        size += len(payload)
     if held:
         yield held
 
 
 def joined(pieces: Sequence[Piece]) -> Chunk:
     """Return one chunk of the pieces laid end to end."""
-    segments = []
-    at = 0
-    for payload, segment in pieces:
-        segments.append(segment._replace(at=at, end=at + len(payload)))
-        at += len(payload)
-    return Chunk(b"".join(payload for payload, _ in pieces), tuple(segments))
-
-
-def segment_of(header: BatchHeader, *, at: int, end: int) -> Segment:
-    """Return where the records of a batch lie, with what its header says of them."""
-    return Segment(
-        at=at,
-        end=end,
-        rows=header.count,
-        base_offset=header.base_offset,
-        last_offset_delta=header.last_offset_delta,
-        base_timestamp=header.base_timestamp,
-        max_timestamp=header.max_timestamp,
-        append_time=int(header.append_time),
-    )
+    table = np.array([row for _, row in pieces], np.int64)
+    table[:, END] = np.cumsum(table[:, END])
+    table[1:, AT] = table[:-1, END]
+    return Chunk(b"".join(payload for payload, _ in pieces), table)

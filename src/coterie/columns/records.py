@@ -6,7 +6,8 @@ go on at fetched.next_offset
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import cache
+from functools import cache, lru_cache
+from typing import Any
 
 import pyarrow as pa
 
@@ -79,6 +80,17 @@ def batch_of(
         left_out={"key", "value"} - wanted,
     )
     rows = len(columns["offset"])
-    columns["topic"] = pa.repeat(pa.scalar(topic, pa.string()), rows)
-    columns["partition"] = pa.repeat(pa.scalar(partition, pa.int32()), rows)
+    columns["topic"] = same(topic, pa.string(), rows)
+    columns["partition"] = same(partition, pa.int32(), rows)
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def same(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
+    """Return so many times the same value."""
+    return repeated(value, kind, 1 << max(rows - 1, 0).bit_length()).slice(0, rows)
+
+
+@lru_cache(maxsize=16)
+def repeated(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
+    """Return the same for all who need no more rows: the columns that say where rows came from."""
+    return pa.repeat(pa.scalar(value, kind), rows)

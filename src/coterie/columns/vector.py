@@ -12,14 +12,14 @@ import pyarrow as pa
 
 from coterie.base.errors import Corrupt
 from coterie.columns import plain
-from coterie.columns.plan import Chunk, Segment
+from coterie.columns.headers import Places
+from coterie.columns.plan import ROWS, Chunk, Segment
 from coterie.columns.types import HEADERS, MOST_MS, TIMESTAMP
 from coterie.wire.varints import read_varlong
 
 __all__ = ["columns_of"]
 
 Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
-Places: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
 # Ten digits of seven bits.
 MOST_BITS = 70
@@ -79,7 +79,7 @@ def rows_of(chunk: Chunk) -> Rows | None:
     whole = (keys.sizes <= ends - keys.starts) & (values.sizes <= ends - values.starts)
     if not (whole.all() and (values.ends + 1 == ends).all()) or data[values.ends].any():
         return None
-    segments = np.repeat(np.array(chunk.segments, np.int64), [each.rows for each in chunk.segments], axis=0)
+    segments = np.repeat(chunk.table, chunk.table[:, ROWS], axis=0)
     of = dict(zip(Segment._fields, segments.T, strict=True))
     if (deltas < 0).any() or (deltas > of["last_offset_delta"]).any():
         return None

@@ -14,8 +14,10 @@ from coterie.wire.compression import CODECS, codec_of, compress, decompress
 from coterie.wire.varints import ONE_BYTE, read_varlong, varlong
 
 __all__ = [
+    "ATTRIBUTES_AT",
     "CODECS",
     "HEADER_SIZE",
+    "LENGTH_STARTS",
     "BatchHeader",
     "Marker",
     "Record",
@@ -25,6 +27,7 @@ __all__ = [
     "codec_of",
     "compress",
     "decompress",
+    "ends_of",
     "head_for",
     "read_header",
     "read_marker",
@@ -156,6 +159,21 @@ def scan(buf: bytes | bytearray | memoryview, at: int = 0) -> list[tuple[int, Ba
         found.append((at, header))
         at += header.size
     return found
+
+
+def ends_of(buf: bytes | bytearray | memoryview) -> list[int]:
+    """Return where each whole batch ends, and so the next begins: for who reads the headers together."""
+    ends: list[int] = []
+    at, end = 0, len(buf)
+    while end - at >= HEADER_SIZE:
+        length, magic = SIZE_AND_MAGIC.unpack_from(buf, at)
+        if magic != MAGIC or length < SMALLEST_LENGTH:
+            read_header(buf, at)  # raises Corrupt
+        at += LENGTH_STARTS + length
+        if at > end:
+            break
+        ends.append(at)
+    return ends
 
 
 def check_crc(buf: bytes | bytearray | memoryview, at: int, header: BatchHeader) -> bool:

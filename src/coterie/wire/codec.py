@@ -139,7 +139,10 @@ def _walk(cls: type, data: bytes, at: int) -> None:
 
 
 def decode_response(cls: type, frame: bytes) -> tuple[int, Any]:
-    """Return the correlation id and the response of a frame without its size, or raise Corrupt."""
+    """Return the correlation id and the response of a frame without its size, or raise Corrupt.
+
+    A read-only view of bytes does as well. The response has no part in it, so it may be written over.
+    """
     at = INT32.size
     try:
         (correlation_id,) = INT32.unpack_from(frame)

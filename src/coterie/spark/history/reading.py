@@ -14,6 +14,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
+from coterie.columns.headers import headers_of
 from coterie.columns.plan import Plan, chunks_of
 from coterie.columns.records import decoder
 from coterie.history.group import history_of
@@ -55,7 +56,7 @@ def decoded(unit: Unit) -> Iterator[dict[str, pa.Array]]:
         data = Path(path).read_bytes()
         later = (Path(after).read_bytes() for after in (*unit.paths[number + 1 :], *unit.later))
         wanted = visible(data, later)
-        planned = Plan(data, tuple(wanted), 0, UNTIL, 0)
+        planned = Plan(data, *headers_of(wanted), 0, UNTIL, 0)
         for chunk in chunks_of(planned, chunk_bytes=CHUNK_BYTES):
             yield decode(chunk, first=FIRST, until=UNTIL, headers=False)
 

@@ -1,0 +1,49 @@
+"""Claims: Spark reads a topic by our source faster than by its own connector, plain, compressed, to Parquet.
+
+One Spark application (local[2], Unix sockets to its Python workers) reads the same topic by our source, by
+Spark's with its defaults, and by Spark's tuned, in turn; what nobody counts comes first. Both columns of the
+table are the other's time divided by ours, from either broker.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from bench.figures import Figure, Plan
+from bench.spark.running import DEFAULTS, TUNED, Contest, at_least, held
+from bench.spark.topics import MIXED
+
+__all__ = ["codecs", "parquet", "read"]
+
+CODECS = ("lz4", "zstd", "snappy", "gzip")
+JOBS = {"lengths": "sum of lengths", "noop": "key and value to noop"}
+RICH = {"includeHeaders": "true"}
+
+
+def read(plan: Plan) -> list[Figure]:
+    """Return how much faster 4.5 million records are read than by Spark's connector, tuned and not."""
+    goals = {DEFAULTS: at_least(3.0), TUNED: at_least(1.8)}
+    contests = [Contest("spark-read", f"batch, {what}", job, goals) for job, what in JOBS.items()]
+    return held(plan, MIXED.scaled(plan), contests)
+
+
+def codecs(plan: Plan) -> list[Figure]:
+    """Return the same of records with keys and headers, by codec, beside Spark's defaults."""
+    return list(chain.from_iterable(codec_figures(plan, codec) for codec in CODECS))
+
+
+def codec_figures(plan: Plan, codec: str) -> list[Figure]:
+    """Return the figures of one codec."""
+    contests = [
+        Contest(
+            "spark-codecs", f"batch, keys and headers, {codec}, {what}", job, {DEFAULTS: at_least(1.5)}, RICH
+        )
+        for job, what in JOBS.items()
+    ]
+    return held(plan, MIXED._replace(codec=codec, rich=True).scaled(plan), contests)
+
+
+def parquet(plan: Plan) -> list[Figure]:
+    """Return how much faster a topic becomes Parquet."""
+    contest = Contest("spark-parquet", "batch, to Parquet", "parquet", {TUNED: at_least(1.2)})
+    return held(plan, MIXED.scaled(plan), [contest])

@@ -1,0 +1,1 @@
+"""Spark's part of the bench: topics filled fast, and an application that reads them by either source."""
