@@ -7,25 +7,33 @@ batch's number are one transaction.
 """
 
 import asyncio
-import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
 from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import GroupMetadata, OffsetAndMetadata, TopicPartition
 from coterie.client import messages
 from coterie.client.cluster import Cluster
-from coterie.client.delivery import Delivery
 from coterie.client.producer import Producer
 from coterie.spark.names import BadOption
+from coterie.spark.shape import SOURCE_FIELDS
 from coterie.spark.sink_options import SinkOptions
+from coterie.spark.sink_rows import Outbox, Tally, ahead
+from coterie.spark.sink_sources import write_with_offsets
 from coterie.wire.apis import ApiKey
 
 __all__ = ["BatchSink", "LedgerExpired", "OtherRows", "StreamSink", "refuse_columns"]
@@ -36,7 +44,9 @@ COLUMNS = {
     "topic": (StringType,),
     "partition": (IntegerType,),
     "headers": (ArrayType,),
+    "timestamp": (TimestampType,),
 }
+SOURCE = "source"
 LEDGER = "coterie-sink"
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
@@ -64,6 +74,7 @@ class Turn:
     query: str
     batch: int
     task: int
+    attempt: int = -1
 
     @classmethod
     def now(cls) -> "Turn":
@@ -73,7 +84,7 @@ class Turn:
         query, batch = context.getLocalProperty(QUERY), context.getLocalProperty(BATCH)
         if query is None or batch is None:
             raise CoterieError("Spark does not tell its task which batch it writes; use at-least-once")
-        return cls(query, int(batch), context.partitionId())
+        return cls(query, int(batch), context.partitionId(), context.taskAttemptId())
 
     @property
     def name(self) -> str:
@@ -88,12 +99,23 @@ def refuse_columns(schema: StructType, options: SinkOptions) -> None:
         raise BadOption("rows for a topic need a column value")
     if options.topic is None and "topic" not in kinds:
         raise BadOption("rows for a topic need the option topic or a column topic")
+    if options.commit_source_offsets:
+        refuse_source(kinds.pop(SOURCE, None))
     for name, kind in kinds.items():
         if name not in COLUMNS:
             raise BadOption(f"column {name} has no place in a record; known are {', '.join(COLUMNS)}")
         if not isinstance(kind, COLUMNS[name]):
             wanted = " or ".join(one.__name__.removesuffix("Type").lower() for one in COLUMNS[name])
             raise BadOption(f"column {name} must be {wanted}, not {kind.simpleString()}")
+
+
+def refuse_source(kind: DataType | None) -> None:
+    """Raise BadOption unless rows say where they came from."""
+    if not isinstance(kind, StructType) or {name for name, _ in SOURCE_FIELDS} - set(kind.names):
+        raise BadOption(
+            "commitSourceOffsets=true needs the column source as it was read: set includeSource=true where"
+            " the stream is read, and keep the column up to the sink"
+        )
 
 
 class BatchSink(DataSourceArrowWriter):
@@ -118,6 +140,9 @@ class StreamSink(DataSourceStreamArrowWriter):
         if not self.options.exactly_once:
             return Sent(asyncio.run(write_plainly(self.options, iterator)))
         turn = Turn.now()
+        if self.options.commit_source_offsets:
+            work = write_with_offsets(self.options, iterator, name=turn.name, attempt=turn.attempt)
+            return Sent(asyncio.run(work))
         return Sent(asyncio.run(write_once(self.options, iterator, turn)), turn.query)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -132,95 +157,34 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 async def write_plainly(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> int:
     """Write rows by an idempotent producer; return how many."""
-    async with Producer(**producer_settings(options)) as producer:
-        count, last = 0, list[Delivery]()
-        for batch in batches:
-            sent = [await send(producer, options, row) for row in rows_of(batch)]
-            count += len(sent)
-            # One batch is on its way while the next is read.
-            await all_delivered(last)
-            last = sent
-        await producer.flush()
-        await all_delivered(last)
-    return count
-
-
-async def all_delivered(deliveries: Iterable[Delivery]) -> None:
-    """Return when all are, or raise why one is not."""
-    for one in deliveries:
-        await one
+    async with Producer(**options.settings) as producer, aclosing(ahead(batches)) as coming:
+        outbox = Outbox(producer, options)
+        async for batch in coming:
+            await outbox.send(batch)
+        await outbox.finish()
+    return outbox.rows
 
 
 async def write_once(options: SinkOptions, batches: Iterable[pa.RecordBatch], turn: Turn) -> int:
     """Write rows and the batch's number in one transaction, unless that was done; return how many."""
     assert options.ledger_topic is not None
     place = TopicPartition(options.ledger_topic, 0)
-    named = producer_settings(options, transactional_id=f"coterie-{turn.name}")
-    async with Producer(**named) as producer:
+    settings = {**options.settings, "transactional_id": f"coterie-{turn.name}"}
+    async with Producer(**settings) as producer:
         # Whoever was this task before can write no more, and what it left open is over.
         done = await noted(options, f"{LEDGER}-{turn.name}", place)
         if turn.batch > 0 and not options.start_ledger and done is None:
             await refuse_expired(options, turn, place)
         if done is not None and done.offset >= turn.batch:
             return compared(batches, done, turn)
-        tally = Tally()
-        async with producer.transaction():
-            for batch in batches:
-                for row in rows_of(batch):
-                    tally.add(row)
-                    await send(producer, options, row)
+        outbox, tally = Outbox(producer, options), Tally()
+        async with producer.transaction(), aclosing(ahead(batches)) as coming:
+            async for batch in coming:
+                tally.add(batch)
+                await outbox.send(batch)
             note = OffsetAndMetadata(turn.batch, metadata=str(tally))
             await producer.send_offsets({place: note}, GroupMetadata(f"{LEDGER}-{turn.name}"))
-    return tally.rows
-
-
-def producer_settings(options: SinkOptions, **more: Any) -> dict[str, Any]:
-    """Return the producer's settings as its constructor wants them."""
-    return {**options.settings, **more}
-
-
-# Rows
-
-
-def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """Yield a batch's rows, keys and values as bytes."""
-    names = [name.lower() for name in batch.schema.names]
-    columns = [
-        pc.cast(column, pa.binary()) if name in ("key", "value") else column
-        for name, column in zip(names, batch.columns, strict=True)
-    ]
-    yield from pa.RecordBatch.from_arrays(columns, names=names).to_pylist()
-
-
-async def send(producer: Producer, options: SinkOptions, row: dict[str, Any]) -> Delivery:
-    """Hand a row to the producer."""
-    topic = options.topic or row.get("topic")
-    if topic is None:
-        raise CoterieError("a row's topic is null, and the option topic is not set")
-    headers = row.get("headers")
-    return await producer.send(
-        topic,
-        row["value"],
-        key=row.get("key"),
-        partition=row.get("partition"),
-        headers=None if headers is None else tuple((one["key"], one["value"]) for one in headers),
-    )
-
-
-class Tally:
-    """How many rows a task had, and a checksum of their keys and values in order."""
-
-    def __init__(self) -> None:
-        self.rows, self._sum = 0, 0
-
-    def add(self, row: dict[str, Any]) -> None:
-        """Count a row."""
-        self.rows += 1
-        for part in (row.get("key"), row["value"]):
-            self._sum = zlib.crc32(b"\0" if part is None else b"\1" + part, self._sum)
-
-    def __str__(self) -> str:
-        return f"{self.rows} rows {self._sum:08x}"
+    return outbox.rows
 
 
 # The ledger
@@ -272,8 +236,7 @@ def compared(batches: Iterable[pa.RecordBatch], done: OffsetAndMetadata, turn: T
     """Return 0, for the batch is written; raise OtherRows if the task's rows are not those of then."""
     tally = Tally()
     for batch in batches:
-        for row in rows_of(batch):
-            tally.add(row)
+        tally.add(batch)
     if done.offset == turn.batch and done.metadata and done.metadata != str(tally):
         raise OtherRows(
             f"task {turn.task} of batch {turn.batch} wrote {done.metadata}, and a replay gave it {tally}: the"
