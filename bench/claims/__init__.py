@@ -19,6 +19,7 @@ from bench.claims import (
     python_clients,
     recovery,
     simulate,
+    spark_write,
     startup,
     storm,
     story,
@@ -49,4 +50,5 @@ CLAIMS: dict[str, Callable[[Plan], list[Figure]]] = {
     "simulate": simulate.measure,
     "what-if": what_if.measure,
     "history": history.measure,
+    "spark-write": spark_write.measure,
 }

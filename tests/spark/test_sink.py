@@ -66,6 +66,14 @@ def values_of(topic):
     return sorted(message.value().decode() for message in held(topic))
 
 
+def forget_last_batch(checkpoint):
+    """Let Spark forget that its last batch is done, as if it had died before noting that."""
+    done = [one for one in (checkpoint / "commits").iterdir() if one.name.isdecimal()]
+    newest = max(done, key=lambda one: int(one.name))
+    newest.unlink()
+    newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+
+
 def test_rows_become_records_with_all_that_they_say(new_topic, run):
     topic, other = new_topic(partitions=3), new_topic()
     headers = [{"key": "h", "value": b"1"}]
@@ -224,11 +232,7 @@ def test_a_query_copies_a_topic_once_though_its_last_batch_is_replayed(spark, ne
         assert query.awaitTermination(100)
 
     copy()
-    # Spark forgets that its last batch is done, as if it had died before noting that.
-    done = [one for one in (checkpoint / "commits").iterdir() if one.name.isdecimal()]
-    newest = max(done, key=lambda one: int(one.name))
-    newest.unlink()
-    newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+    forget_last_batch(checkpoint)
     source.produce([b"more"])
     copy()
 

@@ -8,6 +8,7 @@ import threading
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StringType, StructField, StructType
 
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
@@ -22,7 +23,7 @@ from coterie.spark.sink_sources import NotOurs, PartitionsLost, write_with_offse
 from coterie.spark.source import SOURCE
 
 from .test_group_session import options_of, until
-from .test_sink import values_of
+from .test_sink import forget_last_batch, values_of
 
 SHAPE = pa.struct([pa.field(name, kind) for name, kind in SOURCE_FIELDS])
 TASK = 5
@@ -413,3 +414,67 @@ def test_what_a_task_has_committed_says_by_whom(source, target, group, run):
         return found[place]
 
     assert run(noted()) == OffsetAndMetadata(10, metadata="q-0")
+
+
+def copied(spark, source, target, group, checkpoint, change=None, **more):
+    """Copy what is there of one topic to another, changed on the way."""
+    records = (
+        spark.readStream.format("coterie")
+        .option("kafka.bootstrap.servers", source.bootstrap)
+        .option("subscribe", source.name)
+        .option("startingOffsets", "earliest")
+        .option("group.id", group)
+        .option("includeSource", "true")
+        .option("kafka.retry.backoff.ms", "10")
+        .options(**more)
+        .load()
+        .select("value", "source")
+    )
+    query = (
+        (change(records) if change else records)
+        .writeStream.format("coterie")
+        .option("kafka.bootstrap.servers", target.bootstrap)
+        .option("topic", target.name)
+        .option("semantics", "exactly-once")
+        .option("commitSourceOffsets", "true")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(200)
+
+
+def test_a_query_copies_a_topic_once_through_a_filter_though_its_last_batch_is_replayed(
+    spark, source, target, group, tmp_path
+):
+    source.produce([b"%d" % number for number in range(20)])
+    checkpoint = tmp_path / "copy"
+
+    def odd(records):
+        return records.where("cast(value as int) % 2 = 1").coalesce(1)
+
+    copied(spark, source, target, group, checkpoint, odd)
+    forget_last_batch(checkpoint)
+    source.produce([b"21", b"22"])
+    copied(spark, source, target, group, checkpoint, odd)
+
+    assert values_of(target) == sorted(str(number) for number in range(1, 23, 2))
+    assert source.committed(group) == source.ends()
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize(
+    ("change", "options", "why"),
+    [
+        (lambda records: records.repartition(2), {}, "a shuffle lies between"),
+        (None, {"minPartitions": "4"}, "read by more than one task"),
+        (lambda records: records.unionAll(records), {}, "read by more than one task|not by this task"),
+    ],
+)
+def test_plans_whose_tasks_can_not_account_for_their_rows_are_refused(
+    spark, source, target, group, tmp_path, change, options, why
+):
+    source.produce([b"%d" % number for number in range(20)])
+
+    with pytest.raises(StreamingQueryException, match=why):
+        copied(spark, source, target, group, tmp_path / "copy", change, **options)

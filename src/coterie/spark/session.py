@@ -206,7 +206,7 @@ class GroupSession:
             self._settled = last.plan
         self._barrier.release()
         membership.release()
-        return not self._fresh or await self._begin(membership)
+        return await self._begin(membership)
 
     @property
     def _fresh(self) -> list[TopicPartition]:
@@ -214,12 +214,24 @@ class GroupSession:
         seen = self._seen
         return [] if seen is None else [one for one in seen.owned if seen.committed[one] is None]
 
+    @property
+    def _gone(self) -> dict[TopicPartition, int]:
+        """Where what is owned begins now, if what was committed lies before and that may be passed over."""
+        seen = self._seen
+        if seen is None or self.options.fail_on_data_loss:
+            return {}
+        begins = {one: seen.earliest[one] for one in seen.owned}
+        return {one: offset for one, offset in begins.items() if (seen.committed[one] or 0) < offset}
+
     async def _begin(self, membership: Membership) -> bool:
         """Commit where the options start, before anything is read: whoever takes over must not start
-        somewhere else. Return whether that was accepted.
+        somewhere else. The same where records are gone, or no batch would begin where the last one ended.
+        Return whether that was accepted.
         """
-        bound = starting_for(self.options.starting, self._fresh)
-        starts = await resolved(self.cluster, bound, self._fresh, isolation=self.options.isolation)
+        starts = self._gone
+        if self._fresh:
+            bound = starting_for(self.options.starting, self._fresh)
+            starts |= await resolved(self.cluster, bound, self._fresh, isolation=self.options.isolation)
         return self._current(membership) and await self._commit(membership, starts)
 
     async def _commit(self, membership: Membership, offsets: dict[TopicPartition, int]) -> bool:
