@@ -97,13 +97,14 @@ class Plan:
         """Return the number of records or requests to use: a fifth where a quick look is wanted."""
         return count // 5 if self.quick else count
 
-    def rounds(self, claim: str) -> Iterator[tuple[str, Broker]]:
-        """Yield each broker, not yet started, once a repetition.
+    def rounds(self, claim: str, *, repeats: int | None = None) -> Iterator[tuple[str, Broker]]:
+        """Yield each broker, not yet started, once a repetition, of which there are the plan's or `repeats`.
 
         One runs at a time; the order turns with each repetition, so that neither always comes first.
         """
-        for repetition in range(self.repeats):
+        repeats = repeats or self.repeats
+        for repetition in range(repeats):
             order = self.brokers if repetition % 2 == 0 else self.brokers[::-1]
             for name in order:
-                self.say(f"{claim}: {name}, {repetition + 1} of {self.repeats}")
+                self.say(f"{claim}: {name}, {repetition + 1} of {repeats}")
                 yield name, BROKERS[name](data_directory() / name)

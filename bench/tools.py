@@ -25,6 +25,7 @@ __all__ = [
     "java_produce",
     "librdkafka",
     "python_load",
+    "spark_write",
 ]
 
 BENCH = REPOSITORY / "bench"
@@ -47,6 +48,12 @@ def librdkafka(mode: str, address: str, topic: str, *words: object) -> dict[str,
 def python_load(mode: str, client: str, *words: object) -> dict[str, Any]:
     """Run a Python client in a process of its own; returns what it printed."""
     return _json_of([sys.executable, "-m", "bench.python_load", mode, client, *map(str, words)])
+
+
+def spark_write(address: str, records: int, repeats: int) -> dict[str, list[float]]:
+    """Run the Spark application that writes by both sinks; returns the records a second of each."""
+    words = [address, str(records), str(repeats)]
+    return _json_of([sys.executable, "-m", "bench.spark_write", *words])
 
 
 def java_produce(address: str, topic: str, *, records: int, size: int, acks: str) -> float:

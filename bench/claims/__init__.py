@@ -22,6 +22,7 @@ from bench.claims import (
     spark_memory,
     spark_read,
     spark_stream,
+    spark_write,
     startup,
     storm,
     story,
@@ -58,4 +59,5 @@ CLAIMS: dict[str, Callable[[Plan], list[Figure]]] = {
     "spark-stream": spark_stream.stream,
     "spark-micro": spark_stream.micro,
     "spark-memory": spark_memory.measure,
+    "spark-write": spark_write.measure,
 }

@@ -175,9 +175,12 @@ def test_a_row_says_where_it_came_from(spark, new_topic):
 
     rows = read(spark, topic, includeSource="true", columns="partition,offset")
 
-    assert [tuple(row.source) for row in rows] == [
+    assert [tuple(row.source)[:7] for row in rows] == [
         (None, None, None, -1, topic.name, one.partition, one.offset) for one in sorted(topic.sent)
     ]
+    assert {(row.source.first, row.source.until, row.source.whole) for row in rows} == {(0, 2, True)}
+    assert len({row.source.task for row in rows}) == 1
+    assert rows[0].source.task >= 0
 
 
 @pytest.fixture

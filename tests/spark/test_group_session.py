@@ -10,6 +10,8 @@ import random
 
 import pytest
 from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import AdminClient
 
 from coterie.base.ids import TopicPartition
 from coterie.spark.offsets import GroupDocument
@@ -167,6 +169,29 @@ def test_a_starting_offset_is_committed_before_anything_is_read(new_topic, query
     topic.produce(values(5))
 
     assert topic.committed(group) == {0: 5}
+
+
+def test_deleted_records_are_passed_over_once_and_not_read_again_and_again(new_topic, query, group, run):
+    """With failOnDataLoss=false. A batch is committed from where the group stands: it has to stand there."""
+    topic = new_topic()
+    topic.produce(values(10))
+    topic.commit(group, {0: 2})
+    admin = AdminClient({"bootstrap.servers": topic.bootstrap})
+    (deleted,) = admin.delete_records([Place(topic.name, 0, 6)]).values()
+    deleted.result(20)
+
+    async def scenario():
+        one = query(topic, failOnDataLoss="false")
+        one.start()
+        await until(lambda: one.read, one.batch)
+        assert not await one.plan()
+        await one.stop()
+        return one.read
+
+    read = run(scenario())
+
+    assert [offset for _, offset in read] == [6, 7, 8, 9]
+    assert topic.committed(group) == {0: 10}
 
 
 def test_two_queries_share_the_partitions_and_lose_nothing(new_topic, query, group, run):

@@ -13,15 +13,8 @@ from confluent_kafka import TopicPartition as Place
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from coterie.spark.names import BadOption
-from coterie.spark.sink import (
-    LedgerExpired,
-    OtherRows,
-    Turn,
-    note_done,
-    refuse_columns,
-    write_once,
-    write_plainly,
-)
+from coterie.spark.sink import refuse_columns, write_plainly
+from coterie.spark.sink_ledger import LedgerExpired, OtherRows, Turn, note_done, write_once
 from coterie.spark.sink_options import parse_sink
 
 
@@ -66,6 +59,14 @@ def values_of(topic):
     return sorted(message.value().decode() for message in held(topic))
 
 
+def forget_last_batch(checkpoint):
+    """Let Spark forget that its last batch is done, as if it had died before noting that."""
+    done = [one for one in (checkpoint / "commits").iterdir() if one.name.isdecimal()]
+    newest = max(done, key=lambda one: int(one.name))
+    newest.unlink()
+    newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+
+
 def test_rows_become_records_with_all_that_they_say(new_topic, run):
     topic, other = new_topic(partitions=3), new_topic()
     headers = [{"key": "h", "value": b"1"}]
@@ -101,7 +102,7 @@ def test_a_batch_that_is_written_again_is_not_there_twice(new_topic, run):
 
     assert run(write_once(options, batches, turn)) == 3
     assert run(write_once(options, batches, turn)) == 0
-    run(note_done(options, "q", 0))
+    run(note_done(options, "q", 0, tasks=2))
     assert run(write_once(options, [batch_of(["d"])], Turn("q", 1, 1))) == 1
     assert run(write_once(options, batches, turn)) == 0
 
@@ -114,6 +115,20 @@ def test_a_replay_with_other_rows_is_told(new_topic, run):
 
     with pytest.raises(OtherRows, match="not deterministic"):
         run(write_once(exactly_once(topic), [batch_of(["b", "a"])], Turn("q", 0, 0)))
+
+
+def test_a_replay_with_fewer_tasks_is_told(new_topic, run):
+    """The third task has died after it wrote; its rows have come to the others since."""
+    topic = new_topic()
+    options = exactly_once(topic)
+    run(note_done(options, "q", 0, tasks=3))
+    run(write_once(options, [batch_of(["c"])], Turn("q", 1, 2)))
+    run(note_done(options, "q", 0, tasks=2))
+
+    with pytest.raises(OtherRows, match="coterie-sink-q-2 have written it"):
+        run(note_done(options, "q", 1, tasks=2))
+    run(note_done(exactly_once(topic, startLedger="true"), "q", 1, tasks=2))
+    run(note_done(options, "q", 2, tasks=2))
 
 
 def test_a_ledger_that_is_gone_is_an_error_and_not_a_silent_repeat(new_topic, run):
@@ -157,7 +172,7 @@ def test_whatever_dies_when_each_row_is_there_once(new_topic, run, seed):
                 for task in range(2)
             ]
             await asyncio.wait_for(asyncio.gather(*tasks), 60)
-            await note_done(options, "q", number)
+            await note_done(options, "q", number, tasks=2)
 
     run(scenario())
 
@@ -224,11 +239,7 @@ def test_a_query_copies_a_topic_once_though_its_last_batch_is_replayed(spark, ne
         assert query.awaitTermination(100)
 
     copy()
-    # Spark forgets that its last batch is done, as if it had died before noting that.
-    done = [one for one in (checkpoint / "commits").iterdir() if one.name.isdecimal()]
-    newest = max(done, key=lambda one: int(one.name))
-    newest.unlink()
-    newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+    forget_last_batch(checkpoint)
     source.produce([b"more"])
     copy()
 

@@ -5,11 +5,20 @@ from typing import NamedTuple
 
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
-from coterie.wire.batches import head_for
+from coterie.wire.batches import head_for, records_of
 from coterie.wire.compression import compress
-from coterie.wire.packing import Headers, pack_records
+from coterie.wire.packing import Headers, Packed, pack_records
 
-__all__ = ["NOBODY", "RECORD_OVERHEAD", "Batch", "Identity", "Memory", "Outcome", "record_size"]
+__all__ = [
+    "NOBODY",
+    "RECORD_OVERHEAD",
+    "Batch",
+    "Identity",
+    "Memory",
+    "Outcome",
+    "PackedBatch",
+    "record_size",
+]
 
 # What a record takes in a batch beside its key and its value, in round numbers.
 RECORD_OVERHEAD = 12
@@ -143,7 +152,7 @@ class Batch:
             )
         head = head_for(
             self._body,
-            count=len(self.values),
+            count=len(self),
             base_timestamp=self.stamps[0][1],
             max_timestamp=max(stamp for _, stamp in self.stamps),
             codec=codec,
@@ -198,6 +207,32 @@ class Batch:
             first, second = batch.halves
             batch, index = (first, index) if index < len(first) else (second, index - len(first))
         return batch, index
+
+
+class PackedBatch(Batch):
+    """Records that somebody else has encoded: whole from the start, and told of as one.
+
+    Its records are only looked at when the broker finds them too many.
+    """
+
+    __slots__ = ("_codec", "_count")
+
+    def __init__(self, place: TopicPartition, packed: Packed, *, codec: str, now_ms: float) -> None:
+        super().__init__(place, size=len(packed.body), now_ms=now_ms)
+        self.room = -1
+        self._body, self._codec, self._count = packed.body, codec, packed.records
+        self.stamps = [(0, packed.base_timestamp), (0, packed.max_timestamp)]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def split(self) -> tuple[Batch, Batch]:
+        """Return two batches with half of the records each, which settle in its stead."""
+        records = list(records_of(self.encoded(self._codec, transactional=False)))
+        self.stamps = []
+        for one in records:
+            self.add(one.value, key=one.key, headers=one.headers, timestamp=one.timestamp)
+        return super().split()
 
 
 def sequence_after(sequence: int, count: int) -> int:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from coterie.client.batcher import Batch
 
-__all__ = ["Delivery", "RecordMetadata", "settled"]
+__all__ = ["Delivery", "RecordMetadata", "settled", "written"]
 
 
 class RecordMetadata(NamedTuple):
@@ -71,3 +71,12 @@ def settled(batch: Batch) -> "asyncio.Future[None]":
     else:
         tell()
     return waiter
+
+
+async def written(batch: Batch) -> None:
+    """Return when all of a batch is written, or raise why it is not."""
+    await settled(batch)
+    for half in batch.halves or ():
+        await written(half)
+    if batch.outcome is not None and batch.outcome.error is not None:
+        raise batch.outcome.error

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from coterie.assign.model import Cluster as Assignable
 from coterie.base.codes import Code
-from coterie.base.errors import RefusedBy
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.addresses import Address
 from coterie.client.errors import Unsupported
@@ -281,19 +280,6 @@ def read_epoch_ends(answer: Any) -> dict[TopicPartition, EpochEnd]:
         for topic in answer.topics
         for one in topic.partitions
     }
-
-
-def read_noted(answer: Any, group_id: str) -> OffsetAndMetadata | None:
-    """Return what is committed of the one partition that was asked for, or raise why it is not told."""
-    (group,) = answer.groups
-    (topic,) = group.topics
-    (one,) = topic.partitions
-    code = Code(group.error_code) or Code(one.error_code)
-    if code:
-        raise RefusedBy(code, f"OffsetFetch of group {group_id}")
-    if one.committed_offset < 0:
-        return None
-    return OffsetAndMetadata(one.committed_offset, one.committed_leader_epoch, one.metadata or "")
 
 
 def offset_commit(

@@ -13,7 +13,7 @@ from coterie.assign.partitioner import explicit_partition, partitioner_of
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
 from coterie.base.ids import GroupMetadata, OffsetAndMetadata, TopicPartition
-from coterie.client.batcher import RECORD_OVERHEAD, Batch, record_size
+from coterie.client.batcher import RECORD_OVERHEAD, Batch, PackedBatch, record_size
 from coterie.client.chance import jitter
 from coterie.client.cluster import Cluster
 from coterie.client.delivery import Delivery, RecordMetadata, settled
@@ -24,7 +24,7 @@ from coterie.client.producer_settings import ProducerSettings
 from coterie.client.producing import Producing
 from coterie.client.sender import Sender
 from coterie.client.transactions import Transactions
-from coterie.wire.packing import Headers
+from coterie.wire.packing import Headers, Packed
 
 __all__ = ["Delivery", "Producer", "RecordMetadata"]
 
@@ -183,6 +183,31 @@ class Producer:
                 self._until_turn = TURN_BYTES
                 await turn()
         return Delivery(batch, index)
+
+    async def send_packed(self, topic: str, packed: Packed) -> PackedBatch:
+        """Hand over records that are encoded and compressed as this producer would; wait for room.
+
+        Return their batch: `delivery.written` says what becomes of it.
+        """
+        if len(packed.body) > self.settings.max_request_size:
+            raise RecordTooLarge(
+                f"{packed.records} records of {len(packed.body)} bytes for {topic}: max_request_size is"
+                f" {self.settings.max_request_size}"
+            )
+        sender = self._check_open()
+        until = sender.loop.time() + self.settings.max_block_ms / 1000
+        route = self._known(topic) or await self._route(topic, until)
+        wanted = packed.partition if packed.partition >= 0 else None
+        place = self._place(route, None, wanted, size=len(packed.body))
+        batch = PackedBatch(place, packed, codec=self.settings.codec, now_ms=sender.now_ms())
+        while not self._producing.accepted(self._producing.lane(place), batch):
+            await self._room(sender, until)
+            self._check_open()
+        if wanted is None:
+            self._partitioner.appended(topic, None, place.partition, batch.size, full=True)
+        sender.nudge()
+        await turn()
+        return batch
 
     def _check_open(self) -> Sender:
         """Return the sender, or raise why nothing can be sent now."""

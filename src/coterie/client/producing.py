@@ -108,10 +108,23 @@ class Producing:
         if not self.memory.take(room):
             return None
         batch = Batch(lane.place, size=room, now_ms=now_ms)
-        batch.waiters.append(lambda: self.memory.give_back(room))
+        self._queue(lane, batch, room)
+        return batch
+
+    def accepted(self, lane: Lane, batch: Batch) -> bool:
+        """Queue a batch that is whole already; False: memory is full."""
+        if not self.memory.take(batch.size):
+            return False
+        held = lane.open_batch
+        if held is not None:
+            held.room = -1
+        self._queue(lane, batch, batch.size)
+        return True
+
+    def _queue(self, lane: Lane, batch: Batch, reserved: int) -> None:
+        batch.waiters.append(lambda: self.memory.give_back(reserved))
         lane.waiting.append(batch)
         self._busy[lane.place] = lane
-        return batch
 
     def batches(self) -> Iterator[Batch]:
         """Yield all batches that are not settled."""

@@ -10,7 +10,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-__all__ = ["get8", "get64", "move", "put8", "put32", "put64"]
+__all__ = ["get8", "get32", "get64", "move", "put8", "put32", "put64"]
 
 BYTE = ir.IntType(8)
 WORD = ir.IntType(64)
@@ -59,6 +59,6 @@ def memcpy(typing: Any, to: Any, source: Any, size: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), generate
 
 
-get8, get64 = getter(8), getter(64)
+get8, get32, get64 = getter(8), getter(32), getter(64)
 put8, put32, put64 = putter(8), putter(32), putter(64)
 move: Any = intrinsic(memcpy)

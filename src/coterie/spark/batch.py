@@ -1,6 +1,7 @@
 """The batch reader: ranges by offset, time or a group's commits, planned on the driver, read by tasks."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from coterie.spark.shape import NOBODY, Source
 from coterie.spark.tasks import FetchSettings, TaskPartition, read_task
 from coterie.spark.topics import cluster_for, ends, resolved, selected
 
-__all__ = ["BatchReader", "FilteringReader", "tasks_for"]
+__all__ = ["BatchReader", "FilteringReader", "groups_of", "shared_by", "tasks_for"]
 
 Offsets = dict[TopicPartition, int]
 
@@ -107,7 +108,15 @@ def tasks_for(
 ) -> list[InputPartition]:
     """Return the tasks for these ranges: split as the options want, else packed into few."""
     settings = FetchSettings.of(options, source)
-    return [TaskPartition(group, leaders, settings) for group in groups_of(ranges, options)]
+    groups = groups_of(ranges, options)
+    shared = shared_by(groups)
+    return [TaskPartition(group, leaders, settings, shared=shared) for group in groups]
+
+
+def shared_by(groups: Iterable[Iterable[Range]]) -> frozenset[TopicPartition]:
+    """Return the partitions that more than one task reads."""
+    times = Counter(one.at for group in groups for one in group)
+    return frozenset(at for at, count in times.items() if count > 1)
 
 
 def groups_of(ranges: Sequence[Range], options: SourceOptions) -> list[tuple[Range, ...]]:

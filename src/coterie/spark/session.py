@@ -20,6 +20,7 @@ from coterie.client.membership import Membership
 from coterie.spark.offsets import Gate, GroupDocument, Range, Rebalance, limited
 from coterie.spark.options import EARLIEST, Bound, SourceOptions
 from coterie.spark.protocol import due, plannable, replayed
+from coterie.spark.shape import NOBODY, Source
 from coterie.spark.topics import cluster_for, ends, resolved
 from coterie.spark.waiting import LONGEST_WAIT_S, Barrier, Pace
 
@@ -72,6 +73,8 @@ class GroupSession:
         """The plan whose batch is known to be done and committed as far as it may be."""
         self._seen: Seen | None = None
         self._planned: tuple[int, Mapping[Range, Range | None]] | None = None
+        self.reader = NOBODY
+        """Who reads the batch under way: a replayed one is read by the member of now."""
         self._poll_s = POLL_S
         self._gate = Gate(options.min_offsets_per_trigger, delay_s=options.max_trigger_delay_ms / 1000)
         self._pace = Pace(self.settings)
@@ -160,6 +163,7 @@ class GroupSession:
         """
         member = membership.member
         if not member.holds_owned:
+            membership.release()  # the batch is over, and there is nothing to commit it in
             self._seen = None
             return False
         if self._settled != last.plan and member.ready:
@@ -201,7 +205,8 @@ class GroupSession:
                 return False
             self._settled = last.plan
         self._barrier.release()
-        return not self._fresh or await self._begin(membership)
+        membership.release()
+        return await self._begin(membership)
 
     @property
     def _fresh(self) -> list[TopicPartition]:
@@ -209,12 +214,24 @@ class GroupSession:
         seen = self._seen
         return [] if seen is None else [one for one in seen.owned if seen.committed[one] is None]
 
+    @property
+    def _gone(self) -> dict[TopicPartition, int]:
+        """Where what is owned begins now, if what was committed lies before and that may be passed over."""
+        seen = self._seen
+        if seen is None or self.options.fail_on_data_loss:
+            return {}
+        begins = {one: seen.earliest[one] for one in seen.owned}
+        return {one: offset for one, offset in begins.items() if (seen.committed[one] or 0) < offset}
+
     async def _begin(self, membership: Membership) -> bool:
         """Commit where the options start, before anything is read: whoever takes over must not start
-        somewhere else. Return whether that was accepted.
+        somewhere else. The same where records are gone, or no batch would begin where the last one ended.
+        Return whether that was accepted.
         """
-        bound = starting_for(self.options.starting, self._fresh)
-        starts = await resolved(self.cluster, bound, self._fresh, isolation=self.options.isolation)
+        starts = self._gone
+        if self._fresh:
+            bound = starting_for(self.options.starting, self._fresh)
+            starts |= await resolved(self.cluster, bound, self._fresh, isolation=self.options.isolation)
         return self._current(membership) and await self._commit(membership, starts)
 
     async def _commit(self, membership: Membership, offsets: dict[TopicPartition, int]) -> bool:
@@ -244,12 +261,22 @@ class GroupSession:
         ranges = limited(there, most)
         if not ranges:
             return None
-        self._barrier.hold()
+        self._hold(membership)
         self._poll_s = POLL_S
         self._pace.planned(self.clock.time())
         planned = self._document(membership, last.plan + 1, ranges)
         self._planned = (planned.plan, {one: one for one in ranges})
         return planned
+
+    def _hold(self, membership: Membership) -> None:
+        """Note that a batch begins, and who reads it. Its rows may say so, for a sink that commits for the
+        member in its transactions: then even a cooperative member stays in its generation meanwhile.
+        """
+        place = membership.generation
+        self.reader = Source(self.settings.group_id, place.member_id, self.settings.instance_id, place.id)
+        self._barrier.hold()
+        if "source" in self.options.columns:
+            membership.hold()
 
     def _document(self, membership: Membership, plan: int, ranges: tuple[Range, ...]) -> GroupDocument:
         """Return the offset document of a batch."""
@@ -329,7 +356,7 @@ class GroupSession:
                 committed=committed,
                 fail_on_data_loss=self.options.fail_on_data_loss,
             )
-            self._barrier.hold()
+            self._hold(membership)
             return left
 
     async def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address]:

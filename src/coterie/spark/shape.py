@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-__all__ = ["NOBODY", "SOURCE_FIELDS", "Source", "needed", "shaped"]
+__all__ = ["NOBODY", "SOURCE_FIELDS", "Piece", "Source", "needed", "shaped"]
 
 SOURCE_FIELDS = (
     ("group", pa.string()),
@@ -15,6 +15,10 @@ SOURCE_FIELDS = (
     ("topic", pa.string()),
     ("partition", pa.int32()),
     ("offset", pa.int64()),
+    ("first", pa.int64()),
+    ("until", pa.int64()),
+    ("whole", pa.bool_()),
+    ("task", pa.int64()),
 )
 
 
@@ -30,22 +34,34 @@ class Source(NamedTuple):
 NOBODY = Source()
 
 
+class Piece(NamedTuple):
+    """What one task reads of a partition: offsets [first, until), and whether no other task reads of it."""
+
+    first: int
+    until: int
+    whole: bool
+    task: int = -1
+    """Spark's number of this attempt at a task: what comes by a shuffle has another than who gets it."""
+
+
 def needed(columns: Sequence[str]) -> set[str]:
     """Return what must be decoded for these columns: where a row came from is told by three others."""
     return {*columns, "topic", "partition", "offset"} if "source" in columns else {*columns}
 
 
-def shaped(batch: pa.RecordBatch, columns: Sequence[str], source: Source) -> pa.RecordBatch:
+def shaped(batch: pa.RecordBatch, columns: Sequence[str], source: Source, piece: Piece) -> pa.RecordBatch:
     """Return a decoded batch in these columns."""
     if tuple(batch.schema.names) == tuple(columns):
         return batch
-    made = [source_column(batch, source) if name == "source" else batch.column(name) for name in columns]
+    made = [
+        source_column(batch, source, piece) if name == "source" else batch.column(name) for name in columns
+    ]
     return pa.RecordBatch.from_arrays(made, names=list(columns))
 
 
-def source_column(batch: pa.RecordBatch, source: Source) -> pa.StructArray:
+def source_column(batch: pa.RecordBatch, source: Source, piece: Piece) -> pa.StructArray:
     """Return where each row came from, and who read it."""
-    constants = dict(zip(Source._fields, source, strict=True))
+    constants: dict[str, object] = {**source._asdict(), **piece._asdict()}
     return pa.StructArray.from_arrays(
         [
             pa.repeat(pa.scalar(constants[name], kind), batch.num_rows)

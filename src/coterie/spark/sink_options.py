@@ -11,7 +11,9 @@ from coterie.spark.names import BadOption, truth
 
 __all__ = ["SINK", "SinkOptions", "parse_sink"]
 
-SINK = ("topic", "semantics", "ledgerTopic", "startLedger")
+SINK = ("topic", "semantics", "ledgerTopic", "startLedger", "commitSourceOffsets")
+# Rows come by the thousand: larger batches than a client's are full at once.
+BATCH_SIZE = 262_144
 SEMANTICS = ("at-least-once", "exactly-once")
 REFUSED = {
     "key.serializer": "keys are strings or bytes; encode them with column functions",
@@ -46,6 +48,8 @@ class SinkOptions:
     ledger_topic: str | None = None
     """The topic under whose name tasks note their batches."""
     start_ledger: bool = False
+    commit_source_offsets: bool = False
+    """Whether the offsets of what was read are committed with what is written."""
 
     def producer(self, **more: Any) -> ProducerSettings:
         """Return a producer's settings."""
@@ -69,20 +73,28 @@ def parse_sink(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         exactly_once=semantics == "exactly-once",
         ledger_topic=values.get("ledgertopic") or topic,
         start_ledger=truth(values, "startLedger"),
+        commit_source_offsets=truth(values, "commitSourceOffsets"),
     )
+    refuse_together(options, streaming=streaming)
+    return options
+
+
+def refuse_together(options: SinkOptions, *, streaming: bool) -> None:
+    """Raise BadOption for options that do not go together."""
+    if options.commit_source_offsets and not options.exactly_once:
+        raise BadOption("commitSourceOffsets=true commits in transactions: it needs semantics=exactly-once")
     if options.exactly_once and not streaming:
         raise BadOption(
             "semantics=exactly-once is for streaming queries: a batch query that runs again is another query"
         )
-    if options.exactly_once and options.ledger_topic is None:
+    if options.exactly_once and not options.commit_source_offsets and options.ledger_topic is None:
         raise BadOption("semantics=exactly-once without topic needs ledgerTopic, a topic that exists")
-    return options
 
 
 def settings_of(values: Mapping[str, str]) -> dict[str, Any]:
     """Return the producer's settings of lower-cased options, or raise BadOption."""
     known = {name.lower(): name for name in (*SINK, *(f"kafka.{name}" for name in (*SETTINGS, *IDLE)))}
-    found: dict[str, Any] = {"client_id": "coterie-spark"}
+    found: dict[str, Any] = {"client_id": "coterie-spark", "batch_size": BATCH_SIZE}
     for name, value in values.items():
         setting = name.removeprefix("kafka.")
         if name != setting and setting in REFUSED:

@@ -14,6 +14,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     IntegerType,
     LongType,
     StringType,
@@ -36,6 +37,10 @@ SOURCE = StructType(
         StructField("topic", StringType()),
         StructField("partition", IntegerType()),
         StructField("offset", LongType()),
+        StructField("first", LongType()),
+        StructField("until", LongType()),
+        StructField("whole", BooleanType()),
+        StructField("task", LongType()),
     ]
 )
 TYPES = {

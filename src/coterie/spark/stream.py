@@ -22,12 +22,11 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from coterie.client.loop import LoopThread
-from coterie.spark.batch import groups_of, tasks_for
+from coterie.spark.batch import groups_of, shared_by, tasks_for
 from coterie.spark.everything import AllPartitions
 from coterie.spark.offsets import GroupDocument, read_plain, write_plain
 from coterie.spark.options import SourceOptions
 from coterie.spark.session import Gone, GroupSession
-from coterie.spark.shape import Source
 from coterie.spark.tasks import FetchSettings, TaskPartition, read_task
 from coterie.spark.waiting import LONGEST_WAIT_S
 
@@ -102,6 +101,8 @@ class MemberReader(StreamReader):
         assert options.member is not None
         self.group = options.member.group_id
         self._session: GroupSession | None = None
+        self._read: GroupDocument | None = None
+        """The batch that Spark last asked the tasks of."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what executors need: the options."""
@@ -143,10 +144,14 @@ class MemberReader(StreamReader):
         pieces = [piece for group in groups for piece in group]
         left = dict(zip(pieces, self.ask(self.session.left_of(document, pieces)), strict=True))
         leaders = self.ask(self.session.leaders({piece.at for piece in pieces}))
-        source = Source(document.group, document.member, document.instance, document.generation)
-        settings = FetchSettings.of(self.options, source)
+        settings = FetchSettings.of(self.options, self.session.reader)
+        # Spark asks once for each place in the plan that reads the stream: the second sees what others do.
+        again, self._read = self._read == document, document
+        shared = frozenset(piece.at for piece in pieces) if again else shared_by(groups)
         return [
-            TaskPartition([one for piece in group if (one := left[piece]) is not None], leaders, settings)
+            TaskPartition(
+                [one for piece in group if (one := left[piece]) is not None], leaders, settings, shared=shared
+            )
             for group in groups
         ]
 

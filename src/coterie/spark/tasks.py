@@ -5,12 +5,13 @@ serve many tasks, so connections are kept from one to the next.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
 from coterie.base.codes import Code
@@ -25,7 +26,7 @@ from coterie.columns.records import AbortedTransaction, Plan, plan, record_batch
 from coterie.spark.offsets import Range
 from coterie.spark.options import SourceOptions
 from coterie.spark.protocol import DataLoss
-from coterie.spark.shape import NOBODY, Source, needed, shaped
+from coterie.spark.shape import NOBODY, Piece, Source, needed, shaped
 from coterie.wire.apis import ApiKey
 
 __all__ = ["FetchSettings", "TaskPartition", "read_task"]
@@ -62,12 +63,21 @@ class FetchSettings:
 
 
 class TaskPartition(InputPartition):
-    """The ranges that one task reads, where their leaders were last seen, and how to fetch."""
+    """The ranges that one task reads, where their leaders were last seen, and how to fetch.
+
+    `shared` are the partitions that other tasks of the batch read as well.
+    """
 
     def __init__(
-        self, ranges: Iterable[Range], leaders: Mapping[TopicPartition, Address], settings: FetchSettings
+        self,
+        ranges: Iterable[Range],
+        leaders: Mapping[TopicPartition, Address],
+        settings: FetchSettings,
+        *,
+        shared: Set[TopicPartition] = frozenset(),
     ) -> None:
         self.ranges = tuple(ranges)
+        self.shared = frozenset(one.at for one in self.ranges) & shared
         self.leaders = {one.at: leaders[one.at] for one in self.ranges if one.at in leaders}
         self.settings = settings
 
@@ -95,6 +105,13 @@ def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
         yield from Reader(task).batches()
 
 
+def pieces_of(task: TaskPartition) -> dict[TopicPartition, Piece]:
+    """Return what the task reads of each partition, as its rows tell."""
+    context = TaskContext.get()
+    attempt = -1 if context is None else context.taskAttemptId()
+    return {one.at: Piece(one.first, one.until, one.at not in task.shared, attempt) for one in task.ranges}
+
+
 class Reader:
     """Reads one task's ranges. A fetch is sent before the answer to the last is decoded."""
 
@@ -102,6 +119,7 @@ class Reader:
         self.settings = task.settings
         self.leaders = dict(task.leaders)
         self.left = {one.at: one for one in task.ranges}
+        self.pieces = pieces_of(task)
         self.progress_at = time.monotonic()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -146,7 +164,7 @@ class Reader:
             headers="headers" in settings.columns,
             columns=needed(settings.columns),
         ):
-            yield shaped(batch, settings.columns, settings.source)
+            yield shaped(batch, settings.columns, settings.source, self.pieces[one.at])
 
     def take(self, address: Address) -> BlockingConnection:
         """Return a connection that nobody else uses."""

@@ -7,15 +7,26 @@ test holds the two against each other.
 from collections.abc import Iterator, Sequence
 from itertools import repeat
 from math import inf
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from coterie.wire.varints import varlong
 
-__all__ = ["Headers", "Stamps", "pack_records"]
+__all__ = ["Headers", "Packed", "Stamps", "pack_records"]
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 # The timestamps in runs: from which record on which timestamp holds. The first run begins with record 0.
 Stamps: TypeAlias = Sequence[tuple[int, int]]
+
+
+class Packed(NamedTuple):
+    """Records of one partition (-1: of whichever) as they lie in a batch, compressed if they are to be."""
+
+    partition: int
+    body: bytes
+    records: int
+    base_timestamp: int
+    max_timestamp: int
+
 
 NULL = varlong(-1)
 NO_ATTRIBUTES, NO_HEADERS = b"\0", b"\0"

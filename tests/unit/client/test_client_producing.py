@@ -7,12 +7,14 @@ import pytest
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.client.addresses import Address
-from coterie.client.batcher import Identity
+from coterie.client.batcher import Identity, PackedBatch
 from coterie.client.errors import Disconnected
 from coterie.client.producer_errors import DeliveryTimeout, NotWritten, TransactionAborted
 from coterie.client.producer_settings import ProducerSettings
 from coterie.client.producing import Answer, Producing
 from coterie.wire.batches import read_header, records_of
+from coterie.wire.compression import compress
+from coterie.wire.packing import Packed, pack_records
 
 LEADER = Address("one", 1)
 WHO = Identity(7, 0)
@@ -389,3 +391,59 @@ def test_the_bytes_of_a_batch_say_who_sends_it():
 
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 0, 0)
     assert header.transactional
+
+
+def packed(*records: tuple[bytes | None, bytes, int], codec: str = "none") -> PackedBatch:
+    """A batch of records, key, value and time, that somebody else has encoded."""
+    keys, values, stamps = zip(*records, strict=True)
+    body = compress(codec, pack_records(values, list(enumerate(stamps)), keys=keys))
+    return PackedBatch(PLACE, Packed(0, body, len(records), stamps[0], max(stamps)), codec=codec, now_ms=0)
+
+
+def test_a_packed_batch_goes_out_after_what_was_there_and_has_numbers_like_any():
+    producing = a_producer(linger_ms=1_000)
+    (before,) = hand_over(producing, b"before")
+    begun = producing.opened(producing.lane(PLACE), size=20, now_ms=0)
+    begun.add(b"begun", timestamp=1_000)
+    batch = packed((None, b"1", 5), (b"k", b"2", 9))
+
+    assert producing.accepted(producing.lane(PLACE), batch)
+    flying = sent(producing)
+
+    assert flying[:2] == [before, begun]
+    assert [sequence(one) for one in flying] == [(7, 0, 0), (7, 0, 1), (7, 0, 2)]
+    header = read_header(batch.encoded("none", transactional=False))
+    assert (header.count, header.base_timestamp, header.max_timestamp) == (2, 5, 9)
+
+
+def test_a_packed_batch_waits_for_memory_and_gives_it_back():
+    producing = a_producer(buffer_memory=30)
+    first, second = packed((None, b"v" * 10, 0)), packed((None, b"v" * 20, 0))
+    lane = producing.lane(PLACE)
+
+    assert producing.accepted(lane, first)
+    assert not producing.accepted(lane, second)
+    (flying,) = sent(producing)
+    answer(producing, flying)
+
+    assert producing.accepted(lane, second)
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_a_packed_batch_that_is_too_large_goes_in_halves(codec):
+    producing = a_producer(compression_type=codec)
+    records = [(b"a", b"1", 7), (None, b"2", 5), (b"c", b"3", 9)]
+    batch = packed(*records, codec=codec)
+    producing.accepted(producing.lane(PLACE), batch)
+    sent(producing)
+
+    answer(producing, batch, Code.MESSAGE_TOO_LARGE)
+    halves = sent(producing, now_ms=1_000)
+    for half in batch.halves:
+        answer(producing, half)
+
+    assert [one.base_sequence for one in batch.halves] == [0, 1]
+    assert halves[0] is batch.halves[0]
+    found = [one for half in batch.halves for one in records_of(half.encoded(codec, transactional=False))]
+    assert [(one.key, one.value, one.timestamp) for one in found] == records
+    assert batch.outcome.error is None

@@ -1,0 +1,68 @@
+"""`python -m interop.spark_kills.app JSON`: an application that copies a topic, each record once.
+
+Its query starts again by itself when it fails, and ends when standard input does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from typing import Any
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "512m",
+    "spark.log.level": "ERROR",
+}
+# A task whose worker is killed is tried again, as on a cluster.
+MASTER = "local[2,8]"
+
+
+def main() -> None:
+    """Copy until there is no more input."""
+    wanted = json.loads(sys.argv[1])
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.errors import StreamingQueryException
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("kills").master(MASTER)
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    over = threading.Event()
+    running: list[Any] = []
+    threading.Thread(target=stop_with_input, args=(over, running), daemon=True).start()
+    while not over.is_set():
+        query = started(spark, wanted)
+        running[:] = [query]
+        if over.is_set():
+            query.stop()
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            lines = [line for line in str(error).splitlines() if "Error" in line or "coterie" in line]
+            print("query failed:", " | ".join(lines[-2:]), file=sys.stderr, flush=True)
+    spark.stop()
+
+
+def started(spark: Any, wanted: dict[str, Any]) -> Any:
+    """Start the query."""
+    records = spark.readStream.format("coterie").options(**wanted["source"]).load()
+    writer = records.select("value", "source").writeStream.format("coterie").options(**wanted["sink"])
+    return writer.option("checkpointLocation", wanted["checkpoint"]).start()
+
+
+def stop_with_input(over: threading.Event, running: list[Any]) -> None:
+    """Stop the query when standard input ends."""
+    sys.stdin.read()
+    over.set()
+    for query in running:
+        query.stop()
+
+
+if __name__ == "__main__":
+    main()
