@@ -37,7 +37,7 @@ LIVE = ("topics", "records", "groups", "transactions", "conformance", "java", "k
 # Start brokers of their own.
 ALONE = ("captures", "client", "large", "live", "kills")
 # The same, when asked for by name: CI has an hour for everything.
-BY_NAME = ("clients_on_kafka", "mixed", "spark", "history")
+BY_NAME = ("clients_on_kafka", "mixed", "spark", "spark43", "history")
 AFTERWARDS = ("dumplog",)  # reads what the broker has written, once it has stopped
 SUITE_S = 900
 # rust-rdkafka's tests ask for broker 0 and topics of three partitions; transactions are looked through
