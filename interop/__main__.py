@@ -38,7 +38,7 @@ LIVE = ("topics", "records", "groups", "transactions", "conformance", "java", "k
 # Start brokers of their own; the longest first, as they share the lanes.
 ALONE = ("clients_on_kafka", "kills", "mixed", "live", "large", "client", "captures")
 # The same, when asked for by name: CI has an hour for everything.
-BY_NAME = ("spark", "spark_kills", "history")
+BY_NAME = ("spark", "spark43", "spark_kills", "history")
 AFTERWARDS = ("dumplog",)  # reads what the broker has written, once it has stopped
 LANES = 2  # suites at once: most of a suite is waiting
 SUITE_S = 1500

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline import verify
+from coterie.history.tables import History
+from coterie.sim.whatif import WhatIf
+from pipeline import past, verify
 from pipeline.lag import Progress
-from pipeline.plan import MEMBERS, PARTITIONS, SECOND
+from pipeline.plan import GROUP, MEMBERS, PARTITIONS, SECOND, TOPIC
 from pipeline.scene import Death, Happening, Scene
 from pipeline.story import Rebalance
 from pipeline.strike import Struck
@@ -20,14 +22,20 @@ class Account:
     started_ms: int
     ended_ms: int = 0  # when everything was committed
     happenings: list[Happening] = field(default_factory=list)
-    rebalances: list[Rebalance] = field(default_factory=list)
     progress: list[Progress] = field(default_factory=list)
     batches: dict[str, set[int]] = field(default_factory=lambda: {member: set() for member in MEMBERS})
     struck: Struck | None = None
     produced: int = 0
     counted: dict[str, Any] = field(default_factory=dict)
     lag: tuple[int, ...] = ()
+    history: History = field(default_factory=lambda: History(GROUP))
+    answers: list[WhatIf] = field(default_factory=list)
     expected: verify.Table = field(default_factory=dict)
+
+    def rebalances(self) -> list[Rebalance]:
+        """Return the rebalances while there was work, as the history tells them."""
+        told = past.rebalances_of(self.history, TOPIC)
+        return [one for one in told if one.formed_at_ms <= self.ended_ms]
 
     def scene(self) -> Scene:
         """Return what the picture is drawn from."""
@@ -37,7 +45,8 @@ class Account:
             ended_ms=self.ended_ms,
             partitions=PARTITIONS,
             members=MEMBERS,
-            rebalances=[one for one in self.rebalances if one.at_ms <= self.ended_ms],
+            spans=past.spans_of(self.history, TOPIC, until_ms=self.ended_ms),
+            rebalances=self.rebalances(),
             happenings=self.happenings,
             deaths=deaths,
             progress=[look for look in self.progress if look.at_ms <= self.ended_ms],

@@ -1,4 +1,4 @@
-"""A process with one Spark application: a member of the group that writes what it reads as Parquet.
+"""A process with one Spark application: a member of the group that enters what it reads into the ledger.
 
 It obeys words on its standard input: `go` starts the query, `stop` ends it, `table` runs the last job. It
 goes away when that input ends, so it never outlives the job.
@@ -84,33 +84,41 @@ def source_options(member: str, *, bootstrap: str, per_batch: int) -> dict[str, 
     }
 
 
-def kept(records: DataFrame) -> DataFrame:
-    """Return where each record stood, by which a repeated one is recognised, and the columns of the table."""
+def kept(records: DataFrame, member: str) -> DataFrame:
+    """Return where each record stood, which the ledger accounts for, who read it, and the table's columns."""
     from pyspark.sql import functions as f
 
     flight = f.from_json(f.col("value").cast("string"), FLIGHT)
-    parsed = records.select("topic", "partition", "offset", flight.alias("flight"))
-    return parsed.select("topic", "partition", "offset", "flight.*")
+    who = f.lit(member).alias("member")
+    parsed = records.select("topic", "partition", "offset", who, flight.alias("flight"))
+    return parsed.select("topic", "partition", "offset", "member", "flight.*")
 
 
 def warm_up(spark: SparkSession, args: argparse.Namespace, paths: Paths) -> None:
     """Send the one record of a topic made for it through everything that a batch needs, outside the group.
 
-    The first use of each part costs seconds: Python workers, generated code, the Parquet writer. They are
-    spent before the member joins, so that the group does not wait for them.
+    The first use of each part costs seconds: Python workers, generated code, the ledger. They are spent
+    before the member joins, so that the group does not wait for them.
     """
+    from coterie.spark.ledger import Ledger
+
     options = {"kafka.bootstrap.servers": args.bootstrap, "subscribe": WARM_UP}
     records = spark.read.format("coterie").options(**options).load()
-    kept(records).write.parquet(str(paths.scratch / f"{args.member}-{os.getpid()}-warm"))
+    Ledger(str(paths.scratch / f"{args.member}-{os.getpid()}-warm"), group=WARM_UP).write(
+        kept(records, args.member), 0
+    )
 
 
 def begin(spark: SparkSession, member: str, paths: Paths, args: argparse.Namespace) -> StreamingQuery:
     """Start the query, or take it up where its checkpoint says."""
+    from coterie.spark.ledger import Ledger
+
     options = source_options(member, bootstrap=args.bootstrap, per_batch=args.per_batch)
     records = spark.readStream.format("coterie").options(**options).load()
-    writer = kept(records).writeStream.format("parquet").queryName(member)
+    ledger = Ledger(str(paths.records), group=GROUP)
+    writer = kept(records, member).writeStream.foreachBatch(ledger.write).queryName(member)
     writer = writer.option("checkpointLocation", str(paths.checkpoint(member)))
-    return writer.trigger(processingTime=f"{args.trigger_ms} milliseconds").start(str(paths.rows(member)))
+    return writer.trigger(processingTime=f"{args.trigger_ms} milliseconds").start()
 
 
 def watch(query: StreamingQuery) -> None:

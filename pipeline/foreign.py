@@ -1,14 +1,13 @@
 """A process with an ordinary confluent-kafka consumer: the member of the group that knows nothing of Spark.
 
-What it consumes is written as Parquet and flushed to the disk before its offsets are committed, so that a
-record that the group counts as read is a record that the job can count. It leaves when it is told `leave`.
+What it consumes is entered into the same ledger as that of the Spark applications before its offsets are
+committed: whoever reads a record again finds it there. It leaves when it is told `leave`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import select
 import sys
 import time
@@ -16,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from coterie.spark.ledger import Ledger
 from pipeline.plan import ASSIGNOR, FOREIGN, GROUP, HEARTBEAT_MS, SESSION_TIMEOUT_MS, TOPIC
 from pipeline.say import say
 
@@ -26,6 +25,7 @@ KEPT = pa.schema(
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("offset", pa.int64()),
+        ("member", pa.string()),
         ("carrier", pa.string()),
         ("hour", pa.int32()),
         ("dep_delay", pa.int32()),
@@ -54,26 +54,12 @@ def as_row(message: Any) -> dict[str, Any]:
     """Return what is kept of a record: where it stood, and the columns of the table."""
     flight = json.loads(message.value())
     row = {name: flight[name] for name in ("carrier", "hour", "dep_delay", "arr_delay")}
-    return row | {"topic": message.topic(), "partition": message.partition(), "offset": message.offset()}
-
-
-def write_down(rows: list[dict[str, Any]], folder: Path, number: int) -> None:
-    """Write one file whole or not at all, and onto the disk: data first, then its name."""
-    unfinished = folder / f".part-{number:05}"
-    with unfinished.open("wb") as out:
-        pq.write_table(pa.Table.from_pylist(rows, KEPT), out)
-        out.flush()
-        os.fsync(out.fileno())
-    unfinished.rename(folder / f"part-{number:05}.parquet")
-    directory = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    where = {"topic": message.topic(), "partition": message.partition(), "offset": message.offset()}
+    return row | where | {"member": FOREIGN}
 
 
 def ends_of(rows: list[dict[str, Any]]) -> dict[int, int]:
-    """Return the offset to commit for each partition: one past the last that was written down."""
+    """Return the offset to commit for each partition: one past the last that was entered."""
     ends: dict[int, int] = {}
     for row in rows:
         ends[row["partition"]] = max(ends.get(row["partition"], 0), row["offset"] + 1)
@@ -106,32 +92,31 @@ def told_to_leave() -> bool:
     return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
-def work(consumer: Any, folder: Path, *, per_batch: int, pause_s: float) -> int:
-    """Consume, write down and commit at a steady pace until told to leave; return the number of rows."""
-    written = number = 0
+def work(consumer: Any, ledger: Ledger, *, per_batch: int, pause_s: float) -> int:
+    """Consume, enter and commit at a steady pace until told to leave; return the number of rows read."""
+    read = 0
     while not told_to_leave():
         next_at = time.monotonic() + pause_s
         messages = consumer.consume(per_batch, POLL_S)
         rows = [as_row(message) for message in messages if message.error() is None]
         if rows:
-            write_down(rows, folder, number)
-            number, written = number + 1, written + len(rows)
+            ledger.append(pa.Table.from_pylist(rows, KEPT))
+            read += len(rows)
             say("batch", rows=len(rows), committed=commit(consumer, ends_of(rows)))
         while not told_to_leave() and (left_s := next_at - time.monotonic()) > 0:
             time.sleep(min(left_s, 0.05))
-    return written
+    return read
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap", required=True)
-    parser.add_argument("--rows", type=Path, required=True, help="folder for what was consumed")
+    parser.add_argument("--records", type=Path, required=True, help="the table that all members write")
     parser.add_argument("--per-batch", type=int, required=True)
     parser.add_argument("--pause-ms", type=int, required=True, help="from the start of a batch to the next")
     args = parser.parse_args()
     from confluent_kafka import Consumer
 
-    args.rows.mkdir(parents=True)
     consumer = Consumer(settings(args.bootstrap))
     consumer.subscribe(
         [TOPIC],
@@ -139,10 +124,11 @@ def main() -> None:
         on_revoke=lambda _, gone: say("revoked", partitions=sorted(one.partition for one in gone)),
     )
     try:
-        written = work(consumer, args.rows, per_batch=args.per_batch, pause_s=args.pause_ms / 1000)
+        ledger = Ledger(str(args.records), group=GROUP)
+        read = work(consumer, ledger, per_batch=args.per_batch, pause_s=args.pause_ms / 1000)
     finally:
         consumer.close()
-    say("left", rows=written)
+    say("left", rows=read)
 
 
 if __name__ == "__main__":

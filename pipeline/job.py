@@ -16,12 +16,13 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from pipeline import checkpoint, verify
+from pipeline import checkpoint, past, verify
 from pipeline.account import Account
 from pipeline.children import Child, Trouble, module
 from pipeline.flights import flights
 from pipeline.lag import Progress
-from pipeline.plan import FIRST, FOREIGN, SECOND, TOPIC, Paths, Plan
+from pipeline.otherwise import otherwise
+from pipeline.plan import FIRST, FOREIGN, GROUP, SECOND, TOPIC, Paths, Plan
 from pipeline.say import now_ms
 from pipeline.scene import Happening
 from pipeline.show import Show
@@ -108,7 +109,6 @@ class Job:
 
     def note_rebalance(self, rebalance: Rebalance) -> None:
         if not self.account.ended_ms:  # afterwards the members leave one by one, which is no news
-            self.account.rebalances.append(rebalance)
             self.show.rebalance(rebalance)
 
     def note_progress(self, look: Progress) -> None:
@@ -163,13 +163,13 @@ class Job:
         return await self.start(member, command)
 
     async def start_foreign(self) -> Child:
-        """Start the member that is no Spark; it does in five bites what an application does in a batch."""
+        """Start the member that is no Spark; it does in two bites what an application does in a batch."""
         command = module(
             "foreign",
             "--bootstrap", self._bootstrap,
-            "--rows", self.paths.rows(FOREIGN),
-            "--per-batch", max(1, self.plan.per_batch // 5),
-            "--pause-ms", self.plan.trigger_ms // 5,
+            "--records", self.paths.records,
+            "--per-batch", max(1, self.plan.per_batch // 2),
+            "--pause-ms", self.plan.trigger_ms // 2,
         )  # fmt: skip
         foreign = await self.start(FOREIGN, command)
         foreign.on_event = self.note_foreign
@@ -236,13 +236,14 @@ class Job:
     async def kill(self, victim: Child) -> None:
         """Kill an application in the middle of a batch."""
         victim.may_end = True
-        place = {"checkpoint": self.paths.checkpoint(victim.name), "rows": self.paths.rows(victim.name)}
+        place = {"checkpoint": self.paths.checkpoint(victim.name), "table": self.paths.records}
         try:
             struck = await asyncio.to_thread(strike, victim.pid, **place, within_s=20)
         except Missed as missed:
             raise Trouble(f"{victim.name} could not be killed in the middle of a batch: {missed}") from None
         self.account.struck = struck
-        self.happened(f"{victim.name} killed in batch {struck.batch}", victim.name, at_ms=struck.at_ms)
+        found = ", which is in the table" if struck.in_table else ""
+        self.happened(f"{victim.name} killed in batch {struck.batch}{found}", victim.name, at_ms=struck.at_ms)
 
     async def bring_back(self) -> Child:
         """Start the killed application again on its checkpoint; return it when it has committed a batch."""
@@ -282,9 +283,12 @@ class Job:
         first.tell("table")
         await second.end(within_s=STAGE_S)
         self.account.lag = (await asyncio.to_thread(final_progress, self._bootstrap)).lag
+        self.account.history = await asyncio.to_thread(past.read_history, self._bootstrap, GROUP)
+        answers = asyncio.create_task(asyncio.to_thread(otherwise, self.account.history))
         self.account.counted = await first.hear("table", within_s=STAGE_S)
         first.hang_up()
         await first.end(within_s=STAGE_S)
+        self.account.answers = await answers
 
     # --- waiting
 

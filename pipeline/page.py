@@ -1,4 +1,4 @@
-"""The picture as a page: one HTML file with the run's figures, the drawing, and the list of its rebalances.
+"""The run as a page: one HTML file with its figures, the drawing, its rebalances, and what might have been.
 
 It stands by itself: no network, no fonts, no libraries; without its few lines of script it only loses the
 quick tooltips.
@@ -6,10 +6,12 @@ quick tooltips.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from coterie.sim.whatif import WhatIf
+from pipeline.otherwise import CALLED, in_words, seconds
 from pipeline.picture import Frame, draw, el
 from pipeline.scene import Scene
 from pipeline.story import Rebalance, because
@@ -52,7 +54,9 @@ for(const g of document.querySelectorAll('g.tip')){
 """
 
 
-def page(scene: Scene, *, title: str, subtitle: str, figures: Mapping[str, Any]) -> str:
+def page(
+    scene: Scene, *, title: str, subtitle: str, figures: Mapping[str, Any], answers: Sequence[WhatIf] = ()
+) -> str:
     """Return the picture as an HTML file that stands by itself."""
     frame = Frame(scene)
     cards = [
@@ -70,6 +74,7 @@ def page(scene: Scene, *, title: str, subtitle: str, figures: Mapping[str, Any])
         ),
         el("h2", "Rebalances"),
         rebalance_table(frame, scene.rebalances),
+        *what_if(answers),
         '<div id="tip"></div>',
         el("script", PAGE_SCRIPT),
     ]
@@ -112,3 +117,21 @@ def rebalance_row(frame: Frame, rebalance: Rebalance) -> str:
         el("td", str(rebalance.moved), class_="n"),
     ]
     return el("tr", *cells)
+
+
+def what_if(answers: Sequence[WhatIf]) -> Iterator[str]:
+    """Yield the last part: what the run would have come to with other settings."""
+    if not answers:
+        return
+    yield el("h2", "What if the members were static?")
+    yield el("p", escape(in_words(answers)))
+    titles = ["settings", "rebalances", "stood still", "longest", "partitions moved", "why"]
+    head = el("tr", *(el("th", title, class_="n" if title in titles[1:5] else "") for title in titles))
+    yield el("table", head, *(what_if_row(one) for one in answers if one.rebalances is not None))
+
+
+def what_if_row(one: WhatIf) -> str:
+    figures = one.rebalances, seconds(one.stood_still_ms), seconds(one.longest_still_ms), one.moves
+    cells = [el("td", escape(CALLED[one.setting]))]
+    cells += [el("td", str(figure), class_="n") for figure in figures]
+    return el("tr", *cells, el("td", el("code", escape(", ".join(one.causes)))))

@@ -13,7 +13,7 @@ from functools import cached_property
 from html import escape
 from itertools import count
 
-from pipeline.scene import Scene, Span, spans
+from pipeline.scene import Scene, Span
 from pipeline.story import Rebalance, because
 
 WIDTH, LEFT, RIGHT = 1180, 96, 28
@@ -137,7 +137,7 @@ def draw(scene: Scene, *, title: str, subtitle: str) -> str:
         text(subtitle, 24, 58, class_="soft"),
         *legend(frame),
         *guides(frame),
-        *(band(frame, span) for span in spans(scene)),
+        *(band(frame, span) for span in scene.spans),
         *deaths(frame),
         *badges(frame),
         *lanes(frame),
@@ -217,7 +217,7 @@ def told(scene: Scene, span: Span) -> str:
 
 def deaths(frame: Frame) -> Iterator[str]:
     """A red line through what a member owned when it was killed, and its name below."""
-    orphaned = [span for span in spans(frame.scene) if span.kind == "dead"]
+    orphaned = [span for span in frame.scene.spans if span.kind == "dead"]
     for death in frame.scene.deaths:
         x, bottom = frame.x(death.at_ms), frame.row(frame.scene.partitions) - ROW_GAP
         mine = [frame.row(span.partition) for span in orphaned if span.owner == death.member]

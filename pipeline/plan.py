@@ -76,8 +76,9 @@ class Paths:
         return self.root / "logs"
 
     @property
-    def all_rows(self) -> Path:
-        return self.root / "rows"
+    def records(self) -> Path:
+        """The Delta Lake table that all members write, each record once."""
+        return self.root / "records"
 
     @property
     def checkpoints(self) -> Path:
@@ -111,9 +112,6 @@ class Paths:
     def lock(self) -> Path:
         return self.root / ".lock"
 
-    def rows(self, member: str) -> Path:
-        return self.all_rows / member
-
     def checkpoint(self, member: str) -> Path:
         return self.checkpoints / member
 
@@ -122,5 +120,5 @@ class Paths:
 
     def made_by_a_run(self) -> Iterator[Path]:
         """The folders and files that a run replaces."""
-        yield from (self.broker, self.logs, self.all_rows, self.checkpoints, self.scratch)
+        yield from (self.broker, self.logs, self.records, self.checkpoints, self.scratch)
         yield from (self.produced, self.delays, self.page, self.drawing, self.summary)

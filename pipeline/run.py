@@ -47,7 +47,7 @@ def alone_in(root: Path) -> Iterator[Paths]:
                 shutil.rmtree(old)
             else:
                 old.unlink(missing_ok=True)
-        for folder in (paths.logs, paths.all_rows, paths.checkpoints, paths.scratch):
+        for folder in (paths.logs, paths.checkpoints, paths.scratch):
             folder.mkdir()
         yield paths
 
@@ -79,6 +79,7 @@ def conclude(account: Account, paths: Paths, show: Show, plan: Plan) -> list[str
     draw(account, paths, found)
     show.tables(table)
     show.summary(found)
+    show.otherwise(account.answers)
     show.faults(faults)
     show.where(paths)
     return faults
@@ -92,14 +93,16 @@ def summary_of(account: Account) -> dict[str, Any]:
         produced=account.produced,
         counted=account.counted,
         lag=account.lag,
-        rebalances=[one.as_json(started_ms=account.started_ms) for one in account.rebalances],
+        rebalances=[one.as_json(started_ms=account.started_ms) for one in account.rebalances()],
         seconds=(now_ms() - account.started_ms) / 1000,
         killed={
             "batch": struck.batch,
             "at": struck.at_ms,
             "processes": struck.processes,
-            "files": struck.files,
+            "records": struck.records,
+            "in_table": struck.in_table,
         },
+        what_if=[row._asdict() for row in account.answers],
     )
 
 
@@ -108,20 +111,26 @@ def draw(account: Account, paths: Paths, found: dict[str, Any]) -> None:
     scene = account.scene()
     subtitle = (
         f"{found['produced']:,} flights, {scene.partitions} partitions, {len(scene.members)} members, "
-        f"{len(scene.rebalances)} rebalances: {found['lost']:,} lost, {found['repeated']:,} read again"
+        f"{len(scene.rebalances)} rebalances: {found['lost']:,} lost, {found['repeated']:,} there twice"
     )
     figures = {
         "records produced": found["produced"],
         "distinct records read": found["distinct"],
         "lost": found["lost"],
-        "read more than once": found["repeated"],
+        "in the table twice": found["repeated"],
         "rebalances": len(scene.rebalances),
         "seconds": found["seconds"],
     }
     title = "Which member owned which partition"
     paths.drawing.write_text(picture.draw(scene, title=title, subtitle=subtitle) + "\n")
     paths.page.write_text(
-        page.page(scene, title="A consumer group at work", subtitle=subtitle, figures=figures)
+        page.page(
+            scene,
+            title="A consumer group at work",
+            subtitle=subtitle,
+            figures=figures,
+            answers=account.answers,
+        )
     )
 
 

@@ -1,13 +1,12 @@
 """What the picture shows, worked out before anything is drawn: who owned which partition, and when nobody.
 
-Pure: from the story and the times the orchestrator noted to spans that cover every partition without overlap.
+Pure values: the spans and rebalances come from the group's history, the happenings from the orchestrator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Literal
 
 from pipeline.lag import Progress
@@ -57,6 +56,7 @@ class Scene:
     ended_ms: int
     partitions: int
     members: Sequence[str]
+    spans: Sequence[Span]
     rebalances: Sequence[Rebalance]
     happenings: Sequence[Happening] = ()
     deaths: Sequence[Death] = ()
@@ -71,55 +71,3 @@ class Scene:
 
     def seconds(self, at_ms: int) -> float:
         return (at_ms - self.started_ms) / 1000
-
-
-def spans(scene: Scene) -> list[Span]:
-    """Return the spans of all partitions, from the first rebalance to the end, without overlap."""
-    return [span for partition in range(scene.partitions) for span in spans_of(scene, partition)]
-
-
-def spans_of(scene: Scene, partition: int) -> Iterator[Span]:
-    """Yield the spans of one partition in the order of time."""
-    for rebalance, until_ms in periods(scene):
-        owner = owner_of(rebalance, partition)
-        works_ms = min(max(rebalance.working_at_ms, rebalance.at_ms), until_ms)
-        dies_ms = death_of(scene, owner, works_ms, until_ms)
-        stretches: list[tuple[Kind, str, int, int]] = [
-            ("stopped", "", rebalance.at_ms, works_ms),
-            ("works" if owner else "stopped", owner, works_ms, dies_ms),
-            ("dead", owner, dies_ms, until_ms),
-        ]
-        for kind, name, from_ms, to_ms in stretches:
-            if from_ms < to_ms:
-                yield Span(
-                    partition=partition,
-                    kind=kind,
-                    owner=name,
-                    generation=rebalance.generation,
-                    from_ms=from_ms,
-                    to_ms=to_ms,
-                )
-
-
-def periods(scene: Scene) -> Iterator[tuple[Rebalance, int]]:
-    """Yield each rebalance with the moment at which the next begins, or the end."""
-    yield from ((one, after.at_ms) for one, after in pairwise(scene.rebalances))
-    if scene.rebalances:
-        yield scene.rebalances[-1], scene.ended_ms
-
-
-def owner_of(rebalance: Rebalance, partition: int) -> str:
-    return next((name for name, mine in rebalance.members.items() if partition in mine), "")
-
-
-def death_of(scene: Scene, owner: str, from_ms: int, to_ms: int) -> int:
-    """Return when an owner died between two moments; the later of them if it did not."""
-    return next(
-        (death.at_ms for death in scene.deaths if death.member == owner and from_ms <= death.at_ms < to_ms),
-        to_ms,
-    )
-
-
-def idle_s(scene: Scene) -> float:
-    """Return the partition-seconds in which a partition had no living owner, between first and last."""
-    return sum(span.seconds for span in spans(scene) if span.kind != "works")

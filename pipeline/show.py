@@ -11,6 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table as Grid
 from rich.text import Text
 
+from coterie.sim.whatif import WhatIf
+from pipeline.otherwise import in_words
 from pipeline.plan import MEMBERS, Paths
 from pipeline.scene import Happening
 from pipeline.story import Rebalance, because
@@ -95,9 +97,13 @@ class Show:
         rows = ", ".join(f"{member} {rows:,}" for member, rows in found["rows_by_member"].items())
         self.console.print(
             f"[bold]{found['distinct']:,}[/] distinct records of {found['produced']:,} produced, "
-            f"{found['lost']:,} lost; {found['rows']:,} rows ({rows}), {found['repeated']:,} repeated; "
+            f"{found['lost']:,} lost; {found['rows']:,} rows ({rows}), {found['repeated']:,} of them twice; "
             f"{len(found['rebalances'])} rebalances; {found['seconds']} s"
         )
+
+    def otherwise(self, answers: Sequence[WhatIf]) -> None:
+        """Print what static members would have changed."""
+        self.console.print(in_words(answers), soft_wrap=True)
 
     def where(self, paths: Paths) -> None:
         """Say where the results are."""

@@ -1,8 +1,8 @@
 """The death of an application: SIGKILL to every process of it, in the middle of a batch.
 
-The middle of a batch is when its offsets are in the checkpoint, its commit is not, and, if possible, a
-Parquet file of it lies in the output that no sink log names. The JVM is stopped for the moment it takes to
-look: what was half done then stays half done.
+The middle of a batch is when its offsets are in the checkpoint and its commit is not. The worst moment is
+waited for first: the batch is in the table, and nobody has been told. The JVM is stopped for the moment it
+takes to look: what was half done then stays half done.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.checkpoint import under_way
+from pipeline.checkpoint import Planned, Transactions, planned, under_way
 from pipeline.processes import READER, Process, readers_first, signal_all, tree, wait_gone
 from pipeline.say import now_ms
 
@@ -32,13 +32,14 @@ class Struck:
     batch: int
     at_ms: int
     processes: int
-    files: int  # Parquet files that the batch had begun
+    records: int  # of the batch
+    in_table: bool  # whether they were there already, which neither Spark nor the group had been told
 
 
-def strike(pid: int, *, checkpoint: Path, rows: Path, within_s: float) -> Struck:
+def strike(pid: int, *, checkpoint: Path, table: Path, within_s: float) -> Struck:
     """Wait for the middle of a batch and kill the application `pid` with all its processes."""
     jvm = jvm_of(tree(pid))
-    batch, begun = freeze(jvm, checkpoint=checkpoint, rows=rows, within_s=within_s)
+    batch, in_table = freeze(jvm, checkpoint=checkpoint, table=table, within_s=within_s)
     family = tree(pid)
     if not any(READER in process.command for process in family):
         os.kill(jvm.pid, signal.SIGCONT)
@@ -48,7 +49,9 @@ def strike(pid: int, *, checkpoint: Path, rows: Path, within_s: float) -> Struck
     at_ms = now_ms()
     if left := wait_gone(family, within_s=5):
         raise Missed(f"{len(left)} processes survived SIGKILL: {left[0].command[:80]}")
-    return Struck(batch=batch, at_ms=at_ms, processes=len(family), files=len(begun))
+    return Struck(
+        batch=batch.number, at_ms=at_ms, processes=len(family), records=batch.records, in_table=in_table
+    )
 
 
 def jvm_of(family: list[Process]) -> Process:
@@ -59,25 +62,26 @@ def jvm_of(family: list[Process]) -> Process:
     raise Missed("the application has no JVM")
 
 
-def freeze(jvm: Process, *, checkpoint: Path, rows: Path, within_s: float) -> tuple[int, set[str]]:
-    """Stop the JVM while a batch is half done; return the batch and the files it had begun.
+def freeze(jvm: Process, *, checkpoint: Path, table: Path, within_s: float) -> tuple[Planned, bool]:
+    """Stop the JVM while a batch is half done; return the batch, and whether it is in the table.
 
-    In the first half of the time only a batch that has begun to write will do, then any.
+    In the first half of the time only a batch that is in the table will do, then any.
     """
-    started, last, before = time.monotonic(), under_way(checkpoint), parquet_files(rows)
+    written, started = Transactions(table), time.monotonic()
+    batch: Planned | None = None
     while (spent_s := time.monotonic() - started) < within_s:
-        batch, files = under_way(checkpoint), parquet_files(rows)
-        if batch is None or batch != last:
-            last, before = batch, files
-        elif files - before or spent_s > within_s / 2:
+        number = under_way(checkpoint)
+        if number is None:
+            batch = None
+        elif batch is None or batch.number != number:
+            batch = planned(checkpoint, number)
+        written.read_on()
+        if batch is not None and (written.have(batch) or spent_s > within_s / 2):
             os.kill(jvm.pid, signal.SIGSTOP)
             time.sleep(SETTLE_S)
-            if under_way(checkpoint) == batch:
-                return batch, files - before
+            if under_way(checkpoint) == batch.number:
+                written.read_on()
+                return batch, written.have(batch)
             os.kill(jvm.pid, signal.SIGCONT)
         time.sleep(LOOK_EVERY_S)
     raise Missed(f"no batch was under way within {within_s:.0f} s: the work has run out")
-
-
-def parquet_files(folder: Path) -> set[str]:
-    return {entry.name for entry in folder.glob("*.parquet")}

@@ -1,14 +1,13 @@
-"""The last Spark job: from the rows of all members to the distinct records, and from those to the table.
+"""The last Spark job: from the records that all members entered into the ledger to the table of delays.
 
-Runs inside a Spark application that has stopped reading. Each application's folder is read through its own
-sink log (`_spark_metadata`, which Spark follows by itself): what a killed batch left behind is not in it.
+Runs inside a Spark application that has stopped reading. The ledger's table says which files count: what a
+killed batch left behind is not among them. Nothing is made distinct on the way; that is what is counted.
 """
 
 from __future__ import annotations
 
-from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlparse
 
 from pipeline.plan import MEMBERS, Paths
 
@@ -16,56 +15,44 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PLACE = ["topic", "partition", "offset"]
-ROW = "topic STRING, partition INT, offset BIGINT, carrier STRING, hour INT, dep_delay INT, arr_delay INT"
+ROW = (
+    "topic STRING, partition INT, offset BIGINT, member STRING,"
+    " carrier STRING, hour INT, dep_delay INT, arr_delay INT"
+)
 
 
 def last_job(spark: SparkSession, paths: Paths) -> dict[str, Any]:
     """Make the table and count what it was made from; return the counts."""
-    records = distinct_records(rows_of_all(spark, paths)).cache()
-    write_table(records, paths)
+    files = files_of(paths.records)
+    rows = spark.read.schema(ROW).parquet(*map(str, files)).cache()
+    write_table(rows, paths)
     return {
-        "rows_by_member": rows_by_member(records),
-        **compared(records, spark.read.parquet(str(paths.produced))),
-        "unlogged_files": unlogged_files(spark, paths),
+        "rows_by_member": rows_by_member(rows),
+        **compared(rows, spark.read.parquet(str(paths.produced))),
+        "unlogged_files": len({*paths.records.glob("*.parquet")} - {*files}),
     }
 
 
-def rows_of_all(spark: SparkSession, paths: Paths) -> DataFrame:
-    """Return the rows of every member, repeats included, each with the member's name."""
-    from pyspark.sql import functions as f
+def files_of(table: Path) -> list[Path]:
+    """Return the files that a Delta Lake table consists of; Spark itself reads the format only with a jar."""
+    from deltalake import DeltaTable
 
-    first, *others = (
-        spark.read.schema(ROW).parquet(str(paths.rows(member))).withColumn("member", f.lit(member))
-        for member in MEMBERS
-    )
-    return reduce(lambda some, more: some.unionByName(more), others, first)
+    return [table / name for name in DeltaTable(str(table)).get_add_actions().column("path").to_pylist()]
 
 
-def distinct_records(rows: DataFrame) -> DataFrame:
-    """Return every record once, with a column a member that says how often that one has it.
-
-    Grouped by all columns: should a record ever be read with two values, it is there twice, and the counts
-    differ from what was produced.
-    """
-    from pyspark.sql import functions as f
-
-    counts = (f.count_if(f.col("member") == member).alias(member) for member in MEMBERS)
-    return rows.groupBy(*(name for name in rows.columns if name != "member")).agg(*counts)
-
-
-def rows_by_member(records: DataFrame) -> dict[str, int]:
+def rows_by_member(rows: DataFrame) -> dict[str, int]:
     """Return how many rows each member wrote."""
     from pyspark.sql import functions as f
 
-    sums = (f.coalesce(f.sum(f.col(f"`{member}`")), f.lit(0)).alias(member) for member in MEMBERS)
-    return records.agg(*sums).collect()[0].asDict()
+    counts = (f.count_if(f.col("member") == member).alias(member) for member in MEMBERS)
+    return rows.agg(*counts).collect()[0].asDict()
 
 
-def compared(records: DataFrame, produced: DataFrame) -> dict[str, int]:
+def compared(rows: DataFrame, produced: DataFrame) -> dict[str, int]:
     """Return how many records were read, and how many of them, or of those produced, the other side lacks."""
     from pyspark.sql import functions as f
 
-    read = records.select(*PLACE, f.lit(True).alias("read"))
+    read = rows.select(*PLACE).distinct().withColumn("read", f.lit(True))
     made = produced.select(*PLACE, f.lit(True).alias("made"))
     both = read.join(made, PLACE, "full_outer")
     counts = both.agg(
@@ -76,12 +63,12 @@ def compared(records: DataFrame, produced: DataFrame) -> dict[str, int]:
     return counts.collect()[0].asDict()
 
 
-def write_table(records: DataFrame, paths: Paths) -> None:
+def write_table(rows: DataFrame, paths: Paths) -> None:
     """Write delays by carrier and hour of day: sums of whole minutes and counts, never a mean."""
     import pyarrow.parquet as pq
     from pyspark.sql import functions as f
 
-    table = records.groupBy("carrier", "hour").agg(
+    table = rows.groupBy("carrier", "hour").agg(
         f.count("*").alias("flights"),
         f.count("dep_delay").alias("departed"),
         f.coalesce(f.sum("dep_delay"), f.lit(0)).alias("dep_delay_sum"),
@@ -89,15 +76,3 @@ def write_table(records: DataFrame, paths: Paths) -> None:
         f.coalesce(f.sum("arr_delay"), f.lit(0)).alias("arr_delay_sum"),
     )
     pq.write_table(table.orderBy("carrier", "hour").toArrow(), paths.delays)
-
-
-def unlogged_files(spark: SparkSession, paths: Paths) -> int:
-    """Count the Parquet files that lie in the applications' folders and are in no sink log: torn ones."""
-    count = 0
-    for member in MEMBERS:
-        folder = paths.rows(member)
-        read = {
-            unquote(urlparse(name).path) for name in spark.read.schema(ROW).parquet(str(folder)).inputFiles()
-        }
-        count += sum(1 for file in folder.glob("*.parquet") if str(file) not in read)
-    return count

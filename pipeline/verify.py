@@ -129,6 +129,8 @@ def faults(found: Mapping[str, Any], *, expected: int, wrong_cells: Sequence[str
         wrong.append(f"{found['distinct']:,} distinct records were read, {found['produced']:,} were produced")
     if found["lost"]:
         wrong.append(f"{found['lost']:,} records that were produced are in nobody's rows")
+    if found["repeated"]:
+        wrong.append(f"{found['repeated']:,} rows are in the table a second time")
     if found["strange"]:
         wrong.append(f"{found['strange']:,} rows are of records that nobody produced")
     wrong += [f"partition {partition} has a lag of {lag:,}" for partition, lag in found["lag"].items() if lag]

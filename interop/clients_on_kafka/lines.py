@@ -36,7 +36,8 @@ def say(words: str) -> None:
 
 def name_of(nodeid: str) -> str:
     """Return a test's name in one word without a colon."""
-    return re.sub(r"[\s:]+", "-", nodeid.removeprefix("tests/clients/").replace(".py::", "."))
+    inside = re.sub(r"^tests/\w+/", "", nodeid)
+    return re.sub(r"[\s:]+", "-", inside.replace(".py::", "."))
 
 
 def reason_of(report: pytest.TestReport) -> str:

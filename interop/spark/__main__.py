@@ -144,6 +144,17 @@ def static_restart(folder: Path, brokers: Brokers) -> None:
     assert generations == [1, 1], f"generations {generations}"
 
 
+def executors_of_their_own(folder: Path, brokers: Brokers) -> None:
+    """Two executors in processes of their own, as on a cluster: they find the package by themselves."""
+    topic = Topic(brokers.kafka, "cluster", partitions=4)
+    topic.produce(100)
+    options = topic.options(**{"group.id": "cluster", **QUICK, "maxRecordsPerPartition": "10"})
+    app = Application(folder, "cluster", options=options, trigger=NOW, master="local-cluster[2,1,768]")
+    app.run()
+    assert app.places() == sorted(topic.places)
+    assert topic.committed("cluster") == topic.ends()
+
+
 def over_tls_and_sasl(folder: Path, brokers: Brokers) -> None:
     """Batch and streaming, with what people paste: a JKS truststore and a JAAS line."""
     with SecuredKafka(folder / "secured") as kafka:
@@ -232,6 +243,7 @@ CHECKS: Mapping[str, Check] = {
         folder, brokers.coterie, "range"
     ),
     "static-member-restarts": static_restart,
+    "executors-of-their-own": executors_of_their_own,
     "tls-and-sasl": over_tls_and_sasl,
     "spark-connect": over_spark_connect,
     "long-tests-on-coterie": long_tests,

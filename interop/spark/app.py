@@ -31,7 +31,8 @@ def main() -> None:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName("interop")
-    builder = builder.remote("local[1]") if wanted.get("connect") else builder.master("local[1]")
+    master = wanted.get("master", "local[1]")
+    builder = builder.remote(master) if wanted.get("connect") else builder.master(master)
     for name, value in (SETTINGS | wanted.get("settings", {})).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

@@ -1,12 +1,17 @@
-"""Builders: pieces of a run as the orchestrator would have seen them. Times are seconds after the start."""
+"""Builders: pieces of a run as the orchestrator and the story have them. Times are seconds of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pipeline.lag import Progress
+from pipeline.past import rebalances_of, spans_of
 from pipeline.scene import Death, Happening, Scene
 from pipeline.story import Rebalance
+
+from coterie.history.tables import History, Stall
+from coterie.history.told import told_history
 
 START_MS = 1_790_000_000_000
 A, B, C = "spark-a", "spark-b", "foreign"
@@ -40,31 +45,78 @@ def a_rebalance(
     )
 
 
-def a_scene() -> Scene:
-    """A joins, B joins and is killed at 20 s, A takes over, B comes back; over at 40 s."""
-    rebalances = [
-        a_rebalance(1, 5, 3, {A: (0, 1, 2, 3)}, joined=[A], moved=4),
-        a_rebalance(2, 12, 0.5, {A: (0, 1), B: (2, 3)}, joined=[B]),
-        a_rebalance(3, 26, 0.4, {A: (0, 1, 2, 3)}, why=["session-expired"], left=[B]),
-        a_rebalance(4, 32, 0.6, {A: (0, 1), B: (2, 3)}, joined=[B]),
-    ]
-    looks = [Progress(at(second), (100, 100), (second, second * 2)) for second in range(41)]
-    return Scene(
-        started_ms=START_MS,
-        ended_ms=at(40),
-        partitions=4,
-        members=(A, B, C),
-        rebalances=rebalances,
-        happenings=[Happening(at_ms=at(20), what="spark-b killed", member=B)],
-        deaths=[Death(at_ms=at(20), member=B)],
-        progress=looks,
-        batches={A: [at(9), at(10)], B: [at(13)]},
+def told(
+    generation: int,
+    begins_s: float,
+    stopped_s: float,
+    members: Mapping[str, Sequence[int]],
+    *,
+    why: Sequence[str] = ("member-joined",),
+    joined: Sequence[str] = (),
+    left: Sequence[str] = (),
+) -> dict[str, Any]:
+    """What the story has of a rebalance; each client is one member."""
+    return a_story_record(
+        at=at(begins_s),
+        formed_at=at(begins_s + stopped_s),
+        generation=generation,
+        why=list(why),
+        members={
+            f"{client}-1": {
+                "client_id": client,
+                "instance_id": None,
+                "host": "/127.0.0.1",
+                "partitions": {"flights": list(partitions)} if partitions else {},
+            }
+            for client, partitions in members.items()
+        },
+        joined=[f"{client}-1" for client in joined],
+        left=[f"{client}-1" for client in left],
     )
 
 
-def a_story_record(**changes: object) -> dict[str, object]:
+def a_history() -> History:
+    """A joins, B joins and is killed at 20 s, A takes over, B comes back."""
+    history = told_history(
+        "delays",
+        [
+            told(1, 5, 3, {A: (0, 1, 2, 3)}, joined=[A]),
+            told(2, 12, 0.5, {A: (0, 1), B: (2, 3)}, joined=[B]),
+            told(3, 26, 0.4, {A: (0, 1, 2, 3)}, why=["session-expired"], left=[B]),
+            told(4, 32, 0.6, {A: (0, 1), B: (2, 3)}, joined=[B]),
+        ],
+    )
+    silent = (
+        Stall("delays", "flights", number, "no-progress", at(20), at(26), 2, f"{B}-1") for number in (2, 3)
+    )
+    times = {"session_timeout_ms": 6_000, "rebalance_timeout_ms": 60_000}  # which the log has, not the story
+    assignments = tuple(one._replace(**times) for one in history.assignments)
+    return history._replace(assignments=assignments, stalls=(*history.stalls, *silent))
+
+
+def a_scene(history: History | None = None, **changes: Any) -> Scene:
+    """The picture of that, over at 40 s."""
+    history = history or a_history()
+    looks = [Progress(at(second), (100, 100), (second, second * 2)) for second in range(41)]
+    given: dict[str, Any] = {
+        "started_ms": START_MS,
+        "ended_ms": at(40),
+        "partitions": 4,
+        "members": (A, B, C),
+        "rebalances": rebalances_of(history, "flights"),
+        "happenings": [Happening(at_ms=at(20), what="spark-b killed", member=B)],
+        "deaths": [Death(at_ms=at(20), member=B)],
+        "progress": looks,
+        "batches": {A: [at(9), at(10)], B: [at(13)]},
+    }
+    given |= changes
+    return Scene(spans=spans_of(history, "flights", until_ms=given["ended_ms"]), **given)
+
+
+def a_story_record(**changes: object) -> dict[str, Any]:
     """A record of `__group_story` as the broker writes it."""
-    record: dict[str, object] = {
+    record: dict[str, Any] = {
+        "kind": "rebalance",
         "at": at(12),
         "formed_at": at(12.4),
         "group": "delays",

@@ -32,5 +32,5 @@ def test_a_run_replaces_all_that_it_makes(tmp_path: Path):
     made = set(paths.made_by_a_run())
 
     assert {paths.summary, paths.page, paths.drawing, paths.delays} <= made
-    assert paths.rows("spark-a").parent in made
+    assert paths.records in made
     assert paths.lock not in made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pipeline.checkpoint import commits, last_committed, numbers, under_way
+from pipeline.checkpoint import Transactions, commits, last_committed, numbers, planned, under_way
 from pipeline.processes import READER, Process, living, readers_first, tree, wait_gone
 from pipeline.strike import Missed, freeze, jvm_of
 
@@ -26,11 +27,30 @@ STRANGERS = [Process(1, 0, "init"), Process(20, 1, "java kafka.Kafka")]
 
 
 def a_checkpoint(folder: Path, *, planned: int, committed: int) -> Path:
+    """Batch n of it brings both partitions from 10 n to 10 n + 10."""
     for log, last in (("offsets", planned), ("commits", committed)):
         (folder / log).mkdir(parents=True, exist_ok=True)
         for number in range(last + 1):
-            (folder / log / str(number)).touch()
+            ranges = [["flights", partition, 10 * number, 10 * number + 10] for partition in (0, 1)]
+            document = json.dumps({"group": "delays", "ranges": ranges})
+            whole = folder / log / f".{number}"
+            whole.write_text(f"v1\n{{}}\n{document}")
+            whole.rename(folder / log / str(number))
     return folder
+
+
+def a_version(table: Path, number: int, reached: dict[int, int]) -> None:
+    """Commit to a Delta Lake table that partitions have come so far."""
+    log = table / "_delta_log"
+    log.mkdir(parents=True, exist_ok=True)
+    actions = [{"commitInfo": {}}]
+    actions += [
+        {"txn": {"appId": f"delays/flights/{partition}", "version": version}}
+        for partition, version in reached.items()
+    ]
+    whole = log / f".{number}"
+    whole.write_text("\n".join(map(json.dumps, actions)))
+    whole.rename(log / f"{number:020}.json")
 
 
 def test_a_batch_is_under_way_from_its_offsets_to_its_commit(tmp_path: Path):
@@ -94,36 +114,55 @@ def state_of(process: Process) -> str:
     return listed.stdout.strip()[:1]
 
 
-def test_the_jvm_is_stopped_while_a_batch_has_begun_to_write(tmp_path: Path, sleeper: Process):
-    checkpoint, rows = a_checkpoint(tmp_path / "c", planned=6, committed=6), tmp_path / "rows"
-    rows.mkdir()
-    (rows / "part-of-6.parquet").touch()
+def test_a_batch_is_known_by_its_records_and_by_how_far_it_brings_its_partitions(tmp_path: Path):
+    found = planned(a_checkpoint(tmp_path, planned=3, committed=2), 3)
+
+    assert (found.number, found.records) == (3, 20)
+    assert found.reached == {("delays/flights/0", 40), ("delays/flights/1", 40)}
+
+
+def test_a_batch_is_in_the_table_when_all_its_partitions_are(tmp_path: Path):
+    batch = planned(a_checkpoint(tmp_path / "c", planned=3, committed=2), 3)
+    a_version(tmp_path, 0, {0: 40, 1: 40})  # before anybody looked
+    found = Transactions(tmp_path)
+
+    for number, reached, there in ((1, {0: 30, 1: 30}, False), (2, {0: 40}, False), (3, {1: 40}, True)):
+        a_version(tmp_path, number, reached)
+        found.read_on()
+        assert found.have(batch) is there
+
+
+def test_the_jvm_is_stopped_when_a_batch_is_in_the_table_and_not_committed(tmp_path: Path, sleeper: Process):
+    checkpoint, table = a_checkpoint(tmp_path / "c", planned=6, committed=6), tmp_path / "table"
+    a_version(table, 0, {0: 70, 1: 70})
 
     def work() -> None:
         a_checkpoint(checkpoint, planned=7, committed=6)
         threading.Event().wait(0.05)
-        (rows / "part-of-7.parquet").touch()
+        a_version(table, 1, {0: 80, 1: 80})
 
     worker = threading.Timer(0.05, work)
     worker.start()
-    batch, begun = freeze(sleeper, checkpoint=checkpoint, rows=rows, within_s=20)
+    batch, in_table = freeze(sleeper, checkpoint=checkpoint, table=table, within_s=20)
     worker.join()
 
-    assert (batch, begun) == (7, {"part-of-7.parquet"})
+    assert (batch.number, in_table) == (7, True)
     assert state_of(sleeper) == "T"
 
 
 def test_a_batch_that_has_written_nothing_will_do_when_time_runs_out(tmp_path: Path, sleeper: Process):
     checkpoint = a_checkpoint(tmp_path, planned=7, committed=6)
 
-    assert freeze(sleeper, checkpoint=checkpoint, rows=tmp_path, within_s=0.1) == (7, set())
+    batch, in_table = freeze(sleeper, checkpoint=checkpoint, table=tmp_path, within_s=0.1)
+
+    assert (batch.number, in_table) == (7, False)
 
 
 def test_there_is_nothing_to_strike_when_the_work_has_run_out(tmp_path: Path, sleeper: Process):
     checkpoint = a_checkpoint(tmp_path, planned=7, committed=7)
 
     with pytest.raises(Missed, match="run out"):
-        freeze(sleeper, checkpoint=checkpoint, rows=tmp_path, within_s=0.05)
+        freeze(sleeper, checkpoint=checkpoint, table=tmp_path, within_s=0.05)
     assert state_of(sleeper) != "T"
 
 

@@ -239,7 +239,7 @@ def test_an_unknown_option_is_an_error_that_names_the_nearest(spark, new_topic):
         read(spark, new_topic(), startingOffset="earliest")
 
 
-def test_aborted_transactions_are_seen_only_by_those_who_do_not_mind(spark, new_topic):
+def test_read_committed_hides_what_was_aborted_and_ends_where_a_transaction_is_under_way(spark, new_topic):
     topic = new_topic()
     producer = Producer({"bootstrap.servers": topic.bootstrap, "transactional.id": f"tx-{topic.name}"})
     try:
@@ -257,3 +257,11 @@ def test_aborted_transactions_are_seen_only_by_those_who_do_not_mind(spark, new_
 
     assert [bytes(row.value) for row in every] == [b"0", b"1", b"2"]
     assert [bytes(row.value) for row in committed] == [b"0", b"2"]
+
+    producer.begin_transaction()
+    producer.produce(topic.name, b"under way")
+    producer.flush(10)
+    topic.produce([b"after it"])
+
+    assert read(spark, topic, **{"kafka.isolation.level": "read_committed"}) == committed
+    producer.abort_transaction(10)

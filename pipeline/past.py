@@ -1,0 +1,150 @@
+"""What happened to the group, from its history: the rebalances of the summary, and who owned what when.
+
+`read_history` reads the broker's log of groups; everything else is pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from coterie.base.hashes import coordinator_partition
+from coterie.history.group import history_of
+from coterie.history.layout import OFFSETS, STORY
+from coterie.history.records import read_entry
+from coterie.history.segments import groups_of
+from coterie.history.tables import History, Ownership, Stall
+from coterie.history.told import overlaid, read_story
+from pipeline.scene import Kind, Span
+from pipeline.story import Rebalance
+
+PATIENCE_S = 20
+
+
+def read_history(bootstrap: str, group: str) -> History:
+    """Return a group's history from the log of a running broker, with the causes that its story tells."""
+    from confluent_kafka import Consumer
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "client.id": "history",
+            "log_level": 2,
+            "group.id": "history",  # librdkafka wants one; it is never joined
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    try:
+        topics = consumer.list_topics(timeout=PATIENCE_S).topics
+        number = coordinator_partition(group, partition_count=len(topics[OFFSETS].partitions))
+        entries = [
+            read_entry(one.key() or b"", one.value(), place=one.offset(), at_ms=one.timestamp()[1])
+            for one in all_of(consumer, OFFSETS, number)
+        ]
+        story = [one.value() for one in all_of(consumer, STORY, 0)] if STORY in topics else []
+    finally:
+        consumer.close()
+    found = next((log for log in groups_of(entries) if log.group_id == group), None)
+    inferred = History(group) if found is None else history_of(*found)
+    return overlaid(inferred, read_story(story).get(group, []))
+
+
+def all_of(consumer: Any, topic: str, number: int) -> list[Any]:
+    """Return every record that a partition holds now."""
+    from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+
+    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING)])
+    found: list[Any] = []
+    while (one := consumer.poll(PATIENCE_S)) is not None:
+        if one.error() is None:
+            found.append(one)
+        elif one.error().code() == KafkaError._PARTITION_EOF:
+            return found
+        else:
+            raise KafkaException(one.error())
+    raise TimeoutError(f"{topic}-{number} could not be read to its end within {PATIENCE_S} s")
+
+
+def rebalances_of(history: History, topic: str) -> list[Rebalance]:
+    """Return the rebalances of a group, with members called by their client ids."""
+    names = {one.member_id: one.client_id for one in history.assignments}
+    shares: dict[tuple[int, int], dict[str, tuple[int, ...]]] = defaultdict(dict)
+    for one in history.assignments:
+        mine = one.partitions if one.topic == topic else ()
+        given = shares[one.generation, one.formed_at]
+        given[one.client_id] = tuple(sorted({*given.get(one.client_id, ()), *mine}))
+    moved = Counter(one.generation for one in history.moves)
+    return [
+        Rebalance(
+            at_ms=min([one.formed_at, *(stop.from_ms for stop in stops)]),
+            formed_at_ms=one.formed_at,
+            generation=one.generation,
+            why=one.causes,
+            members=dict(sorted(shares[one.generation, one.formed_at].items())),
+            joined=tuple(sorted(names.get(each, each) for each in one.joined)),
+            left=tuple(sorted(names.get(each, each) for each in one.left)),
+            stopped_ms=max((stop.to_ms - stop.from_ms for stop in stops), default=0),
+            moved=moved[one.generation],
+        )
+        for one in history.generations
+        for stops in [without_owner(history.stalls, one.generation)]
+    ]
+
+
+def without_owner(stalls: Iterable[Stall], generation: int) -> list[Stall]:
+    """Return the times in which partitions waited for a generation."""
+    return [one for one in stalls if one.kind == "no-owner" and one.generation == generation]
+
+
+def spans_of(history: History, topic: str, *, until_ms: int) -> list[Span]:
+    """Return who was at work on which partition of a topic, and when nobody was, without overlap."""
+    owned: dict[int, list[Ownership]] = defaultdict(list)
+    for tenure in history.ownership:
+        if tenure.topic == topic and tenure.from_ms < until_ms:
+            owned[tenure.partition].append(tenure)
+    silent: dict[int, list[Stall]] = defaultdict(list)
+    for stall in history.stalls:
+        if stall.topic == topic and stall.kind == "no-progress":
+            silent[stall.partition].append(stall)
+    return [
+        span
+        for partition, tenures in sorted(owned.items())
+        for span in spans_in(tenures, silent[partition], until_ms)
+    ]
+
+
+def spans_in(tenures: Sequence[Ownership], silent: Sequence[Stall], until_ms: int) -> Iterator[Span]:
+    """Yield the spans of one partition in the order of time."""
+    over_ms: int | None = None
+    for one in sorted(tenures, key=lambda one: one.from_ms):
+        if over_ms is not None and over_ms < one.from_ms:
+            yield span_of(one, "stopped", over_ms, one.from_ms)
+        over_ms = until_ms if one.to_ms is None else min(one.to_ms, until_ms)
+        yield from tenure_of(one, silent, over_ms)
+
+
+def tenure_of(one: Ownership, silent: Iterable[Stall], over_ms: int) -> Iterator[Span]:
+    """Yield the spans of one owner: at work, and dead or stuck where it got nowhere."""
+    at_ms = one.from_ms
+    for stall in silent:
+        from_ms, to_ms = max(stall.from_ms, at_ms), min(stall.to_ms, over_ms)
+        if from_ms < to_ms:
+            if at_ms < from_ms:
+                yield span_of(one, "works", at_ms, from_ms)
+            yield span_of(one, "dead", from_ms, to_ms)
+            at_ms = to_ms
+    if at_ms < over_ms:
+        yield span_of(one, "works", at_ms, over_ms)
+
+
+def span_of(one: Ownership, kind: Kind, from_ms: int, to_ms: int) -> Span:
+    return Span(
+        partition=one.partition,
+        kind=kind,
+        owner="" if kind == "stopped" else one.client_id,
+        generation=one.generation,
+        from_ms=from_ms,
+        to_ms=to_ms,
+    )

@@ -1,0 +1,98 @@
+"""What the history of a run becomes: its rebalances, and every moment of every partition, once."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+from job_runs import A, B, C, a_history, at, told
+from pipeline.otherwise import ASKED, CALLED, in_words, otherwise
+from pipeline.past import rebalances_of, spans_of
+from pipeline.scene import Span
+from pipeline.story import because
+
+from coterie.history.tables import History, Stall
+from coterie.history.told import told_history
+
+
+def of_partition(found: list[Span], partition: int) -> list[tuple[str, str, int, int]]:
+    return [(one.kind, one.owner, one.from_ms, one.to_ms) for one in found if one.partition == partition]
+
+
+def test_gaps_and_a_dead_owner_are_spans_of_their_own():
+    found = of_partition(spans_of(a_history(), "flights", until_ms=at(40)), 3)
+
+    assert found == [
+        ("works", A, at(8), at(12)),
+        ("stopped", "", at(12), at(12.5)),
+        ("works", B, at(12.5), at(20)),
+        ("dead", B, at(20), at(26)),
+        ("stopped", "", at(26), at(26.4)),
+        ("works", A, at(26.4), at(32)),
+        ("stopped", "", at(32), at(32.6)),
+        ("works", B, at(32.6), at(40)),
+    ]
+
+
+def test_a_death_does_not_touch_the_partitions_of_others():
+    found = spans_of(a_history(), "flights", until_ms=at(40))
+
+    assert of_partition(found, 0) == [("works", A, at(8), at(40))]
+
+
+def test_what_comes_after_the_end_is_left_out():
+    found = spans_of(a_history(), "flights", until_ms=at(22))
+
+    assert of_partition(found, 3)[-1] == ("dead", B, at(20), at(22))
+
+
+def test_a_rebalance_is_told_with_members_by_name_and_how_long_it_took():
+    first, second, third, _ = rebalances_of(a_history(), "flights")
+
+    assert (first.members, first.stopped_ms, first.moved) == ({A: (0, 1, 2, 3)}, 0, 0)
+    assert (second.at_ms, second.formed_at_ms, second.stopped_ms) == (at(12), at(12.5), 500)
+    assert (second.members, second.joined, second.moved) == ({A: (0, 1), B: (2, 3)}, (B,), 2)
+    assert (third.left, because(third)) == ((B,), "spark-b fell silent")
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> History:
+    """Rebalances in any rhythm that give partitions to anybody or nobody, and silences at any time."""
+    story, now_s = [], 0.0
+    for generation in range(1, 1 + draw(st.integers(0, 6))):
+        owners = draw(st.lists(st.sampled_from([A, B, C, ""]), min_size=3, max_size=3))
+        members = {name: tuple(i for i, owner in enumerate(owners) if owner == name) for name in (A, B, C)}
+        stopped_s = draw(st.floats(0, 5))
+        story.append(told(generation, now_s, stopped_s, members))
+        now_s += stopped_s + draw(st.floats(0.01, 9))
+    silences = draw(st.lists(st.tuples(st.integers(0, 2), st.floats(0, 40), st.floats(0.1, 9)), max_size=3))
+    silent = [
+        Stall("delays", "flights", number, "no-progress", at(from_s), at(from_s + length_s), 1, None)
+        for number, from_s, length_s in sorted(silences)
+    ]
+    history = told_history("delays", story)
+    return history._replace(stalls=(*history.stalls, *silent))
+
+
+@given(histories(), st.floats(0.1, 60))
+def test_the_spans_of_a_partition_follow_each_other(history: History, over_s: float):
+    found = spans_of(history, "flights", until_ms=at(over_s))
+
+    for partition in range(3):
+        mine = [span for span in found if span.partition == partition]
+        assert all(one.to_ms == after.from_ms for one, after in pairwise(mine))
+        assert all(one.from_ms < one.to_ms <= at(over_s) for one in mine)
+
+
+def test_the_run_is_replayed_as_it_was_and_with_static_members():
+    rows = otherwise(a_history())
+
+    assert [row.setting for row in rows] == ["as recorded", *ASKED]
+    assert {row.setting for row in rows} == set(CALLED)
+    assert rows[0].fidelity == 1
+    assert "there would have been 2 rebalances instead of 4" in in_words(rows)
+
+
+def test_a_run_that_nothing_is_known_of_is_told_as_such():
+    assert in_words(otherwise(History("delays"))).startswith("nothing to replay")
