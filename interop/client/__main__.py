@@ -1,4 +1,4 @@
-"""`python -m interop.client`: starts a secured Apache Kafka and works with it in every way it demands."""
+"""`python -m interop.client`: works with a secured Apache Kafka in every way it demands, and with racks."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from coterie.base.ids import TopicPartition
 from coterie.client import Admin, BlockingAdmin, BlockingProducer, Consumer, Producer
 from coterie.client.errors import Disconnected
 from coterie.security.sasl import AuthenticationFailed
+from interop.client.racks import RACK_CHECKS, two_racks
 from interop.client.secured import PASSWORD, SESSION_MS, TLS, USER, SecuredKafka
 
 TOPIC, WRITTEN = "secured", "written"
@@ -249,18 +250,33 @@ def main() -> int:
     failed = 0
     print(f"client Coterie {coterie.__version__} as a client of Apache Kafka", flush=True)
     place = tempfile.TemporaryDirectory(prefix="coterie-client-", dir=os.environ.get("CACHE"))
-    with place as folder, SecuredKafka(Path(folder) / "kafka") as kafka:
-        assert isinstance(kafka, SecuredKafka)
-        produce(kafka)
-        for name, check in CHECKS.items():
-            try:
-                asyncio.run(asyncio.wait_for(check(kafka), 2 * WITHIN_S))
-            except (AssertionError, CoterieError, TimeoutError) as error:
-                failed += 1
-                print(f"FAILED {name}: {type(error).__name__} {error}", flush=True)
-            else:
-                print(f"ok {name}", flush=True)
+    with place as folder:
+        with SecuredKafka(Path(folder) / "kafka") as kafka:
+            assert isinstance(kafka, SecuredKafka)
+            produce(kafka)
+            for name, check in CHECKS.items():
+                failed += not passed(name, check(kafka))
+        with two_racks(Path(folder)) as addresses:
+            for name, wants in RACK_CHECKS.items():
+                failed += not passed(name, wants(addresses))
     return 1 if failed else 0
+
+
+def passed(name: str, check: Awaitable[None]) -> bool:
+    """Return whether a check holds, and say so."""
+    try:
+        asyncio.run(within(2 * WITHIN_S, check))
+    except (AssertionError, CoterieError, TimeoutError) as error:
+        print(f"FAILED {name}: {type(error).__name__} {error}", flush=True)
+        return False
+    print(f"ok {name}", flush=True)
+    return True
+
+
+async def within(seconds: float, check: Awaitable[None]) -> None:
+    """Wait for a check, so long at most."""
+    async with asyncio.timeout(seconds):
+        await check
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from coterie.assign.model import RebalanceProtocol
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.admin import Admin
 from coterie.client.blocking_consumer import BlockingConsumer
@@ -614,7 +615,8 @@ def test_members_are_upgraded_from_eager_to_cooperative_one_by_one(
     topic = new_topic(partitions=4)
     both = {**GROUP, "group_id": topic, "partition_assignment_strategy": "range,cooperative-sticky"}
     alone = {**both, "partition_assignment_strategy": "cooperative-sticky"}
-    assert Consumer(bootstrap_servers=bootstrap).settings.assignors == ("range", "cooperative-sticky")
+    by_default = Consumer(bootstrap_servers=bootstrap).settings.assignors()
+    assert [one.name for one in by_default] == ["range", "cooperative-sticky"]
 
     async def shared(*members: Consumer) -> None:
         until = time.monotonic() + WITHIN_MS / 1000
@@ -641,6 +643,70 @@ def test_members_are_upgraded_from_eager_to_cooperative_one_by_one(
 
     assert [] not in revoked  # an eager member is called even if it has nothing to give up (CB-3)
     assert len(revoked[-1]) == 2
+
+
+class ByCapacity:
+    """The assignor of docs/assignors.md: in proportion to a number that each member tells."""
+
+    name = "by-capacity"
+    protocols = (RebalanceProtocol.EAGER,)
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.given: list[int] = []
+
+    def user_data(self, *, topics: Any, owned: Any, generation: int) -> bytes:
+        return bytes([self.capacity])
+
+    def assign(self, cluster: Any, members: Any) -> dict[str, tuple[TopicPartition, ...]]:
+        given: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
+        for topic in cluster.partition_counts:
+            for partition in cluster.partitions_of(topic):
+                taker = min(
+                    members, key=lambda one: len(given[one.member_id]) / one.subscription.user_data[0]
+                )
+                given[taker.member_id].append(partition)
+        return {member: tuple(partitions) for member, partitions in given.items()}
+
+    def on_assignment(self, partitions: Any, *, generation: int, member_id: str) -> None:
+        self.given.append(len(partitions))
+
+
+def test_members_share_by_an_assignor_of_their_own(bootstrap: str, new_topic: NewTopic) -> None:
+    """CA-5, CA-6: what an application brings is what the group's leader runs, with what each member tells."""
+    topic = new_topic(partitions=8)
+    small, large = ByCapacity(1), ByCapacity(3)
+
+    def settings(own: ByCapacity) -> dict[str, Any]:
+        return {**GROUP, "group_id": topic, "partition_assignment_strategy": [own]}
+
+    async def scenario() -> None:
+        until = time.monotonic() + WITHIN_MS / 1000
+        async with (
+            a_consumer(bootstrap, **settings(small)) as one,
+            a_consumer(bootstrap, **settings(large)) as two,
+        ):
+            for consumer in (one, two):
+                consumer.subscribe([topic])
+            while (len(one.assignment()), len(two.assignment())) != (2, 6):
+                assert time.monotonic() < until, (one.assignment(), two.assignment())
+                await asyncio.gather(one.getmany(timeout_ms=50), two.getmany(timeout_ms=50))
+
+    run(scenario())
+
+    assert (small.given[-1], large.given[-1]) == (2, 6)
+
+
+def test_what_names_no_partition_is_refused(bootstrap: str, new_topic: NewTopic) -> None:
+    async def scenario() -> None:
+        async with a_consumer(bootstrap) as consumer:
+            for wrong in ("orders", ("orders",), ("orders", "0"), ("orders", -1), 7):
+                with pytest.raises(WrongUse, match="is no partition: give pairs like"):
+                    consumer.assign([wrong])  # type: ignore[list-item]
+            with pytest.raises(WrongUse, match="is no partition"):
+                consumer.seek("orders", 5)  # type: ignore[arg-type]
+
+    run(scenario())
 
 
 def test_the_blocking_consumer_reads_commits_and_seeks(bootstrap: str, new_topic: NewTopic) -> None:

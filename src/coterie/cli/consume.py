@@ -52,14 +52,17 @@ def command(
 
     JSON comes a record a line; what is not UTF-8 is in base64 under value_base64 or key_base64.
     """
-    if group is not None and (partitions or until_end):
-        raise click.UsageError("--partition and --until-end read without a group; leave out --group")
     settings = {
         "client_id": "coterie-consume",
-        "group_id": group,
+        "group_id": None,
         "auto_offset_reset": "earliest" if start == "beginning" else "latest",
         **broker,
+        **({} if group is None else {"group_id": group}),
     }
+    if settings["group_id"] is not None and (partitions or until_end):
+        raise click.UsageError(
+            f"--partition and --until-end read without a group; leave out {group_words(group)}"
+        )
     tell = tell_json if output == "json" else tell_text
     try:
         asyncio.run(consume(settings, topics, partitions, tell=tell, most=most, until_end=until_end))
@@ -130,6 +133,11 @@ async def partitions_of(
 
 
 # -- how
+
+
+def group_words(group: str | None) -> str:
+    """Return where the group was named."""
+    return "group.id, in --set or --command-config" if group is None else "--group"
 
 
 def tell_text(records: Iterable[ConsumerRecord]) -> None:

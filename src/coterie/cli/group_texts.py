@@ -60,8 +60,9 @@ def partition_lines(group: DescribedGroup, committed: Offsets, ends: Offsets) ->
     for one in sorted({*committed, *owners}):
         offset, end = committed.get(one), ends.get(one)
         owner = owners.get(one)
-        rows.append((one.topic, one.partition, offset, end, lag(offset, end), owner and owner.client_id))
-    head = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT")
+        who = (owner.client_id, owner.member_id) if owner else (None, None)
+        rows.append((one.topic, one.partition, offset, end, lag(offset, end), *who))
+    head = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT", "MEMBER")
     return table(head, rows) if rows else ["nothing is committed, and nobody owns a partition"]
 
 

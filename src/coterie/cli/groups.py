@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+# Kafka's, of groups of all types; the state of a classic one comes first.
+STATES = (
+    "Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead",
+    "Assigning", "Reconciling", "NotReady", "Unknown",
+)  # fmt: skip
+TYPES = ("classic", "consumer", "share", "streams")
+
 
 @click.group("groups")
 def command() -> None:
@@ -35,12 +42,25 @@ def list_command(states: tuple[str, ...], types: tuple[str, ...], broker: Settin
     """List the groups of the cluster."""
     from coterie.cli.tables import table
 
+    known_ones("--state", states, STATES)
+    known_ones("--type", types, TYPES)
     groups = with_admin(broker, lambda admin: admin.list_groups(states=states, types=types))
     if output == "json":
         say_json([group._asdict() for group in groups])
         return
     rows = [(one.group_id, one.state, one.group_type, one.protocol_type) for one in groups]
     say(table(("GROUP", "STATE", "TYPE", "PROTOCOL"), rows) if rows else ["There are no groups."])
+
+
+def known_ones(option: str, words: tuple[str, ...], known: tuple[str, ...]) -> None:
+    """Raise UsageError for a word that is none of these, in whatever case."""
+    from difflib import get_close_matches
+
+    for word in words:
+        if word.lower() not in map(str.lower, known):
+            near = get_close_matches(word.lower(), [one.lower() for one in known], n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise click.UsageError(f"{option} {word}: it is one of {', '.join(known)}{hint}")
 
 
 @command.command("describe")
@@ -174,15 +194,20 @@ def evict_command(
 def delete_command(groups: tuple[str, ...], broker: Settings, output: str) -> None:
     """Delete groups that have no members, and what they have committed."""
 
+    deleted: list[str] = []
+
     async def delete(admin: Admin) -> None:
         for group in dict.fromkeys(groups):
             await admin.delete_group(group)
+            deleted.append(group)
 
-    with_admin(broker, delete)
-    if output == "json":
-        say_json({"deleted": list(dict.fromkeys(groups))})
-        return
-    say([f"group {group} is deleted" for group in dict.fromkeys(groups)])
+    try:
+        with_admin(broker, delete)
+    finally:  # those before the one that could not be deleted are gone
+        if output == "json":
+            say_json({"deleted": deleted})
+        else:
+            say([f"group {group} is deleted" for group in deleted])
 
 
 command.add_command(reset_command)

@@ -87,6 +87,8 @@ async def produce(
     """Send each line and tell where it is; the first that cannot be sent ends it, after those before it."""
     from coterie.client.producer import Producer
 
+    if settings.get("transactional_id"):
+        raise CoterieError("lines are written one by one, in no transaction; leave out transactional.id")
     number = 0
     sent: deque[Delivery] = deque()
     async with Producer(**settings) as producer:

@@ -29,5 +29,5 @@ def address_of(text: str) -> Address:
     """Return one address; a listener's name before :// is dropped."""
     host, colon, port = text.rpartition("://")[2].rpartition(":")
     if not colon or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise CoterieError(f"{text!r} in bootstrap.servers is no host:port")
+        raise CoterieError(f"{text!r} in bootstrap.servers is no host:port; write it like broker-1:9092")
     return Address(host.strip("[]") or "127.0.0.1", int(port))

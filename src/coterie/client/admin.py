@@ -310,7 +310,7 @@ class Admin:
         if code in (Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION):
             raise RefusedBy(
                 Code.NON_EMPTY_GROUP,
-                f"group {group_id} has members, who commit its offsets themselves; stop them first",
+                f"group {group_id} has members, who commit its offsets themselves",
             )
         if code:
             raise RefusedBy(code, f"offsets of group {group_id}")
@@ -354,7 +354,7 @@ class Admin:
             raise RefusedBy(
                 Code.NON_EMPTY_GROUP,
                 f"group {group_id} is {group.state} with {len(group.members)} members; offsets are reset "
-                "while nobody is in it, so stop them first",
+                "while nobody is in it",
             )
 
     async def _known(

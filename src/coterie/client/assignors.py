@@ -6,14 +6,22 @@ wire, its object is called without arguments and returns a `coterie.assign.model
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint, entry_points
 
 from coterie.assign.model import Assignor, RebalanceProtocol
 from coterie.assign.registry import KINDS
 from coterie.base.errors import CoterieError
 
-__all__ = ["GROUP", "UnknownAssignor", "assignor_factory", "assignor_names"]
+__all__ = [
+    "GROUP",
+    "UnknownAssignor",
+    "UnusableAssignor",
+    "assignor_factory",
+    "assignor_names",
+    "assignors_of",
+]
 
 GROUP = "coterie.assignors"
 # What Java's clients write into `partition.assignment.strategy`.
@@ -23,26 +31,34 @@ JAVA_CLASSES = {
     "org.apache.kafka.clients.consumer.StickyAssignor": "sticky",
     "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
 }
+PARTS = ("name", "protocols", "user_data", "assign", "on_assignment")
 
 
 class UnknownAssignor(CoterieError):
     """No assignor has this name."""
 
     def __init__(self, name: str) -> None:
-        known = ", ".join(assignor_names())
+        known = assignor_names()
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
         super().__init__(
-            f"there is no assignor {name!r}; there are {known}."
+            f"there is no assignor {name!r}; there are {', '.join(known)}{hint}"
             f" A package brings its own through an entry point of the group {GROUP}"
         )
 
 
 class UnusableAssignor(CoterieError):
-    """What an entry point holds is no assignor."""
+    """What an entry point or a setting holds is no assignor. docs/assignors.md shows what one has to have."""
 
 
 def assignor_names() -> list[str]:
     """Return the names of all assignors that are installed."""
     return sorted({*KINDS, *(point.name for point in entry_points(group=GROUP))})
+
+
+def assignors_of(strategy: Iterable[str | Assignor]) -> tuple[Assignor, ...]:
+    """Return one member's assignors: new ones of these names, and those objects; or raise a sentence."""
+    return tuple(assignor_factory(one)() if isinstance(one, str) else _usable(one) for one in strategy)
 
 
 def assignor_factory(name: str) -> Callable[[], Assignor]:
@@ -54,6 +70,15 @@ def assignor_factory(name: str) -> Callable[[], Assignor]:
         if point.name == plain:
             return _loaded(point)
     raise UnknownAssignor(name)
+
+
+def _usable(given: Assignor) -> Assignor:
+    """Return what an application brings itself, if it can be an assignor."""
+    lacking = [name for name in PARTS if not hasattr(given, name)]
+    if isinstance(given, type) or lacking:
+        lack = "is a class: make an object of it" if isinstance(given, type) else f"has no {lacking[0]}"
+        raise UnusableAssignor(f"partition_assignment_strategy: {given!r} is no assignor, it {lack}")
+    return given
 
 
 def _loaded(point: EntryPoint) -> Callable[[], Assignor]:

@@ -13,7 +13,7 @@ from coterie.base.errors import Corrupt
 from coterie.client import messages
 from coterie.client.addresses import Address
 from coterie.client.authentication import NONCE_BYTES, accepted, renewal_s, shaken, untrusted
-from coterie.client.errors import ClientTimeout, Disconnected
+from coterie.client.errors import ClientTimeout, Disconnected, unreachable
 from coterie.client.settings import Security
 from coterie.security.sasl import Credentials, exchange_of
 from coterie.wire.apis import ApiKey
@@ -54,7 +54,7 @@ class BlockingConnection:
         try:
             plain = socket.create_connection(self.address, timeout=self.timeout_s)
         except OSError as error:
-            raise Disconnected(f"no connection to {self.address}: {error}") from error
+            raise unreachable(self.address, error) from error
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is None:
             return plain

@@ -10,7 +10,7 @@ from coterie.base.errors import Corrupt
 from coterie.client import messages
 from coterie.client.addresses import Address
 from coterie.client.authentication import NONCE_BYTES, accepted, renewal_s, shaken, untrusted
-from coterie.client.errors import ClientTimeout, Disconnected
+from coterie.client.errors import ClientTimeout, Disconnected, unreachable
 from coterie.client.settings import Security
 from coterie.security.sasl import Credentials, exchange_of
 from coterie.wire.apis import APIS, ApiKey
@@ -163,7 +163,7 @@ class Connection:
         except ssl.SSLError as error:
             raise Disconnected(f"no TLS with {self.address}: {error.reason or error}") from error
         except OSError as error:
-            raise Disconnected(f"no connection to {self.address}: {error}") from error
+            raise unreachable(self.address, error) from error
 
     async def _greet(self, timeout_s: float) -> None:
         """Agree on versions, then show who we are."""

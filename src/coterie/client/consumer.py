@@ -386,7 +386,7 @@ class Consumer:
     # Positions
 
     def _intake(self, partition: TopicPartition | tuple[str, int]) -> Intake:
-        at = TopicPartition(*partition)
+        at = partition_of(partition)
         intake = self._fetcher.intakes.get(at)
         if intake is None:
             raise NotAssigned(at)
@@ -504,7 +504,7 @@ class Consumer:
         self, stamps: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first record of each partition that is not older than its timestamp, None if all are."""
-        wanted = {TopicPartition(*at): stamp for at, stamp in stamps.items()}
+        wanted = {partition_of(at): stamp for at, stamp in stamps.items()}
         found = await self._brokers.list_offsets(wanted, isolation=self.settings.isolation)
         return {
             at: OffsetAndTimestamp(one.offset, one.timestamp) if one.offset >= 0 else None
@@ -524,7 +524,7 @@ class Consumer:
         if offsets is None:
             wanted = self._positions()
         else:
-            wanted = {TopicPartition(*at): noted(one) for at, one in offsets.items()}
+            wanted = {partition_of(at): noted(one) for at, one in offsets.items()}
         await self._commit(wanted)
 
     async def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -637,7 +637,15 @@ def noted(offset: int | OffsetAndMetadata) -> OffsetAndMetadata:
 
 def many(partitions: Partitions) -> tuple[TopicPartition, ...]:
     """Return the partitions, plain pairs or not, each once."""
-    return tuple(dict.fromkeys(TopicPartition(*one) for one in partitions))
+    return tuple(dict.fromkeys(partition_of(one) for one in partitions))
+
+
+def partition_of(pair: TopicPartition | tuple[str, int]) -> TopicPartition:
+    """Return the partition that a pair names; a topic alone, which Python would take apart, names none."""
+    match pair:
+        case (str(topic), int(number)) if number >= 0:
+            return TopicPartition(topic, number)
+    raise WrongUse(f"{pair!r} is no partition: give pairs like ('orders', 0), or await partitions_for(topic)")
 
 
 def member_settings(settings: ConsumerSettings) -> MemberSettings:
@@ -649,7 +657,7 @@ def member_settings(settings: ConsumerSettings) -> MemberSettings:
         session_timeout_ms=settings.session_timeout_ms,
         heartbeat_interval_ms=settings.heartbeat_interval_ms,
         max_poll_interval_ms=settings.max_poll_interval_ms,
-        assignors=settings.assignors,
+        assignors=settings.assignors(),
         retry_backoff_ms=settings.retry_backoff_ms,
         retry_backoff_max_ms=settings.retry_backoff_max_ms,
         auto_commit_interval_ms=settings.auto_commit_interval_ms,

@@ -85,6 +85,8 @@ class Fetcher:
         self._moved = asyncio.Event()
         self._placed = asyncio.Event()
         self._nodes: dict[Address, Node] = {}
+        self._leaderless: list[TopicPartition] = []
+        """What nothing could be read of when leaders were last looked for."""
         self._failure: BaseException | None = None
         self._tedious = 0
         self._loading: asyncio.Task[None] | None = None
@@ -314,9 +316,10 @@ class Fetcher:
             topic = found.topics.get(intake.at.topic)
             if topic is not None and topic.code and topic.code not in RETRIABLE:
                 self._refuse(intake, RefusedBy(topic.code, f"metadata of topic {intake.at.topic}"))
-        missing = [str(intake.at) for intake in lost if intake.leader is None and intake.failure is None]
-        if missing:
-            log.warning("no leader of %s yet", ", ".join(missing))
+        missing = [intake.at for intake in lost if intake.leader is None and intake.failure is None]
+        if missing and missing != self._leaderless:
+            log.warning("nothing is read now of %s", "; ".join(unled(at, found.topics) for at in missing))
+        self._leaderless = missing
         return not missing
 
     async def _find_positions(self) -> bool:
@@ -595,6 +598,17 @@ class Fetcher:
         else:
             self.jump(intake, None, reset=self.settings.auto_offset_reset)
         return True
+
+
+def unled(at: TopicPartition, topics: Mapping[str, messages.TopicInfo]) -> str:
+    """Return why nothing can be read of a partition that has no known leader."""
+    topic = topics.get(at.topic)
+    if topic is None or not topic.leaders:
+        code = Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None or not topic.code else topic.code
+        return f"{at}: {RefusedBy(code)}"
+    if at.partition not in topic.leaders:
+        return f"{at}: the topic has {len(topic.leaders)} partitions, from 0 on; more may be added to it"
+    return f"{at}: {RefusedBy(Code.LEADER_NOT_AVAILABLE)}"
 
 
 def keep_blocks(most: int) -> None:

@@ -250,9 +250,7 @@ class GroupAdmin:
             raise NoSuchGroup(_no_such_group(group_id, None))
         for partition, refused in codes.items():
             if refused is Code.GROUP_SUBSCRIBED_TO_TOPIC:
-                raise RefusedBy(
-                    refused, f"members of group {group_id} read {partition.topic}; stop them first"
-                )
+                raise RefusedBy(refused, f"members of group {group_id} read {partition.topic}")
             if refused:
                 raise RefusedBy(refused, f"offset of {partition} of group {group_id}")
 

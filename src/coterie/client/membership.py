@@ -20,6 +20,7 @@ from coterie.client.errors import ClientTimeout, Disconnected, ListenerFailed
 from coterie.client.listener import RebalanceListener
 from coterie.client.member.pace import Backoff
 from coterie.client.member.reactions import Reaction, to_commit
+from coterie.client.messages import TopicInfo
 from coterie.wire.apis import ApiKey
 
 __all__ = ["Membership", "always"]
@@ -30,6 +31,8 @@ Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 # The longest sleep: the application may have gone meanwhile.
 LONGEST_WAIT_S = 0.25
 LEAVE_TIMEOUT_S = 2.0
+# What does not pass by waiting for the topic.
+NEVER_THERE = frozenset({Code.TOPIC_AUTHORIZATION_FAILED, Code.INVALID_TOPIC_EXCEPTION})
 CLOSE_TIMEOUT_S = 30.0
 # Heartbeats and commits go where the cluster's questions about offsets go. What a broker parks must not: it
 # holds up what is sent after it, so each member's joins and syncs have a connection to themselves.
@@ -73,6 +76,9 @@ class Membership:
         self._address: Address | None = None
         self._parked = f"joins of {id(self)}"
         self._failure: BaseException | None = None
+        self._missing: set[str] = set()
+        self._refusal: RefusedBy | None = None
+        """What is to be raised once: a topic that waiting will not bring."""
         self._closed = False
         self._under_way: set[asyncio.Task[None]] = set()
         self._task = asyncio.create_task(self._run(), name=f"member of {settings.group_id}")
@@ -105,6 +111,9 @@ class Membership:
         self.member.called(self.now_ms())
         self.nudge()
         self._raise_complaint()
+        if self._refusal is not None:
+            refusal, self._refusal = self._refusal, None
+            raise refusal
 
     def _raise_complaint(self) -> None:
         complaint = self.member.complaint()
@@ -307,7 +316,21 @@ class Membership:
     async def _look(self, request: m.Look) -> None:
         found = await self.cluster.metadata(request.topics)
         everything = request.topics is None
+        if not everything:
+            self._tell_of_missing(found.topics)
         self.member.looked(request, found.assignable(internal=not everything), self.now_ms())
+
+    def _tell_of_missing(self, found: Mapping[str, TopicInfo]) -> None:
+        """Say, once, which of the topics are not there; raise it where this client may not see one."""
+        missing = {topic for topic in self.member.topics & found.keys() if not found[topic].leaders}
+        for topic in sorted(missing - self._missing):
+            refusal = RefusedBy(found[topic].code, f"topic {topic}")
+            log.warning(
+                "group %s: nothing is read of topic %s now: %s", self.settings.group_id, topic, refusal
+            )
+            if refusal.code in NEVER_THERE:
+                self._refusal = refusal
+        self._missing = missing
 
     async def _ask(self, api_key: int, make: Maker, timeout_s: float, purpose: str) -> Any:
         """Ask the coordinator, on connections that no data goes over (CL-2)."""

@@ -18,6 +18,7 @@ from coterie.client.chance import jitter
 from coterie.client.cluster import Cluster
 from coterie.client.delivery import Delivery, RecordMetadata, settled
 from coterie.client.errors import ClientTimeout, WrongSetting
+from coterie.client.member.pace import Backoff
 from coterie.client.messages import TopicInfo
 from coterie.client.producer_errors import BufferFull, ProducerClosed, RecordTooLarge
 from coterie.client.producer_settings import ProducerSettings
@@ -230,6 +231,7 @@ class Producer:
 
     async def _route(self, topic: str, until: float) -> "Route":
         """Return what is known of the topic, learnt first if need be; raise why nothing can be sent to it."""
+        pace = self._running().cluster.pace()
         while True:
             route, sender = self._known(topic), self._running()
             if route is not None:
@@ -238,15 +240,15 @@ class Producer:
             if info is not None and info.code in HOPELESS:
                 sender.cluster.forget([topic])
                 raise RefusedBy(info.code, f"topic {topic}")
-            await self._learn(sender, topic, until)
+            await self._learn(sender, topic, until, pace)
 
-    async def _learn(self, sender: Sender, topic: str, until: float) -> None:
+    async def _learn(self, sender: Sender, topic: str, until: float, pace: Backoff) -> None:
         """Ask for the topic's partitions; if it is not there yet, wait for a moment."""
         try:
             async with asyncio.timeout_at(until):
                 found = await sender.cluster.metadata([topic], create=True)
                 if not found.topics[topic].leaders and found.topics[topic].code not in HOPELESS:
-                    await asyncio.sleep(self.settings.retry_backoff_ms / 1000)
+                    await asyncio.sleep(pace.next_ms() / 1000)
         except TimeoutError:
             raise ClientTimeout(
                 f"topic {topic} is not known after max_block_ms={self.settings.max_block_ms}: "

@@ -21,6 +21,7 @@ from coterie.client.batcher import NOBODY, Batch
 from coterie.client.cluster import Cluster
 from coterie.client.connection import Connection
 from coterie.client.errors import ClientTimeout, Disconnected
+from coterie.client.member.pace import Backoff
 from coterie.client.producer_errors import ProducerClosed
 from coterie.client.producer_settings import ProducerSettings
 from coterie.client.producing import WRONG_LEADER, Answer, Producing
@@ -49,6 +50,8 @@ class Sender:
         self._links: dict[Address, Connection] = {}
         self._in_flight: Counter[Address] = Counter()
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._paces: dict[str, Backoff] = {}
+        """How long to wait before that is tried again which did not go well."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0.0
         self._nudged = False
@@ -238,15 +241,21 @@ class Sender:
         """Run a task's work; if it cannot be done now, it is tried again when it is needed again."""
         try:
             await work()
+            self._paces.pop(name, None)
         except (Disconnected, ClientTimeout) as error:
             log.info("%s: %s", name, error)
-            await asyncio.sleep(self.settings.retry_backoff_ms / 1000)
+            await self._pause(name)
         except CoterieError as error:
             log.error("%s: %s", name, error)
             self.producing.abandon(error)
         finally:
             del self._tasks[name]
             self._woken()
+
+    async def _pause(self, name: str) -> None:
+        """Wait before what goes by this name is tried again, longer each time until it has gone well."""
+        pace = self._paces.setdefault(name, self.cluster.pace())
+        await asyncio.sleep(pace.next_ms() / 1000)
 
     async def _connect(self, address: Address) -> None:
         self._links.pop(address, None)
@@ -268,7 +277,9 @@ class Sender:
         self._refreshed = self.loop.time()
         await self.cluster.metadata(topics, create=True)
         if any(self._leader_of(place) is None for place in self.producing.lanes if place.topic in topics):
-            await asyncio.sleep(self.settings.retry_backoff_ms / 1000)
+            await self._pause("leaders")
+        else:
+            self._paces.pop("leaders", None)
 
     async def _identify(self) -> None:
         """Ask any broker for a producer id."""

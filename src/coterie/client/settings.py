@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
+from coterie.assign.model import Assignor
+from coterie.assign.vote import common_protocol
 from coterie.client.addresses import Address, addresses_of
+from coterie.client.assignors import assignors_of
 from coterie.client.errors import WrongSetting
 from coterie.security.sasl import MECHANISMS, Credentials
 from coterie.security.tls import TlsFiles, tls_context
@@ -130,6 +133,7 @@ class ClientSettings:
         )
         for name in ("ssl_truststore_type", "ssl_keystore_type"):
             one_of(name, (getattr(self, name) or "PEM").upper(), ("PEM", "JKS", "PKCS12"))
+        assert self.addresses
         at_least("request_timeout_ms", self.request_timeout_ms, 1)
         at_least("default_api_timeout_ms", self.default_api_timeout_ms, 1)
         if "SASL" in self.security_protocol:
@@ -202,7 +206,7 @@ class ConsumerSettings(ClientSettings):
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
     max_poll_records: int = 500
-    partition_assignment_strategy: str | tuple[str, ...] = ("range", "cooperative-sticky")
+    partition_assignment_strategy: str | tuple[str | Assignor, ...] = ("range", "cooperative-sticky")
     fetch_min_bytes: int = 1
     fetch_max_bytes: int = 50 << 20
     fetch_max_wait_ms: int = 500
@@ -236,6 +240,7 @@ class ConsumerSettings(ClientSettings):
                 f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be less than"
                 f" session_timeout_ms ({self.session_timeout_ms})"
             )
+        common_protocol(self.assignors())
         if self.group_instance_id is not None and self.group_id is None:
             raise WrongSetting("group_instance_id is set without a group_id")
 
@@ -244,11 +249,10 @@ class ConsumerSettings(ClientSettings):
         """The isolation level as requests carry it."""
         return ISOLATION[self.isolation_level]
 
-    @property
-    def assignors(self) -> tuple[str, ...]:
-        """The names of the assignors in their order."""
-        named = self.partition_assignment_strategy
-        return tuple(part.strip() for part in named.split(",")) if isinstance(named, str) else named
+    def assignors(self) -> tuple[Assignor, ...]:
+        """Return assignors for one member in their order; raises UnknownAssignor or UnusableAssignor."""
+        given = self.partition_assignment_strategy
+        return assignors_of([part.strip() for part in given.split(",")] if isinstance(given, str) else given)
 
 
 def unknown(name: str, known: Iterable[str]) -> str:

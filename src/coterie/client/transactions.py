@@ -11,9 +11,11 @@ from coterie.client import messages
 from coterie.client import producer_messages as asks
 from coterie.client.addresses import Address
 from coterie.client.batcher import NOBODY, Identity
+from coterie.client.chance import jitter
 from coterie.client.connection import Connection, Maker
 from coterie.client.delivery import settled
 from coterie.client.errors import ClientTimeout, Disconnected
+from coterie.client.member.pace import Backoff
 from coterie.client.producer_errors import OutcomeUnknown, TransactionAborted
 from coterie.client.sender import Sender
 from coterie.client.transacting import State, Step, Transacting, Verdict, refusal, verdict
@@ -24,7 +26,7 @@ __all__ = ["Transactions"]
 PURPOSE = "transactions"
 FEATURE, VERSION_2 = "transaction.version", 2
 # The end of the last transaction takes a few milliseconds.
-CONCURRENT_BACKOFF_S = 0.02
+CONCURRENT_BACKOFF_MS = 20
 
 Key = tuple[int, str]
 
@@ -264,6 +266,7 @@ class Transactions:
         """Ask until there is an answer that counts; after max_block_ms raise ClientTimeout."""
         loop = self.sender.loop
         until = loop.time() + self.settings.max_block_ms / 1000
+        pace, soon = self.cluster.pace(), Backoff(CONCURRENT_BACKOFF_MS, CONCURRENT_BACKOFF_MS, jitter=jitter)
         while True:
             failure: CoterieError
             try:
@@ -284,8 +287,8 @@ class Transactions:
                 raise failure
             if loop.time() > until:
                 raise ClientTimeout(f"{failure}; tried for {self.settings.max_block_ms} ms") from failure
-            concurrent = code == Code.CONCURRENT_TRANSACTIONS
-            await asyncio.sleep(CONCURRENT_BACKOFF_S if concurrent else self.settings.retry_backoff_ms / 1000)
+            pauses = soon if code == Code.CONCURRENT_TRANSACTIONS else pace
+            await asyncio.sleep(pauses.next_ms() / 1000)
 
     async def _link_to_coordinator(self) -> Connection:
         return await self._link(self._own)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,31 @@ def test_a_file_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[
     assert code == 1
     assert complained.startswith("coterie: cannot read /nowhere: ")
     assert complained.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["groups", "list", "--state", "Emty"], "--state Emty: it is one of Empty, .*; did you mean empty?"),
+        (["groups", "list", "--type", "clasic"], "--type clasic: it is one of classic, .*mean classic?"),
+        (["consume", "t", "--set", "group.id=g", "--until-end"], "leave out group.id, in --set or"),
+    ],
+)
+def test_what_nobody_can_mean_is_refused(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, complained = ended(capsys, *words)
+
+    assert code == 2
+    assert re.search(why.replace("?", r"\?"), complained)
+
+
+def test_lines_are_not_written_in_a_transaction(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody would know which of them count when it ends early."""
+    code, _, complained = ended(capsys, "produce", "t", "--set", "transactional.id=mine")
+
+    assert code == 1
+    assert "in no transaction; leave out transactional.id" in complained
 
 
 def test_a_setting_without_a_value_makes_no_sense(capsys: pytest.CaptureFixture[str]) -> None:

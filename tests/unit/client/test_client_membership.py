@@ -33,6 +33,8 @@ class Coordinator:
         self.asked, self.commits, self.left = [], [], []
         self.generation, self.given = 0, b""
         self.broker = None
+        self.topic_code = Code.NONE
+        """What is said of topic t instead of its partitions."""
         self.committed = asyncio.Event()
 
     def __call__(self, header, request):
@@ -77,7 +79,11 @@ class Coordinator:
             for number in range(2)
         )
         topic = part(
-            "MetadataResponseTopic", error_code=0, name="t", is_internal=False, partitions=partitions
+            "MetadataResponseTopic",
+            error_code=self.topic_code,
+            name="t",
+            is_internal=False,
+            partitions=() if self.topic_code else partitions,
         )
         return {"brokers": (broker,), "topics": (topic,), "cluster_id": None, "controller_id": 1}
 
@@ -191,6 +197,47 @@ def test_a_member_joins_alone_and_owns_all():
 
     assert (owned, generation) == ({T0, T1}, 1)
     assert metadata == ("g", 1, "m-1", None)
+
+
+def test_a_topic_that_is_not_there_is_told_of_once_and_waited_for(caplog):
+    """CP-8: it may come to be; whoever misspelt its name ought to know."""
+    coordinator = Coordinator()
+    coordinator.topic_code = Code.UNKNOWN_TOPIC_OR_PARTITION
+
+    async def scenario(member):
+        await ready(member)
+        nothing = member.owned
+        member.enforce_rebalance()
+        coordinator.topic_code = Code.NONE
+        async with asyncio.timeout(10):
+            while not member.owned:
+                member.called()
+                await member.moved(0.05)
+        return nothing
+
+    nothing = run(coordinator, scenario)
+
+    assert nothing == frozenset()
+    told = [one.getMessage() for one in caplog.records if "topic t" in one.getMessage()]
+    assert told == [
+        "group g: nothing is read of topic t now: UNKNOWN_TOPIC_OR_PARTITION: topic t;"
+        " create the topic, or check its name and the partition's number"
+    ]
+
+
+def test_a_topic_that_this_client_may_not_see_is_raised():
+    """As Java's poll does: no waiting helps."""
+    coordinator = Coordinator()
+    coordinator.topic_code = Code.TOPIC_AUTHORIZATION_FAILED
+
+    async def scenario(member):
+        async with asyncio.timeout(10):
+            while True:
+                member.called()
+                await member.moved(0.05)
+
+    with pytest.raises(RefusedBy, match="this user may not use the topic"):
+        run(coordinator, scenario)
 
 
 def test_what_is_parked_has_a_connection_to_itself():

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coterie.assign.model import RebalanceProtocol
+from coterie.base.errors import CoterieError
 from coterie.client.addresses import Address
 from coterie.client.errors import WrongSetting
 from coterie.client.settings import ClientSettings, ConsumerSettings, duration_ms
@@ -31,7 +33,7 @@ def test_defaults_are_kafka_s():
         45_000, 3_000, 300_000,
     )  # fmt: skip
     assert (got.auto_offset_reset, got.isolation, got.enable_auto_commit) == ("latest", 0, True)
-    assert got.assignors == ("range", "cooperative-sticky")
+    assert [one.name for one in got.assignors()] == ["range", "cooperative-sticky"]
 
 
 def test_values_may_be_texts_as_in_a_file():
@@ -40,7 +42,7 @@ def test_values_may_be_texts_as_in_a_file():
     )
 
     assert (got.max_poll_records, got.enable_auto_commit) == (7, False)
-    assert got.assignors == ("range", "sticky")
+    assert [one.name for one in got.assignors()] == ["range", "sticky"]
 
 
 def test_servers_may_be_a_text_or_a_list():
@@ -74,6 +76,51 @@ def test_servers_may_be_a_text_or_a_list():
 def test_what_nobody_can_mean_is_refused_with_what_to_write_instead(given, why):
     with pytest.raises(WrongSetting, match=why.replace("?", r"\?")):
         settings(**given)
+
+
+class Own:
+    """An assignor of the application's."""
+
+    name, protocols = "own", (RebalanceProtocol.EAGER,)
+
+    def user_data(self, *, topics, owned, generation):
+        return b""
+
+    def assign(self, cluster, members):
+        return {}
+
+    def on_assignment(self, partitions, *, generation, member_id):
+        pass
+
+
+def test_assignors_are_named_as_kafka_does_or_brought_along():
+    java = "org.apache.kafka.clients.consumer.RoundRobinAssignor"
+    own = Own()
+
+    assert [one.name for one in settings(partition_assignment_strategy=java).assignors()] == ["roundrobin"]
+    assert settings(partition_assignment_strategy=[own, "range"]).assignors()[0] is own
+
+
+@pytest.mark.parametrize(
+    ("strategy", "why"),
+    [
+        ("rang", "there is no assignor 'rang'; there are cooperative-sticky, range, .*did you mean 'range'"),
+        (["range", "stiky"], "did you mean 'sticky'"),
+        ([Own], "is a class: make an object of it"),
+        ([7], "7 is no assignor, it has no name"),
+        ([], "names no assignor"),
+        (["range", ""], "there is no assignor ''"),
+    ],
+)
+def test_what_is_no_assignor_is_refused_before_anything_is_asked_of_a_broker(strategy, why):
+    with pytest.raises(CoterieError, match=why):
+        settings(partition_assignment_strategy=strategy)
+
+
+@pytest.mark.parametrize("servers", ["localhost", "a:b", "a:1,b", "", ["a:1", "b:99999"]])
+def test_an_address_that_is_none_is_refused_at_once(servers):
+    with pytest.raises(CoterieError, match=r"write .*:"):
+        ClientSettings.of(bootstrap_servers=servers)
 
 
 def test_a_client_must_know_where_the_cluster_is():

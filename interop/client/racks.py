@@ -1,0 +1,137 @@
+"""Two Apache Kafka nodes in two racks, and what a consumer makes of that (KIP-392, KIP-881)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench import kafka
+from bench.brokers import Kafka, free_port
+
+from coterie.base.ids import TopicPartition
+from coterie.client import Admin, Consumer, Producer
+
+__all__ = ["RACK_CHECKS", "two_racks"]
+
+RACKS = {1: "a", 2: "b"}
+SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+BOTH, EACH = "on-both", "on-each"
+RECORDS = 200
+WITHIN_S = 30.0
+TRIES = 300
+
+Addresses = Mapping[str, str]
+"""Where the node of each rack is."""
+
+
+class RackedKafka(Kafka):
+    """A node in a rack; the first is the controller, too."""
+
+    def __init__(self, directory: Path, *, node_id: int, controller_port: int) -> None:
+        super().__init__(directory)
+        self.node_id, self.controller_port = node_id, controller_port
+
+    def prepare(self) -> None:
+        super(Kafka, self).prepare()
+        self.properties = kafka.format_storage(
+            self.directory,
+            port=self.port,
+            controller_port=self.controller_port,
+            settings={**self.settings, **self._place()},
+        )
+
+    def _place(self) -> dict[str, str]:
+        place = {
+            "node.id": str(self.node_id),
+            "broker.rack": RACKS[self.node_id],
+            "replica.selector.class": SELECTOR,
+            "offsets.topic.num.partitions": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
+        }
+        if self.node_id == 1:
+            return place
+        return {**place, "process.roles": "broker", "listeners": f"PLAINTEXT://{self.address}"}
+
+
+@contextmanager
+def two_racks(directory: Path) -> Iterator[Addresses]:
+    """Yield where the nodes are, of a cluster that has topics with records."""
+    controller_port = free_port()
+    with ExitStack() as stack:
+        nodes = {
+            rack: RackedKafka(directory / rack, node_id=number, controller_port=controller_port)
+            for number, rack in RACKS.items()
+        }
+        for node in nodes.values():
+            stack.enter_context(node)
+        addresses = {rack: node.address for rack, node in nodes.items()}
+        asyncio.run(filled(addresses))
+        yield addresses
+
+
+async def filled(addresses: Addresses) -> None:
+    """Create a topic that both racks have, led from the first, and one with a partition in each; write."""
+    async with Admin(addresses["a"]) as admin:
+        for _ in range(TRIES):  # until the controller knows both
+            if len((await admin.describe_cluster()).brokers) == len(RACKS):
+                break
+            await asyncio.sleep(WITHIN_S / TRIES)
+        await admin.create_topic(BOTH, layout=[[1, 2]])
+        await admin.create_topic(EACH, layout=[[2], [1]])
+    async with Producer(addresses["a"]) as producer:
+        for number in range(RECORDS):
+            await producer.send(BOTH, b"%d" % number)
+
+
+async def read_from(addresses: Addresses, rack: str | None, *, source: str) -> None:
+    """Read all, in this rack or in none, and expect that the last fetches went to the node of `source`."""
+    settings: dict[str, Any] = {"bootstrap_servers": addresses["a"], "auto_offset_reset": "earliest"}
+    async with Consumer(**settings, client_rack=rack or "") as consumer:
+        consumer.assign([(BOTH, 0)])
+        got: list[Any] = []
+        async with asyncio.timeout(WITHIN_S):
+            # The leader's first answer names the near replica, and may be all that there is.
+            while len(got) < RECORDS or source != fetched_from(consumer):
+                for records in (await consumer.getmany(timeout_ms=200)).values():
+                    got += [record.value for record in records]
+            await consumer.seek_to_beginning()
+            again = 0
+            while again < RECORDS:
+                again += sum(map(len, (await consumer.getmany(timeout_ms=200)).values()))
+        assert got == [b"%d" % number for number in range(RECORDS)], f"{len(got)} records came"
+        assert fetched_from(consumer) == source, f"{fetched_from(consumer)} was asked, not {source}"
+
+
+def fetched_from(consumer: Consumer) -> str:
+    """Return the broker that the one partition is fetched from now."""
+    (intake,) = consumer._fetcher.intakes.values()
+    return str(intake.source)
+
+
+async def shared(addresses: Addresses) -> None:
+    """Expect that the leader of a group gives each member what is in its rack."""
+    settings: dict[str, Any] = {
+        "bootstrap_servers": addresses["a"],
+        "group_id": "racks",
+        "partition_assignment_strategy": "range",
+        "heartbeat_interval_ms": 200,
+    }
+    async with (
+        Consumer(EACH, **settings, client_rack="a") as one,
+        Consumer(EACH, **settings, client_rack="b") as two,
+        asyncio.timeout(WITHIN_S),
+    ):
+        near = frozenset({TopicPartition(EACH, 1)}), frozenset({TopicPartition(EACH, 0)})
+        while (one.assignment(), two.assignment()) != near:
+            await asyncio.gather(one.getmany(timeout_ms=100), two.getmany(timeout_ms=100))
+
+
+RACK_CHECKS: Mapping[str, Callable[[Addresses], Awaitable[None]]] = {
+    "rack-of-the-follower": lambda at: read_from(at, "b", source=at["b"]),
+    "rack-of-the-leader": lambda at: read_from(at, "a", source=at["a"]),
+    "no-rack": lambda at: read_from(at, None, source=at["a"]),
+    "racks-in-a-group": shared,
+}
