@@ -27,6 +27,7 @@ from .test_group_session import options_of, until
 from .test_sink import forget_last_batch, values_of
 
 SHAPE = pa.struct([pa.field(name, kind) for name, kind in SOURCE_FIELDS])
+LONG = (pytest.mark.interop, pytest.mark.timeout(900))
 TASK = 5
 """Spark's number of the attempt that runs."""
 
@@ -348,12 +349,18 @@ class Application:
                 return
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.interop)])
-@pytest.mark.parametrize("assignor", ["range", pytest.param("cooperative-sticky", marks=pytest.mark.interop)])
-def test_whatever_dies_each_record_is_written_once(new_topic, group, run, quick_session, assignor, seed):
+@pytest.mark.parametrize(
+    ("assignor", "kills"),
+    [
+        ("range", 4),
+        pytest.param("range", 50, marks=LONG),
+        pytest.param("cooperative-sticky", 50, marks=LONG),
+    ],
+)
+def test_whatever_dies_each_record_is_written_once(new_topic, group, run, quick_session, assignor, kills):
     """Applications and their tasks are ended at random; readers of committed records see each once."""
     source, target = new_topic(partitions=3), new_topic(partitions=2)
-    source.produce([b"v"] * 60)
+    source.produce([b"v"] * 20 * kills)
     options = options_of(
         source,
         group,
@@ -361,14 +368,14 @@ def test_whatever_dies_each_record_is_written_once(new_topic, group, run, quick_
         **quick_session,
         **{"partition.assignment.strategy": assignor, "kafka.retry.backoff.ms": "10"},
     )
-    chance = random.Random(seed)
+    chance = random.Random(kills)
 
     async def lives(app):
         """One life after the other, some cut short; a fenced or lost task ends one, too."""
         while True:
             life = asyncio.create_task(app.live(chance))
             try:
-                await asyncio.wait([life], timeout=chance.uniform(0.3, 1.5) if deaths else None)
+                await asyncio.wait([life], timeout=chance.uniform(0.3, 4) if deaths else None)
             finally:
                 life.cancel()
                 await asyncio.gather(life, return_exceptions=True)
@@ -378,7 +385,7 @@ def test_whatever_dies_each_record_is_written_once(new_topic, group, run, quick_
             if deaths:
                 deaths.pop()
 
-    deaths = [None] * 4
+    deaths = [None] * kills
     ends = {TopicPartition(source.name, at): end for at, end in source.ends().items()}
 
     async def scenario():
@@ -393,7 +400,7 @@ def test_whatever_dies_each_record_is_written_once(new_topic, group, run, quick_
             reached.update(await watcher.cluster.committed(group, ends))
 
         reached: dict[TopicPartition, int | None] = {}
-        await until(lambda: reached == ends, look, limit_s=240)
+        await until(lambda: reached == ends and not deaths, look, limit_s=800)
         for one in running:
             one.cancel()
         await asyncio.gather(*running, return_exceptions=True)
