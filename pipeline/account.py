@@ -45,7 +45,7 @@ class Account:
             ended_ms=self.ended_ms,
             partitions=PARTITIONS,
             members=MEMBERS,
-            spans=past.spans_of(self.history, TOPIC, until_ms=self.ended_ms),
+            spans=past.spans_of(self.history, TOPIC, until_ms=self.ended_ms, deaths=deaths),
             rebalances=self.rebalances(),
             happenings=self.happenings,
             deaths=deaths,

@@ -5,25 +5,28 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from coterie.base.hashes import coordinator_partition
 from coterie.history.group import history_of
 from coterie.history.layout import OFFSETS, STORY
+from coterie.history.ownership import stalls_of
 from coterie.history.records import read_entry
 from coterie.history.segments import groups_of
 from coterie.history.tables import History, Ownership, Stall
 from coterie.history.told import overlaid, read_story
-from pipeline.scene import Kind, Span
+from pipeline.scene import Death, Kind, Span
 from pipeline.story import Rebalance
 
 PATIENCE_S = 20
+SILENT = "no-progress"
 
 
 def read_history(bootstrap: str, group: str) -> History:
-    """Return a group's history from the log of a running broker, with the causes that its story tells."""
+    """Return a group's history from the log of a running broker, with what its story tells more exactly."""
     from confluent_kafka import Consumer
 
     consumer = Consumer(
@@ -48,7 +51,8 @@ def read_history(bootstrap: str, group: str) -> History:
         consumer.close()
     found = next((log for log in groups_of(entries) if log.group_id == group), None)
     inferred = History(group) if found is None else history_of(*found)
-    return overlaid(inferred, read_story(story).get(group, []))
+    told = read_story(story).get(group, [])
+    return timed(overlaid(inferred, told), told)
 
 
 def all_of(consumer: Any, topic: str, number: int) -> list[Any]:
@@ -65,6 +69,32 @@ def all_of(consumer: Any, topic: str, number: int) -> list[Any]:
         else:
             raise KafkaException(one.error())
     raise TimeoutError(f"{topic}-{number} could not be read to its end within {PATIENCE_S} s")
+
+
+def timed(history: History, story: Iterable[Mapping[str, Any]]) -> History:
+    """Return the history of an eager group with the times at which its owners gave up, as the story has them.
+
+    The log alone knows them by the last commit before, and an idle group does not commit.
+    """
+    began = {one["formed_at"]: one["at"] for one in story}
+    formed = sorted(one.formed_at for one in history.generations)
+
+    def until(one: Ownership | Stall) -> Any:
+        after = None if one.to_ms is None else bisect_left(formed, one.to_ms)
+        if after is None or after == len(formed):
+            return one
+        return one._replace(to_ms=max(one.from_ms, began.get(formed[after], one.to_ms)))
+
+    tenures = [until(one) for one in history.ownership]
+    silent = [until(one) if ends_with(one, history) else one for one in history.stalls if one.kind == SILENT]
+    stalls = stalls_of(history.group_id, tenures, {}, silent)
+    return history._replace(ownership=tuple(tenures), stalls=tuple(stalls))
+
+
+def ends_with(stall: Stall, history: History) -> bool:
+    """Return whether a silence lasted until its owner was given up."""
+    where = (stall.topic, stall.partition, stall.to_ms)
+    return any((one.topic, one.partition, one.to_ms) == where for one in history.ownership)
 
 
 def rebalances_of(history: History, topic: str) -> list[Rebalance]:
@@ -98,39 +128,38 @@ def without_owner(stalls: Iterable[Stall], generation: int) -> list[Stall]:
     return [one for one in stalls if one.kind == "no-owner" and one.generation == generation]
 
 
-def spans_of(history: History, topic: str, *, until_ms: int) -> list[Span]:
-    """Return who was at work on which partition of a topic, and when nobody was, without overlap."""
+def spans_of(history: History, topic: str, *, until_ms: int, deaths: Sequence[Death] = ()) -> list[Span]:
+    """Return who was at work on which partition of a topic, and when nobody was, without overlap.
+
+    Members get nowhere where the history says so, and from their deaths on, which it may not be able to tell.
+    """
     owned: dict[int, list[Ownership]] = defaultdict(list)
     for tenure in history.ownership:
         if tenure.topic == topic and tenure.from_ms < until_ms:
             owned[tenure.partition].append(tenure)
     silent: dict[int, list[Stall]] = defaultdict(list)
     for stall in history.stalls:
-        if stall.topic == topic and stall.kind == "no-progress":
+        if stall.topic == topic and stall.kind == SILENT:
             silent[stall.partition].append(stall)
-    return [
-        span
-        for partition, tenures in sorted(owned.items())
-        for span in spans_in(tenures, silent[partition], until_ms)
-    ]
+    found: list[Span] = []
+    for partition, tenures in sorted(owned.items()):
+        over_ms: int | None = None
+        for one in sorted(tenures, key=lambda one: one.from_ms):
+            if over_ms is not None and over_ms < one.from_ms:
+                found.append(span_of(one, "stopped", over_ms, one.from_ms))
+            over_ms = until_ms if one.to_ms is None else min(one.to_ms, until_ms)
+            still = [(stall.from_ms, stall.to_ms) for stall in silent[partition]]
+            still += [(death.at_ms, over_ms) for death in deaths if death.member == one.client_id]
+            found += tenure_of(one, sorted(still), over_ms)
+    return found
 
 
-def spans_in(tenures: Sequence[Ownership], silent: Sequence[Stall], until_ms: int) -> Iterator[Span]:
-    """Yield the spans of one partition in the order of time."""
-    over_ms: int | None = None
-    for one in sorted(tenures, key=lambda one: one.from_ms):
-        if over_ms is not None and over_ms < one.from_ms:
-            yield span_of(one, "stopped", over_ms, one.from_ms)
-        over_ms = until_ms if one.to_ms is None else min(one.to_ms, until_ms)
-        yield from tenure_of(one, silent, over_ms)
-
-
-def tenure_of(one: Ownership, silent: Iterable[Stall], over_ms: int) -> Iterator[Span]:
+def tenure_of(one: Ownership, silent: Iterable[tuple[int, int]], over_ms: int) -> Iterator[Span]:
     """Yield the spans of one owner: at work, and dead or stuck where it got nowhere."""
     at_ms = one.from_ms
-    for stall in silent:
-        from_ms, to_ms = max(stall.from_ms, at_ms), min(stall.to_ms, over_ms)
-        if from_ms < to_ms:
+    for silent_ms, heard_ms in silent:
+        from_ms, to_ms = max(silent_ms, at_ms), min(heard_ms, over_ms)
+        if silent_ms < over_ms and one.from_ms <= silent_ms and from_ms < to_ms:
             if at_ms < from_ms:
                 yield span_of(one, "works", at_ms, from_ms)
             yield span_of(one, "dead", from_ms, to_ms)

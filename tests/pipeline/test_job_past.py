@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from job_runs import A, B, C, a_history, at, told
 from pipeline.otherwise import ASKED, CALLED, in_words, otherwise
-from pipeline.past import rebalances_of, spans_of
-from pipeline.scene import Span
+from pipeline.past import rebalances_of, spans_of, timed
+from pipeline.scene import Death, Span
 from pipeline.story import because
 
-from coterie.history.tables import History, Stall
+from coterie.history.tables import History, Ownership, Stall
 from coterie.history.told import told_history
 
 
@@ -41,6 +41,14 @@ def test_a_death_does_not_touch_the_partitions_of_others():
     assert of_partition(found, 0) == [("works", A, at(8), at(40))]
 
 
+def test_a_death_is_seen_though_the_history_missed_it_and_ends_with_the_member():
+    history = a_history()._replace(stalls=())
+    found = spans_of(history, "flights", until_ms=at(40), deaths=[Death(at_ms=at(21), member=B)])
+
+    assert of_partition(found, 3)[3:4] == [("dead", B, at(21), at(26))]
+    assert of_partition(found, 3)[-1] == ("works", B, at(32.6), at(40))
+
+
 def test_what_comes_after_the_end_is_left_out():
     found = spans_of(a_history(), "flights", until_ms=at(22))
 
@@ -54,6 +62,31 @@ def test_a_rebalance_is_told_with_members_by_name_and_how_long_it_took():
     assert (second.at_ms, second.formed_at_ms, second.stopped_ms) == (at(12), at(12.5), 500)
     assert (second.members, second.joined, second.moved) == ({A: (0, 1), B: (2, 3)}, (B,), 2)
     assert (third.left, because(third)) == ((B,), "spark-b fell silent")
+
+
+def test_the_story_says_when_owners_gave_up_and_the_log_by_their_last_commits():
+    story = [
+        told(1, 5, 3, {A: (0, 1)}, joined=[A]),
+        told(2, 26, 0.5, {A: (0,), B: (1,)}, joined=[B]),
+        told(3, 38, 0.4, {A: (0, 1)}, why=["session-expired"], left=[B]),
+    ]
+    idle = [tenure(0, A, 8, 20, 1), tenure(0, A, 26.5, 36, 2), tenure(0, A, 38.4, None, 3)]
+    killed = [tenure(1, A, 8, 26.5, 1), tenure(1, B, 26.5, 35, 2), tenure(1, A, 38.4, None, 3)]
+    dead = Stall("delays", "flights", 1, "no-progress", at(30), at(35), 2, f"{B}-1")
+    inferred = told_history("delays", story)._replace(ownership=(*idle, *killed), stalls=(dead,))
+
+    history = timed(inferred, story)
+
+    assert [one.to_ms for one in history.ownership] == [at(26), at(38), None] * 2
+    stopped = [(one.kind, one.from_ms, one.to_ms) for one in history.stalls if one.partition == 1]
+    assert ("no-progress", at(30), at(38)) in stopped
+    assert ("no-owner", at(26), at(26.5)) in stopped
+    assert [one.stopped_ms for one in rebalances_of(history, "flights")] == [0, 500, 400]
+
+
+def tenure(partition: int, client: str, from_s: float, to_s: float | None, generation: int) -> Ownership:
+    who = ("delays", "flights", partition, f"{client}-1", client, None, generation)
+    return Ownership(*who, at(from_s), None if to_s is None else at(to_s))
 
 
 @st.composite
@@ -75,9 +108,14 @@ def histories(draw: st.DrawFn) -> History:
     return history._replace(stalls=(*history.stalls, *silent))
 
 
-@given(histories(), st.floats(0.1, 60))
-def test_the_spans_of_a_partition_follow_each_other(history: History, over_s: float):
-    found = spans_of(history, "flights", until_ms=at(over_s))
+DEATHS = st.lists(
+    st.builds(Death, at_ms=st.floats(0, 40).map(at), member=st.sampled_from([A, B, C])), max_size=2
+)
+
+
+@given(histories(), DEATHS, st.floats(0.1, 60))
+def test_the_spans_of_a_partition_follow_each_other(history: History, deaths: list[Death], over_s: float):
+    found = spans_of(history, "flights", until_ms=at(over_s), deaths=deaths)
 
     for partition in range(3):
         mine = [span for span in found if span.partition == partition]
