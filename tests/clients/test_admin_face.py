@@ -17,7 +17,7 @@ from coterie.base.ids import TopicPartition
 from coterie.client import resets
 from coterie.client.admin import Admin
 from coterie.client.admin_messages import ConfigSource, Resource
-from coterie.client.errors import Disconnected
+from coterie.client.errors import Closed, Disconnected
 from coterie.client.groups import NoSuchGroup, NoSuchMember
 from coterie.client.resets import Reset
 
@@ -284,6 +284,48 @@ def test_a_reset_without_anything_to_reset_says_so(admin: Ask, filled: str) -> N
     assert f"topic {filled} has no partition 2, only 0 to 1" in str(refused)
 
 
+@pytest.mark.parametrize(
+    ("work", "why"),
+    [
+        (lambda admin: admin.describe_configs(Resource.topic("nosuch")), "there is no topic nosuch"),
+        (lambda admin: admin.alter_configs(Resource.topic("nosuch"), put={}), "there is no topic nosuch"),
+        (lambda admin: admin.describe_topics("nosuch"), "there is no topic nosuch"),
+        (lambda admin: admin.alter_group_offsets("g", {("nosuch", 0): 1}), "there is no topic nosuch"),
+        (lambda admin: admin.list_offsets(["nosuch"]), "'nosuch' is no partition"),
+        (lambda admin: admin.list_offsets([], isolation_level="comitted"), "did you mean 'read_committed'"),
+        (lambda admin: admin.evict_member("g"), "by member_id or by instance_id"),
+    ],
+)
+def test_what_cannot_be_meant_is_said_at_once(admin: Ask, work: Any, why: str) -> None:
+    with pytest.raises(CoterieError, match=why):
+        admin(work)
+
+
+def test_partitions_may_be_pairs_and_settings_numbers(admin: Ask, filled: str) -> None:
+    async def scenario(admin: Admin) -> tuple[Any, ...]:
+        await admin.alter_configs(
+            Resource.topic(filled), put={"retention.ms": 86_400_000, "preallocate": False}
+        )
+        settings = await admin.describe_configs(Resource.topic(filled))
+        group = a_name()
+        await admin.alter_group_offsets(group, {(filled, 0): 1})
+        moves = await admin.reset_group_offsets(group, resets.ToEarliest(), [(filled, 0)])
+        await admin.describe_producers((filled, 0))
+        return settings["retention.ms"].value, settings["preallocate"].value, moves[0].before
+
+    assert admin(scenario) == ("86400000", "false", 1)
+
+
+def test_an_administrator_that_is_closed_stays_so(bootstrap: str) -> None:
+    async def scenario() -> None:
+        async with Admin(bootstrap) as admin:
+            await admin.list_topics()
+        with pytest.raises(Closed, match="make another one"):
+            await admin.list_topics()
+
+    asyncio.run(scenario())
+
+
 def test_partitions_are_named_in_words(admin: Ask, filled: str) -> None:
     named = admin(lambda admin: admin.partitions_named([f"{filled}:1", filled]))
 
@@ -318,7 +360,7 @@ def test_a_group_with_members_is_left_alone(admin: Ask, joined: Membership) -> N
     ):
         refused = refusal(admin, work)
         assert refused.code is Code.NON_EMPTY_GROUP
-        assert "stop them" in str(refused)
+        assert "stop the group's members" in str(refused)
     read = refusal(admin, lambda admin: admin.delete_group_offsets(group, [first]))
     assert read.code in (Code.GROUP_SUBSCRIBED_TO_TOPIC, Code.NON_EMPTY_GROUP)
 

@@ -697,12 +697,17 @@ def test_members_share_by_an_assignor_of_their_own(bootstrap: str, new_topic: Ne
     assert (small.given[-1], large.given[-1]) == (2, 6)
 
 
-def test_what_names_no_partition_is_refused(bootstrap: str, new_topic: NewTopic) -> None:
+def test_what_names_no_partition_or_topics_is_refused(bootstrap: str, new_topic: NewTopic) -> None:
     async def scenario() -> None:
-        async with a_consumer(bootstrap) as consumer:
+        async with a_consumer(bootstrap, group_id="nobody's") as consumer:
+            with pytest.raises(WrongUse, match=r"'ord\(' is no pattern: missing \)"):
+                consumer.subscribe(pattern="ord(")
             for wrong in ("orders", ("orders",), ("orders", "0"), ("orders", -1), 7):
                 with pytest.raises(WrongUse, match="is no partition: give pairs like"):
                     consumer.assign([wrong])  # type: ignore[list-item]
+            for topic_alone in (consumer.position("orders"), consumer.end_offsets(["orders"])):  # type: ignore[arg-type, list-item]
+                with pytest.raises(WrongUse, match="is no partition"):
+                    await topic_alone
             with pytest.raises(WrongUse, match="is no partition"):
                 consumer.seek("orders", 5)  # type: ignore[arg-type]
 

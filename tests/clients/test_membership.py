@@ -16,7 +16,7 @@ from coterie.base.errors import RefusedBy
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.addresses import addresses_of
 from coterie.client.cluster import Cluster
-from coterie.client.errors import ListenerFailed
+from coterie.client.errors import ListenerFailed, WrongUse
 from coterie.client.listener import RebalanceListener
 from coterie.client.member import MemberSettings
 from coterie.client.membership import Membership as Ours
@@ -351,7 +351,7 @@ def test_commits_without_a_place_are_refused_before_anything_is_sent(
             assert await member.commit({TopicPartition(topic, 0): 1}) is Code.UNKNOWN_MEMBER_ID
             assert await member.commit({}) is Code.NONE
             await group.until(lambda: shares(member) == [1])
-            with pytest.raises(ValueError, match="below 0"):
+            with pytest.raises(WrongUse, match="below 0"):
                 await member.commit({TopicPartition(topic, 0): -1})
             assert await group.committed(TopicPartition(topic, 0)) == [None]
 

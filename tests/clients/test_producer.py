@@ -10,12 +10,14 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, RefusedBy
-from coterie.client.errors import ClientTimeout, Disconnected
+from coterie.client.batcher import Batch
+from coterie.client.errors import ClientTimeout, Disconnected, WrongUse
 from coterie.client.producer import Delivery
 from coterie.client.producer_errors import (
     BufferFull,
@@ -186,12 +188,45 @@ def test_what_cannot_be_sent_is_refused_at_once(bootstrap: str, new_topic: NewTo
                 await producer.send(topic, bytes(1 << 20))
             with pytest.raises(TypeError, match=r"value_serializer, for example str\.encode"):
                 await producer.send(topic, "text")
+            for wrong in ({"h": "text"}, [("h", 7)], {7: b"v"}, ["h"], {"h": bytearray(1)}):
+                with pytest.raises(TypeError, match="a header is a name and bytes or None"):
+                    await producer.send(topic, b"v", headers=wrong)  # type: ignore[arg-type]
+            for never in (-1, 1.5, "now", 1 << 63):
+                with pytest.raises(WrongUse, match="a timestamp is milliseconds since 1970"):
+                    await producer.send(topic, b"v", timestamp=never)  # type: ignore[arg-type]
+            with pytest.raises(CoterieError, match="no partition '1'"):
+                await producer.send(topic, b"v", partition="1")  # type: ignore[arg-type]
             with pytest.raises(RefusedBy, match="INVALID_TOPIC_EXCEPTION"):
                 await producer.send("no topic of this name!", b"v")
+            await (await producer.send(topic, b"none of it has harmed the others"))
         with pytest.raises(ProducerClosed):
             await producer.send(topic, b"v")
 
     run(scenario())
+
+
+def test_a_mistake_of_ours_leaves_nobody_waiting(
+    bootstrap: str, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What fails while batches are made ready fails all of them, those that count as under way included."""
+    topic = new_topic(partitions=2)
+    told: list[dict[str, Any]] = []
+
+    def breaks(*_: Any, **__: Any) -> bytes:
+        raise AssertionError("a mistake of ours")
+
+    async def scenario() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        async with Producer(bootstrap) as producer:
+            monkeypatch.setattr(Batch, "encoded", breaks)
+            deliveries = [await producer.send(topic, b"v", partition=one) for one in (0, 1)]
+            for delivery in deliveries:
+                with pytest.raises(ProducerClosed, match=r"the producer broke: .* please report it"):
+                    await delivery
+
+    run(scenario())
+
+    assert "a mistake of ours" in str(told[0]["exception"])
 
 
 def test_a_topic_that_does_not_come_into_being_is_waited_for_and_no_longer(bootstrap: str) -> None:

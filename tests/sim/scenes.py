@@ -75,10 +75,10 @@ def kinds(count: int) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def troubles(lasts: int, count: int) -> dict[str, st.SearchStrategy[list[dict[str, Any]]]]:
-    moments = st.integers(0, lasts)
+    moments = st.integers(0, lasts - 1)
     when = st.one_of(
         st.fixed_dictionaries({"at": st.lists(moments, min_size=1, max_size=3)}),
-        st.fixed_dictionaries({"every": st.integers(20_000, lasts)}),
+        st.fixed_dictionaries({"every": st.integers(20_000, lasts - 1)}),
     )
     whom = st.fixed_dictionaries({}, optional={"member": st.integers(1, count)})
     long = st.tuples(when, whom, SPANS).map(lambda one: [one[0] | one[1] | {"takes": [100, one[2]]}])

@@ -126,6 +126,9 @@ def test_tables_that_toml_took_apart_are_put_together():
             LEAST + "[[gc_pause]]\nat = 1\ntakes = 1\nmember = 'x'",
             "gc_pause: member is 'x'; it takes a member",
         ),
+        (LEAST + "[[crash]]\nat = '61m'", "crash comes when all is over: the scenario lasts 60 minutes"),
+        (LEAST + "lasts = '30m'\n[[scale]]\nat = ['1m', '40m']\nto = 4", "scale comes when all is over"),
+        (LEAST + "[[deploy]]\nevery = '1h'", "deploy comes when all is over"),
         (LEAST + "[[crash]]\nat = 1\nmember = 4", "crash: there is no member m4; the last one is m3"),
         (LEAST + "[[scale]]\nat = 1", "scale needs to = ..., the number of members afterwards"),
         (

@@ -147,6 +147,35 @@ def test_what_was_sent_before_hanging_up_still_arrives():
     assert line.ear.lost_count == 1
 
 
+def test_answers_of_two_connections_may_overtake_each_other():
+    line = Line()
+    other = line.network.connect("c", line.ear, received=line.answers.append, lost=lambda: None)
+    for channel in (line.channel, other):
+        channel.send("hello")
+    line.pass_ms(200)
+
+    for number in range(40):
+        (line.channel if number % 2 else other).answer(number)
+        line.pass_ms(1)
+    line.pass_ms(2_000)
+
+    assert line.answers != sorted(line.answers) == [*range(40)]
+    for rest in (0, 1):
+        assert [one for one in line.answers if one % 2 == rest] == [*range(rest, 40, 2)]
+
+
+def test_an_answer_is_lost_with_its_connection():
+    line = Line()
+    line.channel.send("hello")
+    line.pass_ms(200)
+
+    line.channel.answer("hello yourself")
+    line.channel.break_off()
+    line.pass_ms(200)
+
+    assert (line.answers, line.broken, line.channel.owes) == ([], True, True)
+
+
 # -- disks
 
 

@@ -22,6 +22,7 @@ SEEN_LEAST = 60
 MARKS = frozenset(TROUBLES) | {
     *(f"{how} {kind}" for how in ("eager", "cooperative") for kind in ("assigned", "revoked", "lost")),
     *("upgraded", "asleep", "failed", "stopped", "twice", "listener raised", "ahead", "behind"),
+    *("answer lost", "overtaken"),
 }
 
 

@@ -14,7 +14,7 @@ The sender tells an adaptive partitioner how long the queues are: `measured`. On
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import accumulate
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, SupportsIndex, TypeAlias, TypeVar
 
 from coterie.assign.chance import Chance
 from coterie.base.errors import CoterieError
@@ -48,8 +48,8 @@ def partition_for_key(key: bytes, count: int) -> int:
 
 def explicit_partition(topic: str, partition: int, *, partitions: int) -> int:
     """Return the partition that a record names, if there is such a one; no partitioner is asked (PT-1)."""
-    if not 0 <= partition < partitions:
-        raise CoterieError(f"topic {topic} has no partition {partition}, only 0 to {partitions - 1}")
+    if not isinstance(partition, SupportsIndex) or not 0 <= partition < partitions:
+        raise CoterieError(f"topic {topic} has no partition {partition!r}, only 0 to {partitions - 1}")
     return partition
 
 
@@ -236,8 +236,8 @@ class Custom(Partitioner):
     def partition(self, topic: str, key: bytes | None, *, partitions: int, available: Sequence[int]) -> int:
         """Return what the function says, if there is such a partition (PT-1)."""
         chosen = self._choose(topic, key, partitions, available)
-        if not 0 <= chosen < partitions:
-            said = f"the partitioner chose partition {chosen} of topic {topic}"
+        if not isinstance(chosen, SupportsIndex) or not 0 <= chosen < partitions:
+            said = f"the partitioner chose partition {chosen!r} of topic {topic}"
             raise CoterieError(f"{said}, which has only 0 to {partitions - 1}")
         return chosen
 

@@ -35,14 +35,17 @@ from coterie.client.cluster import Cluster
 from coterie.client.errors import ClientTimeout, Disconnected
 from coterie.client.groups import DescribedGroup, GroupAdmin, ListedGroup, NoSuchGroup
 from coterie.client.messages import ListedOffset
+from coterie.client.partitions import Partitions, many, partition_of
 from coterie.client.resets import Known, Move, Reset
-from coterie.client.settings import AdminSettings
+from coterie.client.settings import ISOLATION, AdminSettings, one_of
 from coterie.wire.apis import ApiKey
 
 __all__ = ["Admin"]
 
 T = TypeVar("T")
 Layout = Sequence[Sequence[int]]
+Value = str | int | float | bool
+"""Of a setting: what is no text yet is written as Kafka reads it."""
 
 EARLIEST, LATEST, MAX_TIMESTAMP = "earliest", "latest", "max-timestamp"
 STAMPS = {EARLIEST: messages.EARLIEST, LATEST: messages.LATEST, MAX_TIMESTAMP: -3}
@@ -101,7 +104,7 @@ class Admin:
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, DescribedTopic]:
         """Return topics by name. Raises `RefusedBy` for one that there is not."""
-        wanted = sorted(set(names))
+        wanted = [names] if isinstance(names, str) else sorted(set(names))
         topics, codes = await self._topics(wanted)
         for name, code in codes.items():
             if code is Code.UNKNOWN_TOPIC_OR_PARTITION:
@@ -124,7 +127,7 @@ class Admin:
         partitions: int | None = None,
         replication_factor: int | None = None,
         layout: Layout | None = None,
-        configs: Mapping[str, str] | None = None,
+        configs: Mapping[str, Value] | None = None,
         validate_only: bool = False,
     ) -> CreatedTopic:
         """Create a topic and return when it can be used.
@@ -140,7 +143,7 @@ class Admin:
                 partitions=partitions,
                 replication_factor=replication_factor,
                 layout=layout,
-                configs=configs or {},
+                configs={name: setting_text(value) for name, value in (configs or {}).items()},
                 validate_only=validate_only,
                 timeout_ms=self._timeout_ms,
             ),
@@ -199,6 +202,7 @@ class Admin:
 
     async def describe_configs(self, resource: Resource) -> dict[str, ConfigEntry]:
         """Return the settings of a topic, a broker or a group by name, and who set them."""
+        await self._insist_on_topic(resource)
         return await self._ask(
             f"settings of {resource}",
             ApiKey.DESCRIBE_CONFIGS,
@@ -211,18 +215,19 @@ class Admin:
         self,
         resource: Resource,
         *,
-        put: Mapping[str, str] | None = None,
+        put: Mapping[str, Value] | None = None,
         delete: Iterable[str] = (),
-        append: Mapping[str, str] | None = None,
-        subtract: Mapping[str, str] | None = None,
+        append: Mapping[str, Value] | None = None,
+        subtract: Mapping[str, Value] | None = None,
         validate_only: bool = False,
     ) -> None:
         """Change these settings and leave the others; `append` and `subtract` change lists."""
+        await self._insist_on_topic(resource)
         changes = [
-            *((Operation.SET, name, value) for name, value in (put or {}).items()),
+            *((Operation.SET, name, setting_text(value)) for name, value in (put or {}).items()),
             *((Operation.DELETE, name, None) for name in delete),
-            *((Operation.APPEND, name, value) for name, value in (append or {}).items()),
-            *((Operation.SUBTRACT, name, value) for name, value in (subtract or {}).items()),
+            *((Operation.APPEND, name, setting_text(value)) for name, value in (append or {}).items()),
+            *((Operation.SUBTRACT, name, setting_text(value)) for name, value in (subtract or {}).items()),
         ]
         await self._ask(
             f"settings of {resource}",
@@ -233,6 +238,11 @@ class Admin:
             lambda answer: admin_messages.read_altered(answer, resource),
             of=self._home_of(resource),
         )
+
+    async def _insist_on_topic(self, resource: Resource) -> None:
+        """Raise `RefusedBy` for a topic that is not there: else it would be asked for again and again."""
+        if resource.kind is ResourceKind.TOPIC:
+            await self.describe_topics([resource.name])
 
     def _home_of(self, resource: Resource) -> Callable[[], Awaitable[Address]]:
         """Return who answers for the settings: of one broker that broker itself."""
@@ -281,7 +291,7 @@ class Admin:
 
     async def list_offsets(
         self,
-        partitions: Iterable[TopicPartition],
+        partitions: Partitions,
         *,
         at: str | int | datetime = LATEST,
         isolation_level: str = "read_uncommitted",
@@ -292,21 +302,23 @@ class Admin:
         """
         wanted = await self._existing(partitions)
         stamp = _stamp(at)
-        isolation = 1 if isolation_level == "read_committed" else 0
+        one_of("isolation_level", isolation_level, ISOLATION)
+        isolation = ISOLATION[isolation_level]
         return await self.cluster.list_offsets(dict.fromkeys(wanted, stamp), isolation=isolation)
 
     async def list_group_offsets(self, group_id: str) -> dict[TopicPartition, int]:
         """Return all that a group has committed; nothing if there is no such group."""
         return await self._groups.committed(group_id)
 
-    async def list_group_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    async def list_group_ends(self, partitions: Partitions) -> dict[TopicPartition, int]:
         """Return where the logs of those partitions end that there still are; lag is counted from there."""
-        return await self._groups.ends(dict.fromkeys(partitions))
+        return await self._groups.ends(dict.fromkeys(many(partitions)))
 
     async def alter_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets in the name of a group without members; a group that is not there comes to be."""
-        await self._existing(offsets)
-        code = await self.cluster.commit(group_id, offsets)
+        wanted = {partition_of(at): offset for at, offset in offsets.items()}
+        await self._existing(wanted)
+        code = await self.cluster.commit(group_id, wanted)
         if code in (Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION):
             raise RefusedBy(
                 Code.NON_EMPTY_GROUP,
@@ -315,13 +327,11 @@ class Admin:
         if code:
             raise RefusedBy(code, f"offsets of group {group_id}")
 
-    async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+    async def delete_group_offsets(self, group_id: str, partitions: Partitions) -> None:
         """Drop what a group has committed for topics that no member subscribes to."""
-        await self._groups.delete_offsets(group_id, sorted(set(partitions)))
+        await self._groups.delete_offsets(group_id, sorted(many(partitions)))
 
-    async def plan_reset(
-        self, group_id: str, to: Reset, partitions: Iterable[TopicPartition] | None = None
-    ) -> list[Move]:
+    async def plan_reset(self, group_id: str, to: Reset, partitions: Partitions | None = None) -> list[Move]:
         """Return where a reset would set the offsets of a group without members; nothing is changed yet.
 
         Without partitions it is those of the file, or else all that the group has committed.
@@ -329,7 +339,7 @@ class Admin:
         await self._insist_on_empty(group_id)
         committed = await self._groups.committed(group_id)
         everything = to.offsets if isinstance(to, resets.FromFile) else committed
-        given = set(everything if partitions is None else partitions)
+        given = set(everything if partitions is None else many(partitions))
         if isinstance(to, resets.FromFile):
             given &= to.offsets.keys()
         wanted = await self._existing(given)
@@ -338,7 +348,7 @@ class Admin:
         return resets.moves_of(to, await self._known(to, wanted, committed))
 
     async def reset_group_offsets(
-        self, group_id: str, to: Reset, partitions: Iterable[TopicPartition] | None = None
+        self, group_id: str, to: Reset, partitions: Partitions | None = None
     ) -> list[Move]:
         """Set the offsets of a group without members as `plan_reset` says, and return that."""
         moves = await self.plan_reset(group_id, to, partitions)
@@ -386,9 +396,9 @@ class Admin:
         topics = await self.describe_topics(word for word in words if ":" not in word)
         return resets.partitions_of(words, lambda topic: len(topics[topic].partitions))
 
-    async def _existing(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    async def _existing(self, partitions: Partitions) -> list[TopicPartition]:
         """Return the partitions in order, all of which there must be: else it would be asked for again."""
-        wanted = sorted(set(partitions))
+        wanted = sorted(many(partitions))
         topics = await self.describe_topics({one.topic for one in wanted}) if wanted else {}
         for one in wanted:
             count = len(topics[one.topic].partitions)
@@ -438,9 +448,9 @@ class Admin:
 
         return await self.cluster.retrying(f"transactional id {transactional_id}", ask)
 
-    async def describe_producers(self, partition: TopicPartition) -> list[ActiveProducer]:
+    async def describe_producers(self, partition: TopicPartition | tuple[str, int]) -> list[ActiveProducer]:
         """Return the producers that a partition's log knows, and which have a transaction open."""
-        await self._existing([partition])
+        (partition,) = await self._existing([partition])
         return await self._ask(
             f"producers of {partition}",
             ApiKey.DESCRIBE_PRODUCERS,
@@ -449,11 +459,14 @@ class Admin:
             of=self._leader_of(partition),
         )
 
-    async def abort_transaction(self, partition: TopicPartition, *, start_offset: int) -> None:
+    async def abort_transaction(
+        self, partition: TopicPartition | tuple[str, int], *, start_offset: int
+    ) -> None:
         """Abort a transaction that hangs in one partition, by the offset that it began at.
 
         For one that its coordinator has forgotten. One that is alive ends with `fence_producer`.
         """
+        partition = partition_of(partition)
         producers = await self.describe_producers(partition)
         hanging = next((one for one in producers if one.transaction_start == start_offset), None)
         if hanging is None:
@@ -541,6 +554,11 @@ def _at(address: Address) -> Callable[[], Awaitable[Address]]:
         return address
 
     return where
+
+
+def setting_text(value: Value) -> str:
+    """Return a setting's value as brokers read it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _stamp(at: str | int | datetime) -> int:

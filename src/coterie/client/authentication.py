@@ -1,13 +1,14 @@
-"""What a broker's answers to who we are come to, for connections of either kind. Pure."""
+"""What a broker's answers to who we are come to, and what to say of one that is out of reach. Pure."""
 
 import ssl
 from typing import Any
 
 from coterie.base.codes import Code
 from coterie.client.addresses import Address
+from coterie.client.errors import Disconnected
 from coterie.security.sasl import AuthenticationFailed
 
-__all__ = ["NONCE_BYTES", "accepted", "renewal_s", "shaken", "untrusted"]
+__all__ = ["NONCE_BYTES", "accepted", "renewal_s", "shaken", "unreachable", "untrusted"]
 
 NONCE_BYTES = 24
 # A session that the broker ends after so long is renewed when this much of it is over (KIP-368).
@@ -32,6 +33,13 @@ def renewal_s(answer: Any) -> float | None:
     """Return after how many seconds a session is to be renewed; None: it does not end."""
     lifetime_s: float = answer.session_lifetime.total_seconds() if hasattr(answer, "session_lifetime") else 0
     return RENEWED_AFTER * lifetime_s or None
+
+
+def unreachable(address: Address, error: OSError) -> Disconnected:
+    """Return what to raise where no connection came about."""
+    refused = isinstance(error, ConnectionRefusedError)
+    why = "nobody listens there" if refused else error.strerror or str(error)
+    return Disconnected(f"no connection to {address}: {why}; is the address right, and the broker up?")
 
 
 def untrusted(address: Address, error: ssl.SSLCertVerificationError) -> AuthenticationFailed:

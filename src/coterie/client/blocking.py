@@ -12,8 +12,8 @@ from typing import Any, cast
 from coterie.base.errors import Corrupt
 from coterie.client import messages
 from coterie.client.addresses import Address
-from coterie.client.authentication import NONCE_BYTES, accepted, renewal_s, shaken, untrusted
-from coterie.client.errors import ClientTimeout, Disconnected, unreachable
+from coterie.client.authentication import NONCE_BYTES, accepted, renewal_s, shaken, unreachable, untrusted
+from coterie.client.errors import ClientTimeout, Disconnected
 from coterie.client.settings import Security
 from coterie.security.sasl import Credentials, exchange_of
 from coterie.wire.apis import ApiKey

@@ -16,7 +16,7 @@ from coterie.client import messages
 from coterie.client.addresses import Address
 from coterie.client.chance import jitter
 from coterie.client.connection import PLAIN, Connection, Maker
-from coterie.client.errors import RETRIABLE, ClientTimeout, Disconnected
+from coterie.client.errors import RETRIABLE, ClientTimeout, Closed, Disconnected
 from coterie.client.member.pace import Backoff
 from coterie.client.messages import EpochEnd, ListedOffset, Metadata
 from coterie.client.settings import ClientSettings, Security
@@ -53,6 +53,7 @@ class Cluster:
         self._coordinators: dict[str, Address] = {}
         self._opening: dict[tuple[str, Address], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._lookups: dict[tuple[int, str], asyncio.Task[Address]] = {}
+        self._closed = False
 
     @classmethod
     def of(cls, settings: ClientSettings) -> "Cluster":
@@ -71,6 +72,8 @@ class Cluster:
         """Return the open connection to this address that serves this purpose."""
         key = (purpose, address)
         async with self._opening[key]:
+            if self._closed:
+                raise Closed("this client is closed; make another one")
             held = self._connections.get(key)
             if held is None or held.closed:
                 held = await Connection.open(
@@ -89,7 +92,8 @@ class Cluster:
             held.close()
 
     async def close(self) -> None:
-        """Close all connections, and wait until they are."""
+        """Close all connections, and wait until they are; none is opened after that."""
+        self._closed = True
         lookups = list(self._lookups.values())
         for lookup in lookups:
             lookup.cancel()

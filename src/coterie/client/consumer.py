@@ -26,6 +26,7 @@ from coterie.client.intake import Intake
 from coterie.client.listener import RebalanceListener
 from coterie.client.member import MemberSettings
 from coterie.client.membership import Membership
+from coterie.client.partitions import Partitions, many, partition_of
 from coterie.client.positions import Start, first_positions, offsets_at
 from coterie.client.records import ConsumerRecord
 from coterie.client.settings import ConsumerSettings
@@ -37,7 +38,6 @@ __all__ = ["Consumer", "OffsetAndTimestamp", "Partitions"]
 
 log = logging.getLogger("coterie.client")
 
-Partitions = Iterable[TopicPartition | tuple[str, int]]
 T = TypeVar("T")
 
 # How often the group hears that the application lives, while it waits or works through a batch.
@@ -170,7 +170,7 @@ class Consumer:
             raise WrongUse("subscribing needs a group_id; without one, assign partitions")
         if self._assigned:
             raise WrongUse("partitions are assigned by hand; unsubscribe() first")
-        self._wish = names if pattern is None else re.compile(pattern)
+        self._wish = names if pattern is None else compiled(pattern)
         if listener is not None and self._membership is not None and listener is not self._listener:
             raise WrongUse("unsubscribe() before another listener is given")
         self._listener = listener or self._listener
@@ -630,22 +630,17 @@ def deserialised(data: Any, read: Callable[[bytes], Any] | None) -> Any:
     return data if read is None or data is None else read(data)
 
 
+def compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
+    """Return a pattern of Python's `re`, which topics' whole names are to match."""
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise WrongUse(f"{pattern!r} is no pattern: {error}; write it as Python's re has it") from None
+
+
 def noted(offset: int | OffsetAndMetadata) -> OffsetAndMetadata:
     """Return an offset with what is known beside it."""
     return OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-
-
-def many(partitions: Partitions) -> tuple[TopicPartition, ...]:
-    """Return the partitions, plain pairs or not, each once."""
-    return tuple(dict.fromkeys(partition_of(one) for one in partitions))
-
-
-def partition_of(pair: TopicPartition | tuple[str, int]) -> TopicPartition:
-    """Return the partition that a pair names; a topic alone, which Python would take apart, names none."""
-    match pair:
-        case (str(topic), int(number)) if number >= 0:
-            return TopicPartition(topic, number)
-    raise WrongUse(f"{pair!r} is no partition: give pairs like ('orders', 0), or await partitions_for(topic)")
 
 
 def member_settings(settings: ConsumerSettings) -> MemberSettings:

@@ -3,8 +3,6 @@
 docs/errors.md draws the whole tree and says of each error what to do.
 """
 
-import os
-import socket
 from typing import Any
 
 from coterie.base.codes import Code
@@ -25,20 +23,11 @@ __all__ = [
     "Unsupported",
     "WrongSetting",
     "WrongUse",
-    "unreachable",
 ]
 
 
 class Disconnected(CoterieError):
     """The connection broke, or could not be made. Whether the request was carried out is not known."""
-
-
-def unreachable(address: object, error: OSError) -> Disconnected:
-    """Return what to raise where no connection came about."""
-    no_name = isinstance(error, socket.gaierror)
-    why = error.strerror if no_name or not error.errno else os.strerror(error.errno)
-    ask = "is the name right?" if no_name else "is a broker listening there?"
-    return Disconnected(f"no connection to {address}: {why or error}; {ask}")
 
 
 class ClientTimeout(CoterieError):

@@ -12,6 +12,7 @@ from coterie.base.errors import Corrupt, CoterieError, RefusedBy
 from coterie.base.ids import TopicPartition
 from coterie.client import admin_messages, messages
 from coterie.client.cluster import Cluster
+from coterie.client.errors import WrongUse
 from coterie.wire.apis import ApiKey
 from coterie.wire.consumer import PROTOCOL_TYPE, Assignment, read_topics_v0
 
@@ -182,7 +183,8 @@ class GroupAdmin:
         self, group_id: str, *, member_id: str = "", instance_id: str | None = None, reason: str = ""
     ) -> None:
         """Take a member out, by its id or by its instance id alone. Raises `NoSuchMember`, `RefusedBy`."""
-        assert bool(member_id) != bool(instance_id)
+        if bool(member_id) == bool(instance_id):
+            raise WrongUse("say who is to go, in one way: by member_id or by instance_id")
         words = f"{EVICTED}: {reason}" if reason else EVICTED
 
         def read(answer: Any) -> Any:

@@ -12,7 +12,7 @@ from coterie.assign.model import Cluster as Assignable
 from coterie.base.codes import Code
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.addresses import Address
-from coterie.client.errors import Unsupported
+from coterie.client.errors import Unsupported, WrongUse
 from coterie.wire.apis import APIS, ApiKey
 from coterie.wire.codec import build, entity, request_type
 
@@ -291,7 +291,7 @@ def offset_commit(
     member_id: str,
     instance_id: str | None,
 ) -> Any:
-    """Return a commit of these offsets, by topic names (CC-7); ValueError if one is below 0 (CC-8).
+    """Return a commit of these offsets, by topic names (CC-7); WrongUse if one is below 0 (CC-8).
 
     The defaults of its callers are those of nobody's member (CC-3).
     """
@@ -302,7 +302,7 @@ def offset_commit(
     }
     below = sorted(one for one, offset in noted.items() if offset.offset < 0)
     if below:
-        raise ValueError(f"offset {noted[below[0]].offset} of {below[0]} cannot be committed: it is below 0")
+        raise WrongUse(f"offset {noted[below[0]].offset} of {below[0]} cannot be committed: it is below 0")
     topics = tuple(
         part(api, version, "OffsetCommitRequestTopic", name=topic, partitions=tuple(
             part(api, version, "OffsetCommitRequestPartition", partition_index=one.partition,

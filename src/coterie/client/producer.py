@@ -17,9 +17,10 @@ from coterie.client.batcher import RECORD_OVERHEAD, Batch, PackedBatch, record_s
 from coterie.client.chance import jitter
 from coterie.client.cluster import Cluster
 from coterie.client.delivery import Delivery, RecordMetadata, settled
-from coterie.client.errors import ClientTimeout, WrongSetting
+from coterie.client.errors import ClientTimeout, WrongSetting, WrongUse
 from coterie.client.member.pace import Backoff
 from coterie.client.messages import TopicInfo
+from coterie.client.partitions import partition_of
 from coterie.client.producer_errors import BufferFull, ProducerClosed, RecordTooLarge
 from coterie.client.producer_settings import ProducerSettings
 from coterie.client.producing import Producing
@@ -31,6 +32,7 @@ __all__ = ["Delivery", "Producer", "RecordMetadata"]
 
 # Others' turn comes after so many bytes: often enough for all, and enough for requests of several batches.
 TURN_BYTES = 65_536
+INT64_MAX = 2**63 - 1
 # A topic of such a code will not come into being.
 HOPELESS = frozenset({Code.TOPIC_AUTHORIZATION_FAILED, Code.INVALID_TOPIC_EXCEPTION})
 
@@ -158,13 +160,13 @@ class Producer:
         settings = self.settings
         value_bytes = serialized("value", value, settings.value_serializer)
         key_bytes = serialized("key", key, settings.key_serializer)
-        with_headers = tuple(headers.items()) if isinstance(headers, Mapping) else tuple(headers or ())
+        with_headers = pairs_of(headers) if headers else ()
         size = record_size(key_bytes, value_bytes, with_headers)
         if size > settings.max_request_size:
             raise RecordTooLarge(
                 f"a record of about {size} bytes for {topic}: max_request_size is {settings.max_request_size}"
             )
-        stamp = int(time() * 1000) if timestamp is None else timestamp
+        stamp = int(time() * 1000) if timestamp is None else checked_stamp(timestamp)
         until = sender.loop.time() + settings.max_block_ms / 1000
         route = self._known(topic) or await self._route(topic, until)
         lane = self._producing.lane(self._place(route, key_bytes, partition, size=size))
@@ -361,7 +363,8 @@ class Producer:
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: GroupMetadata
     ) -> None:
         """Commit a group's offsets (of the next records to read) if and when the transaction commits."""
-        await self._transactional().send_offsets(offsets, group)
+        whole = {partition_of(at): offset for at, offset in offsets.items()}
+        await self._transactional().send_offsets(whole, group)
 
     def _transactional(self) -> Transactions:
         self._running()
@@ -392,6 +395,24 @@ def serialized(what: str, given: Any, serializer: Any) -> bytes | None:
         return bytes(data)
     hint = f"give {what}_serializer, for example str.encode" if serializer is None else "by its serializer"
     raise TypeError(f"a {what} is bytes or None, not {type(data).__name__}: {hint}")
+
+
+def pairs_of(headers: Headers | Mapping[str, bytes | None]) -> Headers:
+    """Return headers as pairs; raise for what no record can carry, before it is among others in a batch."""
+    pairs = tuple(headers.items()) if isinstance(headers, Mapping) else tuple(headers)
+    for pair in pairs:
+        match pair:
+            case (str(), bytes() | None):
+                continue
+        raise TypeError(f"a header is a name and bytes or None, not {pair!r}: encode its value")
+    return pairs
+
+
+def checked_stamp(timestamp: int) -> int:
+    """Return a record's time if it is one: milliseconds since 1970, as Java's producer takes them."""
+    if not isinstance(timestamp, int) or not 0 <= timestamp <= INT64_MAX:
+        raise WrongUse(f"a timestamp is milliseconds since 1970, a whole number, not {timestamp!r}")
+    return timestamp
 
 
 @types.coroutine

@@ -79,7 +79,10 @@ class Sender:
         try:
             self._send_due()
         except Exception as error:
-            self.producing.abandon(ProducerClosed(f"the producer broke: {error!r}; please report it"))
+            broken = ProducerClosed(f"the producer broke: {error!r}; please report it")
+            self.producing.abandon(broken)
+            for batch in list(self.producing.batches()):  # those too that count as under way, and may not be
+                self.producing.fail(batch, broken)
             raise
 
     def _send_due(self) -> None:

@@ -10,7 +10,7 @@ from coterie.client import member as m
 from coterie.client import messages
 from coterie.client.member import Member, MemberSettings, Phase
 from coterie.client.member.standing import JOINED
-from coterie.sim.client import Client, Done
+from coterie.sim.client import Client, Done, Line
 from coterie.sim.cluster import Broker, Cluster
 from coterie.sim.diary import Diary
 from coterie.sim.work import Work
@@ -66,6 +66,7 @@ class Reader(Client):
         malformed: bool = False,
     ) -> None:
         super().__init__(cluster, name)
+        self._asked = self._answered = 0
         options = cluster.options
         self.group_id = group_id
         self.malformed = malformed
@@ -246,10 +247,27 @@ class Reader(Client):
         self.call(broker, request, timeout_ms=timeout_ms, done=done, purpose=purpose)
         return twice
 
+    def _overtaken(self, number: int) -> None:
+        """Note whether the answer to a later question, over another connection, has come before this one."""
+        if number < self._answered:
+            self.world.marks.add("overtaken")
+        self._answered = max(self._answered, number)
+
+    def hang_up(self, line: Line) -> None:
+        """Close a connection; note whether answers are lost with it, and the member has to ask again."""
+        if line.calls and line.channel.owes:
+            self.world.marks.add("answer lost")
+        super().hang_up(line)
+
     def _told(self, wanted: m.Request, done: Done) -> Done:
         """Return what hands an answer to the member, or word that none will come; then it goes on."""
 
+        self._asked += 1
+        number = self._asked
+
         def told(answer: Any) -> None:
+            if answer is not None:
+                self._overtaken(number)
             if answer is None:
                 self.member.unanswered(wanted, self.now_ms)
             else:

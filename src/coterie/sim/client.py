@@ -11,7 +11,7 @@ from coterie.sim.network import Channel
 from coterie.wire.apis import ApiKey
 from coterie.wire.codec import encode_request
 
-__all__ = ["Client", "Done"]
+__all__ = ["Client", "Done", "Line"]
 
 Done = Callable[[Any], None]
 

@@ -109,6 +109,7 @@ class Channel:
         "_answers",
         "_broken",
         "_lost",
+        "_owed",
         "_received",
         "_requests",
         "_server",
@@ -131,6 +132,7 @@ class Channel:
         self.client = client
         self.open = True
         self._broken = False
+        self._owed = 0
         self._server = server
         self._session: Served | None = None
         self._received = received
@@ -144,6 +146,11 @@ class Channel:
         return (self.client, self._server.node_id) in cut
 
     # -- the client's end
+
+    @property
+    def owes(self) -> bool:
+        """Whether the broker has answered, and the client does not know."""
+        return self._owed > 0
 
     def send(self, frame: Any) -> None:
         """Send a request."""
@@ -160,6 +167,7 @@ class Channel:
 
     def answer(self, frame: Any) -> None:
         """Send an answer."""
+        self._owed += 1
         self._answers.send(frame)
 
     def server_gone(self, *, answers_too: bool) -> None:
@@ -198,6 +206,7 @@ class Channel:
         elif self.network.fate():
             self.break_off()
         else:
+            self._owed -= 1
             self._received(frame)
 
     # -- the end

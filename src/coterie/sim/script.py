@@ -445,6 +445,7 @@ def check(variant: Variant) -> None:
             raise BadScript(f"{one.what}: there is no member m{one.member}; the last one is m{most}")
     for deploy in variant.deploys:
         check_deploy(deploy, variant)
+    check_moments(variant)
     check_sessions(variant)
 
 
@@ -457,6 +458,20 @@ def check_deploy(deploy: Deploy, variant: Variant) -> None:
         )
     for kind_ in variant.kinds:
         kind(deploy.change, "deploy: set", kind_)
+
+
+def check_moments(variant: Variant) -> None:
+    """Raise for what would never be done: a story without it would say the wrong thing."""
+    named = [(one.what, one.when) for one in variant.troubles]
+    named += [("deploy", one.when) for one in variant.deploys]
+    named += [("broker_restart", one.when) for one in variant.outages]
+    named += [("scale", one.when) for one in variant.scales]
+    for what, when in named:
+        if len(when.moments(variant.lasts_ms)) < max(1, len(when.at_ms)):
+            minutes = variant.lasts_ms / 60_000
+            raise BadScript(
+                f"{what} comes when all is over: the scenario lasts {minutes:g} minutes; raise lasts"
+            )
 
 
 def check_sessions(variant: Variant) -> None:

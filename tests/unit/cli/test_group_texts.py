@@ -108,8 +108,8 @@ def test_a_member_shows_what_it_owns_and_what_cannot_be_read():
 def test_a_partition_shows_what_is_committed_and_how_far_that_is_behind():
     lines = partition_lines(a_group(a_member()), {ORDERS_0: 4, ORDERS_1: 5}, {ORDERS_0: 10, ORDERS_1: 3})
 
-    assert lines[1].split() == ["orders", "0", "4", "10", "6", "app"]
-    assert lines[2].split() == ["orders", "1", "5", "3", "0", "-"]
+    assert lines[1].split() == ["orders", "0", "4", "10", "6", "app", "app-1"]
+    assert lines[2].split() == ["orders", "1", "5", "3", "0", "-", "-"]
 
 
 def test_a_group_as_json_names_the_owner_of_each_partition():

@@ -18,6 +18,7 @@ from member_rig import (
 from coterie.base.codes import Code
 from coterie.base.ids import OffsetAndMetadata
 from coterie.client import messages
+from coterie.client.errors import WrongUse
 from coterie.client.member import (
     NOWHERE,
     Call,
@@ -283,7 +284,7 @@ def test_a_commit_says_all_there_is_to_say():
 
 def test_an_offset_below_zero_is_refused():
     """CC-8."""
-    with pytest.raises(ValueError, match="t-0"):
+    with pytest.raises(WrongUse, match="t-0"):
         a_commit({T1: 0, T0: -1})
 
 
