@@ -12,7 +12,7 @@ from bench.spark.topics import MIXED, Records
 
 __all__ = ["micro", "stream"]
 
-SMALL = Records(((40_000, 100),))
+SMALL = Records(((16_000, 100),))
 SMALL_BATCH = {"maxOffsetsPerTrigger": "400"}
 
 

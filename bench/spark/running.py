@@ -137,14 +137,18 @@ def held(plan: Plan, records: Records, contests: Sequence[Contest]) -> list[Figu
         with BROKERS[name](data_directory() / name) as broker:
             fill(broker.address, TOPIC, records)
             with Application(data_directory() / "spark", broker.address) as application:
-                for contest, empty in zip(contests, figures, strict=True):
-                    costs = [contest.round(application, turn) for turn in range(warm_up + rounds)]
-                    costs = costs[warm_up:]
+                for contest, mine in zip(contests, figures, strict=True):
+                    costs = [contest.round(application, turn) for turn in range(warm_up + rounds)][warm_up:]
                     plan.say(f"{name}, {contest.what}: {medians(costs)}")
-                    for other, figure in empty.items():
-                        for cost in costs:
-                            figure.add(name, beside(figure.goal, cost[OURS], cost[other]))
+                    add(mine, name, costs)
     return [figure for each in figures for figure in each.values()]
+
+
+def add(figures: Mapping[str, Figure], broker: str, costs: Sequence[Mapping[str, float]]) -> None:
+    """Add what each round has shown to the figures, which go by the other."""
+    for other, figure in figures.items():
+        for cost in costs:
+            figure.add(broker, beside(figure.goal, cost[OURS], cost[other]))
 
 
 def medians(costs: Sequence[Mapping[str, float]]) -> str:

@@ -32,7 +32,7 @@ HEADERS = [("h", b"1"), ("h", None), ("ünï", b""), ("", b"x")]
 COMPACTED = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.01",
-    "internal.segment.bytes": "4000",
+    "internal.segment.bytes": "20000",
     "max.compaction.lag.ms": "1",
 }
 
@@ -93,7 +93,7 @@ def read_by_confluent(bootstrap, topic, partitions, *, isolation="read_uncommitt
     told: list[Any] = []
     ended: set[int] = set()
     while len(ended) < partitions:
-        for message in consumer.consume(1000, timeout=1):
+        for message in consumer.consume(1000, timeout=0.1):
             if message.error() is not None:
                 ended.add(message.partition())
                 continue

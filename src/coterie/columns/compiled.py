@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from coterie.base.errors import Corrupt
-from coterie.columns.kernel import compiled, varint
+from coterie.columns.kernel import compiled, inlined, varint
 from coterie.columns.memory import get8, get64, move, put8, put32, put64
 from coterie.columns.plan import Chunk, Segment
 from coterie.columns.types import HEADERS, MOST_MS, TIMESTAMP
@@ -47,7 +47,7 @@ class Out(NamedTuple):
     tag_valid: int
 
 
-@compiled
+@inlined
 def blob(at, end, target):  # type: ignore[no-untyped-def]
     """Copy length-prefixed bytes to `target`: their length (negative: null), and where they end, or 0.
 
@@ -64,7 +64,7 @@ def blob(at, end, target):  # type: ignore[no-untyped-def]
     return length, at + length
 
 
-@compiled
+@inlined
 def add(tally, which, count):  # type: ignore[no-untyped-def]
     """Add to one count of the tally; return the sum."""
     total = get64(tally, which) + count
@@ -72,7 +72,7 @@ def add(tally, which, count):  # type: ignore[no-untyped-def]
     return total
 
 
-@compiled
+@inlined
 def mark(bitmap, row, valid):  # type: ignore[no-untyped-def]
     """Say in a bitmap whether the row has a value; rows come in order, and what is after them is not set."""
     bit = row & 7
@@ -80,7 +80,7 @@ def mark(bitmap, row, valid):  # type: ignore[no-untyped-def]
     put8(bitmap, row >> 3, before | (valid << bit))
 
 
-@compiled
+@inlined
 def past_headers(at, end, count):  # type: ignore[no-untyped-def]
     """Return where so many headers end that nobody wants, or 0."""
     for _ in range(count):
@@ -93,7 +93,7 @@ def past_headers(at, end, count):  # type: ignore[no-untyped-def]
     return at
 
 
-@compiled
+@inlined
 def headers_at(at, end, out):  # type: ignore[no-untyped-def]
     """Write the record's headers, counted in the tally, or pass over them; return where they end, or 0."""
     count, at = varint(at, end)
@@ -116,7 +116,7 @@ def headers_at(at, end, out):  # type: ignore[no-untyped-def]
     return at
 
 
-@compiled
+@inlined
 def record_at(at, end, segment, first, until, out):  # type: ignore[no-untyped-def]
     """Write the record between these addresses as a row if it lies in the range; return False on bad bytes.
 
@@ -149,7 +149,7 @@ def record_at(at, end, segment, first, until, out):  # type: ignore[no-untyped-d
     return True
 
 
-@compiled
+@inlined
 def write_row(offset, stamp, kind, key_size, value_size, seen, out):  # type: ignore[no-untyped-def]
     """Write all of a row but its bytes, which are there already."""
     row = get64(out.tally, ROWS)

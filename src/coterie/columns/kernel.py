@@ -15,7 +15,7 @@ from numba.core import config
 
 from coterie.columns.memory import get8
 
-__all__ = ["compiled", "own_folder", "varint"]
+__all__ = ["compiled", "inlined", "own_folder", "varint"]
 
 
 def own_folder(path: Path) -> bool:
@@ -37,9 +37,11 @@ def choose_cache() -> None:
 
 choose_cache()
 compiled = numba.njit(cache=True, nogil=True)
+inlined = numba.njit(cache=True, nogil=True, forceinline=True)
+"""For what a kernel does with each record: a call would hand all addresses on, by the stack."""
 
 
-@compiled
+@inlined
 def varint(at, end):  # type: ignore[no-untyped-def]
     """Return the zig-zag number at `at` and where it ends, or 0 for that."""
     if at < end:

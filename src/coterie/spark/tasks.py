@@ -4,6 +4,7 @@ Nothing of the driver's reader arrives here: all that a task needs is in its inp
 serve many tasks, so connections are kept from one to the next.
 """
 
+import gc
 import time
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from coterie.client.addresses import Address
 from coterie.client.blocking import BlockingConnection
 from coterie.client.errors import RETRIABLE, ClientTimeout, Disconnected
 from coterie.client.settings import ClientSettings, Security
-from coterie.columns.records import AbortedTransaction, Plan, plan, record_batches
+from coterie.columns.records import AbortedTransaction, Plan, decoder, plan, record_batches
 from coterie.spark.offsets import Range
 from coterie.spark.options import SourceOptions
 from coterie.spark.protocol import DataLoss
@@ -99,9 +100,21 @@ def security_of(client: ClientSettings) -> Security:
     return client.security()
 
 
+@cache
+def settle() -> None:
+    """Take what was imported out of the garbage collector's sight, once in a worker process.
+
+    Spark's workers collect garbage after each task: 50 ms with numba's modules, more than a small task takes.
+    """
+    decoder()
+    gc.collect()
+    gc.freeze()
+
+
 def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield the records of the task's ranges. Spark makes up a bare partition if there is nothing to read."""
     if isinstance(task, TaskPartition) and task.ranges:
+        settle()
         yield from Reader(task).batches()
 
 
