@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 PARTITIONS, ROWS = 4, 1_000
-COMMITS = 20
+COMMITS = 12
 DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
