@@ -1,7 +1,8 @@
 """Groups of librdkafka consumers on Apache Kafka, what is done to them by seed, and whether the log tells it.
 
 Each act lets members go in one way. A rebalance is right if its causes are those of the acts; a floor says
-how many must be. Close, crash and stall look alike in the log but for their times.
+how many must be. Close, crash and stall look alike in the log but for their times. The tests of a watched
+cluster run on the same broker.
 """
 
 from __future__ import annotations
@@ -123,9 +124,21 @@ def main() -> int:
         kafka.start()
         try:
             groups = lived(kafka.address)
+            unwatched = watched(kafka.address)
         finally:
             kafka.stop()
-        return judged(groups, {one.group_id: one for one in histories_in(kafka.directory / "log")})
+        return unwatched | judged(
+            groups, {one.group_id: one for one in histories_in(kafka.directory / "log")}
+        )
+
+
+def watched(bootstrap: str) -> int:
+    """Print whether a query that watches raises a stuck group and a storm there; returns 1 if not."""
+    command = [sys.executable, "-m", "pytest", "-q", "tests/spark/test_history_live.py"]
+    environment = {**os.environ, "COTERIE_TEST_BOOTSTRAP": bootstrap}
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
+    print("ok watch" if not done.returncode else f"FAILED watch: {done.stdout[-2_000:]}", flush=True)
+    return int(done.returncode != 0)
 
 
 def lived(bootstrap: str) -> list[Group]:

@@ -35,6 +35,24 @@ def test_the_first_reading_of_a_captured_group_is_right_so_nothing_was_fitted():
     assert all(one is not None and one.reading.by_sight for one in readings)
 
 
+def test_partitions_that_a_topic_got_and_a_topic_that_was_made_are_replayed():
+    tale = Tale().formed(0, {"a/1": (0, 1), "b/1": (2, 3)}).commit(500, 60_000, 0, 1, 2, 3)
+    tale.formed(70_000, {"a/1": (0, 1, 2), "b/1": (3, 4, 5)}).commit(70_500, 120_000, *range(6))
+    tale.formed(130_000, {"b/1": (0, 1, 2, 3, 4, 5)}).commit(130_500, 200_000, *range(6))
+
+    known = understood(tale.told())
+
+    assert known is not None
+    assert [causes for _, causes in known.life.expected] == [
+        {"member-joined"}, {"partitions-changed"}, {"member-left"}
+    ]  # fmt: skip
+    assert [causes for _, causes in known.figures.rebalances][:2] == [
+        {"member-joined"},
+        {"partitions-changed"},
+    ]
+    assert known.life.note == ""
+
+
 @captured
 def test_a_rolling_restart_of_static_members_is_no_rebalance():
     was, what_if = answers(captured_history("billing"), questions("group.instance.id=on"))
@@ -109,7 +127,7 @@ def test_what_is_not_replayed_lowers_the_fidelity_and_is_said():
 
     assert known is not None
     assert (known.matched, known.fidelity) == (1, 0.5)
-    assert known.life.note == "1 times topics changed, which is not replayed"
+    assert known.life.note == "1 times subscriptions or topics changed, which is not replayed"
 
 
 def test_a_group_nobody_ever_had_a_partition_in_is_told_as_such():

@@ -1,9 +1,15 @@
-"""A live cluster's groups: their history and lag as tables."""
+"""A live cluster's groups: their history and lag as tables, and alarms for those stuck or in a storm."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
 
 from .kafka import Topic
 
@@ -11,9 +17,7 @@ from .kafka import Topic
 def test_the_lag_is_what_a_live_cluster_has_and_the_group_has_not_committed(
     spark: Any, bootstrap: str, group: str, new_topic: Callable[..., Topic]
 ):
-    from coterie.history.segments import groups_of
     from coterie.spark.history import read_cluster
-    from coterie.spark.history.live import entries_in, live_records
 
     topic = new_topic(partitions=2)
     topic.produce([b"x"] * 20)
@@ -26,5 +30,73 @@ def test_the_lag_is_what_a_live_cluster_has_and_the_group_has_not_committed(
         (0, 4, 10, 6),
         (1, 10, 10, 0),
     ]
-    logs = groups_of(entries_in(live_records(spark, {"bootstrap_servers": bootstrap})))
-    assert [len(log.runs) for log in logs if log.group_id == group] == [2]
+
+
+@pytest.mark.timeout(600)
+def test_a_group_that_is_stuck_and_one_in_a_storm_are_raised_while_a_query_watches(
+    spark: Any, bootstrap: str, group: str, new_topic: Callable[..., Topic], quick_session: dict[str, str]
+):
+    from coterie.history.watch import Alarm
+    from coterie.spark.history.live import watch
+
+    topic = new_topic(partitions=2)
+    topic.produce([b"x"] * 20, partition=0)
+    for offset in (4, 8, 12):
+        topic.commit(group, {0: offset})
+    raised: dict[tuple[str, str], Alarm] = {}
+    wanted = {("stuck", group), ("storm", f"{group}-storm")}
+
+    with a_storm(bootstrap, f"{group}-storm", topic, quick_session):
+        watch(
+            spark,
+            {"bootstrap_servers": bootstrap},
+            lambda alarm: raised.update({(alarm.kind, alarm.group_id): alarm}),
+            stuck_after_ms=1_000,
+            now_ms=lambda: int(time.time() * 1000),
+            until=lambda: wanted <= raised.keys(),
+        )
+
+    assert raised["stuck", group].words.endswith(f"records wait in {topic.name}-0 (8)")
+    assert "times somebody was thrown out" in raised["storm", f"{group}-storm"].words
+
+
+@contextmanager
+def a_storm(bootstrap: str, group: str, topic: Topic, session: dict[str, str]) -> Iterator[None]:
+    """Meanwhile, a member stays, and others come and fall silent one after the other: they are thrown out."""
+    over = threading.Event()
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        **{name.removeprefix("kafka."): value for name, value in session.items()},
+    }
+    storming = threading.Thread(target=storm, args=(over, settings, topic))
+    storming.start()
+    try:
+        yield
+    finally:
+        over.set()
+        storming.join()
+
+
+def storm(over: threading.Event, settings: dict[str, str], topic: Topic) -> None:
+    """Let a static member in and close it (it does not say that it leaves), time and again."""
+    staying = member(settings, topic)
+    while not over.is_set():
+        passing = member({**settings, "group.instance.id": "passing"}, topic)
+        polled_until(over, (staying, passing), lambda one=passing: len(one.assignment()) > 0)
+        passing.close()
+        polled_until(over, (staying,), lambda: len(staying.assignment()) == topic.partitions)
+    staying.close()
+
+
+def member(settings: dict[str, str], topic: Topic) -> Consumer:
+    made = Consumer(settings)
+    made.subscribe([topic.name])
+    return made
+
+
+def polled_until(over: threading.Event, members: tuple[Consumer, ...], done: Callable[[], bool]) -> None:
+    """Poll these members until it is done, or all is over."""
+    while not over.is_set() and not done():
+        for one in members:
+            one.poll(0.05)

@@ -138,8 +138,10 @@ def watch_groups(where: Where, stuck_after_s: float) -> None:
 def write_report(into: Path, where: Where, groups: tuple[str, ...]) -> None:
     """Write the report on some groups, or on all."""
     from coterie.history.report import report
+    from coterie.sim.whatif import backings
 
-    into.write_text(report(histories(where, groups), title=f"Consumer groups of {where}"), "utf-8")
+    title = f"Consumer groups of {where}"
+    into.write_text(report(histories(where, groups), title=title, replays=backings), "utf-8")
     click.echo(f"written: {into}", err=True)
 
 
@@ -160,21 +162,17 @@ def write_parquet(where: Where, into: str, asked: tuple[str, ...]) -> None:
 
 
 def histories(where: Where, groups: tuple[str, ...]) -> Iterator[History]:
-    """Yield the groups' histories, worked out in this process: for a log as one wants to look at it."""
+    """Yield the groups' histories: a directory's worked out in this process, a cluster's on Spark."""
     found = histories_live(where) if where.directory is None else histories_in(where.directory)
     yield from (one for one in found if not groups or one.group_id in groups)
 
 
 def histories_live(where: Where) -> Iterator[History]:
-    """Yield the histories of a cluster's groups, from its log as it is now."""
-    from coterie.history.group import history_of
-    from coterie.history.segments import groups_of
-
+    """Yield the histories of a cluster's groups, from its log as it is now: told by Spark's tasks."""
     with spark_on(where.master) as spark:
-        from coterie.spark.history.live import entries_in, live_records
+        from coterie.spark.history import read_cluster
 
-        entries = entries_in(live_records(spark, where.client))
-    yield from (history_of(*log) for log in groups_of(entries))
+        yield from read_cluster(spark, **where.client).each()
 
 
 def histories_in(directory: Path) -> Iterator[History]:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["check", "lines"]
 
 HEAD = ("setting", "rebalances", "stood still s", "longest s", "moves", "causes")
-BELIEVED = 0.9
-"""Below this fidelity the answers are marked: the replay is not what the group lived through."""
 
 
 def check(asked: Sequence[str]) -> None:
@@ -44,6 +42,8 @@ def lines(histories: Iterable[History], asked: Sequence[str], *, as_json: bool) 
 
 def text(rows: Sequence[WhatIf]) -> str:
     """Return a group's answers as people read them."""
+    from coterie.history.advice import BELIEVED
+
     first = rows[0]
     if first.rebalances is None:
         return f"{click.style(first.group_id, bold=True)}: {first.note}\n"

@@ -1,29 +1,43 @@
 """What would do a group most good: one setting, and why, in figures of what happened to it.
 
-Each remedy is weighed by the time that partitions stood still for want of it; which is more than is known of
-the future, and less than a replay would tell (`--what-if`).
+Each remedy is weighed by the time that partitions stood still for want of it. That says what a group lost,
+not what it would have had instead: a replay of its life (`coterie.sim.whatif`) backs a remedy, or does not.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from coterie.history.departures import LEFT, POLL_EXCEEDED, SESSION_EXPIRED
 from coterie.history.nextgen import KIP_848
 from coterie.history.tables import Assignment, Generation, History, Ownership, Stall
 
-__all__ = ["Advice", "Losses", "advice_for", "losses_of"]
+__all__ = [
+    "BELIEVED",
+    "Advice",
+    "Backing",
+    "Lived",
+    "Losses",
+    "Replays",
+    "advice_for",
+    "losses_of",
+    "remedies_for",
+]
 
 COOPERATIVE = "cooperative-sticky"
 SESSION_LEAST_MS = (
     6_000  # what a heartbeat each 2 s bears well, and brokers allow (group.min.session.timeout.ms)
 )
 BACK_WITHIN_MS = 600_000
+BROKERS_SESSION_MS = 45_000
+"""group.consumer.session.timeout.ms, where nothing else is known of it."""
 ROOM = 1.5
 UNEVEN_LEAST = 2
+BELIEVED = 0.9
+"""Below this fidelity a replay is not what the group lived through, and nothing is concluded from it."""
 
 
 class Advice(NamedTuple):
@@ -32,6 +46,60 @@ class Advice(NamedTuple):
     setting: str
     why: str
     saves_ms: int
+    question: str | None = None
+    """The same as a question to a replay; None if there is no asking."""
+
+
+class Lived(NamedTuple):
+    """What came of a life: rebalances, time stood still added up over partitions, moves."""
+
+    rebalances: int
+    stood_still_ms: int
+    moves: int
+
+    def __str__(self) -> str:
+        still = f"{seconds(self.stood_still_ms)} stood still"
+        return f"{count(self.rebalances, 'rebalance')}, {still}, {count(self.moves, 'move')}"
+
+
+class Backing(NamedTuple):
+    """What a replay of a group says of an advice, and how well the replay has what was recorded."""
+
+    recorded: int
+    replayed: int
+    matched: int
+    fidelity: float
+    was: Lived
+    """The replay with the recorded settings: what is measured as the next is."""
+    would: Lived
+
+    @property
+    def believed(self) -> bool:
+        """Return whether the replay is near enough to the record to say anything."""
+        return self.fidelity >= BELIEVED
+
+    @property
+    def bears_out(self) -> bool:
+        """Return whether the group would have been better off, and not worse in any."""
+        better = (
+            self.would.rebalances < self.was.rebalances or self.would.stood_still_ms < self.was.stood_still_ms
+        )
+        return self.believed and better and self.would.rebalances <= self.was.rebalances
+
+    def __str__(self) -> str:
+        """Return it in words, for whoever has to decide."""
+        told = (
+            f"{self.matched} of {self.recorded} recorded rebalances come out of the replay, which has"
+            f" {self.replayed}: fidelity {self.fidelity:.0%}"
+        )
+        if not self.believed:
+            return f"Not backed: {told}, too far from the record to be believed."
+        figures = f"as recorded {self.was}; with this {self.would} ({told})"
+        return f"Replayed: {figures}." if self.bears_out else f"Not borne out by the replay: {figures}."
+
+
+Replays: TypeAlias = Callable[[History, Sequence[str]], Iterable[Backing | None]]
+"""Replays a group with some questions, one after the other as they are taken; None where it cannot."""
 
 
 class Losses(NamedTuple):
@@ -54,11 +122,27 @@ def length(stall: Stall) -> int:
     return stall.to_ms - stall.from_ms
 
 
-def advice_for(history: History) -> Advice | None:
-    """Return what would do the group most good; None if little was lost, or nothing here would help."""
+def advice_for(history: History, replays: Replays | None = None) -> tuple[Advice, Backing | None] | None:
+    """Return what would do the group most good, with what its replay says; None if nothing here would help.
+
+    Of several remedies, the first that a replay bears out; if none, the one for want of which most was lost.
+    """
+    found = remedies_for(history)
+    asked = [one for one in found if one.question is not None]
+    answers = () if replays is None else replays(history, [one.question or "" for one in asked])
+    backings: dict[Advice, Backing | None] = {}
+    for advice, backing in zip(asked, answers, strict=replays is not None):
+        backings[advice] = backing
+        if backing is not None and backing.bears_out:
+            return advice, backing
+    return (found[0], backings.get(found[0])) if found else None
+
+
+def remedies_for(history: History) -> list[Advice]:
+    """Return what might help a group, the most promising first."""
     case = Case(history)
     found = [one for remedy in REMEDIES for one in remedy(case)]
-    return max(found, key=lambda one: one.saves_ms, default=None)
+    return sorted(found, key=lambda one: -one.saves_ms)
 
 
 class Case:
@@ -143,6 +227,7 @@ def static_membership(case: Case) -> Iterator[Advice]:
         f" made {count(len(touched), 'rebalance')}; partitions stood still for {seconds(lost_ms)} in them."
         f" A static member that is back in time ({limit}) makes none",
         lost_ms,
+        f"group.instance.id=on,session.timeout.ms={max(session_ms, nice_ms(ROOM * away_ms)) or 45_000}",
     )
 
 
@@ -166,6 +251,7 @@ def session_timeout(case: Case) -> Iterator[Advice]:
         f"{count(len(gone), 'time')} a member died and was missed only after the session time-out {now}:"
         f" partitions stood still for {seconds(lost_ms)} in all meanwhile",
         lost_ms - (lost_ms * better_ms // session_ms if session_ms > 0 else 0),
+        f"session.timeout.ms={better_ms if session_ms > 0 else BROKERS_SESSION_MS // 3}",
     )
 
 
@@ -186,6 +272,7 @@ def poll_interval(case: Case) -> Iterator[Advice]:
         f" {worst} most often ({times}); the longest was back after {seconds(worked_ms)};"
         f" their partitions stood still for {seconds(lost_ms)} in all, and were worked on twice",
         lost_ms,
+        f"max.poll.interval.ms={better_ms}",
     )
 
 
@@ -214,6 +301,7 @@ def cooperative(case: Case) -> Iterator[Advice]:
             f"{count(len(needless), 'time')} a member gave up a partition and got it back, as {case.protocol}"
             f" has it at each rebalance: {seconds(sum(needless))} of stand-still that others have not",
             sum(needless),
+            f"assignor={COOPERATIVE}",
         )
 
 
@@ -248,6 +336,7 @@ def assignor(case: Case) -> Iterator[Advice]:
             f"partition.assignment.strategy={COOPERATIVE} (or sticky)",
             f"{' and '.join(words)} under {case.protocol}",
             0,
+            f"assignor={COOPERATIVE}",
         )
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from coterie.base.ids import TopicPartition
@@ -34,7 +35,9 @@ WATCHED_MS = 60_000
 CERTAIN, SURE, LIKELY, GUESSED = 0.99, 0.95, 0.75, 0.5
 HELD, NOT_HELD, HELD_PERHAPS = 0.95, 0.05, 0.4
 MOST_RECORDS_WAITING = 0.3
-SKIPPED_CREDIT = ALIKE_CREDIT = 0.8
+SKIPPED_CREDIT = 0.8
+ALIKE_CREDIT = 0.6
+"""Of one of whom nothing is known but that it went with others: measured, see docs/history.md."""
 
 
 class Cause(NamedTuple):
@@ -99,17 +102,17 @@ def chapters_of(
 def explained(chapters: Sequence[Chapter]) -> Iterator[tuple[Chapter, list[Cause], list[Departure]]]:
     """Yield each generation with its causes, and with what became of those who were gone by then.
 
-    Generation 0 is no rebalance: Kafka writes it for a group that is new.
+    Generation 0 has no cause, being no rebalance: Kafka writes it for a group that is new.
     """
     known: Counter[str] = Counter()
     for place, chapter in enumerate(chapters):
         before = None if chapter.fresh or not place else chapters[place - 1]
-        if chapter.first.generation > 0:
-            if before is None:
-                yield chapter, first_causes(chapter.first), []
-            else:
-                causes, departures = causes_of(chapters, place, before, known)
-                yield chapter, causes, departures
+        if chapter.first.generation <= 0:
+            yield chapter, [], []
+        elif before is None:
+            yield chapter, first_causes(chapter.first), []
+        else:
+            yield chapter, *causes_of(chapters, place, before, known)
         count_partitions(known, chapter.first)
 
 
@@ -135,7 +138,7 @@ def causes_of(
     now, then = chapters[place].first, before.last
     change = compared(then, now)
     others = [*joined(change), *replaced(change), *followed(before, now, change)]
-    others += changed(then, now, known, near(chapters, place))
+    others += changed(then, now, known, partial(near, chapters, place))
     departures = gone(chapters, place, before, change, set_off=bool(others))
     causes = [Cause(one.cause, one.confidence, one.evidence) for one in departures] + others
     if not causes:
@@ -232,13 +235,22 @@ def deltas(then: Formed, now: Formed) -> dict[str, Delta]:
 
 
 def changed(
-    then: Formed, now: Formed, known: Mapping[str, int], nearby: set[tuple[str, Delta]]
+    then: Formed, now: Formed, known: Mapping[str, int], nearby: Callable[[], set[tuple[str, Delta]]]
 ) -> Iterator[Cause]:
     """Yield what is different in topics: subscriptions, partitions, topics that came or went."""
     found = list(subscriptions(then, now, nearby))
     yield from found
     counts: Counter[str] = Counter()
     count_partitions(counts, now)
+    if any(count > known.get(topic, 0) for topic, count in counts.items()):
+        yield from grown(then, counts, known)
+    had = {topic for seat in then.seats.values() for topic, _ in numbers_by_topic(seat.assigned)}
+    if counts and not had <= counts.keys() and not any(cause.slug == "topics-changed" for cause in found):
+        yield from vanished(had - counts.keys(), now, known)
+
+
+def grown(then: Formed, counts: Mapping[str, int], known: Mapping[str, int]) -> Iterator[Cause]:
+    """Yield topics that were subscribed to, and have more partitions than ever, or any for the first time."""
     wanted = frozenset[str]().union(*(seat.topics or () for seat in then.seats.values()))
     for topic, count in sorted(counts.items()):
         if topic not in wanted or topic not in known:
@@ -248,16 +260,11 @@ def changed(
     appeared = sorted(topic for topic in counts if topic in wanted and not known.get(topic))
     if appeared and then.assigned:
         yield Cause("topics-changed", SURE, f"{', '.join(appeared)} was subscribed to and is there now")
-    if not any(cause.slug == "topics-changed" for cause in found):
-        yield from vanished(then, now, known)
 
 
-def vanished(then: Formed, now: Formed, known: Mapping[str, int]) -> Iterator[Cause]:
+def vanished(had: set[str], now: Formed, known: Mapping[str, int]) -> Iterator[Cause]:
     """Yield topics that are still subscribed to and of which nobody has a partition any more."""
-    if not now.seats or not now.assigned:
-        return
     wanted = frozenset[str]().union(*(seat.topics or () for seat in now.seats.values()))
-    had = {topic for topic, _ in then.assigned} - {topic for topic, _ in now.assigned}
     held = {topic for seat in now.seats.values() for topic, _ in seat.owned}  # given up now, given on next
     lost = sorted((had & wanted) - held)
     if lost and all(known.get(topic) for topic in lost):
@@ -266,7 +273,7 @@ def vanished(then: Formed, now: Formed, known: Mapping[str, int]) -> Iterator[Ca
         )
 
 
-def subscriptions(then: Formed, now: Formed, nearby: set[tuple[str, Delta]]) -> Iterator[Cause]:
+def subscriptions(then: Formed, now: Formed, nearby: Callable[[], set[tuple[str, Delta]]]) -> Iterator[Cause]:
     """Yield changed subscriptions of members that stayed.
 
     When several members come to want the same other topics, at once or one right after the other, it was
@@ -281,7 +288,7 @@ def subscriptions(then: Formed, now: Formed, nearby: set[tuple[str, Delta]]) -> 
     words = " and ".join(filter(None, (more and f"+ {more}", less and f"- {less}")))
     who = names(now.seats[member] for member in found)
     together = len(set(found.values())) == 1 and len(found) == stayed > 1
-    in_turn = {delta for member, delta in nearby if member not in found} & set(found.values())
+    in_turn = {delta for member, delta in nearby() if member not in found} & set(found.values())
     if together or in_turn:
         how = "all members want" if together else f"{who} wants, and others right before or after,"
         yield Cause("topics-changed", LIKELY, f"{how} {words}: as a pattern finds topics")
@@ -356,13 +363,15 @@ def waiting(
     """
     if shown.last_ms is None or not chapters[place].runs:
         return None
-    rates = {run.at: rate for run in flat(before, seat) if (rate := rate_of(run)) is not None}
     soon = chapters[place].first.formed_ms + max(3 * shown.cadence_ms, 10_000)
     found = expected = 0.0
-    for partition, rate in rates.items():
+    for partition in seat.assigned:
         after = chapters[place].runs.get(partition)
-        if after and after[0].first_ms <= soon:
-            last = before.runs[partition][-1]
+        earlier = before.runs.get(partition)
+        if not after or not earlier or after[0].first_ms > soon:
+            continue
+        rate, last = last_rate(earlier), earlier[-1]
+        if rate is not None:
             found += after[0].first - last.last
             expected += rate * max(after[0].first_ms - last.last_ms, 1)
     if expected <= 0.0:
@@ -370,9 +379,9 @@ def waiting(
     return found >= MOST_RECORDS_WAITING * expected
 
 
-def flat(chapter: Chapter, seat: Seat) -> Iterator[Run]:
-    for partition in seat.assigned:
-        yield from chapter.runs.get(partition, ())
+def last_rate(runs: Sequence[Run]) -> float | None:
+    """Return the rate of the last of a partition's runs that tells one."""
+    return next((rate for run in reversed(runs) if (rate := rate_of(run)) is not None), None)
 
 
 def rate_of(run: Run) -> float | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from coterie.base.ids import TopicPartition
 from coterie.history.causes import Cause, Chapter, chapters_of, explained
@@ -20,17 +21,37 @@ from coterie.history.tables import (
     History,
     Replacement,
     Stall,
+    Wave,
 )
 from coterie.history.waves import waves_of
 
-__all__ = ["history_of"]
+__all__ = ["Outline", "ends", "history_of", "outlined"]
 
-SEEN_AGAIN_MS = 2_000
+
+class Outline(NamedTuple):
+    """A classic group's life before its tables are written: generations, why, and who was gone by then."""
+
+    group_id: str
+    chapters: list[Chapter]
+    gone: list[Sequence[Departure]]
+    """Of each chapter, in the same order."""
+    generations: tuple[Generation, ...]
+    replacements: tuple[Replacement, ...]
+
+    def waves(self) -> tuple[Wave, ...]:
+        """Return the deploys and storms among its rebalances."""
+        clients = {
+            seat.member_id: seat.name
+            for one in self.chapters
+            for record in one.records
+            for seat in record.seats.values()
+        }
+        return tuple(waves_of(self.group_id, self.generations, self.replacements, clients))
 
 
 def history_of(group_id: str, entries: Sequence[Entry], runs: Sequence[Run]) -> History:
     """Return what happened to a group. `entries` are its records but the commits, in the order of the log."""
-    classic = classic_history(group_id, [one for one in entries if one.kind == CLASSIC], runs)
+    classic = classic_history(outlined(group_id, entries, runs), runs)
     newer = [one for one in entries if one.kind in NEXT_GENERATION]
     if not newer:
         return classic
@@ -52,49 +73,50 @@ def joined(one: History, other: History) -> History:
     )
 
 
-def classic_history(group_id: str, entries: Sequence[Entry], runs: Sequence[Run]) -> History:
-    """Return what happened to a group of the classic protocol."""
-    records = [None if one.value is None else formed(one) for one in entries]
-    chapters = chapters_of(records, [one.place for one in entries], runs)
-    told = {id(chapter): (causes, gone) for chapter, causes, gone in explained(chapters)}
-    generations = tuple(
-        generation_of(group_id, chapters, place, *told[id(chapter)])
-        for place, chapter in enumerate(chapters)
-        if id(chapter) in told
-    )
+def outlined(group_id: str, entries: Sequence[Entry], runs: Sequence[Run]) -> Outline:
+    """Return the outline of a group of the classic protocol."""
+    mine = [one for one in entries if one.kind == CLASSIC]
+    records = [None if one.value is None else formed(one) for one in mine]
+    chapters = chapters_of(records, [one.place for one in mine], runs)
+    generations: list[Generation] = []
+    gone: list[Sequence[Departure]] = []
+    for place, (chapter, causes, departures) in enumerate(explained(chapters)):
+        before = chapters[place - 1] if place and not chapter.fresh else None
+        if causes:
+            generations.append(generation_of(group_id, before, chapter, causes))
+        gone.append(departures)
     replacements = tuple(one for chapter in chapters for one in replacements_of(group_id, chapter))
+    return Outline(group_id, chapters, gone, tuple(generations), replacements)
+
+
+def classic_history(outline: Outline, runs: Sequence[Run]) -> History:
+    """Return what happened to a group of the classic protocol, all tables."""
+    group_id, chapters = outline.group_id, outline.chapters
     owners, dead = Owners(group_id), list[Stall]()
     for place, chapter in enumerate(chapters):
         before = chapters[place - 1] if place else None
-        gone = told.get(id(chapter), ((), ()))[1]
-        dead += owned_on(owners, before, chapter, gone)
+        dead += owned_on(owners, before, chapter, outline.gone[place])
         replaced_on(owners, chapter)
     owners.close()
-    clients = {
-        seat.member_id: seat.name
-        for one in chapters
-        for record in one.records
-        for seat in record.seats.values()
-    }
     return History(
         group_id,
-        generations,
+        outline.generations,
         tuple(row for chapter in chapters for row in assignments_of(group_id, chapter)),
         tuple(owners.tenures),
         tuple(stalls_of(group_id, owners.tenures, by_partition(runs), dead)),
         tuple(owners.moves),
-        replacements,
-        tuple(waves_of(group_id, generations, replacements, clients)),
+        outline.replacements,
+        outline.waves(),
     )
 
 
 def generation_of(
-    group_id: str, chapters: Sequence[Chapter], place: int, causes: Sequence[Cause], gone: Sequence[Departure]
+    group_id: str, before: Chapter | None, chapter: Chapter, causes: Sequence[Cause]
 ) -> Generation:
-    """Return the row of a generation."""
-    first = chapters[place].first
-    old = chapters[place - 1].last.seats if place and not chapters[place].fresh else {}
-    slugs = dict.fromkeys(one.slug for one in causes)
+    """Return the row of a generation; `before` is the one to compare with."""
+    first = chapter.first
+    old: Mapping[str, Seat] = before.last.seats if before is not None else {}
+    slugs = dict.fromkeys([one.slug for one in causes])
     return Generation(
         group_id,
         first.generation,
@@ -103,11 +125,11 @@ def generation_of(
         first.protocol,
         first.leader,
         tuple(sorted(first.seats)),
-        tuple(sorted(key for key in first.seats if key not in old)),
-        tuple(sorted(key for key in old if key not in first.seats)),
+        tuple(sorted([key for key in first.seats if key not in old])),
+        tuple(sorted([key for key in old if key not in first.seats])),
         tuple(slugs),
-        round(min(one.confidence for one in causes), 3),
-        tuple(one.evidence for one in causes),
+        round(min([one.confidence for one in causes]), 3),
+        tuple([one.evidence for one in causes]),
     )
 
 

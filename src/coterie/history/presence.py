@@ -45,21 +45,22 @@ def by_partition(runs: Iterable[Run]) -> dict[TopicPartition, list[Run]]:
 def presence(partitions: Iterable[TopicPartition], runs: Mapping[TopicPartition, Sequence[Run]]) -> Presence:
     """Return how the owner of these partitions behaved while these runs were written.
 
-    Its cadence is that of its busiest partition: the others wait for records, it does not.
+    Its cadence is that of its busiest partition, the steadiest of them if several are: the others wait for
+    records, it does not.
     """
-    mine = [one for partition in partitions for one in runs.get(partition, ())]
-    if not mine:
-        return Presence(None, USUAL_CADENCE_MS, False)
-    last_ms = mine[0].last_ms
-    cadence_ms, busiest = 0.0, None
-    for one in mine:
-        if one.last_ms > last_ms:
-            last_ms = one.last_ms
-        found = one.cadence_ms
-        if found is not None and (busiest is None or found < cadence_ms):
-            cadence_ms, busiest = found, one
+    last_ms: int | None = None
+    busiest: tuple[float, int, int] | None = None
+    for partition in partitions:
+        for one in runs.get(partition, ()):
+            _, _, _, count, first_ms, until_ms, _, _, silent_from_ms, silent_to_ms = one[:10]
+            if last_ms is None or until_ms > last_ms:
+                last_ms = until_ms
+            if count > 2:
+                found = (until_ms - first_ms) / (count - 1), silent_to_ms - silent_from_ms, -count
+                if busiest is None or found < busiest:
+                    busiest = found
     if busiest is None:
         return Presence(last_ms, USUAL_CADENCE_MS, False)
-    longest_ms = busiest.silent_to_ms - busiest.silent_from_ms
-    regular = busiest.count >= REGULAR_COMMITS and longest_ms <= REGULAR_TIMES * max(cadence_ms, 100)
+    cadence_ms, longest_ms, fewer = busiest
+    regular = -fewer >= REGULAR_COMMITS and longest_ms <= REGULAR_TIMES * max(cadence_ms, 100)
     return Presence(last_ms, cadence_ms, regular)

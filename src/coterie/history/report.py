@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from heapq import nsmallest
 from html import escape
 from typing import NamedTuple
 
-from coterie.history.advice import Advice, Losses, advice_for, losses_of, seconds
+from coterie.history.advice import Advice, Backing, Losses, Replays, advice_for, losses_of, seconds
 from coterie.history.tables import Generation, History, Stall
 from coterie.observe.drawing import (
     Row,
@@ -50,34 +51,54 @@ class Page(NamedTuple):
 
     history: History
     losses: Losses
-    advice: Advice | None
+    advice: tuple[Advice, Backing | None] | None
     anchor: str
 
 
-def report(histories: Iterable[History], *, title: str) -> str:
-    """Return the report on these groups."""
-    judged = [(losses_of(one), one) for one in histories]
-    judged.sort(key=lambda pair: (tuple(-loss for loss in pair[0]), pair[1].group_id))
+class Sums:
+    """Adds up what all groups lost, as they go by: only the worst are kept."""
+
+    def __init__(self) -> None:
+        self.groups = self.rebalances = self.stood_still_ms = 0
+
+    def of(self, histories: Iterable[History]) -> Iterator[tuple[Losses, History]]:
+        """Yield each group with what it lost."""
+        for one in histories:
+            losses = losses_of(one)
+            self.groups += 1
+            self.rebalances += losses.rebalances
+            self.stood_still_ms += losses.stood_still_ms
+            yield losses, one
+
+
+def report(histories: Iterable[History], *, title: str, replays: Replays | None = None) -> str:
+    """Return the report on these groups; `replays` backs what is recommended."""
+    sums = Sums()
+    worst = nsmallest(PAGES_MOST, sums.of(histories), key=badness)
     pages = [
-        Page(history, losses, advice_for(history), f"group-{number}")
-        for number, (losses, history) in enumerate(judged[:PAGES_MOST], 1)
+        Page(history, losses, advice_for(history, replays), f"group-{number}")
+        for number, (losses, history) in enumerate(worst, 1)
     ]
-    parts = [*summary(title, pages, judged)]
+    parts = [*summary(title, pages, sums)]
     for page in pages:
         parts += group_page(page)
     return document(title, parts, STYLE)
 
 
-def summary(title: str, pages: Sequence[Page], judged: Sequence[tuple[Losses, History]]) -> Iterator[str]:
+def badness(judged: tuple[Losses, History]) -> tuple[tuple[int, ...], str]:
+    """Return what the worst groups come first by."""
+    losses, history = judged
+    return tuple(-loss for loss in losses), history.group_id
+
+
+def summary(title: str, pages: Sequence[Page], sums: Sums) -> Iterator[str]:
     """Yield the first page."""
-    stood_still_ms = sum(losses.stood_still_ms for losses, _ in judged)
-    rebalances = sum(losses.rebalances for losses, _ in judged)
     yield f'<section id="summary"><h1>{escape(title)}</h1>'
     yield (
-        f"<p>{len(judged):,} groups, {rebalances:,} rebalances; partitions stood still for"
-        f" {seconds(stood_still_ms)} in all, each counted for itself. The worst come first.</p>"
+        f"<p>{sums.groups:,} groups, {sums.rebalances:,} rebalances; partitions stood still for"
+        f" {seconds(sums.stood_still_ms)} in all, each counted for itself. The worst come first.</p>"
     )
-    if len(pages) < len(judged):
+    if len(pages) < sums.groups:
         yield f"<p>The {len(pages)} worst have a page; ask for others by name.</p>"
     head = ("group", "stood still", "rebalances", "thrown out", "storms", "what would help, and why")
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row_of(page))}</tr>" for page in pages)
@@ -93,9 +114,13 @@ def row_of(page: Page) -> tuple[str, ...]:
     return name, seconds(lost.stood_still_ms), *figures, advised(page.advice)
 
 
-def advised(advice: Advice | None) -> str:
-    """Return a recommendation as HTML."""
-    return "–" if advice is None else f"<b>{escape(advice.setting)}</b>: {escape(advice.why)}"
+def advised(found: tuple[Advice, Backing | None] | None) -> str:
+    """Return a recommendation as HTML, with what backs it: nothing, or a replay's figures."""
+    if found is None:
+        return "–"
+    advice, backing = found
+    backed = "Not backed: its life was not replayed." if backing is None else str(backing)
+    return f"<b>{escape(advice.setting)}</b>: {escape(advice.why)}. <i>{escape(backed)}</i>"
 
 
 def group_page(page: Page) -> Iterator[str]:

@@ -32,7 +32,8 @@ LEFT, EXPIRED, STALLED, SWAPPED = (
     "member-left", "session-expired", "poll-interval-exceeded", "static-member-replaced",
 )  # fmt: skip
 GOING = (LEFT, EXPIRED, STALLED)
-NOT_PLAYED = frozenset(("subscription-changed", "topics-changed", "partitions-changed"))
+GROWING = frozenset(("topics-changed", "partitions-changed"))
+NOT_PLAYED = GROWING | {"subscription-changed"}
 
 
 class Reading(NamedTuple):
@@ -51,6 +52,9 @@ class Life(NamedTuple):
     """What each place in the group was like at first."""
     acts: tuple[Act, ...]
     topics: Mapping[str, int]
+    """With as many partitions as were ever seen."""
+    grown: tuple[tuple[int, Mapping[str, int]], ...]
+    """How many partitions each topic had from when on: the first from the start, 0 of those still to come."""
     lasts_ms: int
     broker: Mapping[str, str]
     expected: tuple[tuple[int, frozenset[str]], ...]
@@ -89,20 +93,30 @@ class Member(NamedTuple):
 def life_of(history: History, reading: Reading) -> Life | None:
     """Return what was done to a group; None for one of which a replay would tell nothing."""
     told = [one for one in history.generations if one.protocol_type in ("consumer", NEWER)]
-    topics = topics_of(history)
+    topics = topics_of(history.assignments)
     if not told or not topics:
         return None
     life = Recorder(history, told, topics, reading).life()
     return life if life.kinds else None
 
 
-def topics_of(history: History) -> dict[str, int]:
+def topics_of(assignments: Iterable[Assignment]) -> dict[str, int]:
     """Return the topics that anybody had partitions of, with as many as were ever seen."""
     found: dict[str, int] = {}
-    for one in history.assignments:
+    for one in assignments:
         for number in one.partitions:
             found[one.topic] = max(found.get(one.topic, 0), number + 1)
     return found
+
+
+def topics_until(
+    history: History, told: Sequence[Generation], place: int, topics: Mapping[str, int]
+) -> dict[str, int]:
+    """Return how many partitions each topic had until the next generation that came of its growing."""
+    after = next((at for at in range(place + 1, len(told)) if GROWING & set(told[at].causes)), len(told))
+    early = {one.generation for one in told[:after]}
+    seen = topics_of(one for one in history.assignments if one.generation in early)
+    return {topic: seen.get(topic, 0) for topic in topics}
 
 
 def assignor_of(told: Sequence[Generation]) -> tuple[str, str]:
@@ -161,6 +175,9 @@ class Recorder:
         self.seated: dict[str, Place] = {}
         self.sat: dict[str, int] = {}
         self.acts: list[Act] = []
+        self.played: set[int] = set()
+        """Generations that came of topics that grew."""
+        self.grown = [(0, topics_until(history, told, 0, topics))]
 
     def _member(self, one: Assignment) -> Member:
         """Return what is recorded of a member."""
@@ -191,13 +208,24 @@ class Recorder:
         for one in self.told:
             while replaced and replaced[-1].at <= one.formed_at:
                 self._replaced(replaced.pop())
-            Turn(self, one, before).note()
+            turn = Turn(self, one, before)
+            turn.note()
+            self._grow(one, turn.begins_ms)
             before = one
         for last in reversed(replaced):
             self._replaced(last)
         if self.reading.by_sight:
             self.acts += self._slow()
         return self._life()
+
+    def _grow(self, one: Generation, at_ms: int) -> None:
+        """Note that topics were made, or got partitions, before this generation."""
+        if not GROWING & set(one.causes):
+            return
+        there = topics_until(self.history, self.told, self.told.index(one), self.topics)
+        if there != self.grown[-1][1]:
+            self.grown.append((at_ms, there))
+            self.played.add(one.generation)
 
     def _life(self) -> Life:
         begins_ms = min([self.told[0].formed_at, *(act.at_ms for act in self.acts)]) - LEAD_MS
@@ -210,6 +238,7 @@ class Recorder:
             tuple(place.kind for place in self.places),
             tuple(sorted(acts, key=lambda act: act.at_ms)),
             self.topics,
+            tuple((max(at_ms - begins_ms, 0), there) for at_ms, there in self.grown),
             ends_ms - begins_ms,
             {"group.initial.rebalance.delay.ms": str(self.initial_delay_ms)},
             tuple((one.formed_at - begins_ms, self._causes(one)) for one in self.told),
@@ -239,8 +268,9 @@ class Recorder:
 
     def _note(self) -> str:
         """Return what the replay does not have as it was."""
-        missed = sum(bool(NOT_PLAYED & set(one.causes)) for one in self.told)
-        what = f"{missed} times topics changed, which is not replayed" if missed else ""
+        changed = [one for one in self.told if NOT_PLAYED & set(one.causes)]
+        missed = sum(one.generation not in self.played for one in changed)
+        what = f"{missed} times subscriptions or topics changed, which is not replayed" if missed else ""
         return "; ".join(one for one in (self.note, what) if one)
 
     def act(self, at_ms: int, what: str, place: Place, takes_ms: int = 0, kind: Kind | None = None) -> None:

@@ -7,7 +7,7 @@ believed. A record does not have the phases of heartbeats, so some are tried, an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -18,7 +18,8 @@ from coterie.observe.story import Rebalance
 from coterie.sim.ownership import Ownership
 from coterie.sim.recorded import Life, Reading, life_of
 from coterie.sim.script import Kind, Variant
-from coterie.sim.simulate import Course, Seat
+from coterie.sim.simulate import DIRECTOR, Course, Seat
+from coterie.sim.timetable import Act
 from coterie.sim.worker import NOTHING, Worker
 from coterie.sim.world import START_MS
 
@@ -106,7 +107,21 @@ class Process(Worker):
 
 
 class Replay(Course):
-    """The world of a recorded group."""
+    """The world of a recorded group, in which topics grow when they did."""
+
+    def __init__(self, variant: Variant, *, life: Life, acts: Sequence[Act]) -> None:
+        super().__init__(variant, fold=True, acts=acts)
+        (_, self.there), *later = life.grown
+        for at_ms, there in later:
+            self.agenda.at(START_MS + at_ms, DIRECTOR, self._grow, there)
+
+    def _grow(self, there: Mapping[str, int]) -> None:
+        """Have topics that are new or have more partitions; whoever runs looks at once."""
+        self.there = there
+        for seat in self.seats:
+            if seat.running:
+                assert seat.worker is not None
+                seat.worker.look()
 
     def _start(self, seat: Seat) -> None:
         if not seat.running:
@@ -119,7 +134,7 @@ class Replay(Course):
         spans = [span for _, span in self.ownership.idle_spans() if span.to_ms != over_ms]
         return Figures(
             tuple(
-                (one.formed_at_ms - START_MS, slugs(one.why))
+                (one.formed_at_ms - START_MS, causes_of(one))
                 for one in self.station.story
                 if isinstance(one, Rebalance)
             ),
@@ -129,8 +144,14 @@ class Replay(Course):
         )
 
 
-def slugs(why: Iterable[str]) -> frozenset[str]:
-    return frozenset(SLUGS.get(one, "unknown") for one in why)
+def causes_of(one: Rebalance) -> frozenset[str]:
+    """Return a rebalance's causes in the words of a history."""
+    slugs = frozenset(SLUGS.get(why, "unknown") for why in one.why)
+    had = {topic for partitions in one.had.values() for topic, _ in partitions}
+    has = {topic for member in one.members.values() for topic, _ in member.owned or ()}
+    if had == has:
+        slugs = frozenset("partitions-changed" if slug == "topics-changed" else slug for slug in slugs)
+    return slugs
 
 
 def moves_of(ownership: Ownership) -> int:
@@ -141,7 +162,7 @@ def replayed(life: Life, change: Change, seed: int) -> Figures:
     """Live through a recorded life with other settings."""
     kinds = tuple(change.of(kind) for kind in life.kinds)
     acts = [act if act.kind is None else act._replace(kind=change.of(act.kind)) for act in life.acts]
-    replay = Replay(variant_of(life, change, kinds, seed), fold=True, acts=acts)
+    replay = Replay(variant_of(life, change, kinds, seed), life=life, acts=acts)
     replay.run()
     return replay.figures()
 

@@ -6,7 +6,7 @@ one millisecond comes in an order that only names make.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from coterie.sim.timetable import Act, chance, timetable
 from coterie.sim.worker import Worker
 from coterie.sim.world import START_MS
 
-__all__ = ["Course", "Outcome", "Seat", "simulate"]
+__all__ = ["DIRECTOR", "Course", "Outcome", "Seat", "simulate"]
 
 GROUP = "simulated"
 DIRECTOR = 0
@@ -88,6 +88,8 @@ class Course:
     def __init__(self, variant: Variant, *, fold: bool, acts: Sequence[Act] | None = None) -> None:
         self.variant = variant
         self.topics = variant.topics
+        self.there: Mapping[str, int] = variant.topics
+        """How many partitions each topic has now."""
         self.acts = timetable(variant) if acts is None else acts
         self.agenda = Agenda()
         self.station = Station(

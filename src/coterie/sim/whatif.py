@@ -11,12 +11,13 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from coterie.broker.settings import BrokerSettings, SettingError
+from coterie.history.advice import BELIEVED, Backing, Lived
 from coterie.history.tables import History
 from coterie.sim.replay import Change, Figures, Replayed, replayed, understood
 from coterie.sim.script import CLIENT, KIND, Kind, check_client
 from coterie.sim.values import BadScript, Read, hint
 
-__all__ = ["AS_RECORDED", "Question", "WhatIf", "answers", "questions"]
+__all__ = ["AS_RECORDED", "Question", "WhatIf", "answers", "backings", "questions"]
 
 AS_RECORDED = "as recorded"
 ASSIGNOR, STATIC = "assignor", "group.instance.id"
@@ -123,6 +124,28 @@ def answers(history: History, asked: Sequence[Question]) -> Iterator[WhatIf]:
     yield row(known, AS_RECORDED, known.figures)
     for one in asked:
         yield row(known, one.text, replayed(known.life, one.change, known.reading.seed))
+
+
+def backings(history: History, asked: Sequence[str]) -> Iterator[Backing | None]:
+    """Yield what a group's replay says of each of these questions, as they are taken; each has one value."""
+    known = understood(history) if asked else None
+    for text in asked:
+        yield None if known is None else backing(known, *questions(text))
+
+
+def backing(known: Replayed, asked: Question) -> Backing:
+    """Return what the replay of a group says of one question."""
+    would = (
+        replayed(known.life, asked.change, known.reading.seed)
+        if known.fidelity >= BELIEVED
+        else known.figures
+    )
+    told = len(known.life.expected), len(known.figures.rebalances), known.matched, known.fidelity
+    return Backing(*told, lived(known.figures), lived(would))
+
+
+def lived(figures: Figures) -> Lived:
+    return Lived(len(figures.rebalances), figures.stood_still_ms, figures.moves)
 
 
 def row(known: Replayed, setting: str, figures: Figures) -> WhatIf:

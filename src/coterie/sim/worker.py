@@ -63,7 +63,7 @@ class Worker:
             kind.settings,
             group_id=self.station.group_id,
             instance_id=seat.name if kind.static else None,
-            metadata_max_age_ms=FOREVER,  # topics do not change here: nobody has to look for that
+            metadata_max_age_ms=FOREVER,  # when topics change, `look` says so
         )
         self.member = Member(
             self.settings,
@@ -113,6 +113,11 @@ class Worker:
         self._calls.clear()
         self._deferred.clear()
         self._tell()
+
+    def look(self) -> None:
+        """Look at the topics anew, as a process does from time to time."""
+        self.member.subscribe(self.course.topics, self.agenda.now_ms)
+        self._happen(self._run)
 
     def pause(self, span_ms: int) -> None:
         """Stand still, as a process that collects garbage; everything is done afterwards."""
@@ -323,7 +328,7 @@ class Worker:
         self._call(wanted, lambda call: call.take(Code.NONE), found)
 
     def _look(self, wanted: m.Look) -> None:
-        known = self.course.topics
+        known = self.course.there
         there = {topic: count for topic, count in known.items() if topic in (wanted.topics or known)}
 
         def looked(answer: Any) -> None:

@@ -7,8 +7,6 @@ what_if(found, ["group.instance.id=on", "session.timeout.ms=10000|30000"]).show(
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, get_type_hints
 
 import pyarrow as pa
@@ -16,9 +14,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from coterie.sim.whatif import Question, WhatIf, answers, questions
-from coterie.spark.history.reading import GROUP, history_from, rows_of
 from coterie.spark.history.schemas import column
 from coterie.spark.history.tables import Histories
+from coterie.spark.history.telling import histories_from
 
 __all__ = ["SCHEMA", "what_if"]
 
@@ -46,8 +44,8 @@ def answering(
 
     def answer(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows: list[WhatIf] = []
-        for group_id, events in groupby(rows_of(batches), key=itemgetter(GROUP)):
-            rows += answers(history_from(group_id, events), wanted)
+        for history in histories_from(batches):
+            rows += answers(history, wanted)
             if len(rows) >= ROWS_AT_ONCE:
                 yield batch_of(rows)
                 rows = []

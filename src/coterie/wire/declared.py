@@ -3,16 +3,19 @@
 So one codec serves requests and the records of internal topics alike.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, make_dataclass
 from functools import cache
+from operator import attrgetter
 from struct import Struct
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from coterie.base.errors import Corrupt
 
-__all__ = ["NEVER_FLEXIBLE", "VERSION", "Declared", "Field", "read_version", "shared"]
+__all__ = ["NEVER_FLEXIBLE", "VERSION", "Declared", "Field", "built", "read_version", "shared"]
 
+T = TypeVar("T")
 VERSION = Struct(">h")
 NEVER_FLEXIBLE = 2**15
 
@@ -75,6 +78,21 @@ def read_version(data: bytes) -> int:
 def shared(kind: Any, found: Any) -> dict[str, Any]:
     """Return those values of a named tuple that an entity's version has."""
     return {name: getattr(found, name) for name in _names_in_both(tuple(kind._fields), found.__class__)}
+
+
+def built(kind: Callable[..., T], found: Any) -> T:
+    """Return a named tuple of what an entity's version has; the rest is as by default."""
+    made: T = _builder_of(kind, found.__class__)(found)
+    return made
+
+
+@cache
+def _builder_of(kind: Any, entity: type) -> Callable[[Any], Any]:
+    names = _names_in_both(tuple(kind._fields), entity)
+    values = attrgetter(*names)
+    if names == kind._fields:
+        return lambda found: kind._make(values(found))
+    return lambda found: kind(**dict(zip(names, values(found), strict=True)))
 
 
 @cache

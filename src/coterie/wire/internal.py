@@ -14,7 +14,7 @@ from uuid import UUID
 from coterie.base.errors import Corrupt
 from coterie.wire.codec import decode
 from coterie.wire.compiled import Writer, writer_of
-from coterie.wire.declared import NEVER_FLEXIBLE, VERSION, Declared, Field, read_version, shared
+from coterie.wire.declared import NEVER_FLEXIBLE, VERSION, Declared, Field, built, read_version, shared
 
 __all__ = [
     "KNOWN_KINDS",
@@ -253,9 +253,8 @@ def _topic_id(data: bytes) -> UUID | None:
 
 def read_group_value(data: bytes) -> GroupMetadataValue:
     """Return a group of any version, or raise Corrupt."""
-    found = shared(GroupMetadataValue, _read_value(GROUP_VALUE, data))
-    found["members"] = tuple(MemberMetadata(**shared(MemberMetadata, member)) for member in found["members"])
-    return GroupMetadataValue(**found)
+    found = built(GroupMetadataValue, _read_value(GROUP_VALUE, data))
+    return found._replace(members=tuple([built(MemberMetadata, member) for member in found.members]))
 
 
 def _read_value(schema: Declared, data: bytes) -> Any:

@@ -13,13 +13,25 @@ from hypothesis import strategies as st
 pa = pytest.importorskip("pyarrow")
 
 from coterie.base.errors import Corrupt, CoterieError  # noqa: E402
+from coterie.history.group import history_of  # noqa: E402
+from coterie.history.runs import RUN_ENDS_MS  # noqa: E402
 from coterie.history.segments import entries_of, groups_of  # noqa: E402
-from coterie.history.tables import Ownership  # noqa: E402
+from coterie.history.tables import History, Ownership  # noqa: E402
 from coterie.spark.history.commits import commits_of_units  # noqa: E402
-from coterie.spark.history.files import units  # noqa: E402
-from coterie.spark.history.reading import events_of_units, told_of  # noqa: E402
-from coterie.spark.history.reduce import offset_values  # noqa: E402
-from coterie.spark.history.schemas import COLUMNS  # noqa: E402
+from coterie.spark.history.files import Unit, shared_out, units  # noqa: E402
+from coterie.spark.history.reading import events_of_units, told_of_units  # noqa: E402
+from coterie.spark.history.reduce import (  # noqa: E402
+    EVENTS,
+    Runs,
+    merged,
+    offset_values,
+    parts,
+    vector_epochs,
+    vector_runs,
+    vector_values,
+)
+from coterie.spark.history.schemas import COLUMNS, histories_in  # noqa: E402
+from coterie.spark.history.telling import told_of  # noqa: E402
 from coterie.wire.batches import Record, build_batch  # noqa: E402
 from coterie.wire.compiled import writer_of  # noqa: E402
 from coterie.wire.internal import (  # noqa: E402
@@ -31,7 +43,7 @@ from coterie.wire.internal import (  # noqa: E402
     group_metadata_record,
     offset_commit_record,
 )
-from unit.history.history_rig import CAPTURES, captured_history  # noqa: E402
+from unit.history.history_rig import CAPTURES, Tale, captured_history  # noqa: E402
 
 texts = st.text(max_size=200)
 values = st.builds(
@@ -122,21 +134,51 @@ def test_runs_made_in_columns_are_those_made_one_by_one(tmp_path_factory, log):
     )
 
 
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(values, st.integers(0, 4)), min_size=1, max_size=20), st.data())
+def test_the_compiled_kernel_and_numpy_read_values_and_make_runs_alike(given_values, data):
+    compiled = pytest.importorskip("coterie.columns.commits")
+    raw = pa.array([value_bytes(version, value) for value, version in given_values], pa.binary())
+    count = len(raw)
+    rows = np.arange(count)
+    some = st.lists(st.integers(0, 2), min_size=count, max_size=count)
+    keys, epochs = np.array(data.draw(some)), np.sort(data.draw(some))
+    at_ms = np.array(data.draw(st.lists(st.integers(0, 2**36), min_size=count, max_size=count)))
+    arguments = (keys, epochs, rows, at_ms, at_ms % 100)
+
+    (fast, rare), (slow, odd) = (read(*parts(raw), rows) for read in (compiled.values_table, vector_values))
+    runs = [
+        merged([Runs._make(make(*arguments, span_ms=RUN_ENDS_MS, key_count=3))])
+        for make in (compiled.runs_table, vector_runs)
+    ]
+
+    usual = np.setdiff1d(rows, rare)
+    assert rare.tolist() == odd.tolist()
+    assert fast[:, usual].tolist() == slow[:, usual].tolist()
+    assert [column.tolist() for column in runs[0]] == [column.tolist() for column in runs[1]]
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=40))
+def test_the_compiled_kernel_and_numpy_count_the_records_of_groups_alike(numbers):
+    compiled = pytest.importorskip("coterie.columns.commits")
+    groups, marks = np.array([0, 0, 1, 1, 2, 2]), np.array([True, False] * 3)
+    counted = [np.array([5, 0, 0]) for _ in range(2)]
+
+    epochs = [
+        count(np.array(numbers), groups, marks, mine)
+        for count, mine in zip((compiled.epochs_table, vector_epochs), counted, strict=True)
+    ]
+
+    assert epochs[0].tolist() == epochs[1].tolist()
+    assert counted[0].tolist() == counted[1].tolist()
+
+
 @pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are not beside this checkout")
 def test_what_is_told_in_columns_of_the_captures_is_what_is_told_one_by_one():
-    events = pa.Table.from_batches(list(events_of_units(units(CAPTURES))))
-    ordered = events.sort_by([("group_id", "ascending"), ("place", "ascending")])
+    found = sorted(histories_told(units(CAPTURES)))
 
-    told = pa.Table.from_batches(list(told_of(ordered.to_batches()))).to_pylist()
-
-    assert [row["group_id"] for row in told] == ["audit", "billing", "nextgen", "shipping", "storm"]
-    for row in told:
-        expected = captured_history(row["group_id"])
-        assert [one["causes"] for one in row["generations"]] == [list(g.causes) for g in expected.generations]
-        assert len(row["ownership"]) == len(expected.ownership)
-        first = row["ownership"][0]
-        assert first["owner"] == expected.ownership[0].member_id
-        assert int(first["from"].timestamp() * 1000) == expected.ownership[0].from_ms
+    assert [one.group_id for one in found] == ["audit", "billing", "nextgen", "shipping", "storm"]
+    assert found == [captured_history(one.group_id) for one in found]
 
 
 @pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are not beside this checkout")
@@ -145,6 +187,62 @@ def test_all_commits_are_in_their_table():
 
     assert commits.num_rows == 8915
     assert set(commits["topic"].unique().to_pylist()) == {"orders"}
+
+
+def histories_told(some):
+    for batch in told_of_units(some):
+        yield from histories_in(batch.to_pylist()[0])
+
+
+MEMBERS = ("a/1", "a/2", "b/1", "c@i1/1", "c@i1/2", "d@i2/1")
+
+
+@st.composite
+def tales(draw):
+    """A group with any members and shares, cooperative or not, that commits now and then."""
+    tale = Tale(cadence_ms=draw(st.sampled_from((500, 3_000))))
+    at_ms = 1_760_000_000_000
+    for _ in range(draw(st.integers(1, 6))):
+        members = draw(st.lists(st.sampled_from(MEMBERS), unique=True, max_size=4))
+        shares = {name: sorted(draw(st.sets(st.integers(0, 4)))) for name in members}
+        owned = {
+            name: draw(st.lists(st.sampled_from(some), unique=True)) for name, some in shares.items() if some
+        }
+        tale.formed(
+            at_ms, shares, owned=owned if draw(st.booleans()) else None, again=draw(st.integers(0, 9)) == 9
+        )
+        busy = draw(st.lists(st.integers(0, 4), unique=True, max_size=4))
+        for _ in range(draw(st.integers(0, 2))):
+            until_ms = at_ms + draw(st.integers(0, 40)) * 1_000
+            tale.commit(at_ms, until_ms, *busy)
+            at_ms = until_ms + draw(st.integers(1, 90)) * 1_000
+        at_ms += 1_000
+    return tale
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(tales(), min_size=1, max_size=3))
+def test_groups_told_together_in_columns_are_those_told_one_by_one(some):
+    logs = [(f"g{number}", tale) for number, tale in enumerate(some)]
+
+    (batch,) = told_of(pa.Table.from_batches([events_of(*log) for log in logs]).to_batches())
+
+    found = {one.group_id: one for one in histories_in(batch.to_pylist()[0])}
+    for name, tale in logs:
+        assert found.get(name, History(name)) == history_of(name, tale.entries, tale.runs)
+
+
+def events_of(name: str, tale: Tale) -> pa.RecordBatch:
+    """Return a tale as the events of a group."""
+    key = GroupMetadataKey(name)
+    entries = [(one.place, one.at_ms, *group_metadata_record(key, one.value)) for one in tale.entries]
+    rows = [
+        {"kind": 2, "place": place, "at_ms": at_ms, "key": key, "value": value}
+        for place, at_ms, key, value in entries
+    ]
+    rows += [{"kind": -1, **run._asdict()} for run in tale.runs]
+    rows.sort(key=lambda row: row["place"])
+    return pa.RecordBatch.from_pylist([{"group_id": name, **row} for row in rows], schema=EVENTS)
 
 
 def test_a_directory_without_the_topic_is_an_error_that_says_what_to_give(tmp_path: Path):
@@ -161,6 +259,15 @@ def test_a_large_partition_is_read_by_several_tasks(tmp_path: Path):
     found = units(tmp_path, task_bytes=20)
 
     assert [(len(one.paths), len(one.later)) for one in found] == [(2, 2), (2, 0)]
+
+
+def test_units_are_shared_out_by_size_so_that_all_tasks_end_together():
+    found = [Unit("__consumer_offsets", number, (), (), size) for number, size in enumerate((9, 5, 4, 2, 1))]
+
+    shares = shared_out(found, 2)
+
+    assert [sum(unit.size for unit in share) for share in shares] == [11, 10]
+    assert [len(share) for share in shared_out(found, 8)] == [1] * 5
 
 
 def test_every_column_of_a_table_is_a_field_of_its_row():

@@ -11,9 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from coterie.cli.history import command
-from coterie.history.advice import advice_for, losses_of
+from coterie.history.advice import Backing, Lived, advice_for, losses_of, remedies_for
 from coterie.history.report import by_day, report
 from coterie.history.tables import History, Stall
+from coterie.sim.whatif import backings
 from unit.history.history_rig import CAPTURES, Tale, captured, captured_history
 
 captures = pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are not beside this checkout")
@@ -73,9 +74,8 @@ def test_the_report_is_one_file_with_a_page_a_group_and_a_summary(tmp_path: Path
     ],
 )
 def test_a_group_is_advised_by_what_cost_it_most(group: str, setting: str, why: str):
-    found = advice_for(captured_history(group))
+    found, *_ = remedies_for(captured_history(group))
 
-    assert found is not None
     assert found.setting.startswith(setting)
     assert found.why.startswith(why)
     assert 0 < found.saves_ms <= losses_of(captured_history(group)).stood_still_ms
@@ -85,12 +85,39 @@ def test_eager_members_that_get_back_what_they_gave_up_are_told_of_cooperative_o
     tale = Tale().formed(0, {"a/1": (0, 1), "b/1": (2, 3)}).commit(500, 60_000, 0, 1, 2, 3)
     tale.formed(70_000, {"a/1": (0, 1), "b/1": (2,), "c/1": (3,)}).commit(70_500, 90_000, 0, 1, 2, 3)
 
-    found = advice_for(tale.told())
+    found, *_ = remedies_for(tale.told())
 
-    assert found is not None
     assert found.setting == "partition.assignment.strategy=cooperative-sticky"
     assert found.why.startswith("3 times a member gave up a partition and got it back, as range has it")
     assert found.saves_ms == 30_000
+
+
+@captures
+def test_an_advice_is_backed_by_a_replay_of_the_group_and_says_how_true_that_is():
+    (advice, backing) = advice_for(captured_history("billing"), backings) or (None, None)
+
+    assert advice is not None
+    assert backing is not None
+    assert advice.setting.startswith("group.instance.id")
+    assert (backing.recorded, backing.matched, backing.fidelity) == (9, 9, 1)
+    assert (backing.was.rebalances, backing.would.rebalances) == (9, 5)
+    assert str(backing).startswith("Replayed: as recorded 9 rebalances, ")
+
+
+def test_an_advice_that_no_replay_bears_out_or_whose_replay_is_untrue_says_so():
+    tale = Tale().formed(0, {"a/1": (0, 1), "b/1": (2, 3)}).commit(500, 60_000, 0, 1, 2, 3)
+    tale.formed(70_000, {"a/1": (0, 1), "b/1": (2,), "c/1": (3,)}).commit(70_500, 90_000, 0, 1, 2, 3)
+    was, worse = Lived(2, 1_000, 3), Lived(3, 500, 3)
+    untrue, useless = Backing(2, 7, 1, 1 / 7, was, was), Backing(2, 2, 2, 1.0, was, worse)
+
+    def page(said: Backing) -> str:
+        return report([tale.told()], title="", replays=lambda _, asked: [said] * len(asked))
+
+    words = "1 of 2 recorded rebalances come out of the replay, which has 7: fidelity 14%"
+    assert f"Not backed: {words}, too far from the record" in page(untrue)
+    figures = "as recorded 2 rebalances, 1.0 s stood still, 3 moves"
+    assert f"Not borne out by the replay: {figures}" in page(useless)
+    assert "Not backed: its life was not replayed." in report([tale.told()], title="")
 
 
 def test_a_group_that_lost_nothing_is_left_alone():

@@ -83,7 +83,7 @@ def metadata_of(values: pa.Array, found: Values) -> pa.Array:
     some = np.flatnonzero(found.metadata_size)
     if not len(some):
         return pa.repeat(pa.scalar("", pa.string()), count)
-    data = parts(values)[2]
+    data = parts(values)[1]
     texts = [""] * count
     for row in some.tolist():
         at, size = int(found.metadata_at[row]), int(found.metadata_size[row])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import NamedTuple
 
-from coterie.history.layout import PartitionLog, all_partitions, partitions
+from coterie.history.layout import OFFSETS, PartitionLog, all_partitions, partitions
 from coterie.wire.batches import scan
 
-__all__ = ["TASK_BYTES", "Unit", "ends_of", "units"]
+__all__ = ["TASK_BYTES", "Unit", "all_whole", "ends_of", "shared_out", "units"]
 
 TASK_BYTES = 256 * 1024 * 1024
 """Segments that one task reads, about: small enough for all cores to end together."""
@@ -29,6 +30,22 @@ def units(directory: Path, *, task_bytes: int = TASK_BYTES) -> list[Unit]:
     """Return what there is to read, the largest first; an error if it is nothing."""
     found = [unit for one in partitions(directory) for unit in cut(one, task_bytes)]
     return sorted(found, key=lambda unit: -unit.size)
+
+
+def all_whole(found: Sequence[Unit]) -> bool:
+    """Return whether each unit is a partition of its own, and nothing else tells of its groups."""
+    return len({one.partition for one in found}) == len(found) and all(one.topic == OFFSETS for one in found)
+
+
+def shared_out(found: Sequence[Unit], most: int) -> list[list[Unit]]:
+    """Return the units in so many shares at most, of about the same size. The largest units come first."""
+    shares: list[list[Unit]] = [[] for _ in range(max(1, min(most, len(found))))]
+    sizes = [(0, place) for place in range(len(shares))]
+    for unit in found:
+        size, place = heappop(sizes)
+        shares[place].append(unit)
+        heappush(sizes, (size + unit.size, place))
+    return shares
 
 
 def cut(one: PartitionLog, task_bytes: int) -> Iterator[Unit]:

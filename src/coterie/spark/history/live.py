@@ -20,6 +20,8 @@ __all__ = ["entries_in", "live_ends", "live_records", "watch"]
 
 COLUMNS = ("key", "value", "partition", "offset", "timestamp")
 LOOK_EVERY_S = 1
+AT_ONCE = 200_000
+"""Records that the driver takes in at a time: a long log is caught up with in pieces."""
 
 
 def options_of(client: Mapping[str, Any]) -> dict[str, str]:
@@ -78,9 +80,8 @@ def watch(
             for alarm in seen.hear(entries):
                 raised(alarm)
 
-    stream = (
-        spark.readStream.format("coterie").options(**options_of(client), startingOffsets="earliest").load()
-    )
+    options = options_of(client) | {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(AT_ONCE)}
+    stream = spark.readStream.format("coterie").options(**options).load()
     query = stream.writeStream.foreachBatch(take).start()
     try:
         while not query.awaitTermination(LOOK_EVERY_S) and not until():

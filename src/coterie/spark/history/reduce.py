@@ -7,7 +7,8 @@ of rare shape (metadata longer than 126 bytes, versions to come) are read one by
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,14 @@ from coterie.wire.internal import OffsetCommitKey, read_key, read_offset_value
 
 __all__ = ["EVENTS", "RUN", "TOLD", "KeyBook", "Reducer", "Values", "offset_values"]
 
+compiled: ModuleType | None
+try:
+    from coterie.columns import commits as compiled
+except ImportError:  # no numba: numpy does the same, five times more slowly
+    compiled = None
+
 Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
 
 RUN, TOLD = -1, -2
 """Kinds of events that are no records: a run of commits, a line of our own story."""
@@ -101,8 +109,18 @@ class Values(NamedTuple):
 
 def offset_values(values: pa.Array, rows: Ints) -> Values:
     """Return what these rows' values say; they are there. Corrupt for bad bytes."""
-    starts, ends, data = parts(values)
-    start, size = starts[rows], (ends - starts)[rows]
+    starts, data = parts(values)
+    table, rare = (vector_values if compiled is None else compiled.values_table)(starts, data, rows)
+    found = Values(*table[: len(Values._fields)])
+    for place in rare.tolist():
+        row = int(rows[place])
+        read_slowly(data, int(starts[row]), int(starts[row + 1]), place, found)
+    return found
+
+
+def vector_values(starts: Ints, data: Bytes, rows: Ints) -> tuple[Ints, Ints]:
+    """Return what `columns.commits.values_table` returns, without numba."""
+    start, end = starts[rows].astype(np.int64), starts[rows + 1].astype(np.int64)
     padded = np.concatenate((data, np.zeros(32, np.uint8)))
     words = np.lib.stride_tricks.sliding_window_view(padded, 8)
     version = padded[start].astype(np.int64) * 256 + padded[start + 1]
@@ -113,43 +131,35 @@ def offset_values(values: pa.Array, rows: Ints) -> Values:
     metadata_size = np.where(version == NEWEST, short - 1, long)
     metadata_at = at + np.where(version == NEWEST, 1, 2)
     stamp_at = metadata_at + metadata_size
-    good = (
-        (metadata_size >= 0)
-        & (stamp_at + 8 + (version == NEWEST) <= start + size)
-        & (size >= 2)
-        & (version <= NEWEST)
-    )
-    good &= (version != NEWEST) | (short <= LONG)
+    good = (metadata_size >= 0) & (stamp_at + 8 + (version == NEWEST) <= end) & (end - start >= HEAD)
+    good &= (version <= NEWEST) & ((version != NEWEST) | (short <= LONG))
     at_ms = int64_at(words, np.where(good, stamp_at, 0))
     leader_epoch = np.where(epochs, int64_at(words, start + HEAD - 8) & 0xFFFFFFFF, 0xFFFFFFFF)
     leader_epoch = leader_epoch.astype(np.uint32).astype(np.int32).astype(np.int64)
-    found = Values(offset, at_ms, leader_epoch, metadata_at, metadata_size)
-    for row in np.flatnonzero(~good):
-        read_slowly(data, int(start[row]), int(size[row]), int(row), found)
-    return found
+    return np.stack((offset, at_ms, leader_epoch, metadata_at, metadata_size)), np.flatnonzero(~good)
 
 
-def parts(values: pa.Array) -> tuple[Ints, Ints, npt.NDArray[np.uint8]]:
-    """Return where each value of an array of bytes starts and ends, and the bytes."""
+def parts(values: pa.Array) -> tuple[npt.NDArray[Any], Bytes]:
+    """Return where each value of an array of bytes starts, with the end of the last, and the bytes."""
     _, stops, data = values.buffers()
     width = np.int64 if pa.types.is_large_binary(values.type) else np.int32
-    ends = np.frombuffer(stops, width)[values.offset : values.offset + len(values) + 1].astype(np.int64)
-    return ends[:-1], ends[1:], np.frombuffer(data or b"", np.uint8)
+    starts = np.frombuffer(stops, width)[values.offset : values.offset + len(values) + 1]
+    return starts, np.frombuffer(data or b"", np.uint8)
 
 
-def int64_at(words: npt.NDArray[np.uint8], at: Ints) -> Ints:
+def int64_at(words: Bytes, at: Ints) -> Ints:
     """Return the numbers of eight bytes that lie there."""
     return words[at].view(">i8").reshape(-1).astype(np.int64)
 
 
-def read_slowly(data: npt.NDArray[np.uint8], start: int, size: int, row: int, into: Values) -> None:
+def read_slowly(data: Bytes, start: int, end: int, place: int, into: Values) -> None:
     """Read one value by the general reader; it raises Corrupt if it is none."""
-    raw = data[start : start + size].tobytes()
+    raw = data[start:end].tobytes()
     found = read_offset_value(raw)
     text = found.metadata.encode()
-    into.offset[row], into.at_ms[row] = found.offset, found.commit_timestamp
-    into.leader_epoch[row] = found.leader_epoch
-    into.metadata_at[row], into.metadata_size[row] = start + raw.find(text), len(text)
+    into.offset[place], into.at_ms[place] = found.offset, found.commit_timestamp
+    into.leader_epoch[place] = found.leader_epoch
+    into.metadata_at[place], into.metadata_size[place] = start + raw.find(text), len(text)
 
 
 class Runs(NamedTuple):
@@ -217,60 +227,71 @@ def longest(runs: Runs, joined: npt.NDArray[np.bool_], starts: Ints) -> tuple[In
     )
 
 
+def vector_runs(
+    keys: Ints, epochs: Ints, places: Ints, at_ms: Ints, offsets: Ints, *, span_ms: int, key_count: int
+) -> list[Ints]:
+    """Return what `columns.commits.runs_table` returns, without numba; all of a key's are made one here."""
+    one, row = np.ones(len(keys), np.int64), np.arange(len(keys))
+    found = merged([Runs(
+        keys, epochs, at_ms // span_ms, places, one, at_ms, at_ms, offsets, offsets, at_ms, at_ms, offsets,
+        offsets, row,
+    )])  # fmt: skip
+    return list(found)
+
+
+def vector_epochs(numbers: Ints, groups: Ints, marks: npt.NDArray[np.bool_], counted: Ints) -> Ints:
+    """Return what `columns.commits.epochs_table` returns, without numba."""
+    mine, marked = groups[numbers], np.flatnonzero(marks[numbers])
+    stride = len(numbers) + 1
+    codes = np.sort(mine[marked] * stride + marked)
+    before, upto = mine * stride, mine * stride + np.arange(len(mine))
+    seen = np.searchsorted(codes, upto) - np.searchsorted(codes, before)
+    epochs: Ints = counted[mine] + seen
+    counted += np.bincount(mine[marked], minlength=len(counted))
+    return epochs
+
+
 class Reducer:
     """Takes the records of a log in their order; gives back runs, and all other records as they are."""
 
     def __init__(self) -> None:
         self.book = KeyBook()
         self._runs: list[Runs] = []
-        self._epochs = np.zeros(0, np.int64)
+        self._counted = np.zeros(0, np.int64)
         self._ids: dict[bytes, int] = {}
 
     def take(self, keys: pa.Array, values: pa.Array, places: Ints, stamps_ms: Ints) -> pa.RecordBatch | None:
         """Take records; return those of them that are no commits."""
         numbers = self.book.numbers(keys)
-        is_commit = np.array([key is not None for key in self.book.keys], bool)[numbers]
-        groups = np.array(self.book.group_of, np.int64)[numbers]
-        there = values.is_valid().to_numpy(zero_copy_only=False)
-        rows = np.flatnonzero(is_commit & there)
-        others = np.flatnonzero(~(is_commit & there))
-        epochs = self._count(groups, np.flatnonzero(~is_commit))
+        commits = np.array([key is not None for key in self.book.keys], bool)
+        is_commit = commits[numbers] & values.is_valid().to_numpy(zero_copy_only=False)
+        rows, others = np.flatnonzero(is_commit), np.flatnonzero(~is_commit)
+        fresh = np.zeros(len(self.book.groups) - len(self._counted), np.int64)
+        self._counted = np.concatenate((self._counted, fresh))
+        count = vector_epochs if compiled is None else compiled.epochs_table
+        epochs = count(numbers, np.array(self.book.group_of, np.int64), ~commits, self._counted)
         if len(rows):
             self._reduce(numbers[rows], epochs[rows], places[rows], stamps_ms[rows], values, rows)
         return self._others(others, numbers, values, places, stamps_ms) if len(others) else None
-
-    def _count(self, groups: Ints, marks: Ints) -> Ints:
-        """Return how many records that are no commits each row's group had before it."""
-        fresh = len(self.book.groups) - len(self._epochs)
-        before = self._epochs = np.concatenate((self._epochs, np.zeros(fresh, np.int64)))
-        if not len(marks):
-            return before[groups]
-        stride = len(groups) + 1
-        codes = np.sort(groups[marks] * stride + marks)
-        row = np.arange(len(groups))
-        seen = np.searchsorted(codes, groups * stride + row) - np.searchsorted(codes, groups * stride)
-        self._epochs = before + np.bincount(groups[marks], minlength=len(before))
-        return before[groups] + seen
 
     def _reduce(
         self, keys: Ints, epochs: Ints, places: Ints, stamps_ms: Ints, values: pa.Array, rows: Ints
     ) -> None:
         found = offset_values(values, rows)
         at_ms = np.where(found.at_ms > 0, found.at_ms, stamps_ms)
-        one = np.ones(len(rows), np.int64)
-        offset, quarter, ids = found.offset, at_ms // RUN_ENDS_MS, self._topic_ids(keys, values, rows)
-        runs = Runs(
-            keys, epochs, quarter, places, one, at_ms, at_ms, offset, offset, at_ms, at_ms, offset,
-            offset, ids,
-        )  # fmt: skip
-        self._runs.append(merged([runs]))
+        make = vector_runs if compiled is None else compiled.runs_table
+        columns = make(
+            keys, epochs, places, at_ms, found.offset, span_ms=RUN_ENDS_MS, key_count=len(self.book.keys)
+        )
+        ids = self._topic_ids(columns[0], rows[columns[-1]], values)
+        self._runs.append(Runs._make([*columns[:-1], ids]))
 
-    def _topic_ids(self, keys: Ints, values: pa.Array, rows: Ints) -> Ints:
+    def _topic_ids(self, keys: Ints, rows: Ints, values: pa.Array) -> Ints:
         """Return the number of each key's topic id, as its first value here has it; 0 for none."""
         unique, first = np.unique(keys, return_index=True)
         numbers = np.zeros(len(self.book.keys), np.int64)
-        for key, row in zip(unique.tolist(), first.tolist(), strict=True):
-            topic_id = read_offset_value(values[int(rows[row])].as_py()).topic_id
+        for key, row in zip(unique.tolist(), rows[first].tolist(), strict=True):
+            topic_id = read_offset_value(values[row].as_py()).topic_id
             if topic_id is not None:
                 numbers[key] = self._ids.setdefault(topic_id.bytes, len(self._ids) + 1)
         return numbers[keys]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import accumulate, chain
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     BooleanType,
     DataType,
     DoubleType,
@@ -33,7 +33,21 @@ from coterie.history.tables import (
     Wave,
 )
 
-__all__ = ["COLUMNS", "TABLES", "column", "rows_array", "spark_schema", "told_batch", "told_schema"]
+__all__ = [
+    "COLUMNS",
+    "STAMP",
+    "TABLES",
+    "arrow_schema",
+    "batch_of",
+    "column",
+    "histories_in",
+    "rows_batch",
+    "spark_schema",
+    "stamps",
+    "told_batch",
+    "told_schema",
+    "unpacked",
+]
 
 TABLES: Mapping[str, type] = {
     "generations": Generation,
@@ -104,24 +118,25 @@ def spark_schema(table: str) -> StructType:
 
 
 @cache
-def struct_of(table: str) -> pa.StructType:
-    return pa.struct([pa.field(one.name, one.arrow) for one in COLUMNS[table]])
+def arrow_schema(table: str) -> pa.Schema:
+    """Return the schema of a table's batches."""
+    return pa.schema([(one.name, one.arrow) for one in COLUMNS[table]])
 
 
-def told_schema() -> StructType:
-    """Return the schema of what is told of groups: a row a group, a column a table."""
-    tables = [StructField(name, ArrayType(spark_schema(name)), True) for name in TABLES]
-    return StructType([StructField("group_id", StringType(), True), *tables])
+def batch_of(columns: Mapping[str, pa.Array], table: str) -> pa.RecordBatch:
+    """Return columns as a batch of a table."""
+    schema = arrow_schema(table)
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
-def rows_array(table: str, rows: Iterable[tuple[Any, ...]]) -> pa.StructArray:
-    """Return rows as an array of structs, made column by column."""
+def rows_batch(table: str, rows: Iterable[tuple[Any, ...]]) -> pa.RecordBatch:
+    """Return rows as a batch of a table, made column by column."""
     columns = list(zip(*rows, strict=True)) or [()] * len(COLUMNS[table])
     arrays = [
         stamps(values) if one.arrow == STAMP else pa.array(values, one.arrow)
         for one, values in zip(COLUMNS[table], columns, strict=True)
     ]
-    return pa.StructArray.from_arrays(arrays, fields=list(struct_of(table)))
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(table))
 
 
 def stamps(values: Iterable[int | None]) -> pa.Array:
@@ -129,11 +144,54 @@ def stamps(values: Iterable[int | None]) -> pa.Array:
     return pc.multiply(pa.array(values, pa.int64()), 1000).cast(STAMP)
 
 
-def told_batch(told: Sequence[History]) -> pa.RecordBatch:
-    """Return what is told of some groups, a row each, as `told_schema` says."""
-    arrays: list[pa.Array] = [pa.array([one.group_id for one in told], pa.string())]
-    for name in TABLES:
-        lists = [getattr(one, name) for one in told]
-        offsets = pa.array([0, *accumulate(map(len, lists))], pa.int32())
-        arrays.append(pa.ListArray.from_arrays(offsets, rows_array(name, chain.from_iterable(lists))))
-    return pa.RecordBatch.from_arrays(arrays, names=["group_id", *TABLES])
+def told_schema() -> StructType:
+    """Return the schema of what is told of groups: a row for many of them, a column a table, packed."""
+    packed = [StructField(name, BinaryType(), True) for name in TABLES]
+    return StructType([StructField("groups", LongType(), True), *packed])
+
+
+def told_batch(groups: int, tables: Mapping[str, Sequence[pa.RecordBatch]]) -> pa.RecordBatch:
+    """Return what is told of so many groups, packed: Spark need not look into it before somebody asks."""
+    values = [groups, *(packed(name, tables[name]) for name in TABLES)]
+    kinds = [pa.int64(), *[pa.binary()] * len(TABLES)]
+    arrays = [pa.array([value], kind) for value, kind in zip(values, kinds, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=["groups", *TABLES])
+
+
+def packed(table: str, batches: Sequence[pa.RecordBatch]) -> bytes:
+    """Return the batches of a table as a stream of Arrow's."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_stream(sink, arrow_schema(table), options=options) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
+
+
+def unpacked(data: bytes) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a table that was packed."""
+    with pa.ipc.open_stream(data) as stream:
+        yield from stream
+
+
+def histories_in(told: Mapping[str, bytes]) -> Iterator[History]:
+    """Yield the histories that a row of what was told holds."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for table, kind in TABLES.items():
+        for batch in unpacked(told[table]):
+            for row in map(kind._make, zip(*map(plainly, batch.columns), strict=True)):  # type: ignore[attr-defined]
+                found.setdefault(row.group_id, {}).setdefault(table, []).append(row)
+    for group_id, tables in sorted(found.items()):
+        yield History(group_id, *(tuple(tables.get(table, ())) for table in TABLES))
+
+
+def plainly(column: pa.Array) -> list[Any]:
+    """Return a column as the rows of `coterie.history.tables` have it."""
+    if column.type == STAMP:
+        stamped: list[Any] = pc.divide(column.cast(pa.int64()), 1000).to_pylist()
+        return stamped
+    if pa.types.is_list(column.type):
+        return [tuple(one) for one in column.to_pylist()]
+    values: list[Any] = column.to_pylist()
+    return values

@@ -6,7 +6,7 @@ found.generations.where("array_contains(causes, 'session-expired')").show()
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -25,11 +25,19 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from coterie.history.tables import History
 from coterie.spark.history import reading
 from coterie.spark.history.commits import COMMITS, commits_of_records, commits_of_units
-from coterie.spark.history.files import Unit, ends_of, units
+from coterie.spark.history.files import Unit, all_whole, ends_of, shared_out, units
 from coterie.spark.history.reduce import EVENTS
-from coterie.spark.history.schemas import TABLES, told_schema
+from coterie.spark.history.schemas import (
+    TABLES,
+    histories_in,
+    spark_schema,
+    told_schema,
+    unpacked,
+)
+from coterie.spark.history.telling import told_of
 
 __all__ = ["Histories", "read_cluster", "read_directory", "read_records"]
 
@@ -46,6 +54,9 @@ def spark_type(schema: pa.Schema) -> StructType:
     return StructType([StructField(one.name, SPARK_TYPES[one.type], True) for one in schema])
 
 
+TASKS_A_CORE = 4
+"""Enough for all cores to end together; each task takes some 30 ms to begin."""
+
 Ends: TypeAlias = Callable[[Iterable[str]], dict[tuple[str, int], int]]
 """Says of these topics where their partitions end."""
 
@@ -53,8 +64,16 @@ Ends: TypeAlias = Callable[[Iterable[str]], dict[tuple[str, int], int]]
 class Histories:
     """What happened to all groups: a DataFrame a table. They are told once, when the first is asked for."""
 
-    def __init__(self, events: DataFrame, commits: DataFrame, ends: Ends | None = None) -> None:
+    def __init__(
+        self,
+        events: DataFrame,
+        commits: DataFrame,
+        ends: Ends | None = None,
+        *,
+        told: Callable[[], DataFrame] | None = None,
+    ) -> None:
         self._events, self.commits, self._ends = events, commits, ends
+        self._tell = told or self._told_of_events
 
     @property
     def spark(self) -> SparkSession:
@@ -68,8 +87,16 @@ class Histories:
 
     @cached_property
     def told(self) -> DataFrame:
-        """A row a group, a column a table: what all the others are taken from."""
-        return self.sorted_events().mapInArrow(reading.told_of, told_schema()).persist()
+        """A row for some groups, a column a table, packed: what all the others are taken from."""
+        return self._tell().persist()
+
+    def _told_of_events(self) -> DataFrame:
+        return self.sorted_events().mapInArrow(told_of, told_schema())
+
+    def each(self) -> Iterator[History]:
+        """Yield the history of each group, some groups at a time: never all of them are in the driver."""
+        for row in self.told.toLocalIterator():
+            yield from histories_in(row.asDict())
 
     def table(self, name: str) -> DataFrame:
         """Return one table by its name; docs/history.md describes its columns."""
@@ -77,7 +104,8 @@ class Histories:
             return self.commits
         if name == "lag":
             return self.lag
-        return self.told.select(f.explode(name).alias("row")).select("row.*")
+        few = self.told.select(name).coalesce(self.spark.sparkContext.defaultParallelism)
+        return few.mapInArrow(unpacking, spark_schema(name))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -133,9 +161,9 @@ class Histories:
             f.timestamp_millis("ms").alias("committed_at"),
         )  # fmt: skip
 
-    def write_parquet(self, into: str) -> None:
-        """Write one folder a table."""
-        for name in self.names:
+    def write_parquet(self, into: str, tables: Iterable[str] | None = None) -> None:
+        """Write one folder a table, of all tables or of these."""
+        for name in self.names if tables is None else tables:
             self.table(name).write.mode("overwrite").parquet(f"{into}/{name}")
 
 
@@ -145,10 +173,12 @@ def read_directory(spark: SparkSession, directory: str | Path) -> Histories:
     Spark's workers read the files: on a cluster the directory must be where all of them see it.
     """
     found = units(Path(directory))
-    planned = planned_on(spark, found)
-    events = planned.mapInArrow(reading_units, spark_type(EVENTS))
-    commits = planned.mapInArrow(reading_commits, spark_type(COMMITS))
-    return Histories(events, commits, partial(ends_of, Path(directory)))
+    planned, tasks = planned_on(spark, found)
+    events = planned.mapInArrow(partial(reading_units, tasks), spark_type(EVENTS))
+    commits = planned.mapInArrow(partial(reading_commits, tasks), spark_type(COMMITS))
+    telling = partial(planned.mapInArrow, partial(telling_units, tasks), told_schema())
+    told = telling if all_whole(found) else None
+    return Histories(events, commits, partial(ends_of, Path(directory)), told=told)
 
 
 def read_cluster(spark: SparkSession, **client: Any) -> Histories:
@@ -171,25 +201,38 @@ def read_records(records: DataFrame, ends: Ends | None = None) -> Histories:
     return Histories(events, columns.mapInArrow(commits_of_records, spark_type(COMMITS)), ends)
 
 
-def planned_on(spark: SparkSession, found: list[Unit]) -> DataFrame:
-    """Return a DataFrame of a row a unit, one partition each: the largest are read first."""
-    rows = [(number, *unit) for number, unit in enumerate(found)]
-    made = spark.createDataFrame(rows, f"number int, {UNIT}")
-    return made.repartitionByRange(len(rows), "number").drop("number")
+def planned_on(spark: SparkSession, found: list[Unit]) -> tuple[DataFrame, list[list[Unit]]]:
+    """Return a DataFrame of a row and partition a task, and the units that each task reads by its number."""
+    tasks = shared_out(found, TASKS_A_CORE * spark.sparkContext.defaultParallelism)
+    return spark.range(0, len(tasks), 1, len(tasks)), tasks
 
 
-UNIT = "topic string, partition int, paths array<string>, later array<string>, size bigint"
-
-
-def units_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Unit]:
+def units_in(tasks: Sequence[Sequence[Unit]], batches: Iterable[pa.RecordBatch]) -> Iterator[Unit]:
     for batch in batches:
-        for row in batch.to_pylist():
-            yield Unit(**row)
+        for number in batch.column(0).to_pylist():
+            yield from tasks[number]
 
 
-def reading_units(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    return reading.events_of_units(units_in(batches))
+def reading_units(
+    tasks: Sequence[Sequence[Unit]], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    return reading.events_of_units(units_in(tasks, batches))
 
 
-def reading_commits(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    return commits_of_units(units_in(batches))
+def telling_units(
+    tasks: Sequence[Sequence[Unit]], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    return reading.told_of_units(units_in(tasks, batches))
+
+
+def unpacking(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a table that was packed."""
+    for batch in batches:
+        for data in batch.column(0).to_pylist():
+            yield from unpacked(data)
+
+
+def reading_commits(
+    tasks: Sequence[Sequence[Unit]], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    return commits_of_units(units_in(tasks, batches))
