@@ -17,7 +17,8 @@ from coterie.history.ownership import stalls_of
 from coterie.history.records import read_entry
 from coterie.history.segments import groups_of
 from coterie.history.tables import History, Ownership, Stall
-from coterie.history.told import overlaid, read_story
+from coterie.history.told import overlaid, read_story, told_history
+from pipeline.children import Trouble
 from pipeline.scene import Death, Kind, Span
 from pipeline.story import Rebalance
 
@@ -52,7 +53,7 @@ def read_history(bootstrap: str, group: str) -> History:
     found = next((log for log in groups_of(entries) if log.group_id == group), None)
     inferred = History(group) if found is None else history_of(*found)
     told = read_story(story).get(group, [])
-    return timed(overlaid(inferred, told), told)
+    return filled(timed(overlaid(inferred, told), told), told)
 
 
 def all_of(consumer: Any, topic: str, number: int) -> list[Any]:
@@ -68,7 +69,7 @@ def all_of(consumer: Any, topic: str, number: int) -> list[Any]:
             return found
         else:
             raise KafkaException(one.error())
-    raise TimeoutError(f"{topic}-{number} could not be read to its end within {PATIENCE_S} s")
+    raise Trouble(f"{topic}-{number} could not be read to its end within {PATIENCE_S} s")
 
 
 def timed(history: History, story: Iterable[Mapping[str, Any]]) -> History:
@@ -95,6 +96,15 @@ def ends_with(stall: Stall, history: History) -> bool:
     """Return whether a silence lasted until its owner was given up."""
     where = (stall.topic, stall.partition, stall.to_ms)
     return any((one.topic, one.partition, one.to_ms) == where for one in history.ownership)
+
+
+def filled(history: History, story: Iterable[Mapping[str, Any]]) -> History:
+    """Return the history with who was given what in generations that never came to be stored in the log."""
+    stored = {(one.generation, one.formed_at) for one in history.assignments}
+    told = told_history(history.group_id, story).assignments
+    missing = [one for one in told if (one.generation, one.formed_at) not in stored]
+    # What the log says of a member stands last: the story does not have its time-outs.
+    return history._replace(assignments=(*missing, *history.assignments))
 
 
 def rebalances_of(history: History, topic: str) -> list[Rebalance]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from job_runs import A, B, C, a_history, at, told
 from pipeline.otherwise import ASKED, CALLED, in_words, otherwise
-from pipeline.past import rebalances_of, spans_of, timed
+from pipeline.past import filled, rebalances_of, spans_of, timed
 from pipeline.scene import Death, Span
 from pipeline.story import because
 
@@ -82,6 +82,17 @@ def test_the_story_says_when_owners_gave_up_and_the_log_by_their_last_commits():
     assert ("no-progress", at(30), at(38)) in stopped
     assert ("no-owner", at(26), at(26.5)) in stopped
     assert [one.stopped_ms for one in rebalances_of(history, "flights")] == [0, 500, 400]
+
+
+def test_a_generation_that_was_never_stored_is_known_by_the_story():
+    story = [told(1, 5, 3, {A: (0, 1)}, joined=[A]), told(2, 9, 1, {A: (0,), B: (1,)}, joined=[B])]
+    whole = told_history("delays", story)
+    stored = whole._replace(assignments=tuple(one for one in whole.assignments if one.generation == 1))
+
+    found = rebalances_of(filled(stored, story), "flights")
+
+    assert [one.members for one in found] == [{A: (0, 1)}, {A: (0,), B: (1,)}]
+    assert [one.generation for one in filled(stored, story).assignments] == [2, 2, 1]
 
 
 def tenure(partition: int, client: str, from_s: float, to_s: float | None, generation: int) -> Ownership:
