@@ -229,7 +229,11 @@ def test_cooperative_members_of_both_kinds_keep_what_does_not_move(
             await group.until(lambda: shares(ours, theirs) == [3, 3])
 
             revoked = [one for kind, some in told(ours) for one in some if kind == "revoked"]
-            assert len(revoked) == (3 if leader == "ours" else 0)
+            given = [one for kind, some in told(ours) for one in some if kind == "assigned"]
+            # On a slow machine the other may be held up past its session, and ours have all meanwhile.
+            assert len(given) - len(revoked) == 3
+            assert len(revoked) >= (3 if leader == "ours" else 0)
+            assert not {*revoked} & {*ours.owned}, "what does not move is not given up"
             assert "lost" not in dict(told(ours))
 
     run(scenario)
