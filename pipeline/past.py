@@ -80,14 +80,19 @@ def timed(history: History, story: Iterable[Mapping[str, Any]]) -> History:
     began = {one["formed_at"]: one["at"] for one in story}
     formed = sorted(one.formed_at for one in history.generations)
 
-    def until(one: Ownership | Stall) -> Any:
-        after = None if one.to_ms is None else bisect_left(formed, one.to_ms)
-        if after is None or after == len(formed):
-            return one
-        return one._replace(to_ms=max(one.from_ms, began.get(formed[after], one.to_ms)))
+    def gave_up(from_ms: int, to_ms: int) -> int:
+        after = bisect_left(formed, to_ms)
+        return to_ms if after == len(formed) else max(from_ms, began.get(formed[after], to_ms))
 
-    tenures = [until(one) for one in history.ownership]
-    silent = [until(one) if ends_with(one, history) else one for one in history.stalls if one.kind == SILENT]
+    tenures = [
+        one if one.to_ms is None else one._replace(to_ms=gave_up(one.from_ms, one.to_ms))
+        for one in history.ownership
+    ]
+    silent = [
+        one._replace(to_ms=gave_up(one.from_ms, one.to_ms)) if ends_with(one, history) else one
+        for one in history.stalls
+        if one.kind == SILENT
+    ]
     stalls = stalls_of(history.group_id, tenures, {}, silent)
     return history._replace(ownership=tuple(tenures), stalls=tuple(stalls))
 
