@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from uuid import UUID
 
-from coterie.base.ids import TopicPartition
-
 __all__ = ["RUN_ENDS_MS", "Commit", "Run", "runs_of"]
 
 RUN_ENDS_MS = 6 * 3_600_000
@@ -47,11 +45,6 @@ class Run(NamedTuple):
     silent_after: int
     """The longest time between two commits, and the offsets committed before and after it."""
     topic_id: UUID | None = None
-
-    @property
-    def at(self) -> TopicPartition:
-        """The partition."""
-        return TopicPartition(*self[:2])
 
     @property
     def cadence_ms(self) -> float | None:

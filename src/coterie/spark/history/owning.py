@@ -39,10 +39,6 @@ class Shares:
     def __init__(self) -> None:
         self.numbers: dict[frozenset[TopicPartition], int] = {}
 
-    def number(self, share: frozenset[TopicPartition]) -> int:
-        """Return the number of a share."""
-        return self.numbers.setdefault(share, len(self.numbers))
-
     def ranked(self) -> tuple[list[TopicPartition], Ints, Ints]:
         """Return all partitions in their order, those of all shares by their rank, and where each begins."""
         known = sorted({one for share in self.numbers for one in share})
@@ -96,11 +92,11 @@ class Register:
     def _sit(self, group: int, formed: Formed, until: dict[str, tuple[int, int | None]]) -> None:
         chapter = len(self.chapters)
         self.chapters.append((group, formed.generation, formed.formed_ms))
-        number = self.shares.numbers.setdefault
         numbers = self.shares.numbers
         for seat in formed.seats.values():
             to_ms, silent_ms = until.get(seat.member_id, (OPEN, None))
-            mine, owned = number(seat.assigned, len(numbers)), number(seat.owned, len(numbers))
+            mine = numbers.setdefault(seat.assigned, len(numbers))
+            owned = numbers.setdefault(seat.owned, len(numbers))
             self.seats.append((chapter, mine, owned, to_ms, NEVER if silent_ms is None else silent_ms))
             self.who.append(seat)
 
