@@ -24,6 +24,7 @@ from coterie.client.producer_errors import ProducerClosed
 
 NewTopic = Callable[..., str]
 WITHIN_MS = 10_000
+INNER = {"send_packed"}  # Spark's sink hands over encoded columns, on the producer's own loop
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +42,7 @@ def _no_thread_is_left() -> Iterator[None]:
 def test_what_a_face_can_its_blocking_one_can(face: type, blocking: type) -> None:
     missing = {name for name, _ in inspect.getmembers(face, callable) if name[0] != "_"} - set(dir(blocking))
 
-    assert missing == set()
+    assert missing - INNER == set()
 
 
 def test_records_are_produced_and_told_where_they_are(bootstrap: str, new_topic: NewTopic) -> None:
