@@ -388,8 +388,11 @@ def test_an_offset_set_back_by_hand_fails_the_replay_with_its_reason(new_topic, 
         await until(lambda: len(one.read) >= 10, one.batch)
         await until(lambda: one.log.plan >= 2, one.plan)
         await one.stop()
-        await one.session.cluster.commit(group, {TopicPartition(topic.name, 0): 3})
-        await one.session.cluster.close()
+        other = cluster_for(one.options)
+        try:
+            await other.commit(group, {TopicPartition(topic.name, 0): 3})
+        finally:
+            await other.close()
         one.start()
         try:
             await one.finish()
