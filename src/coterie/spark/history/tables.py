@@ -142,6 +142,10 @@ class Histories:
         return self.table("waves")
 
     @property
+    def subscriptions(self) -> DataFrame:
+        return self.table("subscriptions")
+
+    @property
     def lag(self) -> DataFrame:
         """How far each group was behind at last, of the topics whose ends are known: those in the same
         directory, or all of a live cluster.
