@@ -139,7 +139,9 @@ def causes_of(
     now, then = chapters[place].first, before.last
     change = compared(then, now)
     others = [*joined(change), *replaced(before, now, change), *followed(before, now, change)]
-    others += changed(then, now, known, partial(near, chapters, place))
+    after = chapters[place + 1] if place + 1 < len(chapters) else None
+    later = None if after is None or after.fresh or not after.first.seats else after.first
+    others += changed(then, now, later, known, partial(near, chapters, place))
     departures = gone(chapters, place, before, change, set_off=bool(others))
     causes = [Cause(one.cause, one.confidence, one.evidence) for one in departures] + others
     if not causes:
@@ -196,18 +198,20 @@ def replaced(before: Chapter, now: Formed, change: Change) -> Iterator[Cause]:
         words = f"{names(late)} had been silent for longer than a session"
         yield Cause("session-expired", LIKELY, words)
         yield Cause("member-joined", LIKELY, f"{words}, and came back")
-    in_time = [new for _, new in change.swapped if new not in late]
+    in_time = [(old, new) for old, new in change.swapped if new not in late]
     if in_time:
-        words = names(in_time)
-        yield Cause("static-member-replaced", SURE, f"{words} came back under a new member id")
+        words = names(new for _, new in in_time)
+        seen = all(before.presence_of(old).regular for old, _ in in_time)
+        yield Cause(
+            "static-member-replaced", SURE if seen else LIKELY, f"{words} came back under a new member id"
+        )
 
 
 def overdue(shown: Presence, old: Seat, now: Formed) -> bool:
-    """Return whether a member's session must have ended before this generation was formed."""
+    """Return whether a member's session had likely ended before this generation was formed."""
     if not shown.regular or shown.last_ms is None:
         return False
-    unheard_ms = shown.cadence_ms + 2 * HEARTBEAT_MS + SLACK_MS  # until it died, and until all had joined
-    return now.formed_ms - shown.last_ms > old.session_ms + unheard_ms
+    return now.formed_ms - shown.last_ms > old.session_ms
 
 
 def followed(before: Chapter, now: Formed, change: Change) -> Iterator[Cause]:
@@ -254,7 +258,11 @@ def deltas(then: Formed, now: Formed) -> dict[str, Delta]:
 
 
 def changed(
-    then: Formed, now: Formed, known: Mapping[str, int], nearby: Callable[[], set[tuple[str, Delta]]]
+    then: Formed,
+    now: Formed,
+    later: Formed | None,
+    known: Mapping[str, int],
+    nearby: Callable[[], set[tuple[str, Delta]]],
 ) -> Iterator[Cause]:
     """Yield what is different in topics: subscriptions, partitions, topics that came or went."""
     found = list(subscriptions(then, now, nearby))
@@ -265,7 +273,7 @@ def changed(
         yield from grown(then, counts, known)
     had = {topic for seat in then.seats.values() for topic, _ in numbers_by_topic(seat.assigned)}
     if counts and not had <= counts.keys() and not any(cause.slug == "topics-changed" for cause in found):
-        yield from vanished(had - counts.keys(), now, known)
+        yield from vanished(had - counts.keys(), now, later, known)
 
 
 def grown(then: Formed, counts: Mapping[str, int], known: Mapping[str, int]) -> Iterator[Cause]:
@@ -281,10 +289,15 @@ def grown(then: Formed, counts: Mapping[str, int], known: Mapping[str, int]) -> 
         yield Cause("topics-changed", SURE, f"{', '.join(appeared)} was subscribed to and is there now")
 
 
-def vanished(had: set[str], now: Formed, known: Mapping[str, int]) -> Iterator[Cause]:
-    """Yield topics that are still subscribed to and of which nobody has a partition any more."""
+def vanished(had: set[str], now: Formed, later: Formed | None, known: Mapping[str, int]) -> Iterator[Cause]:
+    """Yield topics that are still subscribed to and of which nobody has a partition any more.
+
+    What cooperative members gave up is given on in the next generation, if it is there at all.
+    """
     wanted = frozenset[str]().union(*(seat.topics or () for seat in now.seats.values()))
-    held = {topic for seat in now.seats.values() for topic, _ in seat.owned}  # given up now, given on next
+    held = {topic for seat in now.seats.values() for topic, _ in seat.owned}
+    if later is not None:
+        held &= {topic for topic, _ in later.assigned}
     lost = sorted((had & wanted) - held)
     if lost and all(known.get(topic) for topic in lost):
         yield Cause(

@@ -109,6 +109,15 @@ def test_what_a_cooperative_member_gives_up_is_given_on_in_a_rebalance_of_its_ow
     assert not list(stalls(told, "no-owner", 0))
 
 
+def test_a_deleted_topic_that_cooperative_members_gave_up_is_not_given_on():
+    two = {"a/1": ("u", "t"), "b/1": ("u", "t")}
+    tale = Tale().formed(1_000, {"a/1": {"u": [0], "t": [0]}, "b/1": {"t": [1]}}, topics=two)
+    tale.formed(30_000, {"a/1": {"t": [0]}, "b/1": {"t": [1]}}, topics=two, owned={"a/1": [0]})
+    told = tale.formed(30_100, {"a/1": {"t": [0]}, "b/1": {"t": [1]}}, topics=two).told()
+
+    assert causes(told)[1:] == [{"topics-changed"}, {"cooperative-follow-up"}]
+
+
 def test_a_topic_with_more_partitions_than_before_is_said_to_have_them():
     told = a_pair().formed(33_000, {"a/1": [0, 2], "b/1": [1, 3]}).told()
 
