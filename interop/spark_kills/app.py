@@ -6,18 +6,12 @@ Its query starts again by itself when it fails, and ends when standard input doe
 from __future__ import annotations
 
 import json
-import os
 import sys
 import threading
 from typing import Any
 
-SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "512m",
-    "spark.log.level": "ERROR",
-}
+from bench.spark.local import session
+
 # A task whose worker is killed is tried again, as on a cluster.
 MASTER = "local[2,8]"
 
@@ -25,14 +19,9 @@ MASTER = "local[2,8]"
 def main() -> None:
     """Copy until there is no more input."""
     wanted = json.loads(sys.argv[1])
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.errors import StreamingQueryException
-    from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName("kills").master(MASTER)
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = session("kills", {"spark.driver.memory": "512m"}, master=MASTER)
     over = threading.Event()
     running: list[Any] = []
     threading.Thread(target=stop_with_input, args=(over, running), daemon=True).start()

@@ -4,7 +4,6 @@
 be texts, as they stand in files and on command lines.
 """
 
-import difflib
 import re
 import ssl
 import types
@@ -14,6 +13,7 @@ from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
 from coterie.assign.model import Assignor
 from coterie.assign.vote import common_protocol
+from coterie.base.nearest import nearest
 from coterie.client.addresses import Address, addresses_of
 from coterie.client.assignors import assignors_of
 from coterie.client.errors import WrongSetting
@@ -261,8 +261,8 @@ def unknown(name: str, known: Iterable[str]) -> str:
         return f"there is no setting {name}; write {name.replace('.', '_')}"
     if name in JAVAS:
         return f"{name} is a setting of Kafka's Java clients that this client does not have; leave it out"
-    near = difflib.get_close_matches(name, [*known], n=1, cutoff=0.5)
-    return f"there is no setting {name}" + (f"; did you mean {near[0]}?" if near else "")
+    near = nearest(name, known, likeness=0.5)
+    return f"there is no setting {name}" + (f"; did you mean {near}?" if near else "")
 
 
 def taken(name: str, kind: Any, value: Any) -> Any:
@@ -301,8 +301,8 @@ def one_of(name: str, value: str, allowed: Iterable[str]) -> None:
     """Raise WrongSetting unless the value is one of these."""
     allowed = tuple(allowed)
     if value not in allowed:
-        near = difflib.get_close_matches(value, allowed, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        near = nearest(value, allowed)
+        hint = f"; did you mean {near!r}?" if near else ""
         raise WrongSetting(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}{hint}")
 
 

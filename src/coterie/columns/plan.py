@@ -12,16 +12,18 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from coterie.base.errors import Corrupt
-from coterie.columns.headers import (
+from coterie.columns.headers import Headers, Places, header_rows, headers_in
+from coterie.wire.batches import (
     APPEND_TIME_BIT,
+    ATTRIBUTES_AT,
     CODEC_BITS,
     CONTROL_BIT,
-    Headers,
-    Places,
-    header_rows,
-    headers_in,
+    HEADER_SIZE,
+    LENGTH_STARTS,
+    BatchHeader,
+    codec_of,
+    decompress,
 )
-from coterie.wire.batches import ATTRIBUTES_AT, HEADER_SIZE, LENGTH_STARTS, BatchHeader, codec_of, decompress
 from coterie.wire.checksum import crc32c
 from coterie.wire.visible import AbortedTransaction, without_aborted
 
