@@ -20,7 +20,9 @@ __all__ = ["measure"]
 
 SIZES = (1_000_000, 3_000_000, 10_000_000)
 GROUPS = 2_000
-TABLES = ("generations", "assignments", "ownership", "stalls", "moves", "replacements", "waves")
+TABLES = (
+    "generations", "assignments", "ownership", "stalls", "moves", "replacements", "waves", "subscriptions",
+)  # fmt: skip
 GROWTH_MOST = 1.15
 """By how much more than the records the time may grow."""
 

@@ -190,15 +190,28 @@ def over_spark_connect(folder: Path, brokers: Brokers) -> None:
     topic.produce(50)
     member = {"group.id": "connect", **QUICK}
     app = Application(folder, "connect", options=topic.options(**member), trigger=NOW, connect=True)
-    app.environment["PYTHONPATH"] = os.pathsep.join(
-        filter(None, (str(connect_modules()), os.environ.get("PYTHONPATH")))
-    )
+    app.environment |= connect_environment()
     app.run()
 
     rows = pq.ParquetDataset(list(map(str, app.out.glob("*.parquet")))).read(["partition", "offset"])
     places = sorted(zip(*(rows[name].to_pylist() for name in ("partition", "offset")), strict=True))
     assert places == sorted(topic.places)
     assert topic.committed("connect") == topic.ends()
+
+
+def histories_over_spark_connect(folder: Path, brokers: Brokers) -> None:
+    """Histories and what-if through Spark Connect, against those that one process tells."""
+    environment = os.environ | connect_environment()
+    command = [sys.executable, "-m", "interop.spark.histories"]
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    print(f"    {done.stdout.strip()}", flush=True)
+
+
+def connect_environment() -> dict[str, str]:
+    """Return what an application needs in its environment to be a client of Spark Connect."""
+    others = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(connect_modules()), others)))}
 
 
 def connect_modules() -> Path:
@@ -239,6 +252,7 @@ CHECKS: Mapping[str, Check] = {
     "executors-of-their-own": executors_of_their_own,
     "tls-and-sasl": over_tls_and_sasl,
     "spark-connect": over_spark_connect,
+    "histories-over-spark-connect": histories_over_spark_connect,
     "long-tests-on-coterie": long_tests,
     "protocol-on-kafka": protocol_on_kafka,
 }

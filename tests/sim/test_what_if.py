@@ -121,9 +121,72 @@ def test_a_group_that_is_empty_from_its_first_record_on_has_nothing_to_replay():
     assert understood(Tale().formed(10_000, {}).told()) is None
 
 
-def test_what_is_not_replayed_lowers_the_fidelity_and_is_said():
-    tale = Tale().formed(10_000, {"a/1": (0,)}).formed(90_000, {"a/1": (0,)}, topics={"a/1": ("t", "u")})
+def test_a_member_that_comes_to_want_another_topic_wants_it_in_the_replay_too():
+    tale = Tale().formed(10_000, {"a/1": (0,), "b/1": (1,)}).commit(10_500, 89_000, 0, 1)
+    tale.formed(
+        90_000,
+        {"a/1": {"t": (0,), "u": (0, 1)}, "b/1": (1,)},
+        topics={"a/1": ("t", "u"), "b/1": ("t",)},
+    ).commit(90_500, 120_000, 0, 1)
+    tale.formed(150_000, {"a/1": {"u": (0, 1)}, "b/1": (0, 1)}, topics={"a/1": ("u",)})
     known = understood(tale.told())
+
+    assert known is not None
+    assert [causes for _, causes in known.figures.rebalances] == [
+        {"member-joined"}, {"subscription-changed"}, {"subscription-changed"}
+    ]  # fmt: skip
+    assert (known.fidelity, known.life.note) == (1, "")
+    assert [(place, topics) for _, place, topics in known.life.wanted] == [
+        (1, ("t",)), (2, ("t",)), (1, ("t", "u")), (1, ("u",))
+    ]  # fmt: skip
+    assert known.figures.moves == 1, "of t, the first partition; u had no owner before"
+
+
+@pytest.mark.parametrize("protocol", ["range", "cooperative-sticky"])
+def test_a_member_that_joins_again_with_another_subscription_changes_what_all_the_answers_are_about(
+    protocol: str,
+):
+    tale = Tale().formed(10_000, {"a/1": (0,), "b/1": (1,)}).commit(10_500, 89_000, 0, 1)
+    tale.formed(90_000, {"a/1": {"u": (0,)}, "b/1": (0, 1)}, topics={"a/1": ("u",)})
+    asked = questions(f"assignor={protocol},session.timeout.ms=30000")
+    was, what_if = answers(tale.told(), asked)
+
+    assert was.fidelity == 1
+    assert was.causes == what_if.causes == ("member-joined 1", "subscription-changed 1")
+
+
+def test_a_topic_that_is_made_and_matches_a_pattern_is_replayed():
+    two = {"a/1": ("t", "u"), "b/1": ("t", "u")}
+    tale = Tale().formed(0, {"a/1": (0, 1), "b/1": (2, 3)}).commit(500, 69_000, 0, 1, 2, 3)
+    tale.formed(70_000, {"a/1": {"t": (0, 1), "u": (0,)}, "b/1": {"t": (2, 3), "u": (1,)}}, topics=two)
+    known = understood(tale.commit(70_500, 120_000, 0, 1, 2, 3).told())
+
+    assert known is not None
+    assert [dict(there) for _, there in known.life.grown] == [{"t": 4, "u": 0}, {"t": 4, "u": 2}]
+    assert [causes for _, causes in known.figures.rebalances] == [{"member-joined"}, {"topics-changed"}]
+    assert (known.fidelity, known.life.note) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"), [(("t", "u"), "it is subscribed to still"), (("t",), "its pattern finds it no more")]
+)
+def test_a_topic_that_is_deleted_vanishes_in_the_replay(wanted: tuple[str, ...], why: str):
+    two = {"a/1": ("t", "u"), "b/1": ("t", "u")}
+    tale = Tale().formed(0, {"a/1": {"t": (0,), "u": (0,)}, "b/1": {"t": (1,), "u": (1,)}}, topics=two)
+    tale.commit(500, 69_000, 0, 1)
+    tale.formed(70_000, {"a/1": (0,), "b/1": (1,)}, topics={"a/1": wanted, "b/1": wanted})
+    known = understood(tale.commit(70_500, 120_000, 0, 1).told())
+
+    assert known is not None
+    assert [dict(there) for _, there in known.life.grown] == [{"t": 2, "u": 2}, {"t": 2, "u": 0}], why
+    assert [causes for _, causes in known.figures.rebalances] == [{"member-joined"}, {"topics-changed"}]
+    assert (known.fidelity, known.life.note) == (1, "")
+
+
+def test_what_is_not_replayed_lowers_the_fidelity_and_is_said():
+    """A history that does not tell what the members want: a story's."""
+    tale = Tale().formed(10_000, {"a/1": (0,)}).formed(90_000, {"a/1": (0,)}, topics={"a/1": ("t", "u")})
+    known = understood(tale.told()._replace(subscriptions=()))
 
     assert known is not None
     assert (known.matched, known.fidelity) == (1, 0.5)

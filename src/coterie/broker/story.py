@@ -310,13 +310,14 @@ def cause_of(kinds: frozenset[type], command: Command | None, group: Group | Non
 def cause_of_join(command: commands.Join, group: Group | None) -> str:
     """Return why a join of a member that was known already disturbed its group."""
     reason = command.reason or ""
-    if "revoke" in reason or (group is not None and group.protocol == "cooperative-sticky"):
+    if "revoke" in reason:
         return "cooperative-follow-up"
     if "metadata" in reason:
         return "topics-changed"
     if "subscription" in reason:
         return "subscription-changed"
-    return "member-rejoined"
+    cooperative = group is not None and group.protocol == "cooperative-sticky"
+    return "cooperative-follow-up" if cooperative else "member-rejoined"
 
 
 def cause_of_leave(command: Command | None) -> str:

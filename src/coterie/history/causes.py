@@ -28,8 +28,9 @@ from coterie.history.presence import Presence, by_partition, presence
 from coterie.history.runs import Run
 from coterie.history.seats import Formed, Seat
 
-__all__ = ["Cause", "Chapter", "chapters_of", "explained"]
+__all__ = ["SUBSCRIPTION_CHANGED", "Cause", "Chapter", "chapters_of", "explained"]
 
+SUBSCRIPTION_CHANGED = "subscription-changed"
 RETURNS_WITHIN_MS = 600_000
 METADATA_AGE_MS = 300_000
 WATCHED_MS = 60_000
@@ -284,7 +285,7 @@ def subscriptions(then: Formed, now: Formed, nearby: Callable[[], set[tuple[str,
         how = "all members want" if together else f"{who} wants, and others right before or after,"
         yield Cause("topics-changed", LIKELY, f"{how} {words}: as a pattern finds topics")
     else:
-        yield Cause("subscription-changed", SURE if stayed > 1 else LIKELY, f"{who} wants {words}")
+        yield Cause(SUBSCRIPTION_CHANGED, SURE if stayed > 1 else LIKELY, f"{who} wants {words}")
 
 
 def gone(

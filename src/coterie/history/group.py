@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from coterie.base.ids import TopicPartition
-from coterie.history.causes import Cause, Chapter, chapters_of, explained
+from coterie.history.causes import SUBSCRIPTION_CHANGED, Cause, Chapter, chapters_of, explained
 from coterie.history.departures import LEFT, Departure
 from coterie.history.nextgen import next_generation
 from coterie.history.ownership import STALL_LEAST_MS, Owner, Owners, stalls_of
@@ -21,6 +21,7 @@ from coterie.history.tables import (
     History,
     Replacement,
     Stall,
+    Subscription,
     Wave,
 )
 from coterie.history.waves import waves_of
@@ -46,6 +47,12 @@ class Outline(NamedTuple):
                 clients |= {key: seat.name for key, seat in record.seats.items() if key not in clients}
         return tuple(waves_of(self.group_id, self.generations, self.replacements, clients))
 
+    def subscriptions(self) -> tuple[Subscription, ...]:
+        """Return what each member wanted from when on, where any of them came to want other topics."""
+        if not any(SUBSCRIPTION_CHANGED in one.causes for one in self.generations):
+            return ()
+        return tuple(wanted(self.group_id, [record for one in self.chapters for record in one.records]))
+
 
 def history_of(group_id: str, entries: Sequence[Entry], runs: Sequence[Run]) -> History:
     """Return what happened to a group. `entries` are its records but the commits, in the order of the log."""
@@ -68,6 +75,7 @@ def joined(one: History, other: History) -> History:
         one.moves + other.moves,
         one.replacements + other.replacements,
         one.waves + other.waves,
+        one.subscriptions + other.subscriptions,
     )
 
 
@@ -105,6 +113,7 @@ def classic_history(outline: Outline, runs: Sequence[Run]) -> History:
         tuple(owners.moves),
         outline.replacements,
         outline.waves(),
+        outline.subscriptions(),
     )
 
 
@@ -145,6 +154,17 @@ def assigned(group_id: str, record: Formed, seat: Seat, at_ms: int) -> Iterator[
     who = (seat.member_id, seat.client_id, seat.host, seat.instance_id, seat.session_ms, seat.rebalance_ms)
     for topic, numbers in numbers_by_topic(seat.assigned) or (("", ()),):
         yield Assignment(group_id, record.generation, at_ms, *who, topic, numbers)
+
+
+def wanted(group_id: str, records: Sequence[Formed]) -> Iterator[Subscription]:
+    """Yield what each member wants, where that is new."""
+    known: dict[str, frozenset[str]] = {}
+    for record in records:
+        for member_id, seat in record.seats.items():
+            if seat.topics is not None and known.get(member_id) != seat.topics:
+                known[member_id] = seat.topics
+                when = record.generation, record.formed_ms
+                yield Subscription(group_id, *when, member_id, tuple(sorted(seat.topics)))
 
 
 def replacements_of(group_id: str, chapter: Chapter) -> Iterator[Replacement]:

@@ -16,6 +16,7 @@ __all__ = [
     "Ownership",
     "Replacement",
     "Stall",
+    "Subscription",
     "Wave",
 ]
 
@@ -120,6 +121,16 @@ class Replacement(NamedTuple):
     to_member: str
 
 
+class Subscription(NamedTuple):
+    """What a member wants from a generation on; of groups in which one came to want other topics alone."""
+
+    group_id: str
+    generation: int
+    formed_at: int
+    member_id: str
+    topics: tuple[str, ...]
+
+
 class Wave(NamedTuple):
     """Rebalances that belong together: a `deploy`, or a `storm`."""
 
@@ -144,3 +155,4 @@ class History(NamedTuple):
     moves: tuple[Move, ...] = ()
     replacements: tuple[Replacement, ...] = ()
     waves: tuple[Wave, ...] = ()
+    subscriptions: tuple[Subscription, ...] = ()

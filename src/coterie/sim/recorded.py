@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from coterie.assign.registry import ASSIGNORS
 from coterie.client.member import MemberSettings
+from coterie.history.causes import SUBSCRIPTION_CHANGED
 from coterie.history.tables import Assignment, Generation, History, Move, Replacement, Stall
 from coterie.sim.script import Kind
 from coterie.sim.timetable import Act
@@ -32,8 +33,9 @@ LEFT, EXPIRED, STALLED, SWAPPED = (
     "member-left", "session-expired", "poll-interval-exceeded", "static-member-replaced",
 )  # fmt: skip
 GOING = (LEFT, EXPIRED, STALLED)
-GROWING = frozenset(("topics-changed", "partitions-changed"))
-NOT_PLAYED = GROWING | {"subscription-changed"}
+TOPICS_CHANGED = "topics-changed"
+GROWING = frozenset((TOPICS_CHANGED, "partitions-changed"))
+NOT_PLAYED = GROWING | {SUBSCRIPTION_CHANGED}
 
 
 class Reading(NamedTuple):
@@ -54,7 +56,9 @@ class Life(NamedTuple):
     topics: Mapping[str, int]
     """With as many partitions as were ever seen."""
     grown: tuple[tuple[int, Mapping[str, int]], ...]
-    """How many partitions each topic had from when on: the first from the start, 0 of those still to come."""
+    """How many partitions each topic had from when on: the first from the start, 0 of those not there."""
+    wanted: tuple[tuple[int, int, tuple[str, ...]], ...]
+    """From when on the process of a place wants which topics; all, if nothing else is told of it."""
     lasts_ms: int
     broker: Mapping[str, str]
     expected: tuple[tuple[int, frozenset[str]], ...]
@@ -96,6 +100,8 @@ def life_of(history: History, reading: Reading) -> Life | None:
     topics = topics_of(history.assignments)
     if not told or not topics:
         return None
+    wanted = {topic for one in history.subscriptions for topic in one.topics}
+    topics = dict.fromkeys(sorted(wanted), 0) | topics
     life = Recorder(history, told, topics, reading).life()
     return life if life.kinds else None
 
@@ -110,13 +116,36 @@ def topics_of(assignments: Iterable[Assignment]) -> dict[str, int]:
 
 
 def topics_until(
-    history: History, told: Sequence[Generation], place: int, topics: Mapping[str, int]
+    history: History,
+    told: Sequence[Generation],
+    place: int,
+    topics: Iterable[str],
+    before: Mapping[str, int],
 ) -> dict[str, int]:
-    """Return how many partitions each topic had until the next generation that came of its growing."""
+    """Return how many partitions each topic had until the next generation that came of topics."""
     after = next((at for at in range(place + 1, len(told)) if GROWING & set(told[at].causes)), len(told))
-    early = {one.generation for one in told[:after]}
-    seen = topics_of(one for one in history.assignments if one.generation in early)
-    return {topic: seen.get(topic, 0) for topic in topics}
+    now = {one.generation for one in told[place:after]}
+    seen = topics_of(one for one in history.assignments if one.generation in now)
+    if not place or TOPICS_CHANGED in told[place].causes:
+        return {topic: seen.get(topic, 0) for topic in topics}
+    return {topic: max(count, seen.get(topic, 0)) for topic, count in before.items()}
+
+
+def wishes_of(history: History, told: Sequence[Generation]) -> dict[str, list[tuple[int, frozenset[str]]]]:
+    """Return what each member wanted, each time with the generation from which on it did.
+
+    What it wants more or less as topics come and go is what it wanted all the time: it has a pattern.
+    """
+    changed = {one.generation for one in told if SUBSCRIPTION_CHANGED in one.causes}
+    found: dict[str, list[tuple[int, frozenset[str]]]] = {}
+    for one in history.subscriptions:
+        mine, topics = found.setdefault(one.member_id, []), frozenset(one.topics)
+        if mine and one.generation not in changed:
+            since, before = mine.pop()
+            mine.append((since, before | topics))
+        else:
+            mine.append((one.generation, topics))
+    return found
 
 
 def assignor_of(told: Sequence[Generation]) -> tuple[str, str]:
@@ -176,8 +205,10 @@ class Recorder:
         self.sat: dict[str, int] = {}
         self.acts: list[Act] = []
         self.played: set[int] = set()
-        """Generations that came of topics that grew."""
-        self.grown = [(0, topics_until(history, told, 0, topics))]
+        """Generations that came of topics, or of what members want of them."""
+        self.grown = [(0, topics_until(history, told, 0, topics, {}))]
+        self.wishes = wishes_of(history, told)
+        self.wanted: list[tuple[int, int, tuple[str, ...]]] = []
 
     def _member(self, one: Assignment) -> Member:
         """Return what is recorded of a member."""
@@ -211,6 +242,7 @@ class Recorder:
             turn = Turn(self, one, before)
             turn.note()
             self._grow(one, turn.begins_ms)
+            self._change(one, turn.begins_ms)
             before = one
         for last in reversed(replaced):
             self._replaced(last)
@@ -222,10 +254,19 @@ class Recorder:
         """Note that topics were made, or got partitions, before this generation."""
         if not GROWING & set(one.causes):
             return
-        there = topics_until(self.history, self.told, self.told.index(one), self.topics)
-        if there != self.grown[-1][1]:
+        before = self.grown[-1][1]
+        there = topics_until(self.history, self.told, self.told.index(one), self.topics, before)
+        if there != before:
             self.grown.append((at_ms, there))
             self.played.add(one.generation)
+
+    def _change(self, one: Generation, at_ms: int) -> None:
+        """Note that members that stayed came to want other topics."""
+        for member_id in one.members:
+            for since, topics in self.wishes.get(member_id, ())[1:]:
+                if since == one.generation:
+                    self.wanted.append((at_ms, self.seated[member_id].number, tuple(sorted(topics))))
+                    self.played.add(one.generation)
 
     def _life(self) -> Life:
         begins_ms = min([self.told[0].formed_at, *(act.at_ms for act in self.acts)]) - LEAD_MS
@@ -239,6 +280,7 @@ class Recorder:
             tuple(sorted(acts, key=lambda act: act.at_ms)),
             self.topics,
             tuple((max(at_ms - begins_ms, 0), there) for at_ms, there in self.grown),
+            tuple((at_ms - begins_ms, place, topics) for at_ms, place, topics in self.wanted),
             ends_ms - begins_ms,
             {"group.initial.rebalance.delay.ms": str(self.initial_delay_ms)},
             tuple((one.formed_at - begins_ms, self._causes(one)) for one in self.told),
@@ -293,6 +335,8 @@ class Recorder:
             self.act(at_ms, "start", place, kind=member.kind)
             place.since = at_ms
         place.free_since = None
+        for _, topics in self.wishes.get(member_id, ())[:1]:
+            self.wanted.append((at_ms, place.number, tuple(sorted(topics))))
 
     def _place_of(self, member: Member, at_ms: int) -> Place:
         free = [one for one in self.places if one.free_since is not None or one.stalled is not None]

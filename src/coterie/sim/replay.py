@@ -7,7 +7,7 @@ believed. A record does not have the phases of heartbeats, so some are tried, an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -111,9 +111,26 @@ class Replay(Course):
 
     def __init__(self, variant: Variant, *, life: Life, acts: Sequence[Act]) -> None:
         super().__init__(variant, fold=True, acts=acts)
+        self._wanted: dict[int, tuple[str, ...]] = {}
+        """What the process of a place wants, by the place's number; all topics if it is not told."""
         (_, self.there), *later = life.grown
         for at_ms, there in later:
             self.agenda.at(START_MS + at_ms, DIRECTOR, self._grow, there)
+        for at_ms, place, topics in life.wanted:
+            self.agenda.at(START_MS + at_ms, DIRECTOR, self._want, self.seats[place - 1], topics)
+
+    def topics_of(self, seat: Seat) -> Iterable[str]:
+        """Return what a process subscribes to now."""
+        return self._wanted.get(seat.number, self.topics)
+
+    def _want(self, seat: Seat, topics: tuple[str, ...]) -> None:
+        """Have a process, or the next one of its place, want other topics."""
+        if self._wanted.get(seat.number) == topics:
+            return
+        self._wanted[seat.number] = topics
+        if seat.running:
+            assert seat.worker is not None
+            seat.worker.look()
 
     def _grow(self, there: Mapping[str, int]) -> None:
         """Have topics that are new or have more partitions; whoever runs looks at once."""

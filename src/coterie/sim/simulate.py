@@ -6,7 +6,7 @@ one millisecond comes in an order that only names make.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
@@ -152,6 +152,10 @@ class Course:
             seat.worker.start()
 
     # -- what the processes ask
+
+    def topics_of(self, seat: Seat) -> Iterable[str]:
+        """Return what a process subscribes to."""
+        return self.topics
 
     def delay_ms(self, seat: Seat) -> int:
         """Return how long a message takes between a new process and the broker, each way."""

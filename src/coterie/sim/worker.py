@@ -67,7 +67,7 @@ class Worker:
         )
         self.member = Member(
             self.settings,
-            course.topics,
+            course.topics_of(seat),
             now_ms=self.agenda.now_ms,
             jitter=lambda: seat.random.uniform(0.8, 1.2),
         )
@@ -116,7 +116,7 @@ class Worker:
 
     def look(self) -> None:
         """Look at the topics anew, as a process does from time to time."""
-        self.member.subscribe(self.course.topics, self.agenda.now_ms)
+        self.member.subscribe(self.course.topics_of(self.seat), self.agenda.now_ms)
         self._happen(self._run)
 
     def pause(self, span_ms: int) -> None:

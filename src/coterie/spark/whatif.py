@@ -15,6 +15,7 @@ from pyspark.sql.types import StructField, StructType
 
 from coterie.sim.whatif import Question, WhatIf, answers, questions
 from coterie.spark.history.schemas import column
+from coterie.spark.history.session import cores
 from coterie.spark.history.tables import Histories
 from coterie.spark.history.telling import histories_from
 
@@ -33,7 +34,7 @@ def what_if(found: Histories, asked: Sequence[str]) -> DataFrame:
     Raises `BadScript` at once for a question that cannot be asked.
     """
     wanted = [question for one in asked for question in questions(one)]
-    tasks = TASKS_A_CORE * found.spark.sparkContext.defaultParallelism
+    tasks = TASKS_A_CORE * cores(found.spark)
     return found.sorted_events(tasks).mapInArrow(answering(wanted), SCHEMA)
 
 

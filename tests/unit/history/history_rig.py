@@ -57,13 +57,15 @@ class Tale:
     def formed(
         self,
         at_ms: int,
-        members: Mapping[str, Sequence[int]],
+        members: Mapping[str, Sequence[int] | Mapping[str, Sequence[int]]],
         *,
         owned: Mapping[str, Sequence[int]] | None = None,
         topics: Mapping[str, Sequence[str]] | None = None,
         again: bool = False,
     ) -> Tale:
-        """A generation: members by id (`client/1`, or `client@instance/1`) with their partitions."""
+        """A generation: members by id (`client/1`, or `client@instance/1`) with their partitions: of their
+        first topic, or of each topic.
+        """
         self.generation += not again
         seats = tuple(
             self.seat(name, numbers, (owned or {}).get(name), (topics or {}).get(name, ("t",)))
@@ -77,13 +79,20 @@ class Tale:
         return self
 
     def seat(
-        self, name: str, numbers: Sequence[int], owned: Sequence[int] | None, topics: Sequence[str]
+        self,
+        name: str,
+        numbers: Sequence[int] | Mapping[str, Sequence[int]],
+        owned: Sequence[int] | None,
+        topics: Sequence[str],
     ) -> MemberMetadata:
         who, _, _ = name.partition("/")
         client, _, instance = who.partition("@")
         had = tuple(TopicPartition(topics[0], number) for number in owned or ())
         subscription = Subscription(tuple(topics), None, had, self.generation - 1 if had else -1)
-        assignment = Assignment(tuple(TopicPartition(topics[0], number) for number in numbers))
+        by_topic = numbers if isinstance(numbers, Mapping) else {topics[0]: numbers}
+        assignment = Assignment(
+            tuple(TopicPartition(topic, number) for topic, some in by_topic.items() for number in some)
+        )
         return MemberMetadata(
             name,
             client,

@@ -30,6 +30,7 @@ from coterie.history.tables import (
     Ownership,
     Replacement,
     Stall,
+    Subscription,
     Wave,
 )
 
@@ -57,6 +58,7 @@ TABLES: Mapping[str, type] = {
     "moves": Move,
     "replacements": Replacement,
     "waves": Wave,
+    "subscriptions": Subscription,
 }
 
 TIMES = {"formed_at", "at", "from_ms", "to_ms"}

@@ -1,4 +1,4 @@
-"""A Spark session for the time of a command."""
+"""A Spark session for the time of a command, and what of a session Spark Connect has otherwise."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
-__all__ = ["a_session"]
+__all__ = ["a_session", "cores"]
+
+REMOTE, OF_A_SESSION = "sc://", "spark.sql."
+CORES_MOST = 65_536
+"""As many rows are counted by task where the number of cores cannot be asked."""
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -19,15 +24,31 @@ SETTINGS = {
 }
 
 
+def cores(spark: SparkSession) -> int:
+    """Return how many tasks run at once. Of Spark Connect, a range tells."""
+    if hasattr(spark, "sparkContext"):
+        return spark.sparkContext.defaultParallelism
+    return tasks_of_a_range(spark)
+
+
+def tasks_of_a_range(spark: SparkSession) -> int:
+    """Return into how many tasks Spark cuts what has no number of its own: one a core."""
+    return spark.range(CORES_MOST).select(f.spark_partition_id()).distinct().count()
+
+
 @contextmanager
 def a_session(master: str) -> Iterator[SparkSession]:
-    """Start Spark, or take the session that is there, and stop it in the end."""
+    """Start Spark, or take the session that is there, and stop it in the end; `sc://…` is Spark Connect."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master(master).appName("coterie history")
+    named = SparkSession.builder.appName("coterie history")
+    remote = master.startswith(REMOTE)
+    builder = named.remote(master) if remote else named.master(master)
     for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
+        if name.startswith(OF_A_SESSION) or not remote:  # the rest is the server's own
+            builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    if not remote:
+        spark.sparkContext.setLogLevel("ERROR")
     try:
         yield spark
     finally:

@@ -37,6 +37,7 @@ from coterie.spark.history.schemas import (
     told_schema,
     unpacked,
 )
+from coterie.spark.history.session import cores
 from coterie.spark.history.telling import told_of
 
 __all__ = ["Histories", "read_cluster", "read_directory", "read_records"]
@@ -104,7 +105,7 @@ class Histories:
             return self.commits
         if name == "lag":
             return self.lag
-        few = self.told.select(name).coalesce(self.spark.sparkContext.defaultParallelism)
+        few = self.told.select(name).coalesce(cores(self.spark))
         return few.mapInArrow(unpacking, spark_schema(name))
 
     @property
@@ -139,6 +140,10 @@ class Histories:
     @property
     def waves(self) -> DataFrame:
         return self.table("waves")
+
+    @property
+    def subscriptions(self) -> DataFrame:
+        return self.table("subscriptions")
 
     @property
     def lag(self) -> DataFrame:
@@ -203,7 +208,7 @@ def read_records(records: DataFrame, ends: Ends | None = None) -> Histories:
 
 def planned_on(spark: SparkSession, found: list[Unit]) -> tuple[DataFrame, list[list[Unit]]]:
     """Return a DataFrame of a row and partition a task, and the units that each task reads by its number."""
-    tasks = shared_out(found, TASKS_A_CORE * spark.sparkContext.defaultParallelism)
+    tasks = shared_out(found, TASKS_A_CORE * cores(spark))
     return spark.range(0, len(tasks), 1, len(tasks)), tasks
 
 

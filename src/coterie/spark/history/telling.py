@@ -169,6 +169,7 @@ def told_at_once(groups: Groups) -> pa.RecordBatch:
                 registered[number] = register.add(outline)
                 rows["generations"] += outline.generations
                 rows["waves"] += outline.waves()
+                rows["subscriptions"] += outline.subscriptions()
                 continue
         history = groups.history(number)
         for table in TABLES:
