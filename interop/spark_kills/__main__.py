@@ -32,7 +32,7 @@ KINDS = ("workers",) * 8 + ("driver", "both")
 PAUSE_S = (0.1, 2.0)
 # A third of the kills come at any time, the others when a task has begun or ended its transaction.
 AIMS = (Moment.IDLE, Moment.OPEN, Moment.WRITTEN)
-LATER_S = {Moment.IDLE: 0.2, Moment.OPEN: 0.01, Moment.WRITTEN: 0.0}
+LATER_S = {Moment.IDLE: 0.2, Moment.OPEN: 0.005, Moment.WRITTEN: 0.0}
 LOOKED_UP_AGAIN_S = 1.0
 # An application takes seconds to start; a machine that does other things, minutes.
 WORKS_WITHIN_S = 600.0
@@ -87,7 +87,7 @@ def run(folder: Path, broker: str, *, kills: int, chance: random.Random) -> None
 
 def kill(number: int, copiers: list[Copier], watch: Watch, chance: random.Random) -> Moment:
     """Wait until an application works, a while longer, and kill some of it; return what that has hit."""
-    kind, aim, pause_s = chance.choice(KINDS), chance.choice(AIMS), chance.uniform(*PAUSE_S)
+    kind, aim, pause_s = chance.choice(KINDS), AIMS[number % len(AIMS)], chance.uniform(*PAUSE_S)
     began = time.monotonic()
     time.sleep(pause_s)
     copier, victims = found(copiers, kind, aim, watch, chance)

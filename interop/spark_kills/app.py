@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import threading
 from typing import Any
@@ -20,6 +21,8 @@ SETTINGS = {
 }
 # A task whose worker is killed is tried again, as on a cluster.
 MASTER = "local[2,8]"
+# A line of a traceback that names an exception and what it says.
+RAISED = re.compile(r"(Caused by: )?(\w+\.)*\w+(Error|Exception|Lost|Ours|Aborted|Failed|Fenced|By|Loss): ")
 
 
 def main() -> None:
@@ -44,8 +47,8 @@ def main() -> None:
         try:
             query.awaitTermination()
         except StreamingQueryException as error:
-            lines = [line for line in str(error).splitlines() if "Error" in line or "coterie" in line]
-            print("query failed:", " | ".join(lines[-2:]), file=sys.stderr, flush=True)
+            named = [line for line in str(error).splitlines() if RAISED.match(line)]
+            print("query failed:", " | ".join(named[-2:]) or error, file=sys.stderr, flush=True)
     spark.stop()
 
 
