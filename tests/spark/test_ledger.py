@@ -171,6 +171,20 @@ def test_the_account_outlives_compaction_vacuum_a_checkpoint_and_its_log(ledger,
     assert ledger.stored([ZERO]) == {ZERO: 12}
 
 
+@pytest.mark.parametrize("attempt", range(3))
+def test_writers_that_make_the_table_at_the_same_time_both_write(tmp_path, attempt):
+    start = threading.Barrier(4)
+
+    def write(number):
+        start.wait()
+        Ledger(str(tmp_path / "table"), group="g").append(rows((number, 0, 3)))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+
+    assert held(tmp_path / "table") == [(number, offset) for number in range(4) for offset in range(3)]
+
+
 @pytest.mark.interop
 def test_writers_that_race_write_each_record_once(tmp_path):
     folder = tmp_path / "table"

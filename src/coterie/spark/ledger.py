@@ -14,7 +14,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -141,7 +141,8 @@ class Ledger:
         except library.exceptions.TableNotFoundError:
             if schema is None:
                 raise LedgerError(f"there is no Delta Lake table at {self._place.uri} yet") from None
-        library.DeltaTable.create(self._place.uri, schema=schema, mode="ignore", storage_options=options)
+        with suppress(library.exceptions.CommitFailedError):  # another writer makes it at the same time
+            library.DeltaTable.create(self._place.uri, schema=schema, mode="ignore", storage_options=options)
         return library.DeltaTable(self._place.uri, storage_options=options)
 
     def _app_id(self, at: TopicPartition) -> str:
