@@ -143,6 +143,7 @@ def executors_of_their_own(folder: Path, brokers: Brokers) -> None:
     topic.produce(100)
     options = topic.options(**{"group.id": "cluster", **QUICK, "maxRecordsPerPartition": "10"})
     app = Application(folder, "cluster", options=options, trigger=NOW, master="local-cluster[2,1,768]")
+    app.wanted["settings"] = {"spark.executor.memory": "768m"}
     app.run()
     assert app.places() == sorted(topic.places)
     assert topic.committed("cluster") == topic.ends()

@@ -6,6 +6,7 @@ Its query starts again by itself when it fails, and ends when standard input doe
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 from typing import Any
@@ -14,6 +15,8 @@ from bench.spark.local import session
 
 # A task whose worker is killed is tried again, as on a cluster.
 MASTER = "local[2,8]"
+# A line of a traceback that names an exception and what it says.
+RAISED = re.compile(r"(Caused by: )?(\w+\.)*\w+(Error|Exception|Lost|Ours|Aborted|Failed|Fenced|By|Loss): ")
 
 
 def main() -> None:
@@ -33,8 +36,8 @@ def main() -> None:
         try:
             query.awaitTermination()
         except StreamingQueryException as error:
-            lines = [line for line in str(error).splitlines() if "Error" in line or "coterie" in line]
-            print("query failed:", " | ".join(lines[-2:]), file=sys.stderr, flush=True)
+            named = [line for line in str(error).splitlines() if RAISED.match(line)]
+            print("query failed:", " | ".join(named[-2:]) or error, file=sys.stderr, flush=True)
     spark.stop()
 
 
