@@ -4,7 +4,6 @@ Nothing of the driver's reader arrives here: all that a task needs is in its inp
 serve many tasks, so connections are kept from one to the next.
 """
 
-import gc
 import time
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
@@ -23,11 +22,12 @@ from coterie.client.addresses import Address
 from coterie.client.blocking import BlockingConnection
 from coterie.client.errors import RETRIABLE, ClientTimeout, Disconnected
 from coterie.client.settings import ClientSettings, Security
-from coterie.columns.records import AbortedTransaction, Plan, decoder, plan, record_batches
+from coterie.columns.records import AbortedTransaction, Plan, plan, record_batches
 from coterie.spark.offsets import Range
 from coterie.spark.options import SourceOptions
 from coterie.spark.protocol import DataLoss
 from coterie.spark.shape import NOBODY, Piece, Source, needed, shaped
+from coterie.spark.workers import settle
 from coterie.wire.apis import ApiKey
 
 __all__ = ["FetchSettings", "TaskPartition", "read_task"]
@@ -100,22 +100,11 @@ def security_of(client: ClientSettings) -> Security:
     return client.security()
 
 
-@cache
-def settle() -> None:
-    """Take what was imported out of the garbage collector's sight, once in a worker process.
-
-    Spark's workers collect garbage after each task: 50 ms with numba's modules, more than a small task takes.
-    """
-    decoder()
-    gc.collect()
-    gc.freeze()
-
-
 def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield the records of the task's ranges. Spark makes up a bare partition if there is nothing to read."""
     if isinstance(task, TaskPartition) and task.ranges:
-        settle()
         yield from Reader(task).batches()
+        settle("reading")
 
 
 def pieces_of(task: TaskPartition) -> dict[TopicPartition, Piece]:
