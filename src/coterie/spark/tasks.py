@@ -27,7 +27,7 @@ from coterie.spark.offsets import Range
 from coterie.spark.options import SourceOptions
 from coterie.spark.protocol import DataLoss
 from coterie.spark.shape import NOBODY, Piece, Source, needed, shaped
-from coterie.spark.worker import settle
+from coterie.spark.workers import settle
 from coterie.wire.apis import ApiKey
 
 __all__ = ["FetchSettings", "TaskPartition", "read_task"]
@@ -103,8 +103,8 @@ def security_of(client: ClientSettings) -> Security:
 def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield the records of the task's ranges. Spark makes up a bare partition if there is nothing to read."""
     if isinstance(task, TaskPartition) and task.ranges:
-        settle()
         yield from Reader(task).batches()
+        settle("reading")
 
 
 def pieces_of(task: TaskPartition) -> dict[TopicPartition, Piece]:

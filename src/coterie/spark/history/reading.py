@@ -16,7 +16,7 @@ from coterie.history.segments import visible
 from coterie.spark.history.files import Unit
 from coterie.spark.history.reduce import TOLD, Reducer, batches_of, filled
 from coterie.spark.history.telling import no_collector, told_of
-from coterie.spark.worker import settle
+from coterie.spark.workers import settle
 
 __all__ = ["events_of_records", "events_of_units", "told_of_units"]
 
@@ -37,12 +37,12 @@ def events_of_units(units: Iterable[Unit]) -> Iterator[pa.RecordBatch]:
 
 def told_of_units(units: Iterable[Unit]) -> Iterator[pa.RecordBatch]:
     """Yield what happened to the groups of whole partitions: all of a group's records are in one of them."""
-    settle()
     with no_collector():
         for unit in units:
             events = list(events_of_units([unit]))
             if events:
                 yield from told_of(pa.Table.from_batches(events).sort_by(ORDER).to_batches())
+    settle("telling")
 
 
 def decoded(unit: Unit) -> Iterator[dict[str, pa.Array]]:
