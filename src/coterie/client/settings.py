@@ -133,7 +133,7 @@ class ClientSettings:
         )
         for name in ("ssl_truststore_type", "ssl_keystore_type"):
             one_of(name, (getattr(self, name) or "PEM").upper(), ("PEM", "JKS", "PKCS12"))
-        assert self.addresses
+        addresses_of(self.bootstrap_servers)  # raises for what is no address
         at_least("request_timeout_ms", self.request_timeout_ms, 1)
         at_least("default_api_timeout_ms", self.default_api_timeout_ms, 1)
         if "SASL" in self.security_protocol:
@@ -145,8 +145,7 @@ class ClientSettings:
     @property
     def addresses(self) -> tuple[Address, ...]:
         """Where to find the cluster."""
-        servers = self.bootstrap_servers
-        return addresses_of(servers if isinstance(servers, str) else ",".join(servers))
+        return addresses_of(self.bootstrap_servers)
 
     def credentials(self) -> Credentials:
         """Return who we say we are, from the plain settings or from Kafka's JAAS text."""

@@ -132,7 +132,7 @@ def causes_of(
     """Return why a generation was formed, when the one before is known."""
     now, then = chapters[place].first, before.last
     change = compared(then, now)
-    others = [*joined(change), *replaced(change), *followed(before, now, change)]
+    others = [*joined(change), *replaced(change), *followed(before, now)]
     others += changed(then, now, known, partial(near, chapters, place))
     departures = gone(chapters, place, before, change, set_off=bool(others))
     causes = [Cause(one.cause, one.confidence, one.evidence) for one in departures] + others
@@ -184,7 +184,7 @@ def replaced(change: Change) -> Iterator[Cause]:
         yield Cause("static-member-replaced", SURE, f"{words} came back under a new member id")
 
 
-def followed(before: Chapter, now: Formed, change: Change) -> Iterator[Cause]:
+def followed(before: Chapter, now: Formed) -> Iterator[Cause]:
     """Yield the follow-up of a cooperative rebalance: it took partitions away, and gives them to others now.
 
     Members that lost something there join again at once, all by themselves.

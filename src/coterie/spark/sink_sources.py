@@ -198,7 +198,10 @@ def stamps_of(columns: Mapping[str, pa.Array], *, attempt: int) -> list[Stamp]:
         stamp = Stamp(*(one[name] for name in Stamp._fields))
         refuse(stamp, attempt=attempt)
         if not stamp.first <= one["offset_min"] <= one["offset_max"] < stamp.until:
-            raise NotOurs(f"{stamp.at}: a row's offset lies outside of what its task has read")
+            raise NotOurs(
+                f"{stamp.at}: a row's offset lies outside of what its task has read; the column {COLUMN} must"
+                " stay as it was read"
+            )
         stamps.append(stamp)
     return stamps
 
@@ -206,7 +209,10 @@ def stamps_of(columns: Mapping[str, pa.Array], *, attempt: int) -> list[Stamp]:
 def refuse(stamp: Stamp, *, attempt: int) -> None:
     """Raise NotOurs for rows of which other tasks may have some."""
     if stamp.group is None:
-        raise NotOurs("the source was read without group.id: there is no group to commit its offsets for")
+        raise NotOurs(
+            "the source was read without group.id: there is no group to commit its offsets for. Set group.id"
+            " where the stream is read"
+        )
     if stamp.task != attempt:
         raise NotOurs(
             "a shuffle lies between the source and this sink (a join, an aggregation, dropDuplicates,"

@@ -25,7 +25,6 @@ Bytes = npt.NDArray[np.uint8]
 
 RUN, TOLD = -1, -2
 """Kinds of events that are no records: a run of commits, a line of our own story."""
-NOT_A_COMMIT = -1
 HEAD = 14  # version, offset, leader epoch; the metadata's length comes next in versions 3 and 4
 NEWEST = 4
 LONG = 127
