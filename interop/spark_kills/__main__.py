@@ -78,7 +78,9 @@ def run(folder: Path, broker: str, *, kills: int, chance: random.Random) -> None
         try:
             wait_for(lambda: source.committed(GROUP) == source.ends(), what="all is copied")
         except AssertionError as error:
-            raise AssertionError("\n".join([str(error), *(one.last_words for one in copiers)])) from None
+            told = [f"{source.committed(GROUP)} of {source.ends()} is committed"]
+            told += [f"{one.name}: {one.under_way()} is under way\n{one.last_words}" for one in copiers]
+            raise AssertionError("\n".join([str(error), *told])) from None
         for copier in copiers:
             copier.stop()
         account(source, target, copiers)

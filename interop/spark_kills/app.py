@@ -17,6 +17,7 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "512m",
+    "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
 # A task whose worker is killed is tried again, as on a cluster.
