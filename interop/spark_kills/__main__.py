@@ -78,7 +78,9 @@ def run(folder: Path, broker: str, *, kills: int, chance: random.Random) -> None
         try:
             wait_for(lambda: source.committed(GROUP) == source.ends(), what="all is copied")
         except AssertionError as error:
-            raise AssertionError("\n".join([str(error), *(one.last_words for one in copiers)])) from None
+            told = [f"{source.committed(GROUP)} of {source.ends()} is committed"]
+            told += [f"{one.name}: {one.under_way()} is under way\n{one.last_words}" for one in copiers]
+            raise AssertionError("\n".join([str(error), *told])) from None
         for copier in copiers:
             copier.stop()
         account(source, target, copiers)
@@ -90,7 +92,7 @@ def kill(number: int, copiers: list[Copier], watch: Watch, chance: random.Random
     kind, aim, pause_s = chance.choice(KINDS), AIMS[number % len(AIMS)], chance.uniform(*PAUSE_S)
     began = time.monotonic()
     time.sleep(pause_s)
-    copier, victims = found(copiers, kind, aim, watch, chance)
+    copier, victims = chosen(copiers, kind, aim, watch, chance)
     time.sleep(chance.uniform(0, LATER_S[aim]))
     signal_all(victims, signal.SIGKILL)
     hit = watch.moment(copier)
@@ -101,7 +103,7 @@ def kill(number: int, copiers: list[Copier], watch: Watch, chance: random.Random
     return hit
 
 
-def found(
+def chosen(
     copiers: list[Copier], kind: str, aim: Moment, watch: Watch, chance: random.Random
 ) -> tuple[Copier, list[Process]]:
     """Wait until a moment has come for an application that works; return it, and whom of it to kill."""

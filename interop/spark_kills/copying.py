@@ -38,7 +38,7 @@ class Copier:
         self._checkpoint = folder / name
         member = {"group.id": group, "includeSource": "true", "columns": "value", **SESSION, **QUICK}
         self._wanted: dict[str, Any] = {
-            "source": source.options(maxOffsetsPerTrigger="400", **member),
+            "source": source.options(maxOffsetsPerTrigger="5000", **member),
             "sink": {
                 "kafka.bootstrap.servers": target.bootstrap,
                 "topic": target.name,

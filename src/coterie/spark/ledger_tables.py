@@ -36,7 +36,8 @@ class LedgerError(CoterieError):
 
 def refuse_table(uri: str, table: Any, schema: pa.Schema) -> None:
     """Raise LedgerError if rows of this schema cannot be added to the table by adding files."""
-    for why in reasons(table, schema):
+    why = next(reasons(table, schema), None)
+    if why is not None:
         raise LedgerError(f"table {uri} {why}")
 
 
