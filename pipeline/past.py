@@ -5,19 +5,17 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from coterie.base.hashes import coordinator_partition
 from coterie.history.group import history_of
 from coterie.history.layout import OFFSETS, STORY
-from coterie.history.ownership import stalls_of
 from coterie.history.records import read_entry
 from coterie.history.segments import groups_of
 from coterie.history.tables import History, Ownership, Stall
-from coterie.history.told import overlaid, read_story, told_history
+from coterie.history.told import overlaid, read_story
 from pipeline.children import Trouble
 from pipeline.scene import Death, Kind, Span
 from pipeline.story import Rebalance
@@ -53,7 +51,7 @@ def read_history(bootstrap: str, group: str) -> History:
     found = next((log for log in groups_of(entries) if log.group_id == group), None)
     inferred = History(group) if found is None else history_of(*found)
     told = read_story(story).get(group, [])
-    return filled(timed(overlaid(inferred, told), told), told)
+    return overlaid(inferred, told)
 
 
 def all_of(consumer: Any, topic: str, number: int) -> list[Any]:
@@ -70,46 +68,6 @@ def all_of(consumer: Any, topic: str, number: int) -> list[Any]:
         else:
             raise KafkaException(one.error())
     raise Trouble(f"{topic}-{number} could not be read to its end within {PATIENCE_S} s")
-
-
-def timed(history: History, story: Iterable[Mapping[str, Any]]) -> History:
-    """Return the history of an eager group with the times at which its owners gave up, as the story has them.
-
-    The log alone knows them by the last commit before, and an idle group does not commit.
-    """
-    began = {one["formed_at"]: one["at"] for one in story}
-    formed = sorted(one.formed_at for one in history.generations)
-
-    def gave_up(from_ms: int, to_ms: int) -> int:
-        after = bisect_left(formed, to_ms)
-        return to_ms if after == len(formed) else max(from_ms, began.get(formed[after], to_ms))
-
-    tenures = [
-        one if one.to_ms is None else one._replace(to_ms=gave_up(one.from_ms, one.to_ms))
-        for one in history.ownership
-    ]
-    silent = [
-        one._replace(to_ms=gave_up(one.from_ms, one.to_ms)) if ends_with(one, history) else one
-        for one in history.stalls
-        if one.kind == SILENT
-    ]
-    stalls = stalls_of(history.group_id, tenures, {}, silent)
-    return history._replace(ownership=tuple(tenures), stalls=tuple(stalls))
-
-
-def ends_with(stall: Stall, history: History) -> bool:
-    """Return whether a silence lasted until its owner was given up."""
-    where = (stall.topic, stall.partition, stall.to_ms)
-    return any((one.topic, one.partition, one.to_ms) == where for one in history.ownership)
-
-
-def filled(history: History, story: Iterable[Mapping[str, Any]]) -> History:
-    """Return the history with who was given what in generations that never came to be stored in the log."""
-    stored = {(one.generation, one.formed_at) for one in history.assignments}
-    told = told_history(history.group_id, story).assignments
-    missing = [one for one in told if (one.generation, one.formed_at) not in stored]
-    # What the log says of a member stands last: the story does not have its time-outs.
-    return history._replace(assignments=(*missing, *history.assignments))
 
 
 def rebalances_of(history: History, topic: str) -> list[Rebalance]:

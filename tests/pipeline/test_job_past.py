@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from job_runs import A, B, C, a_history, at, told
 from pipeline.otherwise import ASKED, CALLED, in_words, otherwise
-from pipeline.past import filled, rebalances_of, spans_of, timed
+from pipeline.past import rebalances_of, spans_of
 from pipeline.scene import Death, Span
 from pipeline.story import because
 
-from coterie.history.tables import History, Ownership, Stall
+from coterie.history.tables import History, Stall
 from coterie.history.told import told_history
 
 
@@ -62,42 +62,6 @@ def test_a_rebalance_is_told_with_members_by_name_and_how_long_it_took():
     assert (second.at_ms, second.formed_at_ms, second.stopped_ms) == (at(12), at(12.5), 500)
     assert (second.members, second.joined, second.moved) == ({A: (0, 1), B: (2, 3)}, (B,), 2)
     assert (third.left, because(third)) == ((B,), "spark-b fell silent")
-
-
-def test_the_story_says_when_owners_gave_up_and_the_log_by_their_last_commits():
-    story = [
-        told(1, 5, 3, {A: (0, 1)}, joined=[A]),
-        told(2, 26, 0.5, {A: (0,), B: (1,)}, joined=[B]),
-        told(3, 38, 0.4, {A: (0, 1)}, why=["session-expired"], left=[B]),
-    ]
-    idle = [tenure(0, A, 8, 20, 1), tenure(0, A, 26.5, 36, 2), tenure(0, A, 38.4, None, 3)]
-    killed = [tenure(1, A, 8, 26.5, 1), tenure(1, B, 26.5, 35, 2), tenure(1, A, 38.4, None, 3)]
-    dead = Stall("delays", "flights", 1, "no-progress", at(30), at(35), 2, f"{B}-1")
-    inferred = told_history("delays", story)._replace(ownership=(*idle, *killed), stalls=(dead,))
-
-    history = timed(inferred, story)
-
-    assert [one.to_ms for one in history.ownership] == [at(26), at(38), None] * 2
-    stopped = [(one.kind, one.from_ms, one.to_ms) for one in history.stalls if one.partition == 1]
-    assert ("no-progress", at(30), at(38)) in stopped
-    assert ("no-owner", at(26), at(26.5)) in stopped
-    assert [one.stopped_ms for one in rebalances_of(history, "flights")] == [0, 500, 400]
-
-
-def test_a_generation_that_was_never_stored_is_known_by_the_story():
-    story = [told(1, 5, 3, {A: (0, 1)}, joined=[A]), told(2, 9, 1, {A: (0,), B: (1,)}, joined=[B])]
-    whole = told_history("delays", story)
-    stored = whole._replace(assignments=tuple(one for one in whole.assignments if one.generation == 1))
-
-    found = rebalances_of(filled(stored, story), "flights")
-
-    assert [one.members for one in found] == [{A: (0, 1)}, {A: (0,), B: (1,)}]
-    assert [one.generation for one in filled(stored, story).assignments] == [2, 2, 1]
-
-
-def tenure(partition: int, client: str, from_s: float, to_s: float | None, generation: int) -> Ownership:
-    who = ("delays", "flights", partition, f"{client}-1", client, None, generation)
-    return Ownership(*who, at(from_s), None if to_s is None else at(to_s))
 
 
 @st.composite

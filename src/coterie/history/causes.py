@@ -132,7 +132,7 @@ def causes_of(
     """Return why a generation was formed, when the one before is known."""
     now, then = chapters[place].first, before.last
     change = compared(then, now)
-    others = [*joined(change), *replaced(change), *followed(before, now)]
+    others = [*joined(change), *replaced(before, now, change), *followed(before, now)]
     others += changed(then, now, known, partial(near, chapters, place))
     departures = gone(chapters, place, before, change, set_off=bool(others))
     causes = [Cause(one.cause, one.confidence, one.evidence) for one in departures] + others
@@ -178,10 +178,28 @@ def joined(change: Change) -> Iterator[Cause]:
         yield Cause("member-joined", CERTAIN, f"new: {names(change.came)}")
 
 
-def replaced(change: Change) -> Iterator[Cause]:
-    if change.swapped:
-        words = names(seat for _, seat in change.swapped)
+def replaced(before: Chapter, now: Formed, change: Change) -> Iterator[Cause]:
+    """Yield why static members are back under new ids: started again in time, or only after their sessions.
+
+    Nobody waits longer than a session for one that is silent, so who was is no replacement: it joined anew.
+    """
+    late = [new for old, new in change.swapped if overdue(before.presence_of(old), old, now)]
+    if late:
+        words = f"{names(late)} had been silent for longer than a session"
+        yield Cause("session-expired", LIKELY, words)
+        yield Cause("member-joined", LIKELY, f"{words}, and came back")
+    in_time = [new for _, new in change.swapped if new not in late]
+    if in_time:
+        words = names(in_time)
         yield Cause("static-member-replaced", SURE, f"{words} came back under a new member id")
+
+
+def overdue(shown: Presence, old: Seat, now: Formed) -> bool:
+    """Return whether a member's session must have ended before this generation was formed."""
+    if not shown.regular or shown.last_ms is None:
+        return False
+    unheard_ms = shown.cadence_ms + 2 * HEARTBEAT_MS + SLACK_MS  # until it died, and until all had joined
+    return now.formed_ms - shown.last_ms > old.session_ms + unheard_ms
 
 
 def followed(before: Chapter, now: Formed) -> Iterator[Cause]:

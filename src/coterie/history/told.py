@@ -1,19 +1,21 @@
 """The same history from Coterie's own story of its groups (`__group_story`, docs/story.md): told, exactly.
 
-What the story says of a generation stands in the place of what was inferred for it, with a confidence of 1.
+What the story says of a generation stands in the place of what was inferred for it, with a confidence of 1,
+and when a rebalance began in the place of the last commit before it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, pairwise
 from typing import Any
 
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
 from coterie.history.ownership import Owner, Owners, stalls_of
-from coterie.history.tables import Assignment, Generation, History
+from coterie.history.tables import Assignment, Generation, History, Ownership, Stall
 
 __all__ = ["SLUGS", "overlaid", "read_story", "told_history"]
 
@@ -32,6 +34,7 @@ SLUGS: Mapping[str, str] = {
     "topics-changed": "topics-changed",
 }
 TOLD = "told by the coordinator"
+COOPERATIVE, SILENT = "cooperative-sticky", "no-progress"
 
 
 def read_story(values: Iterable[bytes]) -> dict[str, list[dict[str, Any]]]:
@@ -124,7 +127,64 @@ def overlaid(inferred: History, story: Iterable[Mapping[str, Any]]) -> History:
     story = list(story)
     if not inferred.generations and not inferred.ownership:
         return told_history(inferred.group_id, story)
+    if not story:
+        return inferred
     told = {(one.generation, one.formed_at): one for one in generations_of(story)}
     kept = tuple(told.pop((one.generation, one.formed_at), one) for one in inferred.generations)
     both = sorted([*kept, *told.values()], key=lambda one: (one.formed_at, one.generation))
-    return inferred._replace(generations=tuple(both))
+    return filled(timed(inferred._replace(generations=tuple(both)), story), story)
+
+
+def timed(history: History, story: Sequence[Mapping[str, Any]]) -> History:
+    """Return the history with owners that gave up when a rebalance began, as the story has it.
+
+    The log alone knows that by the last commit before, and an idle group does not commit.
+    """
+    began = {one["formed_at"]: one for one in story}
+    formed = sorted(one.formed_at for one in history.generations)
+    tenures = list(history.ownership)
+    moved: dict[tuple[str, int, int], int] = {}
+    for place, (one, after) in enumerate(pairwise([*tenures, None])):
+        assert one is not None
+        heir = after if after is not None and (after.topic, after.partition) == where(one) else None
+        to_ms = gave_up(one, heir, formed, began)
+        if to_ms is not None and one.to_ms is not None:
+            moved[(*where(one), one.to_ms)] = to_ms
+            tenures[place] = one._replace(to_ms=to_ms)
+    silent = [
+        one._replace(to_ms=max(one.from_ms, moved.get((one.topic, one.partition, one.to_ms), one.to_ms)))
+        for one in history.stalls
+        if one.kind == SILENT
+    ]
+    stalls = stalls_of(history.group_id, tenures, {}, silent)
+    return history._replace(ownership=tuple(tenures), stalls=tuple(stalls))
+
+
+def where(one: Ownership | Stall) -> tuple[str, int]:
+    return one.topic, one.partition
+
+
+def gave_up(
+    one: Ownership, heir: Ownership | None, formed: Sequence[int], began: Mapping[int, Mapping[str, Any]]
+) -> int | None:
+    """Return when an owner gave a partition up; None if the story does not know better than the log.
+
+    Cooperative members that stay keep what they have until the generation is formed, and a static member that
+    comes back hands on without any.
+    """
+    after = len(formed) if one.to_ms is None else bisect_left(formed, one.to_ms)
+    if after == len(formed) or (heir is not None and heir.from_ms < formed[after]):
+        return None
+    told = began.get(formed[after])
+    if told is None or (told["protocol"] == COOPERATIVE and one.member_id not in told["left"]):
+        return None
+    return max(one.from_ms, int(told["at"]))
+
+
+def filled(history: History, story: Iterable[Mapping[str, Any]]) -> History:
+    """Return the history with who was given what in generations that never came to be stored in the log."""
+    stored = {(one.generation, one.formed_at) for one in history.assignments}
+    told = told_history(history.group_id, story).assignments
+    missing = [one for one in told if (one.generation, one.formed_at) not in stored]
+    # What the log says of a member stands last: the story does not have its time-outs.
+    return history._replace(assignments=(*missing, *history.assignments))

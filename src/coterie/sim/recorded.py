@@ -433,8 +433,10 @@ class Turn:
     def _way(self, member_id: str) -> str:
         """Return how a member went; where several ways are told, by how long it had been silent."""
         member = self.recorder.members[member_id]
-        if member.instance is not None and any(
-            self.recorder.members[other].instance == member.instance for other in self.one.joined
+        if (
+            member.instance is not None
+            and SWAPPED in self.one.causes
+            and any(self.recorder.members[other].instance == member.instance for other in self.one.joined)
         ):
             return SWAPPED
         ways = [one for one in self.one.causes if one in GOING]

@@ -90,6 +90,15 @@ def test_a_static_member_that_comes_back_in_a_new_generation_is_its_cause():
     assert causes(tale.formed(34_000, {"a@i/1": [0], "b@j/2": [1]}).told())[1] == {"static-member-replaced"}
 
 
+def test_a_static_member_that_comes_back_after_its_session_joins_anew():
+    """Its session of 10 s ended, and it was back before the rebalance for that was over."""
+    tale = Tale().formed(1_000, {"a@i/1": [0], "b@j/1": [1]}).commit(1_500, 31_000, 0, 1)
+    told = tale.commit(31_500, 49_500, 0).formed(50_000, {"a@i/1": [0], "b@j/2": [1]}).told()
+
+    assert causes(told)[1] == {"session-expired", "member-joined"}
+    assert told.generations[1].confidence < 0.9, "another rebalance may have held it up"
+
+
 def test_what_a_cooperative_member_gives_up_is_given_on_in_a_rebalance_of_its_own():
     tale = Tale().formed(1_000, {"a/1": [0, 1]}).commit(1_500, 9_500, 0, 1)
     tale.formed(10_000, {"a/1": [0], "b/1": []}, owned={"a/1": [0, 1]})

@@ -1,0 +1,100 @@
+"""A story beside a log: what it states wins, and what only the log has stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coterie.history.ownership import STALL_LEAST_MS
+from coterie.history.tables import History
+from coterie.history.told import overlaid
+from unit.history.history_rig import Tale, stalls
+
+
+def rebalance(
+    number: int,
+    at: int,
+    formed_at: int,
+    *,
+    left: tuple[str, ...] = (),
+    protocol: str = "range",
+    **has: list[int],
+) -> dict[str, Any]:
+    """What the story has of a rebalance; `a=[0]` is the client a, whose member is a/1."""
+    seat = {"instance_id": None, "host": "/h"}
+    members = {
+        f"{name}/1": {"client_id": name, "partitions": {"t": mine}, **seat} for name, mine in has.items()
+    }
+    return {
+        "kind": "rebalance", "group": "g", "generation": number, "at": at, "formed_at": formed_at,
+        "why": ["session-expired" if left else "member-joined"], "protocol": protocol, "leader": "a/1",
+        "members": members, "joined": [], "left": [*left],
+    }  # fmt: skip
+
+
+def ends(history: History, partition: int) -> list[int | None]:
+    return [one.to_ms for one in history.ownership if one.partition == partition]
+
+
+def test_idle_owners_gave_up_when_the_story_says_that_the_rebalance_began_not_at_their_last_commit():
+    tale = Tale().formed(10_000, {"a/1": (0, 1)}).commit(10_500, 20_000, 0, 1)
+    log = tale.formed(60_000, {"a/1": (0,), "b/1": (1,)}).told()
+    story = [rebalance(1, 7_000, 10_000, a=[0, 1]), rebalance(2, 59_000, 60_000, a=[0], b=[1])]
+    known = overlaid(log, story)
+
+    assert ends(log, 1) == [20_000, None]
+    assert ends(known, 0) == ends(known, 1) == [59_000, None]
+    assert [*stalls(known, "no-owner", 1)] == [(59_000, 60_000)]
+
+
+def test_a_dead_owner_stood_still_until_the_rebalance_began():
+    tale = Tale().formed(10_000, {"a/1": (0,), "b/1": (1,)}).commit(10_500, 40_000, 0, 1)
+    tale.commit(40_500, 59_000, 0).formed(51_500, {"a/1": (0, 1)}).commit(52_000, 60_000, 0, 1)
+    story = [
+        rebalance(1, 7_000, 10_000, a=[0], b=[1]),
+        rebalance(2, 51_000, 51_500, left=("b/1",), a=[0, 1]),
+    ]
+    known = overlaid(tale.told(), story)
+
+    assert [*stalls(known, "no-progress", 1)] == [(40_000, 51_000)]
+    assert [*stalls(known, "no-owner", 1)] == [(51_000, 51_500)]
+    assert STALL_LEAST_MS <= 51_000 - 40_000
+
+
+def test_cooperative_members_keep_what_they_have_until_the_generation_is_formed_unless_they_are_gone():
+    tale = Tale().formed(10_000, {"a/1": (0, 1), "b/1": (2,)}, owned={})
+    tale.formed(60_000, {"a/1": (0,)}, owned={"a/1": (0, 1)}).formed(
+        60_100, {"a/1": (0, 2)}, owned={"a/1": (0,)}
+    )
+    cooperative = "cooperative-sticky"
+    story = [
+        rebalance(1, 7_000, 10_000, protocol=cooperative, a=[0, 1], b=[2]),
+        rebalance(2, 59_000, 60_000, protocol=cooperative, left=("b/1",), a=[0]),
+        rebalance(3, 60_050, 60_100, protocol=cooperative, a=[0, 2]),
+    ]
+    known = overlaid(tale.told(), story)
+
+    assert ends(known, 0) == [None]
+    assert ends(known, 1) == [60_000]
+    assert ends(known, 2) == [59_000, None]
+
+
+def test_a_static_member_that_came_back_hands_on_without_a_rebalance_which_a_later_one_does_not_change():
+    tale = Tale().formed(10_000, {"a@x/1": (0,)}).commit(10_500, 20_000, 0)
+    tale.formed(22_000, {"a@x/2": (0,)}, again=True).commit(22_500, 59_000, 0)
+    log = tale.formed(60_000, {"a@x/2": (0,), "b/1": ()}).told()
+    story = [rebalance(1, 7_000, 10_000, a=[0]), rebalance(2, 59_500, 60_000, a=[0], b=[])]
+    known = overlaid(log, story)
+
+    assert len(known.ownership) == 3
+    assert ends(known, 0) == [ends(log, 0)[0], 59_500, None]
+
+
+def test_who_had_what_in_a_generation_that_was_never_stored_is_known_by_the_story():
+    log = Tale().formed(10_000, {"a/1": (0, 1)}).told()
+    story = [rebalance(1, 7_000, 10_000, a=[0, 1]), rebalance(2, 59_000, 60_000, a=[0], b=[1])]
+    known = overlaid(log, story)
+
+    assert [one.generation for one in known.generations] == [1, 2]
+    assert {(one.generation, one.client_id, one.partitions) for one in known.assignments} == {
+        (1, "a", (0, 1)), (2, "a", (0,)), (2, "b", (1,))
+    }  # fmt: skip
