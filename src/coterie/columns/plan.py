@@ -82,7 +82,7 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Whole batches to decode, and the offset that the next fetch starts from."""
+    """Whole batches to decode, and the offset that the next fetch starts from. A view does for `records`."""
 
     records: bytes
     starts: Places
@@ -171,7 +171,7 @@ def in_place(records: bytes, table: Places, chunk_bytes: int) -> Iterator[Chunk]
 def unpacked(records: bytes, table: Places, codecs: Sequence[int]) -> Iterator[Piece]:
     """Yield the records of compressed batches, decompressed, and each one's segment in its own bytes."""
     for row, codec in zip(table.tolist(), codecs, strict=True):
-        payload = decompress(codec_of(codec), records[row[AT] : row[END]])
+        payload = decompress(codec_of(codec), bytes(records[row[AT] : row[END]]))
         row[AT], row[END] = 0, len(payload)
         if not 0 <= row[ROWS] <= len(payload) // LEAST_RECORD:
             raise refused(row)
