@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -20,6 +19,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from bench.spark.local import session
+
 PARTITIONS, ROWS = 4, 1_000
 COMMITS = 12
 DELTA = {
@@ -28,10 +29,6 @@ DELTA = {
     # Its defaults are for clusters: on two cores they would cost it seconds.
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.shuffle.partitions": "2",
-    "spark.ui.enabled": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.log.level": "ERROR",
 }
 IMPORT = "import time; began = time.perf_counter(); import deltalake; print(time.perf_counter() - began)"
 
@@ -72,13 +69,7 @@ def by_ledger(table: Path) -> float:
 
 def by_spark(folder: Path, jars: str) -> dict[str, float]:
     """Return the milliseconds of a batch through delta-spark: by a write for each partition, and by one."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master("local[2]").config("spark.jars", jars)
-    for name, value in DELTA.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = session("bench", {**DELTA, "spark.jars": jars})
 
     def write(number: int, table: str, partitions: list[int]) -> None:
         rows = spark.createDataFrame(rows_of(number).to_pandas())

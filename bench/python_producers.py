@@ -10,6 +10,7 @@ import importlib
 import time
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 from bench.python_loop import on_uvloop
 
@@ -27,14 +28,7 @@ def produce_coterie(address: str, topic: str, records: int, value: bytes) -> flo
     async def work() -> float:
         settings = {"batch_size": BATCH_BYTES, "linger_ms": LINGER_MS}
         async with producer_type(address, **settings) as producer:
-            for _ in range(WARM_UP):
-                await producer.send(topic, value)
-            await producer.flush()
-            begun = time.perf_counter()
-            for _ in range(records):
-                await producer.send(topic, value)
-            await producer.flush()
-            return time.perf_counter() - begun
+            return await sent(producer, topic, records, value)
 
     return on_uvloop(work)
 
@@ -46,16 +40,21 @@ def produce_aiokafka(address: str, topic: str, records: int, value: bytes) -> fl
     async def work() -> float:
         settings = {"max_batch_size": BATCH_BYTES, "linger_ms": LINGER_MS, "enable_idempotence": True}
         async with producer_type(bootstrap_servers=address, acks="all", **settings) as producer:
-            for _ in range(WARM_UP):
-                await producer.send(topic, value)
-            await producer.flush()
-            begun = time.perf_counter()
-            for _ in range(records):
-                await producer.send(topic, value)
-            await producer.flush()
-            return time.perf_counter() - begun
+            return await sent(producer, topic, records, value)
 
     return on_uvloop(work)
+
+
+async def sent(producer: Any, topic: str, records: int, value: bytes) -> float:
+    """Warm up; return the seconds that the records take from the first `send` to the end of `flush`."""
+    for _ in range(WARM_UP):
+        await producer.send(topic, value)
+    await producer.flush()
+    begun = time.perf_counter()
+    for _ in range(records):
+        await producer.send(topic, value)
+    await producer.flush()
+    return time.perf_counter() - begun
 
 
 def produce_kafka_python(address: str, topic: str, records: int, value: bytes) -> float:

@@ -53,7 +53,7 @@ def python_load(mode: str, client: str, *words: object) -> dict[str, Any]:
 def spark_write(address: str, records: int, repeats: int) -> dict[str, list[float]]:
     """Run the Spark application that writes by both sinks; returns the records a second of each."""
     words = [address, str(records), str(repeats)]
-    return _json_of([sys.executable, "-m", "bench.spark_write", *words])
+    return _json_of([sys.executable, "-m", "bench.spark.writing", *words])
 
 
 def java_produce(address: str, topic: str, *, records: int, size: int, acks: str) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from coterie.history.advice import BELIEVED
 from coterie.history.tables import History
 from coterie.sim.whatif import WhatIf, answers, questions
 
@@ -20,7 +21,6 @@ CALLED = {
     "session.timeout.ms=45s": "sessions of 45 s",
     "assignor=cooperative-sticky": "cooperative-sticky",
 }
-BELIEVED = 0.9
 
 
 def otherwise(history: History) -> list[WhatIf]:

@@ -135,10 +135,7 @@ def recovered(broker: Broker, groups: int, *, killed: bool) -> dict[tuple[str, s
         until(whole, SETTLE_S, "groups that stand")
         time.sleep(STEADY_S)  # so that heartbeats have come to their pace
         assert whole()
-        ended_ms = {}
-        for client, process in victims.items():
-            ended_ms[client] = time.time_ns() // 1_000_000
-            process.kill() if killed else process.leave()
+        ended_ms = {client: ended(process, killed=killed) for client, process in victims.items()}
         until(
             lambda: all(survivors[client].whole_at(group) for client, group in everybody),
             RECOVER_S,
@@ -151,6 +148,13 @@ def recovered(broker: Broker, groups: int, *, killed: bool) -> dict[tuple[str, s
             / 1_000
             for (client, assignor), listed in names.items()
         }
+
+
+def ended(process: Members, *, killed: bool) -> int:
+    """Kill members, or let them leave; return when, in milliseconds since 1970."""
+    now_ms = time.time_ns() // 1_000_000
+    process.kill() if killed else process.leave()
+    return now_ms
 
 
 @contextlib.contextmanager

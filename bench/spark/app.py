@@ -15,12 +15,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench.spark.local import session
+
 SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
-    "spark.log.level": "ERROR",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
@@ -36,13 +34,7 @@ class Application:
     """One Spark session, and a scratch folder."""
 
     def __init__(self, jars: str, folder: Path) -> None:
-        os.environ["PYSPARK_PYTHON"] = sys.executable
-        from pyspark.sql import SparkSession
-
-        builder = SparkSession.builder.appName("bench").master("local[2]")
-        for name, value in (SETTINGS | {"spark.jars": jars}).items():
-            builder = builder.config(name, value)
-        self.spark = builder.getOrCreate()
+        self.spark = session("bench", {**SETTINGS, "spark.jars": jars})
         self.folder = folder
 
     def done(self, job: dict[str, Any]) -> dict[str, Any]:

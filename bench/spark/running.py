@@ -13,13 +13,11 @@ from typing import Any
 
 from bench.brokers import BROKERS, data_directory
 from bench.figures import Figure, Goal, Plan
-from bench.kafka import CACHE, REPOSITORY, SetupError, fetched
+from bench.kafka import REPOSITORY, SetupError
+from bench.spark.local import connector_jars
 from bench.spark.topics import Records, fill
 
 __all__ = ["DEFAULTS", "OURS", "TUNED", "Application", "Contest", "at_least", "at_most", "held"]
-
-POM = REPOSITORY / "interop" / "spark" / "pom.xml"
-CONNECTOR = CACHE / "spark-connector-4.2.0"
 
 OURS, DEFAULTS, TUNED = "coterie", "defaults", "tuned"
 BEST = {
@@ -46,8 +44,7 @@ class Application:
         self.address = address
         self.log = folder / "spark.log"
         folder.mkdir(parents=True, exist_ok=True)
-        fetched(POM, CONNECTOR, what="Spark's Kafka source")
-        jars = ",".join(map(str, sorted(CONNECTOR.glob("*.jar"))))
+        jars = connector_jars()
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "bench.spark.app", jars],

@@ -84,16 +84,6 @@ async def read_log(line: Line, topic: str, partition: int) -> bytes:
         offset = headers[-1][1].last_offset + 1
 
 
-def fetch_from(topic: str, partition: int, offset: int) -> Any:
-    """Return the request for what lies in a log from an offset on."""
-    request_type, topic_type, partition_type = (
-        entity("fetch", FETCH_VERSION, name) for name in ("FetchRequest", "FetchTopic", "FetchPartition")
-    )
-    wanted = build(partition_type, partition=partition, fetch_offset=offset, partition_max_bytes=PIECE_BYTES)
-    topics = (build(topic_type, topic=topic, partitions=(wanted,)),)
-    return build(request_type, max_bytes=PIECE_BYTES, topics=topics)
-
-
 def group_records(data: bytes, group_id: str, names: Names, side: int) -> Iterator[Any]:
     """Yield what a log says of a group; a marker only where its producer has committed for it."""
     writers: set[int] = set()

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.brokers import BROKERS
-from bench.kafka import CACHE, REPOSITORY, SetupError, fetched
+from bench.kafka import CACHE, REPOSITORY, SetupError
+from bench.spark.local import connector_jars
 
 from interop.client.secured import PASSWORD, TLS, USER, SecuredKafka
 from interop.spark.applications import Application, wait_for
 from interop.spark.topics import Feeder, Topic
 
-HERE = Path(__file__).parent
-CONNECTOR = CACHE / "spark-connector-4.2.0"
 CONNECT = CACHE / "spark-connect"
 CONNECT_NEEDS = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
 QUICK = {"kafka.session.timeout.ms": "6000", "kafka.heartbeat.interval.ms": "500"}
@@ -54,19 +53,13 @@ class Brokers:
         return self._running[name]
 
 
-def jars() -> str:
-    """Return the jars of Spark's own Kafka source, as Spark's setting wants them."""
-    fetched(HERE / "pom.xml", CONNECTOR, what="Spark's Kafka source")
-    return ",".join(map(str, sorted(CONNECTOR.glob("*.jar"))))
-
-
 def checkpoint_resumed(folder: Path, brokers: Brokers) -> None:
     """A query moves from Spark's own source to ours and back, by its checkpoint alone."""
     topic = Topic(brokers.kafka, "moved", partitions=3)
     topic.produce(100)
     options = topic.options(maxOffsetsPerTrigger="40")
     app = Application(folder, "moved", format="kafka", options=options, trigger=NOW)
-    app.wanted["settings"] = {"spark.jars": jars()}
+    app.wanted["settings"] = {"spark.jars": connector_jars()}
     app.run()
     assert len(app.places()) == 100
 
@@ -150,6 +143,7 @@ def executors_of_their_own(folder: Path, brokers: Brokers) -> None:
     topic.produce(100)
     options = topic.options(**{"group.id": "cluster", **QUICK, "maxRecordsPerPartition": "10"})
     app = Application(folder, "cluster", options=options, trigger=NOW, master="local-cluster[2,1,768]")
+    app.wanted["settings"] = {"spark.executor.memory": "768m"}
     app.run()
     assert app.places() == sorted(topic.places)
     assert topic.committed("cluster") == topic.ends()

@@ -7,35 +7,26 @@ replays. It says `started`, and ends when its query does, or when standard input
 from __future__ import annotations
 
 import json
-import os
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
+from bench.spark.local import session
+
 # The whole of an application has to live beside two others on two cores.
-SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "512m",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.log.level": "ERROR",
-}
+SETTINGS = {"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2"}
 
 
 def main() -> None:
     """Run the query that the argument describes."""
     wanted = json.loads(sys.argv[1])
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.appName("interop")
-    master = wanted.get("master", "local[1]")
-    builder = builder.remote(master) if wanted.get("connect") else builder.master(master)
-    for name, value in (SETTINGS | wanted.get("settings", {})).items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = session(
+        "interop",
+        SETTINGS | wanted.get("settings", {}),
+        master=wanted.get("master", "local[1]"),
+        connect=wanted.get("connect", False),
+    )
     if "trigger" in wanted:
         stream(spark, wanted)
     else:

@@ -6,33 +6,25 @@ Its query starts again by itself when it fails, and ends when standard input doe
 from __future__ import annotations
 
 import json
-import os
+import re
 import sys
 import threading
 from typing import Any
 
-SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "512m",
-    "spark.log.level": "ERROR",
-}
+from bench.spark.local import session
+
 # A task whose worker is killed is tried again, as on a cluster.
 MASTER = "local[2,8]"
+# A line of a traceback that names an exception and what it says.
+RAISED = re.compile(r"(Caused by: )?(\w+\.)*\w+(Error|Exception|Lost|Ours|Aborted|Failed|Fenced|By|Loss): ")
 
 
 def main() -> None:
     """Copy until there is no more input."""
     wanted = json.loads(sys.argv[1])
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.errors import StreamingQueryException
-    from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName("kills").master(MASTER)
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = session("kills", {"spark.driver.memory": "512m"}, master=MASTER)
     over = threading.Event()
     running: list[Any] = []
     threading.Thread(target=stop_with_input, args=(over, running), daemon=True).start()
@@ -44,8 +36,8 @@ def main() -> None:
         try:
             query.awaitTermination()
         except StreamingQueryException as error:
-            lines = [line for line in str(error).splitlines() if "Error" in line or "coterie" in line]
-            print("query failed:", " | ".join(lines[-2:]), file=sys.stderr, flush=True)
+            named = [line for line in str(error).splitlines() if RAISED.match(line)]
+            print("query failed:", " | ".join(named[-2:]) or error, file=sys.stderr, flush=True)
     spark.stop()
 
 

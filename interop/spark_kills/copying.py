@@ -9,6 +9,7 @@ import subprocess
 import sys
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from interop.spark.topics import Topic
 __all__ = ["Copier", "numbers_in"]
 
 WITHIN_S = 120.0
+SOON_S = 0.2  # confluent-kafka waits so long for the whole number that it is asked for
 DAEMON, WORKER = "pyspark.daemon", "pyspark.worker"
 SESSION = {"kafka.session.timeout.ms": "6000", "kafka.heartbeat.interval.ms": "500"}
 QUICK = {"kafka.retry.backoff.ms": "20"}
@@ -33,9 +35,10 @@ class Copier:
     def __init__(self, folder: Path, name: str, source: Topic, target: Topic, *, group: str) -> None:
         self.name, self.log = name, folder / f"{name}.log"
         self.process: subprocess.Popen[str] | None = None
+        self._checkpoint = folder / name
         member = {"group.id": group, "includeSource": "true", "columns": "value", **SESSION, **QUICK}
         self._wanted: dict[str, Any] = {
-            "source": source.options(maxOffsetsPerTrigger="400", **member),
+            "source": source.options(maxOffsetsPerTrigger="5000", **member),
             "sink": {
                 "kafka.bootstrap.servers": target.bootstrap,
                 "topic": target.name,
@@ -44,7 +47,7 @@ class Copier:
                 "kafka.transaction.timeout.ms": "10000",
                 **QUICK,
             },
-            "checkpoint": str(folder / name),
+            "checkpoint": str(self._checkpoint),
         }
 
     def start(self) -> None:
@@ -79,27 +82,44 @@ class Copier:
         """Whether there are processes in which tasks run."""
         return len(self.workers()) > 1
 
-    def kill_workers(self) -> None:
-        """Kill the workers, but not who forks them: Spark has their tasks run again."""
-        _, *workers = self.workers()
-        signal_all(workers, signal.SIGKILL)
+    def victims(self, kind: str) -> list[Process]:
+        """Return whom to kill: the workers, but not who forks them, since Spark has their tasks run again;
+        the driver, that is all but the workers, which may finish what they are at; or both.
+        """
+        family = self.family()
+        if kind == "both":
+            return readers_first(family)
+        workers = {one.pid for one in self.workers()}
+        if kind == "driver":
+            return readers_first([one for one in family if one.pid not in workers])
+        return self.workers()[1:]
 
-    def kill_driver(self) -> None:
-        """Kill all but the workers, which may finish what they are at; start it again."""
-        spared = {one.pid for one in self.workers()}
-        self._kill([one for one in self.family() if one.pid not in spared])
-
-    def kill_both(self) -> None:
-        """Kill all of it; start it again."""
-        self._kill(self.family())
-
-    def _kill(self, family: list[Process]) -> None:
+    def start_again(self, family: Sequence[Process]) -> None:
+        """Start it again, once these of its processes are gone."""
         assert self.process is not None
-        signal_all(readers_first(family), signal.SIGKILL)
         self.process.wait(WITHIN_S)
         left = wait_gone(family, within_s=WITHIN_S)
         assert not left, f"they survived SIGKILL: {left}"
         self.start()
+
+    @property
+    def query(self) -> str:
+        """Its query's number, by which its transactions are called."""
+        found = json.loads(self._checkpoint.joinpath("metadata").read_text())
+        return str(found["id"])
+
+    def under_way(self) -> list[tuple[str, int, int, int]]:
+        """Return what the batch reads that Spark has begun and not finished: topic, partition, from, to."""
+        begun, done = self._newest("offsets"), self._newest("commits")
+        if begun is None or (done is not None and int(done.name) >= int(begun.name)):
+            return []
+        document = json.loads(begun.read_text().splitlines()[-1])
+        return [(topic, partition, first, until) for topic, partition, first, until in document["ranges"]]
+
+    def _newest(self, kind: str) -> Path | None:
+        """Return the newest entry of a log of its checkpoint."""
+        found = [one for one in self._checkpoint.joinpath(kind).glob("*") if one.name.isdecimal()]
+        return max(found, key=lambda one: int(one.name), default=None)
 
     def end(self) -> None:
         """Kill what lives of it, if anything does."""
@@ -144,7 +164,7 @@ def numbers_in(topic: Topic, *, isolation: str) -> Counter[int]:
     consumer.assign([Place(topic.name, number, 0) for number in range(topic.partitions)])
     found, ended = Counter[int](), set[int]()
     while len(ended) < topic.partitions:
-        for message in consumer.consume(1_000, WITHIN_S):
+        for message in consumer.consume(1_000, SOON_S):
             if message.error():
                 ended.add(message.partition() or 0)
             else:

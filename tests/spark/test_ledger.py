@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -82,6 +82,107 @@ def test_rows_that_do_not_say_where_they_came_from_are_refused(ledger):
         ledger.append(rows((0, 0, 5)).drop_columns(["offset"]))
     with pytest.raises(LedgerError, match="no Delta Lake table"):
         ledger.stored([ZERO])
+
+
+def test_a_row_without_an_offset_is_refused(ledger):
+    no_offset = rows((0, 0, 1)).set_column(2, "offset", pa.array([None], pa.int64()))
+
+    with pytest.raises(LedgerError, match="has no topic, partition or offset"):
+        ledger.append(no_offset)
+
+
+def made(folder, **more):
+    """The table, made by somebody else than the ledger."""
+    return DeltaTable.create(str(folder / "table"), schema=rows((0, 0, 1)).schema, **more)
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"partition_by": ["partition"]}, "is partitioned by partition"),
+        (
+            {"configuration": {"delta.setTransactionRetentionDuration": "interval 7 days"}},
+            "would forget how far each Kafka partition is",
+        ),
+        ({"configuration": {"delta.columnMapping.mode": "name"}}, "columns by their own names"),
+    ],
+)
+def test_a_table_that_asks_more_of_its_writers_is_refused(ledger, tmp_path, more, why):
+    """The library commits files as they are: the table would be broken, or forget its account."""
+    made(tmp_path, **more)
+
+    with pytest.raises(LedgerError, match=why):
+        ledger.append(rows((0, 0, 5)))
+
+    assert commits(tmp_path / "table") == 1
+
+
+def test_a_table_with_constraints_is_refused(ledger, tmp_path):
+    made(tmp_path).alter.add_constraint({"small": "offset < 7"})
+
+    with pytest.raises(LedgerError, match="does not check: drop small"):
+        ledger.append(rows((0, 0, 5)))
+
+
+def test_a_column_that_the_table_lacks_is_refused_until_it_is_added(ledger, tmp_path):
+    ledger.append(rows((0, 0, 5)))
+    wider = rows((0, 3, 8)).append_column("late", pa.array([True] * 5))
+
+    with pytest.raises(LedgerError, match="has no column late: add it to the table"):
+        ledger.append(wider)
+    table = DeltaTable(str(tmp_path / "table"))
+    table.alter.add_columns(Schema.from_arrow(wider.schema).fields[-1:])
+    ledger.append(wider)
+
+    assert held(tmp_path / "table") == [(0, offset) for offset in range(8)]
+    late = DeltaTable(str(tmp_path / "table")).to_pyarrow_table()["late"].to_pylist()
+    assert sorted(map(str, late)) == ["None"] * 5 + ["True"] * 3
+
+
+def test_a_column_of_another_type_is_refused(ledger):
+    ledger.append(rows((0, 0, 5)))
+    other = rows((0, 5, 6)).set_column(3, "value", pa.array(["5"]))
+
+    with pytest.raises(LedgerError, match="a column value of another type"):
+        ledger.append(other)
+
+
+def test_a_column_that_must_have_values_is_refused(ledger, tmp_path):
+    kinds = [one.with_nullable(one.name != "value") for one in rows((0, 0, 1)).schema]
+    DeltaTable.create(str(tmp_path / "table"), schema=pa.schema(kinds))
+
+    with pytest.raises(LedgerError, match="demands values in column value"):
+        ledger.append(rows((0, 0, 5)))
+
+
+def test_the_account_outlives_compaction_vacuum_a_checkpoint_and_its_log(ledger, tmp_path):
+    for first in (0, 5):
+        ledger.append(rows((0, first, first + 5)))
+    table = DeltaTable(str(tmp_path / "table"))
+    table.optimize.compact()
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    table.create_checkpoint()
+    for old in sorted(tmp_path.joinpath("table", "_delta_log").glob("*.json"))[:-1]:
+        old.unlink()
+
+    ledger.append(rows((0, 7, 12)))
+
+    assert held(tmp_path / "table") == [(0, offset) for offset in range(12)]
+    assert ledger.stored([ZERO]) == {ZERO: 12}
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_writers_that_make_the_table_at_the_same_time_both_write(tmp_path, attempt):
+    start = threading.Barrier(4)
+
+    def write(number):
+        start.wait()
+        Ledger(str(tmp_path / "table"), group="g").append(rows((number, 0, 3)))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+
+    assert held(tmp_path / "table") == [(number, offset) for number in range(4) for offset in range(3)]
 
 
 @pytest.mark.interop

@@ -12,6 +12,8 @@ from coterie.base.ids import TopicPartition
 from coterie.spark.listener import GroupListener
 from coterie.spark.offsets import GroupDocument, Range, Rebalance
 
+from .test_stream import PATIENCE_S, wait_for
+
 QUERY = uuid.uuid4()
 STATE = {"operatorName": "dedupe", "numRowsTotal": 1, "numRowsUpdated": 1, "allUpdatesTimeMs": 0,
          "numRowsRemoved": 0, "allRemovalsTimeMs": 0, "commitTimeMs": 0, "memoryUsedBytes": 0,
@@ -113,3 +115,43 @@ def test_a_static_member_is_warned_only_when_a_partition_moves_without_its_state
         listener.onQueryProgress(event(document(instance="me", generation=2, partitions=(0,)), stateful=True))
 
     assert caplog.messages == ["query delays keeps state, and t-1 moved without it"]
+
+
+def counted(rows):
+    return rows.groupBy("partition").count()
+
+
+def each_once(rows):
+    return rows.withWatermark("timestamp", "1 minute").dropDuplicatesWithinWatermark(["value"])
+
+
+def flights_of(spark, topic, group, options):
+    """A stream that is a member of the group."""
+    reader = spark.readStream.format("coterie").options(**options).option("subscribe", topic.name)
+    reader = reader.option("kafka.bootstrap.servers", topic.bootstrap).option("startingOffsets", "earliest")
+    return reader.option("group.id", group).load()
+
+
+@pytest.mark.parametrize("keeps_state", [counted, pytest.param(each_once, marks=pytest.mark.interop)])
+def test_a_real_query_that_keeps_state_is_told_the_way_out(
+    new_topic, spark, group, tmp_path, patient_session, caplog, keeps_state
+):
+    topic = new_topic(partitions=2)
+    topic.produce([b"v"] * 10)
+    told = []
+    listener = GroupListener(on_progress=told.append)
+    rows = keeps_state(flights_of(spark, topic, group, patient_session))
+    writer = rows.writeStream.format("noop").queryName("delays").outputMode("update")
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+
+    spark.streams.addListener(listener)
+    try:
+        with caplog.at_level(logging.WARNING, "coterie.spark"):
+            assert writer.start().awaitTermination(PATIENCE_S)
+            wait_for(lambda: told)
+    finally:
+        spark.streams.removeListener(listener)
+
+    (warning,) = [one for one in caplog.messages if "state" in one]
+    assert f"query delays keeps state and is a member of group {group}" in warning
+    assert "make it a static member (group.instance.id), or leave group.id out" in warning

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coterie.base.errors import CoterieError
+from coterie.base.nearest import nearest
 from coterie.broker.known_settings import BROKER, INTERNAL, OWN, Known
 from coterie.broker.listeners import Listener, ListenerError, check_served, parse_listeners, protocol_map
 from coterie.broker.setting_values import InvalidValueError, Value, read_list, read_value, wanted
@@ -38,12 +39,10 @@ class UnknownSetting(SettingError):
     """A name that Kafka does not know either. Names the nearest one that it knows."""
 
     def __init__(self, name: str) -> None:
-        import difflib  # only on the way to an error: start-up is short
-
-        near = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]}?" if near else "; Kafka's documentation lists the names"
+        near = nearest(name, KNOWN, likeness=0.5)
+        hint = f"; did you mean {near}?" if near else "; Kafka's documentation lists the names"
         super().__init__(f"{name} is not a setting of a Kafka broker{hint}")
-        self.name, self.nearest = name, near[0] if near else None
+        self.name, self.nearest = name, near
 
 
 class BrokerSettings:

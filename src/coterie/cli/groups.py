@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from coterie.base.nearest import nearest
 from coterie.cli.asking import Settings, broker_options, output_option, say, say_json, with_admin
 from coterie.cli.group_offsets import delete_offsets_command, reset_command
 
@@ -54,12 +55,10 @@ def list_command(states: tuple[str, ...], types: tuple[str, ...], broker: Settin
 
 def known_ones(option: str, words: tuple[str, ...], known: tuple[str, ...]) -> None:
     """Raise UsageError for a word that is none of these, in whatever case."""
-    from difflib import get_close_matches
-
     for word in words:
         if word.lower() not in map(str.lower, known):
-            near = get_close_matches(word.lower(), [one.lower() for one in known], n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            near = nearest(word.lower(), map(str.lower, known))
+            hint = f"; did you mean {near}?" if near else ""
             raise click.UsageError(f"{option} {word}: it is one of {', '.join(known)}{hint}")
 
 

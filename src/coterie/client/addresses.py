@@ -1,5 +1,6 @@
 """Where brokers are, as people write it."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from coterie.base.errors import CoterieError
@@ -17,8 +18,12 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def addresses_of(text: str) -> tuple[Address, ...]:
-    """Return the addresses in Kafka's list, `host:port,host:port`; IPv6 in brackets."""
+def addresses_of(servers: str | Iterable[str]) -> tuple[Address, ...]:
+    """Return the addresses in Kafka's list, `host:port,host:port`, or in one of Python's; IPv6 in brackets.
+
+    Raises CoterieError where one is no address, or none is there.
+    """
+    text = servers if isinstance(servers, str) else ",".join(servers)
     found = tuple(address_of(part.strip()) for part in text.split(",") if part.strip())
     if not found:
         raise CoterieError(f"no broker in bootstrap.servers {text!r}; write host:port")

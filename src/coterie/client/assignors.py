@@ -6,13 +6,13 @@ wire, its object is called without arguments and returns a `coterie.assign.model
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint, entry_points
 
 from coterie.assign.model import Assignor, RebalanceProtocol
 from coterie.assign.registry import KINDS
 from coterie.base.errors import CoterieError
+from coterie.base.nearest import nearest
 
 __all__ = [
     "GROUP",
@@ -39,8 +39,8 @@ class UnknownAssignor(CoterieError):
 
     def __init__(self, name: str) -> None:
         known = assignor_names()
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
+        near = nearest(name, known)
+        hint = f"; did you mean {near!r}?" if near else "."
         super().__init__(
             f"there is no assignor {name!r}; there are {', '.join(known)}{hint}"
             f" A package brings its own through an entry point of the group {GROUP}"

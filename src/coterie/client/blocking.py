@@ -6,6 +6,7 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from struct import Struct
 from typing import Any, cast
 
@@ -20,6 +21,9 @@ from coterie.wire.apis import ApiKey
 from coterie.wire.codec import decode_response, encode_request, response_type
 
 __all__ = ["BlockingConnection"]
+
+# From a frame, and the version of what is in it, to the correlation id and the answer.
+Reader = Callable[..., tuple[int, Any]]
 
 MOST_ANSWER = 1 << 30
 INT32 = Struct(">i")
@@ -37,9 +41,9 @@ class BlockingConnection:
         self.agreed: dict[int, int] = {ApiKey.API_VERSIONS: 3}
         self._correlation = 0
         self.broken = False
-        self._sent: deque[tuple[int, type]] = deque()
+        self._sent: deque[tuple[int, Callable[[bytes], tuple[int, Any]]]] = deque()
         self._room = bytearray()
-        """Where answers are read into: one after the other, as what is made of them is a copy."""
+        """Where answers are read into, one after the other: most of what is made of them is a copy."""
         self._renew_at: float | None = None
         self._socket = self._connected(security.tls)
         try:
@@ -97,6 +101,7 @@ class BlockingConnection:
         """Show again who we are, if the session ends soon; nothing may be awaited."""
         if self._renew_at is not None and time.monotonic() >= self._renew_at:
             assert self.security.credentials is not None
+            self._room = bytearray()  # somebody may still look at the last answer
             self._authenticate(self.security.credentials)
 
     @property
@@ -110,8 +115,8 @@ class BlockingConnection:
         self.send(api_key, make)
         return self.receive()
 
-    def send(self, api_key: int, make: Callable[[int], Any]) -> None:
-        """Send a request; `receive` gives the answer."""
+    def send(self, api_key: int, make: Callable[[int], Any], read: Reader | None = None) -> None:
+        """Send a request; `receive` gives the answer, as `read` reads it."""
         version = messages.version_for(self.agreed, api_key, self.address)
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         frame = encode_request(self._correlation, self.client_id, make(version))
@@ -119,15 +124,20 @@ class BlockingConnection:
             self._socket.sendall(frame)
         except OSError as error:
             raise self._broken(error) from error
-        self._sent.append((self._correlation, response_type(api_key, version)))
+        kind = response_type(api_key, version)
+        reader = partial(decode_response, kind) if read is None else partial(read, version=version)
+        self._sent.append((self._correlation, reader))
 
     def receive(self) -> Any:
-        """Return the answer to the oldest request that has none yet."""
-        correlation, kind = self._sent.popleft()
+        """Return the answer to the oldest request that has none yet.
+
+        What is no copy in it holds until the next call of `receive` or `call`.
+        """
+        correlation, reader = self._sent.popleft()
         size = INT32.unpack(self._read(4))[0]
         if not 4 <= size <= MOST_ANSWER:
             raise Corrupt("answer", expected=f"a size, not {size}")
-        answered, answer = decode_response(kind, self._read(size))
+        answered, answer = reader(self._read(size))
         if answered != correlation:
             raise Corrupt("answer", expected=f"correlation id {correlation}, not {answered}")
         return answer

@@ -4,7 +4,6 @@
 be texts, as they stand in files and on command lines.
 """
 
-import difflib
 import re
 import ssl
 import types
@@ -14,6 +13,7 @@ from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
 from coterie.assign.model import Assignor
 from coterie.assign.vote import common_protocol
+from coterie.base.nearest import nearest
 from coterie.client.addresses import Address, addresses_of
 from coterie.client.assignors import assignors_of
 from coterie.client.errors import WrongSetting
@@ -133,7 +133,7 @@ class ClientSettings:
         )
         for name in ("ssl_truststore_type", "ssl_keystore_type"):
             one_of(name, (getattr(self, name) or "PEM").upper(), ("PEM", "JKS", "PKCS12"))
-        assert self.addresses
+        addresses_of(self.bootstrap_servers)  # raises for what is no address
         at_least("request_timeout_ms", self.request_timeout_ms, 1)
         at_least("default_api_timeout_ms", self.default_api_timeout_ms, 1)
         if "SASL" in self.security_protocol:
@@ -145,8 +145,7 @@ class ClientSettings:
     @property
     def addresses(self) -> tuple[Address, ...]:
         """Where to find the cluster."""
-        servers = self.bootstrap_servers
-        return addresses_of(servers if isinstance(servers, str) else ",".join(servers))
+        return addresses_of(self.bootstrap_servers)
 
     def credentials(self) -> Credentials:
         """Return who we say we are, from the plain settings or from Kafka's JAAS text."""
@@ -261,8 +260,8 @@ def unknown(name: str, known: Iterable[str]) -> str:
         return f"there is no setting {name}; write {name.replace('.', '_')}"
     if name in JAVAS:
         return f"{name} is a setting of Kafka's Java clients that this client does not have; leave it out"
-    near = difflib.get_close_matches(name, [*known], n=1, cutoff=0.5)
-    return f"there is no setting {name}" + (f"; did you mean {near[0]}?" if near else "")
+    near = nearest(name, known, likeness=0.5)
+    return f"there is no setting {name}" + (f"; did you mean {near}?" if near else "")
 
 
 def taken(name: str, kind: Any, value: Any) -> Any:
@@ -301,8 +300,8 @@ def one_of(name: str, value: str, allowed: Iterable[str]) -> None:
     """Raise WrongSetting unless the value is one of these."""
     allowed = tuple(allowed)
     if value not in allowed:
-        near = difflib.get_close_matches(value, allowed, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        near = nearest(value, allowed)
+        hint = f"; did you mean {near!r}?" if near else ""
         raise WrongSetting(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}{hint}")
 
 

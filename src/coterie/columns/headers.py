@@ -8,9 +8,6 @@ import numpy as np
 from coterie.wire.batches import HEADER_SIZE, BatchHeader, ends_of
 
 __all__ = [
-    "APPEND_TIME_BIT",
-    "CODEC_BITS",
-    "CONTROL_BIT",
     "Headers",
     "Places",
     "header_rows",
@@ -21,7 +18,6 @@ __all__ = [
 Headers: TypeAlias = "np.ndarray[Any, np.dtype[np.void]]"
 Places: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
-CODEC_BITS, APPEND_TIME_BIT, CONTROL_BIT = 0x07, 0x08, 0x20
 KINDS = (">i8", ">i4", ">i4", "i1", ">u4", ">i2", ">i4", ">i8", ">i8", ">i8", ">i2", ">i4", ">i4")
 HEADER = np.dtype(list(zip(BatchHeader._fields, KINDS, strict=True)))
 assert HEADER.itemsize == HEADER_SIZE

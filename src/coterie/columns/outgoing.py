@@ -11,6 +11,7 @@ from functools import cache
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from coterie.base.errors import CoterieError
 from coterie.wire.compression import compress
@@ -83,8 +84,6 @@ def refuse(rows: Rows, partitions: int) -> None:
         if names.null_count:
             raise CoterieError("a header has no key; every element of the column headers needs one")
     if rows.partition is not None and len(rows.partition):
-        import pyarrow.compute as pc
-
         bounds = pc.min_max(rows.partition).as_py()
         for number in (bounds["min"], bounds["max"]):
             if number is not None and not 0 <= number < partitions:

@@ -22,8 +22,9 @@ def columns_of(
 ) -> dict[str, pa.Array]:
     """Return the columns that come out of the records themselves; `key` and `value` may be left out."""
     rows: list[Row] = []
+    data = bytes(chunk.data)  # it may be a view
     for segment in chunk.segments:
-        read_segment(chunk.data, segment, first, until, headers, rows)
+        read_segment(data, segment, first, until, headers, rows)
     offsets, stamps, types, keys, values, kept = zip(*rows, strict=True) if rows else ((),) * 6
     columns = {
         "key": pa.array(keys, pa.binary()),

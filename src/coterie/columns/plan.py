@@ -12,16 +12,18 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from coterie.base.errors import Corrupt
-from coterie.columns.headers import (
+from coterie.columns.headers import Headers, Places, header_rows, headers_in
+from coterie.wire.batches import (
     APPEND_TIME_BIT,
+    ATTRIBUTES_AT,
     CODEC_BITS,
     CONTROL_BIT,
-    Headers,
-    Places,
-    header_rows,
-    headers_in,
+    HEADER_SIZE,
+    LENGTH_STARTS,
+    BatchHeader,
+    codec_of,
+    decompress,
 )
-from coterie.wire.batches import ATTRIBUTES_AT, HEADER_SIZE, LENGTH_STARTS, BatchHeader, codec_of, decompress
 from coterie.wire.checksum import crc32c
 from coterie.wire.visible import AbortedTransaction, without_aborted
 
@@ -80,7 +82,7 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Whole batches to decode, and the offset that the next fetch starts from."""
+    """Whole batches to decode, and the offset that the next fetch starts from. A view does for `records`."""
 
     records: bytes
     starts: Places
@@ -169,7 +171,7 @@ def in_place(records: bytes, table: Places, chunk_bytes: int) -> Iterator[Chunk]
 def unpacked(records: bytes, table: Places, codecs: Sequence[int]) -> Iterator[Piece]:
     """Yield the records of compressed batches, decompressed, and each one's segment in its own bytes."""
     for row, codec in zip(table.tolist(), codecs, strict=True):
-        payload = decompress(codec_of(codec), records[row[AT] : row[END]])
+        payload = decompress(codec_of(codec), bytes(records[row[AT] : row[END]]))
         row[AT], row[END] = 0, len(payload)
         if not 0 <= row[ROWS] <= len(payload) // LEAST_RECORD:
             raise refused(row)

@@ -16,7 +16,18 @@ from coterie.base.errors import Corrupt
 from coterie.base.marks import mark
 from coterie.group.facts import GroupCreated, OffsetsLoaded
 from coterie.group.records import group_loaded
-from coterie.wire.batches import HEADER_SIZE, codec_of, decompress, read_header, read_marker, records_of
+from coterie.wire.batches import (
+    CODEC_BITS,
+    CONTROL_BIT,
+    HEADER_SIZE,
+    LENGTH_STARTS,
+    MAGIC,
+    codec_of,
+    decompress,
+    read_header,
+    read_marker,
+    records_of,
+)
 from coterie.wire.internal import (
     BARE_SIZE,
     GroupMetadataKey,
@@ -34,11 +45,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Loader"]
 
-LENGTH_STARTS = 12
 HEADER = Struct(">8xi4xb4xh20xq6xi")  # length, magic, attributes, producer, count
 assert HEADER.size == HEADER_SIZE
-CODEC_BITS, CONTROL_BIT = 0x07, 0x20
-MAGIC = 2
 
 SLICE_BYTES = 1 << 16  # after this much others may have their turn: about a millisecond's work
 SLICE_OFFSETS, SLICE_GROUPS = 1_000, 100

@@ -7,9 +7,10 @@ cooperative member gave up. What they do not say is why somebody is gone: `depar
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 from coterie.base.ids import TopicPartition
@@ -25,7 +26,7 @@ from coterie.history.departures import (
 )
 from coterie.history.presence import Presence, by_partition, presence
 from coterie.history.runs import Run
-from coterie.history.seats import Formed, Seat, numbers_by_topic
+from coterie.history.seats import Formed, Seat
 
 __all__ = ["SUBSCRIPTION_CHANGED", "Cause", "Chapter", "chapters_of", "explained"]
 
@@ -78,7 +79,7 @@ def chapters_of(
     records: Sequence[Formed | None], places: Sequence[int], runs: Sequence[Run]
 ) -> list[Chapter]:
     """Return a group's generations. None among the records is the group's end; `places` are their offsets."""
-    order = sorted(runs, key=lambda run: run.place)
+    order = sorted(runs, key=attrgetter("place"))
     starts = [run.place for run in order]
     chapters: list[Chapter] = []
     fresh = True
@@ -105,7 +106,7 @@ def explained(chapters: Sequence[Chapter]) -> Iterator[tuple[Chapter, list[Cause
 
     Generation 0 has no cause, being no rebalance: Kafka writes it for a group that is new.
     """
-    known: Counter[str] = Counter()
+    known: dict[str, int] = {}
     for place, chapter in enumerate(chapters):
         before = None if chapter.fresh or not place else chapters[place - 1]
         if chapter.first.generation <= 0:
@@ -114,15 +115,8 @@ def explained(chapters: Sequence[Chapter]) -> Iterator[tuple[Chapter, list[Cause
             yield chapter, first_causes(chapter.first), []
         else:
             yield chapter, *causes_of(chapters, place, before, known)
-        count_partitions(known, chapter.first)
-
-
-def count_partitions(known: Counter[str], record: Formed) -> None:
-    """Note how many partitions each topic has been seen to have."""
-    for seat in record.seats.values():
-        for topic, numbers in numbers_by_topic(seat.assigned):
-            if known[topic] <= numbers[-1]:
-                known[topic] = numbers[-1] + 1
+        for topic, count in chapter.first.counts.items():
+            known[topic] = max(count, known.get(topic, 0))
 
 
 def first_causes(record: Formed) -> list[Cause]:
@@ -133,12 +127,12 @@ def first_causes(record: Formed) -> list[Cause]:
 
 
 def causes_of(
-    chapters: Sequence[Chapter], place: int, before: Chapter, known: Counter[str]
+    chapters: Sequence[Chapter], place: int, before: Chapter, known: Mapping[str, int]
 ) -> tuple[list[Cause], list[Departure]]:
     """Return why a generation was formed, when the one before is known."""
     now, then = chapters[place].first, before.last
     change = compared(then, now)
-    others = [*joined(change), *replaced(before, now, change), *followed(before, now, change)]
+    others = [*joined(change), *replaced(before, now, change), *followed(before, now)]
     after = chapters[place + 1] if place + 1 < len(chapters) else None
     later = None if after is None or after.fresh or not after.first.seats else after.first
     others += changed(then, now, later, known, partial(near, chapters, place))
@@ -169,18 +163,16 @@ class Change(NamedTuple):
 def compared(then: Formed, now: Formed) -> Change:
     """Return who came, who is gone, who stayed."""
     old, new = then.seats, now.seats
-    instances = {
-        seat.instance_id: seat for seat in old.values() if seat.instance_id and seat.member_id not in new
-    }
-    swapped = tuple(
-        (instances[seat.instance_id], seat)
-        for seat in new.values()
-        if seat.member_id not in old and seat.instance_id in instances
-    )
-    moved = {seat.member_id for pair in swapped for seat in pair}
-    came = tuple(seat for key, seat in new.items() if key not in old and key not in moved)
-    left = tuple(seat for key, seat in old.items() if key not in new and key not in moved)
-    return Change(came, left, tuple((old[key], new[key]) for key in new if key in old), swapped)
+    came = [seat for key, seat in new.items() if key not in old]
+    left = [seat for key, seat in old.items() if key not in new]
+    stayed = tuple([(old[key], new[key]) for key in new if key in old])
+    instances = {seat.instance_id: seat for seat in left if seat.instance_id} if came else {}
+    swapped = tuple([(instances[seat.instance_id], seat) for seat in came if seat.instance_id in instances])
+    if swapped:
+        moved = {seat.member_id for pair in swapped for seat in pair}
+        came = [seat for seat in came if seat.member_id not in moved]
+        left = [seat for seat in left if seat.member_id not in moved]
+    return Change(tuple(came), tuple(left), stayed, swapped)
 
 
 def joined(change: Change) -> Iterator[Cause]:
@@ -214,7 +206,7 @@ def overdue(shown: Presence, old: Seat, now: Formed) -> bool:
     return now.formed_ms - shown.last_ms > old.session_ms
 
 
-def followed(before: Chapter, now: Formed, change: Change) -> Iterator[Cause]:
+def followed(before: Chapter, now: Formed) -> Iterator[Cause]:
     """Yield the follow-up of a cooperative rebalance: it took partitions away, and gives them to others now.
 
     Members that lost something there join again at once, all by themselves.
@@ -267,11 +259,10 @@ def changed(
     """Yield what is different in topics: subscriptions, partitions, topics that came or went."""
     found = list(subscriptions(then, now, nearby))
     yield from found
-    counts: Counter[str] = Counter()
-    count_partitions(counts, now)
+    counts = now.counts
     if any(count > known.get(topic, 0) for topic, count in counts.items()):
         yield from grown(then, counts, known)
-    had = {topic for seat in then.seats.values() for topic, _ in numbers_by_topic(seat.assigned)}
+    had = then.counts.keys()
     if counts and not had <= counts.keys() and not any(cause.slug == "topics-changed" for cause in found):
         yield from vanished(had - counts.keys(), now, later, known)
 
@@ -289,7 +280,9 @@ def grown(then: Formed, counts: Mapping[str, int], known: Mapping[str, int]) -> 
         yield Cause("topics-changed", SURE, f"{', '.join(appeared)} was subscribed to and is there now")
 
 
-def vanished(had: set[str], now: Formed, later: Formed | None, known: Mapping[str, int]) -> Iterator[Cause]:
+def vanished(
+    had: AbstractSet[str], now: Formed, later: Formed | None, known: Mapping[str, int]
+) -> Iterator[Cause]:
     """Yield topics that are still subscribed to and of which nobody has a partition any more.
 
     What cooperative members gave up is given on in the next generation, if it is there at all.
@@ -297,7 +290,7 @@ def vanished(had: set[str], now: Formed, later: Formed | None, known: Mapping[st
     wanted = frozenset[str]().union(*(seat.topics or () for seat in now.seats.values()))
     held = {topic for seat in now.seats.values() for topic, _ in seat.owned}
     if later is not None:
-        held &= {topic for topic, _ in later.assigned}
+        held &= later.counts.keys()
     lost = sorted((had & wanted) - held)
     if lost and all(known.get(topic) for topic in lost):
         yield Cause(
@@ -445,14 +438,15 @@ def returned(seat: Seat, chapters: Sequence[Chapter], place: int) -> Return:
 
 def counted(record: Formed, seat: Seat) -> int:
     """Return how many members of this name and host sit there."""
-    return sum(one.who == seat.who for one in record.seats.values())
+    client_id, host = seat.who
+    return sum([one.client_id == client_id and one.host == host for one in record.seats.values()])
 
 
 def goners(chapters: Sequence[Chapter], place: int, seat: Seat) -> int:
     """Return how many of this name and host are gone with this generation."""
     now = chapters[place].first.seats
     then = chapters[place - 1].last.seats
-    return sum(key not in now and one.who == seat.who for key, one in then.items())
+    return sum([key not in now and one.who == seat.who for key, one in then.items()])
 
 
 def scene_of(before: Chapter, now: Formed, change: Change, *, set_off: bool) -> Scene:

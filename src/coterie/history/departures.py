@@ -90,17 +90,6 @@ class Window(NamedTuple):
     from_ms: float
     to_ms: float
 
-    def within(self, other: Window) -> float:
-        """Return what part of it lies within the other."""
-        mine_ms, until_ms = self
-        least_ms, most_ms = other
-        from_ms = mine_ms if mine_ms > least_ms else least_ms
-        to_ms = until_ms if until_ms < most_ms else most_ms
-        if to_ms <= from_ms:
-            return 0.0
-        length_ms = until_ms - mine_ms
-        return (to_ms - from_ms) / (length_ms if length_ms > 1.0 else 1.0)
-
 
 class Scene(NamedTuple):
     """When somebody may have gone: setting off the rebalance, or as the last for whom it waited."""
@@ -142,40 +131,55 @@ def verdict(leaver: Leaver, scene: Scene) -> Departure:
     """Return the likeliest of the three, and how likely it is."""
     before = BEFORE_STATIC if leaver.static else BEFORE_DYNAMIC
     returns = RETURNS[leaver.returned]
-    weights = {cause: before[cause] * returns[cause] * likelihood(cause, leaver, scene) for cause in before}
+    last_ms = leaver.presence.last_ms
+    expected: dict[str, Window] = {}
+    if last_ms is None:
+        weights = {cause: before[cause] * returns[cause] * unseen(cause, scene) for cause in before}
+    else:
+        expected = {cause: predicted(cause, leaver, last_ms) for cause in before}
+        weights = {
+            cause: before[cause] * returns[cause] * likelihood(cause, leaver, last_ms, window, scene)
+            for cause, window in expected.items()
+        }
     if sum(weights.values()) <= 0.0:
         weights = {cause: before[cause] * returns[cause] for cause in before}
-    cause = max(weights, key=lambda one: weights[one])
+    cause = max(weights, key=weights.__getitem__)
     confidence = weights[cause] / sum(weights.values())
-    if leaver.presence.last_ms is None:
+    if last_ms is None:
         confidence *= UNSEEN_CREDIT
-    at_ms, words = when(cause, leaver, scene), evidence(leaver, scene)
+    at_ms, words = when(cause, expected.get(cause), scene), evidence(leaver, scene)
     return Departure(leaver.member_id, cause, confidence, at_ms, words, leaver.waiting is not False)
 
 
-def likelihood(cause: str, leaver: Leaver, scene: Scene) -> float:
-    """Return how likely the cause makes it that the member went when it did."""
-    last_ms = leaver.presence.last_ms
-    if last_ms is None:
-        return unseen(cause, scene)
-    expected = predicted(cause, leaver, last_ms)
+def likelihood(cause: str, leaver: Leaver, last_ms: int, expected: Window, scene: Scene) -> float:
+    """Return how likely the cause makes it that the member went when it did.
+
+    One that worked went when it was expected to; one that was idle, at any time in a session after that.
+    """
     idle = IDLE[leaver.waiting]
     if cause == POLL_EXCEEDED:
         idle = min(idle, IDLE[True])  # who has nothing to do polls in time
-    session_ms = leaver.session_ms or SESSION_MS
-    after = Window(expected.to_ms, expected.to_ms + max(session_ms, 10 * leaver.heartbeat_ms))
-    closing = Window(last_ms - SLACK_MS, last_ms + 2 * SLACK_MS)
-
-    def within(window: Window) -> float:
-        working = expected.within(window)
+    from_ms, to_ms = expected
+    idle_ms = max(leaver.session_ms or SESSION_MS, 10 * leaver.heartbeat_ms)
+    total = 0.0
+    for share, (least_ms, most_ms) in ((scene.held, scene.ended), (1 - scene.held, scene.set_off)):
+        working = part_within(from_ms, to_ms, least_ms, most_ms)
         if cause == LEFT:
-            working = COMMITS_AT_CLOSE * closing.within(window) + (1 - COMMITS_AT_CLOSE) * working
-        return (1 - idle) * working + idle * after.within(window)
+            closing = part_within(last_ms - SLACK_MS, last_ms + 2 * SLACK_MS, least_ms, most_ms)
+            working = COMMITS_AT_CLOSE * closing + (1 - COMMITS_AT_CLOSE) * working
+        idling = part_within(to_ms, to_ms + idle_ms, least_ms, most_ms)
+        total += share * ((1 - idle) * working + idle * idling)
+    return total
 
-    ended = within(scene.ended)
-    if scene.set_off == scene.ended:
-        return scene.held * ended + (1 - scene.held) * ended
-    return scene.held * ended + (1 - scene.held) * within(scene.set_off)
+
+def part_within(from_ms: float, to_ms: float, least_ms: float, most_ms: float) -> float:
+    """Return what part of the first window lies within the second."""
+    first_ms = from_ms if from_ms > least_ms else least_ms
+    until_ms = to_ms if to_ms < most_ms else most_ms
+    if until_ms <= first_ms:
+        return 0.0
+    length_ms = to_ms - from_ms
+    return (until_ms - first_ms) / (length_ms if length_ms > 1.0 else 1.0)
 
 
 def unseen(cause: str, scene: Scene) -> float:
@@ -210,13 +214,11 @@ def predicted(cause: str, leaver: Leaver, last_ms: int) -> Window:
     return Window(polled.from_ms + session_ms - heartbeat_ms, polled.to_ms + session_ms)
 
 
-def when(cause: str, leaver: Leaver, scene: Scene) -> int:
+def when(cause: str, expected: Window | None, scene: Scene) -> int:
     """Return the likeliest moment."""
     window = scene.ended if scene.held > 0.5 else scene.set_off
-    last_ms = leaver.presence.last_ms
-    if last_ms is None:
+    if expected is None:
         return int(window.to_ms)
-    expected = predicted(cause, leaver, last_ms)
     middle = expected.from_ms if cause == LEFT else (expected.from_ms + expected.to_ms) / 2
     return int(min(max(middle, window.from_ms), window.to_ms))
 

@@ -41,12 +41,10 @@ class Outline(NamedTuple):
 
     def waves(self) -> tuple[Wave, ...]:
         """Return the deploys and storms among its rebalances."""
-        clients = {
-            seat.member_id: seat.name
-            for one in self.chapters
-            for record in one.records
-            for seat in record.seats.values()
-        }
+        clients: dict[str, str] = {}
+        for chapter in self.chapters:
+            for record in chapter.records:
+                clients |= {key: seat.name for key, seat in record.seats.items() if key not in clients}
         return tuple(waves_of(self.group_id, self.generations, self.replacements, clients))
 
     def subscriptions(self) -> tuple[Subscription, ...]:

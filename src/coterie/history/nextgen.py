@@ -164,7 +164,7 @@ class Telling:
         if self.epoch is not None and epoch.epoch <= self.epoch.epoch:
             return
         known = self.epoch is not None or self.whole or epoch.epoch <= FIRST_EPOCHS
-        swapped = self._swapped(at_ms, epoch.epoch)
+        swapped = self._swapped()
         departures = [self._departed(one, member, at) for one, (member, at) in self.went.items()]
         causes = [Cause(one.cause, one.confidence, one.evidence) for one in departures]
         causes += self._others(epoch, swapped) if known else ()
@@ -202,7 +202,7 @@ class Telling:
         if before and epoch.metadata_hash != before and alone:
             yield Cause("partitions-changed", LIKELY, "what its topics look like has changed")
 
-    def _swapped(self, at_ms: int, epoch: int) -> list[str]:
+    def _swapped(self) -> list[str]:
         """Return the new ids of static members that came back; they are neither gone nor new."""
         old = {member.instance_id: one for one, (member, _) in self.went.items() if member.instance_id}
         found = {

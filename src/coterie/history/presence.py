@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from math import inf
 from typing import NamedTuple
 
 from coterie.base.ids import TopicPartition
@@ -50,15 +51,16 @@ def presence(partitions: Iterable[TopicPartition], runs: Mapping[TopicPartition,
     """
     last_ms: int | None = None
     busiest: tuple[float, int, int] | None = None
+    quickest_ms = inf
     for partition in partitions:
         for one in runs.get(partition, ()):
-            _, _, _, count, first_ms, until_ms, _, _, silent_from_ms, silent_to_ms = one[:10]
+            count, until_ms = one.count, one.last_ms
             if last_ms is None or until_ms > last_ms:
                 last_ms = until_ms
-            if count > 2:
-                found = (until_ms - first_ms) / (count - 1), silent_to_ms - silent_from_ms, -count
+            if count > 2 and (cadence_ms := (until_ms - one.first_ms) / (count - 1)) <= quickest_ms:
+                found = cadence_ms, one.silent_to_ms - one.silent_from_ms, -count
                 if busiest is None or found < busiest:
-                    busiest = found
+                    busiest, quickest_ms = found, cadence_ms
     if busiest is None:
         return Presence(last_ms, USUAL_CADENCE_MS, False)
     cadence_ms, longest_ms, fewer = busiest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -52,6 +52,8 @@ class Formed(NamedTuple):
     protocol: str | None
     leader: str | None
     seats: Mapping[str, Seat]
+    counts: Mapping[str, int]
+    """How many partitions each topic has at least: as the highest of them says that has an owner."""
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
@@ -75,7 +77,17 @@ def formed(entry: Entry) -> Formed:
         value.protocol,
         value.leader,
         seats,
+        counts_of(seats.values()),
     )
+
+
+def counts_of(seats: Iterable[Seat]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for seat in seats:
+        for topic, numbers in numbers_by_topic(seat.assigned):
+            if found.get(topic, 0) <= numbers[-1]:
+                found[topic] = numbers[-1] + 1
+    return found
 
 
 def seat_of(member: MemberMetadata, ours: bool) -> Seat:

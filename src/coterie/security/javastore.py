@@ -17,7 +17,7 @@ from coterie.base.errors import Corrupt, CoterieError
 __all__ = ["Store", "UnreadableStore", "is_store", "store"]
 
 JKS_MAGIC = b"\xfe\xed\xfe\xed"
-SEQUENCE, OCTETS = 0x30, 0x04
+SEQUENCE = 0x30
 JKS_KEY, JKS_CERTIFICATE = 1, 2
 MOST_ROUNDS = 10_000_000
 SALT_BYTES = DIGEST_BYTES = 20

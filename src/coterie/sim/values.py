@@ -5,12 +5,12 @@ Whatever is wrong is said with the place where it stands and what would be right
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from coterie.base.errors import CoterieError
+from coterie.base.nearest import nearest
 
 __all__ = [
     "BadScript",
@@ -73,8 +73,8 @@ def place(where: str, key: str) -> str:
 
 def hint(name: str, known: Mapping[str, Any] | list[str]) -> str:
     """Return what to write instead of a name that nobody knows."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {near[0]}?" if near else f"it may have {', '.join(known)}"
+    near = nearest(name, known, likeness=0.5)
+    return f"did you mean {near}?" if near else f"it may have {', '.join(known)}"
 
 
 def text(given: Any, where: str) -> str:

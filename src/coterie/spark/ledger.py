@@ -14,7 +14,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,20 +23,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
 from coterie.client.errors import MissingLibrary
+from coterie.spark.ledger_tables import PLACE, LedgerError, refuse_table
 
 __all__ = ["Ledger", "LedgerError", "Written"]
 
-PLACE = ("topic", "partition", "offset")
 WRITTEN = "topic string, partition int, first long, last long, rows long, path string, size long"
 # Each failed commit is another writer's success: so many in a row mean that something else is wrong.
 MOST_TRIES = 50
-
-
-class LedgerError(CoterieError):
-    """What should be written cannot be accounted for. Says why, and what to do."""
 
 
 class Written(NamedTuple):
@@ -103,6 +98,7 @@ class Ledger:
         """Add the files to the table in one commit, without what the table has already."""
         for _ in range(MOST_TRIES):
             table = self._opened(schema)
+            refuse_table(self._place.uri, table, schema)
             stored = {one.at: self._version(table, one.at) for one in written}
             written = [
                 left for one in written if (left := self._cut(one, stored[one.at], schema)) is not None
@@ -145,7 +141,8 @@ class Ledger:
         except library.exceptions.TableNotFoundError:
             if schema is None:
                 raise LedgerError(f"there is no Delta Lake table at {self._place.uri} yet") from None
-        library.DeltaTable.create(self._place.uri, schema=schema, mode="ignore", storage_options=options)
+        with suppress(library.exceptions.CommitFailedError):  # another writer makes it at the same time
+            library.DeltaTable.create(self._place.uri, schema=schema, mode="ignore", storage_options=options)
         return library.DeltaTable(self._place.uri, storage_options=options)
 
     def _app_id(self, at: TopicPartition) -> str:
@@ -244,6 +241,8 @@ SHAPE = pa.schema(
 
 def by_partition(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
     """Yield a batch's rows partition by partition."""
+    if any(batch.column(name).null_count for name in PLACE):
+        raise LedgerError("a row has no topic, partition or offset: it cannot be accounted for")
     topics, numbers = batch.column("topic"), batch.column("partition")
     places = pa.table({"topic": topics, "partition": numbers}).group_by(["topic", "partition"]).aggregate([])
     for place in places.to_pylist():

@@ -7,12 +7,12 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 from coterie.assign.vote import common_protocol
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
+from coterie.base.nearest import nearest
 from coterie.client.addresses import Address
 from coterie.client.assignors import assignor_factory
 from coterie.client.errors import WrongSetting
@@ -203,8 +203,8 @@ def refuse_unknown(name: str) -> None:
     refused = KAFKA_REFUSED.get(name.removeprefix("kafka."))
     if refused and name.startswith("kafka."):
         raise BadOption(f"option {name} is not supported: {refused}")
-    near = get_close_matches(name, KNOWN, n=1, cutoff=0.6)
-    hint = f"; did you mean {KNOWN[near[0]]}?" if near else ""
+    near = nearest(name, KNOWN)
+    hint = f"; did you mean {KNOWN[near]}?" if near else ""
     raise BadOption(f"unknown option {name}{hint}")
 
 

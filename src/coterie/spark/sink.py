@@ -6,9 +6,10 @@ the batch (`sink_ledger`), or the committed offsets of what was read (`sink_sour
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -29,6 +30,7 @@ from coterie.spark.sink_ledger import Turn, note_done, write_once
 from coterie.spark.sink_options import SinkOptions
 from coterie.spark.sink_rows import Outbox, ahead
 from coterie.spark.sink_sources import write_with_offsets
+from coterie.spark.workers import settle
 
 __all__ = ["BatchSink", "StreamSink", "refuse_columns", "write_plainly"]
 
@@ -41,6 +43,7 @@ COLUMNS = {
     "timestamp": (TimestampType,),
 }
 SOURCE = "source"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ class BatchSink(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows. Runs on an executor."""
-        return Sent(asyncio.run(write_plainly(self.options, iterator)))
+        return Sent(run(write_plainly(self.options, iterator)))
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -97,12 +100,12 @@ class StreamSink(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows. Runs on an executor."""
         if not self.options.exactly_once:
-            return Sent(asyncio.run(write_plainly(self.options, iterator)))
+            return Sent(run(write_plainly(self.options, iterator)))
         turn = Turn.now()
         if self.options.commit_source_offsets:
             work = write_with_offsets(self.options, iterator, name=turn.name, attempt=turn.attempt)
-            return Sent(asyncio.run(work))
-        return Sent(asyncio.run(write_once(self.options, iterator, turn)), turn.query)
+            return Sent(run(work))
+        return Sent(run(write_once(self.options, iterator, turn)), turn.query)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Note that the batch is done: as long as this is there, so is what the tasks have noted after it."""
@@ -112,6 +115,13 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Do nothing: tasks that were done stay done, and write nothing when the batch is tried again."""
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Return what a task's work returns."""
+    done = asyncio.run(work)
+    settle("writing")
+    return done
 
 
 async def write_plainly(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> int:

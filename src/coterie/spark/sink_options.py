@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from typing import Any
 
+from coterie.base.nearest import nearest
 from coterie.client.errors import WrongSetting
 from coterie.client.producer_settings import ProducerSettings
 from coterie.spark.names import BadOption, truth
@@ -100,8 +100,8 @@ def settings_of(values: Mapping[str, str]) -> dict[str, Any]:
         if name != setting and setting in REFUSED:
             raise BadOption(f"option {name} is not supported: {REFUSED[setting]}")
         if name not in known:
-            near = get_close_matches(name, known, n=1, cutoff=0.6)
-            raise BadOption(f"unknown option {name}" + (f"; did you mean {known[near[0]]}?" if near else ""))
+            near = nearest(name, known)
+            raise BadOption(f"unknown option {name}" + (f"; did you mean {known[near]}?" if near else ""))
         if name != setting and setting in SETTINGS:
             found[SETTINGS[setting]] = value.upper() if setting == "security.protocol" else value
     if not found.get("bootstrap_servers"):

@@ -62,7 +62,9 @@ def by_topic(batch: pa.RecordBatch, options: SinkOptions) -> Iterator[tuple[str,
     column = named(batch)["topic"]
     for topic in pc.unique(column).to_pylist():
         if topic is None:
-            raise CoterieError("a row's topic is null, and the option topic is not set")
+            raise CoterieError(
+                "a row's topic is null, and the option topic is not set: name a topic in every row, or set it"
+            )
         yield topic, batch.filter(pc.equal(column, topic))
 
 

@@ -9,7 +9,8 @@ commit only from the member of the generation in which the rows were read.
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
-from typing import Any, NamedTuple
+from functools import reduce
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -122,15 +123,17 @@ class Account:
         written = [one for one in stamps if self._stored[one] > one.first]
         if written:
             gone = [
-                all_of(
-                    pc.equal(columns["topic"], one.topic),
-                    pc.equal(columns["partition"], one.partition),
-                    pc.less(columns["offset"], self._stored[one]),
+                reduce(
+                    pc.and_,
+                    (
+                        pc.equal(columns["topic"], one.topic),
+                        pc.equal(columns["partition"], one.partition),
+                        pc.less(columns["offset"], self._stored[one]),
+                    ),
                 )
                 for one in written
             ]
-            kept = pc.invert(any_of(*gone))
-            batch = batch.filter(kept)
+            batch = batch.filter(pc.invert(reduce(pc.or_, gone)))
         return batch
 
     def due(self) -> dict[GroupMetadata, dict[TopicPartition, OffsetAndMetadata]]:
@@ -195,7 +198,10 @@ def stamps_of(columns: Mapping[str, pa.Array], *, attempt: int) -> list[Stamp]:
         stamp = Stamp(*(one[name] for name in Stamp._fields))
         refuse(stamp, attempt=attempt)
         if not stamp.first <= one["offset_min"] <= one["offset_max"] < stamp.until:
-            raise NotOurs(f"{stamp.at}: a row's offset lies outside of what its task has read")
+            raise NotOurs(
+                f"{stamp.at}: a row's offset lies outside of what its task has read; the column {COLUMN} must"
+                " stay as it was read"
+            )
         stamps.append(stamp)
     return stamps
 
@@ -203,7 +209,10 @@ def stamps_of(columns: Mapping[str, pa.Array], *, attempt: int) -> list[Stamp]:
 def refuse(stamp: Stamp, *, attempt: int) -> None:
     """Raise NotOurs for rows of which other tasks may have some."""
     if stamp.group is None:
-        raise NotOurs("the source was read without group.id: there is no group to commit its offsets for")
+        raise NotOurs(
+            "the source was read without group.id: there is no group to commit its offsets for. Set group.id"
+            " where the stream is read"
+        )
     if stamp.task != attempt:
         raise NotOurs(
             "a shuffle lies between the source and this sink (a join, an aggregation, dropDuplicates,"
@@ -215,19 +224,3 @@ def refuse(stamp: Stamp, *, attempt: int) -> None:
             f"{stamp.at} is read by more than one task: by minPartitions or maxRecordsPerPartition, or as the"
             " plan reads the stream twice (a union with itself). commitSourceOffsets needs partitions whole"
         )
-
-
-def all_of(*masks: Any) -> Any:
-    """Return where all masks hold."""
-    held, *rest = masks
-    for mask in rest:
-        held = pc.and_(held, mask)
-    return held
-
-
-def any_of(*masks: Any) -> Any:
-    """Return where any mask holds."""
-    held, *rest = masks
-    for mask in rest:
-        held = pc.or_(held, mask)
-    return held

@@ -4,12 +4,11 @@ Nothing of the driver's reader arrives here: all that a task needs is in its inp
 serve many tasks, so connections are kept from one to the next.
 """
 
-import gc
 import time
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -23,12 +22,14 @@ from coterie.client.addresses import Address
 from coterie.client.blocking import BlockingConnection
 from coterie.client.errors import RETRIABLE, ClientTimeout, Disconnected
 from coterie.client.settings import ClientSettings, Security
-from coterie.columns.records import AbortedTransaction, Plan, decoder, plan, record_batches
+from coterie.columns.records import Plan, plan, record_batches
 from coterie.spark.offsets import Range
 from coterie.spark.options import SourceOptions
 from coterie.spark.protocol import DataLoss
 from coterie.spark.shape import NOBODY, Piece, Source, needed, shaped
+from coterie.spark.workers import settle
 from coterie.wire.apis import ApiKey
+from coterie.wire.fetched import Fetched, FetchedPartition, read_fetched
 
 __all__ = ["FetchSettings", "TaskPartition", "read_task"]
 
@@ -100,22 +101,11 @@ def security_of(client: ClientSettings) -> Security:
     return client.security()
 
 
-@cache
-def settle() -> None:
-    """Take what was imported out of the garbage collector's sight, once in a worker process.
-
-    Spark's workers collect garbage after each task: 50 ms with numba's modules, more than a small task takes.
-    """
-    decoder()
-    gc.collect()
-    gc.freeze()
-
-
 def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield the records of the task's ranges. Spark makes up a bare partition if there is nothing to read."""
     if isinstance(task, TaskPartition) and task.ranges:
-        settle()
         yield from Reader(task).batches()
+        settle("reading")
 
 
 def pieces_of(task: TaskPartition) -> dict[TopicPartition, Piece]:
@@ -218,6 +208,7 @@ class Reader:
                 partition_max_bytes=settings.partition_max_bytes,
                 isolation=settings.isolation,
             ),
+            read_fetched,
         )
 
     def try_send(self, connection: BlockingConnection, address: Address) -> Exception | None:
@@ -228,18 +219,17 @@ class Reader:
             return error
         return None
 
-    def received(self, answer: Any, address: Address) -> list[Got]:
+    def received(self, answer: Fetched, address: Address) -> list[Got]:
         """Take an answer: note how far each range has come, and return what is to be decoded."""
         if answer.error_code:
             raise RefusedBy(Code(answer.error_code), f"Fetch from {address}")
         got = []
-        for topic in answer.responses:
-            for part in topic.partitions:
-                one = self.left.get(TopicPartition(topic.topic, part.partition_index))
-                if one is not None and self.accepts(one, Code(part.error_code)):
-                    planned = self.planned(one, part)
-                    got.append(Got(one, planned))
-                    self.moved_to(one, planned.next_offset)
+        for part in answer.partitions:
+            one = self.left.get(TopicPartition(part.topic, part.partition))
+            if one is not None and self.accepts(one, Code(part.error_code)):
+                planned = self.planned(one, part)
+                got.append(Got(one, planned))
+                self.moved_to(one, planned.next_offset)
         self.check_progress(address)
         return got
 
@@ -254,14 +244,9 @@ class Reader:
             raise RefusedBy(code, f"Fetch of {one.at} at offset {one.first}")
         return code is Code.NONE
 
-    def planned(self, one: Range, part: Any) -> Plan:
-        aborted = None
-        if self.settings.isolation:
-            aborted = [
-                AbortedTransaction(each.producer_id, each.first_offset)
-                for each in part.aborted_transactions or ()
-            ]
-        return plan(part.records or b"", first=one.first, until=one.until, aborted=aborted)
+    def planned(self, one: Range, part: FetchedPartition) -> Plan:
+        aborted = part.aborted if self.settings.isolation else None
+        return plan(part.records, first=one.first, until=one.until, aborted=aborted)
 
     def moved_to(self, one: Range, position: int) -> None:
         """Note that the range has been read up to `position`."""

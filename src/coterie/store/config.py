@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from coterie.base.errors import CoterieError
+from coterie.base.nearest import nearest
 
 __all__ = ["FOREVER", "BadSetting", "LogConfig"]
 
@@ -74,20 +75,14 @@ class LogConfig:
             if name in NO_EFFECT:
                 continue
             if name not in READERS:
-                raise BadSetting(f"{name} is not a setting of a topic; the nearest is {_nearest(name)}")
+                near = nearest(name, READERS, likeness=0.0)
+                raise BadSetting(f"{name} is not a setting of a topic; the nearest is {near}")
             field, read = READERS[name]
             try:
                 values[field] = read(text)
             except ValueError as error:
                 raise BadSetting(f"{name} is {text!r}: {error}") from None
         return replace(base or cls(), **values)
-
-
-def _nearest(name: str) -> str:
-    import difflib  # only on the way to an error
-
-    nearest: str = difflib.get_close_matches(name, list(READERS), n=1, cutoff=0.0)[0]
-    return nearest
 
 
 def _whole(least: int, most: int = FOREVER) -> Callable[[str], int]:

@@ -32,13 +32,12 @@ from coterie.store.segment import (
     Segment,
     name_of,
 )
-from coterie.wire.batches import HEADER_SIZE, BatchHeader, check_crc, read_header
+from coterie.wire.batches import HEADER_SIZE, LENGTH_STARTS, BatchHeader, check_crc, read_header
 
 __all__ = ["SNAPSHOT", "Loaded", "Sound", "load", "sound_batches"]
 
 SNAPSHOT = ".snapshot"
 CHUNK = 1 << 20
-LENGTH_STARTS = 12
 OLD_HEADER_SIZE = 26
 NAME_DIGITS = 20
 BESIDE_A_LOG = (INDEX, TIME_INDEX, ABORTED)

@@ -1,16 +1,22 @@
 """Batches written anew: with other flags, other compression, or fewer records. No input or output."""
 
-from coterie.wire.batches import CODECS, HEADER_SIZE, BatchHeader, codec_of, compress, decompress
+from coterie.wire.batches import (
+    APPEND_TIME_BIT,
+    ATTRIBUTES_AT,
+    CODEC_BITS,
+    CODECS,
+    CRC_AT,
+    HEADER_SIZE,
+    LENGTH_STARTS,
+    BatchHeader,
+    codec_of,
+    compress,
+    decompress,
+)
 from coterie.wire.batches import HEADER as LAYOUT
 from coterie.wire.checksum import crc32c
 
 __all__ = ["checksum", "fitted", "sealed"]
-
-LENGTH_STARTS = 12
-CRC_STARTS = 17
-CRC_COVERS = 21
-CODEC_BITS = 0x07
-APPEND_TIME_BIT = 0x08
 
 
 def checksum(data: bytes) -> int:
@@ -21,8 +27,8 @@ def checksum(data: bytes) -> int:
 def sealed(header: BatchHeader, body: bytes) -> bytes:
     """Return the batch of this header and these bytes of records, its length and checksum made to fit."""
     head = bytearray(LAYOUT.pack(*header._replace(length=HEADER_SIZE - LENGTH_STARTS + len(body), crc=0)))
-    crc = crc32c(body, crc32c(bytes(head[CRC_COVERS:])))
-    head[CRC_STARTS:CRC_COVERS] = crc.to_bytes(4)
+    crc = crc32c(body, crc32c(bytes(head[ATTRIBUTES_AT:])))
+    head[CRC_AT:ATTRIBUTES_AT] = crc.to_bytes(4)
     return bytes(head) + body
 
 

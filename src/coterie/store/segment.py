@@ -14,7 +14,7 @@ from coterie.store.aborted import AbortedIndex
 from coterie.store.disk import Buffer, Disk, DiskFile
 from coterie.store.index import ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from coterie.store.log import OffsetAt, StorageFailed
-from coterie.wire.batches import HEADER_SIZE, BatchHeader, Record, read_header, records_of
+from coterie.wire.batches import HEADER_SIZE, LENGTH_STARTS, BatchHeader, Record, read_header, records_of
 
 __all__ = [
     "ABORTED",
@@ -35,7 +35,6 @@ CLEANED, SWAP, DELETED = ".cleaned", ".swap", ".deleted"
 
 OFFSETS = Struct(">qi11xi")
 LAST_TIME = Struct(">qi")
-LENGTH_STARTS = 12
 LOOK = 4096 + HEADER_SIZE
 OFFSETS_OF_A_SEGMENT = 2**31 - 1
 UNSAVED_ENTRIES = 128

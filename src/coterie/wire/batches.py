@@ -14,10 +14,15 @@ from coterie.wire.compression import CODECS, codec_of, compress, decompress
 from coterie.wire.varints import ONE_BYTE, read_varlong, varlong
 
 __all__ = [
+    "APPEND_TIME_BIT",
     "ATTRIBUTES_AT",
     "CODECS",
+    "CODEC_BITS",
+    "CONTROL_BIT",
+    "CRC_AT",
     "HEADER_SIZE",
     "LENGTH_STARTS",
+    "MAGIC",
     "BatchHeader",
     "Marker",
     "Record",

@@ -153,6 +153,34 @@ def test_a_blocking_session_that_ends_soon_is_renewed_when_asked():
     assert len(server.said) == 2
 
 
+def test_what_a_blocking_connection_has_received_outlives_a_renewal():
+    server = PlainServer(lifetime_ms=1)
+
+    def as_it_came(frame, *, version):
+        return int.from_bytes(frame[:4], "big"), frame
+
+    def received_and_renewed(address):
+        connection = BlockingConnection(address, client_id="t", timeout_s=5, security=PLAIN)
+        connection.send(ApiKey.HEARTBEAT, heartbeat, as_it_came)
+        answer = connection.receive()
+        before = bytes(answer)
+        over = time.monotonic() + server.lifetime_ms / 1000
+        while time.monotonic() < over:
+            pass
+        connection.renew()
+        connection.close()
+        return before, bytes(answer)
+
+    async def scenario():
+        async with SmallBroker(server, offered=SASL) as broker:
+            return await asyncio.to_thread(received_and_renewed, broker.address)
+
+    before, after = asyncio.run(scenario())
+
+    assert len(server.said) == 2
+    assert before == after
+
+
 @pytest.fixture
 def server_tls():
     """The server's side of TLS."""

@@ -15,11 +15,12 @@ from coterie.history.layout import STORY
 from coterie.history.segments import visible
 from coterie.spark.history.files import Unit
 from coterie.spark.history.reduce import TOLD, Reducer, batches_of, filled
-from coterie.spark.history.telling import told_of
+from coterie.spark.history.telling import no_collector, told_of
+from coterie.spark.workers import settle
 
 __all__ = ["events_of_records", "events_of_units", "told_of_units"]
 
-CHUNK_BYTES = 16 * 1024 * 1024
+CHUNK_BYTES = 4 * 1024 * 1024
 ORDER = [("group_id", "ascending"), ("place", "ascending")]
 FIRST, UNTIL = -(2**63), 2**63 - 1
 
@@ -36,10 +37,12 @@ def events_of_units(units: Iterable[Unit]) -> Iterator[pa.RecordBatch]:
 
 def told_of_units(units: Iterable[Unit]) -> Iterator[pa.RecordBatch]:
     """Yield what happened to the groups of whole partitions: all of a group's records are in one of them."""
-    for unit in units:
-        events = list(events_of_units([unit]))
-        if events:
-            yield from told_of(pa.Table.from_batches(events).sort_by(ORDER).to_batches())
+    with no_collector():
+        for unit in units:
+            events = list(events_of_units([unit]))
+            if events:
+                yield from told_of(pa.Table.from_batches(events).sort_by(ORDER).to_batches())
+    settle("telling")
 
 
 def decoded(unit: Unit) -> Iterator[dict[str, pa.Array]]:

@@ -6,8 +6,8 @@ of rare shape (metadata longer than 126 bytes, versions to come) are read one by
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from types import ModuleType
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,18 +20,11 @@ from coterie.wire.internal import OffsetCommitKey, read_key, read_offset_value
 
 __all__ = ["EVENTS", "RUN", "TOLD", "KeyBook", "Reducer", "Values", "offset_values"]
 
-compiled: ModuleType | None
-try:
-    from coterie.columns import commits as compiled
-except ImportError:  # no numba: numpy does the same, five times more slowly
-    compiled = None
-
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 RUN, TOLD = -1, -2
 """Kinds of events that are no records: a run of commits, a line of our own story."""
-NOT_A_COMMIT = -1
 HEAD = 14  # version, offset, leader epoch; the metadata's length comes next in versions 3 and 4
 NEWEST = 4
 LONG = 127
@@ -58,6 +51,25 @@ EVENTS = pa.schema(
         ("topic_id", pa.binary()),
     ]
 )
+
+
+class Loops(NamedTuple):
+    """What is done commit by commit, in columns."""
+
+    values: Callable[..., tuple[Ints, Ints]]
+    runs: Callable[..., Ints]
+    epochs: Callable[..., Ints]
+
+
+@cache
+def loops() -> Loops:
+    """Return the compiled loops, or numpy's where numba is not installed: they take five times as long."""
+    try:
+        from coterie.columns import commits
+
+        return Loops(commits.values_table, commits.runs_table, commits.epochs_table)
+    except ImportError:
+        return Loops(vector_values, vector_runs, vector_epochs)
 
 
 class KeyBook:
@@ -110,7 +122,7 @@ class Values(NamedTuple):
 def offset_values(values: pa.Array, rows: Ints) -> Values:
     """Return what these rows' values say; they are there. Corrupt for bad bytes."""
     starts, data = parts(values)
-    table, rare = (vector_values if compiled is None else compiled.values_table)(starts, data, rows)
+    table, rare = loops().values(starts, data, rows)
     found = Values(*table[: len(Values._fields)])
     for place in rare.tolist():
         row = int(rows[place])
@@ -229,14 +241,14 @@ def longest(runs: Runs, joined: npt.NDArray[np.bool_], starts: Ints) -> tuple[In
 
 def vector_runs(
     keys: Ints, epochs: Ints, places: Ints, at_ms: Ints, offsets: Ints, *, span_ms: int, key_count: int
-) -> list[Ints]:
+) -> Ints:
     """Return what `columns.commits.runs_table` returns, without numba; all of a key's are made one here."""
     one, row = np.ones(len(keys), np.int64), np.arange(len(keys))
     found = merged([Runs(
         keys, epochs, at_ms // span_ms, places, one, at_ms, at_ms, offsets, offsets, at_ms, at_ms, offsets,
         offsets, row,
     )])  # fmt: skip
-    return list(found)
+    return np.stack(found)
 
 
 def vector_epochs(numbers: Ints, groups: Ints, marks: npt.NDArray[np.bool_], counted: Ints) -> Ints:
@@ -268,8 +280,7 @@ class Reducer:
         rows, others = np.flatnonzero(is_commit), np.flatnonzero(~is_commit)
         fresh = np.zeros(len(self.book.groups) - len(self._counted), np.int64)
         self._counted = np.concatenate((self._counted, fresh))
-        count = vector_epochs if compiled is None else compiled.epochs_table
-        epochs = count(numbers, np.array(self.book.group_of, np.int64), ~commits, self._counted)
+        epochs = loops().epochs(numbers, np.array(self.book.group_of, np.int64), ~commits, self._counted)
         if len(rows):
             self._reduce(numbers[rows], epochs[rows], places[rows], stamps_ms[rows], values, rows)
         return self._others(others, numbers, values, places, stamps_ms) if len(others) else None
@@ -279,8 +290,7 @@ class Reducer:
     ) -> None:
         found = offset_values(values, rows)
         at_ms = np.where(found.at_ms > 0, found.at_ms, stamps_ms)
-        make = vector_runs if compiled is None else compiled.runs_table
-        columns = make(
+        columns = loops().runs(
             keys, epochs, places, at_ms, found.offset, span_ms=RUN_ENDS_MS, key_count=len(self.book.keys)
         )
         ids = self._topic_ids(columns[0], rows[columns[-1]], values)

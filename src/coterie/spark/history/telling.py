@@ -29,7 +29,7 @@ from coterie.spark.history.reduce import RUN, TOLD
 from coterie.spark.history.schemas import TABLES, rows_batch, told_batch
 from coterie.wire.internal import read_group_value
 
-__all__ = ["histories_from", "told_of"]
+__all__ = ["histories_from", "no_collector", "told_of"]
 
 EVENTS_AT_ONCE = 60_000
 NUMBERS = ("place", *Run._fields[3:-1])

@@ -1,11 +1,11 @@
-"""`python -m interop.spark43 [WORD ...]`: tests/spark on PySpark 4.3, a line for each test.
+"""`python -m interop.own_tests.spark43 [WORD ...]`: tests/spark on PySpark 4.3.
 
-The environment lies below `.cache`: it has all that this one has, and another PySpark in front of it.
+The words go to pytest. The environment lies below `.cache`: it has all that this one has, and another
+PySpark in front of it.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -13,11 +13,12 @@ import sysconfig
 import venv
 from pathlib import Path
 
-from bench.kafka import CACHE, REPOSITORY, SetupError
+from bench.kafka import CACHE, SetupError
+
+from interop.own_tests.running import exits, run_tests
 
 PYSPARK = "4.3.0"
 PLACE = CACHE / f"pyspark-{PYSPARK}"
-PATTERN = "CHECKS"
 
 
 def environment() -> Path:
@@ -37,7 +38,7 @@ def environment() -> Path:
     return python
 
 
-def main(words: list[str]) -> int:
+def main() -> int:
     """Run the tests; returns pytest's exit code."""
     python = str(environment())
     asked = "import pyspark; print(pyspark.__version__)"
@@ -45,16 +46,8 @@ def main(words: list[str]) -> int:
     if found != PYSPARK:
         raise SetupError(f"{PLACE} has PySpark {found}: remove it and try again")
     print(f"client pyspark {found}", flush=True)
-    chosen = ["-k", os.environ[PATTERN]] if os.environ.get(PATTERN) else []
-    command = [python, "-m", "pytest", "-p", "no:terminal", "-p", "interop.clients_on_kafka.lines"]
-    options = ["-o", "addopts=--strict-markers -p no:cacheprovider", "-m", "not interop", "--timeout", "300"]
-    return subprocess.run(
-        [*command, *options, "tests/spark", *chosen, *words], cwd=REPOSITORY, check=False
-    ).returncode
+    return run_tests("tests/spark", python=python)
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except SetupError as failure:
-        sys.exit(str(failure))
+    exits(main)

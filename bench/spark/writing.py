@@ -1,4 +1,4 @@
-"""`python -m bench.spark_write ADDRESS RECORDS REPEATS`: a Spark application writes topics by three sinks.
+"""`python -m bench.spark.writing ADDRESS RECORDS REPEATS`: a Spark application writes topics by three sinks.
 
 The same rows by Spark's own Kafka sink and by ours, in turn, in one run; prints the records a second of each.
 """
@@ -6,17 +6,12 @@ The same rows by Spark's own Kafka sink and by ours, in turn, in one run; prints
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from bench.kafka import CACHE, REPOSITORY, fetched
+from bench.spark.local import connector_jars, session
 from bench.tools import create_topic, delete_topic
-
-__all__ = ["SINKS", "connector_jars"]
 
 # What is measured: a sink and its options.
 SINKS: dict[str, tuple[str, dict[str, str]]] = {
@@ -28,47 +23,20 @@ PARTITIONS = 4
 SMALL_B, LARGE_B = 100, 1_000
 # Of nine records, so many are small.
 SMALL_SHARE = 8 / 9
-SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.python.unix.domain.socket.enabled": "true",
-    "spark.log.level": "ERROR",
-}
 
 
 def main() -> None:
     """Measure what the command line asks for."""
     address, records, repeats = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings = {"spark.python.unix.domain.socket.enabled": "true", "spark.jars": connector_jars()}
     rates: dict[str, list[float]] = {sink: [] for sink in SINKS}
-    with session() as spark:
+    with session("bench", settings) as spark:
         for sink in SINKS:
             write(spark, sink, address, records // 5)
         for repetition in range(repeats):
             for sink in list(SINKS)[:: 1 if repetition % 2 else -1]:
                 rates[sink].append(records / write(spark, sink, address, records))
     print(json.dumps(rates))
-
-
-@contextmanager
-def session() -> Iterator[Any]:
-    """Yield a Spark session with Spark's Kafka sink."""
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.appName("bench").master("local[2]")
-    for name, value in {**SETTINGS, "spark.jars": connector_jars()}.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    yield spark
-    spark.stop()
-
-
-def connector_jars() -> str:
-    """Return the jars of Spark's own Kafka source and sink, as Spark's setting wants them."""
-    folder = CACHE / "spark-connector-4.2.0"
-    fetched(REPOSITORY / "interop" / "spark" / "pom.xml", folder, what="Spark's Kafka source")
-    return ",".join(map(str, sorted(folder.glob("*.jar"))))
 
 
 def write(spark: Any, sink: str, address: str, records: int) -> float:

@@ -1,4 +1,4 @@
-"""A plugin of pytest, `-p interop.clients_on_kafka.lines`: each test in the words of `interop.outcomes`."""
+"""A plugin of pytest, `-p interop.own_tests.lines`: each test in the words of `interop.outcomes`."""
 
 from __future__ import annotations
 

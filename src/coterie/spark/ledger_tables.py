@@ -1,0 +1,88 @@
+"""Which Delta Lake tables a ledger writes to: those that forget nothing, and where adding files is enough.
+
+A commit of files is taken by the library as it is. What a table asks of its writers beyond that would be
+broken in silence, so such a table is refused.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from coterie.base.errors import CoterieError
+
+__all__ = ["PLACE", "LedgerError", "refuse_table"]
+
+PLACE = ("topic", "partition", "offset")
+
+# What writers may have to know of; of these, nothing is asked of who only adds files, or what is asked
+# is looked for below.
+KNOWN_FEATURES = {
+    "appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "deletionVectors", "domainMetadata",
+    "generatedColumns", "identityColumns", "invariants", "timestampNtz", "v2Checkpoint",
+    "vacuumProtocolCheck", "variantType",
+}  # fmt: skip
+RETENTION, MAPPING, CONSTRAINT = (
+    "delta.setTransactionRetentionDuration",
+    "delta.columnMapping.mode",
+    "delta.constraints.",
+)
+MADE_BY_WRITERS = ("delta.invariants", "delta.generationExpression", "delta.identity.")
+
+
+class LedgerError(CoterieError):
+    """What should be written cannot be accounted for. Says why, and what to do."""
+
+
+def refuse_table(uri: str, table: Any, schema: pa.Schema) -> None:
+    """Raise LedgerError if rows of this schema cannot be added to the table by adding files."""
+    why = next(reasons(table, schema), None)
+    if why is not None:
+        raise LedgerError(f"table {uri} {why}")
+
+
+def reasons(table: Any, schema: pa.Schema) -> Iterator[str]:
+    """Yield why not."""
+    metadata = table.metadata()
+    if metadata.partition_columns:
+        yield (
+            f"is partitioned by {', '.join(metadata.partition_columns)}, and the ledger's files are not: let"
+            " it write to a table without partitions"
+        )
+    yield from of_settings(metadata.configuration)
+    unknown = sorted({*(table.protocol().writer_features or ())} - KNOWN_FEATURES)
+    if unknown:
+        yield f"has features that the ledger does not know: {', '.join(unknown)}"
+    yield from of_columns(table, schema)
+
+
+def of_settings(settings: Mapping[str, str]) -> Iterator[str]:
+    """Yield what the table's properties forbid."""
+    if RETENTION in settings:
+        yield (
+            f"has {RETENTION}={settings[RETENTION]}: it would forget how far each Kafka partition is in it."
+            " Unset that property"
+        )
+    if settings.get(MAPPING, "none") != "none":
+        yield f"has {MAPPING}={settings[MAPPING]}, and the ledger writes columns by their own names"
+    constraints = [name.removeprefix(CONSTRAINT) for name in settings if name.startswith(CONSTRAINT)]
+    if constraints:
+        yield f"has constraints, which the ledger does not check: drop {', '.join(constraints)}"
+
+
+def of_columns(table: Any, schema: pa.Schema) -> Iterator[str]:
+    """Yield how the rows' columns differ from the table's, but for columns that rows may be without."""
+    from deltalake import Schema
+
+    there = {one.name: one for one in table.schema().fields}
+    ours = {one.name: one for one in Schema.from_arrow(schema).fields}
+    for name, one in ours.items():
+        if name not in there:
+            yield f"has no column {name}: add it to the table, or leave it out of the query"
+        elif one.type != there[name].type:
+            yield f"has a column {name} of another type: {there[name].type}, and the query's is {one.type}"
+    for name, one in there.items():
+        if not one.nullable and name not in PLACE:
+            yield f"demands values in column {name}, which the ledger does not check"
+        if any(mark.startswith(MADE_BY_WRITERS) for mark in one.metadata):
+            yield f"has a column {name} that is made or checked by writers, which the ledger does not do"
