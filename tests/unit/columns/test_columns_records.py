@@ -100,6 +100,18 @@ def test_rows_do_not_depend_on_how_many_batches_make_a_chunk(data, chunk_bytes):
 
 
 @pytest.mark.parametrize("decode", DECODERS)
+@given(batches())
+def test_rows_stay_when_what_they_were_read_from_is_written_over(decode, data):
+    room = bytearray(data)
+    planned = plan(memoryview(room).toreadonly(), **ALL)
+
+    made = list(record_batches(planned, topic="t", partition=3, headers=True, decode=decode))
+    room[:] = bytes(len(room))
+
+    assert [row for batch in made for row in batch.to_pylist()] == rows_of(data, decode, **ALL)
+
+
+@pytest.mark.parametrize("decode", DECODERS)
 def test_headers_are_left_out_where_they_are_not_asked_for(decode):
     data = build_batch([Record(0, 1, b"k", b"v", (("h", b"1"),))])
 
