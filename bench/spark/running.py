@@ -32,8 +32,9 @@ FORMATS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     TUNED: ("kafka", BEST),
 }
 
-WARM_UP, ROUNDS = 3, 5
-"""Medians are of so many rounds; those before them, in which a JVM still compiles, are not counted."""
+WARM_UP, AGAIN, ROUNDS = 3, 1, 5
+"""Medians are of so many rounds. Those before them, in which a JVM still compiles, are not counted: more of
+them for the first contest of an application than for the next."""
 TOPIC = "measured"
 
 
@@ -126,18 +127,21 @@ def at_most(limit: float) -> Goal:
     return Goal(limit, "both", at_most=True)
 
 
-def held(plan: Plan, records: Records, contests: Sequence[Contest]) -> list[Figure]:
+def held(plan: Plan, records: Records, contests: Sequence[Contest], *, rounds: int = ROUNDS) -> list[Figure]:
     """Hold the contests on a topic of these records, at each broker; return their figures."""
     figures = [contest.figures() for contest in contests]
-    warm_up, rounds = (1, 1) if plan.quick else (WARM_UP, ROUNDS)
+    if plan.quick:
+        rounds = 1
     for name in plan.brokers:
         with BROKERS[name](data_directory() / name) as broker:
             fill(broker.address, TOPIC, records)
             with Application(data_directory() / "spark", broker.address) as application:
+                warm_up = AGAIN if plan.quick else WARM_UP
                 for contest, mine in zip(contests, figures, strict=True):
                     costs = [contest.round(application, turn) for turn in range(warm_up + rounds)][warm_up:]
                     plan.say(f"{name}, {contest.what}: {medians(costs)}")
                     add(mine, name, costs)
+                    warm_up = AGAIN
     return [figure for each in figures for figure in each.values()]
 
 
