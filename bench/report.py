@@ -33,11 +33,11 @@ A row in `x` compares two clients, ours divided by the other: in the second colu
 the third on Kafka's. In rows of assignors and applications the columns are the two that are compared.
 
 Rows that begin with "Spark" compare sources, not brokers: one Spark application (local[2], Unix sockets to
-its Python workers) reads the same topic by our source and by Spark's own connector in turn, five times after
-three that do not count. Each column says how many times longer the connector took, or how many times longer
-we took where the goal is "at most"; the goal holds for both columns. "Tuned" is the connector with
-`max.poll.records=10000`, `max.partition.fetch.bytes` of 8 MiB and `receive.buffer.bytes=-1`. Where a row has
-`columns=`, our source was told what the query needs; Spark tells it nothing.
+its Python workers) reads the same topic by our source and by Spark's own connector in turn, five times (three
+for codecs) after some that do not count. Each column says how many times longer the connector took, or how
+many times longer we took where the goal is "at most"; the goal holds for both columns. "Tuned" is the
+connector with `max.poll.records=10000`, `max.partition.fetch.bytes` of 8 MiB and `receive.buffer.bytes=-1`.
+Where a row has `columns=`, our source was told what the query needs; Spark tells it nothing.
 """
 
 

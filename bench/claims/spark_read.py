@@ -7,10 +7,8 @@ table are the other's time divided by ours, from either broker.
 
 from __future__ import annotations
 
-from itertools import chain
-
 from bench.figures import Figure, Plan
-from bench.spark.running import DEFAULTS, TUNED, Contest, at_least, held
+from bench.spark.running import DEFAULTS, TOPIC, TUNED, Contest, at_least, held
 from bench.spark.topics import MIXED
 
 __all__ = ["codecs", "parquet", "read"]
@@ -32,27 +30,23 @@ def read(plan: Plan) -> list[Figure]:
         Contest("spark-read", f"batch, {what}, columns={NAMED[job]}", job, goals, {"columns": NAMED[job]})
         for job, what in JOBS.items()
     ]
-    return held(plan, MIXED.scaled(plan), contests)
+    return held(plan, {TOPIC: MIXED}, contests)
 
 
 def codecs(plan: Plan) -> list[Figure]:
     """Return the same of records with keys and headers, by codec, beside Spark's defaults."""
-    return list(chain.from_iterable(codec_figures(plan, codec) for codec in CODECS))
+    topics = {codec: MIXED._replace(codec=codec, rich=True) for codec in CODECS}
+    contests = [rich(codec, job) for codec in CODECS for job in JOBS]
+    return held(plan, topics, contests, rounds=CODEC_ROUNDS)
 
 
-def codec_figures(plan: Plan, codec: str) -> list[Figure]:
-    """Return the figures of one codec."""
-    contests = [
-        Contest(
-            "spark-codecs", f"batch, keys and headers, {codec}, {what}", job, {DEFAULTS: at_least(1.5)}, RICH
-        )
-        for job, what in JOBS.items()
-    ]
-    records = MIXED._replace(codec=codec, rich=True).scaled(plan)
-    return held(plan, records, contests, rounds=CODEC_ROUNDS)
+def rich(codec: str, job: str) -> Contest:
+    """Return the contest on the topic of a codec."""
+    what = f"batch, keys and headers, {codec}, {JOBS[job]}"
+    return Contest("spark-codecs", what, job, {DEFAULTS: at_least(1.5)}, RICH, topic=codec)
 
 
 def parquet(plan: Plan) -> list[Figure]:
     """Return how much faster a topic becomes Parquet."""
     contest = Contest("spark-parquet", "batch, to Parquet", "parquet", {TUNED: at_least(1.2)})
-    return held(plan, MIXED.scaled(plan), [contest])
+    return held(plan, {TOPIC: MIXED}, [contest])

@@ -7,7 +7,7 @@ the whole query, and of small micro-batches the median. Both columns are ratios,
 from __future__ import annotations
 
 from bench.figures import Figure, Plan
-from bench.spark.running import DEFAULTS, TUNED, Contest, at_least, at_most, held
+from bench.spark.running import DEFAULTS, TOPIC, TUNED, Contest, at_least, at_most, held
 from bench.spark.topics import MIXED, Records
 
 __all__ = ["micro", "stream"]
@@ -23,7 +23,7 @@ def stream(plan: Plan) -> list[Figure]:
         Contest("spark-stream", "stream, one batch", "stream", {TUNED: at_least(1.0)}),
         Contest("spark-stream", "stream, batches of 500,000", "stream", {TUNED: at_least(0.95)}, some),
     ]
-    return held(plan, MIXED.scaled(plan), contests)
+    return held(plan, {TOPIC: MIXED}, contests)
 
 
 def micro(plan: Plan) -> list[Figure]:
@@ -46,4 +46,4 @@ def micro(plan: Plan) -> list[Figure]:
             {"manager": True},
         ),
     ]
-    return held(plan, SMALL.scaled(plan), contests)
+    return held(plan, {TOPIC: SMALL}, contests)

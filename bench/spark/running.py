@@ -17,7 +17,7 @@ from bench.kafka import REPOSITORY, SetupError
 from bench.spark.local import connector_jars
 from bench.spark.topics import Records, fill
 
-__all__ = ["DEFAULTS", "OURS", "TUNED", "Application", "Contest", "at_least", "at_most", "held"]
+__all__ = ["DEFAULTS", "OURS", "TOPIC", "TUNED", "Application", "Contest", "at_least", "at_most", "held"]
 
 OURS, DEFAULTS, TUNED = "coterie", "defaults", "tuned"
 BEST = {
@@ -32,7 +32,7 @@ FORMATS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     TUNED: ("kafka", BEST),
 }
 
-WARM_UP, AGAIN, ROUNDS = 3, 1, 5
+WARM_UP, AGAIN, ROUNDS = 6, 1, 5
 """Medians are of so many rounds. Those before them, in which a JVM still compiles, are not counted: more of
 them for the first contest of an application than for the next."""
 TOPIC = "measured"
@@ -99,6 +99,7 @@ class Contest:
     options: Mapping[str, str] = field(default_factory=dict)
     words: Mapping[str, Any] = field(default_factory=dict)
     """More that the job is told."""
+    topic: str = TOPIC
 
     def figures(self) -> dict[str, Figure]:
         """Return the figures, yet empty, by the other."""
@@ -112,7 +113,7 @@ class Contest:
         readers = [OURS, *self.goals]
         first = turn % len(readers)
         return {
-            reader: application.does(self.job, reader, TOPIC, options=self.options, **self.words)["cost"]
+            reader: application.does(self.job, reader, self.topic, options=self.options, **self.words)["cost"]
             for reader in readers[first:] + readers[:first]
         }
 
@@ -127,14 +128,17 @@ def at_most(limit: float) -> Goal:
     return Goal(limit, "both", at_most=True)
 
 
-def held(plan: Plan, records: Records, contests: Sequence[Contest], *, rounds: int = ROUNDS) -> list[Figure]:
-    """Hold the contests on a topic of these records, at each broker; return their figures."""
+def held(
+    plan: Plan, topics: Mapping[str, Records], contests: Sequence[Contest], *, rounds: int = ROUNDS
+) -> list[Figure]:
+    """Hold the contests on topics of such records, at each broker; return their figures."""
     figures = [contest.figures() for contest in contests]
     if plan.quick:
         rounds = 1
     for name in plan.brokers:
         with BROKERS[name](data_directory() / name) as broker:
-            fill(broker.address, TOPIC, records)
+            for topic, records in topics.items():
+                fill(broker.address, topic, records.scaled(plan))
             with Application(data_directory() / "spark", broker.address) as application:
                 warm_up = AGAIN if plan.quick else WARM_UP
                 for contest, mine in zip(contests, figures, strict=True):

@@ -18,6 +18,7 @@ from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.client.addresses import address_of
 from coterie.client.blocking import BlockingConnection
+from coterie.client.blocking_admin import BlockingAdmin
 from coterie.client.producer_messages import produce, read_produce
 from coterie.wire.apis import ApiKey
 from coterie.wire.batches import Record, build_batch
@@ -60,8 +61,10 @@ MIXED = Records(((4_000_000, 100), (500_000, 1_000)))
 def fill(address: str, topic: str, records: Records) -> None:
     """Create the topic and produce the records to it."""
     tools.create_topic(address, topic, partitions=PARTITIONS)
-    connection = BlockingConnection(address_of(address), client_id="bench", timeout_s=TIMEOUT_S)
     places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    with BlockingAdmin(address) as admin:
+        admin.list_offsets(places)  # which asks until the partitions have leaders
+    connection = BlockingConnection(address_of(address), client_id="bench", timeout_s=TIMEOUT_S)
     try:
         for count, size in records.counts:
             for batch in batches(count // PARTITIONS, size, records):

@@ -406,14 +406,17 @@ def waiting(
 
 def last_rate(runs: Sequence[Run]) -> float | None:
     """Return the rate of the last of a partition's runs that tells one."""
-    return next((rate for run in reversed(runs) if (rate := rate_of(run)) is not None), None)
+    for run in reversed(runs):
+        rate = rate_of(run)
+        if rate is not None:
+            return rate
+    return None
 
 
 def rate_of(run: Run) -> float | None:
     """Return how many records a millisecond were committed, None where too few commits tell."""
-    if run.cadence_ms is None or run.last_ms <= run.first_ms or run.last <= run.first:
-        return None
-    return (run.last - run.first) / (run.last_ms - run.first_ms)
+    took_ms, brought = run.last_ms - run.first_ms, run.last - run.first
+    return brought / took_ms if run.count > 2 and took_ms > 0 and brought > 0 else None
 
 
 def returned(seat: Seat, chapters: Sequence[Chapter], place: int) -> Return:

@@ -16,7 +16,7 @@ from coterie.wire.batches import BatchHeader, Record, check_crc, read_marker, re
 from coterie.wire.internal import OffsetCommitValue
 from coterie.wire.visible import AbortedTransaction, without_aborted
 
-__all__ = ["GroupLog", "entries_of", "groups_of", "visible"]
+__all__ = ["GroupLog", "entries_of", "groups_of", "unfinished", "visible"]
 
 
 class GroupLog(NamedTuple):

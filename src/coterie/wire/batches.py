@@ -23,6 +23,7 @@ __all__ = [
     "HEADER_SIZE",
     "LENGTH_STARTS",
     "MAGIC",
+    "TRANSACTIONAL_BIT",
     "BatchHeader",
     "Marker",
     "Record",

@@ -3,9 +3,9 @@
 So one codec serves requests and the records of internal topics alike.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, make_dataclass
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from struct import Struct
 from typing import Any, TypeVar
@@ -13,7 +13,16 @@ from uuid import UUID
 
 from coterie.base.errors import Corrupt
 
-__all__ = ["NEVER_FLEXIBLE", "VERSION", "Declared", "Field", "built", "read_version", "shared"]
+__all__ = [
+    "NEVER_FLEXIBLE",
+    "VERSION",
+    "Declared",
+    "Field",
+    "built",
+    "each_built",
+    "read_version",
+    "shared",
+]
 
 T = TypeVar("T")
 VERSION = Struct(">h")
@@ -86,12 +95,21 @@ def built(kind: Callable[..., T], found: Any) -> T:
     return made
 
 
+def each_built(kind: Callable[..., T], found: Sequence[Any]) -> tuple[T, ...]:
+    """Return the same of several entities of one version."""
+    if not found:
+        return ()
+    build = _builder_of(kind, found[0].__class__)
+    return tuple([build(one) for one in found])
+
+
 @cache
 def _builder_of(kind: Any, entity: type) -> Callable[[Any], Any]:
     names = _names_in_both(tuple(kind._fields), entity)
     values = attrgetter(*names)
     if names == kind._fields:
-        return lambda found: kind._make(values(found))
+        make = partial(tuple.__new__, kind)
+        return lambda found: make(values(found))
     return lambda found: kind(**dict(zip(names, values(found), strict=True)))
 
 

@@ -14,7 +14,16 @@ from uuid import UUID
 from coterie.base.errors import Corrupt
 from coterie.wire.codec import decode
 from coterie.wire.compiled import Writer, writer_of
-from coterie.wire.declared import NEVER_FLEXIBLE, VERSION, Declared, Field, built, read_version, shared
+from coterie.wire.declared import (
+    NEVER_FLEXIBLE,
+    VERSION,
+    Declared,
+    Field,
+    built,
+    each_built,
+    read_version,
+    shared,
+)
 
 __all__ = [
     "KNOWN_KINDS",
@@ -254,7 +263,7 @@ def _topic_id(data: bytes) -> UUID | None:
 def read_group_value(data: bytes) -> GroupMetadataValue:
     """Return a group of any version, or raise Corrupt."""
     found = built(GroupMetadataValue, _read_value(GROUP_VALUE, data))
-    return found._replace(members=tuple([built(MemberMetadata, member) for member in found.members]))
+    return found._replace(members=each_built(MemberMetadata, found.members))
 
 
 def _read_value(schema: Declared, data: bytes) -> Any:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
 
-from coterie.columns.headers import headers_of
-from coterie.columns.plan import Plan, chunks_of
+from coterie.columns.plan import Plan, chunks_of, plan
 from coterie.columns.records import decoder
 from coterie.history.layout import STORY
-from coterie.history.segments import visible
+from coterie.history.segments import unfinished
 from coterie.spark.history.files import Unit
 from coterie.spark.history.reduce import TOLD, Reducer, batches_of, filled
 from coterie.spark.history.telling import no_collector, told_of
 from coterie.spark.workers import settle
+from coterie.wire.batches import TRANSACTIONAL_BIT, scan
 
 __all__ = ["events_of_records", "events_of_units", "told_of_units"]
 
-CHUNK_BYTES = 4 * 1024 * 1024
+CHUNK_BYTES = 8 * 1024 * 1024
 ORDER = [("group_id", "ascending"), ("place", "ascending")]
 FIRST, UNTIL = -(2**63), 2**63 - 1
 
@@ -45,16 +47,49 @@ def told_of_units(units: Iterable[Unit]) -> Iterator[pa.RecordBatch]:
     settle("telling")
 
 
+class Room:
+    """Memory for one segment after another: what is read goes where the last one was.
+
+    Fresh memory for each, emptied by the system page by page, costs as much as to decode what is read.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def read(self, path: str) -> memoryview:
+        """Return what the file holds, until the next one is read."""
+        with Path(path).open("rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            if len(self._bytes) < size:
+                self._bytes = bytearray(size)
+            found = memoryview(self._bytes)[:size]
+            read = 0
+            while read < size and (more := file.readinto(found[read:])):
+                read += more
+        return found[:read]
+
+
+room = Room()
+"""That of this worker process. A task decodes one segment at a time."""
+
+
 def decoded(unit: Unit) -> Iterator[dict[str, pa.Array]]:
     """Yield the visible records of a unit's segments, in columns, some megabytes at a time."""
     decode = decoder()
     for number, path in enumerate(unit.paths):
-        data = Path(path).read_bytes()
+        data = cast(bytes, room.read(path))  # a view does for them
         later = (Path(after).read_bytes() for after in (*unit.paths[number + 1 :], *unit.later))
-        wanted = visible(data, later)
-        planned = Plan(data, *headers_of(wanted), 0, UNTIL, 0)
-        for chunk in chunks_of(planned, chunk_bytes=CHUNK_BYTES):
+        for chunk in chunks_of(visible_in(data, later), chunk_bytes=CHUNK_BYTES):
             yield decode(chunk, first=FIRST, until=UNTIL, headers=False)
+
+
+def visible_in(segment: bytes, later: Iterable[bytes]) -> Plan:
+    """Return the batches of a segment that count: no markers, nothing aborted or not over."""
+    planned = plan(segment, first=FIRST, until=UNTIL)
+    if not (planned.headers["attributes"] & TRANSACTIONAL_BIT).any():
+        return planned
+    aborted = unfinished(segment, scan(segment), later)
+    return plan(segment, first=FIRST, until=UNTIL, aborted=aborted)
 
 
 def taken(reducer: Reducer, columns: dict[str, pa.Array]) -> pa.RecordBatch | None:

@@ -100,6 +100,14 @@ class KeyBook:
         self.group_of.append(self._group_numbers[group])
         return self._numbers[key]
 
+    def commits(self) -> dict[str, pa.Array]:
+        """Return what the keys of commits say, in columns, by number; those of other records are null."""
+        return {
+            "group_id": pa.array([key and key.group for key in self.keys], pa.string()),
+            "topic": pa.array([key and key.topic for key in self.keys], pa.string()),
+            "partition": pa.array([key and key.partition for key in self.keys], pa.int32()),
+        }
+
     def numbers(self, keys: pa.Array) -> Ints:
         """Return the numbers of many keys. A record without a key is a record of nobody's: Corrupt."""
         encoded = keys.dictionary_encode()
@@ -327,14 +335,11 @@ class Reducer:
             return None
         runs = merged(self._runs)
         self._runs = []
-        keys = [self.book.keys[one] for one in runs.key.tolist()]
-        ids = [None, *self._ids]
+        which, count = pa.array(runs.key), len(runs.key)
         columns = {
-            "group_id": pa.array([one.group for one in keys if one], pa.string()),
-            "kind": pa.array(np.full(len(keys), RUN, np.int32)),
+            **{name: column.take(which) for name, column in self.book.commits().items()},
+            "kind": pa.array(np.full(count, RUN, np.int32)),
             "place": pa.array(runs.place),
-            "topic": pa.array([one.topic for one in keys if one], pa.string()),
-            "partition": pa.array([one.partition for one in keys if one], pa.int32()),
             "count": pa.array(runs.number),
             "first_ms": pa.array(runs.first_ms),
             "last_ms": pa.array(runs.last_ms),
@@ -344,9 +349,9 @@ class Reducer:
             "silent_to_ms": pa.array(runs.silent_to),
             "silent_before": pa.array(runs.silent_before),
             "silent_after": pa.array(runs.silent_after),
-            "topic_id": pa.array([ids[one] for one in runs.topic_id.tolist()], pa.binary()),
+            "topic_id": pa.array([None, *self._ids], pa.binary()).take(pa.array(runs.topic_id)),
         }
-        return filled(columns, len(keys))
+        return filled(columns, count)
 
 
 assert set(EVENTS.names) >= set(Run._fields)

@@ -163,7 +163,7 @@ def told_batch(groups: int, tables: Mapping[str, Sequence[pa.RecordBatch]]) -> p
 def packed(table: str, batches: Sequence[pa.RecordBatch]) -> bytes:
     """Return the batches of a table as a stream of Arrow's."""
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)  # Spark's tasks are threads enough
     with pa.ipc.new_stream(sink, arrow_schema(table), options=options) as stream:
         for batch in batches:
             stream.write_batch(batch)
