@@ -1,6 +1,5 @@
 """The headers of a Fetch's batches as a table: a fetch has hundreds of batches, and most are small."""
 
-from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -8,11 +7,11 @@ import numpy as np
 from coterie.wire.batches import HEADER_SIZE, BatchHeader, ends_of
 
 __all__ = [
+    "HEADER",
     "Headers",
     "Places",
     "header_rows",
     "headers_in",
-    "headers_of",
 ]
 
 Headers: TypeAlias = "np.ndarray[Any, np.dtype[np.void]]"
@@ -35,11 +34,3 @@ def headers_in(records: bytes) -> tuple[Places, Headers]:
 def header_rows(headers: Headers) -> list[BatchHeader]:
     """Return the headers one by one."""
     return [BatchHeader._make(row) for row in headers.tolist()]
-
-
-def headers_of(located: Sequence[tuple[int, BatchHeader]]) -> tuple[Places, Headers]:
-    """Return what `headers_in` does of batches that were found already."""
-    return (
-        np.array([at for at, _ in located], np.int64),
-        np.array([tuple(header) for _, header in located], HEADER),
-    )

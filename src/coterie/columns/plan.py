@@ -27,7 +27,17 @@ from coterie.wire.batches import (
 from coterie.wire.checksum import crc32c
 from coterie.wire.visible import AbortedTransaction, without_aborted
 
-__all__ = ["ROWS", "AbortedTransaction", "Chunk", "Plan", "Segment", "chunks_of", "plan"]
+__all__ = [
+    "ROWS",
+    "AbortedTransaction",
+    "Chunk",
+    "Plan",
+    "Segment",
+    "check_sums",
+    "chunks_of",
+    "plan",
+    "visible",
+]
 
 # A record of no key, no value and no headers: length, attributes, two deltas, two lengths, a count.
 LEAST_RECORD = 7

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from coterie.base.errors import Corrupt
 from coterie.columns import compiled, plain, vector
-from coterie.columns.headers import headers_of
+from coterie.columns.headers import HEADER
 from coterie.columns.plan import AbortedTransaction, Plan, chunks_of, plan
 from coterie.columns.records import record_batches, schema_of
 from coterie.wire.batches import CODECS, Record, build_batch, read_header, records_of, scan
@@ -225,7 +226,8 @@ def with_payload(payload, count):
     header = read_header(build_batch([Record(0, 0, None, None)]))._replace(
         length=49 + len(payload), count=count, last_offset_delta=9
     )
-    return Plan(bytes(61) + payload, *headers_of([(0, header)]), first=0, until=2**62, next_offset=10)
+    starts, headers = np.zeros(1, np.int64), np.array([tuple(header)], HEADER)
+    return Plan(bytes(61) + payload, starts, headers, first=0, until=2**62, next_offset=10)
 
 
 @pytest.mark.parametrize("count", [-1, 2, 2**31 - 1])

@@ -10,7 +10,8 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from coterie.columns.plan import Plan, chunks_of, plan
+from coterie.columns.headers import header_rows, headers_in
+from coterie.columns.plan import Plan, check_sums, chunks_of, visible
 from coterie.columns.records import decoder
 from coterie.history.layout import STORY
 from coterie.history.segments import unfinished
@@ -18,7 +19,7 @@ from coterie.spark.history.files import Unit
 from coterie.spark.history.reduce import TOLD, Reducer, batches_of, filled
 from coterie.spark.history.telling import no_collector, told_of
 from coterie.spark.workers import settle
-from coterie.wire.batches import TRANSACTIONAL_BIT, scan
+from coterie.wire.batches import CONTROL_BIT, TRANSACTIONAL_BIT
 
 __all__ = ["events_of_records", "events_of_units", "told_of_units"]
 
@@ -84,12 +85,17 @@ def decoded(unit: Unit) -> Iterator[dict[str, pa.Array]]:
 
 
 def visible_in(segment: bytes, later: Iterable[bytes]) -> Plan:
-    """Return the batches of a segment that count: no markers, nothing aborted or not over."""
-    planned = plan(segment, first=FIRST, until=UNTIL)
-    if not (planned.headers["attributes"] & TRANSACTIONAL_BIT).any():
-        return planned
-    aborted = unfinished(segment, scan(segment), later)
-    return plan(segment, first=FIRST, until=UNTIL, aborted=aborted)
+    """Return the batches of a segment that count: no markers, nothing aborted or not over.
+
+    Corrupt if any batch fails its checksum.
+    """
+    starts, headers = headers_in(segment)
+    check_sums(segment, starts, headers)
+    wanted = (headers["attributes"] & CONTROL_BIT == 0) & (headers["count"] > 0)
+    if (headers["attributes"] & TRANSACTIONAL_BIT).any():
+        located = zip(starts.tolist(), header_rows(headers), strict=True)
+        wanted &= visible(headers, unfinished(segment, [*located], later))
+    return Plan(segment, starts[wanted], headers[wanted], FIRST, UNTIL, 0)
 
 
 def taken(reducer: Reducer, columns: dict[str, pa.Array]) -> pa.RecordBatch | None:
