@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from bench.brokers import BROKERS, Broker, data_directory
 
-__all__ = ["Figure", "Goal", "Plan", "Samples"]
+__all__ = ["Figure", "Goal", "Plan", "Samples", "growth"]
 
 Samples = dict[str, list[float]]
+GROWTH_MOST = 1.15
+"""By how much more than the work the time may grow, where it should grow with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +110,15 @@ class Plan:
             for name in order:
                 self.say(f"{claim}: {name}, {repetition + 1} of {repeats}")
                 yield name, BROKERS[name](data_directory() / name)
+
+
+def growth(claim: str, what: str, work: tuple[float, float], spent: Iterable[tuple[float, float]]) -> Figure:
+    """Return how the time grew beside the work, from little to much, measured once or more.
+
+    Below one, as both share the start. `what` says of which work.
+    """
+    figure = Figure(claim, f"time {what}, beside their number", "x", Goal(GROWTH_MOST, "own", at_most=True))
+    little, much = work
+    for before, after in spent:
+        figure.add("coterie", (after / before) / (much / little))
+    return figure

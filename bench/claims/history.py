@@ -14,18 +14,13 @@ from time import perf_counter
 from typing import Any
 
 from bench.brokers import data_directory
-from bench.figures import Figure, Goal, Plan
+from bench.figures import Figure, Goal, Plan, growth
 from bench.history_log import Shape, write
 
 __all__ = ["measure"]
 
 SIZES = (1_000_000, 3_000_000, 10_000_000)
 GROUPS = 2_000
-TABLES = (
-    "generations", "assignments", "ownership", "stalls", "moves", "replacements", "waves", "subscriptions",
-)  # fmt: skip
-GROWTH_MOST = 1.15
-"""By how much more than the records the time may grow."""
 
 
 def measure(plan: Plan) -> list[Figure]:
@@ -46,7 +41,7 @@ def measure(plan: Plan) -> list[Figure]:
             written_too.append(written_s)
     counts = [count for _, count in logs]
     rates = rate("told", counts[-1], spent[-1]), rate("told and written", counts[-1], written_too)
-    return [*rates, *map(growth, counts, counts[1:], spent, spent[1:])]
+    return [*rates, *map(grown, counts, counts[1:], spent, spent[1:])]
 
 
 def written(commits: int) -> tuple[Path, int]:
@@ -58,6 +53,7 @@ def written(commits: int) -> tuple[Path, int]:
 def seconds_of(spark: Any, directory: Path) -> tuple[float, float]:
     """Return how long it takes to tell all histories, and to tell and write them."""
     from coterie.spark.history import read_directory
+    from coterie.spark.history.schemas import TABLES
 
     for path in directory.rglob("*.log"):
         path.read_bytes()
@@ -82,10 +78,7 @@ def rate(what: str, count: int, spent: list[float]) -> Figure:
     return figure
 
 
-def growth(few: int, many: int, before: list[float], after: list[float]) -> Figure:
-    """Return how the time grew beside the records; below one, as the start is shared by more of them."""
-    what = f"time from {few / 1e6:.1f} to {many / 1e6:.1f} million records, beside their number"
-    figure = Figure("history", what, "x", Goal(GROWTH_MOST, "own", at_most=True))
-    for one, other in zip(before, after, strict=True):
-        figure.add("coterie", (other / one) / (many / few))
-    return figure
+def grown(few: int, many: int, before: list[float], after: list[float]) -> Figure:
+    """Return how the time grew beside the records."""
+    what = f"from {few / 1e6:.1f} to {many / 1e6:.1f} million records"
+    return growth("history", what, (few, many), zip(before, after, strict=True))
