@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from coterie.broker.settings import BrokerSettings
     from coterie.broker.topics import Topic, Topics
     from coterie.broker.transactions import TransactionCoordinator
+    from coterie.store.config import LogConfig
     from coterie.store.directory import Store
     from coterie.store.files import FileLog
     from coterie.store.log import Appended
@@ -280,11 +281,12 @@ class Node:
         topic_id: UUID | None = None,
     ) -> Topic:
         """Create a topic with its logs; the name is valid and free. Raises `StorageFailed`."""
+        config = self.settings.log_config(configs or {})  # what cannot be carried out is not written down
         topic = self.topics.create(
             name, partitions=partitions, configs=dict(configs or {}), topic_id=topic_id
         )
         try:
-            self._open_logs(topic, range(partitions))
+            self._open_logs(topic, range(partitions), config)
         except StorageFailed:  # nothing half made stays behind
             self._take_back(name, None, range(partitions))
             raise
@@ -298,7 +300,7 @@ class Node:
         grown = self.topics.add_partitions(name, total)
         added = range(before.partitions, total)
         try:
-            self._open_logs(grown, added)
+            self._open_logs(grown, added, self.settings.stored_log_config(grown.configs)[0])
         except StorageFailed:
             self._take_back(name, before, added)
             raise
@@ -311,8 +313,8 @@ class Node:
 
     def configure_topic(self, name: str, configs: Mapping[str, str]) -> None:
         """Replace the settings of a topic that exists."""
+        config = self.settings.log_config(configs)  # what cannot be carried out is not written down
         topic = self.topics.configure(name, dict(configs))
-        config = self.settings.log_config(topic.configs)
         for partition in range(topic.partitions):
             self.store.logs[TopicPartition(name, partition)].configure(config)
 
@@ -327,8 +329,7 @@ class Node:
             self.coordinator.topic_deleted(name)
         log.info("deleted topic %s", name)
 
-    def _open_logs(self, topic: Topic, partitions: range) -> None:
-        config = self.settings.log_config(topic.configs)
+    def _open_logs(self, topic: Topic, partitions: range, config: LogConfig) -> None:
         for partition in partitions:
             if TopicPartition(topic.name, partition) not in self.store.logs:
                 self.store.create_log(topic.name, partition, topic.topic_id, config)
@@ -367,7 +368,8 @@ class Node:
     def start(self) -> None:
         """Open the logs of every topic, begin to load the groups if there are any, arm the housekeeping."""
         for topic in self.topics.all():
-            self._open_logs(topic, range(topic.partitions))
+            config, _ = self.settings.stored_log_config(topic.configs)
+            self._open_logs(topic, range(topic.partitions), config)
         if self.topics.get(OFFSETS_TOPIC) is not None:
             self.warm_up()
         if self.topics.get(TRANSACTIONS_TOPIC) is not None:

@@ -6,6 +6,7 @@ Where they come from (a file, the command line) and what they do is known elsewh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from coterie.base.errors import CoterieError
@@ -16,7 +17,7 @@ from coterie.broker.setting_values import InvalidValueError, Value, read_list, r
 from coterie.broker.topic_names import OFFSETS_TOPIC, STORY_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.topic_settings import EFFECTIVE, SYNONYMS, plain_text, topic_defaults
 from coterie.group.settings import GroupSettings
-from coterie.store.config import LogConfig
+from coterie.store.config import BadSetting, LogConfig
 from coterie.txn.settings import TransactionSettings
 
 __all__ = ["BrokerSettings", "SettingError", "UnknownSetting", "gather"]
@@ -130,9 +131,33 @@ class BrokerSettings:
             texts["segment.bytes"] = small
         return LogConfig.of(texts, self.log_base)
 
+    def stored_log_config(self, configs: Mapping[str, str]) -> tuple[LogConfig, list[str]]:
+        """Return how a topic's logs behave by what the disk says of its settings, and what cannot be read.
+
+        What an unreadable setting would have kept is not known, so until it is put right nothing of the topic
+        is deleted or compacted.
+        """
+        read, unread = {}, []
+        for name, text in configs.items():
+            try:
+                self.log_config({name: text})
+            except (BadSetting, InvalidValueError) as error:
+                unread.append(str(error))
+            else:
+                read[name] = text
+        config = self.log_config(read)
+        if unread:
+            config = replace(
+                config, cleanup_policy=frozenset({"delete"}), retention_ms=-1, retention_bytes=-1
+            )
+        return config, unread
+
     def min_insync_replicas(self, configs: Mapping[str, str]) -> int:
         """Return how many replicas must have a record before `acks=all` is answered, for a topic."""
-        return int(configs.get("min.insync.replicas") or self._needed("min.insync.replicas"))
+        try:
+            return int(configs.get("min.insync.replicas") or self._needed("min.insync.replicas"))
+        except ValueError:  # see `stored_log_config`
+            return int(self._needed("min.insync.replicas"))
 
     def group_settings(self) -> GroupSettings:
         """Return what the coordinator core goes by."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from coterie.broker.known_settings import TOPIC
 from coterie.broker.setting_values import InvalidValueError, read_value
-from coterie.store.config import NO_EFFECT
+from coterie.store.config import NO_EFFECT, BadSetting
 
 __all__ = ["EFFECTIVE", "SYNONYMS", "plain_text", "refusal_of", "topic_defaults"]
 
@@ -101,6 +101,11 @@ def _conflict(values: Mapping[str, object]) -> str | None:
 
 
 def plain_text(name: str, text: str) -> str:
-    """Return the text of a valid setting as any reader takes it: no spaces around it, numbers as Python's."""
+    """Return the text of a setting as any reader takes it: no spaces around it, numbers as Python's.
+
+    Raises `BadSetting` for an unknown name, `InvalidValueError` for a text that does not fit.
+    """
+    if name not in TOPIC:
+        raise BadSetting(f"{name} is not a setting of a topic")
     value = read_value(TOPIC[name], text)
     return ",".join(value) if isinstance(value, list) else str(value)

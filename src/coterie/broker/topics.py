@@ -31,6 +31,10 @@ log = logging.getLogger("coterie.broker")
 FILE_NAME = "coterie.metadata.json"
 PRODUCER_ID_BLOCK = 1000
 GRAVES_MAX = 1000
+UNREAD = (
+    "topic %s has settings that cannot be read, so nothing of it is deleted or compacted until they are set "
+    "anew or deleted (kafka-configs --alter): %s"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +87,15 @@ class Topics:
         written = file.load()
         if written is not None:
             topics._read(written)
-        for log in topics._adopt(store.partitions(), settings):
-            store.delete_log(log.topic, log.partition, now_ms=0)  # long overdue: it goes at the next tick
+        for dead in topics._adopt(store.partitions(), settings):
+            store.delete_log(dead.topic, dead.partition, now_ms=0)  # long overdue: it goes at the next tick
         if topics._document() != written:
             topics._save()
         for topic in topics.all():
-            _configure_logs(topic, store, settings.log_config(topic.configs))
+            config, unread = settings.stored_log_config(topic.configs)
+            if unread:
+                log.error(UNREAD, topic.name, "; ".join(unread))
+            _configure_logs(topic, store, config)
         return topics
 
     # -- lookups

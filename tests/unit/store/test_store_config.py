@@ -42,9 +42,7 @@ def test_settings_build_on_a_base():
     ("name", "value"),
     [
         ("segment.bytes", "x"),
-        ("segment.bytes", "13"),
-        ("retention.ms", "-2"),
-        ("min.cleanable.dirty.ratio", "1.5"),
+        ("min.cleanable.dirty.ratio", "half"),
         ("cleanup.policy", "shred"),
         ("message.timestamp.type", "now"),
         ("compression.type", "brotli"),

@@ -83,7 +83,7 @@ class Entry(NamedTuple):
 def topic_entries(settings: BrokerSettings, configs: Mapping[str, str]) -> list[Entry]:
     """Return every setting of a topic that has these of its own, sorted by name."""
     defaults = settings.log_defaults()
-    names = sorted(defaults.keys() | configs.keys())
+    names = sorted(defaults.keys() | (configs.keys() & TOPIC.keys()))  # the disk may hold what nobody knows
     return [_topic_entry(settings, TOPIC[name], configs.get(name), defaults.get(name)) for name in names]
 
 
