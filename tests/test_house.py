@@ -130,6 +130,10 @@ THIRD_PARTY: dict[str, set[str]] = {
     "typing_extensions": set(),
 }
 FUNCTION_LINES_MAX = 60
+# What an assert may call.
+STATES_ONLY = {"all", "any", "isinstance", "len", "map", "set", "sum", "type", "keys", "values", "items"}
+STATES_ONLY |= {"fields", "is_dataclass"}
+STATES_ONLY |= {"_current", "_is_known_elsewhere", "is_packed", "mark", "problem_of"}  # ours; each only looks
 
 
 def modules() -> list[Path]:
@@ -220,6 +224,44 @@ def test_no_function_is_longer_than_the_wall(path: Path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             assert lines <= FUNCTION_LINES_MAX, f"{path.name}:{node.lineno} {node.name} has {lines} lines"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_an_assert_states_and_does_nothing(path: Path):
+    """Under `python -O` it is not there: so it may call only what is known to change nothing, and look at no
+    property of its own object that does more than return something.
+    """
+    tree = tree_of(path)
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    acting = {node: set(_acting_properties(node)) for node in classes}
+    for owner, node in _asserts(tree, None):
+        for part in ast.walk(node.test):
+            where = f"{path.name}:{node.lineno} {ast.unparse(node)}"
+            match part:
+                case ast.Call(func=ast.Name(id=called) | ast.Attribute(attr=called)):
+                    assert called in STATES_ONLY, f"{where} calls {called}"
+                case ast.Call() | ast.Await() | ast.NamedExpr() | ast.Yield() | ast.YieldFrom():
+                    raise AssertionError(f"{where} acts")
+                case ast.Attribute(value=ast.Name(id="self"), attr=name) if owner is not None:
+                    assert name not in acting[owner], f"{where} makes {name}"
+
+
+def _asserts(node: ast.AST, owner: ast.ClassDef | None) -> Iterator[tuple[ast.ClassDef | None, ast.Assert]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Assert):
+            yield owner, child
+        yield from _asserts(child, child if isinstance(child, ast.ClassDef) else owner)
+
+
+def _acting_properties(owner: ast.ClassDef) -> Iterator[str]:
+    """Yield the properties of a class that make what they return, or do more than return it."""
+    for node in owner.body:
+        if isinstance(node, ast.FunctionDef):
+            decorators = {ast.unparse(one) for one in node.decorator_list}
+            body = [one for one in node.body if not isinstance(one, ast.Expr)]
+            plain = all(isinstance(one, ast.Return | ast.Assign) for one in body)
+            if "cached_property" in decorators or ("property" in decorators and not plain):
+                yield node.name
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))

@@ -373,20 +373,18 @@ class Node:
         if self.topics.get(OFFSETS_TOPIC) is not None:
             self.warm_up()
         if self.topics.get(TRANSACTIONS_TOPIC) is not None:
-            assert self.transactions is not None
+            make(self.transactions)
         self._housekeep(self.now_ms())
 
     def warm_up(self) -> None:
         """Have at hand what the first group will need."""
-        assert self.coordinator is not None
-        assert self._quick is not None
+        make(self.coordinator, self._quick)
 
     def get_ready(self, api_keys: Sequence[int] = GROUP_APIS) -> None:
         """Make the readers and writers of what members send, one by one: others ask meanwhile."""
         from coterie.wire.codec import prepare
 
-        assert self._quick_members is not None
-        assert self._quick_commits is not None
+        make(self._quick_members, self._quick_commits)
         first, *others = api_keys
         prepare(first)
         if others:
@@ -402,3 +400,7 @@ class Node:
             self.transactions.flush_all()
         self.coordinator.flush_all()
         self.store.close()
+
+
+def make(*parts: object) -> None:
+    """Do nothing more: to name the parts has made those that are made when first asked for."""

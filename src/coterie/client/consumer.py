@@ -149,9 +149,7 @@ class Consumer:
 
     @property
     def _brokers(self) -> Cluster:
-        assert self._fetcher
-        assert self._cluster is not None
-        return self._cluster
+        return self._fetcher.cluster
 
     # Which partitions
 

@@ -157,7 +157,8 @@ class Standing:
 
     def _taken(self, request: Request) -> None:
         """Note that a request is not under way any more."""
-        assert self._out.pop(type(request)) is request
+        taken = self._out.pop(type(request))
+        assert taken is request
 
     def _matching(self) -> frozenset[str]:
         """Return the topics there are that the pattern matches; it must match the whole name."""
