@@ -45,6 +45,7 @@ class SmallBroker:
         self.offered, self.tls = offered, tls
         self.seen = []
         self.connections = []
+        self.writers = set()
 
     async def __aenter__(self):
         self.server = await asyncio.start_server(self.serve, "127.0.0.1", 0, ssl=self.tls)
@@ -53,11 +54,14 @@ class SmallBroker:
 
     async def __aexit__(self, *_):
         self.server.close()
+        for writer in list(self.writers):  # since Python 3.12.1 wait_closed waits for those, too
+            writer.close()
         await self.server.wait_closed()
 
     async def serve(self, reader, writer):
         asked = []
         self.connections.append(asked)
+        self.writers.add(writer)
         try:
             while True:
                 size = int.from_bytes(await reader.readexactly(4), "big")
@@ -70,6 +74,7 @@ class SmallBroker:
         except (asyncio.IncompleteReadError, ConnectionError):
             pass  # the client hung up, and may have left an answer unread
         finally:
+            self.writers.discard(writer)
             writer.close()
 
     def answer(self, frame):
