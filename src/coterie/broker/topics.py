@@ -30,6 +30,12 @@ log = logging.getLogger("coterie.broker")
 
 FILE_NAME = "coterie.metadata.json"
 PRODUCER_ID_BLOCK = 1000
+KEPT_FOR_EVER: Mapping[str, str] = {
+    "cleanup.policy": "delete",
+    "retention.bytes": "-1",
+    "retention.ms": "-1",
+}
+"""The settings of a topic of which nobody knows what was set: nothing is deleted, nothing compacted."""
 GRAVES_MAX = 1000
 UNREAD = (
     "topic %s has settings that cannot be read, so nothing of it is deleted or compacted until they are set "
@@ -278,8 +284,8 @@ class Topics:
         taken_over = sorted(strangers.intersection(self._by_name).difference(INTERNAL_TOPICS))
         if taken_over:
             log.warning(
-                "another broker made these topics, and its record of their settings is not read; they have "
-                "the defaults now, set again what was set: %s",
+                "nobody wrote down what was set for these topics; everything in them is kept for ever until "
+                "their retention.ms, retention.bytes and cleanup.policy are set again: %s",
                 ", ".join(taken_over),
             )
         self._graves = {one.topic_id: None for one in dead if one.topic_id is not None}
@@ -296,7 +302,8 @@ class Topics:
             self._enter(replace(topic, partitions=wanted))
 
     def _adopted(self, log: OnDisk, settings: BrokerSettings) -> Topic:
-        configs = settings.internal_topic(log.topic)[1] if log.topic in INTERNAL_TOPICS else {}
+        internal = log.topic in INTERNAL_TOPICS
+        configs = settings.internal_topic(log.topic)[1] if internal else dict(KEPT_FOR_EVER)
         return Topic(
             name=log.topic,
             topic_id=log.topic_id or self._new_uuid(),

@@ -1,6 +1,6 @@
 """The leader epochs of a partition: where each began, and so where the one before it ended."""
 
-__all__ = ["Epochs", "end_of", "from_start", "until_end"]
+__all__ = ["Epochs", "begun", "end_of", "from_start", "until_end"]
 
 Epochs = list[tuple[int, int]]
 """Epoch and first offset, oldest first."""
@@ -22,9 +22,19 @@ def end_of(epochs: Epochs, epoch: int, *, end_offset: int) -> tuple[int, int]:
     return (epochs[following - 1][0] if following else epoch), epochs[following][1]
 
 
+def begun(epochs: Epochs, epoch: int, at: int) -> Epochs:
+    """Return the epochs once `epoch`, the latest, begins; those that began there too have no records."""
+    return [*(entry for entry in epochs if entry[1] < at), (epoch, at)]
+
+
 def until_end(epochs: Epochs, end_offset: int) -> Epochs:
-    """Return the epochs that began before the log's end, after it was cut there."""
-    return [entry for entry in epochs if entry[1] < end_offset]
+    """Return the epochs of a log that was cut at its end.
+
+    The latest stays, though nothing written in it is left: clients that saw it never go back to an older one.
+    """
+    if not epochs or epochs[-1][1] < end_offset:
+        return epochs
+    return begun(epochs, epochs[-1][0], end_offset)
 
 
 def from_start(epochs: Epochs, start_offset: int) -> Epochs:

@@ -16,7 +16,7 @@ from coterie.store.checkpoints import EPOCHS, PARTITION_METADATA, write_epochs, 
 from coterie.store.compaction import CompactionPlan, CompactionResult
 from coterie.store.config import LogConfig
 from coterie.store.disk import Buffer, Disk
-from coterie.store.epochs import Epochs, end_of, from_start
+from coterie.store.epochs import Epochs, begun, end_of, from_start
 from coterie.store.ledger import Ledger
 from coterie.store.log import Appended, AppendRefused, Log, OffsetAt, OffsetOutOfRange, StorageFailed
 from coterie.store.producers import ActiveProducer, ProducerState, Verification, marker_of
@@ -237,9 +237,11 @@ class FileLog:
             headers = coordinator_batches(records, config)
             self._check_producers(records, headers, transaction_version, verified)
 
-        if leader_epoch > self._epochs[-1][0]:
-            self._begin_epoch(leader_epoch)
-        leader_epoch = self._epochs[-1][0]  # a directory of a cluster's may have seen later ones than ours
+        try:
+            self.lead(leader_epoch)
+        except OSError as error:
+            raise AppendRefused(Code.KAFKA_STORAGE_ERROR, _sentence(self.directory, error)) from error
+        leader_epoch = self.latest_epoch  # a directory of a cluster's may have seen later ones than ours
         base_offset = self.end_offset
         append_time_ms = now_ms if config.message_timestamp_type == "LogAppendTime" else -1
         spans, next_offset = _placed(headers, base_offset, append_time_ms)
@@ -369,13 +371,16 @@ class FileLog:
                         self._segments[-1].aborted.add(AbortedSpan(*ended[:4]))
             at += header.size
 
-    def _begin_epoch(self, epoch: int) -> None:
-        self._epochs.append((epoch, self.end_offset))
+    def lead(self, epoch: int) -> None:
+        """Have what comes be written in this epoch, unless a later one is known. Raises OSError."""
+        if epoch <= self.latest_epoch:
+            return
+        before, self._epochs = self._epochs, begun(self._epochs, epoch, self.end_offset)
         try:
             self._save_epochs()
-        except OSError as error:
-            self._epochs.pop()
-            raise AppendRefused(Code.KAFKA_STORAGE_ERROR, _sentence(self.directory, error)) from error
+        except OSError:
+            self._epochs = before
+            raise
 
     def _save_epochs(self) -> None:
         self._disk.save(f"{self.directory}/{EPOCHS}", write_epochs(self._epochs))
@@ -463,8 +468,14 @@ class FileLog:
 
     @property
     def latest_epoch(self) -> int:
-        """The newest leader epoch."""
+        """The newest leader epoch: what clients are told, and what batches are stamped with."""
         return self._epochs[-1][0]
+
+    @property
+    def earliest_epoch(self) -> int:
+        """The leader epoch of the first record, -1 if that is not known."""
+        epoch, start = self._epochs[0]
+        return epoch if start <= self.start_offset else -1
 
     # -- forgetting
 

@@ -95,9 +95,11 @@ def load(
         opening.rebuilt.add(start_offset)
         end_offset = start_offset
     opening.complete(files)
+    if not epochs:
+        opening.learn_epochs()
     opening.drop_snapshots(beyond=end_offset)
     known = opening.epochs
-    left = until_end(known, end_offset) or known[:1]
+    left = until_end(known, end_offset)
     snapshots = sorted(opening.snapshots)
     unflushed = snapshots.copy() if opening.rebuilt and opening.producers.producers else []
     return Loaded(segments, end_offset, opening.producers, left, epochs, snapshots, unflushed)
@@ -310,8 +312,7 @@ class _Opening:
         return end, reached
 
     def _learn(self, header: BatchHeader, data: bytes, at: int) -> Completed | None:
-        if header.leader_epoch > (self.epochs[-1][0] if self.epochs else -1):
-            self.epochs.append((header.leader_epoch, header.base_offset))
+        self._note_epoch(header)
         return None if header.producer_id < 0 else _learn(self.producers, header, data, at)
 
     def _restore(self, *, limit: int) -> int:
@@ -339,6 +340,17 @@ class _Opening:
                     return
                 control = header.producer_id >= 0 and header.control
                 self._learn(header, segment.batch_at(position) if control else b"", 0)
+
+    def learn_epochs(self) -> None:
+        """Make the list of leader epochs anew from all batches."""
+        self.epochs.clear()
+        for segment in self.segments:
+            for _, header in segment.headers():
+                self._note_epoch(header)
+
+    def _note_epoch(self, header: BatchHeader) -> None:
+        if header.leader_epoch > (self.epochs[-1][0] if self.epochs else -1):
+            self.epochs.append((header.leader_epoch, header.base_offset))
 
     def drop(self, place: int) -> None:
         """Remove the segments from the one of number `place` on: nothing readable leads up to them."""

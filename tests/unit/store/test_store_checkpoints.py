@@ -99,7 +99,18 @@ def test_an_epoch_before_all_ends_where_the_first_begins():
 def test_epochs_are_cut_with_their_log():
     epochs = [(0, 0), (2, 4), (5, 9)]
 
-    assert until_end(epochs, 9) == [(0, 0), (2, 4)]
+    assert until_end(epochs, 10) == epochs
+    assert until_end(epochs, 9) == epochs
     assert from_start(epochs, 6) == [(2, 6), (5, 9)]
     assert from_start(epochs, 9) == [(5, 9)]
     assert from_start([(3, 7)], 2) == [(3, 7)]
+
+
+def test_a_log_that_was_cut_stays_in_its_latest_epoch():
+    """Consumers have committed it, and wait for a leader of that epoch or a later one."""
+    epochs = [(0, 0), (2, 4), (5, 9)]
+
+    assert until_end(epochs, 6) == [(0, 0), (2, 4), (5, 6)]
+    assert until_end(epochs, 4) == [(0, 0), (5, 4)]
+    assert until_end(epochs, 0) == [(5, 0)]
+    assert until_end([], 3) == []

@@ -26,13 +26,12 @@ READ_COMMITTED = 1
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 
 
-def leader_epoch_error(sent: int) -> Code:
-    """Return how a client's idea of the leader epoch stands to ours, which is 0 for as long as one broker
-    leads.
-    """
-    if sent in (-1, 0):
+def leader_epoch_error(log: FileLog, sent: int) -> Code:
+    """Return how a client's idea of a partition's leader epoch stands to the log's own (KIP-320)."""
+    ours = log.latest_epoch
+    if sent in (-1, ours):
         return Code.NONE
-    return Code.UNKNOWN_LEADER_EPOCH if sent > 0 else Code.FENCED_LEADER_EPOCH
+    return Code.UNKNOWN_LEADER_EPOCH if sent > ours else Code.FENCED_LEADER_EPOCH
 
 
 def topic_named(node: Node, asked: Any) -> tuple[Topic | None, Code]:
@@ -136,7 +135,7 @@ def _wanted(node: Node, asked: Any) -> list[Wanted]:
         if topic is not None and log is None:
             code = Code.UNKNOWN_TOPIC_OR_PARTITION
         if log is not None:
-            code = leader_epoch_error(getattr(partition, "current_leader_epoch", -1))
+            code = leader_epoch_error(log, getattr(partition, "current_leader_epoch", -1))
         found.append(Wanted("" if topic is None else topic.name, partition, log, code))
     return found
 
@@ -238,8 +237,9 @@ def list_offsets(node: Node, ctx: Context, request: Any) -> Any:
         answers = []
         for one in asked.partitions:
             log = node.log_of(asked.name, one.partition_index)
-            code = Code.UNKNOWN_TOPIC_OR_PARTITION if log is None else Code.NONE
-            code = code or leader_epoch_error(getattr(one, "current_leader_epoch", -1))
+            code = Code.UNKNOWN_TOPIC_OR_PARTITION
+            if log is not None:
+                code = leader_epoch_error(log, getattr(one, "current_leader_epoch", -1))
             values: dict[str, Any] = {"timestamp": -1, "offset": -1, "leader_epoch": -1}
             if log is not None and not code:
                 try:
@@ -258,9 +258,9 @@ def _offset_at(log: FileLog, timestamp: int, *, committed: bool) -> dict[str, An
     match timestamp:
         case -1:
             end = log.last_stable_offset if committed else log.high_watermark
-            return {"timestamp": -1, "offset": end, "leader_epoch": 0}
+            return {"timestamp": -1, "offset": end, "leader_epoch": log.latest_epoch}
         case -2 | -4:
-            return {"timestamp": -1, "offset": log.start_offset, "leader_epoch": 0}
+            return {"timestamp": -1, "offset": log.start_offset, "leader_epoch": log.earliest_epoch}
         case -3:
             found = log.offset_of_max_timestamp()
         case _ if timestamp < 0:  # tiered storage: there is none
@@ -281,8 +281,9 @@ def offset_for_leader_epoch(node: Node, ctx: Context, request: Any) -> Any:
         answers = []
         for one in asked.partitions:
             log = node.log_of(asked.topic, one.partition)
-            code = Code.UNKNOWN_TOPIC_OR_PARTITION if log is None else Code.NONE
-            code = code or leader_epoch_error(one.current_leader_epoch)
+            code = Code.UNKNOWN_TOPIC_OR_PARTITION
+            if log is not None:
+                code = leader_epoch_error(log, one.current_leader_epoch)
             epoch, end = (-1, -1)
             if log is not None and not code:
                 epoch, end = log.end_of_epoch(one.leader_epoch)

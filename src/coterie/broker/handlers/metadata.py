@@ -79,7 +79,7 @@ def metadata(node: Node, ctx: Context, request: Any) -> Any:
     asked = request.topics
     everything = asked is None or (ctx.version == 0 and not asked)
     if everything:
-        topics = tuple(_described(ctx, request, topic) for topic in node.topics.all())
+        topics = tuple(_described(node, ctx, request, topic) for topic in node.topics.all())
     else:
         topics = tuple(_find_topic(node, ctx, request, one) for one in asked)
     host, port = node.advertised
@@ -106,19 +106,19 @@ def _find_topic(node: Node, ctx: Context, request: Any, asked: Any) -> Any:
         topic = node.topics.by_id(topic_id)
         if topic is None:
             return _unknown(ctx, None, topic_id, Code.UNKNOWN_TOPIC_ID)
-        return _described(ctx, request, topic)
+        return _described(node, ctx, request, topic)
     topic = node.topics.get(asked.name)
     if topic is not None:
-        return _described(ctx, request, topic)
+        return _described(node, ctx, request, topic)
     code = node.topics.name_error(asked.name)
     if code:
         return _unknown(ctx, asked.name, None, code)
     if not (getattr(request, "allow_auto_topic_creation", True) and node.settings.auto_create_topics_enable):
         return _unknown(ctx, asked.name, None, Code.UNKNOWN_TOPIC_OR_PARTITION)
     if node.topics.is_internal(asked.name):
-        return _described(ctx, request, node.ensure_internal(asked.name))
+        return _described(node, ctx, request, node.ensure_internal(asked.name))
     created = node.create_topic(asked.name, partitions=node.settings.num_partitions)
-    return _described(ctx, request, created)
+    return _described(node, ctx, request, created)
 
 
 def _unknown(ctx: Context, name: str | None, topic_id: Any, code: Code) -> Any:
@@ -127,7 +127,7 @@ def _unknown(ctx: Context, name: str | None, topic_id: Any, code: Code) -> Any:
     return build(cls, error_code=code, name=nameable, topic_id=topic_id, partitions=())
 
 
-def _described(ctx: Context, request: Any, topic: Topic) -> Any:
+def _described(node: Node, ctx: Context, request: Any, topic: Topic) -> Any:
     cls = entity("metadata", ctx.version, "MetadataResponseTopic", "response")
     partition_type = entity("metadata", ctx.version, "MetadataResponsePartition", "response")
     replicas = topic.replicas
@@ -137,7 +137,7 @@ def _described(ctx: Context, request: Any, topic: Topic) -> Any:
             error_code=Code.NONE,
             partition_index=partition,
             leader_id=replicas[0],
-            leader_epoch=0,
+            leader_epoch=node.leader_epoch(topic.name, partition),
             replica_nodes=replicas,
             isr_nodes=replicas,
             offline_replicas=(),
