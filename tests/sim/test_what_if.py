@@ -254,3 +254,39 @@ def test_programs_get_a_line_of_json_an_answer():
         ("audit", AS_RECORDED, 1.0),
         ("audit", "session.timeout.ms=30000", 1.0),
     ]
+
+
+def both_crash() -> Tale:
+    """Two members with a session of 7 s: one dies at 60 s, the other one at 95 s, and nobody comes back."""
+    tale = Tale(session_ms=7_000).formed(4_000, {"a/1": (0, 1), "b/1": (2, 3)})
+    tale.commit(4_500, 60_000, 0, 1).commit(4_500, 66_000, 2, 3).formed(66_500, {"b/1": (0, 1, 2, 3)})
+    return tale.commit(67_000, 95_000, 0, 1, 2, 3).formed(101_500, {})
+
+
+def test_a_stand_still_that_goes_on_until_nobody_is_left_counts_until_the_last_member_is_gone():
+    """With sessions of 45 s nobody has found out that the first is dead when the last one dies."""
+    known, *longer = answers(both_crash().told(), questions("session.timeout.ms=7s|20s|45s|120s"))
+
+    assert (known.rebalances, known.fidelity) == (3, 1)
+    assert known.recorded_stood_still_ms == 2 * 6_500 + 2 * 500
+    stood_still = [one.stood_still_ms or 0 for one in longer]
+    assert stood_still == sorted(stood_still)
+    assert stood_still[2] == stood_still[3] == 2 * 35_000
+
+
+def test_what_nobody_works_on_after_the_last_member_stands_still_no_more():
+    """However late the broker finds it out: the group was at its end."""
+    history = both_crash().told()
+
+    assert max(one.to_ms for one in history.stalls) == 66_500
+    assert max(one.to_ms or 0 for one in history.ownership) == 95_000
+
+
+def test_who_gave_up_before_the_last_member_went_left_its_partitions_alone_until_then():
+    tale = Tale().formed(4_000, {"a/1": (0,), "b/1": (1,)}).commit(4_500, 60_000, 0).commit(4_500, 61_500, 1)
+    history = tale.formed(61_700, {}).told()
+
+    ((partition, from_ms, to_ms),) = [(one.partition, one.from_ms, one.to_ms) for one in history.stalls]
+    assert partition == 0
+    assert 59_750 <= from_ms <= 60_000
+    assert 61_250 <= to_ms <= 61_500

@@ -10,7 +10,7 @@ from coterie.base.ids import TopicPartition
 from coterie.history.causes import SUBSCRIPTION_CHANGED, Cause, Chapter, chapters_of, explained
 from coterie.history.departures import LEFT, Departure
 from coterie.history.nextgen import next_generation
-from coterie.history.ownership import STALL_LEAST_MS, Owner, Owners, stalls_of
+from coterie.history.ownership import STALL_LEAST_MS, Ended, Owner, Owners, stalls_of
 from coterie.history.presence import by_partition, presence
 from coterie.history.records import CLASSIC, NEXT_GENERATION, Entry
 from coterie.history.runs import Run
@@ -38,6 +38,24 @@ class Outline(NamedTuple):
     """Of each chapter, in the same order."""
     generations: tuple[Generation, ...]
     replacements: tuple[Replacement, ...]
+
+    @property
+    def ended_ms(self) -> int | None:
+        """When the last member was gone for good, None where somebody is in the group as the log ends.
+
+        A partition that nobody works on from then on does not stand still: its group is at its end. Who died
+        was gone as it died, whenever that was found out.
+        """
+        if len(self.chapters) < 2 or self.chapters[-1].first.seats or self.chapters[-1].fresh:
+            return None
+        before = self.chapters[-2]
+        signs = [sign_of_life(before, one) for one in self.gone[-1]]
+        return min(max(signs, default=self.chapters[-1].first.formed_ms), self.chapters[-1].first.formed_ms)
+
+    def until(self, place: int) -> dict[str, tuple[int, int | None]]:
+        """Return until when each member of the generation before this place had its partitions (`ends`)."""
+        over_ms = self.ended_ms if place == len(self.chapters) - 1 else None
+        return ends(self.chapters[place - 1], self.chapters[place].first, self.gone[place], over_ms)
 
     def waves(self) -> tuple[Wave, ...]:
         """Return the deploys and storms among its rebalances."""
@@ -101,15 +119,18 @@ def classic_history(outline: Outline, runs: Sequence[Run]) -> History:
     owners, dead = Owners(group_id), list[Stall]()
     for place, chapter in enumerate(chapters):
         before = chapters[place - 1] if place else None
-        dead += owned_on(owners, before, chapter, outline.gone[place])
+        dead += owned_on(owners, before, chapter, outline.until(place) if place else {})
         replaced_on(owners, chapter)
     owners.close()
+    stalls = stalls_of(
+        group_id, owners.tenures, by_partition(runs), dead, ended_of(outline.ended_ms, outline.generations)
+    )
     return History(
         group_id,
         outline.generations,
         tuple(row for chapter in chapters for row in assignments_of(group_id, chapter)),
         tuple(owners.tenures),
-        tuple(stalls_of(group_id, owners.tenures, by_partition(runs), dead)),
+        tuple(stalls),
         tuple(owners.moves),
         outline.replacements,
         outline.waves(),
@@ -188,8 +209,19 @@ def owner_of(seat: Seat) -> Owner:
     return Owner(seat.member_id, seat.client_id, seat.host, seat.instance_id)
 
 
+def sign_of_life(before: Chapter, gone: Departure) -> int:
+    """Return when a member that is gone was last known to live."""
+    last_ms = before.presence_of(before.last.seats[gone.member_id]).last_ms
+    return gone.at_ms if gone.cause == LEFT or last_ms is None else last_ms
+
+
+def ended_of(ended_ms: int | None, generations: Sequence[Generation]) -> Ended | None:
+    """Return the end of a group with the generation that says so, None where it goes on."""
+    return None if ended_ms is None else Ended(ended_ms, generations[-1].generation)
+
+
 def owned_on(
-    owners: Owners, before: Chapter | None, chapter: Chapter, gone: Sequence[Departure]
+    owners: Owners, before: Chapter | None, chapter: Chapter, until: Mapping[str, tuple[int, int | None]]
 ) -> Iterator[Stall]:
     """Note who owns what from this generation on; yield what had stood still because its owner was no more.
 
@@ -197,7 +229,6 @@ def owned_on(
     """
     now = chapter.first
     heirs = {partition: seat for seat in now.seats.values() for partition in seat.assigned}
-    until = {} if before is None else ends(before, now, gone)
     for partition, owner in owners.held().items():
         heir = heirs.get(partition)
         if heir is not None and heir.member_id == owner.member_id and partition in heir.owned:
@@ -214,16 +245,22 @@ def owned_on(
         owners.take(partition, named[seat.member_id], at_ms=now.formed_ms, generation=now.generation)
 
 
-def ends(before: Chapter, now: Formed, gone: Sequence[Departure]) -> dict[str, tuple[int, int | None]]:
-    """Return until when each member of the last generation had its partitions, and since when it was dead."""
+def ends(
+    before: Chapter, now: Formed, gone: Sequence[Departure], over_ms: int | None
+) -> dict[str, tuple[int, int | None]]:
+    """Return until when each member of the last generation had its partitions, and since when it was dead.
+
+    `over_ms` is when the group ended, if it did with this generation: nobody has anything after that.
+    """
     found: dict[str, tuple[int, int | None]] = {}
     left = {one.member_id: one for one in gone}
     for seat in before.last.seats.values():
         shown = before.presence_of(seat)
         went = left.get(seat.member_id)
         if went is not None:
-            at_ms = min(went.at_ms, now.formed_ms)
-            found[seat.member_id] = at_ms, shown.last_ms if went.cause != LEFT and went.stood_still else None
+            at_ms = min(went.at_ms, now.formed_ms if over_ms is None else over_ms)
+            dead_ms = shown.last_ms if went.cause != LEFT and went.stood_still else None
+            found[seat.member_id] = at_ms, dead_ms if dead_ms is not None and dead_ms < at_ms else None
             continue
         heir = now.seats.get(seat.member_id)
         eager = heir is None or not heir.owned

@@ -12,7 +12,7 @@ from uuid import UUID
 from coterie.base.ids import TopicPartition, uuid_text
 from coterie.history.causes import CERTAIN, GUESSED, LIKELY, SURE, Cause, rate_of
 from coterie.history.departures import LEFT, SLACK_MS, Departure, Leaver, Return, Scene, Window, verdict
-from coterie.history.ownership import STALL_LEAST_MS, Owner, Owners, stalls_of
+from coterie.history.ownership import STALL_LEAST_MS, Ended, Owner, Owners, stalls_of
 from coterie.history.presence import Presence, by_partition, presence
 from coterie.history.records import (
     CURRENT_ASSIGNMENT,
@@ -51,12 +51,16 @@ def next_generation(group_id: str, entries: Sequence[Entry], runs: Sequence[Run]
     for entry in entries:
         told.hear(entry)
     told.owners.close()
+    ended = told.ended()
+    if ended is not None:
+        told.dead = [one._replace(to_ms=min(one.to_ms, ended.at_ms)) for one in told.dead]
+        told.dead = [one for one in told.dead if one.from_ms < one.to_ms]
     return History(
         group_id,
         tuple(told.generations),
         tuple(told.assignments),
         tuple(told.owners.tenures),
-        tuple(stalls_of(group_id, told.owners.tenures, told.runs, told.dead)),
+        tuple(stalls_of(group_id, told.owners.tenures, told.runs, told.dead, ended)),
         tuple(told.owners.moves),
         tuple(told.replacements),
         tuple(waves_of(group_id, told.generations, told.replacements, told.clients)),
@@ -295,6 +299,18 @@ class Telling:
             if tenure.to_ms - last_ms >= STALL_LEAST_MS:
                 where = (self.group_id, tenure.topic, tenure.partition)
                 yield Stall(*where, "no-progress", last_ms, tenure.to_ms, tenure.generation, gone.member_id)
+
+    def ended(self) -> Ended | None:
+        """Return when the last member was gone for good, None where somebody is there as the log ends."""
+        if self.members or not self.generations:
+            return None
+        died = {(one.member_id, one.topic, one.partition, one.to_ms): one.from_ms for one in self.dead}
+        signs = [
+            died.get((one.member_id, one.topic, one.partition, one.to_ms), one.to_ms)
+            for one in self.owners.tenures
+            if one.to_ms is not None
+        ]
+        return Ended(max(signs), self.generations[-1].generation) if signs else None
 
     def _assigned(self, target: TargetEpoch, at_ms: int) -> None:
         """Write down the target of an epoch: what each member is to have."""

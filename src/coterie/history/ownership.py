@@ -16,7 +16,7 @@ from coterie.base.ids import TopicPartition
 from coterie.history.runs import Run
 from coterie.history.tables import Move, Ownership, Stall
 
-__all__ = ["STALL_LEAST_MS", "Owner", "Owners", "stalls_of"]
+__all__ = ["STALL_LEAST_MS", "Ended", "Owner", "Owners", "stalls_of"]
 
 STALL_LEAST_MS = 5_000
 """A shorter silence is no stand-still."""
@@ -101,6 +101,13 @@ class Owners:
         self.tenures.append(one)
 
 
+class Ended(NamedTuple):
+    """A group's last member is gone for good: since when, and the generation that has nobody."""
+
+    at_ms: int
+    generation: int
+
+
 class Silence(NamedTuple):
     """A time without commits of a partition, and the offsets before and after it."""
 
@@ -115,15 +122,19 @@ def stalls_of(
     tenures: Sequence[Ownership],
     runs: Mapping[TopicPartition, Sequence[Run]],
     dead: Iterable[Stall],
+    ended: Ended | None = None,
 ) -> list[Stall]:
-    """Return what stood still: `dead` is known of members that were gone before it was noticed."""
+    """Return what stood still: `dead` is known of members that were gone before it was noticed.
+
+    In a group that `ended`, what had no owner any more stood still until its last member was gone.
+    """
     by_partition: dict[TopicPartition, list[Ownership]] = {}
     for one in tenures:
         by_partition.setdefault(TopicPartition(one.topic, one.partition), []).append(one)
     found = list(dead)
     known = {(one.topic, one.partition, one.to_ms) for one in found}
     for partition, owned in by_partition.items():
-        found += gaps(group_id, owned)
+        found += gaps(group_id, owned, ended)
         for silence in silences(runs.get(partition, ())):
             found += (
                 one
@@ -133,12 +144,16 @@ def stalls_of(
     return sorted(found, key=lambda one: (one.topic, one.partition, one.from_ms, one.kind))
 
 
-def gaps(group_id: str, owned: Sequence[Ownership]) -> Iterator[Stall]:
-    """Yield the time between one owner and the next."""
+def gaps(group_id: str, owned: Sequence[Ownership], ended: Ended | None) -> Iterator[Stall]:
+    """Yield the time between one owner and the next, and from the last one to the end of the group."""
     for one, after in pairwise(owned):
         if one.to_ms is not None and one.to_ms < after.from_ms:
             where = (group_id, one.topic, one.partition)
             yield Stall(*where, "no-owner", one.to_ms, after.from_ms, after.generation, None)
+    last = owned[-1]
+    if ended is not None and last.to_ms is not None and last.to_ms < ended.at_ms:
+        where = (group_id, last.topic, last.partition)
+        yield Stall(*where, "no-owner", last.to_ms, ended.at_ms, ended.generation, None)
 
 
 def silences(runs: Sequence[Run]) -> Iterator[Silence]:

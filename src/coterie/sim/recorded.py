@@ -69,6 +69,8 @@ class Life(NamedTuple):
     """How often a partition went to another place."""
     note: str
     """What the replay does not have as it was."""
+    ended_ms: int | None = None
+    """When the last process was gone for good, or began to hang for good; None if somebody stays."""
 
 
 @dataclass(slots=True)
@@ -168,6 +170,23 @@ def stood_still_ms(stalls: Sequence[Stall]) -> int:
         total_ms += max(0, one.to_ms - from_ms)
         until[key] = max(one.to_ms, from_ms)
     return total_ms
+
+
+def ended_ms(acts: Sequence[Act]) -> int | None:
+    """Return when the last process of these acts, which are in order, was gone, or hung until it was."""
+    since: dict[int, int | None] = {}
+    hangs: dict[int, Act] = {}
+    for act in acts:
+        if act.what == "start":
+            since[act.member] = None
+        elif act.what == "stall":
+            hangs[act.member] = act
+        elif since.get(act.member, 0) is None and act.what in ("stop", "kill"):
+            hung = hangs.get(act.member)
+            hangs_yet = hung is not None and hung.at_ms + hung.takes_ms >= act.at_ms
+            since[act.member] = hung.at_ms if hung is not None and hangs_yet else act.at_ms
+    times = [at_ms for at_ms in since.values() if at_ms is not None]
+    return max(times) if times and len(times) == len(since) else None
 
 
 def latest(times: Iterable[tuple[str | None, int | None]]) -> dict[str, int]:
@@ -284,19 +303,11 @@ class Recorder:
             ends_ms - begins_ms,
             {"group.initial.rebalance.delay.ms": str(self.initial_delay_ms)},
             tuple((one.formed_at - begins_ms, self._causes(one)) for one in self.told),
-            stood_still_ms(self._stalls()),
+            stood_still_ms(self.history.stalls),
             sum(self._moved(one) for one in self.history.moves),
             self._note(),
+            ended_ms(acts),
         )
-
-    def _stalls(self) -> list[Stall]:
-        """Return when partitions stood still, but for the last members': their group was at its end."""
-        last = {one for turn in self.told if not turn.members for one in turn.left}
-        return [
-            one
-            for one in self.history.stalls
-            if one.member_id not in last or one.from_ms != self.silent[one.member_id or ""]
-        ]
 
     def _moved(self, one: Move) -> bool:
         """Return whether a partition went to another place, not only to the next process of the same."""
@@ -440,7 +451,7 @@ class Turn:
         ):
             return SWAPPED
         ways = [one for one in self.one.causes if one in GOING]
-        seen_ms = self.recorder.silent.get(member_id)
+        seen_ms = self._last_seen(member_id)
         if len(ways) < 2 or (seen_ms is None and LEFT in ways):
             return LEFT if len(ways) != 1 else ways[0]
         settings, silent_ms = member.kind.settings, self.formed_ms - (seen_ms or self.formed_ms)
@@ -471,6 +482,14 @@ class Turn:
             at_ms = self.begins_ms
         return max(least_ms, min(at_ms, most_ms))
 
+    def _last_seen(self, member_id: str) -> int | None:
+        """Return since when a member that did not leave was silent, None if that is not told.
+
+        The last members of a group had their partitions until then.
+        """
+        seen_ms = self.recorder.silent.get(member_id)
+        return self.recorder.gone.get(member_id) if seen_ms is None and not self.one.members else seen_ms
+
     def _died(self, member_id: str, *, alone: bool) -> int:
         """Return when a member died that a session's end found out, a heartbeat sooner or later.
 
@@ -479,7 +498,7 @@ class Turn:
         settings = self.recorder.members[member_id].kind.settings
         latest_ms = self.formed_ms - settings.session_timeout_ms
         earliest_ms = latest_ms - settings.heartbeat_interval_ms
-        seen_ms = self.recorder.silent.get(member_id)
+        seen_ms = self._last_seen(member_id)
         if seen_ms is not None and self.recorder.reading.by_sight:
             return max(earliest_ms, min(seen_ms, latest_ms))
         return earliest_ms if alone else latest_ms
@@ -489,7 +508,7 @@ class Turn:
         recorder = self.recorder
         member = recorder.members[member_id]
         limit_ms = member.kind.settings.max_poll_interval_ms
-        seen_ms = recorder.silent.get(member_id)
+        seen_ms = self._last_seen(member_id)
         out_ms = None if seen_ms is None else seen_ms + limit_ms
         out_ms = self._seen(out_ms, self.floor_ms, self.formed_ms - 2 * JUST_MS)
         out_ms = max(out_ms, place.since + SETTLED_MS + limit_ms)

@@ -111,6 +111,7 @@ class Replay(Course):
 
     def __init__(self, variant: Variant, *, life: Life, acts: Sequence[Act]) -> None:
         super().__init__(variant, fold=True, acts=acts)
+        self.ended_ms = life.ended_ms
         self._wanted: dict[int, tuple[str, ...]] = {}
         """What the process of a place wants, by the place's number; all topics if it is not told."""
         (_, self.there), *later = life.grown
@@ -147,8 +148,14 @@ class Replay(Course):
 
     def figures(self) -> Figures:
         """Return what came of it."""
-        over_ms = -1 if any(seat.running for seat in self.seats) else self.ends_ms  # nobody is left to serve
-        spans = [span for _, span in self.ownership.idle_spans() if span.to_ms != over_ms]
+        over_ms = (
+            self.ends_ms if self.ended_ms is None else START_MS + self.ended_ms
+        )  # nobody is left to serve
+        spans = [
+            span._replace(to_ms=min(span.to_ms, over_ms))
+            for _, span in self.ownership.idle_spans()
+            if span.from_ms < over_ms
+        ]
         return Figures(
             tuple(
                 (one.formed_at_ms - START_MS, causes_of(one))

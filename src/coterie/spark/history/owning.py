@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coterie.base.ids import TopicPartition
-from coterie.history.group import Outline, ends
+from coterie.history.group import Outline
 from coterie.history.ownership import BURST, SILENT_TIMES, STALL_LEAST_MS
 from coterie.history.seats import Formed, Seat, numbers_by_topic
 from coterie.spark.history.schemas import STAMP, batch_of, stamps
@@ -73,6 +73,8 @@ class Register:
     def __init__(self) -> None:
         self.shares = Shares()
         self.groups: list[str] = []
+        self.ended_ms: list[int] = []
+        """When each group ended, OPEN where it goes on."""
         self.chapters: list[tuple[int, int, int]] = []
         """Group, generation, when it was formed."""
         self.seats: list[tuple[int, int, int, int, int]] = []
@@ -83,10 +85,11 @@ class Register:
         """Take a group, each of whose generations was stored once; return its number."""
         number = len(self.groups)
         self.groups.append(outline.group_id)
+        ended_ms = outline.ended_ms
+        self.ended_ms.append(OPEN if ended_ms is None else ended_ms)
         for place, chapter in enumerate(outline.chapters):
-            after = outline.chapters[place + 1 : place + 2]
-            until = ends(chapter, after[0].first, outline.gone[place + 1]) if after else {}
-            self._sit(number, chapter.first, until)
+            follows = place + 1 < len(outline.chapters)
+            self._sit(number, chapter.first, outline.until(place + 1) if follows else {})
         return number
 
     def _sit(self, group: int, formed: Formed, until: dict[str, tuple[int, int | None]]) -> None:
@@ -139,6 +142,7 @@ class Tables:
 
     def __init__(self, register: Register, spans: Spans) -> None:
         self.groups = pa.array(register.groups, pa.string())
+        self.ended_ms = np.array(register.ended_ms, np.int64)
         self.known, self.flat, self.starts = register.shares.ranked()
         self.shares = list(register.shares.numbers)
         group, generation, formed = columns(register.chapters, 3)
@@ -229,6 +233,22 @@ class Tables:
             generation, np.full(count, -1),
         )  # fmt: skip
 
+    def _last(self, tenures: Tenures) -> Stalls:
+        """Return the time from the last owner of each partition to the end of its group."""
+        is_last = np.append(
+            tenures.where[1:] != tenures.where[:-1], np.ones(min(len(tenures.where), 1), bool)
+        )
+        group = tenures.where // max(len(self.known), 1)
+        # OPEN lies before all times: what goes on has no such stretch.
+        at = np.flatnonzero(is_last & (tenures.to_ms != OPEN) & (tenures.to_ms < self.ended_ms[group]))
+        newest = np.zeros(len(self.ended_ms), np.int64)
+        newest[self.group] = self.generation  # a group's chapters are in their order
+        count = len(at)
+        return Stalls(
+            tenures.where[at], np.full(count, NO_OWNER), tenures.to_ms[at], self.ended_ms[group[at]],
+            newest[group[at]], np.full(count, -1),
+        )  # fmt: skip
+
     def _cut(self, tenures: Tenures, dead: Stalls) -> Stalls:
         """Return the parts of silences in which the partition had an owner; there are few."""
         known = set(zip(dead.where.tolist(), dead.to_ms.tolist(), strict=True))
@@ -286,7 +306,7 @@ class Tables:
 
     def _stalls(self, tenures: Tenures) -> pa.RecordBatch:
         dead = self._dead(tenures)
-        parts = (dead, self._gaps(tenures), self._cut(tenures, dead))
+        parts = (dead, self._gaps(tenures), self._last(tenures), self._cut(tenures, dead))
         found = Stalls(*(np.concatenate(each) for each in zip(*parts, strict=True)))
         order = np.lexsort((found.kind, found.from_ms, found.where))
         found = Stalls(*(column[order] for column in found))
