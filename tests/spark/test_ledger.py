@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -169,6 +170,42 @@ def test_the_account_outlives_compaction_vacuum_a_checkpoint_and_its_log(ledger,
 
     assert held(tmp_path / "table") == [(0, offset) for offset in range(12)]
     assert ledger.stored([ZERO]) == {ZERO: 12}
+
+
+@pytest.mark.parametrize("told", [CommitFailedError("version 2 already exists"), OSError("the line is cut")])
+def test_a_commit_whose_answer_is_lost_is_found_in_the_log(ledger, tmp_path, monkeypatch, told):
+    """As on an object store: the first PUT takes effect unheard, and its repetition meets a conflict."""
+    ledger.append(rows((0, 0, 5)))
+    commit, lost = DeltaTable.create_write_transaction, [told]
+
+    def unheard(self, *given, **more):
+        commit(self, *given, **more)
+        if lost:
+            raise lost.pop()
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", unheard)
+
+    ledger.append(rows((0, 5, 10)))
+
+    assert held(tmp_path / "table") == [(0, offset) for offset in range(10)]
+    assert commits(tmp_path / "table") == 3
+    assert ledger.stored([ZERO]) == {ZERO: 10}
+
+
+def test_a_commit_that_is_refused_for_ever_says_why(ledger, tmp_path, monkeypatch):
+    ledger.append(rows((0, 0, 5)))
+    monkeypatch.setattr("coterie.spark.ledger.MOST_TRIES", 3)
+
+    def refuse(*_, **__):
+        raise CommitFailedError("the log is read-only")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", refuse)
+
+    with pytest.raises(LedgerError, match=r"3 commits were refused .*: the log is read-only") as told:
+        ledger.append(rows((0, 5, 10)))
+
+    assert isinstance(told.value.__cause__, CommitFailedError)
+    assert held(tmp_path / "table") == [(0, offset) for offset in range(5)]
 
 
 @pytest.mark.parametrize("attempt", range(3))

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from coterie.base.ids import TopicPartition
+from coterie.client.chance import jitter
 from coterie.client.errors import MissingLibrary
 from coterie.spark.ledger_tables import PLACE, LedgerError, refuse_table
 
@@ -32,6 +33,9 @@ __all__ = ["Ledger", "LedgerError", "Written"]
 WRITTEN = "topic string, partition int, first long, last long, rows long, path string, size long"
 # Each failed commit is another writer's success: so many in a row mean that something else is wrong.
 MOST_TRIES = 50
+LONGEST_PAUSE_S = 1.0
+MARK = "coterie.commit"
+"""What the log says of a commit of ours: which it is."""
 
 
 class Written(NamedTuple):
@@ -96,19 +100,32 @@ class Ledger:
 
     def commit(self, written: Sequence[Written], schema: pa.Schema) -> None:
         """Add the files to the table in one commit, without what the table has already."""
-        for _ in range(MOST_TRIES):
+        mark, refused = uuid.uuid4().hex, None
+        for tries in range(MOST_TRIES):
             table = self._opened(schema)
             refuse_table(self._place.uri, table, schema)
             stored = {one.at: self._version(table, one.at) for one in written}
-            written = [
-                left for one in written if (left := self._cut(one, stored[one.at], schema)) is not None
-            ]
-            if not written or self._committed(table, written, schema):
+            # What a commit has named is never deleted: it may be in the log, whatever was heard.
+            left = [self._cut(one, stored[one.at], schema, keep=tries > 0) for one in written]
+            written = [one for one in left if one is not None]
+            if not written:
                 return
-        raise LedgerError(f"table {self._place.uri}: {MOST_TRIES} commits were refused one after the other")
+            refused = self._refused(table, written, schema, mark)
+            if refused is None:
+                return
+            time.sleep(min(LONGEST_PAUSE_S, 0.01 * 2**tries) * jitter())
+        raise LedgerError(
+            f"table {self._place.uri}: {MOST_TRIES} commits were refused one after the other, the last with:"
+            f" {refused}"
+        ) from refused
 
-    def _committed(self, table: Any, written: Sequence[Written], schema: pa.Schema) -> bool:
-        """Commit; return False if somebody else has meanwhile: what the table has must be asked again."""
+    def _refused(
+        self, table: Any, written: Sequence[Written], schema: pa.Schema, mark: str
+    ) -> Exception | None:
+        """Commit; return the conflict if somebody else has meanwhile: what the table has must be asked again.
+
+        A commit whose answer was lost is told apart from a conflict by what the log says, which has its mark.
+        """
         library = deltalake()
         now_ms = int(time.time() * 1000)
         reached: dict[TopicPartition, int] = defaultdict(int)
@@ -122,15 +139,27 @@ class Ledger:
                 commit_properties=library.CommitProperties(
                     # Retried by itself, a commit would not look at what the other one wrote.
                     max_commit_retries=0,
+                    custom_metadata={MARK: mark},
                     app_transactions=[
                         library.Transaction(self._app_id(one), version, now_ms)
                         for one, version in reached.items()
                     ],
                 ),
             )
-        except library.exceptions.CommitFailedError:
-            return False
-        return True
+        except (library.exceptions.DeltaError, OSError) as error:
+            if self._took_effect(since=table.version(), mark=mark):
+                return None
+            if not isinstance(error, library.exceptions.CommitFailedError):
+                raise
+            conflict: Exception = error
+            return conflict
+        return None
+
+    def _took_effect(self, *, since: int, mark: str) -> bool:
+        """Return whether the log has a commit with this mark behind a version."""
+        table = self._opened()
+        later = table.version() - since
+        return later > 0 and any(one.get(MARK) == mark for one in table.history(later))
 
     def _opened(self, schema: pa.Schema | None = None) -> Any:
         """Return the table as it is now; made first, if it is to be."""
@@ -151,8 +180,11 @@ class Ledger:
     def _version(self, table: Any, at: TopicPartition) -> int:
         return table.transaction_version(self._app_id(at)) or 0
 
-    def _cut(self, one: Written, stored: int, schema: pa.Schema) -> Written | None:
-        """Return the file without the rows that the table has; None if that leaves nothing."""
+    def _cut(self, one: Written, stored: int, schema: pa.Schema, *, keep: bool) -> Written | None:
+        """Return the file without the rows that the table has; None if that leaves nothing.
+
+        `keep`: leave what is not needed any more to vacuum.
+        """
         if stored <= one.first:
             return one
         system, folder = self._place.open()
@@ -163,7 +195,8 @@ class Ledger:
             rows = rows.filter(pc.greater_equal(rows["offset"], stored))
             found = writer_to(self._place, schema)(rows.to_batches())
             left = [Written(**each) for batch in found for each in batch.to_pylist()]
-        system.delete_file(path)
+        if not keep:
+            system.delete_file(path)
         return left[0] if left else None
 
 
