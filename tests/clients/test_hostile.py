@@ -69,6 +69,7 @@ def is_answered(client: Client, correlation_id: int = 7) -> bool:
 RUBBISH = {
     "a frame larger than socket.request.max.bytes": struct.pack(">i", 2**31 - 1) + b"x" * 100,
     "a frame of negative size": struct.pack(">i", -5) + b"x" * 100,
+    "a web page that makes a browser POST here (TH-9)": b"POST / HTTP/1.1\r\nHost: broker\r\n\r\n",
     "an API that nobody knows": struct.pack(">ihhih", 10, 9999, 0, 1, -1),
     "an API that is not served": struct.pack(">ihhih", 10, 26, 0, 1, -1),
     "a version from the future": struct.pack(">ihhih", 10, METADATA, 99, 1, -1),

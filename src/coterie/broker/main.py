@@ -8,6 +8,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -24,6 +25,7 @@ from coterie.store.log import DirectoryInUse, DirectoryUnusable
 
 if TYPE_CHECKING:
     from coterie.broker.cleaner import Aside
+    from coterie.broker.peers import Peers
     from coterie.broker.settings import BrokerSettings
 
 __all__ = ["CannotServe", "serve"]
@@ -87,6 +89,36 @@ def _raise_file_limit() -> None:
     if wanted > soft:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _file_limit() -> int | None:
+    """Return how many files the process may have open, None where nobody says."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    soft: int = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _sweep_in(loop: asyncio.AbstractEventLoop, peers: Peers) -> None:
+    """Have the connections looked through again and again."""
+
+    def sweep() -> None:
+        _sweep_in(loop, peers)
+        peers.sweep(_next_descriptor())
+
+    loop.call_later(peers.sweep_every_ms / 1000, sweep)
+
+
+def _next_descriptor() -> int:
+    """Return which descriptor would be given out next: the lowest that is free."""
+    try:
+        probe = os.dup(0)
+    except OSError:  # none is free, or there is no standard input to try it with
+        return 0
+    os.close(probe)
+    return probe
 
 
 def _keep_freed_blocks() -> None:
@@ -206,6 +238,10 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
     except OSError as error:
         where = f"{settings.listen_host}:{settings.listen_port}"
         raise CannotServe(f"cannot listen on {where}: {error.strerror or error}") from error
+    for listening in server.sockets:  # what is accepted inherits it
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    node.peers.descriptor_limit = _file_limit()
+    _sweep_in(loop, node.peers)
     host, port = server.sockets[0].getsockname()[:2]
     node.advertise(host, port)
     node.start()
@@ -221,7 +257,7 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
     await stopping.wait()
     log.info("stopping")
     server.close()
-    for connection in tuple(node.connections):
-        connection.transport.abort()
+    for peer in tuple(node.peers.all):
+        peer.drop(None)
     node.stop()
     return 0

@@ -14,6 +14,7 @@ from coterie.base.ids import TopicPartition
 from coterie.base.marks import mark
 from coterie.broker.context import Hangup
 from coterie.broker.leadership import Alone
+from coterie.broker.peers import Peers
 from coterie.broker.purgatory import Purgatory
 from coterie.broker.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.store.log import StorageFailed
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from coterie.broker.quick import Beater, QuickHeartbeats
     from coterie.broker.quick_commits import Asker, QuickCommits
     from coterie.broker.quick_members import QuickMembers
-    from coterie.broker.server import Connection
     from coterie.broker.settings import BrokerSettings
     from coterie.broker.topics import Topic, Topics
     from coterie.broker.transactions import TransactionCoordinator
@@ -127,7 +127,11 @@ class Node:
         self.purgatory = Purgatory(alarm)
         self.leadership: Leadership = Alone(self)
         self.groups_loaded: Callable[[], None] = nothing  # what the shell does once groups have been loaded
-        self.connections: set[Connection] = set()
+        self.peers = Peers(
+            idle_ms=settings.connections_max_idle_ms,
+            request_bytes_max=settings.socket_request_max_bytes,
+            clock=clock,
+        )
         self.advertised = settings.advertised_listener or (settings.listen_host, settings.listen_port)
         self.cleaner: Cleaner = Cleaner(self, aside)
         self._handlers: dict[int, Handler] = {}

@@ -33,7 +33,6 @@ log = logging.getLogger("coterie.broker")
 SIZE = struct.Struct(">i")
 UNREAD_BYTES_MAX = 1 << 20  # a busy connection stops reading when this much waits in its buffer
 JOINED_BYTES_MAX = 1 << 16  # an answer up to this size is joined and written at once
-CAUGHT_UP_S = 0.005  # longer than nothing: what a transport queues in one round of the loop it does not count
 
 
 def writable_fd(transport: asyncio.BaseTransport) -> int:
@@ -56,16 +55,20 @@ class Connection(asyncio.Protocol):
         "_direct",
         "_fd",
         "_gone",
+        "_held",
+        "_longest",
         "_paused_reading",
         "_pumping",
         "_turns",
         "_writable",
         "beat",
         "commit",
+        "heard",
         "host",
         "listener_host_port",
         "node",
         "peer",
+        "quiet_since_ms",
         "transport",
     )
 
@@ -86,6 +89,10 @@ class Connection(asyncio.Protocol):
         self._gone: Callable[[], None] | None = None
         self._fd = -1  # the socket, where it may be written to directly
         self._direct = False  # whether the transport holds nothing that has to go before
+        self._held = 0  # bytes in the buffer, as the node was last told
+        self._longest = node.settings.socket_request_max_bytes + SIZE.size
+        self.heard = False
+        self.quiet_since_ms = 0
         self.beat: Beat | None = None  # what the short ways remember
         self.commit: Template | None = None
 
@@ -93,56 +100,105 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        host, port = transport.get_extra_info("peername")[:2]
+        address = transport.get_extra_info("peername")
+        own_address = transport.get_extra_info("sockname")
+        if address is None or own_address is None:  # it connected and reset at once, as port checks do
+            self.node.peers.resets += 1
+            self._end()
+            return
+        host, port = address[:2]
         self.peer = f"{host}:{port}"
         self.host = intern(f"/{host}")  # every member keeps it
-        own_host, own_port = transport.get_extra_info("sockname")[:2]
-        self.listener_host_port = (own_host, own_port)
+        self.listener_host_port = own_address[:2]
         self._fd = writable_fd(transport)
+        if not self.node.peers.join(self, self._fd):
+            self._end()
+            return
         self._direct = self._fd >= 0
-        self.node.connections.add(self)
+        self.transport.set_write_buffer_limits(0)  # so that we are told as soon as anything is not sent
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
         self._direct = False
-        self.node.connections.discard(self)
+        self.node.peers.leave(self)
         waiting, self._awaiting = self._awaiting, None
         gone = self._gone if waiting is None else waiting.gone
         if gone is not None:
             gone()
 
     def pause_writing(self) -> None:
-        self._writable = False
+        """Take note that the transport holds something; `_send` goes through it until it has gone."""
+        self._writable = self._direct = False
+        if not self._closed:
+            self.node.peers.owe(self, self.unsent)
 
     def resume_writing(self) -> None:
         self._writable = True
+        self._direct = self._fd >= 0
+        self.node.peers.owe(self, 0)
         self._pump()
 
     def data_received(self, data: bytes) -> None:
+        self.heard = True
         if not self._buffer and not self._busy and self._writable and self._whole(data):
             self._take(data)  # the common case: one whole request, nothing before it, nothing behind it
             return
-        self._buffer += data
-        self._pump()
+        if not self._closed:
+            self._buffer += data
+            self._pump()
+
+    # -- among the others
+
+    @property
+    def waits(self) -> bool:
+        """Whether an answer is owed."""
+        return self._busy
+
+    @property
+    def unsent(self) -> int:
+        """How many bytes of the last answer the transport still holds."""
+        return self.transport.get_write_buffer_size()
+
+    @property
+    def closing(self) -> bool:
+        """Whether nothing but its last bytes is still to go."""
+        return self.transport.is_closing()
+
+    def drop(self, reason: str | None) -> None:
+        """End this connection at once, with what it holds; without a reason nothing is logged."""
+        if reason is not None:
+            self._tell(reason)
+        self._end()
+
+    def _end(self) -> None:
+        self._closed = True
+        self._direct = False
+        self._buffer = bytearray()
+        self.transport.abort()
 
     # -- frames
 
     def _whole(self, data: bytes) -> bool:
-        return len(data) >= 4 and SIZE.unpack_from(data)[0] == len(data) - 4
+        return 4 <= len(data) <= self._longest and SIZE.unpack_from(data)[0] == len(data) - 4
 
     def _pump(self) -> None:
         """Answer what has come whole, one request after the other, as long as none is owed an answer."""
         if self._pumping:
             return
         self._pumping = True
+        taken = False
         try:
             while not self._busy and self._writable and not self._closed:
                 frame = self._next_frame()
                 if frame is None:
                     break
+                taken = True
                 self._take(frame)
         finally:
             self._pumping = False
+        if len(self._buffer) != self._held:
+            self._held = len(self._buffer)
+            self.node.peers.hold(self, self._held, anew=taken)
         self._balance_reading()
 
     def _next_frame(self) -> bytes | None:
@@ -214,8 +270,11 @@ class Connection(asyncio.Protocol):
         except Hangup as order:
             self._hang_up(str(order))
         except Exception:  # a handler's mistake ends this connection, never the broker
-            log.exception("a request of %s failed; its connection is closed", self.peer)
-            self._hang_up("met a mistake of ours")
+            mistakes = self.node.peers.mistakes
+            if mistakes.may_speak():
+                rest = mistakes.rest()
+                log.exception("a request of %s failed; its connection is closed%s", self.peer, rest)
+            self._close()
 
     def _serve(self, header: RequestHeader, frame: bytes) -> None:
         handler = self.node.handler_of(header)
@@ -275,7 +334,6 @@ class Connection(asyncio.Protocol):
         if sum(map(len, parts)) <= JOINED_BYTES_MAX:
             self._send(b"".join(parts))
         else:
-            self._go_through_transport()
             self.transport.writelines(parts)
 
     def _send(self, frame: bytes) -> None:
@@ -291,26 +349,17 @@ class Connection(asyncio.Protocol):
             if sent == len(frame):
                 return
             frame = frame[sent:]
-        self._go_through_transport()
         self.transport.write(frame)
 
-    def _go_through_transport(self) -> None:
-        """Leave the socket alone until the transport has written all that it is about to be given."""
-        if self._direct:
-            self._direct = False
-            asyncio.get_running_loop().call_later(CAUGHT_UP_S, self._catch_up)
-
-    def _catch_up(self) -> None:
-        """Write directly again once nothing waits; the round in which something was queued is over by now."""
-        if self._closed:
-            return
-        if self.transport.get_write_buffer_size():
-            asyncio.get_running_loop().call_later(CAUGHT_UP_S, self._catch_up)
-        else:
-            self._direct = True
-
     def _hang_up(self, reason: str) -> None:
-        log.warning("%s %s; its connection is closed", self.peer, reason)
+        """Close the connection once what it was answered has been sent."""
+        self._tell(reason)
+        self._close()
+
+    def _close(self) -> None:
         self._closed = True
-        self._buffer.clear()
+        self._buffer = bytearray()
         self.transport.close()
+
+    def _tell(self, reason: str) -> None:
+        self.node.peers.seldom.warn("%s %s; its connection is closed", self.peer, reason)

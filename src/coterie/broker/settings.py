@@ -233,7 +233,6 @@ SPECIAL = (  # read another way than by a field of their own
 )
 UNREAD = frozenset(
     {
-        "connections.max.idle.ms",
         "max.incremental.fetch.session.cache.slots",
         "socket.receive.buffer.bytes",
         "socket.send.buffer.bytes",

@@ -149,7 +149,7 @@ def _readable_end(one: Wanted, *, committed: bool) -> int | None:
 
 
 def _read_all(node: Node, ctx: Context, request: Any, wanted: list[list[Wanted]], *, committed: bool) -> Any:
-    left = _max_bytes(node, request)
+    left = min(_max_bytes(node, request), node.peers.room())
     partition_type = entity("fetch", ctx.version, "PartitionData", "response")
     topic_type = entity("fetch", ctx.version, "FetchableTopicResponse", "response")
     topics = []
