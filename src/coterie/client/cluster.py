@@ -72,8 +72,7 @@ class Cluster:
         """Return the open connection to this address that serves this purpose."""
         key = (purpose, address)
         async with self._opening[key]:
-            if self._closed:
-                raise Closed("this client is closed; make another one")
+            self._check_open()
             held = self._connections.get(key)
             if held is None or held.closed:
                 held = await Connection.open(
@@ -82,8 +81,23 @@ class Cluster:
                     timeout_s=self.request_timeout_s,
                     security=self.security,
                 )
+                try:
+                    self._check_open()
+                except Closed:  # meanwhile: nobody else would close this one
+                    held.close()
+                    await held.wait_closed()
+                    raise
                 self._connections[key] = held
             return held
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("this client is closed; make another one")
+
+    def open_connection(self, address: Address, *, purpose: str) -> Connection | None:
+        """Return the connection that serves this purpose, None where it would have to be opened."""
+        held = self._connections.get((purpose, address))
+        return None if held is None or held.closed else held
 
     def drop(self, address: Address, *, purpose: str) -> None:
         """Close one connection: whatever waits on it raises Disconnected."""
@@ -97,11 +111,11 @@ class Cluster:
         lookups = list(self._lookups.values())
         for lookup in lookups:
             lookup.cancel()
-        await asyncio.gather(*lookups, return_exceptions=True)
         closing = [*self._connections.values()]
         self._connections.clear()
-        for held in closing:
+        for held in closing:  # all of them before anything is waited for: who waits may be cancelled
             held.close()
+        await asyncio.gather(*lookups, return_exceptions=True)
         for held in closing:
             await held.wait_closed()
 

@@ -139,8 +139,8 @@ class Connection:
         Raises Disconnected, ClientTimeout or AuthenticationFailed.
         """
         connection = cls(address, client_id=client_id, credentials=security.credentials)
-        await connection._connect(security.tls, timeout_s)
         try:
+            await connection._connect(security.tls, timeout_s)
             await connection._greet(timeout_s)
         except BaseException:
             connection.close()
@@ -273,7 +273,11 @@ class Connection:
             return
         async with self._renewal:
             if not self.fresh:
-                await self._authenticate(self._credentials, timeout_s)
+                try:
+                    await self._authenticate(self._credentials, timeout_s)
+                except asyncio.CancelledError:
+                    self.close()  # the broker is in the middle of it: it would take no request now
+                    raise
 
     async def _authenticate(self, credentials: Credentials, timeout_s: float) -> None:
         """Show who we are, or raise AuthenticationFailed."""

@@ -20,12 +20,13 @@ from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client import messages
 from coterie.client.cluster import Cluster
+from coterie.client.ending import begun, cut_short, ended, same_loop
 from coterie.client.errors import ClientTimeout, Closed, NotAssigned, Undecodable, WrongUse
 from coterie.client.fetcher import Fetcher
 from coterie.client.intake import Intake
 from coterie.client.listener import RebalanceListener
 from coterie.client.member import MemberSettings
-from coterie.client.membership import Membership
+from coterie.client.membership import Membership, caller
 from coterie.client.partitions import Partitions, many, partition_of
 from coterie.client.positions import Start, first_positions, offsets_at
 from coterie.client.records import ConsumerRecord
@@ -60,6 +61,10 @@ class Consumer:
         self._listener: RebalanceListener | None = None
         self._assigned: tuple[TopicPartition, ...] = ()
         self._membership: Membership | None = None
+        self._parted: dict[asyncio.Task[None], Membership] = {}
+        """Memberships that were given up, and what ends them."""
+        self._ending: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._cluster: Cluster | None = None
         self._fetcher_: Fetcher | None = None
         self._closed = False
@@ -92,15 +97,17 @@ class Consumer:
             raise Closed("this consumer is closed; make another one")
         if self._cluster is not None:
             raise WrongUse("this consumer was started before")
+        self._loop = asyncio.get_running_loop()
         self._cluster = Cluster.of(self.settings)
         try:
             await self._cluster.reach()
             self._fetcher_ = Fetcher(self._cluster, self.settings, locate=self._locate, finish=self._finish)
             if self.settings.decoder == "compiled":
-                await self._fetcher_.load_decoder()
+                await self._fetcher.load_decoder()
             self._commit_at = time.monotonic() + self.settings.auto_commit_interval_ms / 1000
             self._apply_wishes()
         except BaseException:
+            self._closed = True
             await self._hang_up()
             raise
 
@@ -108,23 +115,47 @@ class Consumer:
         """Commit (if auto commit is on), leave the group and close the connections (CV-4).
 
         `done` says whether what was handed out last is to be committed; `leave` overrules that dynamic
-        members leave and static ones stay.
+        members leave and static ones stay. In a method of the listener this returns at once, and is carried
+        out when the method has returned; what the application has in its hands then is not done. Cut short
+        by cancellation, the member still leaves, and does not wait for an answer.
         """
-        if self._closed or self._cluster is None:
+        if self._closed or self._cluster is None or self._loop is None:
             self._closed = True
             return
-        if done:
-            self._settle()
+        same_loop(self._loop, "consumer")
+        if self._ending is None:
+            if done and self._caller is None:
+                self._settle()
+            self._ending = begun(self._end(leave), name="closes the consumer")
+        if self._caller is None:
+            await ended(self._ending)
+
+    async def _end(self, leave: bool | None) -> None:
+        """End the memberships, whatever happens, and then all else."""
         try:
             await self._commit_at_end()
             if self._membership is not None:
                 await self._membership.close(leave=leave)
+            if self._parted:
+                await asyncio.wait(self._parted)
         finally:
-            await self._hang_up()
+            self._applied(frozenset())
+            self._closed = True
+            try:
+                await cut_short(*self._parted)
+                if self._membership is not None:
+                    await self._membership.cut(leave)
+            finally:
+                await self._hang_up()
+
+    @property
+    def _caller(self) -> Membership | None:
+        """The membership that waits for the listener's method which this is part of, if it is one of ours."""
+        found = caller()
+        return found if found is self._membership or found in self._parted.values() else None
 
     async def _hang_up(self) -> None:
         """End all tasks and connections."""
-        self._closed = True
         try:
             if self._fetcher_ is not None:
                 await self._fetcher_.close()
@@ -143,8 +174,9 @@ class Consumer:
     def _fetcher(self) -> Fetcher:
         if self._closed:
             raise Closed("this consumer is closed; make another one")
-        if self._fetcher_ is None:
+        if self._fetcher_ is None or self._loop is None:
             raise WrongUse('this consumer is not started: use "async with", or await start()')
+        same_loop(self._loop, "consumer")
         return self._fetcher_
 
     @property
@@ -184,15 +216,33 @@ class Consumer:
             self._apply_wishes()
 
     async def unsubscribe(self) -> None:
-        """Leave the group, or let go of what was assigned; what is done is committed by auto commit."""
-        self._settle()
-        if self._membership is not None:
-            membership, self._membership = self._membership, None
-            await membership.close()
-        elif self._commits_by_itself:
-            await self._commit_quietly(self._progress())
+        """Leave the group, or let go of what was assigned; what is done is committed by auto commit.
+
+        In a method of the listener this returns at once, and is carried out when the method has returned;
+        what the application has in its hands then is not done.
+        """
+        waited_for = self._caller is not None
+        if not waited_for:
+            self._settle()
+        done, membership, by_itself = self._progress(), self._membership, self._commits_by_itself
+        self._membership = None
         self._wish, self._assigned, self._listener = None, (), None
         self._applied(frozenset())
+        if membership is not None:
+            membership.part(done)
+            parting = begun(membership.close(), name="leaves the group")
+            self._parted[parting] = membership
+            parting.add_done_callback(self._parted.pop)
+            if waited_for:
+                parting.add_done_callback(self._tell_parting)
+            else:
+                await ended(parting)
+        elif by_itself:
+            await self._commit_quietly(done)
+
+    def _tell_parting(self, parting: "asyncio.Task[None]") -> None:
+        if not parting.cancelled() and parting.exception() is not None:
+            log.warning("group %s: leaving it: %s", self.settings.group_id, parting.exception())
 
     def _apply_wishes(self) -> None:
         """Do what subscribe or assign asked for."""
@@ -209,6 +259,7 @@ class Consumer:
                 listener=self._listener,
                 progress=self._progress if self.settings.enable_auto_commit else None,
                 applied=self._applied,
+                after=tuple(self._parted),
             )
 
     def _applied(self, partitions: frozenset[TopicPartition]) -> None:
@@ -226,9 +277,8 @@ class Consumer:
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Return the partitions that are read now."""
-        if self._membership is not None:
-            return self._membership.owned
-        return frozenset(self._assigned)
+        membership = self._caller or self._membership
+        return frozenset(self._assigned) if membership is None else membership.owned
 
     def subscription(self) -> tuple[str, ...] | re.Pattern[str] | None:
         """Return what was subscribed to."""
@@ -315,11 +365,14 @@ class Consumer:
         While the listener is told of new partitions nothing is handed out: it may seek in them first (CB-8).
         """
         fetcher = self._fetcher
+        await self._check_place()
         self._settle()
         until = time.monotonic() + timeout_s
         # However much is in stock: the group's heartbeats and the next fetch get their turn.
         await asyncio.sleep(0)
         while True:
+            if self._ending is not None:
+                await self._check_place()
             self._called()
             group = self._membership
             telling = group is not None and bool(group.member.announced)
@@ -329,6 +382,15 @@ class Consumer:
                 return found
             wait = group.moved if group is not None and telling else fetcher.came
             await wait(min(left_s, CALL_EVERY_S))
+
+    async def _check_place(self) -> None:
+        """Raise what is wrong with asking for records here and now; at the end, when all is over."""
+        if self._ending is not None:
+            if self._caller is None:
+                await asyncio.wait([self._ending])
+            raise Closed("this consumer is closed; make another one")
+        if self._caller is not None and self._caller.calls_in(asyncio.current_task()):
+            raise WrongUse("a rebalance listener's method has to return before records are handed out")
 
     def _intercepted(self, taken: dict[TopicPartition, list[Any]]) -> dict[TopicPartition, list[Any]]:
         """Note what the application gets, and let the interceptors see it."""
@@ -526,9 +588,9 @@ class Consumer:
         await self._commit(wanted)
 
     async def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        group = self._group
-        if self._membership is not None:
-            code = await self._membership.commit(offsets)
+        group, membership = self._group, self._caller or self._membership
+        if membership is not None:
+            code = await membership.commit(offsets)
         else:
             code = await self._brokers.commit(group, offsets)
         if code:

@@ -4,7 +4,9 @@ import asyncio
 import inspect
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 from coterie.base.codes import Code
@@ -16,14 +18,14 @@ from coterie.client.addresses import Address
 from coterie.client.chance import jitter
 from coterie.client.cluster import Cluster
 from coterie.client.connection import Maker
-from coterie.client.errors import ClientTimeout, Disconnected, ListenerFailed
+from coterie.client.errors import ClientTimeout, Closed, Disconnected, ListenerFailed
 from coterie.client.listener import RebalanceListener
 from coterie.client.member.pace import Backoff
 from coterie.client.member.reactions import Reaction, to_commit
 from coterie.client.messages import TopicInfo
 from coterie.wire.apis import ApiKey
 
-__all__ = ["Membership", "always"]
+__all__ = ["Membership", "always", "caller"]
 
 log = logging.getLogger("coterie.client")
 
@@ -34,6 +36,8 @@ LEAVE_TIMEOUT_S = 2.0
 # What does not pass by waiting for the topic.
 NEVER_THERE = frozenset({Code.TOPIC_AUTHORIZATION_FAILED, Code.INVALID_TOPIC_EXCEPTION})
 CLOSE_TIMEOUT_S = 30.0
+# How long tasks that were cancelled may take to end: the application's listener may be among them.
+END_TIMEOUT_S = 5.0
 # Heartbeats and commits go where the cluster's questions about offsets go. What a broker parks must not: it
 # holds up what is sent after it, so each member's joins and syncs have a connection to themselves.
 PROMPT = "offsets"
@@ -42,6 +46,23 @@ PROMPT = "offsets"
 def always() -> bool:
     """Return True: the application is there."""
     return True
+
+
+class Calling:
+    """A call of the application's listener. It is found by all that the call does, in other tasks too."""
+
+    def __init__(self, membership: "Membership") -> None:
+        self.membership = membership
+        self.over = False
+
+
+CALLING: ContextVar[Calling | None] = ContextVar("a call of a rebalance listener", default=None)
+
+
+def caller() -> "Membership | None":
+    """Return the membership that waits for the listener's method which this is part of, None outside."""
+    calling = CALLING.get()
+    return None if calling is None or calling.over else calling.membership
 
 
 class Membership:
@@ -57,10 +78,12 @@ class Membership:
         progress: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]] | None = None,
         applied: Callable[[frozenset[TopicPartition]], None] | None = None,
         alive: Callable[[], bool] = always,
+        after: Collection[asyncio.Task[None]] = (),
     ) -> None:
         """`progress` returns the consumed positions; with it the member commits them by itself.
 
-        `applied` is told what may be fetched and handed out, whenever that changes.
+        `applied` is told what may be fetched and handed out, whenever that changes. The member joins when
+        the tasks are done that it comes `after`.
         """
         self.cluster, self.settings, self.alive = cluster, settings, alive
         self.listener = listener or RebalanceListener()
@@ -80,6 +103,8 @@ class Membership:
         self._refusal: RefusedBy | None = None
         """What is to be raised once: a topic that waiting will not bring."""
         self._closed = False
+        self._abandoned = False
+        self._after = after
         self._under_way: set[asyncio.Task[None]] = set()
         self._task = asyncio.create_task(self._run(), name=f"member of {settings.group_id}")
 
@@ -98,6 +123,10 @@ class Membership:
     def generation(self) -> m.Generation:
         """The member's place in the group."""
         return self.member.generation
+
+    def calls_in(self, task: "asyncio.Task[Any] | None") -> bool:
+        """Whether this very task runs a method of the listener."""
+        return task in self._under_way and caller() is self
 
     def group_metadata(self) -> m.GroupMetadata:
         """Return who commits here, for a producer that commits offsets in its transactions."""
@@ -150,6 +179,12 @@ class Membership:
         self.member.enforce_rebalance(reason, self.now_ms())
         self.nudge()
 
+    def part(self, done: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Note that this is how far the application has come: it reads nothing more for this member."""
+        if self._progress is not None:
+            self._progress = lambda: done
+        self._applied = None
+
     def nudge(self) -> None:
         """Let the member look again at what it wants."""
         self._nudged.set()
@@ -193,7 +228,8 @@ class Membership:
     async def close(self, leave: bool | None = None, *, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Commit, give everything up, and leave the group, all within that time.
 
-        `leave` says whether to leave; None: unless the member is static (CV-2).
+        `leave` says whether to leave; None: unless the member is static (CV-2). If time runs out, or this is
+        cancelled, the coordinator is told all the same, and nobody waits for its answer.
         """
         if self._closed:
             return
@@ -204,26 +240,54 @@ class Membership:
         except TimeoutError:
             log.warning("group %s: closed before all was done", self.settings.group_id)
         finally:
-            await self.abandon()
+            await self.cut(leave)
         self._raise_complaint()
+
+    async def cut(self, leave: bool | None = None) -> None:
+        """End at once; the coordinator is told if it can be, and nobody waits for its answer."""
+        self._leave_unheard(leave)
+        await self.abandon()
 
     async def _resign(self, leave: bool | None, timeout_s: float) -> None:
         self.member.close(leave=leave, timeout_ms=int(timeout_s * 1000), now_ms=self.now_ms())
         self.nudge()
         await asyncio.wait([self._task])
+        if self._task.cancelled():  # by somebody who cancels whatever runs; leaving is to be done yet
+            self._failure = None
+            self._task = asyncio.create_task(self._run(), name=self._task.get_name())
+            await asyncio.wait([self._task])
+
+    def _leave_unheard(self, leave: bool | None) -> None:
+        """Tell the coordinator, where that can be done at once, if the member is still in the group."""
+        if not self.alive() or self.member.phase is m.Phase.STOPPED or self._address is None:
+            return
+        request = self.member.leave_at_once(leave, self.now_ms())
+        connection = self.cluster.open_connection(self._address, purpose=PROMPT)
+        if request is None or connection is None or not connection.fresh:
+            return
+        try:
+            connection.post(ApiKey.LEAVE_GROUP, self._leave_maker(request))
+        except CoterieError as error:
+            log.info("group %s: %s", self.settings.group_id, error)
 
     async def abandon(self) -> None:
         """End without a word: the group notices when the session ends."""
-        self._closed = True
+        self._closed = self._abandoned = True
         tasks = [self._task, *self._under_way]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        _, left = await asyncio.wait(tasks, timeout=END_TIMEOUT_S)
+        for task in left:
+            log.warning(
+                "group %s: %s does not end, though cancelled", self.settings.group_id, task.get_name()
+            )
 
     # The tasks
 
     async def _run(self) -> None:
         try:
+            if self._after:
+                await asyncio.wait(self._after)
             while self.alive():
                 request = self.member.next(self.now_ms())
                 self._apply()
@@ -238,6 +302,11 @@ class Membership:
             log.warning("group %s: the application is gone, no more heartbeats", self.settings.group_id)
         except Exception as error:  # noqa: BLE001  # the task's root: the next call of the reader raises it
             self._failure = error
+        except asyncio.CancelledError:
+            if not self._abandoned:
+                group_id = self.settings.group_id
+                self._failure = Closed(f"the task of the member of group {group_id} was cancelled: close it")
+            raise
         finally:
             self.changed.set()
 
@@ -264,14 +333,26 @@ class Membership:
         """Have a request carried out beside the others."""
         task = asyncio.create_task(self._perform(request), name=f"{request!r:.40}")
         self._under_way.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(partial(self._done, request))
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _done(self, request: m.Request, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
-        if not task.cancelled() and task.exception() is not None:
+        if task.cancelled():
+            self._cut_short(request)
+        elif task.exception() is not None:
             self._failure = task.exception()
         self.changed.set()
         self.nudge()
+
+    def _cut_short(self, request: m.Request) -> None:
+        """Go on though a task was cancelled by somebody else, who cancels whatever runs."""
+        if self._abandoned:
+            return
+        if isinstance(request, m.Call):
+            what = f"group {self.settings.group_id}: on_partitions_{request.kind} was cancelled"
+            self.member.called_back(ListenerFailed(f"{what}; the member goes on"), self.now_ms())
+        else:
+            self.member.unanswered(request, self.now_ms())
 
     def _hang_up(self) -> None:
         if self._address is not None:
@@ -435,29 +516,32 @@ class Membership:
         log.info("group %s generation %d: %s %s", self.settings.group_id, place.id, request.kind, names)
         method = getattr(self.listener, f"on_partitions_{request.kind}")
         raised: BaseException | None = None
+        calling = Calling(self)
+        CALLING.set(calling)  # for this task and those that it makes
         try:
             answer = method(request.partitions)
             if inspect.isawaitable(answer):
                 await answer
         except Exception as error:  # noqa: BLE001  # the application's own code
             raised = error
+        finally:
+            calling.over = True
         self.member.called_back(raised, self.now_ms())
 
     async def _leave(self, request: m.Leave) -> None:
         """Leave, once, whatever comes of it, and soon."""
         try:
             async with asyncio.timeout(LEAVE_TIMEOUT_S):
-                await self._ask(
-                    ApiKey.LEAVE_GROUP,
-                    lambda version: messages.leave_group(
-                        version,
-                        group_id=self.settings.group_id,
-                        member_id=request.member_id,
-                        reason=request.reason,
-                    ),
-                    LEAVE_TIMEOUT_S,
-                    PROMPT,
-                )
+                await self._ask(ApiKey.LEAVE_GROUP, self._leave_maker(request), LEAVE_TIMEOUT_S, PROMPT)
         except TimeoutError:
             raise ClientTimeout(f"LeaveGroup: no answer within {LEAVE_TIMEOUT_S:g} s") from None
         self.member.left(request)
+
+    def _leave_maker(self, request: m.Leave) -> Maker:
+        """Return what makes the request."""
+        return lambda version: messages.leave_group(
+            version,
+            group_id=self.settings.group_id,
+            member_id=request.member_id,
+            reason=request.reason,
+        )

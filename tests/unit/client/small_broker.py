@@ -45,7 +45,7 @@ class SmallBroker:
         self.offered, self.tls = offered, tls
         self.seen = []
         self.connections = []
-        self.writers = set()
+        self.writers = []
 
     async def __aenter__(self):
         self.server = await asyncio.start_server(self.serve, "127.0.0.1", 0, ssl=self.tls)
@@ -54,14 +54,15 @@ class SmallBroker:
 
     async def __aexit__(self, *_):
         self.server.close()
-        for writer in list(self.writers):  # since Python 3.12.1 wait_closed waits for those, too
+        for writer in self.writers:  # since Python 3.12.1 the server waits for those, too
             writer.close()
+        await asyncio.gather(*(one.wait_closed() for one in self.writers), return_exceptions=True)
         await self.server.wait_closed()
 
     async def serve(self, reader, writer):
         asked = []
         self.connections.append(asked)
-        self.writers.add(writer)
+        self.writers.append(writer)
         try:
             while True:
                 size = int.from_bytes(await reader.readexactly(4), "big")
@@ -74,7 +75,6 @@ class SmallBroker:
         except (asyncio.IncompleteReadError, ConnectionError):
             pass  # the client hung up, and may have left an answer unread
         finally:
-            self.writers.discard(writer)
             writer.close()
 
     def answer(self, frame):

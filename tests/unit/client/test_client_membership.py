@@ -405,7 +405,7 @@ def test_closing_commits_what_is_consumed_and_leaves():
 
 
 def test_closing_is_over_in_its_time_whatever_the_listener_does():
-    """CV-4: bounded."""
+    """CV-4: bounded, and the coordinator is told."""
 
     class Stuck(RebalanceListener):
         async def on_partitions_revoked(self, partitions):
@@ -418,7 +418,7 @@ def test_closing_is_over_in_its_time_whatever_the_listener_does():
     coordinator = Coordinator()
     run(coordinator, scenario, listener=Stuck())
 
-    assert coordinator.left == []
+    assert coordinator.left == [("m-1", "the consumer is being closed")]
 
 
 def test_a_member_whose_application_is_gone_says_nothing_more():

@@ -132,6 +132,10 @@ class Member(Steps):
             self._stop,
         )
 
+    def leave_at_once(self, leave: bool | None, now_ms: int) -> Leave | None:
+        """Return what tells the coordinator that the member is gone, whatever it still waits for."""
+        return self._leave(leave, "the consumer is being closed", now_ms)
+
     def commit_refusal(self) -> Code:
         """Return why nothing can be committed now: a rebalance is under way, or there is no membership.
 
