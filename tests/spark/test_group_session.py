@@ -378,6 +378,60 @@ def test_a_returns_alone_and_its_unfinished_batch_is_read_whole(new_topic, morta
     assert topic.committed(group) == {0: 30}
 
 
+def test_a_second_restart_after_a_replay_commits_nothing_that_the_replay_left_out(
+    new_topic, mortal, group, run
+):
+    """Rule 2: Spark's log says that the batch is done; it does not say what of it was another's meanwhile."""
+    topic = new_topic(partitions=2)
+    topic.produce(values(60))
+
+    async def scenario():
+        a, b = mortal(topic, most=40), mortal(topic, most=40)
+        a.start()
+        await until(lambda: a.log.ranges, a.plan)
+        await a.die()
+        b.start()
+        await until(lambda: b.session._membership and len(b.owned) == 2, b.session.joined)
+        a.start()
+        replay = asyncio.create_task(a.finish())
+        await until(replay.done, lambda: b.session.plan(b.log, 0))
+        replay.result()
+        assert len(a.read) == 20
+        await a.die()
+        await b.stop()
+        assert not b.read
+        a.start()
+        await until(lambda: len(set(a.read)) == 60, a.batch)
+        await a.plan()
+        await a.stop()
+
+    run(scenario())
+
+    assert topic.committed(group) == topic.ends()
+
+
+def test_a_static_member_commits_what_its_last_process_had_finished(new_topic, query, group, run):
+    """Rule 2: nothing has moved in its generation, so nothing was left out, and nothing is repeated."""
+    topic = new_topic(partitions=2)
+    topic.produce(values(40))
+
+    async def scenario():
+        one = query(topic, most=20, **{"group.instance.id": "one"})
+        one.start()
+        await until(lambda: len(one.read) == 20, one.batch)
+        await one.die()
+        one.start()
+        await until(lambda: len(one.read) == 40, one.batch)
+        await one.plan()
+        await one.stop()
+        return one.read
+
+    read = run(scenario())
+
+    assert len(set(read)) == len(read) == 40
+    assert topic.committed(group) == topic.ends()
+
+
 def test_an_offset_set_back_by_hand_fails_the_replay_with_its_reason(new_topic, query, group, run):
     topic = new_topic()
     topic.produce(values(30))

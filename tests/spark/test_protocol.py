@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.base.ids import TopicPartition
-from coterie.spark.offsets import Range
-from coterie.spark.protocol import DataLoss, due, plannable, replayed
+from coterie.spark.offsets import GroupDocument, Range
+from coterie.spark.protocol import DataLoss, covered, due, plannable, replayed, same_place
 
 AT = TopicPartition("t", 0)
 BATCH = Range("t", 0, 100, 200)
@@ -62,6 +62,63 @@ def test_pieces_of_a_range_are_cut_each_on_its_own_and_keep_their_places():
     left = replayed(pieces, planned=[BATCH], owned={AT}, committed={AT: 150}, fail_on_data_loss=True)
 
     assert left == [None, Range("t", 0, 150, 170), Range("t", 0, 170, 200)]
+
+
+FIRST, MIDDLE, LAST = Range("t", 0, 100, 130), Range("t", 0, 130, 170), Range("t", 0, 170, 200)
+
+
+@pytest.mark.parametrize(
+    ("left", "whole"),
+    [
+        ([BATCH], (BATCH,)),
+        ([FIRST, MIDDLE, LAST], (BATCH,)),
+        ([LAST, FIRST, MIDDLE], (BATCH,)),
+        ([None, Range("t", 0, 150, 170), LAST], (Range("t", 0, 150, 200),)),
+        ([FIRST, None, LAST], (LAST,)),
+        ([FIRST, MIDDLE, None], ()),
+        ([None], ()),
+        ([], ()),
+        ([Range("t", 0, 40, 130), MIDDLE, LAST], (Range("t", 0, 40, 200),)),
+    ],
+)
+def test_a_range_was_read_as_far_back_from_its_end_as_no_piece_is_missing(left, whole):
+    assert covered([BATCH], left) == whole
+
+
+def test_what_a_replay_left_out_is_never_committed_with_the_rest_of_its_batch():
+    other = Range("t", 1, 100, 200)
+    batch, owned = [BATCH, other], {AT, other.at}
+    held = dict.fromkeys(owned, 100)
+    left = replayed(batch, planned=batch, owned={AT}, committed=held, fail_on_data_loss=True)
+
+    # By the end of the batch the other partition is ours, and nobody has read it.
+    assert due(covered(batch, left), owned=owned, committed=held) == {AT: 200}
+
+
+@pytest.mark.parametrize(
+    ("member", "instance", "generation", "same"),
+    [
+        ("m-1", None, 4, True),
+        ("m-2", None, 4, False),
+        ("m-1", None, 5, False),
+        ("one-2", "one", 4, False),
+    ],
+)
+def test_a_dynamic_member_answers_for_an_earlier_batch_only_as_the_same_member_of_its_generation(
+    member, instance, generation, same
+):
+    planned = GroupDocument(group="g", member="m-1", generation=4)
+
+    assert same_place(planned, member_id=member, instance_id=instance, generation=generation) is same
+
+
+def test_a_static_member_answers_for_what_its_last_process_planned_in_the_same_generation():
+    planned = GroupDocument(group="g", member="one-1", instance="one", generation=4)
+
+    assert same_place(planned, member_id="one-2", instance_id="one", generation=4)
+    assert not same_place(planned, member_id="one-2", instance_id="one", generation=5)
+    assert not same_place(planned, member_id="two-1", instance_id="two", generation=4)
+    assert not same_place(GroupDocument(group="g"), member_id="", instance_id=None, generation=-1)
 
 
 def test_an_offset_that_was_set_back_is_an_error_or_read_again_from_there():

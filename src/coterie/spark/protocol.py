@@ -2,18 +2,22 @@
 
 1. Plan: from the group's committed offset (`plannable`); a partition without one gets its starting offset
    committed first, so that there always is one.
-2. Commit: `due` when the batch is done.
+2. Commit: `due` when the batch is done, and of it only what is known to have been read: what this session
+   gave to tasks (`covered`), or what an earlier process was bound to give (`same_place`).
 3. Revocation: the member gives a partition up after the batch under way is done and committed.
 4. Replay: `replayed` after a crash.
+
+That a logged batch is done does not say that all of it was read: a replay leaves out what is others' by then.
+Nobody writes down what it left out, so whoever comes later commits nothing of a batch that others finished.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
-from coterie.spark.offsets import Range
+from coterie.spark.offsets import GroupDocument, Range
 
-__all__ = ["DataLoss", "due", "plannable", "replayed"]
+__all__ = ["DataLoss", "covered", "due", "plannable", "replayed", "same_place"]
 
 Committed = Mapping[TopicPartition, int | None]
 
@@ -25,7 +29,8 @@ class DataLoss(CoterieError):
 def due(
     ranges: Sequence[Range], *, owned: Set[TopicPartition], committed: Committed
 ) -> dict[TopicPartition, int]:
-    """Return what a finished batch commits: nothing that is not owned, nothing that lowers an offset.
+    """Return what a finished batch commits of the ranges that were read: nothing that is not owned, nothing
+    that lowers an offset, nothing over a gap.
 
     A coordinator takes a member's commit for partitions that it does not own: the care is ours.
     """
@@ -35,6 +40,37 @@ def due(
         if one.at in owned and (held is None or one.first <= held < one.until):
             commits[one.at] = one.until
     return commits
+
+
+def covered(planned: Iterable[Range], left: Iterable[Range | None]) -> tuple[Range, ...]:
+    """Return what of each planned range tasks were given without a gap up to its end.
+
+    A range that is split is read by several tasks. Its end may be committed where all of them together reach
+    it, from the first offset on that none of them lacks.
+    """
+    pieces: dict[TopicPartition, list[Range]] = {}
+    for one in left:
+        if one is not None:
+            pieces.setdefault(one.at, []).append(one)
+    whole = []
+    for one in planned:
+        first = one.until
+        for piece in sorted(pieces.get(one.at, ()), key=lambda piece: piece.until, reverse=True):
+            if piece.until >= first:
+                first = min(first, piece.first)
+        if first < one.until:
+            whole.append(one._replace(first=first))
+    return tuple(whole)
+
+
+def same_place(document: GroupDocument, *, member_id: str, instance_id: str | None, generation: int) -> bool:
+    """Return whether a batch was planned by who asks: as this member, in the generation that still is.
+
+    Within one generation nothing moves: whichever process of the member ran the batch, it owned, and gave to
+    tasks, all of it. A dynamic member has another id in each process, a static one is known by its name.
+    """
+    same = member_id == document.member or (instance_id is not None and instance_id == document.instance)
+    return same and generation >= 0 and generation == document.generation
 
 
 def replayed(

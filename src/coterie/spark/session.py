@@ -19,7 +19,7 @@ from coterie.client.member import Generation
 from coterie.client.membership import Membership
 from coterie.spark.offsets import Gate, GroupDocument, Range, Rebalance, limited
 from coterie.spark.options import EARLIEST, Bound, SourceOptions
-from coterie.spark.protocol import due, plannable, replayed
+from coterie.spark.protocol import covered, due, plannable, replayed, same_place
 from coterie.spark.shape import NOBODY, Source
 from coterie.spark.topics import cluster_for, ends, resolved
 from coterie.spark.waiting import LONGEST_WAIT_S, Barrier, Pace
@@ -73,6 +73,8 @@ class GroupSession:
         """The plan whose batch is known to be done and committed as far as it may be."""
         self._seen: Seen | None = None
         self._planned: tuple[int, Mapping[Range, Range | None]] | None = None
+        self._given: tuple[int, tuple[Range, ...]] | None = None
+        """The plan that tasks were last given, and what of its ranges they read up to the end."""
         self.reader = NOBODY
         """Who reads the batch under way: a replayed one is read by the member of now."""
         self._poll_s = POLL_S
@@ -200,13 +202,27 @@ class GroupSession:
         """
         assert self._seen is not None
         if self._settled != last.plan:
-            commits = due(last.ranges, owned=self._seen.owned, committed=self._seen.committed)
+            read = self._read_of(last)
+            commits = due(read, owned=self._seen.owned, committed=self._seen.committed)
             if not await self._commit(membership, commits):
                 return False
             self._settled = last.plan
         self._barrier.release()
         membership.release()
         return await self._begin(membership)
+
+    def _read_of(self, last: GroupDocument) -> tuple[Range, ...]:
+        """Return what is known to have been read of a batch that is done (rule 2 of `protocol`)."""
+        seen = self._seen
+        assert seen is not None
+        if self._given is not None and self._given[0] == last.plan:
+            return self._given[1]
+        place = seen.generation
+        ours = same_place(
+            last, member_id=place.member_id, instance_id=self.settings.instance_id, generation=place.id
+        )
+        # A group that was deleted counts its generations anew: then there is no committed offset.
+        return tuple(one for one in last.ranges if ours and seen.committed[one.at] is not None)
 
     @property
     def _fresh(self) -> list[TopicPartition]:
@@ -337,7 +353,9 @@ class GroupSession:
             self._planned = (document.plan, dict(zip(wanted, left, strict=True)))
             self._settled = None
         known = self._planned[1]
-        return [known.get(piece, piece) for piece in wanted]
+        found = [known.get(piece, piece) for piece in wanted]
+        self._given = (document.plan, covered(document.ranges, found))
+        return found
 
     async def _replay(self, document: GroupDocument, pieces: list[Range]) -> list[Range | None]:
         """Join, and ask the group what is left of a batch that was logged and not finished."""
