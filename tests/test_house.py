@@ -65,6 +65,7 @@ PURE = (
     "broker/handlers",
     "broker/leadership.py",
     "broker/node.py",
+    "broker/pieces.py",
     "broker/peers.py",
     "broker/purgatory.py",
     "broker/quick.py",

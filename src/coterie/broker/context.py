@@ -61,7 +61,7 @@ class Context:
         self._send = send
 
     def reply(self, response: Any) -> None:
-        """Send the answer of a request whose handler returned `WAITS`. Once."""
+        """Send the answer of a request whose handler returned `WAITS`, or the pieces it comes of. Once."""
         self._send(self, response)
 
 

@@ -13,14 +13,18 @@ import struct
 import sys
 from collections.abc import Callable
 from sys import intern
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, cast
 
 from coterie.base.errors import Corrupt
 from coterie.broker.context import SILENT, WAITS, Context, Hangup
+from coterie.broker.pieces import at_once
 from coterie.wire.codec import decode_request, encode_response_parts, read_request_header
+from coterie.wire.piecemeal import decode_in_pieces, encode_in_pieces, is_light
 
 if TYPE_CHECKING:
-    from coterie.broker.node import Node
+    from coterie.broker.node import Handler, Node
+    from coterie.broker.pieces import Pieces
     from coterie.broker.quick import Beat
     from coterie.broker.quick_commits import Template
     from coterie.broker.turns import Turns
@@ -33,6 +37,8 @@ log = logging.getLogger("coterie.broker")
 SIZE = struct.Struct(">i")
 UNREAD_BYTES_MAX = 1 << 20  # a busy connection stops reading when this much waits in its buffer
 JOINED_BYTES_MAX = 1 << 16  # an answer up to this size is joined and written at once
+MISTAKE = "a request of %s failed; its connection is closed%s"
+LIGHT_STOPS = 64  # what took no more of them is written whole
 
 
 def writable_fd(transport: asyncio.BaseTransport) -> int:
@@ -261,24 +267,53 @@ class Connection(asyncio.Protocol):
             self._answer_by_handler(sized)
 
     def _answer_by_handler(self, sized: bytes) -> None:
-        frame = sized[4:]
+        frame, mistakes = sized[4:], self.node.peers.mistakes
         try:
             header = read_request_header(frame)
-            self._serve(header, frame)
-        except Corrupt as rubbish:
-            self._hang_up(f"sent what cannot be read: {rubbish}")
-        except Hangup as order:
-            self._hang_up(str(order))
+            handler = self.node.handler_of(header)
+            if handler is None:
+                self._serve(header, lambda *_: self.node.refuse_version(header), None)
+            elif is_light(header, frame):
+                self._serve(header, handler, decode_request(header, frame))
+            else:
+                self._busy = True
+                self._work(self._serve_in_pieces(header, handler, frame))
+        except (Corrupt, Hangup) as refusal:
+            self._refuse(refusal)
         except Exception:  # a handler's mistake ends this connection, never the broker
-            mistakes = self.node.peers.mistakes
             if mistakes.may_speak():
-                rest = mistakes.rest()
-                log.exception("a request of %s failed; its connection is closed%s", self.peer, rest)
+                log.exception(MISTAKE, self.peer, mistakes.rest())
             self._close()
 
-    def _serve(self, header: RequestHeader, frame: bytes) -> None:
-        handler = self.node.handler_of(header)
-        request = None if handler is None else decode_request(header, frame)
+    def _serve_in_pieces(self, header: RequestHeader, handler: Handler, frame: bytes) -> Pieces[None]:
+        request = yield from decode_in_pieces(header, frame)
+        if not self._closed:
+            self._serve(header, handler, request)
+
+    def _work(self, pieces: Pieces[None]) -> None:
+        """Do in pieces what the answer to a request takes."""
+        rooted = self._rooted(pieces)
+        if self._turns is None:
+            at_once(rooted)
+        else:
+            self._turns.work(rooted)
+
+    def _rooted(self, pieces: Pieces[None]) -> Pieces[None]:
+        mistakes = self.node.peers.mistakes
+        try:
+            yield from pieces
+        except (Corrupt, Hangup) as refusal:
+            self._refuse(refusal)
+        except Exception:  # as above, of a request that is answered in pieces
+            if mistakes.may_speak():
+                log.exception(MISTAKE, self.peer, mistakes.rest())
+            self._close()
+
+    def _refuse(self, refusal: Corrupt | Hangup) -> None:
+        what = f"sent what cannot be read: {refusal}" if isinstance(refusal, Corrupt) else str(refusal)
+        self._hang_up(what)
+
+    def _serve(self, header: RequestHeader, handler: Handler, request: Any) -> None:
         context = Context(
             api_key=header.api_key,
             version=header.api_version,
@@ -290,22 +325,46 @@ class Connection(asyncio.Protocol):
         )
         self._busy = True
         self._awaiting = context
-        if handler is None:
-            self._answer(context, self.node.refuse_version(header))
-            return
         response = handler(self.node, context, request)
         if response is WAITS:
             return
         self._answer(context, response)
 
     def _answer(self, context: Context, response: Any) -> None:
+        """Send the answer that is awaited; one that comes in pieces is sent when it is whole."""
+        if self._closed:
+            return
+        if type(response) is GeneratorType:
+            self._work(self._answer_in_pieces(context, response))
+            return
+        parts = [] if response is SILENT else encode_response_parts(context.correlation_id, response)
+        self._finish(context, parts)
+
+    def _answer_in_pieces(self, context: Context, pieces: Pieces[Any]) -> Pieces[None]:
+        result, stops = None, 0
+        try:
+            while True:
+                result = yield pieces.send(result)
+                stops += 1
+        except StopIteration as done:
+            response = done.value
+        if response is WAITS:
+            return
+        parts: list[bytes] = []
+        if response is not SILENT and stops > LIGHT_STOPS:
+            parts = yield from encode_in_pieces(context.correlation_id, response)
+        elif response is not SILENT:
+            parts = encode_response_parts(context.correlation_id, response)
+        self._finish(context, parts)
+
+    def _finish(self, context: Context, parts: list[bytes]) -> None:
         if self._closed:
             return
         assert self._awaiting is context, f"an answer to {context.api_key} that nobody waits for"
         self._awaiting = None
         self._busy = False
-        if response is not SILENT:
-            self._write(encode_response_parts(context.correlation_id, response))
+        if parts:
+            self._write(parts)
         if self._buffer and not self._pumping:
             self._pump()
 

@@ -9,17 +9,39 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from coterie.broker.server import Connection
+from coterie.broker.pieces import Pieces
 
 __all__ = ["SLICE_S", "Turns"]
 
 log = logging.getLogger("coterie.broker")
 
 SLICE_S = 0.003
+
+
+class Asking(Protocol):
+    """Who is answered when its turn comes."""
+
+    def answer_in_turn(self, sized: bytes) -> None: ...
+
+
+class Done(Protocol):
+    """What came of work aside, as a future tells it."""
+
+    def exception(self) -> BaseException | None: ...
+    def result(self) -> Any: ...
+
+
+def here_and_now(
+    work: Callable[..., Any], arguments: tuple[Any, ...], finish: Callable[[Done], None]
+) -> None:
+    """Do what could be done aside."""
+    done: Future[Any] = Future()
+    done.set_result(work(*arguments))
+    finish(done)
 
 
 class Turns:
@@ -30,18 +52,30 @@ class Turns:
     while a thousand sockets always have something: libuv reads them 48 times over before it calls anybody.
     So whoever answers a heartbeat asks whether a slice is due (`share`), and what the node wants to have done
     soon is done before it.
+
+    A request that takes longer than a slice is answered in pieces: when the slice is over, the rest of it
+    goes to the end of the queue. So no request holds up the others for longer, however much it asks for.
     """
 
     def __init__(
-        self, call_soon: Callable[[Callable[[], None]], object], clock: Callable[[], float] = perf_counter
+        self,
+        call_soon: Callable[[Callable[[], None]], object],
+        clock: Callable[[], float] = perf_counter,
+        aside: Callable[..., None] = here_and_now,
     ) -> None:
-        """`call_soon` runs a function after the event loop's present round."""
+        """`call_soon` runs a function after the event loop's present round.
+
+        `aside(work, arguments, finish)` has work done in a thread; `finish` gets the future, in the loop.
+        """
         self.owed = False  # whether there is anything to share the time with
         self._call_soon = call_soon
         self._clock = clock
-        self._waiting: deque[tuple[Connection, bytes]] = deque()
+        self._aside = aside
+        self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._soon: list[Callable[[], None]] = []
-        self._at_once_until: float | None = None  # None before the round's first request
+        self._until: float | None = (
+            None  # when the present slice is over; None before a round's first request
+        )
         self._due = 0.0  # when half of the time has gone to others
         self._scheduled = False
         self._working = False
@@ -55,15 +89,47 @@ class Turns:
         """Return whether a request that has just been read may be answered at once."""
         if self._waiting:
             return False
-        if self._at_once_until is None:
-            self._at_once_until = self._clock() + SLICE_S
+        if self._until is None:
+            self._until = self._clock() + SLICE_S
             self._owe()
             return True
-        return self._clock() < self._at_once_until
+        return self._clock() < self._until
 
-    def wait(self, connection: Connection, sized: bytes) -> None:
+    def wait(self, connection: Asking, sized: bytes) -> None:
         """Have a request answered when its turn comes; `mine` has just said that it is not."""
-        self._waiting.append((connection, sized))
+        self._put_off(connection.answer_in_turn, sized)
+
+    def work(self, pieces: Pieces[None]) -> None:
+        """Work for as long as the present slice lasts, and go on in later ones.
+
+        The work is its own root: it lets no exception out.
+        """
+        self._go_on(pieces, None)
+
+    def _go_on(self, pieces: Pieces[None], done: Done | None) -> None:
+        if self._until is None:
+            self._until = self._clock() + SLICE_S
+            self._owe()
+        try:
+            while True:
+                if done is None:
+                    aside = next(pieces)
+                elif failure := done.exception():
+                    aside = pieces.throw(failure)
+                else:
+                    aside = pieces.send(done.result())
+                if aside is not None:
+                    self._aside(*aside, lambda done: self._put_off(self._go_on, pieces, done))
+                    return
+                if self._clock() >= self._until:
+                    self._put_off(self._go_on, pieces, None)
+                    return
+                done = None
+        except StopIteration:
+            return
+
+    def _put_off(self, act: Callable[..., None], *arguments: Any) -> None:
+        self._waiting.append((act, arguments))
         self._owe()
 
     def share(self) -> None:
@@ -88,16 +154,17 @@ class Turns:
 
     def _work(self) -> None:
         self._working = True
-        self._at_once_until = None
+        self._until = None
         todo, self._soon = self._soon, []
         for act in todo:
             do(act)
-        until = self._clock() + SLICE_S
+        self._until = self._clock() + SLICE_S
         while self._waiting:
-            connection, sized = self._waiting.popleft()
-            do(connection.answer_in_turn, sized)
-            if self._clock() >= until:
+            act, arguments = self._waiting.popleft()
+            do(act, *arguments)
+            if self._clock() >= self._until:
                 break
+        self._until = None
         self._working = False
         self._due = self._clock() + SLICE_S
         self.owed = bool(self._waiting or self._soon)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from coterie.base.hashes import coordinator_partition
 from coterie.base.ids import TopicPartition
 from coterie.broker.context import SILENT, WAITS, Context, Hangup
 from coterie.broker.node import Node
+from coterie.broker.pieces import at_once
 from coterie.broker.settings import BrokerSettings
 from coterie.broker.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.topics import Topics
@@ -181,6 +183,10 @@ class Session:
 
     def _answer(self, context: Context, response: Any) -> None:
         if self._closed:
+            return
+        if isinstance(response, GeneratorType):  # in virtual time all pieces take none
+            response = at_once(response)
+        if response is WAITS:
             return
         if self._context is not context:
             raise Violation(

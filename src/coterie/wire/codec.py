@@ -35,10 +35,12 @@ __all__ = [
     "encode_response",
     "encode_response_parts",
     "entity",
+    "frame_head",
     "prepare",
     "read_request_header",
     "request_type",
     "response_type",
+    "splice",
 ]
 
 HEADER = Struct(">hhih")
@@ -194,9 +196,14 @@ def encode_response_parts(correlation_id: int, response: Any, cls: type | None =
         return [_response_writer(cls)(correlation_id, response)]
     out: list[bytes] = [b""]
     writer_of(cls)(out, response)
+    out[0] = frame_head(correlation_id, cls, sum(map(len, out)))
+    return splice(out)
+
+
+def frame_head(correlation_id: int, cls: type, size: int) -> bytes:
+    """Return what goes before a response of so many bytes: the size of the frame, and its header."""
     header = INT32.pack(correlation_id) + b"\0" * has_tagged_header(cls)
-    out[0] = INT32.pack(len(header) + sum(map(len, out))) + header
-    return _splice(out)
+    return INT32.pack(len(header) + size) + header
 
 
 @cache
@@ -208,7 +215,7 @@ def _carries_records(cls: type) -> bool:
     )
 
 
-def _splice(chunks: list[bytes]) -> list[bytes]:
+def splice(chunks: list[bytes]) -> list[bytes]:
     """Return the chunks with neighbours that are small joined into one."""
     parts: list[bytes] = []
     small: list[bytes] = []

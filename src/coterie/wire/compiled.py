@@ -4,7 +4,7 @@ kio's own writer calls a function for each field; a join response of 1,000 membe
 The source of a writer can be read: `source_of(cls)`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
@@ -16,13 +16,23 @@ from coterie.base.ids import ZERO_UUID
 from coterie.wire.plan import ENTITY, FIXED_FORMATS, FieldPlan, Plan, plan_of
 from coterie.wire.varints import ONE_BYTE, uvarint
 
-__all__ = ["FrameWriter", "Writer", "frame_writer_of", "source_of", "writer_of"]
+__all__ = [
+    "FrameWriter",
+    "PieceWriter",
+    "Writer",
+    "frame_writer_of",
+    "source_of",
+    "writer_in_pieces_of",
+    "writer_of",
+]
 
 Writer = Callable[[list[bytes], Any], None]
+PieceWriter = Callable[[list[bytes], Any], Iterator[None]]
 FrameWriter = Callable[[int, Any], bytes]
 
 # Up to this many bytes, a length prefix (with the one that compact lengths add) is a look-up.
 SHORT = len(ONE_BYTE)
+ITEMS_AT_ONCE = 64  # of a writer in pieces
 
 
 def milliseconds(span: timedelta | int) -> int:
@@ -55,10 +65,12 @@ class Composer:
     """Collects the lines of one writer.
 
     A run is the fixed-size values that wait to be packed together; everything that is written
-    otherwise flushes it first, so the order on the wire is the order of the calls.
+    otherwise flushes it first, so the order on the wire is the order of the calls. A writer `in_pieces`
+    stops after every few items.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_pieces: bool = False) -> None:
+        self.in_pieces = in_pieces
         self.lines: list[str] = []
         self.scope: dict[str, Any] = {
             "SHORT": SHORT,
@@ -252,6 +264,10 @@ def write_items(out: Composer, field: FieldPlan, items: str, *, flexible: bool) 
             write_entity(out, plan_of(field.entity), item)
         else:
             write_primitive(out, field.kind, item, flexible=flexible, nullable=False)
+        if out.in_pieces:
+            out.flush()
+            out.line("written += 1")
+            out.line(f"if written % {ITEMS_AT_ONCE} == 0: yield")
 
     out.block(f"for {item} in {items}:", write_one)
 
@@ -318,6 +334,19 @@ def writer_of(cls: type) -> Writer:
     milliseconds, an array any sequence, bytes anything with the buffer protocol and a length in bytes.
     """
     return _compiled_writer(cls)[0]
+
+
+@cache
+def writer_in_pieces_of(cls: type) -> PieceWriter:
+    """Return the same as a generator, which stops now and then; what the list holds by then may be taken."""
+    out = Composer(in_pieces=True)
+    out.line("put = out.append")
+    out.line("written = 0")
+    write_entity(out, plan_of(cls), "e")
+    out.flush()
+    out.line("if False: yield")  # a generator even where there is no list
+    writer: PieceWriter = _compile("write", "def write(out, e):", out)[0]
+    return writer
 
 
 def source_of(cls: type) -> str:

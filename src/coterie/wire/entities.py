@@ -16,7 +16,15 @@ from coterie.base.errors import Corrupt
 from coterie.wire.apis import APIS, Api
 from coterie.wire.plan import plan_of
 
-__all__ = ["build", "entity", "kio_reader_of", "read_failures", "request_type", "response_type"]
+__all__ = [
+    "build",
+    "entity",
+    "kio_field_reader_of",
+    "kio_reader_of",
+    "read_failures",
+    "request_type",
+    "response_type",
+]
 
 SIDES = ("request", "response")
 
@@ -83,6 +91,14 @@ def kio_reader_of(cls: type) -> Callable[[bytes, int], tuple[Any, int]]:
     with _hypothesis_hidden():
         from kio.serial import entity_reader
     reader: Callable[[bytes, int], tuple[Any, int]] = entity_reader(cls)
+    return reader
+
+
+def kio_field_reader_of(cls: type, field: Any, *, tagged: bool) -> Callable[[bytes, int], tuple[Any, int]]:
+    """Return kio's native reader of one dataclass field, laid out as in requests of this class."""
+    with _hypothesis_hidden():
+        from kio.serial._parse import get_field_reader
+    reader: Callable[[bytes, int], tuple[Any, int]] = get_field_reader(cls, field, False, tagged)
     return reader
 
 

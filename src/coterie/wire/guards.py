@@ -16,11 +16,28 @@ from coterie.base.errors import Corrupt
 from coterie.wire.plan import FIXED_FORMATS, FieldPlan, Plan, plan_of
 from coterie.wire.varints import read_uvarint, uvarint
 
-__all__ = ["LONGEST_TEXT", "Checker", "Edit", "apply_edits", "checker_of", "has_bare_times", "walker_of"]
+__all__ = [
+    "LONGEST_TEXT",
+    "Checker",
+    "Edit",
+    "apply_edits",
+    "checker_of",
+    "checker_of_field",
+    "has_bare_times",
+    "overclaims",
+    "walk_tags",
+    "walker_of",
+    "weigher_of",
+]
 
 # In UTF-8 bytes. A compact length could say more; Kafka refuses it, and records of the internal topics have
 # no place for it.
 LONGEST_TEXT = 0x7FFF
+# More than the schemas will ever have, and few enough to be passed over in no time.
+TAGS_MOST = 1 << 12
+# Up to so many items in all its lists, and so many bytes of tags for each, an entity is read in no time.
+LIGHT_ITEMS = 1_000
+TAG_BYTES_OF_AN_ITEM = 16
 
 
 class Edit(NamedTuple):
@@ -35,6 +52,8 @@ NO_TIME = bytes(8)
 
 # From bytes, where to start, where they end, and the edits found so far, to where the entity ends.
 Checker = Callable[[bytes, int, int, list[Edit]], int]
+# The same, to where the entity ends and how many items it has, None if those are many.
+Weigher = Callable[[bytes, int, int, list[Edit]], tuple[int, int] | None]
 
 int16_at = Struct(">h").unpack_from
 int32_at = Struct(">i").unpack_from
@@ -55,6 +74,8 @@ def walk_tags(data: bytes, at: int, end: int, edits: list[Edit], known: dict[int
     start, changed = at, False
     kept: list[bytes] = []
     count, at = read_uvarint(data, at)
+    if count > TAGS_MOST:
+        raise Corrupt(f"{count} tags", at=start, expected=f"at most {TAGS_MOST}")
     for _ in range(count):
         begin = at
         tag, at = read_uvarint(data, at)
@@ -144,10 +165,14 @@ def is_bare_time(field: FieldPlan) -> bool:
 
 
 class Walk:
-    """Collects the lines of one checker. `skip` is the number of bytes that wait to be stepped over."""
+    """Collects the lines of one checker. `skip` is the number of bytes that wait to be stepped over.
 
-    def __init__(self) -> None:
+    One that `weighs` counts the items on its way, and gives up where they become many.
+    """
+
+    def __init__(self, *, weighs: bool = False) -> None:
         self.lines: list[str] = []
+        self.weighs = weighs
         self.scope: dict[str, Any] = {
             "Corrupt": Corrupt,
             "Edit": Edit,
@@ -198,7 +223,17 @@ def walk_tagged_section(out: Walk, plan: Plan) -> None:
     known = f"known{len(out.scope)}"
     out.scope[known] = {field.tag: _tag_checker(field) for field in plan.tagged}
     out.line("if data[at] == 0: at += 1")
-    out.line(f"else: at = walk_tags(data, at, end, edits, {known})")
+    if not out.weighs:
+        out.line(f"else: at = walk_tags(data, at, end, edits, {known})")
+        return
+
+    def walk() -> None:
+        out.line("begin = at")
+        out.line(f"at = walk_tags(data, at, end, edits, {known})")
+        out.line(f"items += (at - begin) // {TAG_BYTES_OF_AN_ITEM}")
+        out.line(f"if items > {LIGHT_ITEMS}: return None")
+
+    out.block("else:", walk)
 
 
 def walk_field(out: Walk, field: FieldPlan, *, flexible: bool, whole: bool = True) -> None:
@@ -249,6 +284,9 @@ def walk_array(out: Walk, field: FieldPlan, *, flexible: bool, whole: bool) -> N
     lowest = -1 if field.nullable else 0
     least = _least_item_size(field, flexible)
     out.line(f"if not {lowest} <= n <= (end - at) // {least}: raise overclaims(at, n)")
+    if out.weighs:
+        out.line("if n > 0: items += n")
+        out.line(f"if items > {LIGHT_ITEMS}: return None")
     if whole or (field.entity is not None and has_arrays(plan_of(field.entity))):
         walk_items(out, field, flexible=flexible)
 
@@ -266,12 +304,11 @@ def walk_items(out: Walk, field: FieldPlan, *, flexible: bool) -> None:
         out.block("for _ in range(n):", lambda: walk_entity(out, plan))
 
 
-def _compile(out: Walk) -> Checker:
-    out.line("return at")
+def _compile(out: Walk, result: str = "at") -> Any:
+    out.line(f"return {result}")
     source = "\n".join(["def check(data, at, end, edits):", *out.lines])
     exec(source, out.scope)
-    checker: Checker = out.scope["check"]
-    return checker
+    return out.scope["check"]
 
 
 def _tag_checker(field: FieldPlan) -> Checker:
@@ -281,7 +318,26 @@ def _tag_checker(field: FieldPlan) -> Checker:
         walk_entity(out, plan_of(field.entity))
     else:
         walk_field(out, field, flexible=True)
-    return _compile(out)
+    checker: Checker = _compile(out)
+    return checker
+
+
+def checker_of_field(field: FieldPlan, *, flexible: bool) -> Checker:
+    """Return the checker of one field that is not tagged."""
+    out = Walk()
+    walk_field(out, field, flexible=flexible)
+    checker: Checker = _compile(out)
+    return checker
+
+
+@cache
+def weigher_of(cls: type) -> Weigher:
+    """Return the checker that walks an entity of this class and says how much it holds, if that is little."""
+    out = Walk(weighs=True)
+    out.line("items = 0")
+    walk_entity(out, plan_of(cls))
+    weigher: Weigher = _compile(out, "at, items")
+    return weigher
 
 
 @cache
@@ -289,7 +345,8 @@ def walker_of(cls: type) -> Checker:
     """Return the checker that walks a whole entity of this class and notes the edits it needs."""
     out = Walk()
     walk_entity(out, plan_of(cls))
-    return _compile(out)
+    checker: Checker = _compile(out)
+    return checker
 
 
 @cache
@@ -305,4 +362,5 @@ def checker_of(cls: type) -> Checker | None:
     for at, field in enumerate(plan.plain[: last + 1]):
         walk_field(out, field, flexible=plan.flexible, whole=at < last)
     out.skip = 0
-    return _compile(out)
+    checker: Checker = _compile(out)
+    return checker

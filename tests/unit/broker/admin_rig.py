@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import GeneratorType
 from typing import Any
 
 from coterie.broker.context import Context
 from coterie.broker.node import Node
+from coterie.broker.pieces import at_once
 from coterie.broker.settings import BrokerSettings
 from coterie.broker.topics import Topics
 from coterie.store.memory import MemoryDisk, MemoryStore
@@ -58,6 +60,8 @@ class Rig:
             send=lambda context, response: None,
         )
         response = handler(self.node, context, build(request_type(api_key, version), **fields))
+        if isinstance(response, GeneratorType):
+            response = at_once(response)
         frame = encode_response(1, response)
         return decode_response(response.__class__, frame[4:])[1]
 

@@ -20,6 +20,7 @@ from unit.broker.disk_rig import DiskRig
 from unit.broker.story_rig import GROUP, Reader, a_stable_group, given, together
 
 PRODUCE, COMMIT, FETCH, FIND, CREATE, DELETE, INIT_PRODUCER = 0, 8, 9, 10, 19, 20, 22
+METADATA, JOIN_OFFSETS = 3, 25
 GROW, DELETE_GROUPS, DELETE_OFFSETS = 37, 42, 47
 
 REFUSALS = {  # what a client may be told: as Kafka maps a disk that fails (P-10), and nothing else
@@ -28,6 +29,7 @@ REFUSALS = {  # what a client may be told: as Kafka maps a disk that fails (P-10
     Code.NOT_COORDINATOR,
     Code.COORDINATOR_NOT_AVAILABLE,
     Code.COORDINATOR_LOAD_IN_PROGRESS,  # no producer id can be reserved
+    Code.INVALID_PRODUCER_ID_MAPPING,  # a transaction that could not begin
     Code.UNKNOWN_TOPIC_OR_PARTITION,  # its creation was refused before
     Code.GROUP_ID_NOT_FOUND,
 }
@@ -76,6 +78,14 @@ class Asker:
         who = {"generation_id_or_member_epoch": -1, "member_id": ""} | of_a_member
         return self.ask(COMMIT, 8, group_id=group, topics=(topic,), **who)
 
+    def look_for(self, *names: str) -> set[Code]:
+        topic = entity("metadata", 9, "MetadataRequestTopic")
+        return self.ask(METADATA, 9, topics=tuple(build(topic, name=name) for name in names))
+
+    def join_offsets(self) -> set[Code]:
+        who = {"transactional_id": "payments", "producer_id": 0, "producer_epoch": 0}
+        return self.ask(JOIN_OFFSETS, 3, group_id="g", **who)
+
     def find(self, kind: int) -> set[Code]:
         return self.ask(FIND, 4, key_type=kind, coordinator_keys=("key",))
 
@@ -117,6 +127,8 @@ EVERYTHING: dict[str, Ask] = {
     "fetch offsets": lambda asker: asker.fetch_offsets("alone"),
     "delete an offset": lambda asker: asker.delete_offset("alone"),
     "delete a group": lambda asker: asker.delete_group("other"),
+    "look for topics": lambda asker: asker.look_for("orders", "fresh", "__consumer_offsets"),
+    "join a group's offsets to a transaction": lambda asker: asker.join_offsets(),
     "create a topic": lambda asker: asker.create("new"),
     "add partitions": lambda asker: asker.grow("orders", 5),
     "reserve a producer id": lambda asker: asker.new_producer(),

@@ -125,6 +125,15 @@ def test_every_version_creates(version: int):
     assert rig.topics.get("flights") is not None
 
 
+def test_a_negative_number_of_partitions_makes_no_room_for_too_many():
+    rig = Rig()
+
+    answers = create(rig, a_topic("wide", 10_001), a_topic("less", -5_000))
+
+    assert {answer.error_code.name for answer in answers} == {"policy_violation"}
+    assert len(rig.topics) == 0
+
+
 def test_a_name_given_twice_is_refused_once_and_the_others_are_created():
     rig = Rig()
 

@@ -277,6 +277,19 @@ def test_a_stale_epoch_adds_nothing(rig, version):
     assert rig.add(producer._replace(epoch=7), ORDERS, version=version) == {ORDERS: fenced}
 
 
+@pytest.mark.parametrize("version", versions(ADD))
+def test_no_transaction_of_a_client_writes_to_an_internal_topic(rig, version):
+    """AU-20: in Kafka they count as denied even without an authorizer."""
+    producer = rig.owner()
+    internal = TopicPartition("__transaction_state", 0)
+
+    assert rig.add(producer, ORDERS, internal, version=version) == {
+        ORDERS: Code.OPERATION_NOT_ATTEMPTED,
+        internal: Code.TOPIC_AUTHORIZATION_FAILED,
+    }
+    assert rig.state() == "Empty"
+
+
 def test_many_transactions_are_answered_in_their_order(rig):
     producer = rig.owner()
     topics = (part(ADD, 5, "AddPartitionsToTxnTopic", name="orders", partitions=(0, 1)),)

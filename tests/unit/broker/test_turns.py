@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coterie.broker.pieces import Aside, Pieces
 from coterie.broker.server import Connection
 from coterie.broker.turns import SLICE_S, Turns
 from coterie.wire.codec import build, encode_request, request_type
@@ -240,6 +242,88 @@ def test_everybody_is_answered_once_and_in_order(script: list[str]):
 
     assert [name for name in office.answered if name != "beat"] == asked
     assert not office.turns.owed
+
+
+# -- work in pieces
+
+
+def working(office: Office, name: str, pieces: int) -> Pieces[None]:
+    """Work that takes so many pieces, and says which of them it does."""
+    for piece in range(pieces):
+        office.loop.now_s += COST_S
+        office.answered.append(f"{name}.{piece}")
+        yield
+
+
+def test_work_that_fits_into_a_slice_is_done_at_once():
+    office = Office()
+
+    office.turns.work(working(office, "small", 3))
+
+    assert office.answered == ["small.0", "small.1", "small.2"]
+
+
+def test_work_of_many_pieces_stops_when_its_slice_is_over_and_who_waits_comes_first():
+    office = Office()
+    office.turns.work(working(office, "long", 10))
+    assert office.answered == [f"long.{piece}" for piece in range(4)]
+    office.answered.clear()
+
+    for name in names(2):
+        office.ask(name)
+    office.loop.round()
+    office.loop.round()
+
+    assert office.answered == ["long.4", "long.5", "long.6", "long.7", "m0", "m1", "long.8", "long.9"]
+
+
+def test_two_works_of_many_pieces_take_slices_in_turn():
+    office = Office()
+    office.turns.work(working(office, "a", 12))
+    office.turns.work(working(office, "b", 12))
+
+    while office.loop.soon:
+        office.loop.round()
+
+    whose = [name.split(".")[0] for name in office.answered]
+    assert "".join(whose).startswith("aaaab" + "aaaa" + "bbbb")
+    assert sorted(whose) == ["a"] * 12 + ["b"] * 12
+
+
+def test_what_is_done_aside_is_given_to_the_work_that_wanted_it():
+    office, asides = Office(), []
+    turns = Turns(office.loop.call_soon, office.loop.clock, lambda *asked: asides.append(asked))
+
+    def pieces() -> Pieces[None]:
+        office.answered.append((yield Aside("-".join, (["a", "b"],))))
+
+    turns.work(pieces())
+    [(work, arguments, finish)] = asides
+    assert office.answered == []
+    done: Future[str] = Future()
+    done.set_result(work(*arguments))
+    finish(done)
+    office.loop.round()
+
+    assert office.answered == ["a-b"]
+
+
+def test_a_failure_aside_is_raised_in_the_work_that_wanted_it():
+    office, asides = Office(), []
+    turns = Turns(office.loop.call_soon, office.loop.clock, lambda *asked: asides.append(asked))
+
+    def pieces() -> Pieces[None]:
+        with pytest.raises(ZeroDivisionError):
+            yield Aside(divmod, (1, 0))
+        office.answered.append("went on")
+
+    turns.work(pieces())
+    done: Future[Any] = Future()
+    done.set_exception(ZeroDivisionError())
+    asides[0][2](done)
+    office.loop.round()
+
+    assert office.answered == ["went on"]
 
 
 # -- connections

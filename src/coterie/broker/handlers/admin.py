@@ -47,7 +47,8 @@ def create_topics(node: Node, ctx: Context, request: Any) -> Any:
     """Create the topics that can be created, each apart from the others; a name given twice is refused."""
     times = Counter(asked.name for asked in request.topics)
     once = [asked for asked in request.topics if times[asked.name] == 1]
-    if sum(_partition_count(node, asked) for asked in once) > PARTITIONS_OF_REQUEST_MAX:
+    wanted = sum(max(0, _partition_count(node, asked)) for asked in once)
+    if wanted > PARTITIONS_OF_REQUEST_MAX:
         too_many = Refusal(Code.POLICY_VIOLATION, TOO_MANY)
         results = [_not_created(ctx, asked.name, too_many) for asked in once]
     else:

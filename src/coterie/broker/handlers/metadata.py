@@ -9,7 +9,7 @@ from coterie.base.hashes import coordinator_partition
 from coterie.base.marks import mark
 from coterie.broker.context import Context
 from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
-from coterie.broker.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from coterie.broker.topic_names import OFFSETS_TOPIC, RESERVED_TOPIC, TRANSACTIONS_TOPIC
 from coterie.wire.apis import APIS
 from coterie.wire.codec import build, entity, response_type
 
@@ -115,9 +115,14 @@ def _find_topic(node: Node, ctx: Context, request: Any, asked: Any) -> Any:
         return _unknown(ctx, asked.name, None, code)
     if not (getattr(request, "allow_auto_topic_creation", True) and node.settings.auto_create_topics_enable):
         return _unknown(ctx, asked.name, None, Code.UNKNOWN_TOPIC_OR_PARTITION)
-    if node.topics.is_internal(asked.name):
-        return _described(node, ctx, request, node.ensure_internal(asked.name))
-    created = node.create_topic(asked.name, partitions=node.settings.num_partitions)
+    if asked.name == RESERVED_TOPIC:  # Kafka's controller makes it for nobody, whoever asks
+        return _unknown(ctx, asked.name, None, Code.UNKNOWN_TOPIC_OR_PARTITION)
+    try:
+        if node.topics.is_internal(asked.name):
+            return _described(node, ctx, request, node.ensure_internal(asked.name))
+        created = node.create_topic(asked.name, partitions=node.settings.num_partitions)
+    except STORAGE_ERRORS as error:
+        return _unknown(ctx, asked.name, None, storage_failed(f"create topic {asked.name}", error).code)
     return _described(node, ctx, request, created)
 
 

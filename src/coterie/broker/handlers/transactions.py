@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,9 @@ from coterie.base.ids import TopicPartition
 from coterie.base.pattern_syntax import read_pattern
 from coterie.base.patterns import BadPattern, Pattern
 from coterie.broker.context import WAITS, Context, milliseconds
+from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
 from coterie.broker.shards import in_slices
-from coterie.broker.topic_names import OFFSETS_TOPIC
+from coterie.broker.topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC
 from coterie.txn import commands
 from coterie.txn.failures import NoProducerId
 from coterie.txn.model import NOBODY, Producer, State, Transaction
@@ -35,6 +36,9 @@ INIT, ADD_PARTITIONS, ADD_OFFSETS, END, WRITE_MARKERS, DESCRIBE, LIST = 22, 24, 
 KNOWS_FENCED_SINCE = {INIT: 4, ADD_PARTITIONS: 2, ADD_OFFSETS: 2, END: 2}
 BATCHED_SINCE = 4  # AddPartitionsToTxn for many transactions, as brokers send it to each other
 BUMPS_EPOCH_SINCE = 5  # EndTxn
+# Topics that no transaction of a client may write to; brokers join the partitions of a group's offsets.
+CLOSED_TO_CLIENTS = INTERNAL_TOPICS
+CLOSED_TO_ALL = INTERNAL_TOPICS - {OFFSETS_TOPIC}
 CLASSIC, NEW = 0, 2  # transaction.version, as a request's own version gives it away
 
 
@@ -170,11 +174,11 @@ def _add(
     client_version: int,
     verify: bool,
 ) -> None:
-    """Ask for one transaction. A partition that does not exist keeps the others out too."""
-    missing = {one for one in wanted if node.log_of(*one) is None}
-    if missing:
-        unknown, spared = Code.UNKNOWN_TOPIC_OR_PARTITION, Code.OPERATION_NOT_ATTEMPTED
-        added.put(at, {one: unknown if one in missing else spared for one in wanted})
+    """Ask for one transaction. A partition that may not be written, or is not there, keeps the others out."""
+    closed = CLOSED_TO_CLIENTS if client_version == CLASSIC else CLOSED_TO_ALL
+    refused = {one: code for one in wanted if (code := _refusal_of(node, one, closed))}
+    if refused:
+        added.put(at, {one: refused.get(one, Code.OPERATION_NOT_ATTEMPTED) for one in wanted})
         return
     transactions = node.transactions
     transactional_id = added.transactional_ids[at]
@@ -197,9 +201,21 @@ def _add(
     transactions.ask(command, lambda answer: added.put_all(at, answer.code))
 
 
+def _refusal_of(node: Node, wanted: TopicPartition, closed: Collection[str]) -> Code:
+    """Return why no transaction may write to a partition: its topic is internal (AU-20), or not there."""
+    if wanted.topic in closed:
+        return Code.TOPIC_AUTHORIZATION_FAILED
+    return Code.UNKNOWN_TOPIC_OR_PARTITION if node.log_of(*wanted) is None else Code.NONE
+
+
 def add_offsets(node: Node, ctx: Context, request: Any) -> Any:
     """Join the partition that keeps a group's offsets to a transaction."""
-    count = node.ensure_internal(OFFSETS_TOPIC).partitions
+    cls = response_type(ADD_OFFSETS, ctx.version)
+    try:
+        count = node.ensure_internal(OFFSETS_TOPIC).partitions
+    except STORAGE_ERRORS as error:
+        storage_failed(f"create topic {OFFSETS_TOPIC}", error)
+        return build(cls, error_code=Code.COORDINATOR_NOT_AVAILABLE)
     partition = coordinator_partition(request.group_id, partition_count=count)
     command = commands.AddPartitions(
         transactional_id=request.transactional_id,
@@ -208,7 +224,6 @@ def add_offsets(node: Node, ctx: Context, request: Any) -> Any:
         partitions=(TopicPartition(OFFSETS_TOPIC, partition),),
         client_version=CLASSIC,
     )
-    cls = response_type(ADD_OFFSETS, ctx.version)
     node.transactions.ask(command, lambda answer: ctx.reply(build(cls, error_code=told(ctx, answer.code))))
     return WAITS
 

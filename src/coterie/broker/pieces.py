@@ -1,0 +1,36 @@
+"""Work in pieces: a generator stops often, so that others are heard between, and returns what came of it.
+
+What cannot be cut into pieces is done `Aside`: a generator that yields one is given its result when it goes
+on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple, TypeVar
+
+__all__ = ["Aside", "Pieces", "at_once"]
+
+T = TypeVar("T")
+
+
+class Aside(NamedTuple):
+    """Work for a thread beside the event loop. It touches nothing of others, and returns its refusals."""
+
+    work: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+Pieces = Generator[Aside | None, Any, T]
+
+
+def at_once(pieces: Pieces[T]) -> T:
+    """Return what comes of work in pieces, with nobody heard between."""
+    result = None
+    try:
+        while True:
+            aside = pieces.send(result)
+            result = None if aside is None else aside.work(*aside.arguments)
+    except StopIteration as done:
+        whole: T = done.value
+        return whole
