@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from coterie.store.compaction import run_compaction
+from coterie.store.compaction import discard, run_compaction
 from coterie.store.log import StorageFailed
 from coterie.store.partition import run_flush, run_removal
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
+    from coterie.store.compaction import CompactionPlan, CompactionResult, Need
     from coterie.store.disk import Disk
     from coterie.store.files import FileLog
 
@@ -51,6 +53,8 @@ class Cleaner:
         self._compacting = False
         # When a log that could not be compacted may be tried again: the others are not to wait for it.
         self._not_before_ms: dict[str, int] = {}
+        # Logs that are damaged where a compaction would read: left as they are until the next start.
+        self._uncleanable: set[str] = set()
         self._flushing: set[str] = set()
         self._told: dict[str, str] = {}
 
@@ -97,24 +101,47 @@ class Cleaner:
         self._aside(run_flush, (plan, self._node.store.disk), finish, computes=False)
 
     def _compact_next(self, now_ms: int) -> None:
-        for one in self._node.store.logs.values():
-            if not one.config.compacted or self._not_before_ms.get(one.directory, 0) > now_ms:
-                continue
-            if not one.compactable(now_ms):
-                continue
+        """Begin the compaction that is needed most: what waits longest beyond its lag, else the dirtiest."""
+        waiting = [(need, one) for one in self._node.store.logs.values() if (need := self._need(one, now_ms))]
+        for _, one in sorted(waiting, key=lambda entry: entry[0], reverse=True):
             plan = one.plan_compaction(now_ms)
             if plan is not None:
                 self._compacting = True
                 disk = self._node.store.disk
-                self._aside(run_compaction, (plan, disk), self._finish(one), computes=True)
+                self._aside(run_compaction, (plan, disk), self._finish(one, plan), computes=True)
                 return
 
-    def _finish(self, one: FileLog) -> Callable[[Any], None]:
-        def finish(result: Any) -> None:
+    def _need(self, one: FileLog, now_ms: int) -> Need | None:
+        """Return how much a log needs to be compacted; None if it does not, or cannot be for now."""
+        where = one.directory
+        if not one.config.compacted or where in self._uncleanable:
+            return None
+        if self._not_before_ms.get(where, 0) > now_ms:
+            return None
+        try:
+            return one.need_of_compaction(now_ms)
+        except StorageFailed as error:
+            self._leave_uncleaned(where, str(error))
+        except OSError as error:
+            log.warning("%s cannot be looked at for compaction: %s", where, error)
+            self._not_before_ms[where] = now_ms + RETRY_MS
+        return None
+
+    def _leave_uncleaned(self, where: str, why: str) -> None:
+        """Pass a damaged log over from now on, and say so once. Its sound parts are read and written on."""
+        self._uncleanable.add(where)
+        log.error("%s is not compacted any more: %s", where, why)
+
+    def _finish(self, one: FileLog, plan: CompactionPlan) -> Callable[[Any], None]:
+        def finish(result: CompactionResult | None) -> None:
             self._compacting = False
             now_ms = self._node.now_ms()
             self._not_before_ms.pop(one.directory, None)
             if one.closed:
+                self._discard(plan)
+                return
+            if result is not None and result.damage:
+                self._leave_uncleaned(one.directory, result.damage)
                 return
             before = one.size_bytes
             try:
@@ -128,3 +155,8 @@ class Cleaner:
                 log.info("compacted %s from %d to %d bytes", one.directory, before, one.size_bytes)
 
         return finish
+
+    def _discard(self, plan: CompactionPlan) -> None:
+        """Remove what was written for a log that is gone: the next of its name may lie there by now."""
+        with contextlib.suppress(OSError):
+            discard(plan, self._node.store.disk)

@@ -21,7 +21,7 @@ from coterie.broker.server import Connection
 from coterie.broker.topics import Topics
 from coterie.broker.turns import Turns
 from coterie.store.files import FileStore
-from coterie.store.log import DirectoryInUse, DirectoryUnusable
+from coterie.store.log import DirectoryInUse, DirectoryUnusable, StorageFailed
 
 if TYPE_CHECKING:
     from coterie.broker.cleaner import Aside
@@ -256,7 +256,10 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
     _sweep_in(loop, node.peers)
     host, port = server.sockets[0].getsockname()[:2]
     node.advertise(host, port)
-    node.start()
+    try:
+        node.start()
+    except StorageFailed as error:
+        raise CannotServe(str(error)) from error
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(NotImplementedError):  # Windows has no signal handlers in its loops

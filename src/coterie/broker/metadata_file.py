@@ -23,7 +23,6 @@ class MetadataFile:
 
     def __init__(self, disk: Disk, directory: str, name: str) -> None:
         self._disk = disk
-        self._directory = directory
         self.path = f"{directory}/{name}"
         self._last: bytes | None = None
 
@@ -48,12 +47,16 @@ class MetadataFile:
         Raises OSError, after putting the last one back: what is refused must not come true at the next start.
         """
         text = json.dumps({"version": VERSION, **document}, indent=1).encode()
-        self._disk.save(self.path, text, sync=True)
         try:
-            self._disk.sync_directory(self._directory)
+            self._disk.save(self.path, text, sync=True)
         except OSError:
-            if self._last is not None:
-                with suppress(OSError):
-                    self._disk.save(self.path, self._last)
+            with suppress(OSError):
+                self._put_back()
             raise
         self._last = text
+
+    def _put_back(self) -> None:
+        if self._last is None:
+            self._disk.remove(self.path)
+        else:
+            self._disk.save(self.path, self._last)

@@ -325,7 +325,9 @@ class Node:
         config = self.settings.log_config(configs)  # what cannot be carried out is not written down
         topic = self.topics.configure(name, dict(configs))
         for partition in range(topic.partitions):
-            self.store.logs[TopicPartition(name, partition)].configure(config)
+            found = self.log_of(name, partition)
+            if found is not None:
+                found.configure(config)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic that exists, its logs, and what groups have committed for it (OM-7)."""
@@ -378,7 +380,13 @@ class Node:
         """Open the logs of every topic, begin to load the groups if there are any, arm the housekeeping."""
         for topic in self.topics.all():
             config, _ = self.settings.stored_log_config(topic.configs)
-            self._open_logs(topic, range(topic.partitions), config)
+            for partition in range(topic.partitions):
+                try:
+                    self._open_logs(topic, range(partition, partition + 1), config)
+                except StorageFailed as error:
+                    if topic.internal:
+                        raise
+                    log.error("%s-%d is not served: %s", topic.name, partition, error)
         if self.topics.get(OFFSETS_TOPIC) is not None:
             self.warm_up()
         if self.topics.get(TRANSACTIONS_TOPIC) is not None:
@@ -400,8 +408,9 @@ class Node:
             self.call_soon(lambda: self.get_ready(others))
 
     def _housekeep(self, now_ms: int) -> None:
-        self.cleaner.tick(now_ms)
+        # Armed first: whatever happens in one round, there is a next.
         self.purgatory.arm("housekeeping", now_ms + self.settings.housekeeping_interval_ms, self._housekeep)
+        self.cleaner.tick(now_ms)
 
     def stop(self) -> None:
         """Write what is owed and let go of the files."""

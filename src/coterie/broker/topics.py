@@ -17,7 +17,9 @@ from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition, uuid_from_text, uuid_text
 from coterie.broker.metadata_file import MetadataFile, UnreadableMetadata
-from coterie.broker.topic_names import INTERNAL_TOPICS, metric_name, name_problem
+from coterie.broker.topic_names import INTERNAL_TOPICS, RESERVED_TOPIC, metric_name, name_problem
+from coterie.store.directory import MOST_PARTITIONS
+from coterie.store.log import StorageFailed
 
 if TYPE_CHECKING:
     from coterie.broker.settings import BrokerSettings
@@ -36,6 +38,9 @@ KEPT_FOR_EVER: Mapping[str, str] = {
     "retention.ms": "-1",
 }
 """The settings of a topic of which nobody knows what was set: nothing is deleted, nothing compacted."""
+LAST_PRODUCER_ID = 2**63 - 1
+PLAUSIBLE_PRODUCER_IDS = 1 << 40  # a thousand a second, for more than thirty years
+UNTOUCHED_PRODUCER_IDS = 1 << 62
 GRAVES_MAX = 1000
 UNREAD = (
     "topic %s has settings that cannot be read, so nothing of it is deleted or compacted until they are set "
@@ -93,8 +98,12 @@ class Topics:
         written = file.load()
         if written is not None:
             topics._read(written)
-        for dead in topics._adopt(store.partitions(), settings):
-            store.delete_log(dead.topic, dead.partition, now_ms=0)  # long overdue: it goes at the next tick
+        for dead in topics._adopt(topics._without_copies(store), settings):
+            try:  # long overdue: it goes at the next tick
+                store.delete_log(dead.topic, dead.partition, now_ms=0)
+            except StorageFailed as error:
+                log.warning("what is left of a deleted topic stays for now: %s", error)
+        topics._learn_producer_ids(store, written)
         if topics._document() != written:
             topics._save()
         for topic in topics.all():
@@ -208,7 +217,12 @@ class Topics:
         return given
 
     def producer_id_seen(self, producer_id: int) -> None:
-        """Give out greater ones only: this one is somebody's, whoever gave it out."""
+        """Give out greater ones only: another broker gave this one out, whose files we go on with.
+
+        One that no cluster can have come to is somebody's invention, and would leave none to give out.
+        """
+        if producer_id >= PLAUSIBLE_PRODUCER_IDS:
+            return
         self._next_producer_id = max(self._next_producer_id, producer_id + 1)
         self._reserved_below = max(self._reserved_below, self._next_producer_id)
 
@@ -259,12 +273,42 @@ class Topics:
 
     def _read(self, document: Mapping[str, Any]) -> None:
         try:
-            self._next_producer_id = self._reserved_below = int(document["next_producer_id"])
+            self._next_producer_id = self._reserved_below = _giveable(int(document["next_producer_id"]))
             self._graves = {uuid_from_text(text): None for text in document["deleted"]}
             for entry in document["topics"]:
-                self._enter(self._from_json(entry))
+                topic = self._from_json(entry)
+                problem = (
+                    "it is Apache Kafka's own" if topic.name == RESERVED_TOPIC else name_problem(topic.name)
+                )
+                if problem:
+                    log.error("%s: topic %r is passed over: %s", self._file.path, topic.name, problem)
+                else:
+                    self._enter(topic)
         except (Corrupt, KeyError, TypeError, ValueError) as error:
             raise UnreadableMetadata(f"{self._file.path} is damaged: {error!r}") from error
+
+    def _without_copies(self, store: Store) -> list[OnDisk]:
+        """Return the logs found, without those that somebody copied under the name of another topic."""
+        found = []
+        for one in store.partitions():
+            owner = None if one.topic_id is None else self._by_id.get(one.topic_id)
+            if owner is None or owner.name == one.topic:
+                found.append(one)
+            else:
+                log.warning("%s-%d is a copy of %s and is left alone", *one[:2], owner.name)
+                store.release_log(one.topic, one.partition)
+        return found
+
+    def _learn_producer_ids(self, store: Store, written: Mapping[str, Any] | None) -> None:
+        """Leave out the producer ids that another broker gave out, in the logs of topics taken over from it.
+
+        From our own logs nothing is learned, as in Kafka: any client may write any id.
+        """
+        known = {entry["name"] for entry in written["topics"]} if written else set()
+        for (topic, _), one in store.logs.items():
+            if topic not in known:
+                for producer in one.active_producers():
+                    self.producer_id_seen(producer.producer_id)
 
     def _adopt(self, found: Iterable[OnDisk], settings: BrokerSettings) -> list[OnDisk]:
         """Enter the topics of logs that nobody wrote down; return the logs whose topic is gone."""
@@ -316,10 +360,28 @@ class Topics:
         return Topic(
             name=str(entry["name"]),
             topic_id=uuid_from_text(entry["topic_id"]),
-            partitions=int(entry["partitions"]),
+            partitions=self._plausible(int(entry["partitions"]), entry["name"]),
             replicas=self._replicas,
             configs={str(name): str(text) for name, text in entry["configs"].items()},
         )
+
+    def _plausible(self, partitions: int, name: str) -> int:
+        if 0 < partitions <= MOST_PARTITIONS:
+            return partitions
+        told = "%s: topic %s cannot have %d partitions; it has those that are found"
+        log.error(told, self._file.path, name, partitions)
+        return 1
+
+
+def _giveable(producer_id: int) -> int:
+    """Return the producer id to go on with: the one that is written down, if there are any left from there.
+
+    Earlier versions believed what clients wrote, so that one batch could use up all ids.
+    """
+    if 0 <= producer_id <= LAST_PRODUCER_ID - PRODUCER_ID_BLOCK:
+        return producer_id
+    log.warning("no producer ids are left from %d on; going on with %d", producer_id, UNTOUCHED_PRODUCER_IDS)
+    return UNTOUCHED_PRODUCER_IDS
 
 
 def _as_json(topic: Topic) -> dict[str, Any]:

@@ -287,8 +287,6 @@ class TransactionCoordinator(ShardsOfTopic[TransactionHost]):
         super().__init__(node, partition_count=node.settings.transaction_state_log_num_partitions)
         self.settings = node.settings.transaction_settings()
         self._calls = 0
-        for log_ in node.store.logs.values():
-            self.seen(one.producer_id for one in log_.active_producers())
         self._load_what_is_led()
 
     def _new_host(self, partition: int, *, status: str, epoch: int) -> TransactionHost:

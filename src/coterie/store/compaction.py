@@ -18,6 +18,7 @@ from coterie.base.errors import Corrupt
 from coterie.store.aborted import AbortedIndex, AbortedSpan
 from coterie.store.config import LogConfig
 from coterie.store.disk import Disk
+from coterie.store.log import StorageFailed
 from coterie.store.producers import marker_of
 from coterie.store.recovery import Sound, sound_batches
 from coterie.store.rewrite import sealed
@@ -29,10 +30,11 @@ __all__ = [
     "CompactionPlan",
     "CompactionResult",
     "Group",
+    "Need",
     "Range",
     "cleaned_to_swap",
     "discard",
-    "due",
+    "need",
     "plan",
     "range_of",
     "run_compaction",
@@ -82,10 +84,11 @@ class Group(NamedTuple):
 
 
 class CompactionResult(NamedTuple):
-    """What was written for a plan."""
+    """What was written for a plan; or, where the log is damaged, which file and where, and nothing else."""
 
     plan: CompactionPlan
     groups: tuple[Group, ...]
+    damage: str = ""
 
 
 def range_of(
@@ -114,14 +117,20 @@ def range_of(
     return Range(chosen, first_dirty, upto, clean_bytes, dirty_bytes, oldest)
 
 
-def due(found: Range, config: LogConfig, now_ms: int) -> bool:
-    """Return whether enough is dirty, by its share of the whole or by its age."""
+class Need(NamedTuple):
+    """How much a log needs to be compacted; the greater need goes first, in Kafka's order."""
+
+    overdue_ms: int
+    dirty_share: float
+
+
+def need(found: Range, config: LogConfig, now_ms: int) -> Need | None:
+    """Return the need of a log of which enough is dirty, by its share of the whole or by its age."""
     if not config.compacted or not found.dirty_bytes:
-        return False
-    if now_ms - found.oldest_dirty_ms > config.max_compaction_lag_ms:
-        return True
+        return None
+    overdue_ms = max(0, now_ms - found.oldest_dirty_ms - config.max_compaction_lag_ms)
     share = found.dirty_bytes / (found.clean_bytes + found.dirty_bytes)
-    return share > config.min_cleanable_dirty_ratio
+    return Need(overdue_ms, share) if overdue_ms or share > config.min_cleanable_dirty_ratio else None
 
 
 def plan(
@@ -173,16 +182,18 @@ def run_compaction(plan: CompactionPlan, disk: Disk) -> CompactionResult:
 
     What fails takes its files away again: a full disk needs their room.
     """
-    newest = _newest_offsets(plan, disk)
-    transactions = _Transactions(plan.aborted)
     groups = []
     try:
+        newest = _newest_offsets(plan, disk)
+        transactions = _Transactions(plan.aborted)
         for bases in plan.groups:
             groups.append(_clean_group(plan, bases, newest, transactions, disk))
-    except (OSError, Corrupt):
+    except (OSError, StorageFailed) as error:
         with suppress(OSError):
             discard(plan, disk)
-        raise
+        if isinstance(error, OSError):
+            raise
+        return CompactionResult(plan, (), str(error))
     return CompactionResult(plan, tuple(groups))
 
 
@@ -192,12 +203,13 @@ def _newest_offsets(plan: CompactionPlan, disk: Disk) -> dict[bytes, int]:
     transactions = _Transactions([one for one in plan.aborted if one.last_offset >= plan.first_dirty])
     for bases in plan.groups:
         for base in bases:
-            for _, header, data, at in _batches(plan, base, disk):
+            for found in _batches(plan, base, disk):
+                _, header, data, at = found
                 if header.last_offset < plan.first_dirty:
                     continue
                 if transactions.done_with(header, data, at) or header.control:
                     continue
-                for record in _raw_records(header, _body(header, data, at)):
+                for record in _records_of(plan, base, found):
                     if record.key is not None:
                         newest[_short(record.key)] = header.base_offset + record.offset_delta
     return newest
@@ -250,16 +262,27 @@ def _first_offset(span: AbortedSpan) -> int:
 
 
 def _batches(plan: CompactionPlan, base: int, disk: Disk) -> Iterator[Sound]:
-    file = disk.open(f"{plan.directory}/{name_of(base)}{LOG}")
+    """Yield the batches of a closed segment. StorageFailed says which file is damaged, and where."""
+    path = f"{plan.directory}/{name_of(base)}{LOG}"
+    file = disk.open(path)
     try:
         size, reached = file.size(), 0
         for found in sound_batches(file, size, base_offset=base):
             yield found
             reached = found.position + found.header.size
-        if reached != size:
-            raise Corrupt("a segment to compact", at=reached, expected="a whole batch")
     finally:
         file.close()
+    if reached != size:
+        raise StorageFailed(f"{path} is damaged at byte {reached}")
+
+
+def _records_of(plan: CompactionPlan, base: int, found: Sound) -> list["_Raw"]:
+    """Return the records of a batch. StorageFailed, with the file, for those that cannot be decoded."""
+    try:
+        return list(_raw_records(found.header, _body(found.header, found.data, found.at)))
+    except Corrupt as error:
+        path = f"{plan.directory}/{name_of(base)}{LOG}"
+        raise StorageFailed(f"{path} cannot be decoded from byte {found.position} on: {error}") from error
 
 
 def _clean_group(
@@ -276,9 +299,9 @@ def _clean_group(
     )
     try:
         for base in bases:
-            for _, header, data, at in _batches(plan, base, disk):
-                done = transactions.done_with(header, data, at)
-                kept = _kept(plan, header, data, at, newest, done=done)
+            for found in _batches(plan, base, disk):
+                done = transactions.done_with(*found[1:])
+                kept = _kept(plan, base, found, newest, done=done)
                 if kept is not None:
                     head, batch = kept
                     span = (head, head.base_offset, head.max_timestamp)
@@ -293,19 +316,13 @@ def _clean_group(
 
 
 def _kept(
-    plan: CompactionPlan,
-    header: BatchHeader,
-    data: bytes,
-    at: int,
-    newest: dict[bytes, int],
-    *,
-    done: bool,
+    plan: CompactionPlan, base: int, found: Sound, newest: dict[bytes, int], *, done: bool
 ) -> tuple[BatchHeader, bytes] | None:
     """Return what stays of a batch; None if nothing does."""
-    whole = data[at : at + header.size]
+    header = found.header
     if done and (not header.control or _horizon_passed(header, plan)):
         return _emptied(header) if _must_stay(header, plan) else None
-    records = list(_raw_records(header, _body(header, data, at)))
+    records = _records_of(plan, base, found)
     staying = records
     if not header.control:
         staying = [record for record in records if _stays(record, header, newest, plan)]
@@ -315,7 +332,7 @@ def _kept(
     if waits and not header.attributes & HORIZON_BIT:
         header, staying = _with_horizon(header, staying, plan.now_ms + plan.delete_retention_ms)
     elif len(staying) == len(records):
-        return header, whole
+        return header, found.data[found.at : found.at + header.size]
     return _rebuilt(header, staying)
 
 

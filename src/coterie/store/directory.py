@@ -1,5 +1,10 @@
-"""The data directory: a log for each partition in it, and the files that all share."""
+"""The data directory: a log for each partition in it, and the files that all share.
 
+Only what is known to be ours is opened, renamed or removed: the directory may hold others' things.
+"""
+
+import logging
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
@@ -21,13 +26,21 @@ from coterie.store.disk import Disk
 from coterie.store.ledger import Ledger
 from coterie.store.log import DirectoryUnusable, StorageFailed
 from coterie.store.partition import FileLog
+from coterie.store.segment import LOG
 
 __all__ = ["OnDisk", "Store"]
 
+log = logging.getLogger("coterie.store")
+
 LEDGER_INTERVAL_MS = 60_000
 LONGEST_NAME = 255
+MOST_PARTITIONS = 100_000  # of a topic; `orders-20261122` is somebody's copy
 DELETE_SUFFIX = "-delete"
-NOT_OURS = frozenset({TopicPartition("__cluster_metadata", 0)})
+DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
+PARTITION_DIRECTORY = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")
+SEGMENT_FILE = re.compile(rf"[0-9]{{20}}\{LOG}")
+# Where Apache Kafka keeps what a cluster has agreed upon.
+KEPT_BY_KAFKA = "__cluster_metadata"
 Configs = Callable[[TopicPartition], LogConfig]
 
 
@@ -59,6 +72,9 @@ class Store:
         self._new_uuid = new_uuid
         self._now_ms = now_ms
         self._doomed: list[tuple[int, str]] = []
+        # Logs that are deleted, or were never finished, whose directories the disk would not give up.
+        self._left_over: set[TopicPartition] = set()
+        self._closed = False
         self.meta = self._own(cluster_id, node_id)
         self.ledger = Ledger(disk, path)
         self._next_save_ms = now_ms + LEDGER_INTERVAL_MS
@@ -87,14 +103,27 @@ class Store:
         marker = f"{self.path}/{CLEAN_SHUTDOWN}"
         clean = self.disk.exists(marker)
         for name in sorted(self.disk.directories(self.path)):
-            if name.endswith(DELETE_SUFFIX):
-                self.disk.remove_tree(f"{self.path}/{name}")
+            if DELETED_DIRECTORY.fullmatch(name):
+                self._doomed.append((self._now_ms, f"{self.path}/{name}"))
                 continue
             found = _partition_of(name)
-            if found is not None and found not in NOT_OURS:
+            if found is None or found.topic == KEPT_BY_KAFKA:
+                continue
+            if found.partition < MOST_PARTITIONS and self._is_log(name):
                 self.logs[found] = self._open(found, configs and configs(found), clean=clean)
+            elif not self._is_free(found):
+                log.warning("%s/%s is no partition of ours and is left alone", self.path, name)
+        self.ledger.keep_only(self.logs)
         if clean:
             self.disk.remove(marker)
+            self.disk.sync_directory(
+                self.path
+            )  # or a loss of power brings it back, to vouch for another life
+
+    def _is_log(self, name: str) -> bool:
+        """Return whether a directory with a partition's name holds one: its topic's id, or a segment."""
+        files = self.disk.files(f"{self.path}/{name}")
+        return PARTITION_METADATA in files or any(map(SEGMENT_FILE.fullmatch, files))
 
     def _open(self, name: TopicPartition, config: LogConfig | None, *, clean: bool) -> FileLog:
         """Return the log of a directory. Only if it is known never to have been compacted are gaps damage."""
@@ -132,9 +161,12 @@ class Store:
         name = TopicPartition(topic, partition)
         assert name not in self.logs, f"{name} has a log"
         try:
-            if self.disk.exists(self._directory(name)):  # of a topic whose deletion the disk refused
-                self.disk.remove_tree(self._directory(name))
-            log = FileLog.create(
+            self._make_free(name)
+            self.ledger.forget_for_good(name)
+        except OSError as error:
+            raise StorageFailed(f"{self._directory(name)}: {error.strerror or error}") from error
+        try:
+            made = FileLog.create(
                 self.disk,
                 self._directory(name),
                 name,
@@ -144,11 +176,31 @@ class Store:
                 now_ms=self._now_ms,
             )
         except OSError as error:
+            self._left_over.add(name)
             with suppress(OSError):
-                self.disk.remove_tree(self._directory(name))
+                self._make_free(name)
             raise StorageFailed(f"{self._directory(name)}: {error.strerror or error}") from error
-        self.logs[name] = log
-        return log
+        self.logs[name] = made
+        return made
+
+    def _make_free(self, name: TopicPartition) -> None:
+        """Have nothing lie where a new log is to be. What is not ours is never touched: StorageFailed."""
+        if name in self._left_over:
+            if self.disk.exists(self._directory(name)):
+                self._set_aside(name, due_ms=self._now_ms)
+            self._left_over.discard(name)
+        if name.topic == KEPT_BY_KAFKA or not self._is_free(name):
+            raise StorageFailed(
+                f"{self._directory(name)} is not ours to write to; move it away, or take another topic name"
+            )
+
+    def _is_free(self, name: TopicPartition) -> bool:
+        """Return whether a log can be made: nothing is there, or what a crash left before there was a log."""
+        directory = self._directory(name)
+        if not self.disk.exists(directory):
+            return True
+        files = self.disk.files(directory)
+        return files.keys() <= {f"{PARTITION_METADATA}.tmp"} and not self.disk.directories(directory)
 
     def open_log(
         self, topic: str, partition: int, topic_id: UUID, config: LogConfig, *, now_ms: int
@@ -170,15 +222,27 @@ class Store:
     def delete_log(self, topic: str, partition: int, *, now_ms: int) -> None:
         """Take a partition out of sight at once, and off the disk after file.delete.delay.ms."""
         name = TopicPartition(topic, partition)
-        log = self.logs.pop(name)
-        log.abandon()
-        suffix = f".{self._new_uuid().hex}{DELETE_SUFFIX}"
-        gone = f"{self.path}/{str(name)[: LONGEST_NAME - len(suffix)]}{suffix}"
+        gone = self.logs.pop(name)
+        gone.abandon()
+        self.ledger.forget(name)
+        self._left_over.add(name)
         try:
-            self.disk.rename(log.directory, gone)
+            self._set_aside(name, due_ms=now_ms + gone.config.file_delete_delay_ms)
         except OSError as error:
-            raise StorageFailed(f"{log.directory}: {error.strerror or error}") from error
-        self._doomed.append((now_ms + log.config.file_delete_delay_ms, gone))
+            raise StorageFailed(f"{gone.directory}: {error.strerror or error}") from error
+        self._left_over.discard(name)
+
+    def _set_aside(self, name: TopicPartition, *, due_ms: int) -> None:
+        """Give a directory a name under which no start takes it for a log, to be removed later."""
+        suffix = f".{self._new_uuid().hex}{DELETE_SUFFIX}"
+        aside = f"{self.path}/{str(name)[: LONGEST_NAME - len(suffix)]}{suffix}"
+        self.disk.rename(self._directory(name), aside)
+        self._doomed.append((due_ms, aside))
+
+    def release_log(self, topic: str, partition: int) -> None:
+        """Let go of a log that turned out to be no partition of ours; nothing of it is touched."""
+        name = TopicPartition(topic, partition)
+        self.logs.pop(name).abandon()
         self.ledger.forget(name)
 
     # -- time and end
@@ -204,8 +268,12 @@ class Store:
     def close(self) -> None:
         """Close all logs and leave the mark of a clean stop, so that the next start need not check them.
 
-        Raises `StorageFailed` if the disk refused, after letting go of everything.
+        Raises `StorageFailed` if the disk refused, after letting go of everything. The first call says how
+        the store ended, for good: another one does nothing.
         """
+        if self._closed:
+            return
+        self._closed = True
         failed: StorageFailed | OSError | None = None
         for log in self.logs.values():
             try:
@@ -224,6 +292,7 @@ class Store:
 
     def abandon(self) -> None:
         """Let go of everything and write nothing, as the end of the process would."""
+        self._closed = True
         for log in self.logs.values():
             log.abandon()
         self.release()
@@ -233,5 +302,5 @@ class Store:
 
 
 def _partition_of(name: str) -> TopicPartition | None:
-    topic, dash, number = name.rpartition("-")
-    return TopicPartition(topic, int(number)) if topic and dash and number.isdecimal() else None
+    found = PARTITION_DIRECTORY.fullmatch(name)
+    return TopicPartition(found["topic"], int(found["partition"])) if found else None

@@ -53,7 +53,11 @@ class Disk(Protocol):
     def open(self, path: str, *, create: bool = False) -> DiskFile: ...
     def load(self, path: str) -> bytes: ...
     def save(self, path: str, data: bytes, *, sync: bool = False) -> None:
-        """Replace the file at once: a crash leaves the old content or the new."""
+        """Replace the file at once: a crash leaves the old content or the new.
+
+        With `sync`, a loss of power leaves the new one from the moment this returns. After an OSError it may
+        be either.
+        """
         ...
 
     def directories(self, path: str) -> list[str]:
@@ -74,7 +78,7 @@ class Disk(Protocol):
         ...
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory that holds files only, with what it holds."""
+        """Remove a directory with all that it holds; of a link the link alone."""
         ...
 
     def sync_directory(self, path: str) -> None:
@@ -157,6 +161,8 @@ class OsDisk:
                 file.flush()
                 SYNC(file.fileno())
         os.replace(beside, path)
+        if sync:
+            self.sync_directory(os.path.dirname(path))
 
     def directories(self, path: str) -> list[str]:
         with os.scandir(path) as entries:
@@ -192,9 +198,12 @@ class OsDisk:
             return
 
     def remove_tree(self, path: str) -> None:
-        for name in os.listdir(path):
-            os.unlink(f"{path}/{name}")
-        os.rmdir(path)
+        import shutil
+
+        if os.path.islink(path):
+            os.unlink(path)
+        else:
+            shutil.rmtree(path)
 
     def sync_directory(self, path: str) -> None:
         if sys.platform == "win32" or not self._durable:

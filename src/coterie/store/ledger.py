@@ -1,6 +1,6 @@
 """The checkpoint files of the data directory, which hold an offset for each of its partitions."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
@@ -28,6 +28,8 @@ class Ledger:
         self.compacted = self._load(CLEAN_OFFSETS)
         # Up to where each log is flushed, as far as the disk knows: opening after a crash begins there.
         self.written = dict(self.flushed)
+        # Whom the files may name. They go by a partition's name, which the next topic may have again.
+        self._named = self._known()
 
     def _load(self, name: str) -> dict[TopicPartition, int]:
         """Return a checkpoint, empty if it is missing or damaged: that costs time, not records."""
@@ -36,25 +38,49 @@ class Ledger:
         except (FileNotFoundError, Corrupt):
             return {}
 
+    def _known(self) -> set[TopicPartition]:
+        return {*self.starts, *self.flushed, *self.compacted}
+
     def forget(self, partition: TopicPartition) -> None:
-        """Drop what is known of a partition that is deleted."""
+        """Drop what is known of a partition that is deleted; the files may still tell of it."""
         for offsets in (self.starts, self.flushed, self.compacted, self.written):
             offsets.pop(partition, None)
 
+    def forget_for_good(self, partition: TopicPartition) -> None:
+        """Have the files, too, say nothing of a partition before one of that name is made: no crash may
+        give a new log the start, or the recovery point, of an earlier one.
+        """
+        self.forget(partition)
+        if partition in self._named:
+            self.save()
+
+    def keep_only(self, partitions: Container[TopicPartition]) -> None:
+        """Forget all others: their directories are gone."""
+        for partition in self._known():
+            if partition not in partitions:
+                self.forget(partition)
+
     def save_starts(self) -> None:
         """Write where the logs start."""
+        self._named |= self.starts.keys()
         self._save(START_OFFSETS, self.starts)
 
     def save_compacted(self) -> None:
         """Write up to where the logs are compacted, without waiting: to lose it costs a compaction."""
+        self._named |= self.compacted.keys()
         self._save(CLEAN_OFFSETS, self.compacted, sync=False)
 
     def save(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
         """Write everything; the high watermarks are for Kafka's brokers, which trust nothing beyond them."""
-        self.save_starts()
-        self.save_compacted()
-        self._save(RECOVERY_POINTS, self.flushed)
+        for name, offsets in (
+            (START_OFFSETS, self.starts),
+            (CLEAN_OFFSETS, self.compacted),
+            (RECOVERY_POINTS, self.flushed),
+        ):
+            self._named |= offsets.keys()
+            self._save(name, offsets)
         self.written = dict(self.flushed)
+        self._named = self._known()
         if high_watermarks is not None:
             self._save(HIGH_WATERMARKS, high_watermarks)
 

@@ -155,6 +155,8 @@ class MemoryDisk:
         content.data[:] = data[:kept]
         content.durable = kept if sync else 0
         self._files[path] = content
+        if sync:
+            self.perhaps("sync")
 
     def directories(self, path: str) -> list[str]:
         return sorted(name[len(path) + 1 :] for name in self._directories if _is_in(name, path))

@@ -13,7 +13,7 @@ from coterie.base.ids import TopicPartition
 from coterie.store import compaction
 from coterie.store.aborted import Aborted, AbortedIndex, AbortedSpan
 from coterie.store.checkpoints import EPOCHS, PARTITION_METADATA, write_epochs, write_partition_metadata
-from coterie.store.compaction import CompactionPlan, CompactionResult
+from coterie.store.compaction import CompactionPlan, CompactionResult, Need
 from coterie.store.config import LogConfig
 from coterie.store.disk import Buffer, Disk
 from coterie.store.epochs import Epochs, begun, end_of, from_start
@@ -137,7 +137,10 @@ class FileLog:
         gapless: bool,
         now_ms: int,
     ) -> "FileLog":
-        """Return the log that lies in a directory, mended if it was not closed. `gapless`: see `recovery`."""
+        """Return the log that lies in a directory, mended if it was not closed. `gapless`: see `recovery`.
+
+        Producers expire with the first `tick`: until then the config may not be the topic's own.
+        """
         loaded = load(
             disk,
             directory,
@@ -148,7 +151,6 @@ class FileLog:
             gapless=gapless,
             now_ms=now_ms,
         )
-        loaded.producers.expire(before_ms=now_ms - config.producer_id_expiration_ms)
         log = cls(disk, directory, name, config, loaded, ledger)
         if not log._epochs:
             log._epochs = [(0, log.start_offset)]
@@ -544,9 +546,9 @@ class FileLog:
 
     # -- compaction
 
-    def compactable(self, now_ms: int) -> bool:
-        """Return whether a compaction is due: enough of the log is dirty, or some of it for too long."""
-        return compaction.due(self._compaction_range(now_ms), self._config, now_ms)
+    def need_of_compaction(self, now_ms: int) -> Need | None:
+        """Return how much a compaction is due, None if it is not. Raises StorageFailed for a damaged log."""
+        return compaction.need(self._compaction_range(now_ms), self._config, now_ms)
 
     def _compaction_range(self, now_ms: int) -> compaction.Range:
         first_dirty = self._ledger.compacted.get(self.name, 0)

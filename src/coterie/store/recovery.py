@@ -16,7 +16,7 @@ from coterie.store.aborted import AbortedIndex, AbortedSpan
 from coterie.store.checkpoints import EPOCHS, read_epochs
 from coterie.store.disk import Disk, DiskFile, FileInfo
 from coterie.store.epochs import Epochs, until_end
-from coterie.store.log import DirectoryUnusable
+from coterie.store.log import DirectoryUnusable, StorageFailed
 from coterie.store.producers import Completed, ProducerState, marker_of
 from coterie.store.rewrite import checksum
 from coterie.store.segment import (
@@ -335,7 +335,7 @@ class _Opening:
         for segment, following in zip(self.segments, [*starts[1:], until], strict=True):
             if following <= known or segment.base_offset >= until:
                 continue
-            for position, header in segment.headers(segment.position_of(known) or 0):
+            for position, header in segment.readable_headers(_place_of(segment, known)):
                 if header.base_offset >= until:
                     return
                 control = header.producer_id >= 0 and header.control
@@ -400,7 +400,7 @@ class _Opening:
         state = ProducerState()
         for segment in self.segments[: self.segments.index(doubtful[-1]) + 1]:
             spans = []
-            for position, header in segment.headers():
+            for position, header in segment.readable_headers():
                 if header.producer_id >= 0 and header.transactional:
                     data = segment.batch_at(position) if header.control else b""
                     ended = _learn(state, header, data, 0)
@@ -409,6 +409,14 @@ class _Opening:
             if segment in doubtful:
                 segment.aborted = AbortedIndex(spans)
                 segment.settle_aborted()
+
+
+def _place_of(segment: Segment, offset: int) -> int:
+    """Return where the batch of an offset starts; the start of the segment if that is not to be found."""
+    try:
+        return segment.position_of(offset) or 0
+    except StorageFailed:
+        return 0
 
 
 def _learn(state: ProducerState, header: BatchHeader, data: bytes, at: int) -> Completed | None:

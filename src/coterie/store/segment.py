@@ -176,9 +176,9 @@ class Segment:
         self.adopt(offsets, times)
 
     def rebuild_indexes(self) -> None:
-        """Make the indexes of offsets and times anew from the batches."""
+        """Make the indexes of offsets and times anew from the batches that can be read."""
         self.doubt()
-        for position, header in self.headers():
+        for position, header in self.readable_headers():
             self.note(header, header.base_offset, position, header.max_timestamp)
         self.settle()
 
@@ -412,7 +412,21 @@ class Segment:
     def headers(self, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         """Yield position and header of each batch from `start` on."""
         for at, _, _ in self._spans(start):
-            yield at, read_header(self.file.read(HEADER_SIZE, at))
+            yield at, self._header_at(at)
+
+    def _header_at(self, position: int) -> BatchHeader:
+        """Return the header of the batch that begins there; StorageFailed, with the file, if it is none."""
+        try:
+            return read_header(self.file.read(HEADER_SIZE, position))
+        except Corrupt as error:
+            raise StorageFailed(f"{self.path(LOG)} is damaged at byte {position}: {error}") from error
+
+    def readable_headers(self, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield what `headers` does, and pass over damage: whoever reads that far will be told of it."""
+        with suppress(StorageFailed):
+            for at, _, _ in self._spans(start):
+                with suppress(StorageFailed):
+                    yield at, self._header_at(at)
 
     def batch_at(self, position: int) -> bytes:
         """Return the whole batch at `position`."""
@@ -456,7 +470,7 @@ class Segment:
     def first_ms(self) -> int:
         """The time of the first batch; -1 if it has none, or if there is none."""
         if self.first_timestamp is None and self.size:
-            self.first_timestamp = read_header(self.file.read(HEADER_SIZE, 0)).max_timestamp
+            self.first_timestamp = self._header_at(0).max_timestamp
         return -1 if self.first_timestamp is None else self.first_timestamp
 
     def waited_ms(self, newest_ms: int, now_ms: int) -> int:

@@ -1,6 +1,7 @@
 """The cleaner: one compaction at a time, and a log that cannot be compacted is in nobody's way."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -80,7 +81,7 @@ def test_a_log_that_cannot_be_compacted_waits_a_while_and_the_next_has_its_turn(
     assert beside.directories()[2:] == ["data/a-0"]
     result, finish = beside.begun[2]
     finish(result)
-    assert not rig.node.log_of("a", 0).compactable(NOW_MS)  # type: ignore[union-attr]
+    assert not rig.node.log_of("a", 0).need_of_compaction(NOW_MS)  # type: ignore[union-attr]
 
 
 def test_a_log_that_is_gone_meanwhile_is_let_go(rig: Rig):
@@ -94,3 +95,36 @@ def test_a_log_that_is_gone_meanwhile_is_let_go(rig: Rig):
     cleaner.tick(NOW_MS)
 
     assert beside.directories()[1:] == ["data/b-0"]
+
+
+def test_the_dirtiest_log_is_compacted_first_and_before_it_what_is_overdue(rig: Rig):
+    """Whoever is first in the list must not keep the others waiting for ever."""
+    beside = Beside()
+    cleaner = Cleaner(rig.node, beside)
+    for name, ratio in (("a", 0.0), ("b", 0.9)):
+        log = rig.node.log_of(name, 0)
+        assert log is not None
+        log.compact(NOW_MS)
+        count = 2 if name == "a" else 40
+        for _ in range(count):
+            rig.node.append(name, 0, build_batch([Record(0, NOW_MS, b"k", bytes(80))]), now_ms=NOW_MS)
+        log.configure(replace(log.config, min_cleanable_dirty_ratio=ratio))
+
+    cleaner.tick(NOW_MS)
+    assert beside.directories() == ["data/b-0"]
+    _, finish = beside.begun[0]
+    finish(None)
+    cleaner.tick(NOW_MS)
+    assert beside.directories()[1:] == ["data/a-0"]
+
+
+def test_what_a_compaction_wrote_for_a_topic_that_is_gone_is_taken_out_of_the_next_one_s_directory(rig: Rig):
+    beside = Beside()
+    Cleaner(rig.node, beside).tick(NOW_MS)
+    rig.node.delete_topic("a")
+    rig.node.create_topic("a", partitions=1)
+    [(result, finish)] = beside.begun
+    rig.disk.save("data/a-0/00000000000000000000.log.cleaned", b"of the old one")
+    finish(result)
+
+    assert not [name for name in rig.disk.files("data/a-0") if ".cleaned" in name]

@@ -566,21 +566,25 @@ def test_a_log_that_compaction_has_emptied_is_loaded(rig):
 
 
 def test_a_producer_id_that_another_broker_gave_out_is_never_given_out_again(rig):
-    """Files of Apache Kafka are gone on with: their producers have ids."""
+    """Files of Apache Kafka are gone on with: its coordinator's log tells of the ids it gave out.
+
+    What clients wrote tells nothing (TH-10): a made-up id would use up all there are.
+    """
     rig.node.ensure_internal(TRANSACTIONS_TOPIC)
     partition = coordinator_partition("tid", partition_count=2)
     value = TransactionLogValue(70, 3, 60_000, 4, (), 0, 0, next_producer_id=-1)
     batch = build_batch([Record(0, 0, *transaction_record("tid", value))])
     rig.node.append(TRANSACTIONS_TOPIC, partition, batch, now_ms=0, origin="coordinator")
     rig.write(Producer(90, 0))
+    rig.write(Producer(2**63 - 1, 0))
 
     again = rig.started_again(settled=False)
     again.one.send_at_once(INIT, 5, **init_terms(transactional_id=None))
     again.settle()
 
     assert again.one.answers()[0].error_code == Code.COORDINATOR_LOAD_IN_PROGRESS
-    assert again.init(transactional_id=None).producer_id == 91
-    assert again.init(transactional_id="new").producer_id == 92
+    assert again.init(transactional_id=None).producer_id == 71
+    assert again.init(transactional_id="new").producer_id == 72
     assert again.init().producer_id == 70
     again.close()
 

@@ -54,7 +54,7 @@ def test_only_the_newest_record_of_each_key_stays(rig: Rig):
     log = a_full_log(rig)
     before = state_of(log)
 
-    assert log.compactable(NOW)
+    assert log.need_of_compaction(NOW)
     assert log.compact(NOW)
 
     active = [name for name in sorted(rig.names()) if name.endswith(".log")][-1]
@@ -63,7 +63,7 @@ def test_only_the_newest_record_of_each_key_stays(rig: Rig):
     assert state_of(log) == before
     assert len(below) <= 3
     assert log.end_offset == 30
-    assert not log.compactable(NOW)
+    assert not log.need_of_compaction(NOW)
 
 
 def test_offsets_stay_and_reads_lead_across_the_gaps(rig: Rig):
@@ -89,7 +89,7 @@ def test_a_compacted_log_opens_again_and_is_compacted_on(rig: Rig, how: str):
     log = getattr(rig, how)()
 
     assert everything(log) == after
-    assert not log.compactable(NOW)
+    assert not log.need_of_compaction(NOW)
     for place in range(30):
         log.append(keyed((f"k{place % 3}", f"w{place:060d}")), now_ms=NOW)
     before = state_of(log)
@@ -102,7 +102,7 @@ def test_the_segment_that_grows_is_never_compacted(rig: Rig):
     for _ in range(5):
         log.append(keyed(("k", "v")), now_ms=NOW)
 
-    assert not log.compactable(NOW)
+    assert not log.need_of_compaction(NOW)
     assert not log.compact(NOW)
     assert offsets(log) == [0, 1, 2, 3, 4]
 
@@ -175,15 +175,15 @@ def test_the_end_of_a_round_keeps_its_place(rig: Rig):
 def test_records_too_young_for_their_lag_stay(rig: Rig):
     log = a_full_log(rig, min_compaction_lag_ms=HOUR)
 
-    assert not log.compactable(NOW + HOUR - 1)
-    assert log.compactable(NOW + HOUR)
+    assert not log.need_of_compaction(NOW + HOUR - 1)
+    assert log.need_of_compaction(NOW + HOUR)
 
 
 def test_a_log_that_is_hardly_dirty_waits_unless_it_waited_too_long(rig: Rig):
     log = a_full_log(rig, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=HOUR)
 
-    assert not log.compactable(NOW + HOUR)
-    assert log.compactable(NOW + HOUR + 1)
+    assert not log.need_of_compaction(NOW + HOUR)
+    assert log.need_of_compaction(NOW + HOUR + 1)
 
 
 def test_segments_that_became_small_are_put_together(rig: Rig):
@@ -435,7 +435,7 @@ def test_a_log_that_is_not_compacted_has_no_plan(rig: Rig):
         log.append(a_batch("x" * 50, key="k"), now_ms=NOW)
 
     assert log.plan_compaction(NOW) is None
-    assert not log.compactable(NOW)
+    assert not log.need_of_compaction(NOW)
 
 
 def test_long_keys_are_told_apart(rig: Rig):

@@ -539,6 +539,7 @@ def test_a_start_takes_away_what_was_left_of_deleted_partitions(rig: Rig):
     rig.log_of()
 
     rig.kill()
+    rig.store.tick(NOW)
 
     assert not [name for name in rig.store.disk.directories(rig.store.path) if name.endswith("-delete")]
 

@@ -338,6 +338,7 @@ def test_a_producer_with_an_open_transaction_is_not_forgotten(rig: Rig):
     assert [one.producer_id for one in log.active_producers()] == [1]
 
     log = rig.kill(NOW + DAY)
+    log.tick(NOW + DAY)
     assert [one.producer_id for one in log.active_producers()] == [1]
     assert log.last_stable_offset == 0
 
