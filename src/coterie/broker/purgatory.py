@@ -7,6 +7,7 @@ finished exactly once. Nothing here sleeps or knows a clock: the shell is told b
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Protocol
 
@@ -144,19 +145,26 @@ class Purgatory:
         together, and others want to be answered meanwhile.
         """
         self._alarm_ms = None
-        self._force_due(now_ms)
-        following = self.next_ms()
-        if following is not None:
-            self._warn(following)
+        due = deque(self._deadlines.pop_due(now_ms, at_most=FORCED_AT_ONCE))
+        try:
+            while due:
+                self._force(due.popleft(), now_ms)
+        finally:  # a mistake in one costs none of the others: they are due still
+            for key in due:
+                waits = not key.done if isinstance(key, Parked) else key in self._timers
+                if waits and self._deadlines.at(key) is None:
+                    self._deadlines.arm(key, now_ms)
+            following = self.next_ms()
+            if following is not None:
+                self._warn(following)
 
-    def _force_due(self, now_ms: int) -> None:
-        for key in self._deadlines.pop_due(now_ms, at_most=FORCED_AT_ONCE):
-            if isinstance(key, Parked):
-                if not key.done:
-                    self._finish(key, forced=True)
-                continue
-            ring = self._timers.pop(key, None)
-            if ring is not None and self._deadlines.at(key) is None:
-                ring(now_ms)
-            elif ring is not None:  # armed anew by an earlier one of this round
-                self._timers[key] = ring
+    def _force(self, key: Hashable, now_ms: int) -> None:
+        if isinstance(key, Parked):
+            if not key.done:
+                self._finish(key, forced=True)
+            return
+        ring = self._timers.pop(key, None)
+        if ring is not None and self._deadlines.at(key) is None:
+            ring(now_ms)
+        elif ring is not None:  # armed anew by an earlier one of this round
+            self._timers[key] = ring

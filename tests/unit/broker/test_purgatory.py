@@ -4,6 +4,7 @@ deadline.
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,6 +67,32 @@ def test_the_deadline_forces_an_operation():
 
     assert operation.finished == [True]
     assert alarms == [10, 10]
+
+
+def test_a_mistake_in_one_that_is_due_costs_none_of_the_others():
+    purgatory, alarms = a_purgatory()
+    rung: list[str] = []
+    gone, parked = Waiting(), Waiting()
+
+    def fail(now_ms: int) -> None:
+        purgatory.withdraw(withdrawn)
+        purgatory.clear("cleared")
+        raise ZeroDivisionError
+
+    purgatory.arm("bad", 9, fail)
+    withdrawn = purgatory.park(gone, keys=["t-0"], deadline_ms=10)
+    assert withdrawn is not None
+    purgatory.park(parked, keys=["t-0"], deadline_ms=10)
+    for name in ("cleared", "good"):
+        purgatory.arm(name, 10, lambda now_ms, name=name: rung.append(name))
+
+    with pytest.raises(ZeroDivisionError):
+        purgatory.expire(10)
+    assert alarms[-1] == 10
+    purgatory.expire(10)
+
+    assert (rung, parked.finished, gone.finished) == (["good"], [True], [])
+    assert len(purgatory) == 0
 
 
 def test_a_withdrawn_operation_is_never_finished():
