@@ -58,5 +58,8 @@ def main(words: list[str] | None = None) -> NoReturn:
 
 
 def _fail(sentence: str) -> NoReturn:
-    sys.stderr.write(f"coterie: {sentence}\n")
+    from coterie.base.plain import plain
+
+    lines = "\n".join(map(plain, sentence.split("\n")))
+    sys.stderr.write(f"coterie: {lines}\n")
     sys.exit(1)

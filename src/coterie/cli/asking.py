@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from coterie.base.plain import plain, plain_json
+
 if TYPE_CHECKING:
     from coterie.client.admin import Admin
 
@@ -111,11 +113,11 @@ def with_admin(broker: Settings, ask: Callable[[Admin], Awaitable[Any]]) -> Any:
 
 
 def say(lines: Iterable[str]) -> None:
-    """Print lines."""
+    """Print lines; names in them come from strangers and must do nothing to a terminal."""
     for line in lines:
-        click.echo(line)
+        click.echo(plain(line))
 
 
 def say_json(value: Any) -> None:
     """Print one JSON value on a line."""
-    click.echo(json.dumps(value, ensure_ascii=False))
+    click.echo(plain_json(json.dumps(value, ensure_ascii=False)))

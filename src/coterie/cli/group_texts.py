@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from coterie.base.plain import plain
 from coterie.cli.tables import table
 
 if TYPE_CHECKING:
@@ -118,17 +119,20 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def story_lines(document: Mapping[str, Any], *, coloured: bool = False) -> list[str]:
-    """Return the lines that tell one record of a story; of an unknown kind its name alone."""
+    """Return the lines that tell one record of a story; of an unknown kind its name alone.
+
+    They are plain but for the colours.
+    """
     stamp = time_text(document["at"] + document.get("stopped_ms", 0))
     match document.get("kind"):
         case "move":
-            return [f"{stamp}  {line}" for line in move_lines(document)]
+            return [plain(f"{stamp}  {line}") for line in move_lines(document)]
         case "rebalance":
-            first, *rest = rebalance_lines(document)
+            first, *rest = map(plain, rebalance_lines(document))
             title = click.style(first, bold=True) if coloured else first
             return [f"{stamp}  {title}", *(INDENT + line for line in rest)]
         case other:
-            return [f"{stamp}  {other}: told by a newer broker"]
+            return [plain(f"{stamp}  {other}: told by a newer broker")]
 
 
 def time_text(at_ms: int) -> str:

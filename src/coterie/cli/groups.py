@@ -126,7 +126,8 @@ def story_command(group: str, last: int | None, follow: bool, broker: Settings, 
             return
         from coterie.cli.group_texts import story_lines
 
-        say(story_lines(document, coloured=True))
+        for line in story_lines(document, coloured=True):
+            click.echo(line)
 
     try:
         told = with_admin(broker, lambda admin: _story(admin.cluster, group, last, follow, tell))

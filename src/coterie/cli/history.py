@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from coterie.base.plain import plain, plain_json
 from coterie.cli.asking import settings_of
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ def document(history: History) -> str:
         name: [row._asdict() for row in rows] if isinstance(rows, tuple) else rows
         for name, rows in history._asdict().items()
     }
-    return json.dumps(tables, ensure_ascii=False)
+    return plain_json(json.dumps(tables, ensure_ascii=False))
 
 
 def text(history: History, last: int) -> str:
@@ -231,11 +232,6 @@ def line(one: Generation) -> str:
     causes = ", ".join(one.causes)
     what = f"  {stamp(one.formed_at)}  generation {one.generation}, {len(one.members)} members: {causes}"
     return f"{what} ({one.confidence:.0%})\n      {plain('; '.join(one.evidence))}"
-
-
-def plain(text: str) -> str:
-    """Return a text that does nothing to a terminal: names come out of a log that anybody may write to."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def stamp(at_ms: int) -> str:

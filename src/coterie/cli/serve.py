@@ -7,9 +7,11 @@ import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from coterie.base.plain import plain
 
 if TYPE_CHECKING:
     from coterie.broker.settings import BrokerSettings
@@ -17,6 +19,22 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 LEVELS = ("debug", "info", "warning", "error")
+
+
+class PlainFormatter(logging.Formatter):
+    """Writes each record so that nothing a client names can look like another one (TH-30).
+
+    The first line of a record is all of its message; further ones, of a traceback, are indented.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's own name
+        return plain(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return self.formatStack(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:  # noqa: N802
+        return "\n".join(f"  {plain(line)}" for line in stack_info.split("\n"))
 
 
 @click.command("serve")
@@ -38,7 +56,9 @@ def command(
     """
     from coterie.broker.settings import BrokerSettings, gather
 
-    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    to_standard_error = logging.StreamHandler()
+    to_standard_error.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=log_level.upper(), handlers=[to_standard_error])
     given = gather(config=None if config is None else _text_of(config), assignments=assignments)
     if listen is not None:
         given["listeners"] = f"PLAINTEXT://{listen}"
@@ -92,4 +112,4 @@ def _temporary_directory() -> Iterator[str]:
 
 
 def _say(sentence: str) -> None:
-    sys.stderr.write(f"coterie: {sentence}\n")
+    sys.stderr.write(f"coterie: {plain(sentence)}\n")

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from coterie.base.plain import plain
+
 __all__ = ["table"]
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     """Return the lines of a table. Numbers go to the right; what is None is a dash."""
     given = [tuple(row) for row in rows]
-    texts = [tuple(head), *(tuple("-" if cell is None else str(cell) for cell in row) for row in given)]
+    texts = [
+        tuple(head),
+        *(tuple("-" if cell is None else plain(str(cell)) for cell in row) for row in given),
+    ]
     widths = [max(len(row[column]) for row in texts) for column in range(len(head))]
     right = [
         bool(given) and all(isinstance(row[column], int | None) for row in given)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from coterie.base.plain import plain, plain_json
 from coterie.cli.tables import table
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def lines(histories: Iterable[History], asked: Sequence[str], *, as_json: bool) 
     for history in histories:
         rows = list(answers(history, wanted))
         if as_json:
-            yield from (json.dumps(row._asdict(), ensure_ascii=False) for row in rows)
+            yield from (plain_json(json.dumps(row._asdict(), ensure_ascii=False)) for row in rows)
         else:
             yield text(rows)
 
@@ -46,13 +47,14 @@ def text(rows: Sequence[WhatIf]) -> str:
 
     first = rows[0]
     if first.rebalances is None:
-        return f"{click.style(first.group_id, bold=True)}: {first.note}\n"
+        return f"{click.style(plain(first.group_id), bold=True)}: {plain(first.note)}\n"
     told = f"{first.matched} of {first.recorded_rebalances} rebalances recorded come out of the replay"
-    head = f"{first.group_id}: fidelity {first.fidelity:.0%}, {told}, which has {first.replayed_rebalances}"
+    name = plain(first.group_id)
+    head = f"{name}: fidelity {first.fidelity:.0%}, {told}, which has {first.replayed_rebalances}"
     was = ("(the record)", first.recorded_rebalances, seconds(first.recorded_stood_still_ms), None)
     cells = [(*was, first.recorded_moves, ""), *(cells_of(row) for row in rows)]
     doubt = ["  not to be relied on: the replay is too far from the record"] * (first.fidelity < BELIEVED)
-    note = [f"  {first.note}"] * bool(first.note)
+    note = [f"  {plain(first.note)}"] * bool(first.note)
     body = [f"  {line}" for line in table(HEAD, cells)]
     return "\n".join([click.style(head, bold=True), *note, *doubt, *body]) + "\n"
 

@@ -51,6 +51,22 @@ def a_move(**changes: Any) -> dict[str, Any]:
     return document | changes
 
 
+NASTY = "app\x1b[2J\n\u202egnp"
+
+
+def test_names_do_nothing_to_a_terminal_wherever_they_are_told():
+    """TH-31."""
+    evil = a_member(member_id=NASTY, client_id=NASTY, host=NASTY, instance_id=NASTY)
+    move = a_move(reason=NASTY, who=[dict.fromkeys(("member_id", "client_id", "instance_id", "host"), NASTY)])
+    rebalance = a_rebalance(left=[NASTY], members={NASTY: next(iter(a_rebalance()["members"].values()))})
+
+    lines = [*member_lines(a_group(evil)), *partition_lines(a_group(evil), {ORDERS_0: 1}, {ORDERS_0: 2})]
+    lines += [*story_lines(move), *story_lines(rebalance), *story_lines(a_move(kind=NASTY))]
+
+    assert sum("app\\x1b[2J\\n\\u202egnp" in line for line in lines) == 5
+    assert all(line.isprintable() for line in lines)
+
+
 def a_rebalance(**changes: Any) -> dict[str, Any]:
     member = {
         "client_id": "app",
