@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.broker.story_topic import Shot, StoryTopic, Turned
@@ -52,6 +53,7 @@ DISTURBING = frozenset({facts.MemberJoined, facts.MembersLeft, facts.MemberRepla
 LAST_STEPS = frozenset({facts.MemberSynced, facts.GroupStabilized, facts.GroupEmptied})
 AT_REST = (None, State.EMPTY, State.STABLE)
 LINES_RECOUNTED = 20
+REASON_MOST, REASONS_MOST = 255, 10  # characters of one, and how many members may word one request's
 
 
 class Before:
@@ -278,12 +280,13 @@ def arrivals(mine: list[Any], command: Command | None, group: Group | None) -> t
 
 
 def reason_of(command: Command | None) -> str:
-    """Return what the client gave as its reason, since it may."""
+    """Return what the client gave as its reason, since it may; no more of it than clients give (KIP-800)."""
     match command:
         case commands.Join(reason=reason):
-            return reason or ""
+            return (reason or "")[:REASON_MOST]
         case commands.Leave(members=leavers):
-            return "; ".join(dict.fromkeys(leaver.reason for leaver in leavers if leaver.reason))
+            given = dict.fromkeys(leaver.reason[:REASON_MOST] for leaver in leavers if leaver.reason)
+            return "; ".join(islice(given, REASONS_MOST))
         case _:
             return ""
 

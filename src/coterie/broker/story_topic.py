@@ -28,9 +28,10 @@ log = logging.getLogger("coterie.story")
 # or a part of what waits if that is more, that it takes a twentieth of the time at most: each takes 10 us.
 PAUSE_MS, ROUND_MS = 500, 50
 WEIGHT_OF_A_ROUND, ROUNDS_WANTED = 200, 50
+PEOPLE_AS_A_MEMBER = 10  # to name so many takes as long as to tell of one member's partitions
 MEMBERS_TOLD_MAX = 1_000  # of a rebalance: to tell the members of a larger one would be felt by a heartbeat
 BATCH_BYTES, RECORD_BYTES = 1 << 10, 32  # what the batch and each record take beside keys and values
-UNTOLD_MAX = 100_000
+UNTOLD_MAX, UNTOLD_BYTES_MAX = 100_000, 64 << 20
 LISTS: Mapping[str, Any] = {"members": {}, "joined": [], "left": [], "who": []}
 
 as_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False).encode
@@ -65,6 +66,7 @@ class StoryTopic:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._untold: deque[Move | Turned] = deque()
+        self._untold_bytes = 0
         self._scheduled = False
         self._lost = 0
 
@@ -72,10 +74,12 @@ class StoryTopic:
         """Have something told soon, after what has been told before."""
         if isinstance(what, Move) and not self._node.settings.coterie_story_enable:
             return
-        if len(self._untold) >= UNTOLD_MAX:
+        weight = what.weight if isinstance(what, Move) else 0  # what a rebalance shows are the members' own
+        if len(self._untold) >= UNTOLD_MAX or self._untold_bytes + weight > UNTOLD_BYTES_MAX:
             self._lost += 1
             return
         self._untold.append(what)
+        self._untold_bytes += weight
         if not self._scheduled:
             self._later(PAUSE_MS)
 
@@ -102,7 +106,11 @@ class StoryTopic:
         bytes_max = self._bytes_max()
         while self._untold and weight < weight_max:
             what = self._untold.popleft()
-            weight += 1 if isinstance(what, Move) else 1 + len(what.shots)
+            if isinstance(what, Move):
+                weight += 1 + len(what.who) // PEOPLE_AS_A_MEMBER
+                self._untold_bytes -= what.weight
+            else:
+                weight += 1 + len(what.shots)
             document = self._document(what)
             if document is None:
                 continue

@@ -7,7 +7,7 @@ Values and bookkeeping only: times are arguments, bytes are read elsewhere. `Mov
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -37,7 +37,9 @@ CAUSES: Mapping[str, str] = {
 }
 
 DECISIONS_OF_A_GROUP = 1_000
-DECISIONS_IN_ALL = 20_000  # 350 bytes each
+DECISIONS_IN_ALL = 20_000
+MOVE_BYTES, PERSON_BYTES = 350, 120  # without their texts
+BYTES_IN_ALL = 16 << 20  # what strangers name and say can be long (TH-24)
 
 
 class Person(NamedTuple):
@@ -78,6 +80,15 @@ class Move(NamedTuple):
     state: str | None
     generation: int
     size: int
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes it takes to remember it."""
+        people = sum(
+            PERSON_BYTES + len(one.member_id) + len(one.client_id) + len(one.instance_id or "")
+            for one in self.who
+        )
+        return MOVE_BYTES + len(self.group) + len(self.reason) + people
 
     def document(self) -> dict[str, Any]:
         """Return the move as the JSON value that `__group_story` holds."""
@@ -230,21 +241,34 @@ class Rebalance:
 
 
 class StoryMemory:
-    """The last decisions of every group, and no more than so many in all.
+    """The last decisions of every group, and no more than so many, and so many bytes, in all.
 
     When there are too many in all, the groups take turns to forget: each is left with half of what would be
     its share, the newest ones. A group that is moved often cannot make the quiet ones forget theirs.
     """
 
-    def __init__(self, *, of_a_group: int = DECISIONS_OF_A_GROUP, in_all: int = DECISIONS_IN_ALL) -> None:
+    def __init__(
+        self,
+        *,
+        of_a_group: int = DECISIONS_OF_A_GROUP,
+        in_all: int = DECISIONS_IN_ALL,
+        bytes_in_all: int = BYTES_IN_ALL,
+    ) -> None:
         self._of_a_group = of_a_group
         self._in_all = in_all
+        self._bytes_in_all = bytes_in_all
         self._count = 0
+        self._bytes = 0
         self._moves: dict[str, list[Move]] = {}
         self._turns: deque[str] = deque()
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes all of it takes."""
+        return self._bytes
 
     def add(self, move: Move) -> None:
         """Remember a decision."""
@@ -253,26 +277,41 @@ class StoryMemory:
             moves = self._moves[move.group] = []
             self._turns.append(move.group)
         elif len(moves) >= self._of_a_group:
-            del moves[0]
-            self._count -= 1
+            self._forget(moves, 1)
         moves.append(move)
         self._count += 1
-        if self._count > self._in_all:
+        self._bytes += move.weight
+        if self._count > self._in_all or self._bytes > self._bytes_in_all:
             self._make_room()
 
     def of(self, group: str) -> tuple[Move, ...]:
         """Return what is remembered of a group, the oldest first."""
         return tuple(self._moves.get(group, ()))
 
+    def _forget(self, moves: list[Move], oldest: int) -> None:
+        self._count -= oldest
+        self._bytes -= sum(move.weight for move in moves[:oldest])
+        del moves[:oldest]
+
     def _make_room(self) -> None:
-        keep = self._in_all // len(self._moves) // 2
-        while self._count > self._in_all:
+        shares = 2 * len(self._moves)
+        most, most_bytes = self._in_all // shares, self._bytes_in_all // shares
+        while self._count > self._in_all or self._bytes > self._bytes_in_all:
             group = self._turns.popleft()
             moves = self._moves[group]
-            excess = max(0, len(moves) - keep)
-            del moves[:excess]
-            self._count -= excess
+            self._forget(moves, len(moves) - newest_within(moves, most, most_bytes))
             if moves:
                 self._turns.append(group)
             else:
                 del self._moves[group]
+
+
+def newest_within(moves: Sequence[Move], most: int, most_bytes: int) -> int:
+    """Return how many of the newest moves are no more than so many, and no heavier."""
+    kept = size = 0
+    for move in reversed(moves):
+        size += move.weight
+        if kept >= most or size > most_bytes:
+            break
+        kept += 1
+    return kept

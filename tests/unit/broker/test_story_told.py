@@ -137,6 +137,23 @@ def test_joins_are_told_with_who_joined(rig: Rig):
     assert (move["state_before"], move["state"], move["size"]) == ("Empty", "PreparingRebalance", 1)
 
 
+def test_no_more_of_reasons_is_told_than_clients_give(rig: Rig):
+    """TH-24: one leave may name any number of members, each with a reason of 32 KB."""
+    reader = Reader(rig, "one")
+    a_stable_group(rig, reader)
+    identity = entity("leave_group", 5, "MemberIdentity")
+    strangers = [
+        build(identity, member_id=f"m-{number}", group_instance_id=None, reason=f"{number} " + "x" * 30_000)
+        for number in range(1_000)
+    ]
+    itself = build(identity, member_id=reader.member_id, group_instance_id=None, reason="closed")
+
+    reader.client.ask(13, 5, group_id=GROUP, members=(*strangers, itself))
+
+    reasons = told(rig, "move")[-1]["reason"].split("; ")
+    assert reasons == [f"{number} {'x' * 253}" for number in range(10)]
+
+
 def test_a_member_that_leaves_is_told_with_its_reason(rig: Rig):
     first, second = Reader(rig, "one"), Reader(rig, "two")
     a_stable_group(rig, first)

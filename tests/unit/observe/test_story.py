@@ -144,6 +144,28 @@ def test_restless_groups_do_not_make_a_quiet_one_forget():
     assert memory.of("restless-49")[-1].at_ms == 9_999
 
 
+def test_what_is_remembered_weighs_so_much_at_most_whatever_strangers_say():
+    """TH-24."""
+    memory = StoryMemory(bytes_in_all=100_000)
+    memory.add(a_move("quiet"))
+
+    for at_ms in range(200):
+        memory.add(a_move("loud", at_ms=at_ms)._replace(reason="x" * 10_000))
+        assert memory.weight <= 100_000
+
+    assert memory.of("loud")[-1].at_ms == 199
+    assert len(memory.of("quiet")) == 1
+    assert memory.weight == sum(move.weight for group in ("loud", "quiet") for move in memory.of(group))
+
+
+def test_one_decision_that_is_heavier_than_all_may_be_is_not_remembered():
+    memory = StoryMemory(bytes_in_all=10_000)
+
+    memory.add(a_move()._replace(reason="x" * 20_000))
+
+    assert (len(memory), memory.weight) == (0, 0)
+
+
 def test_more_groups_than_decisions_are_not_all_remembered():
     memory = StoryMemory(in_all=100)
 
