@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from sys import intern
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from coterie.base.errors import Corrupt
 from coterie.broker.coordinator import ShardHost
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from coterie.broker.node import Node
     from coterie.wire.codec import RequestHeader
 
-__all__ = ["Alike", "Terms", "member_id_in", "read_plain"]
+__all__ = ["Alike", "Read", "Terms", "member_id_in", "read_plain"]
 
 CLIENT_ID_AT = 14  # with the request's size in front
 REQUEST_BYTES_MAX = 1_024  # a leader's sync has all the assignments in it, and has no like
@@ -36,22 +36,31 @@ class Terms(Protocol):
         ...
 
 
+class Read(NamedTuple):
+    """A request that has been read and has no like: the general way need not read it again."""
+
+    header: RequestHeader
+    request: Any
+
+
 T = TypeVar("T", bound=Terms)
 
 
 class Alike(Generic[T]):
     """The requests of one kind, by what stands before and behind their member id."""
 
-    def __init__(self, terms_bytes: int, learn: Callable[[bytes, bytes], T | None]) -> None:
+    def __init__(self, terms_bytes: int, learn: Callable[[bytes, bytes], T | Read | None]) -> None:
         """`terms_bytes` are between the group id and the member id; `learn` reads a request and its member
-        id, and returns None if there is anything unusual about it.
+        id, and returns what it has read, or None, if there is anything unusual about it.
         """
         self._terms_bytes = terms_bytes
-        self._learn: Callable[[bytes, bytes], T | None] = learn
+        self._learn: Callable[[bytes, bytes], T | Read | None] = learn
         self._known: dict[tuple[bytes, bytes, bytes], T] = {}
 
-    def read(self, sized: bytes) -> tuple[T, str] | None:
-        """Return what a request says and its member id, None if the general way has to read it."""
+    def read(self, sized: bytes) -> tuple[T, str] | Read | None:
+        """Return what a request says and its member id; else the general way has to answer it, and what may
+        have been read already.
+        """
         cut = member_id_in(sized, self._terms_bytes)
         if cut is None:
             return None
@@ -60,9 +69,10 @@ class Alike(Generic[T]):
         member_id = sized[at + 1 : end]
         terms = self._known.get(key)
         if terms is None:
-            terms = self._learn(sized, member_id)
-            if terms is None:
-                return None
+            learnt = self._learn(sized, member_id)
+            if learnt is None or isinstance(learnt, Read):
+                return learnt
+            terms = learnt
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
             self._known[key] = terms
@@ -95,8 +105,9 @@ def member_id_in(sized: bytes, terms_bytes: int) -> tuple[int, int] | None:
 
 def read_plain(
     node: Node, sized: bytes, member_id: bytes, *, flexible_since: int
-) -> tuple[ShardHost, RequestHeader, Any] | None:
-    """Return a request and the shard that it goes to; None if there is anything unusual about it.
+) -> tuple[ShardHost, Read] | Read | None:
+    """Return a request and the shard that it goes to, without that if there is anything unusual about it;
+    None if it was not read.
 
     A static member's is unusual: its instance id stands behind the member id, so no other is like it.
     """
@@ -108,8 +119,9 @@ def read_plain(
         request = decode_request(header, frame)
     except Corrupt:
         return None  # the general way finds the words
+    read = Read(header, request)
     if not request.group_id or request.group_instance_id is not None:
-        return None
+        return read
     if request.member_id.encode() != member_id or node.topics.get(OFFSETS_TOPIC) is None:
-        return None
-    return node.coordinator.host_of(request.group_id), header, request
+        return read
+    return node.coordinator.host_of(request.group_id), read

@@ -22,6 +22,7 @@ from coterie.wire.apis import APIS
 
 if TYPE_CHECKING:
     from coterie.base.codes import Code
+    from coterie.broker.alike import Read
     from coterie.broker.cleaner import Aside, Cleaner
     from coterie.broker.coordinator import Coordinator, ShardHost
     from coterie.broker.leadership import Leadership
@@ -172,14 +173,17 @@ class Node:
 
     # -- requests
 
-    def takes(self, asker: Asker, sized: bytes) -> bool:
-        """Return whether a request, its size in front, went a short way; it is answered by itself then."""
+    def takes(self, asker: Asker, sized: bytes) -> bool | Read:
+        """Return whether a request, its size in front, went a short way; it is answered by itself then.
+
+        What it was read as is returned where the general way has to answer, so that it is not read again.
+        """
         key = sized[4:6]
         if key == OFFSET_COMMIT:
             return self._quick_commits.take(asker, sized)
         if key == JOIN_GROUP:
             return self._quick_members.join(asker, sized)
-        return key == SYNC_GROUP and self._quick_members.sync(asker, sized)
+        return self._quick_members.sync(asker, sized) if key == SYNC_GROUP else False
 
     def quick_answer(self, beater: Beater, sized: bytes) -> bytes | ShardHost | None:
         """Return the answer to a heartbeat that needs no handler; `sized` has its size in front.

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from coterie.base.errors import Corrupt
-from coterie.broker.alike import Alike, read_plain
+from coterie.broker.alike import Alike, Read, read_plain
 from coterie.broker.coordinator import ShardHost
 from coterie.broker.topic_names import OFFSETS_TOPIC
 from coterie.wire.codec import decode_request, read_request_header
@@ -98,21 +98,23 @@ class QuickHeartbeats:
 
     def _read(self, sized: bytes) -> Beat | None:
         read = self._alike.read(sized)
-        if read is None:
-            return self._read_whole(sized)
+        if read is None or isinstance(read, Read):
+            return self._read_whole(sized, read)
         terms, member_id = read
         host, version, group_id, generation = terms
         return Beat(sized[4:8], sized[12:], host, version, group_id, member_id, None, generation)
 
-    def _read_whole(self, sized: bytes) -> Beat | None:
-        frame = sized[4:]
-        try:
-            header = read_request_header(frame)
-            if not 0 <= header.api_version <= MOST:
+    def _read_whole(self, sized: bytes, read: Read | None) -> Beat | None:
+        if read is None:
+            frame = sized[4:]
+            try:
+                header = read_request_header(frame)
+                if not 0 <= header.api_version <= MOST:
+                    return None
+                read = Read(header, decode_request(header, frame))
+            except Corrupt:
                 return None
-            request: Any = decode_request(header, frame)
-        except Corrupt:
-            return None
+        header, request = read
         if request.group_id == "" or self._node.topics.get(OFFSETS_TOPIC) is None:
             return None
         return Beat(
@@ -126,9 +128,9 @@ class QuickHeartbeats:
             request.generation_id,
         )
 
-    def _learn(self, sized: bytes, member_id: bytes) -> BeatTerms | None:
+    def _learn(self, sized: bytes, member_id: bytes) -> BeatTerms | Read | None:
         read = read_plain(self._node, sized, member_id, flexible_since=FLEXIBLE_SINCE)
-        if read is None:
-            return None
-        host, header, request = read
+        if read is None or isinstance(read, Read):
+            return read
+        host, (header, request) = read
         return BeatTerms(host, header.api_version, request.group_id, request.generation_id)

@@ -14,7 +14,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
-from coterie.broker.alike import Alike, read_plain
+from coterie.broker.alike import Alike, Read, read_plain
 from coterie.broker.context import milliseconds
 from coterie.broker.handlers.groups import joined, synced
 from coterie.group.commands import Join, Sync
@@ -102,11 +102,11 @@ class QuickMembers:
         self._syncs = Alike[SyncTerms](SYNC_TERMS_BYTES, self._learn_sync)
         self._heads: dict[tuple[Any, ...], bytes] = {}
 
-    def join(self, asker: Asker, sized: bytes) -> bool:
-        """Have the core decide a JoinGroup; False where the general way has to."""
+    def join(self, asker: Asker, sized: bytes) -> bool | Read:
+        """Have the core decide a JoinGroup; False, or what was read of it, where the general way has to."""
         read = self._joins.read(sized)
-        if read is None:
-            return False
+        if read is None or isinstance(read, Read):
+            return read or False
         terms, member_id = read
         terms.host.execute(
             Join(
@@ -126,11 +126,13 @@ class QuickMembers:
         )
         return True
 
-    def sync(self, asker: Asker, sized: bytes) -> bool:
-        """Have the core decide a follower's SyncGroup; False where the general way has to."""
+    def sync(self, asker: Asker, sized: bytes) -> bool | Read:
+        """Have the core decide a follower's SyncGroup; False, or what was read of it, where the general way
+        has to.
+        """
         read = self._syncs.read(sized)
-        if read is None:
-            return False
+        if read is None or isinstance(read, Read):
+            return read or False
         terms, member_id = read
         terms.host.execute(
             Sync(
@@ -188,14 +190,14 @@ class QuickMembers:
 
     # -- learning
 
-    def _learn_join(self, sized: bytes, member_id: bytes) -> JoinTerms | None:
+    def _learn_join(self, sized: bytes, member_id: bytes) -> JoinTerms | Read | None:
         read = read_plain(self._node, sized, member_id, flexible_since=JOIN_FLEXIBLE_SINCE)
-        if read is None:
-            return None
-        host, header, request = read
+        if read is None or isinstance(read, Read):
+            return read
+        host, (header, request) = read
         session_ms, settings = milliseconds(request.session_timeout), self._node.settings
         if not settings.group_min_session_timeout_ms <= session_ms <= settings.group_max_session_timeout_ms:
-            return None
+            return read[1]
         return JoinTerms(
             host,
             header.api_version,
@@ -208,14 +210,16 @@ class QuickMembers:
             getattr(request, "reason", None),
         )
 
-    def _learn_sync(self, sized: bytes, member_id: bytes) -> SyncTerms | None:
+    def _learn_sync(self, sized: bytes, member_id: bytes) -> SyncTerms | Read | None:
         read = read_plain(self._node, sized, member_id, flexible_since=SYNC_FLEXIBLE_SINCE)
-        if read is None or read[2].assignments:
-            return None
-        host, header, request = read
+        if read is None or isinstance(read, Read):
+            return read
+        host, (header, request) = read
+        if request.assignments:
+            return read[1]
         named = (getattr(request, "protocol_type", None), getattr(request, "protocol_name", None))
         if header.api_version >= SYNC_NAMES_PROTOCOL_SINCE and None in named:
-            return None
+            return read[1]
         return SyncTerms(host, header.api_version, request.group_id, request.generation_id, *named)
 
 

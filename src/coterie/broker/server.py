@@ -23,6 +23,7 @@ from coterie.wire.codec import decode_request, encode_response_parts, read_reque
 from coterie.wire.piecemeal import decode_in_pieces, encode_in_pieces, is_light
 
 if TYPE_CHECKING:
+    from coterie.broker.alike import Read
     from coterie.broker.node import Handler, Node
     from coterie.broker.pieces import Pieces
     from coterie.broker.quick import Beat
@@ -263,16 +264,19 @@ class Connection(asyncio.Protocol):
 
     def answer_generally(self, sized: bytes) -> None:
         """Answer a plain request by its short way if it has one, any other through its handler."""
-        if not self.node.takes(self, sized):
-            self._answer_by_handler(sized)
+        taken = self.node.takes(self, sized)
+        if taken is not True:
+            self._answer_by_handler(sized, taken or None)
 
-    def _answer_by_handler(self, sized: bytes) -> None:
+    def _answer_by_handler(self, sized: bytes, read: Read | None = None) -> None:
         frame, mistakes = sized[4:], self.node.peers.mistakes
         try:
-            header = read_request_header(frame)
+            header = read_request_header(frame) if read is None else read.header
             handler = self.node.handler_of(header)
             if handler is None:
                 self._serve(header, lambda *_: self.node.refuse_version(header), None)
+            elif read is not None:
+                self._serve(header, handler, read.request)
             elif is_light(header, frame):
                 self._serve(header, handler, decode_request(header, frame))
             else:

@@ -117,7 +117,7 @@ class Session:
         elif quick is not None:
             quick.hold(self._ask_again)
             return
-        elif not node.takes(self, frame.data):
+        elif node.takes(self, frame.data) is not True:
             self._handle()
         self.process.cluster.checks.handled(call)
 

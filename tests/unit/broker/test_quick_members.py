@@ -14,8 +14,17 @@ from hypothesis import strategies as st
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
+from coterie.broker import alike, server
 from coterie.broker.alike import member_id_in
-from coterie.wire.codec import build, decode_response, encode_request, entity, request_type, response_type
+from coterie.wire.codec import (
+    build,
+    decode_request,
+    decode_response,
+    encode_request,
+    entity,
+    request_type,
+    response_type,
+)
 from unit.broker.rig import Client, Rig
 
 JOIN, SYNC = 11, 14
@@ -183,7 +192,7 @@ def taken(client: Client, frame: bytes) -> bool:
     """Return whether a frame went the short way."""
     took = client.rig.node.takes(client.connection, frame)
     client.rig.settle()
-    return took
+    return took is True
 
 
 @pytest.mark.parametrize("version", [6, 7, 8, 9])
@@ -241,6 +250,37 @@ def test_a_follower_syncs_the_short_way_and_a_leader_the_general_one(rig: Rig, v
 )
 def test_what_is_not_plain_goes_the_general_way(rig: Rig, frame: bytes):
     assert not taken(rig.client(), frame)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        join_frame(1, group_instance_id="i-1"),
+        join_frame(1, session_timeout=1),
+        sync_frame(1, group_instance_id="i-1"),
+        sync_frame(1, assignments={"m": b"yours"}),
+        sync_frame(1, protocol_name=None),
+    ],
+)
+def test_what_goes_the_general_way_after_all_is_read_once(
+    rig: Rig, frame: bytes, monkeypatch: pytest.MonkeyPatch
+):
+    times = []
+
+    def counted(header: Any, frame: bytes) -> Any:
+        times.append(header.api_key)
+        return decode_request(header, frame)
+
+    for module in (alike, server):
+        monkeypatch.setattr(module, "decode_request", counted)
+    client = rig.client()
+
+    client.connection.data_received(frame)
+    rig.settle()
+    rig.pass_ms(1)
+
+    assert client.line.written
+    assert len(times) == 1
 
 
 def test_a_member_id_that_is_no_text_goes_the_general_way(rig: Rig):
