@@ -49,7 +49,7 @@ def test_records_are_lines_for_people(topic: str, consume: Consume) -> None:
 
     when = "2023-11-14T22:13:20.123Z"
     assert (code, said.splitlines()) == (
-        0, [f"{topic}-0  0  {when}  k  ä", f"{topic}-0  1  {when}  -  \\xff\x00"],
+        0, [f"{topic}-0  0  {when}  k  ä", f"{topic}-0  1  {when}  -  \\xff\\x00"],
     )  # fmt: skip
 
 
