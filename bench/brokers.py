@@ -87,6 +87,13 @@ class Broker:
             self.process.wait()
         self.process = None
 
+    def crash(self) -> None:
+        """End the process at once, as a crash would."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
     def __enter__(self) -> Broker:
         self.prepare()
         self.start()

@@ -8,7 +8,7 @@ from coterie.broker.known_settings import TOPIC
 from coterie.broker.setting_values import InvalidValueError, read_value
 from coterie.store.config import NO_EFFECT, BadSetting
 
-__all__ = ["EFFECTIVE", "SYNONYMS", "plain_text", "refusal_of", "topic_defaults"]
+__all__ = ["EFFECTIVE", "SYNONYMS", "plain_text", "refusal_of", "synonym_text", "topic_defaults"]
 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
@@ -55,19 +55,30 @@ SYNONYMS: Mapping[str, tuple[tuple[str, int], ...]] = {
 def topic_defaults(broker_text: Callable[[str], str | None]) -> dict[str, str]:
     """Return the text of every topic setting that has a default, given the text of each broker setting."""
     defaults = {name: known.default for name, known in TOPIC.items() if known.default is not None}
-    for name, synonyms in SYNONYMS.items():
-        found = ((broker_text(synonym), factor) for synonym, factor in synonyms)
-        defaults[name] = next(
-            _times(text, factor) for text, factor in found if text is not None
-        )  # one always has
+    for name in SYNONYMS:
+        text = synonym_text(name, broker_text)
+        assert text is not None, f"{name} always has a default"
+        defaults[name] = text
     return defaults
+
+
+def synonym_text(name: str, broker_text: Callable[[str], str | None]) -> str | None:
+    """Return what a broker's settings make a topic's setting by default, None if they say nothing of it."""
+    for synonym, factor in SYNONYMS.get(name, ()):
+        text = broker_text(synonym)
+        if text is not None:
+            return _times(text, factor)
+    return None
 
 
 def _times(text: str, factor: int) -> str:
     """Return hours or minutes as milliseconds; a negative number is Kafka's "never" whatever its unit."""
     if factor == 1:
         return text
-    number = int(text)
+    try:
+        number = int(text)
+    except ValueError:  # whoever reads the setting says so
+        return text
     return "-1" if number < 0 else str(number * factor)
 
 

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition, uuid_from_text, uuid_text
+from coterie.broker.agreement import Agreement
+from coterie.broker.former_kafka import FormerKafka
 from coterie.broker.metadata_file import MetadataFile, UnreadableMetadata
+from coterie.broker.topic import Topic
 from coterie.broker.topic_names import INTERNAL_TOPICS, RESERVED_TOPIC, metric_name, name_problem
 from coterie.store.directory import MOST_PARTITIONS
 from coterie.store.log import StorageFailed
 
 if TYPE_CHECKING:
+    from coterie.broker.cluster_image import ClusterImage
     from coterie.broker.settings import BrokerSettings
     from coterie.store.config import LogConfig
     from coterie.store.directory import OnDisk, Store
@@ -32,36 +36,16 @@ log = logging.getLogger("coterie.broker")
 
 FILE_NAME = "coterie.metadata.json"
 PRODUCER_ID_BLOCK = 1000
-KEPT_FOR_EVER: Mapping[str, str] = {
-    "cleanup.policy": "delete",
-    "retention.bytes": "-1",
-    "retention.ms": "-1",
-}
-"""The settings of a topic of which nobody knows what was set: nothing is deleted, nothing compacted."""
 LAST_PRODUCER_ID = 2**63 - 1
-PLAUSIBLE_PRODUCER_IDS = 1 << 40  # a thousand a second, for more than thirty years
+PRODUCER_IDS_OF_OTHERS = 1 << 40
+"""A multiple of this many ids is left to the broker that had the directory before: it may have it again.
+A thousand a second last for more than thirty years."""
 UNTOUCHED_PRODUCER_IDS = 1 << 62
 GRAVES_MAX = 1000
 UNREAD = (
     "topic %s has settings that cannot be read, so nothing of it is deleted or compacted until they are set "
     "anew or deleted (kafka-configs --alter): %s"
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
-    """One topic as it stands; a change makes a new one."""
-
-    name: str
-    topic_id: UUID
-    partitions: int
-    replicas: tuple[int, ...]  # of every partition: this broker alone
-    configs: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def internal(self) -> bool:
-        """Whether the broker keeps its own state in it."""
-        return self.name in INTERNAL_TOPICS
 
 
 def new_id() -> UUID:
@@ -98,14 +82,15 @@ class Topics:
         written = file.load()
         if written is not None:
             topics._read(written)
-        for dead in topics._adopt(topics._without_copies(store), settings):
-            try:  # long overdue: it goes at the next tick
-                store.delete_log(dead.topic, dead.partition, now_ms=0)
-            except StorageFailed as error:
-                log.warning("what is left of a deleted topic stays for now: %s", error)
-        topics._learn_producer_ids(store, written)
+        former = FormerKafka.open(store, forgotten=written is None)
+        topics._agree(store, former, settings)
+        topics._recall_strays(store)
+        topics._clear_of_producer_ids(store, former, forgotten=written is None)
         if topics._document() != written:
             topics._save()
+        if former.image is not None:
+            topics._go_on_in_epochs(store, former.image)
+        former.save()
         for topic in topics.all():
             config, unread = settings.stored_log_config(topic.configs)
             if unread:
@@ -221,7 +206,7 @@ class Topics:
 
         One that no cluster can have come to is somebody's invention, and would leave none to give out.
         """
-        if producer_id >= PLAUSIBLE_PRODUCER_IDS:
+        if producer_id >= UNTOUCHED_PRODUCER_IDS:
             return
         self._next_producer_id = max(self._next_producer_id, producer_id + 1)
         self._reserved_below = max(self._reserved_below, self._next_producer_id)
@@ -287,11 +272,14 @@ class Topics:
         except (Corrupt, KeyError, TypeError, ValueError) as error:
             raise UnreadableMetadata(f"{self._file.path} is damaged: {error!r}") from error
 
-    def _without_copies(self, store: Store) -> list[OnDisk]:
+    def _without_copies(self, store: Store, former: FormerKafka) -> list[OnDisk]:
         """Return the logs found, without those that somebody copied under the name of another topic."""
         found = []
+        owners = {} if former.image is None else former.image.by_id
         for one in store.partitions():
-            owner = None if one.topic_id is None else self._by_id.get(one.topic_id)
+            owner = None
+            if one.topic_id is not None:
+                owner = self._by_id.get(one.topic_id) or owners.get(one.topic_id)
             if owner is None or owner.name == one.topic:
                 found.append(one)
             else:
@@ -299,62 +287,62 @@ class Topics:
                 store.release_log(one.topic, one.partition)
         return found
 
-    def _learn_producer_ids(self, store: Store, written: Mapping[str, Any] | None) -> None:
-        """Leave out the producer ids that another broker gave out, in the logs of topics taken over from it.
-
-        From our own logs nothing is learned, as in Kafka: any client may write any id.
-        """
-        known = {entry["name"] for entry in written["topics"]} if written else set()
-        for (topic, _), one in store.logs.items():
-            if topic not in known:
-                for producer in one.active_producers():
-                    self.producer_id_seen(producer.producer_id)
-
-    def _adopt(self, found: Iterable[OnDisk], settings: BrokerSettings) -> list[OnDisk]:
-        """Enter the topics of logs that nobody wrote down; return the logs whose topic is gone."""
-        dead = []
-        logs = sorted(found, key=lambda one: (one.topic, one.partition))
-        strangers = {one.topic for one in logs} - self._by_name.keys()
-        for one in logs:
-            topic = self._by_name.get(one.topic)
-            if one.topic_id in self._graves or (topic and one.topic_id not in {None, topic.topic_id}):
-                dead.append(one)
-            elif topic is None:
-                self._enter(self._adopted(one, settings))
-            elif one.partition >= topic.partitions:
-                self._enter(replace(topic, partitions=one.partition + 1))
-        for name in sorted(strangers.intersection(INTERNAL_TOPICS, self._by_name)):
-            self._fill_up(name, sum(one.topic == name for one in logs), settings)
-        taken_over = sorted(strangers.intersection(self._by_name).difference(INTERNAL_TOPICS))
-        if taken_over:
-            log.warning(
-                "nobody wrote down what was set for these topics; everything in them is kept for ever until "
-                "their retention.ms, retention.bytes and cleanup.policy are set again: %s",
-                ", ".join(taken_over),
-            )
-        self._graves = {one.topic_id: None for one in dead if one.topic_id is not None}
-        return dead
-
-    def _fill_up(self, name: str, logs: int, settings: BrokerSettings) -> None:
-        """Give an internal topic of which some partitions were found as many as it is to have.
-
-        Groups hash to partitions: with another number nobody would find what lies there.
-        """
-        topic = self._by_name[name]
-        wanted = settings.internal_topic(name)[0]
-        if logs < topic.partitions < wanted:
-            self._enter(replace(topic, partitions=wanted))
-
-    def _adopted(self, log: OnDisk, settings: BrokerSettings) -> Topic:
-        internal = log.topic in INTERNAL_TOPICS
-        configs = settings.internal_topic(log.topic)[1] if internal else dict(KEPT_FOR_EVER)
-        return Topic(
-            name=log.topic,
-            topic_id=log.topic_id or self._new_uuid(),
-            partitions=log.partition + 1,
-            replicas=self._replicas,
-            configs=configs,
+    def _agree(self, store: Store, former: FormerKafka, settings: BrokerSettings) -> None:
+        """Have the registry and the logs found say the same, Kafka's record of its topics included."""
+        found = self._without_copies(store, former)
+        agreed = Agreement(
+            ours=self._by_name,
+            former=former,
+            found=found,
+            deleted=self._graves,
+            settings=settings,
+            new_uuid=self._new_uuid,
         )
+        agreed.tell()
+        for dead in agreed.dead:
+            try:  # long overdue: it goes at the next tick
+                store.delete_log(dead.topic, dead.partition, now_ms=0)
+            except StorageFailed as error:
+                log.warning("what is left of a deleted topic stays for now: %s", error)
+        for stray in agreed.aside:
+            where = store.make_stray(stray.topic, stray.partition)
+            log.warning("%s-%d is of another life of its topic; now %s", stray.topic, stray.partition, where)
+        for topic in self.all():
+            self._forget(topic)
+        for topic in agreed.topics.values():
+            self._enter(topic)
+        self._graves = {one.topic_id: None for one in agreed.dead if one.topic_id is not None}
+
+    def _recall_strays(self, store: Store) -> None:
+        """Put back what Apache Kafka has set aside because it did not know the topic."""
+        for stray in store.strays():
+            topic = self._by_id.get(stray.topic_id)
+            if topic is None or TopicPartition(topic.name, stray.partition) in store.logs:
+                continue
+            if stray.partition < topic.partitions:
+                store.recall(stray, topic.name)
+                log.info("%s was set aside; it is %s-%d again", stray.directory, topic.name, stray.partition)
+
+    def _go_on_in_epochs(self, store: Store, image: ClusterImage) -> None:
+        """Lead Kafka's partitions in the epoch that clients have seen last, though nothing is of it.
+
+        Never in a later one: Kafka, once it is back, goes on with the next, which must be news to everybody.
+        """
+        for known in image.by_id.values():
+            for partition, epoch in known.epochs.items() if known.topic_id in self._by_id else ():
+                log = store.logs.get(TopicPartition(known.name, partition))
+                if log is not None:
+                    log.lead(epoch)
+
+    def _clear_of_producer_ids(self, store: Store, former: FormerKafka, *, forgotten: bool) -> None:
+        """Give out none of the producer ids that others have given out, or will: far beyond any of theirs."""
+        taken = former.image.next_producer_id if former.image is not None else 0
+        if forgotten and store.logs:
+            ids = (one for log in store.logs.values() for one in log.producers.producers)
+            taken = max(taken, 1, *(one + 1 for one in ids if one < UNTOUCHED_PRODUCER_IDS))
+        if taken:
+            beyond = (taken // PRODUCER_IDS_OF_OTHERS + 1) * PRODUCER_IDS_OF_OTHERS
+            self._next_producer_id = self._reserved_below = max(self._reserved_below, beyond)
 
     def _from_json(self, entry: Mapping[str, Any]) -> Topic:
         return Topic(

@@ -4,6 +4,7 @@ Every reader raises `Corrupt` for what it cannot read. Files with the offsets of
 data directory, those of one partition in its own.
 """
 
+import json
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,14 +20,17 @@ __all__ = [
     "HIGH_WATERMARKS",
     "LOCK",
     "META",
+    "NO_BROKER_EPOCH",
     "PARTITION_METADATA",
     "RECOVERY_POINTS",
     "START_OFFSETS",
     "Meta",
+    "read_clean_stop",
     "read_epochs",
     "read_meta",
     "read_offsets",
     "read_partition_metadata",
+    "write_clean_stop",
     "write_epochs",
     "write_meta",
     "write_offsets",
@@ -43,6 +47,7 @@ META = "meta.properties"
 EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 LONGEST_NUMBER = len(str(-(2**63)))
+NO_BROKER_EPOCH = -1
 
 
 class Meta(NamedTuple):
@@ -98,6 +103,23 @@ def read_meta(data: bytes) -> Meta:
     if pairs.get("version") != "1" or "cluster.id" not in pairs:
         raise Corrupt("a meta.properties without a cluster", expected="version=1 and a cluster.id")
     return Meta(pairs["cluster.id"], _number(pairs.get("node.id", "0")), pairs.get("directory.id", ""))
+
+
+def write_clean_stop(broker_epoch: int) -> bytes:
+    """Return the mark of a clean stop, with the epoch of the registration that the broker had.
+
+    Kafka's controller takes a broker whose mark has another epoch than it remembers for one that crashed.
+    """
+    return f'{{"version":0,"brokerEpoch":{broker_epoch}}}'.encode()
+
+
+def read_clean_stop(data: bytes) -> int:
+    """Return the epoch in a mark of a clean stop, -1 if it says none: older Kafkas leave it empty."""
+    try:
+        epoch = json.loads(data)["brokerEpoch"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return NO_BROKER_EPOCH
+    return epoch if type(epoch) is int and NO_BROKER_EPOCH < epoch < 2**63 else NO_BROKER_EPOCH
 
 
 def write_partition_metadata(topic_id: UUID) -> bytes:

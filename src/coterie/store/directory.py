@@ -15,10 +15,13 @@ from coterie.base.ids import TopicPartition, uuid_text
 from coterie.store.checkpoints import (
     CLEAN_SHUTDOWN,
     META,
+    NO_BROKER_EPOCH,
     PARTITION_METADATA,
     Meta,
+    read_clean_stop,
     read_meta,
     read_partition_metadata,
+    write_clean_stop,
     write_meta,
 )
 from coterie.store.config import LogConfig
@@ -28,7 +31,7 @@ from coterie.store.log import DirectoryUnusable, StorageFailed
 from coterie.store.partition import FileLog
 from coterie.store.segment import LOG
 
-__all__ = ["OnDisk", "Store"]
+__all__ = ["OnDisk", "Store", "Stray"]
 
 log = logging.getLogger("coterie.store")
 
@@ -37,6 +40,8 @@ LONGEST_NAME = 255
 MOST_PARTITIONS = 100_000  # of a topic; `orders-20261122` is somebody's copy
 DELETE_SUFFIX = "-delete"
 DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
+STRAY_SUFFIX = "-stray"
+STRAY_DIRECTORY = re.compile(r".+-(?P<partition>0|[1-9][0-9]{0,9})\.[0-9a-f]{32}-stray")
 PARTITION_DIRECTORY = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")
 SEGMENT_FILE = re.compile(rf"[0-9]{{20}}\{LOG}")
 # Where Apache Kafka keeps what a cluster has agreed upon.
@@ -50,6 +55,14 @@ class OnDisk(NamedTuple):
     topic: str
     partition: int
     topic_id: UUID | None
+
+
+class Stray(NamedTuple):
+    """A partition's directory that was set aside, by us or by Apache Kafka: the topic was not known."""
+
+    directory: str
+    topic_id: UUID
+    partition: int
 
 
 class Store:
@@ -75,6 +88,7 @@ class Store:
         # Logs that are deleted, or were never finished, whose directories the disk would not give up.
         self._left_over: set[TopicPartition] = set()
         self._closed = False
+        self._broker_epoch = NO_BROKER_EPOCH
         self.meta = self._own(cluster_id, node_id)
         self.ledger = Ledger(disk, path)
         self._next_save_ms = now_ms + LEDGER_INTERVAL_MS
@@ -102,6 +116,8 @@ class Store:
     def _load(self, configs: Configs | None) -> None:
         marker = f"{self.path}/{CLEAN_SHUTDOWN}"
         clean = self.disk.exists(marker)
+        if clean:
+            self._broker_epoch = read_clean_stop(self.disk.load(marker))
         for name in sorted(self.disk.directories(self.path)):
             if DELETED_DIRECTORY.fullmatch(name):
                 self._doomed.append((self._now_ms, f"{self.path}/{name}"))
@@ -150,11 +166,30 @@ class Store:
 
     def topic_id(self, topic: str, partition: int) -> UUID | None:
         """Return the id of the topic that a partition's directory was made for."""
+        return self._topic_id_in(self._directory(TopicPartition(topic, partition)))
+
+    def _topic_id_in(self, directory: str) -> UUID | None:
         try:
-            where = f"{self._directory(TopicPartition(topic, partition))}/{PARTITION_METADATA}"
-            return read_partition_metadata(self.disk.load(where))
+            return read_partition_metadata(self.disk.load(f"{directory}/{PARTITION_METADATA}"))
         except (Corrupt, FileNotFoundError):
             return None
+
+    def strays(self) -> list[Stray]:
+        """Return the directories that were set aside and say which topic they belong to."""
+        found = []
+        for name in sorted(self.disk.directories(self.path)):
+            parts = STRAY_DIRECTORY.fullmatch(name)
+            topic_id = parts and self._topic_id_in(f"{self.path}/{name}")
+            if parts and topic_id is not None:
+                found.append(Stray(name, topic_id, int(parts["partition"])))
+        return found
+
+    def recall(self, stray: Stray, topic: str) -> None:
+        """Put a directory that was set aside back in its place, which is free, and open its log."""
+        name = TopicPartition(topic, stray.partition)
+        self.ledger.forget(name)  # what is there is of another log
+        self.disk.rename(f"{self.path}/{stray.directory}", self._directory(name))
+        self.logs[name] = self._open(name, None, clean=False)
 
     def create_log(self, topic: str, partition: int, topic_id: UUID, config: LogConfig) -> FileLog:
         """Return a new, empty log. Raises `StorageFailed` when there is no room for it."""
@@ -187,7 +222,7 @@ class Store:
         """Have nothing lie where a new log is to be. What is not ours is never touched: StorageFailed."""
         if name in self._left_over:
             if self.disk.exists(self._directory(name)):
-                self._set_aside(name, due_ms=self._now_ms)
+                self._doomed.append((self._now_ms, self._rename(name, DELETE_SUFFIX)))
             self._left_over.discard(name)
         if name.topic == KEPT_BY_KAFKA or not self._is_free(name):
             raise StorageFailed(
@@ -227,17 +262,24 @@ class Store:
         self.ledger.forget(name)
         self._left_over.add(name)
         try:
-            self._set_aside(name, due_ms=now_ms + gone.config.file_delete_delay_ms)
+            aside = self._rename(name, DELETE_SUFFIX)
         except OSError as error:
             raise StorageFailed(f"{gone.directory}: {error.strerror or error}") from error
+        self._doomed.append((now_ms + gone.config.file_delete_delay_ms, aside))
         self._left_over.discard(name)
 
-    def _set_aside(self, name: TopicPartition, *, due_ms: int) -> None:
-        """Give a directory a name under which no start takes it for a log, to be removed later."""
-        suffix = f".{self._new_uuid().hex}{DELETE_SUFFIX}"
-        aside = f"{self.path}/{str(name)[: LONGEST_NAME - len(suffix)]}{suffix}"
+    def _rename(self, name: TopicPartition, ending: str) -> str:
+        """Give a directory one of Kafka's names under which no start takes it for a log, and return it."""
+        suffix = f"-{name.partition}.{self._new_uuid().hex}{ending}"
+        aside = f"{self.path}/{name.topic[: LONGEST_NAME - len(suffix)]}{suffix}"
         self.disk.rename(self._directory(name), aside)
-        self._doomed.append((due_ms, aside))
+        return aside
+
+    def make_stray(self, topic: str, partition: int) -> str:
+        """Take a partition out of sight and leave it on the disk for good; return where it is now."""
+        where = self._rename(TopicPartition(topic, partition), STRAY_SUFFIX)
+        self.release_log(topic, partition)
+        return where
 
     def release_log(self, topic: str, partition: int) -> None:
         """Let go of a log that turned out to be no partition of ours; nothing of it is touched."""
@@ -283,7 +325,8 @@ class Store:
         try:
             self.ledger.save(self._high_watermarks())
             if failed is None:
-                self.disk.save(f"{self.path}/{CLEAN_SHUTDOWN}", b'{"version":0,"brokerEpoch":-1}', sync=True)
+                mark = write_clean_stop(self._broker_epoch)
+                self.disk.save(f"{self.path}/{CLEAN_SHUTDOWN}", mark, sync=True)
         except OSError as error:
             failed = error
         self.release()
