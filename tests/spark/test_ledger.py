@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.base.ids import TopicPartition
-from coterie.spark.ledger import Ledger, LedgerError
+from coterie.spark.ledger import Ledger, LedgerError, Outcome
+from coterie.spark.ledger_files import Written, cut, refuse_missing, tag_of, writer_to
+from coterie.spark.ledger_place import Place
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -172,6 +175,72 @@ def test_the_account_outlives_compaction_vacuum_a_checkpoint_and_its_log(ledger,
     assert ledger.stored([ZERO]) == {ZERO: 12}
 
 
+def test_what_a_replay_brings_again_is_counted(ledger, caplog):
+    assert ledger.append(rows((0, 0, 5))) == Outcome(5, 0, 0)
+
+    with caplog.at_level(logging.WARNING, "coterie.spark"):
+        assert ledger.append(rows((0, 2, 8), (1, 0, 2))) == Outcome(5, 3, 0)
+
+    assert ledger.outcome == Outcome(10, 3, 0)
+    assert "5 rows written, 3 left out that the table had already (a replay)" in caplog.text
+
+
+def test_rows_below_the_account_that_the_table_lacks_fail_the_batch(ledger, tmp_path):
+    """A group that began at latest is set back to fill in: what comes is no replay."""
+    ledger.append(rows((0, 1000, 1010)))
+
+    with pytest.raises(
+        LedgerError, match=r"t-0 up to offset 1009 .* not have offsets 0 to 9: .*late='write'"
+    ):
+        ledger.append(rows((0, 0, 10)))
+    with pytest.raises(LedgerError, match="offsets 995 to 999"):
+        ledger.append(rows((0, 995, 1020)))
+
+    assert held(tmp_path / "table") == [(0, offset) for offset in range(1000, 1010)]
+    assert ledger.stored([ZERO]) == {ZERO: 1010}
+
+
+def test_rows_to_fill_in_are_written_once_where_the_ledger_is_told_to(ledger, tmp_path):
+    ledger.append(rows((0, 10, 20)))
+    filling = Ledger(str(tmp_path / "table"), group="g", late="write")
+
+    assert filling.append(rows((0, 0, 12))) == Outcome(10, 2, 10)
+    assert filling.append(rows((0, 0, 22))) == Outcome(2, 20, 0)
+
+    assert held(tmp_path / "table") == [(0, offset) for offset in range(22)]
+    assert ledger.stored([ZERO]) == {ZERO: 22}
+
+
+def test_a_row_that_comes_late_out_of_a_gap_is_told_from_a_replay(ledger, tmp_path):
+    """What a filter has dropped lies below the account as what a join keeps back does."""
+    ledger.append(rows((0, 0, 3), (0, 7, 10)))
+    ledger.append(rows((0, 1, 2), (0, 8, 10)))
+
+    with pytest.raises(LedgerError, match="does not have offsets 4 to 5: "):
+        ledger.append(rows((0, 1, 2), (0, 4, 6), (0, 7, 12)))
+    with pytest.raises(LedgerError, match="does not have offsets 5: "):
+        ledger.append(rows((0, 5, 6)))
+
+    assert held(tmp_path / "table") == [(0, offset) for offset in (0, 1, 2, 7, 8, 9)]
+
+
+def test_another_group_s_rows_are_no_proof_of_a_replay(tmp_path):
+    """Both groups have offsets 0 to 4; only one has 5 to 9, and the other has begun at 10."""
+    one, other = (Ledger(str(tmp_path / "table"), group=name) for name in ("one", "other"))
+    one.append(rows((0, 0, 10)))
+    other.append(rows((0, 0, 5)))
+    other.append(rows((0, 10, 12)))
+
+    assert other.append(rows((0, 3, 5), (0, 10, 13))) == Outcome(1, 4, 0)
+    with pytest.raises(LedgerError, match="does not have offsets 7 to 8"):
+        other.append(rows((0, 7, 9)))
+    DeltaTable(str(tmp_path / "table")).optimize.compact()
+    with pytest.raises(LedgerError, match="holds rows of several groups, and they were mixed"):
+        other.append(rows((0, 3, 5)))
+
+    assert len(held(tmp_path / "table")) == 10 + 5 + 2 + 1
+
+
 @pytest.mark.parametrize("told", [CommitFailedError("version 2 already exists"), OSError("the line is cut")])
 def test_a_commit_whose_answer_is_lost_is_found_in_the_log(ledger, tmp_path, monkeypatch, told):
     """As on an object store: the first PUT takes effect unheard, and its repetition meets a conflict."""
@@ -194,7 +263,7 @@ def test_a_commit_whose_answer_is_lost_is_found_in_the_log(ledger, tmp_path, mon
 
 def test_a_commit_that_is_refused_for_ever_says_why(ledger, tmp_path, monkeypatch):
     ledger.append(rows((0, 0, 5)))
-    monkeypatch.setattr("coterie.spark.ledger.MOST_TRIES", 3)
+    monkeypatch.setattr("coterie.spark.ledger_batch.MOST_TRIES", 3)
 
     def refuse(*_, **__):
         raise CommitFailedError("the log is read-only")
@@ -206,6 +275,160 @@ def test_a_commit_that_is_refused_for_ever_says_why(ledger, tmp_path, monkeypatc
 
     assert isinstance(told.value.__cause__, CommitFailedError)
     assert held(tmp_path / "table") == [(0, offset) for offset in range(5)]
+
+
+def test_a_table_that_has_lost_a_commit_is_not_written_on(ledger, tmp_path):
+    """A writer that does not ask before it writes the log may overwrite an entry of ours."""
+    ledger.append(rows((0, 0, 5)))
+    ledger.append(rows((0, 5, 10)))
+    tmp_path.joinpath("table", "_delta_log", f"{2:020}.json").unlink()
+
+    with pytest.raises(LedgerError, match="has lost a commit: it had t-0 up to offset 10, and now up to 5"):
+        ledger.append(rows((0, 10, 15)))
+
+    assert held(tmp_path / "table") == [(0, offset) for offset in range(5)]
+
+
+def test_files_that_the_driver_does_not_see_are_not_committed(ledger, tmp_path, monkeypatch):
+    """Executors with disks of their own: what a task has written is somewhere else."""
+    ledger.append(rows((0, 0, 5)))
+    looked = refuse_missing
+
+    def elsewhere(place, written):
+        for one in written[1:]:
+            tmp_path.joinpath("table", one.path).unlink()
+        looked(place, written)
+
+    monkeypatch.setattr("coterie.spark.ledger_batch.refuse_missing", elsewhere)
+
+    with pytest.raises(LedgerError, match="written 2 files, and 1 of them are not there"):
+        ledger.append(rows((0, 5, 10), (1, 0, 5)))
+
+    assert held(tmp_path / "table") == [(0, offset) for offset in range(5)]
+    assert commits(tmp_path / "table") == 2
+
+
+def test_a_task_without_the_table_s_folder_makes_none(tmp_path):
+    """It is another machine, and what it wrote there nobody would find."""
+    place = Place.of(str(tmp_path / "not-here"))
+    rowset = rows((0, 0, 5))
+
+    with pytest.raises(LedgerError, match=r"no folder .*not-here on this machine"):
+        list(writer_to(place, "part-", rowset.schema)(rowset.to_batches()))
+
+    assert not tmp_path.joinpath("not-here").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "at"),
+    [
+        ("/tables/delays", "/tables/delays"),
+        ("file:/tables/de%20lays", "/tables/de lays"),
+        ("file:///tables/delays", "/tables/delays"),
+        ("s3://bucket/delays", "s3://bucket/delays"),
+        ("s3a://bucket/delays", "s3a://bucket/delays"),
+        (
+            "abfss://box@account.dfs.core.windows.net/delays",
+            "abfss://box@account.dfs.core.windows.net/delays",
+        ),
+        ("az://box/delays", "az://box/delays"),
+        ("gs://bucket/delays", "gs://bucket/delays"),
+    ],
+)
+def test_a_table_is_named_as_spark_names_it(given, at):
+    assert Place.of(given).uri == at
+
+
+def test_a_relative_path_means_the_same_folder_to_every_process(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    assert Place.of("run/tables").uri == str(tmp_path / "run" / "tables")
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (
+            "wasbs://box@account.blob.core.windows.net/a/b",
+            "give abfss://box@account.dfs.core.windows.net/a/b",
+        ),
+        ("dbfs:/delays", "give the storage that lies behind it"),
+        ("s3n://bucket/delays", "give s3a://bucket/delays"),
+        ("memory:///delays", "a memory of its own"),
+        ("file://host/delays", "file:///folder"),
+        ("file:delays", "file:///folder"),
+        ("ftp://host/delays", "known are paths, file:///"),
+        ("s3:/bucket/delays", "known are paths, file:///"),
+    ],
+)
+def test_a_table_that_no_store_reaches_is_refused_with_what_to_name(given, why):
+    with pytest.raises(LedgerError, match=why):
+        Ledger(given, group="g")
+
+
+def test_a_store_whose_commits_overwrite_each_other_is_refused():
+    for unsafe in ({"AWS_S3_ALLOW_UNSAFE_RENAME": "true"}, {"conditional_put": "disabled"}):
+        with pytest.raises(LedgerError, match="overwrite each other's commits"):
+            Ledger("s3://bucket/delays", group="g", storage_options=unsafe)
+
+
+def test_secrets_in_storage_options_are_not_shown():
+    assert "hush" not in repr(Place.of("s3://bucket/delays", {"AWS_SECRET_ACCESS_KEY": "hush"}))
+
+
+def given_batch(ledger, number, *ranges, query="q"):
+    """A batch as `write` hands it on, without Spark."""
+    rowset = rows(*ranges)
+    tasks = writer_to(ledger._place, tag_of(ledger.group), rowset.schema)(rowset.to_batches())
+    written = [Written(**one) for batch in tasks for one in batch.to_pylist()]
+    return ledger._batch(rowset.schema, query=query, number=number).commit(written)
+
+
+def test_each_batch_is_there_once_with_all_its_rows_where_the_ledger_is_told_so(tmp_path):
+    """As a join gives them: late, and several of one record."""
+    ledger = Ledger(str(tmp_path / "table"), group="g", once="batch")
+    ledger._place.make()
+    given_batch(ledger, 0, (0, 9, 10))
+
+    assert given_batch(ledger, 1, (0, 0, 3), (0, 9, 10)) == Outcome(4, 0, 0)
+    assert given_batch(ledger, 1, (0, 0, 3), (0, 9, 10)) == Outcome(0, 4, 0)
+    with pytest.raises(LedgerError, match="in the table with 4 rows, and a replay has 2"):
+        given_batch(ledger, 1, (0, 0, 2))
+    with pytest.raises(LedgerError, match="its checkpoint was set back"):
+        given_batch(ledger, 0, (0, 9, 10))
+    with pytest.raises(LedgerError, match="needs a streaming query's foreachBatch"):
+        ledger.append(rows((0, 0, 1)))
+    given_batch(ledger, 2, (0, 5, 6))
+
+    assert held(tmp_path / "table") == [(0, offset) for offset in (0, 1, 2, 5, 9, 9)]
+    assert ledger.stored([ZERO]) == {ZERO: 10}
+
+
+@pytest.mark.parametrize("name", ["once", "late"])
+def test_a_rule_that_is_none_is_refused(name, tmp_path):
+    with pytest.raises(LedgerError, match=f"{name} must be"):
+        Ledger(str(tmp_path), group="g", **{name: "sometimes"})
+
+
+def test_a_file_of_which_a_part_is_left_is_cut_a_few_rows_at_a_time(ledger, tmp_path, monkeypatch):
+    """The driver need not hold what a whole task has written."""
+    many = 200_000
+    ledger.append(rows((0, 0, many // 2)))
+    most = []
+
+    def noted(place, tag, one, schema, wanted):
+        def counted(some):
+            most.append(len(some))
+            return wanted(some)
+
+        return cut(place, tag, one, schema, counted)
+
+    monkeypatch.setattr("coterie.spark.ledger_batch.cut", noted)
+
+    assert ledger.append(rows((0, 0, many))) == Outcome(many // 2, many // 2, 0)
+
+    assert sum(most) == many
+    assert max(most) <= 65_536
 
 
 @pytest.mark.parametrize("attempt", range(3))
