@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
+from collections import Counter
 
 import pyarrow as pa
 import pytest
@@ -12,10 +13,12 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
+from coterie.client.connection import Connection
 from coterie.spark.names import BadOption
 from coterie.spark.sink import refuse_columns, write_plainly
 from coterie.spark.sink_ledger import LedgerExpired, OtherRows, Turn, note_done, write_once
 from coterie.spark.sink_options import parse_sink
+from coterie.wire.apis import ApiKey
 
 
 def options_of(topic, **more):
@@ -129,6 +132,43 @@ def test_a_replay_with_fewer_tasks_is_told(new_topic, run):
         run(note_done(options, "q", 1, tasks=2))
     run(note_done(exactly_once(topic, startLedger="true"), "q", 1, tasks=2))
     run(note_done(options, "q", 2, tasks=2))
+
+
+def test_a_replay_that_the_group_has_cut_goes_on_where_the_user_says_so(new_topic, run, caplog):
+    """The driver died before Spark's commit log, and another member has the partition now."""
+    topic = new_topic()
+    run(write_once(exactly_once(topic), [batch_of(["a", "b"])], Turn("q", 0, 0)))
+
+    with pytest.raises(OtherRows, match="needs commitSourceOffsets=true"):
+        run(write_once(exactly_once(topic), [], Turn("q", 0, 0)))
+    with caplog.at_level("WARNING", "coterie.spark"):
+        assert run(write_once(exactly_once(topic, startLedger="true"), [], Turn("q", 0, 0))) == 0
+
+    assert "task 0 of batch 0 wrote 2 rows" in caplog.text
+    run(note_done(exactly_once(topic, startLedger="true"), "q", 0, tasks=1))
+    assert run(write_once(exactly_once(topic), [batch_of(["c"])], Turn("q", 1, 0))) == 1
+    assert values_of(topic) == ["a", "b", "c"]
+
+
+def test_tasks_that_are_no_more_are_asked_together_and_once_a_run(new_topic, run, monkeypatch):
+    topic, asked, call = new_topic(), Counter(), Connection.call
+    options = exactly_once(topic)
+    run(note_done(options, "q", 0, tasks=900, run="first"))
+
+    async def counted(self, api_key, *given, **more):
+        asked[api_key] += 1
+        return await call(self, api_key, *given, **more)
+
+    monkeypatch.setattr(Connection, "call", counted)
+
+    def asked_by(number, run_id):
+        asked.clear()
+        run(note_done(options, "q", number, tasks=4, run=run_id))
+        return asked[ApiKey.OFFSET_FETCH] + asked[ApiKey.FIND_COORDINATOR]
+
+    assert asked_by(1, "second") == 2 + 2 * 2
+    assert asked_by(2, "second") == 2
+    assert asked_by(3, "third") == 2 + 2 * 2
 
 
 def test_a_ledger_that_is_gone_is_an_error_and_not_a_silent_repeat(new_topic, run):

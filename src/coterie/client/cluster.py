@@ -24,6 +24,7 @@ from coterie.wire.apis import ApiKey
 
 __all__ = ["Cluster"]
 
+GROUPS_AT_ONCE = 500
 T = TypeVar("T")
 
 
@@ -323,6 +324,42 @@ class Cluster:
             forget=lambda: self._coordinators.pop(group_id, None),
             final=frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION}),
         )
+
+    async def notes_of_groups(
+        self, group_ids: Iterable[str], at: TopicPartition
+    ) -> dict[str, OffsetAndMetadata | None]:
+        """Return what each of many groups has committed of a partition: one question to each coordinator."""
+        wanted = sorted(set(group_ids))
+        found: dict[str, OffsetAndMetadata | None] = {}
+
+        async def ask(some: Sequence[str]) -> None:
+            for address, ours in (await self._coordinators_of(some)).items():
+                broker = await self.connection(address, purpose="offsets")
+                answer = await broker.call(
+                    ApiKey.OFFSET_FETCH,
+                    partial(messages.offset_fetch_of, group_ids=ours, partitions=[at]),
+                    self.request_timeout_s,
+                )
+                for group_id, (code, noted) in messages.read_committed_of(answer).items():
+                    if code:
+                        raise RefusedBy(code, f"OffsetFetch of group {group_id}")
+                    found[group_id] = noted.get(at)
+
+        for start in range(0, len(wanted), GROUPS_AT_ONCE):
+            await self.retrying("OffsetFetch", partial(ask, wanted[start : start + GROUPS_AT_ONCE]))
+        return found
+
+    async def _coordinators_of(self, group_ids: Sequence[str]) -> dict[Address, list[str]]:
+        """Return each coordinator with those of the groups that it has."""
+        answer = await self._answer_of_any(
+            ApiKey.FIND_COORDINATOR, lambda version: messages.find_coordinator(version, *group_ids)
+        )
+        found: dict[Address, list[str]] = {}
+        for one in answer.coordinators:
+            if one.error_code:
+                raise RefusedBy(Code(one.error_code), f"FindCoordinator of {one.key}")
+            found.setdefault(Address(one.host, one.port), []).append(one.key)
+        return found
 
     async def commit(
         self,

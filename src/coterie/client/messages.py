@@ -197,9 +197,9 @@ def read_metadata(answer: Any) -> Metadata:
     return Metadata(brokers, topics, racks)
 
 
-def find_coordinator(version: int, key: str, *, kind: int = GROUP) -> Any:
-    """Return the question who coordinates this group, or the transactions of this id."""
-    return whole(ApiKey.FIND_COORDINATOR, version, key_type=kind, coordinator_keys=(key,))
+def find_coordinator(version: int, *keys: str, kind: int = GROUP) -> Any:
+    """Return the question who coordinates these groups, or the transactions of these ids."""
+    return whole(ApiKey.FIND_COORDINATOR, version, key_type=kind, coordinator_keys=keys)
 
 
 def list_offsets(version: int, stamps: Mapping[TopicPartition, int], *, isolation: int) -> Any:
@@ -228,14 +228,23 @@ def read_list_offsets(answer: Any) -> dict[TopicPartition, ListedOffset]:
 
 def offset_fetch(version: int, group_id: str, partitions: Iterable[TopicPartition] | None) -> Any:
     """Return a request for the group's committed offsets (None: all), none of which may be unstable."""
+    return offset_fetch_of(version, [group_id], partitions)
+
+
+def offset_fetch_of(
+    version: int, group_ids: Iterable[str], partitions: Iterable[TopicPartition] | None
+) -> Any:
+    """Return the same of several groups."""
     api = "offset_fetch"
     topics = None if partitions is None else tuple(
         part(api, version, "OffsetFetchRequestTopics", name=topic,
              partition_indexes=tuple(one.partition for one in group))
         for topic, group in by_topic(partitions)
     )  # fmt: skip
-    group = part(api, version, "OffsetFetchRequestGroup", group_id=group_id, topics=topics)
-    return whole(ApiKey.OFFSET_FETCH, version, groups=(group,), require_stable=True)
+    groups = tuple(
+        part(api, version, "OffsetFetchRequestGroup", group_id=one, topics=topics) for one in group_ids
+    )
+    return whole(ApiKey.OFFSET_FETCH, version, groups=groups, require_stable=True)
 
 
 def read_offset_fetch(answer: Any) -> tuple[Code, dict[TopicPartition, int | None]]:
@@ -247,6 +256,18 @@ def read_offset_fetch(answer: Any) -> tuple[Code, dict[TopicPartition, int | Non
 def read_committed(answer: Any) -> tuple[Code, dict[TopicPartition, OffsetAndMetadata | None]]:
     """Return the same with what was noted beside each offset."""
     (group,) = answer.groups
+    return committed_of(group)
+
+
+def read_committed_of(
+    answer: Any,
+) -> dict[str, tuple[Code, dict[TopicPartition, OffsetAndMetadata | None]]]:
+    """Return the same for each of several groups."""
+    return {group.group_id: committed_of(group) for group in answer.groups}
+
+
+def committed_of(group: Any) -> tuple[Code, dict[TopicPartition, OffsetAndMetadata | None]]:
+    """Return the first error that a group's answer has, and what it has committed."""
     noted: dict[TopicPartition, OffsetAndMetadata | None] = {}
     code = Code(group.error_code)
     for topic in group.topics:

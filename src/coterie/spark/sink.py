@@ -52,6 +52,7 @@ class Sent(WriterCommitMessage):
 
     rows: int
     query: str = ""
+    run: str = ""
 
 
 def refuse_columns(schema: StructType, options: SinkOptions) -> None:
@@ -105,13 +106,13 @@ class StreamSink(DataSourceStreamArrowWriter):
         if self.options.commit_source_offsets:
             work = write_with_offsets(self.options, iterator, name=turn.name, attempt=turn.attempt)
             return Sent(run(work))
-        return Sent(run(write_once(self.options, iterator, turn)), turn.query)
+        return Sent(run(write_once(self.options, iterator, turn)), turn.query, turn.run)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Note that the batch is done: as long as this is there, so is what the tasks have noted after it."""
-        queries = {one.query for one in messages if isinstance(one, Sent) and one.query}
-        for query in queries:
-            asyncio.run(note_done(self.options, query, batchId, tasks=len(messages)))
+        queries = {(one.query, one.run) for one in messages if isinstance(one, Sent) and one.query}
+        for query, run_id in queries:
+            asyncio.run(note_done(self.options, query, batchId, tasks=len(messages), run=run_id))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Do nothing: tasks that were done stay done, and write nothing when the batch is tried again."""

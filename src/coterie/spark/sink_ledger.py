@@ -5,7 +5,7 @@ that task k has written, and a checksum of its rows; `coterie-sink-<query>` the 
 and how many tasks there were at most.
 """
 
-import asyncio
+import logging
 from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -22,8 +22,13 @@ from coterie.spark.sink_rows import Outbox, Tally, ahead
 
 __all__ = ["LedgerExpired", "OtherRows", "Turn", "note_done", "write_once"]
 
+logger = logging.getLogger("coterie.spark")
+
 LEDGER = "coterie-sink"
-QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+QUERY, BATCH, RUN = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
+
+noted_last: dict[str, tuple[str, int]] = {}
+"""The last batch of each query that this process has noted, and in which of its runs."""
 
 
 class LedgerExpired(CoterieError):
@@ -42,6 +47,8 @@ class Turn:
     batch: int
     task: int
     attempt: int = -1
+    run: str = ""
+    """Spark's id of the time from the query's start to its end."""
 
     @classmethod
     def now(cls) -> "Turn":
@@ -51,7 +58,8 @@ class Turn:
         query, batch = context.getLocalProperty(QUERY), context.getLocalProperty(BATCH)
         if query is None or batch is None:
             raise CoterieError("Spark does not tell its task which batch it writes; use at-least-once")
-        return cls(query, int(batch), context.partitionId(), context.taskAttemptId())
+        run = context.getLocalProperty(RUN) or ""
+        return cls(query, int(batch), context.partitionId(), context.taskAttemptId(), run)
 
     @property
     def name(self) -> str:
@@ -66,7 +74,7 @@ async def write_once(options: SinkOptions, batches: Iterable[pa.RecordBatch], tu
         # Whoever was this task before can write no more, and what it left open is over.
         done = await done_before(options, turn)
         if done is not None and done.offset >= turn.batch:
-            return compared(batches, done, turn)
+            return compared(batches, done, turn, anyway=options.start_ledger)
         outbox, tally = Outbox(producer, options), Tally()
         async with producer.transaction(), aclosing(ahead(batches)) as coming:
             async for batch in coming:
@@ -98,34 +106,47 @@ async def done_before(options: SinkOptions, turn: Turn) -> OffsetAndMetadata | N
     )
 
 
-def compared(batches: Iterable[pa.RecordBatch], done: OffsetAndMetadata, turn: Turn) -> int:
-    """Return 0, for the batch is written; raise OtherRows if the task's rows are not those of then."""
+def compared(batches: Iterable[pa.RecordBatch], done: OffsetAndMetadata, turn: Turn, *, anyway: bool) -> int:
+    """Return 0, for the batch is written; raise OtherRows if the task's rows are not those of then.
+
+    `anyway`: only say so. What the task wrote stays, and what it has now is not written.
+    """
     tally = Tally()
     for batch in batches:
         tally.add(batch)
     if done.offset == turn.batch and done.metadata and done.metadata != str(tally):
-        raise OtherRows(
+        why = (
             f"task {turn.task} of batch {turn.batch} wrote {done.metadata}, and a replay gave it {tally}: the"
-            " query's plan is not deterministic, or has another number of tasks than before"
+            " group has given partitions to others meanwhile, the query's plan is not deterministic, or it"
+            " has another number of tasks than before"
         )
+        if not anyway:
+            raise OtherRows(
+                f"{why}. A source with group.id needs commitSourceOffsets=true. To go on with what was"
+                " written then and without the rows of now, start once with startLedger=true"
+            )
+        logger.warning("%s; startLedger=true: the rows of now are left out", why)
     return 0
 
 
-async def note_done(options: SinkOptions, query: str, batch: int, *, tasks: int) -> None:
+async def note_done(options: SinkOptions, query: str, batch: int, *, tasks: int, run: str = "") -> None:
     """Note in the query's own group that a batch is written, by so many tasks.
 
-    As long as this note is there, so is what the tasks note after it.
+    As long as this note is there, so is what the tasks note after it. Only the first batch of a run can have
+    been tried before with more tasks: after one that this run has noted, nobody else is asked.
     """
+    first = not run or noted_last.get(query) != (run, batch - 1)
     cluster, group = Cluster.of(options.producer()), f"{LEDGER}-{query}"
     try:
         before = await noted(cluster, group, options)
         most = max(tasks, int(before.metadata or 0) if before else 0)
-        if not options.start_ledger:
+        if first and not options.start_ledger:
             await refuse_other_tasks(cluster, options, query, batch, range(tasks, most))
         note = OffsetAndMetadata(batch, metadata=str(most))
         code = await cluster.commit(group, {place_of(options): note})
         if code:
             raise RefusedBy(code, f"group {group} notes batch {batch}")
+        noted_last[query] = (run, batch)
     finally:
         await cluster.close()
 
@@ -134,9 +155,9 @@ async def refuse_other_tasks(
     cluster: Cluster, options: SinkOptions, query: str, batch: int, others: Iterable[int]
 ) -> None:
     """Raise OtherRows if tasks that the batch has no more have written it, too: it was planned otherwise."""
-    groups = [f"{LEDGER}-{query}-{task}" for task in others]
-    found = await asyncio.gather(*(noted(cluster, group, options) for group in groups))
-    wrote = [group for group, note in zip(groups, found, strict=True) if note and note.offset == batch]
+    groups = (f"{LEDGER}-{query}-{task}" for task in others)
+    found = await cluster.notes_of_groups(groups, place_of(options))
+    wrote = [group for group, note in found.items() if note and note.offset == batch]
     if wrote:
         raise OtherRows(
             f"batch {batch} had more tasks when it was tried before ({', '.join(wrote)} have written it):"
