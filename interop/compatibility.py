@@ -40,6 +40,17 @@ more nor fewer.
 """
 
 
+DIFFERENCES = """## Differences that a program can notice
+
+- A topic that is created by asking for its metadata is there in that very answer. Apache Kafka answers
+  UNKNOWN_TOPIC_OR_PARTITION first, and a later request finds it; so a test that deletes a topic and then
+  asks for its metadata, with automatic creation allowed, finds it there again.
+- Quotas cannot be set and users not be added: both are answered UNSUPPORTED_VERSION. Asked for, there are
+  none.
+- A broker's settings cannot be changed while it runs, and groups and clients' metrics have none.
+"""
+
+
 class Served(NamedTuple):
     """What a broker says that it serves: versions by API key, and the finalized level of each feature."""
 
@@ -118,6 +129,8 @@ def page(served: Served, kafka: Kafkas, outcomes: Sequence[Outcome]) -> str:
         *apis(served, kafka),
         "",
         *features(served, kafka),
+        "",
+        DIFFERENCES,
     ]
     return "\n".join(lines) + "\n"
 

@@ -65,6 +65,7 @@ class BrokerSettings:
     socket_listen_backlog_size: int
     connections_max_idle_ms: int
     fetch_max_bytes: int
+    max_request_partition_size_limit: int
     max_incremental_fetch_session_cache_slots: int
 
     num_partitions: int

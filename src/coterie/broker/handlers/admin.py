@@ -16,6 +16,7 @@ from coterie.assign.placement import manual, striped
 from coterie.assign.placement.model import Broker, Layout, Problem, Replicas
 from coterie.base.codes import Code
 from coterie.broker.context import Context
+from coterie.broker.handlers.metadata import CLUSTER_OPERATIONS_ALL
 from coterie.broker.refusal import STORAGE_ERRORS, Refusal, storage_failed
 from coterie.broker.topic_names import INTERNAL_TOPICS, RESERVED_TOPIC
 from coterie.broker.topic_settings import refusal_of
@@ -34,7 +35,6 @@ PARTITIONS_OF_REQUEST_MAX = 10_000
 BROKERS, CONTROLLERS = 1, 2  # what DescribeCluster may be asked about
 OPERATIONS_UNASKED = -(2**31)
 LOW_BITS = (1 << 62) - 1  # of a random uuid: those above say that it is one
-CLUSTER_OPERATIONS_ALL = 0b1_1111_1010_0000  # CREATE to IDEMPOTENT_WRITE of KIP-430, no authorizer being set
 
 DUPLICATE_NAME = "Duplicate topic name."
 TOO_MANY = "Excessively large number of partitions per request."

@@ -1,4 +1,5 @@
 """DescribeLogDirs: how much each partition takes of the disk, and how much room is left there (KIP-827).
+AlterReplicaLogDirs: whether it can lie where it is told to.
 
 * v3: an error for all
 * v4: the size of the disk
@@ -18,10 +19,11 @@ from coterie.wire.codec import build, entity, response_type
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
+    from coterie.broker.pieces import Pieces
 
 __all__ = ["HANDLERS"]
 
-DESCRIBE_LOG_DIRS = 35
+ALTER_LOG_DIRS, DESCRIBE_LOG_DIRS = 34, 35
 
 log = logging.getLogger("coterie.broker")
 
@@ -67,4 +69,34 @@ def _topics(node: Node, version: int, partitions: list[TopicPartition]) -> tuple
     return tuple(build(topic_type, name=name, partitions=tuple(those)) for name, those in by_topic.items())
 
 
-HANDLERS = {DESCRIBE_LOG_DIRS: describe_log_dirs}
+# -- AlterReplicaLogDirs
+
+
+def alter_log_dirs(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+    """Answer partition by partition whether it can lie where it is told to: there is one directory."""
+    here = str(Path(node.store.path).absolute())
+    codes: dict[str, dict[int, Code]] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            there = node.topics.get(topic.name)
+            count = 0 if there is None else there.partitions
+            for partition in topic.partitions:
+                code = Code.LOG_DIR_NOT_FOUND
+                if directory.path == here:
+                    code = Code.NONE if 0 <= partition < count else Code.UNKNOWN_TOPIC_OR_PARTITION
+                codes.setdefault(topic.name, {})[partition] = code
+                yield None
+    api = "alter_replica_log_dirs"
+    topic_type = entity(api, ctx.version, "AlterReplicaLogDirTopicResult", "response")
+    partition_type = entity(api, ctx.version, "AlterReplicaLogDirPartitionResult", "response")
+    results = []
+    for name, partitions in codes.items():
+        answers = []
+        for partition, code in partitions.items():
+            answers.append(build(partition_type, partition_index=partition, error_code=code))
+            yield None
+        results.append(build(topic_type, topic_name=name, partitions=tuple(answers)))
+    return build(response_type(ALTER_LOG_DIRS, ctx.version), results=tuple(results))
+
+
+HANDLERS = {DESCRIBE_LOG_DIRS: describe_log_dirs, ALTER_LOG_DIRS: alter_log_dirs}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
@@ -17,12 +18,15 @@ if TYPE_CHECKING:
     from coterie.broker.node import Node
     from coterie.broker.topics import Topic
 
-__all__ = ["HANDLERS", "versions_refused"]
+__all__ = ["CLUSTER_OPERATIONS_ALL", "HANDLERS", "versions_refused"]
 
 GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2
 COORDINATED = {GROUP_KEY: OFFSETS_TOPIC, TRANSACTION_KEY: TRANSACTIONS_TOPIC}
 TRANSACTION_VERSION = ("transaction.version", 2)
 AUTHORIZED_OPERATIONS_UNASKED = -(2**31)
+NAMED_SINCE = 3  # since this version of ApiVersions a client says which software it is (KIP-511)
+SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+CLUSTER_OPERATIONS_ALL = 0b1_1111_1010_0000  # CREATE to IDEMPOTENT_WRITE of KIP-430, no authorizer being set
 TOPIC_OPERATIONS_ALL = 0b0000_1101_1111_1000  # READ to ALTER_CONFIGS of KIP-430, no authorizer being set
 
 
@@ -30,9 +34,17 @@ TOPIC_OPERATIONS_ALL = 0b0000_1101_1111_1000  # READ to ALTER_CONFIGS of KIP-430
 
 
 def api_versions(node: Node, ctx: Context, request: Any) -> Any:
-    """Answer with the APIs that are served, each with exactly Apache Kafka 4.3.1's range."""
+    """Answer with the APIs that are served, each with exactly Apache Kafka 4.3.1's range.
+
+    A client that gives its software a name which Kafka does not take is refused (SA-2).
+    """
     from coterie.broker.node import FAMILIES
 
+    if ctx.version >= NAMED_SINCE and not (
+        SOFTWARE.fullmatch(request.client_software_name)
+        and SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return build(response_type(18, ctx.version), error_code=Code.INVALID_REQUEST, api_keys=())
     mark("versions-told", ctx.api_key)
     ranges = tuple((key, APIS[key].least, APIS[key].most) for key in sorted(FAMILIES))
     return _versions(ctx.version, Code.NONE, ranges)
@@ -82,6 +94,9 @@ def metadata(node: Node, ctx: Context, request: Any) -> Any:
         topics = tuple(_described(node, ctx, request, topic) for topic in node.topics.all())
     else:
         topics = tuple(_find_topic(node, ctx, request, one) for one in asked)
+    operations = AUTHORIZED_OPERATIONS_UNASKED
+    if getattr(request, "include_cluster_authorized_operations", False):
+        operations = CLUSTER_OPERATIONS_ALL
     host, port = node.advertised
     broker = build(
         entity("metadata", ctx.version, "MetadataResponseBroker", "response"),
@@ -96,6 +111,7 @@ def metadata(node: Node, ctx: Context, request: Any) -> Any:
         cluster_id=node.topics.cluster_id,
         controller_id=node.settings.node_id,
         topics=topics,
+        cluster_authorized_operations=operations,
         error_code=Code.NONE,
     )
 

@@ -1,0 +1,1 @@
+"""What administrators ask of a broker where nothing of the kind is set: Apache Kafka's answers and ours."""
