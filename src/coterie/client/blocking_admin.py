@@ -4,7 +4,7 @@ with BlockingAdmin("localhost:9092") as admin:
     admin.create_topic("orders", partitions=6)
 """
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -32,6 +32,9 @@ class BlockingAdmin(BlockingFace[Admin]):
     def close(self) -> None:
         """Close all connections, and end the thread."""
         self._end(self._inner.close)
+
+    def _last(self) -> Coroutine[Any, Any, object]:
+        return self._inner.close()
 
     describe_cluster = waiting(Admin.describe_cluster)
 

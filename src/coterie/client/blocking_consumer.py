@@ -4,24 +4,30 @@ with BlockingConsumer("orders", bootstrap_servers="localhost:9092", group_id="bi
     for record in consumer:
         print(record.offset, record.value)
 
-Heartbeats and fetches go on in that thread while the script works. A listener's methods run there as well.
+Heartbeats and fetches go on in that thread while the script works. A listener's plain methods run in a
+thread of their own and may call the consumer; its async ones run on the loop.
 """
 
+import inspect
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.blocking_face import BlockingFace, waiting
 from coterie.client.consumer import Consumer, Partitions
+from coterie.client.errors import ListenerFailed, WrongUse
 from coterie.client.listener import RebalanceListener
+from coterie.client.loop import beside
 from coterie.client.records import ConsumerRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["BlockingConsumer"]
+
+T = TypeVar("T")
 
 WAIT_MS = 1_000
 
@@ -31,6 +37,9 @@ class BlockingConsumer(BlockingFace[Consumer]):
 
     def __init__(self, *topics: str, **settings: Any) -> None:
         super().__init__(Consumer(*topics, **settings), name="consumer")
+        self._aside: Aside | None = None
+        self._given = self._got = 0
+        """How often the loop has handed something out, and how often that has come to the script."""
 
     # Beginning and end
 
@@ -44,8 +53,17 @@ class BlockingConsumer(BlockingFace[Consumer]):
         self._begin(self._inner.start())
 
     def close(self, *, done: bool = True, leave: bool | None = None) -> None:
-        """Commit, leave the group, close the connections and end the thread; see Consumer.close."""
-        self._end(lambda: self._inner.close(done=done, leave=leave))
+        """Commit, leave the group, close the connections and end the thread; see Consumer.close.
+
+        In a method of the listener this returns at once, and is carried out when the method has returned.
+        """
+        if self._inner.in_listener:
+            self._run(self._inner.close(done=done, leave=leave))
+        else:
+            self._end(lambda: self._inner.close(done=done, leave=leave))
+
+    def _last(self) -> Coroutine[Any, Any, object]:
+        return self._inner.close(done=False)
 
     # Which partitions
 
@@ -57,7 +75,10 @@ class BlockingConsumer(BlockingFace[Consumer]):
         listener: RebalanceListener | None = None,
     ) -> None:
         """Join the group for these topics, or for all whose whole name matches the pattern."""
-        self._call(self._inner.subscribe, topics, pattern=pattern, listener=listener)
+        if listener is not None and (self._aside is None or self._aside.listener is not listener):
+            self._aside = Aside(listener)
+        aside = None if listener is None else self._aside
+        self._call(self._inner.subscribe, topics, pattern=pattern, listener=aside)
 
     def assign(self, partitions: Partitions) -> None:
         """Read these partitions, whoever else does."""
@@ -77,7 +98,9 @@ class BlockingConsumer(BlockingFace[Consumer]):
 
     # Records
 
-    getone = waiting(Consumer.getone)
+    def getone(self, *, timeout_ms: int | None = None) -> ConsumerRecord | None:
+        """Return the next record, None after so long without one."""
+        return self._taken(lambda: self._inner.getone(timeout_ms=timeout_ms))
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Yield records for ever, `max_poll_records` at a time from the other thread."""
@@ -89,11 +112,36 @@ class BlockingConsumer(BlockingFace[Consumer]):
         self, *, timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Return what has come, by partition in order; wait so long for the first record."""
-        return self._run(self._inner.getmany(timeout_ms=timeout_ms, max_records=max_records))
+        return self._taken(lambda: self._inner.getmany(timeout_ms=timeout_ms, max_records=max_records))
 
     def getcolumns(self, *, timeout_ms: int = 0) -> "pa.Table":
         """Return all that has come as one Arrow table."""
-        return self._run(self._inner.getmany(timeout_ms=timeout_ms, columns=True))
+        return self._taken(lambda: self._inner.getmany(timeout_ms=timeout_ms, columns=True))
+
+    def _taken(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return records; what came as the call was interrupted is handed out by the next one."""
+        if self._inner.in_listener:
+            raise WrongUse("a rebalance listener's method has to return before records are handed out")
+
+        async def counted() -> T:
+            found = await ask()
+            self._given += 1
+            return found
+
+        try:
+            found = self._run(counted())
+        except BaseException:
+            if self._thread is not None:
+                self._call(self._recover)
+            raise
+        self._got += 1
+        return found
+
+    def _recover(self) -> None:
+        """Have what was given, and has not come to the script, given again."""
+        if self._given > self._got:
+            self._given = self._got
+            self._inner.hand_back()
 
     # Positions
 
@@ -156,3 +204,29 @@ class BlockingConsumer(BlockingFace[Consumer]):
 
     topics = waiting(Consumer.topics)
     partitions_for = waiting(Consumer.partitions_for)
+
+
+class Aside(RebalanceListener):
+    """Calls a script's listener where it may call the consumer: plain methods in a thread of their own."""
+
+    def __init__(self, listener: RebalanceListener) -> None:
+        self.listener = listener
+
+    async def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        await self._call("on_partitions_revoked", partitions)
+
+    async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        await self._call("on_partitions_assigned", partitions)
+
+    async def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        await self._call("on_partitions_lost", partitions)
+
+    async def _call(self, name: str, partitions: Sequence[TopicPartition]) -> None:
+        method = getattr(self.listener, name)
+        try:
+            asynchronous = inspect.iscoroutinefunction(method)
+            answer = method(partitions) if asynchronous else await beside(method, partitions)
+            if inspect.isawaitable(answer):
+                await answer
+        except (SystemExit, KeyboardInterrupt) as error:  # no business of the consumer's thread
+            raise ListenerFailed(f"{name} raised {error!r}; the member goes on") from error

@@ -1,26 +1,43 @@
 """What the blocking faces share: an asyncio face on a loop in a thread of its own, and calls that wait."""
 
+import asyncio
+import atexit
+import logging
+import os
 from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from coterie.client.errors import Closed
+from coterie.base.errors import CoterieError
+from coterie.client.errors import Closed, WrongUse
 from coterie.client.loop import LoopThread
 
 __all__ = ["BlockingFace", "waiting"]
+
+log = logging.getLogger("coterie.client")
 
 F = TypeVar("F")
 T = TypeVar("T")
 P = ParamSpec("P")
 
+# How long a process that ends waits for what nobody has closed.
+EXIT_TIMEOUT_S = 10.0
+RUNNING: "set[BlockingFace[Any]]" = set()
+"""The faces that nobody has closed yet."""
+
 
 class BlockingFace(Generic[F]):
-    """A face whose calls return when they are done. Used from one thread at a time."""
+    """A face whose calls return when they are done. Used from one thread at a time.
+
+    It belongs to the process that started it: a child made by os.fork has none of its threads.
+    """
 
     def __init__(self, inner: F, *, name: str) -> None:
         self._inner, self._name = inner, name
         self._thread: LoopThread | None = None
+        self._process = 0
 
     def __enter__(self) -> Self:
         self.start()
@@ -35,9 +52,17 @@ class BlockingFace(Generic[F]):
         """Connect to one of the bootstrap servers."""
         raise NotImplementedError
 
+    def _last(self) -> Coroutine[Any, Any, object]:
+        """Return what closes the asyncio face when the process ends and nobody has closed it."""
+        raise NotImplementedError
+
     def _begin(self, work: Coroutine[Any, Any, object]) -> None:
         """Start the thread, and do this in it first."""
-        self._thread = LoopThread(f"coterie {self._name}")
+        if self._thread is not None:
+            work.close()
+            raise WrongUse(f"this {self._name} was started before")
+        self._thread, self._process = LoopThread(f"coterie {self._name}"), os.getpid()
+        RUNNING.add(self)
         try:
             self._run(work)
         except BaseException:
@@ -45,8 +70,11 @@ class BlockingFace(Generic[F]):
             raise
 
     def _end(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Do this last, and end the thread; nothing if it does not run."""
+        """Do this last, and end the thread; nothing if it does not run, or runs in the parent process."""
         if self._thread is None:
+            return
+        if self._process != os.getpid():
+            self._thread = None
             return
         try:
             self._run(work())
@@ -55,20 +83,41 @@ class BlockingFace(Generic[F]):
 
     def _stop(self) -> None:
         thread, self._thread = self._thread, None
+        RUNNING.discard(self)
         if thread is not None:
             thread.stop()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what the work returns, done on the loop; Ctrl-C ends it there, too."""
-        if self._thread is None:
+        thread = self._thread
+        refusal = self._refusal(thread)
+        if thread is None or refusal is not None:
             work.close()
-            raise Closed(f'this {self._name} does not run: use "with", or call start()')
-        running = self._thread.submit(work)
+            raise refusal or Closed(f"this {self._name} is closed")
+        running = thread.submit(work)
         try:
             return running.result()
+        except CancelledError:
+            raise Closed(f"this {self._name} was closed meanwhile") from None
         except BaseException:
             running.cancel()
             raise
+
+    def _refusal(self, thread: LoopThread | None) -> WrongUse | None:
+        """Return why nothing can be done here, None if it can."""
+        if thread is None:
+            return Closed(f'this {self._name} does not run: use "with", or call start()')
+        if self._process != os.getpid():
+            return WrongUse(
+                f"this {self._name} was started before os.fork, and its thread is in the parent process only:"
+                " make one after the fork, in each process"
+            )
+        if thread.here:
+            return WrongUse(
+                f"this call would wait for the thread that it is made in, the {self._name}'s own: a plain"
+                " method of a listener can make it, but no async one, no interceptor and no deserialiser"
+            )
+        return None
 
     def _call(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Return what a plain method returns, called where nothing else runs at the same time."""
@@ -89,3 +138,22 @@ def waiting(
         return self._run(method(self._inner, *arguments, **named))
 
     return run
+
+
+def close_all() -> None:
+    """Close what nobody has closed, as the process ends: what was sent is written, and members leave."""
+    for face in list(RUNNING):
+        if face._process == os.getpid():
+            try:
+                face._end(lambda face=face: within(face._last(), EXIT_TIMEOUT_S))  # type: ignore[misc]
+            except (CoterieError, RuntimeError, TimeoutError) as error:
+                log.warning("a %s that was not closed: %s", face._name, str(error) or "not done in time")
+
+
+async def within(work: Coroutine[Any, Any, object], timeout_s: float) -> None:
+    """Do this, for at most so long."""
+    async with asyncio.timeout(timeout_s):
+        await work
+
+
+atexit.register(close_all)

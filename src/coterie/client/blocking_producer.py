@@ -4,10 +4,11 @@ with BlockingProducer("localhost:9092") as producer:
     delivery = producer.send("orders", b"one book")
     print(delivery.result().offset)
 
-Batches go out in that thread while the script works.
+Batches go out in that thread while the script works. However the block is left, what was sent is written
+first: by sys.exit and Ctrl-C, too, where a second Ctrl-C gives up.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
@@ -30,8 +31,7 @@ class BlockingProducer(BlockingFace[Producer]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        at_once = kind is not None and not issubclass(kind, Exception)
-        self.close(timeout_ms=0 if at_once else None)
+        self.close()
 
     def start(self) -> None:
         """Connect; with a transactional id, become its only owner."""
@@ -40,6 +40,9 @@ class BlockingProducer(BlockingFace[Producer]):
     def close(self, *, timeout_ms: float | None = None) -> None:
         """Send what is left, for at most so long, close, and end the thread; see Producer.close."""
         self._end(lambda: self._inner.close(timeout_ms=timeout_ms))
+
+    def _last(self) -> Coroutine[Any, Any, object]:
+        return self._inner.close()
 
     def send(
         self,

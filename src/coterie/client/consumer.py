@@ -154,6 +154,11 @@ class Consumer:
         found = caller()
         return found if found is self._membership or found in self._parted.values() else None
 
+    @property
+    def in_listener(self) -> bool:
+        """Whether this is part of what a method of the listener does, which the member waits for."""
+        return self._caller is not None
+
     async def _hang_up(self) -> None:
         """End all tasks and connections."""
         try:
@@ -399,6 +404,19 @@ class Consumer:
         for intercept in self.settings.interceptors:
             taken = {at: intercept(records) for at, records in taken.items()}
         return taken
+
+    def hand_back(self) -> None:
+        """Take back what was handed out last and has come to nobody: it is handed out again."""
+        walk = self._walk
+        if walk is not None and walk.shown is not None:
+            self._walk = None
+            self._fetcher.back(self._intake(walk.partition), walk.shown.offset, epoch=walk.epoch)
+            return
+        for at, first in self._open.items():
+            intake = self._fetcher.intakes.get(at)
+            if intake is not None:
+                self._fetcher.back(intake, first, epoch=intake.epoch)
+        self._open.clear()
 
     def _settle(self) -> None:
         """What was handed out before is done; what is left of a walk goes back."""

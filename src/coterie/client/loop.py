@@ -2,13 +2,17 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
+from contextvars import copy_context
 from typing import Any, TypeVar
 
-__all__ = ["LoopThread"]
+__all__ = ["LoopThread", "beside"]
 
 T = TypeVar("T")
+# How long what was cancelled may take to end.
+END_TIMEOUT_S = 5.0
 
 
 class LoopThread:
@@ -16,29 +20,86 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
+        self._open: set[Future[Any]] = set()
+        self._lock = threading.Lock()
+        self._stopped = self._over = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+        while not self._over:
+            try:
+                self.loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                continue  # of the application's code; who waits for that work has it raised
         self.loop.close()
 
+    @property
+    def here(self) -> bool:
+        """Whether this is the loop's own thread: who waits here for the loop waits for ever."""
+        return threading.current_thread() is self._thread
+
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start the coroutine on the loop, and return where its result will be."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
+        """Start the coroutine on the loop, and return where its result will be; cancelled after `stop`."""
+        with self._lock:
+            if self._stopped:
+                work.close()
+                refused: Future[T] = Future()
+                refused.cancel()
+                return refused
+            future = asyncio.run_coroutine_threadsafe(work, self.loop)
+            self._open.add(future)
+        future.add_done_callback(self._open.discard)
+        return future
 
     def stop(self) -> None:
-        """End the loop and its thread."""
-        if self._thread.is_alive():
-            self.submit(cancel_all()).result()
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join(timeout=5)
+        """End the loop and its thread; whoever still waits for a result is told that none will come."""
+        with self._lock:
+            if self._stopped or not self._thread.is_alive():
+                return
+            last = asyncio.run_coroutine_threadsafe(cancel_all(), self.loop)
+            self._stopped = True
+        last.result()
+        self._over = True
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(timeout=END_TIMEOUT_S)
+        for future in list(self._open):
+            future.cancel()
 
 
 async def cancel_all() -> None:
-    """Cancel what else runs on this loop, and wait for it."""
+    """Cancel what else runs on this loop, and wait for it, but not for ever."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
+    if others:
+        await asyncio.wait(others, timeout=END_TIMEOUT_S)
+
+
+async def beside(function: Callable[..., T], *arguments: Any) -> T:
+    """Return what a function returns that runs in a daemon thread of its own.
+
+    asyncio.to_thread would make the process wait at its end for a thread that never does.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+    context = copy_context()
+
+    def tell(outcome: Callable[[Any], None], value: Any) -> None:
+        if not answer.done():
+            outcome(value)
+
+    def run() -> None:
+        told: tuple[Callable[[Any], None], Any]
+        try:
+            told = answer.set_result, context.run(function, *arguments)
+        except StopIteration as error:  # which no future can hold
+            told = answer.set_exception, RuntimeError(f"raised {error!r}")
+        except BaseException as error:  # noqa: BLE001  # the thread's root: who waits has it raised
+            told = answer.set_exception, error
+        with suppress(RuntimeError):  # the loop has ended: nobody waits any more
+            loop.call_soon_threadsafe(tell, *told)
+
+    threading.Thread(target=run, name=f"coterie calls {function!r:.60}", daemon=True).start()
+    return await answer

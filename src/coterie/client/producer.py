@@ -17,6 +17,7 @@ from coterie.client.batcher import RECORD_OVERHEAD, Batch, PackedBatch, record_s
 from coterie.client.chance import jitter
 from coterie.client.cluster import Cluster
 from coterie.client.delivery import Delivery, RecordMetadata, settled
+from coterie.client.ending import begun, ended, same_loop
 from coterie.client.errors import ClientTimeout, WrongSetting, WrongUse
 from coterie.client.member.pace import Backoff
 from coterie.client.messages import TopicInfo
@@ -41,7 +42,7 @@ class Producer:
     """Sends records to a cluster. Settings have Kafka's names, with underscores.
 
     `async with Producer("127.0.0.1:9092", linger_ms=10) as producer:` connects, and on the way out sends what
-    is left and closes. Left by cancellation, it closes at once.
+    is left and closes. Left by cancellation, it closes at once, and says how much it drops.
     """
 
     def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Any) -> None:
@@ -61,7 +62,10 @@ class Producer:
         self._sender: Sender | None = None
         self._transactions: Transactions | None = None
         self._closed = False
+        self._ending: asyncio.Task[None] | None = None
         self._until_turn = TURN_BYTES
+        self._looked_ms = 0
+        """When it was last looked whether this is the right loop, in milliseconds since 1970."""
 
     # -- its life
 
@@ -72,11 +76,13 @@ class Producer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        at_once = kind is not None and not issubclass(kind, Exception)
+        at_once = kind is not None and issubclass(kind, asyncio.CancelledError)
         await self.close(timeout_ms=0 if at_once else None)
 
     async def start(self) -> None:
         """Connect; with a transactional id, become its only owner."""
+        if self._closed or self._cluster is not None:
+            raise ProducerClosed("this producer was started before; make another one")
         settings = self.settings
         self._cluster = Cluster.of(settings)
         self._sender = Sender(settings, self._cluster, self._producing)
@@ -94,11 +100,20 @@ class Producer:
 
         What is not acknowledged then fails with ProducerClosed.
         """
-        if self._closed or self._sender is None or self._cluster is None:
+        if self._sender is None or self._cluster is None:
             self._closed = True
             return
-        self._closed = True
-        self._current.clear()
+        if self._ending is None:
+            same_loop(self._sender.loop, "producer")
+            self._closed = True
+            self._current.clear()
+            self._ending = begun(
+                self._end(self._sender, self._cluster, timeout_ms), name="closes the producer"
+            )
+        if not self._ending.done():
+            await ended(self._ending)
+
+    async def _end(self, sender: Sender, cluster: Cluster, timeout_ms: float | None) -> None:
         try:
             if timeout_ms is None or timeout_ms > 0:
                 async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
@@ -106,8 +121,10 @@ class Producer:
         except TimeoutError:
             pass
         finally:
-            await self._sender.stop()
-            await self._cluster.close()
+            try:
+                await sender.stop()
+            finally:
+                await cluster.close()
 
     async def _finish(self) -> None:
         if self._transactions is not None:
@@ -140,6 +157,7 @@ class Producer:
                     batch.room = room
                     now_s = time()
                     if now_s >= batch.tick:
+                        self._check_loop()
                         batch.mark_time(now_s)
                     values = batch.values
                     values.append(value)
@@ -155,8 +173,14 @@ class Producer:
         headers: Headers | Mapping[str, bytes | None] | None,
         timestamp: int | None,
     ) -> Delivery:
-        """Send in any case: serialize, find the partition, wait for room."""
+        """Send in any case: serialize, find the partition, wait for room.
+
+        Whoever is cancelled here has sent nothing: once the record is in its batch, nothing is waited for.
+        """
         sender = self._running()
+        if self._until_turn < 0:
+            self._until_turn = TURN_BYTES
+            await turn()
         settings = self.settings
         value_bytes = serialized("value", value, settings.value_serializer)
         key_bytes = serialized("key", key, settings.key_serializer)
@@ -166,7 +190,11 @@ class Producer:
             raise RecordTooLarge(
                 f"a record of about {size} bytes for {topic}: max_request_size is {settings.max_request_size}"
             )
-        stamp = int(time() * 1000) if timestamp is None else checked_stamp(timestamp)
+        now_ms = int(time() * 1000)
+        if now_ms != self._looked_ms:  # often enough: a loop ends and another begins between two of them
+            self._looked_ms = now_ms
+            self._check_loop()
+        stamp = now_ms if timestamp is None else checked_stamp(timestamp)
         until = sender.loop.time() + settings.max_block_ms / 1000
         route = self._known(topic) or await self._route(topic, until)
         lane = self._producing.lane(self._place(route, key_bytes, partition, size=size))
@@ -182,9 +210,6 @@ class Producer:
         if batch is not had:
             sender.nudge()
             self._until_turn -= batch.size
-            if self._until_turn < 0:
-                self._until_turn = TURN_BYTES
-                await turn()
         return Delivery(batch, index)
 
     async def send_packed(self, topic: str, packed: Packed) -> PackedBatch:
@@ -198,6 +223,7 @@ class Producer:
                 f" {self.settings.max_request_size}"
             )
         sender = self._check_open()
+        await turn()
         until = sender.loop.time() + self.settings.max_block_ms / 1000
         route = self._known(topic) or await self._route(topic, until)
         wanted = packed.partition if packed.partition >= 0 else None
@@ -209,7 +235,6 @@ class Producer:
         if wanted is None:
             self._partitioner.appended(topic, None, place.partition, batch.size, full=True)
         sender.nudge()
-        await turn()
         return batch
 
     def _check_open(self) -> Sender:
@@ -233,6 +258,7 @@ class Producer:
 
     async def _route(self, topic: str, until: float) -> "Route":
         """Return what is known of the topic, learnt first if need be; raise why nothing can be sent to it."""
+        self._check_loop()
         pace = self._running().cluster.pace()
         while True:
             route, sender = self._known(topic), self._running()
@@ -321,12 +347,18 @@ class Producer:
             raise self._producing.abandoned
         return self._sender
 
+    def _check_loop(self) -> None:
+        """Raise unless this is the loop that the producer lives on."""
+        if self._sender is not None:
+            same_loop(self._sender.loop, "producer")
+
     async def flush(self) -> None:
         """Send everything that was handed over, without lingering, and return when all of it is settled.
 
         Failures are told to who awaits the deliveries; each is logged, too.
         """
         producing = self._producing
+        self._check_loop()
         producing.urgent += 1
         try:
             if self._sender is not None:
@@ -368,6 +400,7 @@ class Producer:
 
     def _transactional(self) -> Transactions:
         self._running()
+        self._check_loop()
         if self._transactions is None:
             raise WrongSetting("transactions need the setting transactional_id")
         return self._transactions

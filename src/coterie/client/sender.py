@@ -312,16 +312,19 @@ class Sender:
         self.producing.identity = asks.read_identity(await self.cluster.retrying("InitProducerId", ask))
 
     async def stop(self, error: CoterieError | None = None) -> None:
-        """Stop at once; whatever is not acknowledged fails."""
+        """Stop at once; whatever is not acknowledged fails, before anything is waited for."""
         self.stopped = True
         if self._timer is not None:
             self._timer.cancel()
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
         closed = error or ProducerClosed("the producer was closed before the record was acknowledged")
+        unsent = sum(len(batch) for batch in self.producing.batches() if not batch.flying)
+        if unsent and error is None:
+            log.warning("the producer is closed at once: %d records were not sent", unsent)
         self.producing.abandon(closed)
         for batch in list(self.producing.batches()):
             self.producing.fail(batch, closed)
         self._woken()
+        await asyncio.gather(*tasks, return_exceptions=True)

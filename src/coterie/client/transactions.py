@@ -1,6 +1,7 @@
 """Carries out transactions on a running loop: asks coordinators, and does what `transacting` makes of it."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -22,6 +23,8 @@ from coterie.client.transacting import State, Step, Transacting, Verdict, refusa
 from coterie.wire.apis import ApiKey
 
 __all__ = ["Transactions"]
+
+log = logging.getLogger("coterie.client")
 
 PURPOSE = "transactions"
 FEATURE, VERSION_2 = "transaction.version", 2
@@ -136,8 +139,14 @@ class Transactions:
                 self.producing.abandon(error)
 
     async def finish(self) -> None:
-        """Abort what is open before the producer closes."""
+        """Abort what is open before the producer closes, and end what was being ended."""
         await self.abort_after_failure()
+        state = self.state.state
+        if state in (State.COMMITTING, State.ABORTING):
+            try:
+                await self._end(commit=state is State.COMMITTING)
+            except (RefusedBy, ClientTimeout) as error:
+                log.warning("the end of a transaction is not known: %s", error)
 
     async def _end(self, *, commit: bool) -> None:
         """Tell the coordinator of the end, and go on under the identity that it gives."""
