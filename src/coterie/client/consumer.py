@@ -117,7 +117,7 @@ class Consumer:
         `done` says whether what was handed out last is to be committed; `leave` overrules that dynamic
         members leave and static ones stay. In a method of the listener this returns at once, and is carried
         out when the method has returned; what the application has in its hands then is not done. Cut short
-        by cancellation, the member still leaves, and does not wait for an answer.
+        by cancellation, it waits for nothing but that the member has left, for a moment.
         """
         if self._closed or self._cluster is None or self._loop is None:
             self._closed = True

@@ -1,18 +1,25 @@
 """An event loop in a daemon thread, for callers that block."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 __all__ = ["LoopThread", "beside"]
 
 T = TypeVar("T")
 # How long what was cancelled may take to end.
 END_TIMEOUT_S = 5.0
+
+
+# How long a fork waits for a loop to come to rest.
+REST_TIMEOUT_S = 1.0
+LOOPS: "WeakSet[LoopThread]" = WeakSet()
 
 
 class LoopThread:
@@ -25,6 +32,8 @@ class LoopThread:
         self._stopped = self._over = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+        self._forked = threading.Event()
+        LOOPS.add(self)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -39,6 +48,25 @@ class LoopThread:
     def here(self) -> bool:
         """Whether this is the loop's own thread: who waits here for the loop waits for ever."""
         return threading.current_thread() is self._thread
+
+    def rest(self) -> None:
+        """Have the loop do nothing until `go_on`, and return when it rests, or does not come to it soon.
+
+        A child that is forked while another thread imports a module can never import that one itself.
+        """
+        resting, self._forked = threading.Event(), threading.Event()
+
+        def wait(forked: threading.Event) -> None:
+            resting.set()
+            forked.wait()
+
+        with suppress(RuntimeError):  # it has just ended
+            self.loop.call_soon_threadsafe(wait, self._forked)
+            resting.wait(REST_TIMEOUT_S)
+
+    def go_on(self) -> None:
+        """Have the loop go on."""
+        self._forked.set()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Start the coroutine on the loop, and return where its result will be; cancelled after `stop`."""
@@ -103,3 +131,20 @@ async def beside(function: Callable[..., T], *arguments: Any) -> T:
 
     threading.Thread(target=run, name=f"coterie calls {function!r:.60}", daemon=True).start()
     return await answer
+
+
+def rest_all() -> None:
+    """Have all loops rest but this thread's own."""
+    for one in list(LOOPS):
+        if not one.here:
+            one.rest()
+
+
+def go_on_all() -> None:
+    """Have all loops go on."""
+    for one in list(LOOPS):
+        one.go_on()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=rest_all, after_in_parent=go_on_all, after_in_child=LOOPS.clear)

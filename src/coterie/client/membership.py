@@ -229,7 +229,7 @@ class Membership:
         """Commit, give everything up, and leave the group, all within that time.
 
         `leave` says whether to leave; None: unless the member is static (CV-2). If time runs out, or this is
-        cancelled, the coordinator is told all the same, and nobody waits for its answer.
+        cancelled, the coordinator is told all the same.
         """
         if self._closed:
             return
@@ -244,9 +244,11 @@ class Membership:
         self._raise_complaint()
 
     async def cut(self, leave: bool | None = None) -> None:
-        """End at once; the coordinator is told if it can be, and nobody waits for its answer."""
-        self._leave_unheard(leave)
-        await self.abandon()
+        """End at once; if the member is in the group, the coordinator is told where that can be done soon."""
+        try:
+            await self._leave_soon(leave)
+        finally:
+            await self.abandon()
 
     async def _resign(self, leave: bool | None, timeout_s: float) -> None:
         self.member.close(leave=leave, timeout_ms=int(timeout_s * 1000), now_ms=self.now_ms())
@@ -257,8 +259,7 @@ class Membership:
             self._task = asyncio.create_task(self._run(), name=self._task.get_name())
             await asyncio.wait([self._task])
 
-    def _leave_unheard(self, leave: bool | None) -> None:
-        """Tell the coordinator, where that can be done at once, if the member is still in the group."""
+    async def _leave_soon(self, leave: bool | None) -> None:
         if not self.alive() or self.member.phase is m.Phase.STOPPED or self._address is None:
             return
         request = self.member.leave_at_once(leave, self.now_ms())
@@ -266,9 +267,15 @@ class Membership:
         if request is None or connection is None or not connection.fresh:
             return
         try:
-            connection.post(ApiKey.LEAVE_GROUP, self._leave_maker(request))
+            answer = connection.send(ApiKey.LEAVE_GROUP, self._leave_maker(request))
         except CoterieError as error:
             log.info("group %s: %s", self.settings.group_id, error)
+            return
+        try:  # the broker may have other requests of ours before it, and drops them when we hang up
+            await asyncio.wait([answer], timeout=END_TIMEOUT_S)
+        finally:
+            if not answer.cancel() and not answer.cancelled():
+                answer.exception()
 
     async def abandon(self) -> None:
         """End without a word: the group notices when the session ends."""

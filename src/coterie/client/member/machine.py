@@ -134,6 +134,7 @@ class Member(Steps):
 
     def leave_at_once(self, leave: bool | None, now_ms: int) -> Leave | None:
         """Return what tells the coordinator that the member is gone, whatever it still waits for."""
+        self._closing = True
         return self._leave(leave, "the consumer is being closed", now_ms)
 
     def commit_refusal(self) -> Code:
