@@ -82,6 +82,7 @@ class LogAgainstAList(RuleBasedStateMachine):
     @precondition(lambda self: self.pending is None)
     @rule()
     def begin_compaction(self) -> None:
+        self.log.flush()
         plan = self.log.plan_compaction(self.now_ms)
         if plan is not None:
             self.pending = run_compaction(plan, self.disk)

@@ -20,6 +20,7 @@ from coterie.broker.node import Node
 from coterie.broker.server import Connection
 from coterie.broker.topics import Topics
 from coterie.broker.turns import Turns
+from coterie.store.disk import OsDisk
 from coterie.store.files import FileStore
 from coterie.store.log import DirectoryInUse, DirectoryUnusable, StorageFailed
 
@@ -49,7 +50,8 @@ def serve(settings: BrokerSettings) -> int:
     _raise_file_limit()
     clock = steady_clock_ms()
     try:
-        store = FileStore.open(settings.data_directory, now_ms=clock())
+        configs = Topics.written_configs(settings, OsDisk(), settings.data_directory)
+        store = FileStore.open(settings.data_directory, now_ms=clock(), configs=configs)
     except (DirectoryInUse, DirectoryUnusable) as error:
         raise CannotServe(str(error)) from error
     try:

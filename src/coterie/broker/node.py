@@ -360,6 +360,7 @@ class Node:
         self.topics.delete(name)
         try:
             self._drop_logs(name, range(topic.partitions))
+            self.store.make_deletions_certain()
         finally:  # the topic is gone; what is left of its logs goes when the broker starts next
             self.coordinator.topic_deleted(name)
         log.info("deleted topic %s", name)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from coterie.broker.cluster_image import ClusterImage
     from coterie.broker.settings import BrokerSettings
     from coterie.store.config import LogConfig
-    from coterie.store.directory import OnDisk, Store
+    from coterie.store.directory import Configs, OnDisk, Store
+    from coterie.store.disk import Disk
 
 __all__ = ["FILE_NAME", "Topic", "Topics", "new_id"]
 
@@ -97,6 +99,29 @@ class Topics:
                 log.error(UNREAD, topic.name, "; ".join(unread))
             _configure_logs(topic, store, config)
         return topics
+
+    @classmethod
+    def written_configs(cls, settings: BrokerSettings, disk: Disk, directory: str) -> Configs:
+        """Return how the logs of a directory shall behave by what is written there of their topics.
+
+        The file is read when the first log asks: by then the directory is ours. Logs of topics that nobody
+        wrote down are not known about: the answer is None.
+        """
+
+        @cache
+        def written() -> dict[str, dict[str, str]]:
+            document = MetadataFile(disk, directory, FILE_NAME).load()
+            try:
+                topics = [] if document is None else document["topics"]
+                return {str(one["name"]): dict(one["configs"]) for one in topics}
+            except (KeyError, TypeError, ValueError):
+                return {}  # `open` is about to say what is wrong with it
+
+        def config(name: TopicPartition) -> LogConfig | None:
+            configs = written().get(name.topic)
+            return None if configs is None else settings.stored_log_config(configs)[0]
+
+        return config
 
     # -- lookups
 
@@ -287,6 +312,25 @@ class Topics:
                 store.release_log(one.topic, one.partition)
         return found
 
+    def _bury(self, logs: Sequence[OnDisk], store: Store) -> None:
+        """Delete the logs of topics that are gone: long overdue, their files go at the next tick."""
+        try:
+            for one in logs:
+                with contextlib.suppress(StorageFailed):  # tried again at the next start; out of sight it is
+                    store.delete_log(one.topic, one.partition, now_ms=0)
+            if logs:
+                store.make_deletions_certain()
+        except StorageFailed as error:
+            log.warning("what is left of deleted topics may come back: %s", error)
+
+    def _tie(self, found: Iterable[OnDisk], store: Store) -> None:
+        """Give the logs that know no topic the id of theirs: a deletion goes by it."""
+        for one in found:
+            topic = self._by_name.get(one.topic)
+            if one.topic_id is None and topic is not None:
+                with contextlib.suppress(OSError):  # tried again at the next start
+                    store.tie(one.topic, one.partition, topic.topic_id)
+
     def _agree(self, store: Store, former: FormerKafka, settings: BrokerSettings) -> None:
         """Have the registry and the logs found say the same, Kafka's record of its topics included."""
         found = self._without_copies(store, former)
@@ -299,11 +343,7 @@ class Topics:
             new_uuid=self._new_uuid,
         )
         agreed.tell()
-        for dead in agreed.dead:
-            try:  # long overdue: it goes at the next tick
-                store.delete_log(dead.topic, dead.partition, now_ms=0)
-            except StorageFailed as error:
-                log.warning("what is left of a deleted topic stays for now: %s", error)
+        self._bury(agreed.dead, store)
         for stray in agreed.aside:
             where = store.make_stray(stray.topic, stray.partition)
             log.warning("%s-%d is of another life of its topic; now %s", stray.topic, stray.partition, where)
@@ -312,6 +352,7 @@ class Topics:
         for topic in agreed.topics.values():
             self._enter(topic)
         self._graves = {one.topic_id: None for one in agreed.dead if one.topic_id is not None}
+        self._tie(found, store)
 
     def _recall_strays(self, store: Store) -> None:
         """Put back what Apache Kafka has set aside because it did not know the topic."""

@@ -92,14 +92,16 @@ class CompactionResult(NamedTuple):
 
 
 def range_of(
-    segments: Sequence[Segment], config: LogConfig, *, first_dirty: int, last_stable: int, now_ms: int
+    segments: Sequence[Segment], config: LogConfig, *, first_dirty: int, settled: int, now_ms: int
 ) -> Range:
-    """Return what may be compacted now: not the segment that grows, nothing undecided, nothing too young."""
+    """Return what may be compacted now: not the segment that grows, nothing too young, and nothing that is
+    not `settled`: undecided, or not flushed. What replaces a record must not be lost after it.
+    """
     count = 0
     young = now_ms - config.min_compaction_lag_ms
     for segment, following in pairwise(segments):
         dirty = following.base_offset > first_dirty
-        if following.base_offset > last_stable:
+        if following.base_offset > settled:
             break
         if dirty and config.min_compaction_lag_ms > 0 and segment.newest_ms > young:
             break

@@ -23,6 +23,7 @@ from coterie.store.checkpoints import (
     read_partition_metadata,
     write_clean_stop,
     write_meta,
+    write_partition_metadata,
 )
 from coterie.store.config import LogConfig
 from coterie.store.disk import Disk
@@ -46,7 +47,8 @@ PARTITION_DIRECTORY = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partitio
 SEGMENT_FILE = re.compile(rf"[0-9]{{20}}\{LOG}")
 # Where Apache Kafka keeps what a cluster has agreed upon.
 KEPT_BY_KAFKA = "__cluster_metadata"
-Configs = Callable[[TopicPartition], LogConfig]
+Configs = Callable[[TopicPartition], LogConfig | None]
+"""How a partition's log shall behave; None where nobody knows."""
 
 
 class OnDisk(NamedTuple):
@@ -132,9 +134,8 @@ class Store:
         self.ledger.keep_only(self.logs)
         if clean:
             self.disk.remove(marker)
-            self.disk.sync_directory(
-                self.path
-            )  # or a loss of power brings it back, to vouch for another life
+        # Or a loss of power brings the mark back, to vouch for another life, or takes what was found.
+        self.disk.sync_directory(self.path)
 
     def _is_log(self, name: str) -> bool:
         """Return whether a directory with a partition's name holds one: its topic's id, or a segment."""
@@ -173,6 +174,11 @@ class Store:
             return read_partition_metadata(self.disk.load(f"{directory}/{PARTITION_METADATA}"))
         except (Corrupt, FileNotFoundError):
             return None
+
+    def tie(self, topic: str, partition: int, topic_id: UUID) -> None:
+        """Write down which topic a log belongs to, where a crash or another broker has left that out."""
+        where = f"{self._directory(TopicPartition(topic, partition))}/{PARTITION_METADATA}"
+        self.disk.save(where, write_partition_metadata(topic_id))
 
     def strays(self) -> list[Stray]:
         """Return the directories that were set aside and say which topic they belong to."""
@@ -280,6 +286,13 @@ class Store:
         where = self._rename(TopicPartition(topic, partition), STRAY_SUFFIX)
         self.release_log(topic, partition)
         return where
+
+    def make_deletions_certain(self) -> None:
+        """Return when no loss of power brings back what was deleted. Raises `StorageFailed`."""
+        try:
+            self.disk.sync_directory(self.path)
+        except OSError as error:
+            raise StorageFailed(f"{self.path}: {error.strerror or error}") from error
 
     def release_log(self, topic: str, partition: int) -> None:
         """Let go of a log that turned out to be no partition of ours; nothing of it is touched."""

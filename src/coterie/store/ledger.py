@@ -28,6 +28,8 @@ class Ledger:
         self.compacted = self._load(CLEAN_OFFSETS)
         # Up to where each log is flushed, as far as the disk knows: opening after a crash begins there.
         self.written = dict(self.flushed)
+        # How many directories of partitions were made, and how many of them survive a loss of power.
+        self._made = self._certain = 0
         # Whom the files may name. They go by a partition's name, which the next topic may have again.
         self._named = self._known()
 
@@ -60,15 +62,26 @@ class Ledger:
             if partition not in partitions:
                 self.forget(partition)
 
+    def directory_made(self) -> int:
+        """Return the number of a partition's directory that is new, for `make_certain`."""
+        self._made += 1
+        return self._made
+
+    def make_certain(self, made: int) -> None:
+        """Have a new directory survive a loss of power, and with it all that were made or renamed so far."""
+        if made > self._certain:
+            self._disk.sync_directory(self._directory)
+            self._certain = self._made
+
     def save_starts(self) -> None:
         """Write where the logs start."""
         self._named |= self.starts.keys()
         self._save(START_OFFSETS, self.starts)
 
     def save_compacted(self) -> None:
-        """Write up to where the logs are compacted, without waiting: to lose it costs a compaction."""
+        """Write up to where the logs are compacted, and that they were: gaps in those are no damage."""
         self._named |= self.compacted.keys()
-        self._save(CLEAN_OFFSETS, self.compacted, sync=False)
+        self._save(CLEAN_OFFSETS, self.compacted)
 
     def save(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
         """Write everything; the high watermarks are for Kafka's brokers, which trust nothing beyond them."""
@@ -84,5 +97,5 @@ class Ledger:
         if high_watermarks is not None:
             self._save(HIGH_WATERMARKS, high_watermarks)
 
-    def _save(self, name: str, offsets: Mapping[TopicPartition, int], *, sync: bool = True) -> None:
-        self._disk.save(f"{self._directory}/{name}", write_offsets(offsets), sync=sync)
+    def _save(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        self._disk.save(f"{self._directory}/{name}", write_offsets(offsets), sync=True)

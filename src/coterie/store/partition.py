@@ -94,7 +94,9 @@ class FileLog:
         self.trouble = ""
         self._torn = False
         self._stray: int | None = None
+        # Whether the names of its files survive a loss of power; the number of its directory if it is new.
         self._names_flushed = False
+        self._made = 0
         self._unflushed_since: int | None = None
         self._doomed: list[tuple[int, list[str]]] = []
         self._snapshots = loaded.snapshots
@@ -121,6 +123,7 @@ class FileLog:
         log = cls(
             disk, directory, name, config, Loaded([first], 0, ProducerState(), [(0, 0)], [], [], []), ledger
         )
+        log._made = ledger.directory_made()
         log._save_epochs()
         return log
 
@@ -299,7 +302,7 @@ class FileLog:
                 self._remove_stray(self._stray)
             if segment.size and self._is_full(segment, size, next_offset - 1, spans[-1][2], now_ms):
                 segment = self._roll(now_ms)
-            if sync and self.recovery_point < segment.base_offset:
+            if sync and (self.recovery_point < segment.base_offset or not self._names_flushed):
                 self.flush()
             segment.append(parts, size, spans, sync=sync)
         except (OSError, StorageFailed) as error:
@@ -529,6 +532,8 @@ class FileLog:
 
     def _delete_segments(self, count: int, now_ms: int) -> None:
         """Take the first segments out of the log; their files go later, in case somebody wants them back."""
+        if self._bases[count] > self.recovery_point:  # their producers are known from snapshots alone then
+            self._flush_snapshots()
         for _ in range(count):
             self._doom(self._segments[0], now_ms)
             del self._segments[0], self._bases[0]
@@ -558,7 +563,7 @@ class FileLog:
             self._segments,
             self._config,
             first_dirty=first_dirty,
-            last_stable=self.last_stable_offset,
+            settled=min(self.last_stable_offset, self.recovery_point),
             now_ms=now_ms,
         )
 
@@ -620,6 +625,7 @@ class FileLog:
 
     def compact(self, now_ms: int) -> bool:
         """Compact at once, in this thread; return whether there was anything to do."""
+        self._flush_closed()
         plan = self.plan_compaction(now_ms)
         return plan is not None and self.finish_compaction(
             compaction.run_compaction(plan, self._disk), now_ms
@@ -651,6 +657,7 @@ class FileLog:
             self.finish_flush(run_flush(plan, self._disk))
         if not self._names_flushed:
             self._disk.sync_directory(self.directory)
+            self._ledger.make_certain(self._made)
             self._names_flushed = True
 
     def plan_flush(self) -> FlushPlan | None:
@@ -729,6 +736,12 @@ class FileLog:
                 if self.producers.producers:
                     self._unflushed_snapshots.append(self.end_offset)
             self._remove_old_snapshots()
+
+    def _flush_snapshots(self) -> None:
+        paths = tuple(map(self._snapshot_path, self._unflushed_snapshots))
+        if paths:
+            plan = FlushPlan(self.directory, paths, self.recovery_point, tuple(self._unflushed_snapshots))
+            self.finish_flush(run_flush(plan, self._disk))
 
     def _snapshot_path(self, offset: int) -> str:
         return f"{self.directory}/{name_of(offset)}{SNAPSHOT}"

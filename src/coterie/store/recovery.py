@@ -277,8 +277,9 @@ class _Opening:
             if reached < segment.size:
                 if _is_old_format(segment.file.read(CHUNK, reached)):
                     raise DirectoryUnusable(f"{segment.path(LOG)} holds messages older than format 2")
+                self.drop(place + 1)  # before the damage goes that tells of it: a crash between begins again
                 segment.cut(reached)
-                self.drop(place + 1)
+                segment.file.sync()
                 break
         return end
 
@@ -318,7 +319,8 @@ class _Opening:
     def _restore(self, *, limit: int) -> int:
         """Take the producers from the newest snapshot up to `limit`; return the offset it vouches for."""
         self.producers.clear()
-        for offset in [one for one in self.snapshots if one <= limit]:
+        first = self.segments[0].base_offset  # an older one misses what was deleted since
+        for offset in [one for one in self.snapshots if first <= one <= limit]:
             path = f"{self.directory}/{name_of(offset)}{SNAPSHOT}"
             try:
                 self.producers.restore(self.disk.load(path), checksum)
@@ -345,7 +347,7 @@ class _Opening:
         """Make the list of leader epochs anew from all batches."""
         self.epochs.clear()
         for segment in self.segments:
-            for _, header in segment.headers():
+            for _, header in segment.readable_headers():
                 self._note_epoch(header)
 
     def _note_epoch(self, header: BatchHeader) -> None:
@@ -353,11 +355,16 @@ class _Opening:
             self.epochs.append((header.leader_epoch, header.base_offset))
 
     def drop(self, place: int) -> None:
-        """Remove the segments from the one of number `place` on: nothing readable leads up to them."""
-        for segment in self.segments[place:]:
+        """Remove the segments from the one of number `place` on: nothing readable leads up to them.
+
+        The last goes first, and for good: a loss of power must not bring them back behind what is written
+        next.
+        """
+        for segment in reversed(self.segments[place:]):
             segment.release()
             for ending in FILES:
                 self.disk.remove(segment.path(ending))
+        self.disk.sync_directory(self.directory)
         del self.segments[place:]
 
     def forget_all(self) -> None:

@@ -23,6 +23,7 @@ def serve(rig: Rig, now_ms: int) -> None:
     """Do what the broker's housekeeping does, each minute here."""
     rig.log.tick(now_ms)
     rig.store.tick(now_ms)
+    rig.log.flush()
     if rig.log.need_of_compaction(now_ms):
         assert rig.log.compact(now_ms)
 

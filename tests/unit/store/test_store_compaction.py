@@ -54,6 +54,7 @@ def test_only_the_newest_record_of_each_key_stays(rig: Rig):
     log = a_full_log(rig)
     before = state_of(log)
 
+    log.flush()
     assert log.need_of_compaction(NOW)
     assert log.compact(NOW)
 
@@ -63,6 +64,7 @@ def test_only_the_newest_record_of_each_key_stays(rig: Rig):
     assert state_of(log) == before
     assert len(below) <= 3
     assert log.end_offset == 30
+    log.flush()
     assert not log.need_of_compaction(NOW)
 
 
@@ -89,6 +91,7 @@ def test_a_compacted_log_opens_again_and_is_compacted_on(rig: Rig, how: str):
     log = getattr(rig, how)()
 
     assert everything(log) == after
+    log.flush()
     assert not log.need_of_compaction(NOW)
     for place in range(30):
         log.append(keyed((f"k{place % 3}", f"w{place:060d}")), now_ms=NOW)
@@ -102,6 +105,7 @@ def test_the_segment_that_grows_is_never_compacted(rig: Rig):
     for _ in range(5):
         log.append(keyed(("k", "v")), now_ms=NOW)
 
+    log.flush()
     assert not log.need_of_compaction(NOW)
     assert not log.compact(NOW)
     assert offsets(log) == [0, 1, 2, 3, 4]
@@ -175,6 +179,7 @@ def test_the_end_of_a_round_keeps_its_place(rig: Rig):
 def test_records_too_young_for_their_lag_stay(rig: Rig):
     log = a_full_log(rig, min_compaction_lag_ms=HOUR)
 
+    log.flush()
     assert not log.need_of_compaction(NOW + HOUR - 1)
     assert log.need_of_compaction(NOW + HOUR)
 
@@ -182,6 +187,7 @@ def test_records_too_young_for_their_lag_stay(rig: Rig):
 def test_a_log_that_is_hardly_dirty_waits_unless_it_waited_too_long(rig: Rig):
     log = a_full_log(rig, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=HOUR)
 
+    log.flush()
     assert not log.need_of_compaction(NOW + HOUR)
     assert log.need_of_compaction(NOW + HOUR + 1)
 
@@ -396,6 +402,7 @@ def test_times_are_found_after_a_compaction(rig: Rig):
 def test_a_plan_can_be_given_to_another_process(rig: Rig):
     log = a_full_log(rig)
     before = state_of(log)
+    log.flush()
     plan = log.plan_compaction(NOW)
 
     result = pickle.loads(pickle.dumps(run_compaction(pickle.loads(pickle.dumps(plan)), rig.store.disk)))
@@ -406,6 +413,7 @@ def test_a_plan_can_be_given_to_another_process(rig: Rig):
 
 def test_appends_go_on_while_a_compaction_runs(rig: Rig):
     log = a_full_log(rig)
+    log.flush()
     plan = log.plan_compaction(NOW)
     assert plan is not None
     log.append(keyed(("k0", "newest")), now_ms=NOW)
@@ -417,6 +425,7 @@ def test_appends_go_on_while_a_compaction_runs(rig: Rig):
 
 def test_a_compaction_of_segments_that_are_gone_comes_to_nothing(rig: Rig):
     log = a_full_log(rig)
+    log.flush()
     plan = log.plan_compaction(NOW)
     assert plan is not None
     result = run_compaction(plan, rig.store.disk)
@@ -434,6 +443,7 @@ def test_a_log_that_is_not_compacted_has_no_plan(rig: Rig):
     for _ in range(5):
         log.append(a_batch("x" * 50, key="k"), now_ms=NOW)
 
+    log.flush()
     assert log.plan_compaction(NOW) is None
     assert not log.need_of_compaction(NOW)
 
@@ -457,6 +467,7 @@ def test_long_keys_are_told_apart(rig: Rig):
 def test_a_crash_at_any_step_of_the_swap_loses_nothing(rig: Rig, step: str):
     log = a_full_log(rig)
     before = state_of(log)
+    log.flush()
     plan = log.plan_compaction(NOW)
     assert plan is not None
     result = run_compaction(plan, rig.store.disk)

@@ -414,6 +414,7 @@ def test_a_compaction_that_finds_no_room_leaves_no_files_behind():
     disk = MemoryDisk()
     _, log = a_log_to_compact(disk)
     before = everything(log)
+    log.flush()
     plan = log.plan_compaction(NOW)
     assert plan is not None
     disk.faults.capacity = 2800
@@ -431,6 +432,7 @@ def test_a_swap_that_is_refused_leaves_the_log_readable():
     disk = MemoryDisk()
     store, log = a_log_to_compact(disk)
     before = everything(log)
+    log.flush()
     plan = log.plan_compaction(NOW)
     assert plan is not None
     result = run_compaction(plan, disk)

@@ -1,0 +1,505 @@
+"""A broker that lives, is killed and lives again, by one seed; after each start it must owe nobody anything.
+
+It is the whole broker but its sockets: topics, their file, logs, housekeeping and compaction. What happens is
+drawn from a grammar of what clients, administrators and time do to it; where it is killed, too.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from coterie.base.codes import Code
+from coterie.base.ids import TopicPartition
+from coterie.broker.node import Node
+from coterie.broker.settings import BrokerSettings
+from coterie.broker.topics import Topics
+from coterie.store.directory import Store
+from coterie.store.log import AppendRefused, StorageFailed
+from coterie.store.partition import FileLog
+from coterie.wire.batches import Record, build_batch
+from crashes.checks import check_partition, check_topics, demand, settle
+from crashes.disk import CrashDisk, Illness, Killed
+from crashes.model import TRANSACTIONAL_FROM, Batch, Partition, TopicOwed
+
+__all__ = ["Life", "Outcome", "Owed", "run"]
+
+NOW_MS = 1_700_000_000_000
+SETTINGS = BrokerSettings.of({"log.dirs": "data", "offsets.topic.num.partitions": "1"})
+NAMES = ("a", "b", "c")
+KEYS = (b"k0", b"k1", b"k2")
+SMALL = {"internal.segment.bytes": "440", "index.interval.bytes": "90"}
+KINDS: tuple[dict[str, str], ...] = (
+    {"retention.ms": "-1"},
+    {"retention.ms": "-1", "flush.messages": "1"},
+    {"retention.ms": "20000", "file.delete.delay.ms": "0", "flush.messages": "1"},
+    {"retention.bytes": "700", "file.delete.delay.ms": "1000"},
+    {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "delete.retention.ms": "50"},
+    {
+        "cleanup.policy": "compact,delete",
+        "min.cleanable.dirty.ratio": "0.1",
+        "flush.messages": "1",
+        "retention.ms": "-1",
+        "file.delete.delay.ms": "0",
+    },
+)
+STRANGERS = {
+    "data/__cluster_metadata-0": "00000000000000000000.log",
+    "data/backup-60": "notes",
+    "data/to-delete": "precious",
+    "data/a-03": "00000000000000000000.log",
+}
+ILLNESSES = (("sync",), ("write",), ("rename",), ("save",), ("open",), ("truncate",), ("write", "truncate"))
+LIVES, STEPS = 5, 22
+STARTS = 4
+SAVES_MS = 61_000
+
+
+@dataclass(slots=True)
+class Owed:
+    """What has been promised, and what may have come of what was not."""
+
+    topics: dict[str, TopicOwed] = field(default_factory=dict)
+    maybe_made: dict[str, tuple[dict[str, str], int]] = field(default_factory=dict)
+    maybe_gone: set[str] = field(default_factory=set)
+    maybe_changed: dict[str, list[tuple[dict[str, str], int]]] = field(default_factory=dict)
+    busy: bool = False
+    """Whether what was under way may move the starts of logs by itself, as retention does."""
+    producer_ids: set[int] = field(default_factory=set)
+    now_ms: int = NOW_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a seed ended."""
+
+    seed: int
+    violation: str
+    story: tuple[str, ...]
+    kills: int
+    effects: int
+
+    @property
+    def line(self) -> str:
+        """What failed, and how to see it again."""
+        return f"seed {self.seed}: {self.violation[:300]} | cd tests && python -m crashes --seed {self.seed}"
+
+
+class Life:
+    """One broker on a disk, from a start to its end. Each step is one thing that is done to it."""
+
+    def __init__(self, disk: Any, random: Random, owed: Owed, tell: Callable[[str], None]) -> None:
+        self.disk = disk
+        self.random = random
+        self.owed = owed
+        self.tell = tell
+        self.aside: list[Callable[[], None]] = []
+        self.settled = False
+
+    # -- start and end
+
+    def start(self) -> None:
+        """Start on what the disk holds."""
+        self.store = Store(
+            self.disk,
+            "data",
+            now_ms=self.owed.now_ms,
+            new_uuid=self._new_uuid,
+            configs=Topics.written_configs(SETTINGS, self.disk, "data"),
+        )
+        topics = Topics.open(SETTINGS, self.store, new_uuid=self._new_uuid)
+        self.node = Node(
+            settings=SETTINGS,
+            topics=topics,
+            store=self.store,
+            clock=lambda: self.owed.now_ms,
+            call_soon=lambda act: act(),
+            alarm=lambda at_ms: None,
+            aside=self._put_aside,
+            new_uuid=self._new_uuid,
+        )
+        self.node.start()
+
+    def _new_uuid(self) -> UUID:
+        return UUID(int=self.random.getrandbits(120))
+
+    def _put_aside(
+        self,
+        work: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        finish: Callable[[Any], None],
+        *,
+        computes: bool,
+    ) -> None:
+        """Keep work for later: first it is done, and later its end is told."""
+
+        def do() -> None:
+            try:
+                result = work(*arguments)
+            except OSError:
+                result = None
+            self.aside.append(lambda: finish(result))
+
+        self.aside.append(do)
+
+    def settle(self, *, power_lost: bool) -> None:
+        """See what is left after a crash, and owe that; raise `Lost` if it is too little."""
+        owed, node = self.owed, self.node
+        for topic in node.topics.all():
+            made = owed.maybe_made.get(topic.name)
+            if (
+                topic.name not in owed.topics
+                and made is not None
+                and made == (dict(topic.configs), topic.partitions)
+            ):
+                owed.topics[topic.name] = TopicOwed(
+                    topic.topic_id, made[0], [Partition() for _ in range(topic.partitions)]
+                )
+        for name in sorted(owed.maybe_gone):
+            self._delete_again(name)
+            if node.topics.get(name) is None:
+                owed.topics.pop(name, None)
+        for name, changes in owed.maybe_changed.items():
+            topic, mine = node.topics.get(name), owed.topics.get(name)
+            if topic is not None and mine is not None and (dict(topic.configs), topic.partitions) in changes:
+                mine.configs = dict(topic.configs)
+                mine.partitions += [Partition() for _ in range(topic.partitions - len(mine.partitions))]
+        owed.maybe_made, owed.maybe_gone, owed.maybe_changed = {}, set(), {}
+        check_topics(node, owed.topics)
+        for name, topic in owed.topics.items():
+            for place in range(len(topic.partitions)):
+                where = TopicPartition(name, place)
+                settle(where, topic, self.log(where), power_lost=power_lost, busy=owed.busy)
+        owed.busy, self.settled = False, True
+
+    def _delete_again(self, name: str) -> None:
+        """A deletion that nobody has heard of may leave anything of a topic, even without its id."""
+        topic, mine = self.node.topics.get(name), self.owed.topics.get(name)
+        if topic is not None and mine is not None and topic.topic_id != mine.topic_id:
+            self.node.delete_topic(name)
+
+    def check(self) -> None:
+        """Raise `Lost` unless all that is owed is there."""
+        check_topics(self.node, self.owed.topics)
+        for name, topic in self.owed.topics.items():
+            for place in range(len(topic.partitions)):
+                check_partition(where := TopicPartition(name, place), topic, self.log(where))
+        for directory, name in STRANGERS.items():
+            demand(
+                self.disk.load(f"{directory}/{name}") == b"mine", f"{directory} is another's, and was touched"
+            )
+
+    def log(self, where: TopicPartition) -> FileLog:
+        return self.store.logs[where]
+
+    def stop(self, *, ill: tuple[str, ...] = ()) -> bool:
+        """Stop as `serve` does; return whether the disk took it."""
+        self.disk.illness = Illness(frozenset(ill), self.random.choice((1.0, 0.5)))
+        self.owed.busy = False
+        clean = True
+        try:
+            self.node.stop()
+        except StorageFailed:
+            clean = False
+        finally:
+            self.store.close()
+        self.disk.illness = Illness()
+        if clean:
+            for topic in self.owed.topics.values():
+                for partition in topic.partitions:
+                    partition.certain = partition.end
+        return clean
+
+    # -- steps
+
+    def step(self) -> None:
+        """Do one thing, drawn by the seed."""
+        steps, weights = zip(*STEPS_WEIGHED, strict=True)
+        step = self.random.choices(steps, weights)[0]
+        if step is not Life.create and not self.owed.topics:
+            step = Life.create
+        self.tell(step(self))
+        self.owed.busy = False
+
+    def create(self) -> str:
+        free = [name for name in NAMES if name not in self.owed.topics]
+        if not free:
+            return self.delete()
+        name, count = self.random.choice(free), self.random.choice((1, 1, 2))
+        configs = SMALL | self.random.choice(KINDS)
+        self.owed.maybe_made[name] = (configs, count)
+        try:
+            topic = self.node.create_topic(name, partitions=count, configs=configs)
+        except (OSError, StorageFailed) as error:
+            return f"create {name}: {error}"
+        del self.owed.maybe_made[name]
+        self.owed.topics[name] = TopicOwed(topic.topic_id, configs, [Partition() for _ in range(count)])
+        return f"create {name} with {count} partitions, {configs}"
+
+    def delete(self) -> str:
+        name = self.random.choice(sorted(self.owed.topics))
+        self.owed.maybe_gone.add(name)
+        told = ""
+        try:
+            self.node.delete_topic(name)
+        except (OSError, StorageFailed) as error:
+            told = f": {error}"
+        if self.node.topics.get(name) is None:
+            self.owed.maybe_gone.discard(name)
+            del self.owed.topics[name]
+        return f"delete {name}{told}"
+
+    def grow(self) -> str:
+        name = self.random.choice(sorted(self.owed.topics))
+        topic = self.owed.topics[name]
+        total = len(topic.partitions) + 1
+        if total > 3:
+            return "no growth"
+        self.owed.maybe_changed.setdefault(name, []).append((topic.configs, total))
+        try:
+            self.node.add_partitions(name, total)
+        except (OSError, StorageFailed) as error:
+            return f"grow {name}: {error}"
+        del self.owed.maybe_changed[name]
+        topic.partitions.append(Partition())
+        return f"grow {name} to {total}"
+
+    def _somewhere(self) -> tuple[TopicPartition, TopicOwed, Partition]:
+        name = self.random.choice(sorted(self.owed.topics))
+        topic = self.owed.topics[name]
+        place = self.random.randrange(len(topic.partitions))
+        return TopicPartition(name, place), topic, topic.partitions[place]
+
+    def append(self) -> str:
+        """Write a batch: of nobody, of an idempotent producer, or in a transaction."""
+        where, topic, owed = self._somewhere()
+        producer = self.random.choice((-1, -1, 1, 2, TRANSACTIONAL_FROM, TRANSACTIONAL_FROM + 1))
+        epoch, last = owed.known.producers.get(producer, (0, -1)) if producer >= 0 else (-1, -2)
+        values = [self._value(topic) for _ in range(self.random.choice((1, 1, 2, 3)))]
+        self.owed.now_ms += 1
+        records = tuple(
+            Record(place, self.owed.now_ms, self.random.choice(KEYS), value)
+            for place, value in enumerate(values)
+        )
+        batch = Batch(0, records, producer, epoch, last + 1)
+        return self._write(where, topic, owed, batch, self._bytes_of(batch))
+
+    def _value(self, topic: TopicOwed) -> bytes | None:
+        if topic.compacted and self.random.random() < 0.15:
+            return None
+        return b"%d" % self.random.getrandbits(30) + bytes(self.random.choice((0, 30, 90)))
+
+    def _bytes_of(self, batch: Batch) -> bytes:
+        return build_batch(
+            list(batch.records),
+            producer_id=batch.producer,
+            producer_epoch=batch.epoch,
+            base_sequence=batch.sequence,
+            transactional=batch.transactional,
+        )
+
+    def _write(
+        self, where: TopicPartition, topic: TopicOwed, owed: Partition, batch: Batch, data: bytes
+    ) -> str:
+        told = f"append {len(batch.records)} records of {batch.producer} to {where}"
+        owed.maybe = batch
+        try:
+            appended = self.node.append(*where, data, now_ms=self.owed.now_ms)
+        except AppendRefused as refused:
+            demand(refused.code == Code.KAFKA_STORAGE_ERROR, f"{told}: {refused}")
+            return f"{told}: refused"
+        owed.maybe = None
+        demand(not appended.duplicate, f"{told}: taken for a repeat")
+        self._owe(where, topic, owed, batch, appended.base_offset)
+        return f"{told} at {appended.base_offset}"
+
+    def _owe(self, where: TopicPartition, topic: TopicOwed, owed: Partition, batch: Batch, base: int) -> None:
+        wanted = owed.end
+        demand(base == wanted, f"{where}: written at {base}, not at {wanted}")
+        owed.batches.append(batch.at(base))
+        if topic.flushed:
+            owed.certain = owed.end
+
+    def repeat(self) -> str:
+        """Send once more what an idempotent producer sent last: it is known."""
+        where, _, owed = self._somewhere()
+        sent = [one for one in owed.batches if one.producer >= 0 and not one.ends and one.base >= owed.start]
+        if not sent:
+            return "nothing to repeat"
+        last = sent[-1]
+        epoch, _ = owed.known.producers[last.producer]
+        if epoch != last.epoch:
+            return "nothing to repeat"
+        again = self.node.append(*where, self._bytes_of(last.at(0)), now_ms=self.owed.now_ms)
+        demand(again.duplicate and again.base_offset == last.base, f"{where}: {last} was written twice")
+        return f"repeat to {where}"
+
+    def end(self) -> str:
+        """End a transaction."""
+        where, topic, owed = self._somewhere()
+        opened = sorted(owed.known.opened)
+        if not opened:
+            return "no transaction to end"
+        producer, commit = self.random.choice(opened), self.random.random() < 0.5
+        epoch = owed.known.producers[producer][0] + self.random.choice((0, 1))
+        batch = Batch(0, (), producer, epoch, ends="commit" if commit else "abort")
+        codes: list[Code] = []
+        self.owed.now_ms += 1
+        owed.maybe = batch
+        self.node.write_marker(
+            where,
+            producer_id=producer,
+            producer_epoch=epoch,
+            coordinator_epoch=0,
+            commit=commit,
+            deliver=codes.append,
+        )
+        told = f"{batch.ends} {producer} in {where}: {codes[0].name}"
+        if codes == [Code.NONE]:
+            owed.maybe = None
+            self._owe(where, topic, owed, batch, self.log(where).end_offset - 1)
+        return told
+
+    def delete_records(self) -> str:
+        where, _, owed = self._somewhere()
+        log = self.log(where)
+        if "delete" not in log.config.cleanup_policy:
+            return "nothing may be deleted"
+        offset = self.random.randint(log.start_offset, log.end_offset)
+        owed.maybe_deleted = max(owed.maybe_deleted, offset)
+        self.owed.busy = True
+        try:
+            start = log.delete_before(offset, self.owed.now_ms)
+        except StorageFailed as error:
+            return f"delete {where} before {offset}: {error}"
+        demand(start >= offset, f"{where} starts at {start} after a deletion before {offset}")
+        owed.start, owed.deleted = start, max(owed.deleted, offset)
+        return f"delete {where} before {offset}"
+
+    def pass_time(self) -> str:
+        """Let time pass, and housekeeping come round."""
+        self.owed.now_ms += self.random.choice((10, 1_000, 1_000, 30_000, SAVES_MS))
+        self.owed.busy = True
+        self.node.cleaner.tick(self.owed.now_ms)
+        self._look_at_starts()
+        return f"housekeeping at {self.owed.now_ms - NOW_MS}"
+
+    def go_on_aside(self) -> str:
+        """Go on with something that is done beside: begin it, or tell its end."""
+        if not self.aside:
+            return self.pass_time()
+        self.owed.busy = True
+        self.aside.pop(self.random.randrange(len(self.aside)))()
+        self._look_at_starts()
+        return "something aside"
+
+    def _look_at_starts(self) -> None:
+        for name, topic in self.owed.topics.items():
+            for place, partition in enumerate(topic.partitions):
+                partition.start = max(partition.start, self.log(TopicPartition(name, place)).start_offset)
+
+    def reserve(self) -> str:
+        try:
+            producer_id = self.node.topics.next_producer_id()
+        except OSError as error:
+            return f"no producer id: {error}"
+        demand(producer_id not in self.owed.producer_ids, f"producer id {producer_id} was given out twice")
+        self.owed.producer_ids.add(producer_id)
+        return f"producer id {producer_id}"
+
+    def look(self) -> str:
+        self.check()
+        return "look"
+
+
+STEPS_WEIGHED: tuple[tuple[Callable[[Life], str], int], ...] = (
+    (Life.append, 40),
+    (Life.end, 12),
+    (Life.pass_time, 10),
+    (Life.go_on_aside, 12),
+    (Life.delete_records, 6),
+    (Life.delete, 6),
+    (Life.create, 8),
+    (Life.grow, 2),
+    (Life.repeat, 4),
+    (Life.reserve, 1),
+    (Life.look, 3),
+)
+
+
+def run(seed: int, *, lives: int = LIVES) -> Outcome:
+    """Live through a seed; the outcome's violation is empty if every promise was kept."""
+    lived = Lives(seed)
+    violation = ""
+    try:
+        for number in range(lives):
+            lived.live(last=number + 1 == lives)
+    except Exception as failed:  # noqa: BLE001  the root of a seed: whatever comes up is what it shows
+        violation = f"{type(failed).__name__}: {failed}"
+        lived.story.append("".join(traceback.format_exception(failed)[-4:]))
+    return Outcome(seed, violation, tuple(lived.story), lived.kills, lived.disk.countdown.effects)
+
+
+class Lives:
+    """The lives of one seed, one after the other on one disk."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.disk = CrashDisk(seed)
+        self.owed = Owed()
+        self.story: list[str] = []
+        self.kills = 0
+        self._power_lost = False
+        for directory, name in STRANGERS.items():
+            self.disk.make_directory(directory)
+            self.disk.save(f"{directory}/{name}", b"mine", sync=True)
+        self.disk.sync_directory("data")
+
+    def live(self, *, last: bool) -> None:
+        """Live one life, from its start, which may take several, to its end."""
+        life = self._start(last=last)
+        self.story.append("-- started")
+        try:
+            life.settle(power_lost=self._power_lost)
+            life.check()
+            self._live(life)
+        except Killed:
+            self.story.append("-- killed")
+        self._end(life, 0.4)
+
+    def _live(self, life: Life) -> None:
+        for _ in range(self.random.randint(3, STEPS)):
+            life.step()
+        if self.random.random() < 0.5:
+            ill = self.random.choice(ILLNESSES) if self.random.random() < 0.5 else ()
+            clean = life.stop(ill=ill)
+            self.story.append(f"-- stopped, ill: {ill}, clean: {clean}")
+
+    def _start(self, *, last: bool) -> Life:
+        for attempt in range(STARTS):
+            self.disk.kill_after(-1 if last or attempt + 1 == STARTS else self._effects())
+            life = Life(self.disk, self.random, self.owed, self.story.append)
+            try:
+                life.start()
+            except Killed:
+                self.story.append("-- killed at the start")
+                self._end(life, 0.5)
+            else:
+                return life
+        raise AssertionError("the last start cannot be killed")
+
+    def _end(self, life: Life, chance: float) -> None:
+        self.kills += 1
+        cut = self.random.random() < chance
+        self._power_lost = cut or (self._power_lost and not life.settled)
+        if cut:
+            self.story.append("-- power lost")
+        self.disk.revive(power_lost=cut)
+
+    def _effects(self) -> int:
+        """Return how many effects a life gets to see: few and many alike."""
+        return int(3 * 1.9 ** self.random.uniform(0, 8))

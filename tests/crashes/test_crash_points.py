@@ -1,0 +1,36 @@
+"""Seeds of the crash points, and that one seed is one story. More: `python -m crashes`, `make interop`."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from crashes.life import run
+
+SEEDS = range(1_500)
+STRIDE = 250
+KILLS_LEAST, EFFECTS_LEAST = 1_500, 100_000  # of a stride, or it is no proof
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> object:
+    logging.disable(logging.CRITICAL)  # a disk that refuses is told of all the time
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", SEEDS[::STRIDE])
+def test_a_broker_that_is_stopped_anywhere_keeps_what_it_promised(first: int):
+    outcomes = [run(seed) for seed in range(first, first + STRIDE)]
+
+    failures = [outcome.line for outcome in outcomes if outcome.violation]
+    assert not failures, "\n".join(failures)
+    assert sum(outcome.kills for outcome in outcomes) >= KILLS_LEAST
+    assert sum(outcome.effects for outcome in outcomes) >= EFFECTS_LEAST
+
+
+def test_one_seed_is_one_story():
+    assert run(11) == run(11)
+    assert run(11).story != run(12).story
