@@ -249,9 +249,10 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
             settings.listen_port,
             backlog=settings.socket_listen_backlog_size,
         )
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: what can be no host name
         where = f"{settings.listen_host}:{settings.listen_port}"
-        raise CannotServe(f"cannot listen on {where}: {error.strerror or error}") from error
+        why = error.strerror if isinstance(error, OSError) else None
+        raise CannotServe(f"cannot listen on {where}: {why or error}") from error
     for listening in server.sockets:  # what is accepted inherits it
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     node.peers.descriptor_limit = _file_limit()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import importlib
+import io
+import os
 import sys
 from typing import NoReturn
 
@@ -50,11 +54,43 @@ def main(words: list[str] | None = None) -> NoReturn:
         _fail("python -O would take out the checks that guard your data; run without it")
     from coterie.base.errors import CoterieError
 
+    _show_whatever()
+    code: object = 0
     try:
-        cli(words, prog_name="coterie")
+        try:
+            cli(words, prog_name="coterie")
+        except SystemExit as end:
+            code = end.code
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except CoterieError as error:
         _fail(str(error))
-    sys.exit(0)
+    except OSError as error:
+        _drop_output()
+        _fail(f"{error.filename or 'cannot write what there is to say'}: {error.strerror or error}")
+    sys.exit(code)  # type: ignore[arg-type]  # what SystemExit had
+
+
+def _show_whatever() -> None:
+    """Have characters that the terminal's encoding lacks be shown as \\uXXXX, as JSON has them, too."""
+    codecs.register_error("coterie", _escaped)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="coterie")
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    escapes = (f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+    return "".join(escapes), error.end
+
+
+def _drop_output() -> None:
+    """Have what could not be written go nowhere: the process would fail at it again as it ends."""
+    with contextlib.suppress(OSError, AttributeError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(sentence: str) -> NoReturn:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable
+import signal
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +18,15 @@ from coterie.base.plain import plain, plain_json
 if TYPE_CHECKING:
     from coterie.client.admin import Admin
 
-__all__ = ["Settings", "broker_options", "output_option", "say", "say_json", "with_admin"]
+__all__ = [
+    "Settings",
+    "broker_options",
+    "output_option",
+    "run_until_stopped",
+    "say",
+    "say_json",
+    "with_admin",
+]
 
 TIMEOUT_MS = 15_000
 Settings = dict[str, Any]
@@ -110,6 +120,20 @@ def with_admin(broker: Settings, ask: Callable[[Admin], Awaitable[Any]]) -> Any:
             return await ask(admin)
 
     return asyncio.run(run())
+
+
+def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
+    """Do this until it is done, or Ctrl-C or SIGTERM cancels it: what it leaves open it closes."""
+
+    async def stoppable() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        with suppress(NotImplementedError, ValueError):  # no such signal here, or not the main thread
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        await work
+
+    with suppress(KeyboardInterrupt, asyncio.CancelledError):
+        asyncio.run(stoppable())
 
 
 def say(lines: Iterable[str]) -> None:

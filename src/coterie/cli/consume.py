@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from coterie.cli.asking import Settings, broker_options, output_option, say, say_json
+from coterie.cli.asking import (
+    Settings,
+    broker_options,
+    output_option,
+    run_until_stopped,
+    say,
+    say_json,
+)
 
 if TYPE_CHECKING:
     from coterie.client.consumer import Consumer
@@ -48,7 +55,7 @@ def command(
     broker: Settings,
     output: str,
 ) -> None:
-    """Print the records of TOPICs, until Ctrl-C.
+    """Print the records of TOPICs, until Ctrl-C or SIGTERM.
 
     JSON comes a record a line; what is not UTF-8 is in base64 under value_base64 or key_base64.
     """
@@ -64,10 +71,7 @@ def command(
             f"--partition and --until-end read without a group; leave out {group_words(group)}"
         )
     tell = tell_json if output == "json" else tell_text
-    try:
-        asyncio.run(consume(settings, topics, partitions, tell=tell, most=most, until_end=until_end))
-    except KeyboardInterrupt:
-        return
+    run_until_stopped(consume(settings, topics, partitions, tell=tell, most=most, until_end=until_end))
 
 
 async def consume(
@@ -79,7 +83,7 @@ async def consume(
     most: int | None,
     until_end: bool,
 ) -> None:
-    """Tell of each record until it is enough; what was told counts as done even when Ctrl-C ends it."""
+    """Tell of each record until it is enough; what was told counts as done even when a signal ends it."""
     from coterie.client.consumer import Consumer
 
     async with Consumer(**settings) as consumer:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from coterie.base.errors import CoterieError
-from coterie.cli.asking import Settings, broker_options, output_option, say, say_json
+from coterie.cli.asking import (
+    Settings,
+    broker_options,
+    output_option,
+    run_until_stopped,
+    say,
+    say_json,
+)
 
 if TYPE_CHECKING:
     from coterie.client.producer import Delivery, RecordMetadata
@@ -66,11 +75,13 @@ def command(
             say_json(where._asdict())
 
     record_of = reader_of(key_separator, null)
+    if sys.stdin is None:
+        raise CoterieError("there is no standard input to read lines from")
     lines = lines_of(sys.stdin.buffer)
     try:
-        asyncio.run(produce(settings, topic, lines, record_of, tell, partition=partition, headers=named))
-    except KeyboardInterrupt:
-        pass
+        run_until_stopped(
+            produce(settings, topic, lines, record_of, tell, partition=partition, headers=named)
+        )
     finally:
         if output == "text":
             say([f"{told[0]} {'record' if told[0] == 1 else 'records'} written to {topic}"])
@@ -119,25 +130,43 @@ async def lines_of(stream: IO[bytes]) -> AsyncIterator[list[bytes]]:
     A thread reads: Ctrl-C need not wait for a line, nor records for the next one.
     """
     loop = asyncio.get_running_loop()
-    chunks: asyncio.Queue[bytes] = asyncio.Queue()
+    chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
     ahead = threading.Semaphore(CHUNKS_AHEAD)
+    next_chunk = chunk_reader(stream)
 
     def read() -> None:
-        chunk = b" "
+        chunk: bytes | OSError = b" "
         with suppress(RuntimeError):  # the loop has ended: nobody wants more
-            while chunk:
+            while chunk and not isinstance(chunk, OSError):
                 ahead.acquire()
-                chunk = stream.read1(CHUNK_BYTES)  # type: ignore[attr-defined]  # buffered streams have it
+                try:
+                    chunk = next_chunk()
+                except OSError as error:
+                    chunk = error
                 loop.call_soon_threadsafe(chunks.put_nowait, chunk)
 
     threading.Thread(target=read, name="standard input", daemon=True).start()
     rest = b""
     while chunk := await chunks.get():
+        if isinstance(chunk, OSError):
+            raise CoterieError(f"cannot read standard input: {chunk.strerror}")
         ahead.release()
         *lines, rest = (rest + chunk).split(b"\n")
         yield [line.removesuffix(b"\r") for line in lines]
     if rest:
         yield [rest]
+
+
+def chunk_reader(stream: IO[bytes]) -> Callable[[], bytes]:
+    """Return what returns the next bytes of a stream as soon as there are some.
+
+    Those of a file come without its buffer: a thread that waits in there holds the buffer's lock, and the
+    process cannot end in peace.
+    """
+    try:
+        return partial(os.read, stream.fileno(), CHUNK_BYTES)
+    except OSError:
+        return partial(stream.read1, CHUNK_BYTES)  # type: ignore[attr-defined]  # buffered streams have it
 
 
 def reader_of(

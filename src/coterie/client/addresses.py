@@ -35,4 +35,10 @@ def address_of(text: str) -> Address:
     host, colon, port = text.rpartition("://")[2].rpartition(":")
     if not colon or not port.isdecimal() or not 0 < int(port) < 65536:
         raise CoterieError(f"{text!r} in bootstrap.servers is no host:port; write it like broker-1:9092")
-    return Address(host.strip("[]") or "127.0.0.1", int(port))
+    host = host.strip("[]") or "127.0.0.1"
+    try:
+        host.encode("idna")
+    except UnicodeError as error:
+        why = str(error.__cause__ or error)
+        raise CoterieError(f"{host!r} in bootstrap.servers is no host name: {why}") from None
+    return Address(host, int(port))

@@ -8,7 +8,7 @@ from coterie.client.addresses import Address
 from coterie.client.errors import Disconnected
 from coterie.security.sasl import AuthenticationFailed
 
-__all__ = ["NONCE_BYTES", "accepted", "renewal_s", "shaken", "unreachable", "untrusted"]
+__all__ = ["NONCE_BYTES", "NO_CONNECTION", "accepted", "renewal_s", "shaken", "unreachable", "untrusted"]
 
 NONCE_BYTES = 24
 # A session that the broker ends after so long is renewed when this much of it is over (KIP-368).
@@ -35,8 +35,15 @@ def renewal_s(answer: Any) -> float | None:
     return RENEWED_AFTER * lifetime_s or None
 
 
-def unreachable(address: Address, error: OSError) -> Disconnected:
+# What connecting raises: ValueError and OverflowError for what can be no host or no port at all (a label that
+# is empty or has 70 letters, a zero byte, port 70000), which a broker may have advertised.
+NO_CONNECTION = (OSError, ValueError, OverflowError)
+
+
+def unreachable(address: Address, error: Exception) -> Disconnected:
     """Return what to raise where no connection came about."""
+    if not isinstance(error, OSError):
+        return Disconnected(f"no connection to {str(address)!r}: that is no host and port; who says so?")
     refused = isinstance(error, ConnectionRefusedError)
     why = "nobody listens there" if refused else error.strerror or str(error)
     return Disconnected(f"no connection to {address}: {why}; is the address right, and the broker up?")

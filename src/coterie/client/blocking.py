@@ -13,7 +13,15 @@ from typing import Any, cast
 from coterie.base.errors import Corrupt
 from coterie.client import messages
 from coterie.client.addresses import Address
-from coterie.client.authentication import NONCE_BYTES, accepted, renewal_s, shaken, unreachable, untrusted
+from coterie.client.authentication import (
+    NO_CONNECTION,
+    NONCE_BYTES,
+    accepted,
+    renewal_s,
+    shaken,
+    unreachable,
+    untrusted,
+)
 from coterie.client.errors import ClientTimeout, Disconnected
 from coterie.client.settings import Security
 from coterie.security.sasl import Credentials, exchange_of
@@ -57,7 +65,7 @@ class BlockingConnection:
     def _connected(self, tls: ssl.SSLContext | None) -> socket.socket:
         try:
             plain = socket.create_connection(self.address, timeout=self.timeout_s)
-        except OSError as error:
+        except NO_CONNECTION as error:
             raise unreachable(self.address, error) from error
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is None:

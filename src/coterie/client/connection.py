@@ -9,7 +9,15 @@ from typing import Any, cast
 from coterie.base.errors import Corrupt
 from coterie.client import messages
 from coterie.client.addresses import Address
-from coterie.client.authentication import NONCE_BYTES, accepted, renewal_s, shaken, unreachable, untrusted
+from coterie.client.authentication import (
+    NO_CONNECTION,
+    NONCE_BYTES,
+    accepted,
+    renewal_s,
+    shaken,
+    unreachable,
+    untrusted,
+)
 from coterie.client.errors import ClientTimeout, Disconnected
 from coterie.client.settings import Security
 from coterie.security.sasl import Credentials, exchange_of
@@ -162,7 +170,7 @@ class Connection:
             raise untrusted(self.address, error) from None
         except ssl.SSLError as error:
             raise Disconnected(f"no TLS with {self.address}: {error.reason or error}") from error
-        except OSError as error:
+        except NO_CONNECTION as error:
             raise unreachable(self.address, error) from error
 
     async def _greet(self, timeout_s: float) -> None:

@@ -13,6 +13,7 @@ from small_broker import SmallBroker
 
 from coterie.base.errors import Corrupt
 from coterie.client import messages
+from coterie.client.addresses import Address
 from coterie.client.blocking import BlockingConnection
 from coterie.client.connection import MOST_KEPT, READ_BYTES, Connection, Frames
 from coterie.client.errors import ClientTimeout, Disconnected, Unsupported
@@ -233,3 +234,16 @@ def test_room_for_an_answer_is_kept_unless_it_is_huge():
     assert large.obj is next_large.obj
     assert huge.obj is not frames.room_for(MOST_KEPT).obj
     assert len(next_large) == READ_BYTES + 1
+
+
+@pytest.mark.parametrize("address", [("a..b", 9092), ("a" * 70, 9092), ("a\0b", 9092), ("127.0.0.1", 70_000)])
+def test_what_a_broker_advertises_and_is_no_address_is_out_of_reach(address):
+    """It is no mistake of the application's, which may reach others."""
+
+    async def scenario():
+        with pytest.raises(Disconnected, match="no connection to"):
+            await Connection.open(Address(*address), client_id="test", timeout_s=5)
+
+    asyncio.run(scenario())
+    with pytest.raises(Disconnected, match="no connection to"):
+        BlockingConnection(Address(*address), client_id="test", timeout_s=5)

@@ -1,0 +1,128 @@
+"""How commands end: by signals, on a terminal, and where what they say cannot be written. In processes of
+their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from coterie.base.ids import TopicPartition
+from coterie.client import BlockingAdmin, BlockingProducer
+
+from .soon import soon
+
+NewTopic = Callable[..., str]
+WITHIN_S = 60
+
+
+def command(*words: str, **terms: Any) -> subprocess.Popen[bytes]:
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, "-m", "coterie", *words], **{**pipes, **terms})
+
+
+def ended(running: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
+    try:
+        out, err = running.communicate(timeout=WITHIN_S)
+    finally:
+        running.kill()
+    return running.returncode, out, err
+
+
+def fill(bootstrap: str, topic: str, count: int, value: bytes = b"v") -> None:
+    with BlockingProducer(bootstrap) as producer:
+        for _ in range(count):
+            producer.send(topic, value)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_makes_consume_commit_and_leave(
+    how: signal.Signals, bootstrap: str, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    fill(bootstrap, topic, 3)
+    running = command(
+        "consume", topic, "--group", topic, "--from", "beginning", "--bootstrap", bootstrap,
+        "--set", "auto.commit.interval.ms=3600000",
+    )  # fmt: skip
+    assert running.stdout is not None
+    read = [running.stdout.readline() for _ in range(3)]
+    running.send_signal(how)
+    code, out, err = ended(running)
+
+    assert (code, out, err, len(read)) == (0, b"", b"", 3)
+    with BlockingAdmin(bootstrap) as admin:
+        assert admin.describe_group(topic).members == ()
+        assert admin.list_group_offsets(topic) == {TopicPartition(topic, 0): 3}
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_signal_ends_produce_once_its_lines_are_written(
+    how: signal.Signals, terminal: bool, bootstrap: str, new_topic: NewTopic
+) -> None:
+    """Also while it waits for a line of a terminal."""
+    topic = new_topic()
+    reads, writes = os.openpty()[::-1] if terminal else os.pipe()
+    running = command("produce", topic, "--bootstrap", bootstrap, stdin=reads, start_new_session=True)
+    os.close(reads)
+    os.write(writes, b"one\n")
+    with BlockingAdmin(bootstrap) as admin:
+        place = TopicPartition(topic, 0)
+        soon(lambda: admin.list_offsets([place])[place].offset == 1)
+    running.send_signal(how)
+
+    assert ended(running) == (0, b"1 record written to %s\n" % topic.encode(), b"")
+    os.close(writes)
+
+
+def test_a_full_disk_is_said_in_a_sentence(bootstrap: str, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    fill(bootstrap, topic, 1)
+    with open("/dev/full", "wb") as full:
+        for words in (["consume", topic, "--from", "beginning", "--until-end"], ["topics", "list"]):
+            code, _, err = ended(command(*words, "--bootstrap", bootstrap, stdout=full))
+            assert (code, err.decode()) == (
+                1,
+                "coterie: cannot write what there is to say: No space left on device\n",
+            )
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-8"])
+def test_characters_that_the_terminal_lacks_are_escaped_and_json_stays_json(
+    encoding: str, bootstrap: str, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    fill(bootstrap, topic, 1, "ä → 😀".encode())
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    words = ["consume", topic, "--from", "beginning", "--until-end", "--bootstrap", bootstrap]
+    plain, as_json = (ended(command(*words, *more, env=environment)) for more in ([], ["--output", "json"]))
+
+    assert (plain[0], plain[2], as_json[0], as_json[2]) == (0, b"", 0, b"")
+    shown = {"latin-1": "ä \\u2192 \\ud83d\\ude00", "utf-8": "ä → 😀"}
+    assert plain[1].decode(encoding).endswith(f"  {shown[encoding]}\n")
+    assert json.loads(as_json[1].decode(encoding))["value"] == "ä → 😀"
+
+
+def test_standard_input_that_cannot_be_read_is_said_instead_of_waited_for(bootstrap: str) -> None:
+    unreadable = os.open(os.devnull, os.O_WRONLY)
+    code, _, err = ended(command("produce", "t", "--bootstrap", bootstrap, stdin=unreadable))
+    os.close(unreadable)
+
+    assert (code, err) == (1, b"coterie: cannot read standard input: Bad file descriptor\n")
+
+
+@pytest.mark.parametrize("host", ["broker..internal", ".", "a" * 70])
+def test_what_can_be_no_host_name_is_said_in_a_sentence(host: str) -> None:
+    for words in (["topics", "list", "--bootstrap", f"{host}:9092"], ["serve", "--listen", f"{host}:0"]):
+        code, _, err = ended(command(*words))
+        assert code == 1
+        assert err.splitlines()[-1].startswith(b"coterie: ")
+        assert b"Traceback" not in err
