@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["Aside", "Pieces", "at_once"]
+__all__ = ["ITEMS_AT_ONCE", "Aside", "Pieces", "at_once", "paced"]
+
+ITEMS_AT_ONCE = 64  # so many things are seen to between two stops, where each takes microseconds
 
 T = TypeVar("T")
 
@@ -21,7 +23,8 @@ class Aside(NamedTuple):
     arguments: tuple[Any, ...]
 
 
-Pieces = Generator[Aside | None, Any, T]
+# Yields nothing, or what it wants to have done aside.
+Pieces = Generator[Any, Any, T]
 
 
 def at_once(pieces: Pieces[T]) -> T:
@@ -34,3 +37,8 @@ def at_once(pieces: Pieces[T]) -> T:
     except StopIteration as done:
         whole: T = done.value
         return whole
+
+
+def paced(pieces: Pieces[Any], items: int) -> Any:
+    """Return what comes of a few items at once; of more, the pieces to be done one after the other."""
+    return pieces if items > ITEMS_AT_ONCE else at_once(pieces)

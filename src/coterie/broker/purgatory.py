@@ -8,8 +8,8 @@ finished exactly once. Nothing here sleeps or knows a clock: the shell is told b
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Collection, Hashable, Iterable
+from typing import Any, Protocol
 
 from coterie.base.deadlines import Deadlines
 
@@ -22,8 +22,8 @@ FORCED_AT_ONCE = 50
 class Delayed(Protocol):
     """An operation that may have to wait. `finish` is called exactly once, by the purgatory alone."""
 
-    def ready(self) -> bool:
-        """Return whether the operation can finish now."""
+    def ready(self, changed: Any = None) -> bool:
+        """Return whether the operation can finish now that what it watches by this key has changed."""
 
     def finish(self, *, forced: bool) -> None:
         """Finish: answer whoever waits. `forced` says that the deadline came first."""
@@ -34,7 +34,7 @@ class Parked:
 
     __slots__ = ("done", "keys", "operation")
 
-    def __init__(self, operation: Delayed, keys: tuple[Hashable, ...]) -> None:
+    def __init__(self, operation: Delayed, keys: Collection[Hashable]) -> None:
         self.operation = operation
         self.keys = keys
         self.done = False
@@ -48,7 +48,7 @@ class Purgatory:
         self._alarm = alarm
         self._alarm_ms: int | None = None
         self._deadlines: Deadlines[Hashable] = Deadlines()
-        self._watchers: dict[Hashable, list[Parked]] = {}
+        self._watchers: dict[Hashable, dict[Parked, None]] = {}
         self._timers: dict[Hashable, Callable[[int], None]] = {}
 
     def __len__(self) -> int:
@@ -62,9 +62,9 @@ class Purgatory:
         if operation.ready():
             operation.finish(forced=False)
             return None
-        parked = Parked(operation, tuple(keys))
+        parked = Parked(operation, dict.fromkeys(keys))
         for key in parked.keys:
-            self._watchers.setdefault(key, []).append(parked)
+            self._watchers.setdefault(key, {})[parked] = None
         self._deadlines.arm(parked, deadline_ms)
         self._warn(deadline_ms)
         return parked
@@ -75,8 +75,12 @@ class Purgatory:
         if not watching:
             return
         for parked in tuple(watching):
-            if not parked.done and parked.operation.ready():
-                self._finish(parked, forced=False)
+            self.look_again(parked, key)
+
+    def look_again(self, parked: Parked, key: Hashable) -> None:
+        """Try one operation again, for one of the keys that it watches."""
+        if not parked.done and parked.operation.ready(key):
+            self._finish(parked, forced=False)
 
     def withdraw(self, parked: Parked) -> None:
         """Forget an operation whose caller is gone; it is not finished."""
@@ -92,7 +96,7 @@ class Purgatory:
         self._deadlines.clear(parked)
         for key in parked.keys:
             watching = self._watchers[key]
-            watching.remove(parked)
+            del watching[parked]
             if not watching:
                 del self._watchers[key]
 

@@ -268,7 +268,7 @@ class Joining:
         until_ms = node.now_ms() + node.settings.add_partitions_to_txn_retry_backoff_max_ms
         node.purgatory.park(self, keys=[end_of(self.transactional_id)], deadline_ms=until_ms)
 
-    def ready(self) -> bool:
+    def ready(self, changed: Any = None) -> bool:
         return not self.transactions.host_of(self.transactional_id).is_ending(self.transactional_id)
 
     def finish(self, *, forced: bool) -> None:

@@ -22,9 +22,10 @@ from coterie.store.log import Appended, AppendRefused, Log, OffsetAt, OffsetOutO
 from coterie.store.producers import ActiveProducer, ProducerState, Verification, marker_of
 from coterie.store.recovery import SNAPSHOT, Loaded, load
 from coterie.store.rewrite import checksum, fitted
+from coterie.store.searching import first_from, youngest_of
 from coterie.store.segment import DELETED, FILES, LOG, Segment, name_of
 from coterie.store.validate import client_batch, coordinator_batches
-from coterie.wire.batches import BatchHeader, restamp
+from coterie.wire.batches import BatchHeader, read_header, restamp
 
 __all__ = ["FileLog", "FlushPlan", "run_flush", "run_removal"]
 
@@ -438,6 +439,16 @@ class FileLog:
             return beyond
         return self._bases[place + 1] if place + 1 < len(self._bases) else self.end_offset
 
+    def size_between(self, offset: int, end_offset: int) -> int:
+        """Return how many bytes the batches have from the one that holds `offset` up to `end_offset`."""
+        first, last = bisect_right(self._bases, offset) - 1, bisect_right(self._bases, end_offset) - 1
+        with self._told_of():
+            start = self._segments[first].position_of(offset)
+            end = self._segments[last].position_of(end_offset)
+        size = sum(segment.size for segment in self._segments[first : last + 1])
+        size -= self._segments[first].size if start is None else start
+        return size - (0 if end is None else self._segments[last].size - end)
+
     def aborted_transactions(self, first: int, end: int) -> tuple[Aborted, ...]:
         """Return the aborted transactions that touch the offsets from `first` up to `end`."""
         return tuple(Aborted(*span[:2]) for span in self._aborted_within(first, end))
@@ -453,19 +464,38 @@ class FileLog:
 
     def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAt | None:
         """Return the first record that is as young as `timestamp_ms` or younger."""
+        at = self.start_offset
+        while (batch := self.batch_from(timestamp_ms, at)) is not None:
+            found = first_from(batch, timestamp_ms, at)
+            if found is not None:
+                return found
+            at = read_header(batch).last_offset + 1
+        return None
+
+    def batch_from(self, timestamp_ms: int, offset: int) -> bytes | None:
+        """Return the first batch from an offset on that says to hold a record as young as this.
+
+        Whether it does `first_from` finds out, which may take its time, and needs nothing but the batch.
+        """
+        offset = max(offset, self.start_offset)
         with self._told_of():
-            for segment in self._segments:
+            for segment in self._segments[max(0, bisect_right(self._bases, offset) - 1) :]:
                 if segment.highest_timestamp >= timestamp_ms:
-                    found = segment.find_timestamp(timestamp_ms, from_offset=self.start_offset)
-                    if found is not None:
-                        return found
+                    batch = segment.batch_from(timestamp_ms, from_offset=offset)
+                    if batch is not None:
+                        return batch
         return None
 
     def offset_of_max_timestamp(self) -> OffsetAt | None:
         """Return the record with the highest timestamp; the first of several."""
+        batch = self.youngest_batch()
+        return None if batch is None else youngest_of(batch, self.start_offset)
+
+    def youngest_batch(self) -> bytes | None:
+        """Return the batch that says to hold the highest timestamp, the first of several."""
         with self._told_of():
             highest = max(segment.highest_timestamp for segment in self._segments)
-        return None if highest < 0 else self.offset_for_timestamp(highest)
+        return None if highest < 0 else self.batch_from(highest, self.start_offset)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the largest epoch known up to `epoch` and the offset where it ends, or (-1, -1)."""
@@ -485,13 +515,15 @@ class FileLog:
     # -- forgetting
 
     def delete_before(self, offset: int, now_ms: int) -> int:
-        """Forget what lies before `offset`; return the new start."""
+        """Forget what lies before `offset`; return the new start.
+
+        As in Kafka it is written down behind: a crash until then brings back what was not deleted yet.
+        """
         if not 0 <= offset <= self.end_offset:
             raise OffsetOutOfRange(offset=offset, start=self.start_offset, end=self.end_offset)
         if offset > self.start_offset:
             with self._told_of():
                 self._start_at(offset)
-                self._ledger.save_starts()
                 self._delete_breached(now_ms)
         return self.start_offset
 

@@ -13,8 +13,8 @@ from coterie.store.aborted import ENTRY as ABORTED_ENTRY
 from coterie.store.aborted import AbortedIndex
 from coterie.store.disk import Buffer, Disk, DiskFile
 from coterie.store.index import ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
-from coterie.store.log import OffsetAt, StorageFailed
-from coterie.wire.batches import HEADER_SIZE, LENGTH_STARTS, BatchHeader, Record, read_header, records_of
+from coterie.store.log import StorageFailed
+from coterie.wire.batches import HEADER_SIZE, LENGTH_STARTS, BatchHeader, read_header
 
 __all__ = [
     "ABORTED",
@@ -478,27 +478,16 @@ class Segment:
         first_ms = self.first_ms
         return newest_ms - first_ms if first_ms >= 0 else now_ms - self.created_ms
 
-    def find_timestamp(self, timestamp_ms: int, *, from_offset: int) -> OffsetAt | None:
-        """Return the first record from an offset on that is not older than this."""
+    def batch_from(self, timestamp_ms: int, *, from_offset: int) -> bytes | None:
+        """Return the first batch with offsets from there on that says it is not older than this."""
         noted = self.times.at_or_before(timestamp_ms)
-        start = max(from_offset, self.base_offset + noted if noted >= 0 else 0)
-        position = self.position_of(start)
+        position = self.position_of(max(from_offset, self.base_offset + noted if noted >= 0 else 0))
         if position is None:
             return None
         for at, header in self.headers(position):
-            if header.max_timestamp < timestamp_ms or header.count == 0:
-                continue
-            for record in self._records_at(at, header):
-                if record.timestamp >= timestamp_ms and record.offset >= from_offset:
-                    return OffsetAt(record.offset, record.timestamp, header.leader_epoch)
+            if header.max_timestamp >= timestamp_ms and header.count:
+                return self.batch_at(at)
         return None
-
-    def _records_at(self, position: int, header: BatchHeader) -> Sequence[Record]:
-        """Return the records of a batch; one that cannot be decoded passes for one record."""
-        try:
-            return list(records_of(self.batch_at(position)))
-        except Corrupt:
-            return [Record(header.base_offset, header.max_timestamp, None, None)]
 
     def full(self, size: int, last_offset: int, *, segment_bytes: int, index_bytes: int) -> bool:
         """Return whether `size` more bytes up to `last_offset` do not fit in, as Kafka counts it."""

@@ -18,7 +18,7 @@ class Waiting:
         self.is_ready = False
         self.finished: list[bool] = []
 
-    def ready(self) -> bool:
+    def ready(self, changed: object = None) -> bool:
         return self.is_ready
 
     def finish(self, *, forced: bool) -> None:

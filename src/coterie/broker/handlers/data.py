@@ -5,13 +5,17 @@ Batches pass through unread: the log checks and stamps them, and a fetch answers
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from coterie.base.codes import Code
-from coterie.base.ids import TopicPartition
 from coterie.broker.context import WAITS, Context, milliseconds
-from coterie.store.log import OffsetOutOfRange, StorageFailed
+from coterie.broker.pieces import ITEMS_AT_ONCE, Aside, Pieces, paced
+from coterie.store.log import OffsetAt, OffsetOutOfRange, StorageFailed
+from coterie.store.searching import first_from, youngest_of
+from coterie.wire.batches import read_header
 from coterie.wire.codec import build, entity, response_type
 
 if TYPE_CHECKING:
@@ -24,6 +28,7 @@ __all__ = ["HANDLERS"]
 
 READ_COMMITTED = 1
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
+NOWHERE: Mapping[str, Any] = {"timestamp": -1, "offset": -1, "leader_epoch": -1}
 
 
 def leader_epoch_error(log: FileLog, sent: int) -> Code:
@@ -49,55 +54,69 @@ def topic_named(node: Node, asked: Any) -> tuple[Topic | None, Code]:
 
 
 class Wanted:
-    """One partition that a fetch asks for."""
+    """One partition that a fetch asks for, and how many bytes it could have of it."""
 
-    __slots__ = ("code", "log", "max_bytes", "offset", "partition", "topic")
+    __slots__ = ("asked", "code", "log", "max_bytes", "offset", "partition", "there", "topic")
 
-    def __init__(self, topic: str, asked: Any, log: FileLog | None, code: Code) -> None:
+    def __init__(self, asked: Any, topic: str, partition: Any, log: FileLog | None, code: Code) -> None:
+        self.asked = asked
         self.topic = topic
-        self.partition: int = asked.partition
-        self.offset: int = asked.fetch_offset
-        self.max_bytes: int = asked.partition_max_bytes
+        self.partition: int = partition.partition
+        self.offset: int = partition.fetch_offset
+        self.max_bytes: int = partition.partition_max_bytes
         self.log = log
         self.code = code
+        self.there = 0
+
+
+# What a fetch asks for, by how it names it: a partition that it names again it means as it says last.
+WantedByName = dict[tuple[Any, int], Wanted]
 
 
 class WaitingFetch:
     """A fetch that waits until `min_bytes` have come, an error shows, or `max_wait` is over."""
 
-    __slots__ = ("asked", "committed", "ctx", "missing", "node", "request", "wanted")
+    __slots__ = ("committed", "ctx", "missing", "node", "request", "there", "wanted")
 
-    def __init__(self, node: Node, ctx: Context, request: Any, wanted: list[list[Wanted]]) -> None:
+    def __init__(self, node: Node, ctx: Context, request: Any, wanted: WantedByName) -> None:
         self.node, self.ctx, self.request, self.wanted = node, ctx, request, wanted
         self.committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
         self.missing: int = min(request.min_bytes, _max_bytes(node, request))
+        self.there = 0
 
-    def ready(self) -> bool:
+    def ready(self, changed: Any = None) -> bool:
+        """Return whether there is enough. Only what has changed is looked at; all of it at first."""
         if self.missing <= 0:
             return True
-        there = 0
-        for partitions in self.wanted:
-            for one in partitions:
-                end = _readable_end(one, committed=self.committed)
-                if end is None:
-                    return True
-                if end > one.offset:
-                    there += self._bytes_there(one, end)
-        return there >= self.missing
+        if changed is not None:
+            return self.suffices(self.wanted[changed])
+        if len(self.wanted) > ITEMS_AT_ONCE:
+            return False  # it will be looked at in pieces
+        return any(self.suffices(one) for one in self.wanted.values())
+
+    def suffices(self, one: Wanted) -> bool:
+        """Return whether there is enough, with what is there of this partition now."""
+        end = _readable_end(one, committed=self.committed)
+        if end is None:
+            return True
+        there = self._bytes_there(one, end) if end > one.offset else 0
+        self.there += there - one.there
+        one.there = there
+        return self.there >= self.missing
 
     def _bytes_there(self, one: Wanted, end: int) -> int:
         """Return how much there is to answer with; nearly every client asks for one byte, and any will do."""
         if self.missing == 1:
             return 1
         assert one.log is not None
-        wanted = min(one.max_bytes, self.missing)
         try:
-            return len(one.log.read(one.offset, max_bytes=wanted, end_offset=end))
+            return min(one.max_bytes, one.log.size_between(one.offset, end))
         except StorageFailed:  # the answer will say so, and should say it now
             return self.missing
 
     def finish(self, *, forced: bool) -> None:
-        self.ctx.reply(_read_all(self.node, self.ctx, self.request, self.wanted, committed=self.committed))
+        pieces = _read_all(self.node, self.ctx, self.request, self.wanted, committed=self.committed)
+        self.ctx.reply(paced(pieces, len(self.wanted)))
 
 
 def fetch(node: Node, ctx: Context, request: Any) -> Any:
@@ -109,16 +128,34 @@ def fetch(node: Node, ctx: Context, request: Any) -> Any:
     """
     if getattr(request, "session_id", 0) != 0 and request.session_epoch > 0:
         return build(response_type(1, ctx.version), error_code=Code.FETCH_SESSION_ID_NOT_FOUND)
-    wanted = [_wanted(node, asked) for asked in request.topics]
+    return paced(_fetch(node, ctx, request), sum(len(asked.partitions) for asked in request.topics))
+
+
+def _fetch(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+    wanted: WantedByName = {}
+    for asked in request.topics:
+        topic, missing = topic_named(node, asked)
+        for partition in asked.partitions:
+            one = _wanted(node, asked, topic, missing, partition)
+            wanted[one.topic or getattr(asked, "topic", None) or asked.topic_id, one.partition] = one
+            if len(wanted) % ITEMS_AT_ONCE == 0:
+                yield
     operation = WaitingFetch(node, ctx, request, wanted)
     wait_ms = milliseconds(request.max_wait)
-    if wait_ms <= 0 or not wanted:
+    if wait_ms <= 0 or not wanted or any(one.log is None for one in wanted.values()):
         operation.finish(forced=True)
         return WAITS
-    keys = [TopicPartition(one.topic, one.partition) for partitions in wanted for one in partitions]
-    parked = node.purgatory.park(operation, keys=keys, deadline_ms=node.now_ms() + wait_ms)
-    if parked is not None:
-        ctx.gone = lambda: node.purgatory.withdraw(parked)
+    parked = node.purgatory.park(operation, keys=wanted, deadline_ms=node.now_ms() + wait_ms)
+    if parked is None:
+        return WAITS
+    ctx.gone = lambda: node.purgatory.withdraw(parked)
+    if len(wanted) > ITEMS_AT_ONCE:
+        for place, key in enumerate(wanted):
+            node.purgatory.look_again(parked, key)
+            if parked.done:
+                break
+            if place % ITEMS_AT_ONCE == 0:
+                yield
     return WAITS
 
 
@@ -126,18 +163,14 @@ def _max_bytes(node: Node, request: Any) -> int:
     return min(getattr(request, "max_bytes", 2**31 - 1), node.settings.fetch_max_bytes)
 
 
-def _wanted(node: Node, asked: Any) -> list[Wanted]:
-    topic, missing = topic_named(node, asked)
-    found = []
-    for partition in asked.partitions:
-        log = None if topic is None else node.log_of(topic.name, partition.partition)
-        code = missing
-        if topic is not None and log is None:
-            code = Code.UNKNOWN_TOPIC_OR_PARTITION
-        if log is not None:
-            code = leader_epoch_error(log, getattr(partition, "current_leader_epoch", -1))
-        found.append(Wanted("" if topic is None else topic.name, partition, log, code))
-    return found
+def _wanted(node: Node, asked: Any, topic: Topic | None, missing: Code, partition: Any) -> Wanted:
+    if topic is None:
+        return Wanted(asked, "", partition, None, missing)
+    log = node.log_of(topic.name, partition.partition)
+    code = Code.UNKNOWN_TOPIC_OR_PARTITION
+    if log is not None:
+        code = leader_epoch_error(log, getattr(partition, "current_leader_epoch", -1))
+    return Wanted(asked, topic.name, partition, log, code)
 
 
 def _readable_end(one: Wanted, *, committed: bool) -> int | None:
@@ -148,27 +181,33 @@ def _readable_end(one: Wanted, *, committed: bool) -> int | None:
     return log.last_stable_offset if committed else log.high_watermark
 
 
-def _read_all(node: Node, ctx: Context, request: Any, wanted: list[list[Wanted]], *, committed: bool) -> Any:
+def _read_all(
+    node: Node, ctx: Context, request: Any, wanted: WantedByName, *, committed: bool
+) -> Pieces[Any]:
+    """Answer partition by partition; neighbours of one topic stand together, as Kafka has them."""
     left = min(_max_bytes(node, request), node.peers.room())
     partition_type = entity("fetch", ctx.version, "PartitionData", "response")
     topic_type = entity("fetch", ctx.version, "FetchableTopicResponse", "response")
-    topics = []
-    first = True
-    for asked, partitions in zip(request.topics, wanted, strict=True):
-        answers = []
-        for one in partitions:
-            values = _read_one(one, left, first=first, committed=committed, version=ctx.version)
-            size = len(values["records"])
-            left -= size
-            first = first and not size
-            answers.append(build(partition_type, partition_index=one.partition, **values))
-        name = getattr(asked, "topic", "")
-        topics.append(
-            build(
-                topic_type, topic=name, topic_id=getattr(asked, "topic_id", None), partitions=tuple(answers)
-            )
-        )
-    return build(response_type(1, ctx.version), responses=tuple(topics))
+    topics: list[tuple[Any, list[Any]]] = []
+    first, before = True, None
+    for place, ((name, _), one) in enumerate(wanted.items()):
+        values = _read_one(one, left, first=first, committed=committed, version=ctx.version)
+        size = len(values["records"])
+        left -= size
+        first = first and not size
+        if not topics or name != before:
+            topics.append((one.asked, []))
+            before = name
+        topics[-1][1].append(build(partition_type, partition_index=one.partition, **values))
+        if size or place % ITEMS_AT_ONCE == 0:
+            yield
+    responses = []
+    for asked, answers in topics:
+        named = {"topic": getattr(asked, "topic", ""), "topic_id": getattr(asked, "topic_id", None)}
+        responses.append(build(topic_type, **named, partitions=tuple(answers)))
+        if len(responses) % ITEMS_AT_ONCE == 0:
+            yield
+    return build(response_type(1, ctx.version), responses=tuple(responses))
 
 
 def _aborted(spans: tuple[Aborted, ...], version: int) -> tuple[Any, ...]:
@@ -229,32 +268,49 @@ def _unreadable(code: Code) -> dict[str, Any]:
 
 def list_offsets(node: Node, ctx: Context, request: Any) -> Any:
     """Answer with the offset of a time, of the end or of the start of each partition."""
+    return _list_offsets(node, ctx, request)
+
+
+def _list_offsets(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+    """Each partition is answered once; one that is named again is refused, as Kafka refuses it."""
     partition_type = entity("list_offsets", ctx.version, "ListOffsetsPartitionResponse", "response")
     topic_type = entity("list_offsets", ctx.version, "ListOffsetsTopicResponse", "response")
     committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
-    topics = []
+    times = Counter((asked.name, one.partition_index) for asked in request.topics for one in asked.partitions)
+    topics: dict[str, list[Any]] = {}
+    answered: set[tuple[str, int]] = set()
     for asked in request.topics:
-        answers = []
+        answers = topics.setdefault(asked.name, [])
         for one in asked.partitions:
-            log = node.log_of(asked.name, one.partition_index)
-            code = Code.UNKNOWN_TOPIC_OR_PARTITION
-            if log is not None:
-                code = leader_epoch_error(log, getattr(one, "current_leader_epoch", -1))
-            values: dict[str, Any] = {"timestamp": -1, "offset": -1, "leader_epoch": -1}
-            if log is not None and not code:
-                try:
-                    values = _offset_at(log, one.timestamp, committed=committed)
-                except StorageFailed as failed:
-                    code = failed.code
-            answers.append(
-                build(partition_type, partition_index=one.partition_index, error_code=code, **values)
-            )
-        topics.append(build(topic_type, name=asked.name, partitions=tuple(answers)))
-    return build(response_type(2, ctx.version), topics=tuple(topics))
+            name = asked.name, one.partition_index
+            if name in answered:
+                continue
+            answered.add(name)
+            values: Mapping[str, Any] = {**NOWHERE, "error_code": Code.INVALID_REQUEST}
+            if times[name] == 1:
+                values = yield from _offset_of(node, asked.name, one, committed=committed)
+            answers.append(build(partition_type, partition_index=one.partition_index, **values))
+            if len(answered) % ITEMS_AT_ONCE == 0:
+                yield
+    responses = tuple(build(topic_type, name=name, partitions=tuple(of)) for name, of in topics.items())
+    return build(response_type(2, ctx.version), topics=responses)
 
 
-def _offset_at(log: FileLog, timestamp: int, *, committed: bool) -> dict[str, Any]:
-    nowhere = {"timestamp": -1, "offset": -1, "leader_epoch": -1}
+def _offset_of(node: Node, topic: str, one: Any, *, committed: bool) -> Pieces[Mapping[str, Any]]:
+    log = node.log_of(topic, one.partition_index)
+    if log is None:
+        return {**NOWHERE, "error_code": Code.UNKNOWN_TOPIC_OR_PARTITION}
+    code = leader_epoch_error(log, getattr(one, "current_leader_epoch", -1))
+    if code:
+        return {**NOWHERE, "error_code": code}
+    try:
+        values = yield from _offset_at(log, one.timestamp, committed=committed)
+    except StorageFailed as failed:
+        return {**NOWHERE, "error_code": failed.code}
+    return {**values, "error_code": Code.NONE}
+
+
+def _offset_at(log: FileLog, timestamp: int, *, committed: bool) -> Pieces[Mapping[str, Any]]:
     match timestamp:
         case -1:
             end = log.last_stable_offset if committed else log.high_watermark
@@ -262,18 +318,41 @@ def _offset_at(log: FileLog, timestamp: int, *, committed: bool) -> dict[str, An
         case -2 | -4:
             return {"timestamp": -1, "offset": log.start_offset, "leader_epoch": log.earliest_epoch}
         case -3:
-            found = log.offset_of_max_timestamp()
+            found = yield from _youngest(log)
         case _ if timestamp < 0:  # tiered storage: there is none
-            return nowhere
+            return NOWHERE
         case _:
-            found = log.offset_for_timestamp(timestamp)
+            found = yield from _first_from(log, timestamp)
     if found is None or (committed and found.offset >= log.last_stable_offset):
-        return nowhere
+        return NOWHERE
     return {"timestamp": found.timestamp, "offset": found.offset, "leader_epoch": found.leader_epoch}
+
+
+def _youngest(log: FileLog) -> Pieces[OffsetAt | None]:
+    batch = log.youngest_batch()
+    if batch is None:
+        return None
+    found: OffsetAt | None = yield Aside(youngest_of, (batch, log.start_offset))
+    return found
+
+
+def _first_from(log: FileLog, timestamp: int) -> Pieces[OffsetAt | None]:
+    """Look through batches that claim to hold a record as young: a few bytes can be long to decode."""
+    offset = log.start_offset
+    while (batch := log.batch_from(timestamp, offset)) is not None:
+        found: OffsetAt | None = yield Aside(first_from, (batch, timestamp, offset))
+        if found is not None:
+            return found
+        offset = read_header(batch).last_offset + 1
+    return None
 
 
 def offset_for_leader_epoch(node: Node, ctx: Context, request: Any) -> Any:
     """Answer with the offset at which the epoch that a client knows ends (KIP-101, KIP-320)."""
+    return _offset_for_leader_epoch(node, ctx, request)
+
+
+def _offset_for_leader_epoch(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     partition_type = entity("offset_for_leader_epoch", ctx.version, "EpochEndOffset", "response")
     topic_type = entity("offset_for_leader_epoch", ctx.version, "OffsetForLeaderTopicResult", "response")
     topics = []
@@ -289,7 +368,11 @@ def offset_for_leader_epoch(node: Node, ctx: Context, request: Any) -> Any:
                 epoch, end = log.end_of_epoch(one.leader_epoch)
             values = {"partition": one.partition, "leader_epoch": epoch, "end_offset": end}
             answers.append(build(partition_type, error_code=code, **values))
+            if len(answers) % ITEMS_AT_ONCE == 0:
+                yield
         topics.append(build(topic_type, topic=asked.topic, partitions=tuple(answers)))
+        if len(topics) % ITEMS_AT_ONCE == 0:
+            yield
     return build(response_type(23, ctx.version), topics=tuple(topics))
 
 
@@ -298,18 +381,25 @@ def offset_for_leader_epoch(node: Node, ctx: Context, request: Any) -> Any:
 
 def delete_records(node: Node, ctx: Context, request: Any) -> Any:
     """Move the start of each partition up to the offset that is asked for (-1: to its end)."""
+    return _delete_records(node, ctx, request)
+
+
+def _delete_records(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+    """A partition that is named again is answered once, for the offset that is given last, as Kafka does."""
     partition_type = entity("delete_records", ctx.version, "DeleteRecordsPartitionResult", "response")
     topic_type = entity("delete_records", ctx.version, "DeleteRecordsTopicResult", "response")
-    now_ms = node.now_ms()
-    topics = []
+    wanted: dict[str, dict[int, Any]] = {}
     for asked in request.topics:
+        wanted.setdefault(asked.name, {}).update((one.partition_index, one) for one in asked.partitions)
+    topics = []
+    for name, partitions in wanted.items():
         answers = []
-        for one in asked.partitions:
-            code, low = _delete_before(node, asked.name, one, now_ms)
-            answers.append(
-                build(partition_type, partition_index=one.partition_index, low_watermark=low, error_code=code)
-            )
-        topics.append(build(topic_type, name=asked.name, partitions=tuple(answers)))
+        for index, one in partitions.items():
+            code, low = _delete_before(node, name, one, node.now_ms())
+            answers.append(build(partition_type, partition_index=index, low_watermark=low, error_code=code))
+            yield
+        topics.append(build(topic_type, name=name, partitions=tuple(answers)))
+        yield
     return build(response_type(21, ctx.version), topics=tuple(topics))
 
 

@@ -1,0 +1,211 @@
+"""What is named often is answered once, and what is asked for in bulk is answered in pieces.
+
+Work is counted, never timed: how often a log is looked at, how often others have their turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie.base.codes import Code
+from coterie.base.ids import TopicPartition
+from coterie.broker.server import Connection
+from coterie.broker.turns import Turns
+from coterie.wire.batches import Record, build_batch
+from coterie.wire.codec import build, encode_request, entity, request_type
+from unit.broker.rig import Client, Line, Rig
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, DELETE_RECORDS = 0, 1, 2, 3, 21
+MANY = 2_000
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    running = Rig(tmp_path)
+    running.node.create_topic("t", partitions=3)
+    yield running
+    running.close()
+
+
+def produce(client: Client, *, partition: int = 0, value: bytes = b"v") -> Any:
+    batch = build_batch([Record(0, client.rig.now_ms, None, value)])
+    data = build(entity("produce", 9, "PartitionProduceData"), index=partition, records=batch)
+    topic = build(entity("produce", 9, "TopicProduceData"), name="t", partition_data=(data,))
+    return client.ask(PRODUCE, 9, acks=-1, timeout=1_000, topic_data=(topic,))
+
+
+def wanted(partition: int, offset: int = 0) -> Any:
+    cls = entity("fetch", 11, "FetchPartition")
+    return build(cls, partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
+
+
+def fetch_of(*topics: tuple[str, tuple[Any, ...]], min_bytes: int = 1, wait_ms: int = 60_000) -> dict[str, Any]:
+    cls = entity("fetch", 11, "FetchTopic")
+    asked = tuple(build(cls, topic=name, partitions=partitions) for name, partitions in topics)
+    return {"max_wait": wait_ms, "min_bytes": min_bytes, "max_bytes": 1 << 26, "topics": asked}
+
+
+# -- named often, answered once
+
+
+def test_a_fetch_that_names_a_partition_often_waits_for_it_once_and_looks_at_it_once_for_each_append(rig: Rig):
+    looks = []
+    log = rig.store.logs[TopicPartition("t", 0)]
+    reader, writer = rig.client(), rig.client()
+    reader.send(FETCH, 11, **fetch_of(("t", (wanted(0),) * MANY), min_bytes=1 << 25))
+    size_between = log.size_between
+    log.size_between = lambda *span: looks.append(span) or size_between(*span)  # type: ignore[method-assign]
+
+    for _ in range(5):
+        produce(writer)
+
+    assert len(looks) == 5
+    rig.pass_ms(60_000)
+    [answer] = reader.answers()
+    [topic] = answer.responses
+    assert [one.partition_index for one in topic.partitions] == [0]
+
+
+def test_an_append_looks_at_its_own_partition_of_a_fetch_that_waits_for_thousands(rig: Rig):
+    rig.node.create_topic("wide", partitions=300)
+    looks = []
+    for name, log in rig.store.logs.items():
+        if name.topic == "wide":
+            log.size_between = lambda *span: looks.append(span) or 1  # type: ignore[method-assign]
+    rig.client().send(
+        FETCH, 11, **fetch_of(("wide", tuple(wanted(n) for n in range(300))), min_bytes=1 << 25)
+    )
+
+    batch = build_batch([Record(0, rig.now_ms, None, b"v")])
+    for _ in range(3):
+        rig.node.append("wide", 7, batch, now_ms=rig.now_ms)
+
+    assert len(looks) == 3
+
+
+def test_a_partition_that_is_fetched_again_in_one_request_is_meant_as_it_is_said_last(rig: Rig):
+    client = rig.client()
+    for _ in range(3):
+        produce(client)
+
+    answer = client.ask(FETCH, 11, **fetch_of(("t", (wanted(0, 0), wanted(1, 0), wanted(0, 2))), wait_ms=0))
+
+    [topic] = answer.responses
+    assert [one.partition_index for one in topic.partitions] == [0, 1]
+    assert topic.partitions[0].records == rig.store.logs[TopicPartition("t", 0)].read(2, max_bytes=1 << 20)
+
+
+def test_a_topic_that_is_asked_for_often_is_described_once(rig: Rig):
+    cls = entity("metadata", 9, "MetadataRequestTopic")
+
+    answer = rig.client().ask(METADATA, 9, topics=(build(cls, name="t"),) * MANY)
+
+    assert [topic.name for topic in answer.topics] == ["t"]
+
+
+def test_a_partition_that_list_offsets_names_twice_is_refused_and_the_others_are_told(rig: Rig):
+    cls = entity("list_offsets", 6, "ListOffsetsPartition")
+    latest = tuple(build(cls, partition_index=n, timestamp=-1) for n in (0, 1, 0))
+    topic = build(entity("list_offsets", 6, "ListOffsetsTopic"), name="t", partitions=latest)
+
+    answer = rig.client().ask(LIST_OFFSETS, 6, replica_id=-1, topics=(topic,))
+
+    told = [(one.partition_index, one.error_code) for one in answer.topics[0].partitions]
+    assert told == [(0, Code.INVALID_REQUEST), (1, Code.NONE)]
+
+
+def test_records_that_are_deleted_twice_in_one_request_are_deleted_as_it_is_said_last(rig: Rig):
+    client = rig.client()
+    for _ in range(3):
+        produce(client)
+    cls = entity("delete_records", 2, "DeleteRecordsPartition")
+    partitions = tuple(build(cls, partition_index=0, offset=offset) for offset in (3, 1))
+    topic = build(entity("delete_records", 2, "DeleteRecordsTopic"), name="t", partitions=partitions)
+
+    answer = client.ask(DELETE_RECORDS, 2, topics=(topic,), timeout=1_000)
+
+    assert [one.low_watermark for one in answer.topics[0].partitions] == [1]
+
+
+# -- in pieces
+
+
+class Rounds:
+    """An event loop whose rounds are turned by hand, on a clock that ticks with every look at it."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.soon: list[Any] = []
+
+    def clock(self) -> float:
+        self.now_s += 0.001
+        return self.now_s
+
+    def until_done(self) -> int:
+        """Return how many rounds it took until nothing was put off any more."""
+        rounds = 0
+        while self.soon:
+            rounds += 1
+            todo, self.soon = self.soon, []
+            for act in todo:
+                act()
+        return rounds
+
+
+def rounds_of(rig: Rig, api_key: int, version: int, **values: Any) -> tuple[int, bytes]:
+    """Return in how many rounds of the event loop a request is answered, and the answer."""
+    rounds, line = Rounds(), Line()
+    connection = Connection(rig.node, Turns(lambda act: rounds.soon.append(act), rounds.clock))
+    connection.connection_made(line)
+    connection.data_received(encode_request(1, "test", build(request_type(api_key, version), **values)))
+    taken = rounds.until_done()
+    rig.settle()
+    assert line.written
+    return taken, line.written
+
+
+def many_offsets(count: int) -> dict[str, Any]:
+    cls = entity("list_offsets", 6, "ListOffsetsPartition")
+    partitions = tuple(build(cls, partition_index=n, timestamp=-1) for n in range(count))
+    topic = build(entity("list_offsets", 6, "ListOffsetsTopic"), name="t", partitions=partitions)
+    return {"replica_id": -1, "topics": (topic,)}
+
+
+def many_topics(count: int) -> dict[str, Any]:
+    cls = entity("metadata", 9, "MetadataRequestTopic")
+    topics = tuple(build(cls, name=f"x{n}") for n in range(count))
+    return {"topics": topics, "allow_auto_topic_creation": False}
+
+
+def many_groups(count: int) -> dict[str, Any]:
+    return {"groups": tuple(f"g{n}" for n in range(count))}
+
+
+def many_keys(count: int) -> dict[str, Any]:
+    return {"key_type": 0, "coordinator_keys": tuple(f"g{n}" for n in range(count))}
+
+
+BULK = {
+    "ListOffsets": (LIST_OFFSETS, 6, many_offsets),
+    "Metadata": (METADATA, 9, many_topics),
+    "FindCoordinator": (10, 4, many_keys),
+    "DescribeGroups": (15, 5, many_groups),
+    "Fetch": (FETCH, 11, lambda n: fetch_of(("t", tuple(wanted(at) for at in range(n))), wait_ms=0)),
+}
+
+
+@pytest.mark.parametrize("what", BULK)
+def test_the_more_is_asked_for_the_more_often_others_have_their_turn(rig: Rig, what: str):
+    api_key, version, asked = BULK[what]
+    rounds_of(rig, api_key, version, **asked(2))
+
+    few, _ = rounds_of(rig, api_key, version, **asked(2))
+    many, answer = rounds_of(rig, api_key, version, **asked(MANY))
+
+    assert few <= 2
+    assert many > MANY / 64 / 3  # a slice has three ticks of the clock, and 64 things have one
+    assert len(answer) > MANY
