@@ -360,10 +360,12 @@ class Coordinator(ShardsOfTopic[ShardHost]):
 
     # -- the background
 
-    def topic_deleted(self, name: str) -> None:
-        """Have every shard drop what was committed for a topic that is gone (OM-7)."""
+    def topics_deleted(self, names: tuple[str, ...]) -> Iterator[None]:
+        """Have every shard drop what was committed for topics that are gone (OM-7)."""
         for host in self.active():
-            host.execute(commands.TopicsDeleted(topics=(name,)))
+            if host.status == ShardHost.ACTIVE:
+                host.execute(commands.TopicsDeleted(topics=names))
+            yield
 
     def _clean_later(self) -> None:
         interval = self.node.settings.offsets_retention_check_interval_ms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -41,12 +42,18 @@ class MetadataFile:
         del document["version"]
         return document
 
-    def save(self, document: dict[str, Any]) -> None:
-        """Put the document in place of the last, on disk before this returns.
+    def save(self, document: Mapping[str, Any], topics: Iterable[str] | None = None) -> None:
+        """Put the document in place of the last, with these topics if any, on disk before this returns.
 
-        Raises OSError, after putting the last one back: what is refused must not come true at the next start.
+        The topics are JSON texts already: there may be thousands, and one of them has changed. Raises
+        OSError, after putting the last one back: what is refused must not come true at the next start.
         """
-        text = json.dumps({"version": VERSION, **document}, indent=1).encode()
+        head = json.dumps({"version": VERSION, **document}, indent=1)
+        if topics is None:
+            text = head.encode()
+        else:
+            lines = (head.removesuffix("\n}"), ',\n "topics": [\n  ', ",\n  ".join(topics), "\n ]\n}")
+            text = "".join(lines).encode()
         try:
             self._disk.save(self.path, text, sync=True)
         except OSError:

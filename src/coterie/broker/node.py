@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
@@ -15,6 +15,7 @@ from coterie.base.marks import mark
 from coterie.broker.context import Hangup
 from coterie.broker.leadership import Alone
 from coterie.broker.peers import Peers
+from coterie.broker.pieces import Pieces, at_once
 from coterie.broker.purgatory import Purgatory
 from coterie.broker.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.store.log import StorageFailed
@@ -314,76 +315,111 @@ class Node:
         topic_id: UUID | None = None,
     ) -> Topic:
         """Create a topic with its logs; the name is valid and free. Raises `StorageFailed`."""
-        config = self.settings.log_config(configs or {})  # what cannot be carried out is not written down
-        topic = self.topics.create(
-            name, partitions=partitions, configs=dict(configs or {}), topic_id=topic_id
-        )
-        try:
-            self._open_logs(topic, range(partitions), config)
-        except StorageFailed:  # nothing half made stays behind
-            self._take_back(name, None, range(partitions))
-            raise
-        log.info("created topic %s with %d partitions", name, partitions)
-        return topic
+        wanted = self.topics.new(name, partitions=partitions, configs=configs, topic_id=topic_id)
+        for failed in at_once(self.create_topics([wanted])).values():
+            raise failed
+        return wanted
+
+    def create_topics(self, wanted: Sequence[Topic]) -> Pieces[dict[str, StorageFailed]]:
+        """Create topics with their logs, and return which could not be; their names are valid and free.
+
+        They are written down together, once, before the first log is made: to wait for the disk once for each
+        would keep everybody waiting. Raises OSError where that fails, and then there is none of them.
+        """
+        # what cannot be carried out is not written down
+        configs = [self.settings.log_config(topic.configs) for topic in wanted]
+        self.topics.announce(wanted)
+        failed: dict[str, StorageFailed] = {}
+        for topic, config in zip(wanted, configs, strict=True):
+            try:
+                yield from self._open_logs(topic, range(topic.partitions), config)
+            except StorageFailed as error:  # nothing half made stays behind
+                failed[topic.name] = error
+                yield from self._drop_logs(topic.name, range(topic.partitions))
+            else:
+                self.topics.arrive(topic.name)
+                log.info("created topic %s with %d partitions", topic.name, topic.partitions)
+        if failed:
+            self.topics.call_off(failed)
+        return failed
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Grow a topic that exists to `total` partitions."""
-        before = self.topics.get(name)
-        assert before is not None
-        grown = self.topics.add_partitions(name, total)
-        added = range(before.partitions, total)
+        """Grow a topic that exists to `total` partitions. Raises `StorageFailed`."""
+        for failed in at_once(self.grow_topics({name: total})).values():
+            raise failed
+
+    def grow_topics(self, totals: Mapping[str, int]) -> Pieces[dict[str, StorageFailed]]:
+        """Grow topics that exist, and return which could not be. Written down as those that are created."""
+        befores = [self.topics.get(name) for name in totals]
+        before = {topic.name: topic for topic in befores if topic is not None}
+        self.topics.change([replace(topic, partitions=totals[name]) for name, topic in before.items()])
+        failed: dict[str, StorageFailed] = {}
+        for name, topic in before.items():
+            added = range(topic.partitions, totals[name])
+            try:
+                yield from self._open_logs(topic, added, self.settings.stored_log_config(topic.configs)[0])
+            except StorageFailed as error:
+                failed[name] = error
+                yield from self._drop_logs(name, added)
+                grown = self.topics.get(name)
+                if grown is not None and grown.topic_id == topic.topic_id and grown.partitions == added.stop:
+                    self.topics.put_back(replace(grown, partitions=topic.partitions))
+        return failed
+
+    def configure_topics(self, wanted: Mapping[str, Mapping[str, str]]) -> None:
+        """Replace the settings of topics that exist, all of them or none. Raises OSError."""
+        # what cannot be carried out is not written down
+        made = {name: self.settings.log_config(configs) for name, configs in wanted.items()}
+        found = [self.topics.get(name) for name in wanted]
+        topics = [topic for topic in found if topic is not None]
+        self.topics.change([replace(topic, configs=dict(wanted[topic.name])) for topic in topics])
+        for topic in topics:
+            for partition in range(topic.partitions):
+                there = self.log_of(topic.name, partition)
+                if there is not None:
+                    there.configure(made[topic.name])
+
+    def delete_topics(self, names: Sequence[str]) -> Pieces[dict[str, StorageFailed]]:
+        """Delete topics that exist, their logs, and what groups have committed for them (OM-7).
+
+        They are gone even where a log's directory could not be moved away, which is returned: what is left of
+        it goes when the broker starts next. Raises OSError where the deletion cannot be written down.
+        """
+        failed: dict[str, StorageFailed] = {}
+        for topic in self.topics.delete(names):
+            error = yield from self._drop_logs(topic.name, range(topic.partitions))
+            if error is not None:
+                failed[topic.name] = error
+            log.info("deleted topic %s", topic.name)
         try:
-            self._open_logs(grown, added, self.settings.stored_log_config(grown.configs)[0])
-        except StorageFailed:
-            self._take_back(name, before, added)
-            raise
-
-    def _take_back(self, name: str, before: Topic | None, partitions: range) -> None:
-        """Have a topic be as it was before its logs could not be made; the disk may be too full for more."""
-        with contextlib.suppress(StorageFailed):
-            self._drop_logs(name, partitions)
-        self.topics.put_back(name, before)
-
-    def configure_topic(self, name: str, configs: Mapping[str, str]) -> None:
-        """Replace the settings of a topic that exists."""
-        config = self.settings.log_config(configs)  # what cannot be carried out is not written down
-        topic = self.topics.configure(name, dict(configs))
-        for partition in range(topic.partitions):
-            found = self.log_of(name, partition)
-            if found is not None:
-                found.configure(config)
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic that exists, its logs, and what groups have committed for it (OM-7)."""
-        topic = self.topics.get(name)
-        assert topic is not None
-        self.topics.delete(name)
-        try:
-            self._drop_logs(name, range(topic.partitions))
             self.store.make_deletions_certain()
-        finally:  # the topic is gone; what is left of its logs goes when the broker starts next
-            self.coordinator.topic_deleted(name)
-        log.info("deleted topic %s", name)
+        except StorageFailed as error:
+            failed |= dict.fromkeys(names, error)
+        for name in names:
+            self.topics.gone(name)
+        yield from self.coordinator.topics_deleted(tuple(names))
+        return failed
 
-    def _open_logs(self, topic: Topic, partitions: range, config: LogConfig) -> None:
+    def _open_logs(self, topic: Topic, partitions: range, config: LogConfig) -> Pieces[None]:
+        """Make the logs that are not there yet. Raises `StorageFailed`."""
         for partition in partitions:
             if TopicPartition(topic.name, partition) not in self.store.logs:
                 self.store.create_log(topic.name, partition, topic.topic_id, config)
+                yield
 
-    def _drop_logs(self, name: str, partitions: range) -> None:
-        """Take logs out of sight, all of them, whatever the disk says. Raises its last `StorageFailed`."""
-        now_ms = self.now_ms()
+    def _drop_logs(self, name: str, partitions: range) -> Pieces[StorageFailed | None]:
+        """Take logs out of sight, all of them, whatever the disk says; return what it said last."""
         failed: StorageFailed | None = None
         for partition in partitions:
             gone = TopicPartition(name, partition)
             if gone in self.store.logs:
                 try:
-                    self.store.delete_log(name, partition, now_ms=now_ms)
+                    self.store.delete_log(name, partition, now_ms=self.now_ms())
                 except StorageFailed as error:
                     failed = error
                 self.purgatory.changed(gone)
-        if failed is not None:
-            raise failed
+                yield
+        return failed
 
     def ensure_internal(self, name: str) -> Topic:
         """Return an internal topic, made on its first use as Apache Kafka makes it."""
@@ -407,7 +443,7 @@ class Node:
             config, _ = self.settings.stored_log_config(topic.configs)
             for partition in range(topic.partitions):
                 try:
-                    self._open_logs(topic, range(partition, partition + 1), config)
+                    at_once(self._open_logs(topic, range(partition, partition + 1), config))
                 except StorageFailed as error:
                     if topic.internal:
                         raise

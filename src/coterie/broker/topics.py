@@ -7,9 +7,9 @@ logs are made to follow what stands here.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
@@ -71,6 +71,10 @@ class Topics:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._by_metric_name: dict[str, str] = {}
+        # Written down, and found by nobody until their logs are there; and gone, while their logs still are.
+        self._coming: dict[str, Topic] = {}
+        self._going: set[str] = set()
+        self._texts: dict[UUID, tuple[Topic, str]] = {}
         # Ids whose logs may still lie on disk: without them a crash amid a deletion would bring a topic back.
         self._graves: dict[UUID, None] = {}
         self._next_producer_id = 0
@@ -88,7 +92,7 @@ class Topics:
         topics._agree(store, former, settings)
         topics._recall_strays(store)
         topics._clear_of_producer_ids(store, former, forgotten=written is None)
-        if topics._document() != written:
+        if not topics._is_written(written):
             topics._save()
         if former.image is not None:
             topics._go_on_in_epochs(store, former.image)
@@ -137,6 +141,14 @@ class Topics:
         """Return every topic, sorted by name."""
         return [self._by_name[name] for name in sorted(self._by_name)]
 
+    def is_taken(self, name: str) -> bool:
+        """Return whether there is a topic of this name, or will be, or has just been."""
+        return name in self._by_name or name in self._coming or name in self._going
+
+    def is_free(self, name: str) -> bool:
+        """Return whether a topic can be made of this name."""
+        return not self.is_taken(name) and self.name_problem(name) is None
+
     def __len__(self) -> int:
         return len(self._by_name)
 
@@ -159,7 +171,7 @@ class Topics:
 
     # -- changes
 
-    def create(
+    def new(
         self,
         name: str,
         *,
@@ -167,56 +179,90 @@ class Topics:
         configs: Mapping[str, str] | None = None,
         topic_id: UUID | None = None,
     ) -> Topic:
-        """Enter a topic whose name is valid and free, and return it."""
-        assert name not in self._by_name, name
+        """Return a topic that is to be entered."""
         assert partitions > 0
-        topic = Topic(
+        return Topic(
             name=name,
             topic_id=topic_id or self._new_uuid(),
             partitions=partitions,
             replicas=self._replicas,
             configs=dict(configs or {}),
         )
-        return self._put(topic)
 
-    def add_partitions(self, name: str, total: int) -> Topic:
-        """Grow a topic to `total` partitions and return it."""
-        topic = self._by_name[name]
-        assert total > topic.partitions
-        return self._put(replace(topic, partitions=total))
-
-    def configure(self, name: str, configs: Mapping[str, str]) -> Topic:
-        """Replace a topic's own settings, which are valid, and return it."""
-        return self._put(replace(self._by_name[name], configs=dict(configs)))
-
-    def delete(self, name: str) -> Topic:
-        """Forget a topic and return what it was. Its logs are the caller's to delete."""
-        topic = self._by_name[name]
-        self._forget(topic)
-        self._graves[topic.topic_id] = None
-        while len(self._graves) > GRAVES_MAX:
-            del self._graves[next(iter(self._graves))]
+    def announce(self, topics: Iterable[Topic]) -> None:
+        """Write down topics whose names are valid and free. Nobody finds one before it has arrived."""
+        coming = {topic.name: topic for topic in topics}
+        self._coming |= coming
+        self._by_metric_name |= {metric_name(name): name for name in coming}
         try:
             self._save()
         except OSError:
-            del self._graves[topic.topic_id]
-            self._enter(topic)
+            for name in coming:
+                del self._coming[name]
+                del self._by_metric_name[metric_name(name)]
             raise
+
+    def arrive(self, name: str) -> Topic:
+        """Have a topic that was announced be found, and return it: its logs are there."""
+        topic = self._coming.pop(name)
+        self._enter(topic)
         return topic
 
-    def put_back(self, name: str, before: Topic | None) -> None:
-        """Have a topic be as it was, or gone, because what should follow its change failed.
+    def call_off(self, names: Iterable[str]) -> None:
+        """Forget topics that were announced: their logs could not be made.
 
-        If even this cannot be written down, it is at the next change; a crash until then makes it after all.
+        If even this cannot be written down, it is at the next change; a crash until then makes them after
+        all.
         """
-        made = self._by_name[name]
-        self._forget(made)
-        if before is None:
-            self._graves[made.topic_id] = None
-        else:
-            self._enter(before)
+        for name in names:
+            self._remember(self._coming.pop(name))
+            del self._by_metric_name[metric_name(name)]
         with contextlib.suppress(OSError):
             self._save()
+
+    def change(self, changed: Collection[Topic]) -> None:
+        """Put topics in the place of those of the same names; if they cannot be written nothing changes."""
+        before = [self._by_name[topic.name] for topic in changed]
+        for topic in changed:
+            self._enter(topic)
+        try:
+            self._save()
+        except OSError:
+            for topic in before:
+                self._enter(topic)
+            raise
+
+    def put_back(self, before: Topic) -> None:
+        """Have a topic be as it was, because what should follow its change failed; else as `call_off`."""
+        self._enter(before)
+        with contextlib.suppress(OSError):
+            self._save()
+
+    def delete(self, names: Collection[str]) -> list[Topic]:
+        """Forget topics and return what they were. Their names are free when their logs have `gone`."""
+        topics = [self._by_name[name] for name in names]
+        for topic in topics:
+            self._forget(topic)
+            self._remember(topic)
+        try:
+            self._save()
+        except OSError:
+            for topic in topics:
+                self._graves.pop(topic.topic_id, None)
+                self._enter(topic)
+            raise
+        self._going.update(names)
+        return topics
+
+    def gone(self, name: str) -> None:
+        """Take note that nothing is left of a topic that was deleted."""
+        self._going.discard(name)
+
+    def _remember(self, topic: Topic) -> None:
+        """Have the logs of a topic that is gone be known for what they are."""
+        self._graves[topic.topic_id] = None
+        while len(self._graves) > GRAVES_MAX:
+            del self._graves[next(iter(self._graves))]
 
     def next_producer_id(self) -> int:
         """Return a producer id that was never given out. Blocks are reserved on disk, as Kafka does."""
@@ -244,19 +290,6 @@ class Topics:
             self._reserved_below -= PRODUCER_ID_BLOCK
             raise
 
-    def _put(self, topic: Topic) -> Topic:
-        """Enter a topic and write it down; if it cannot be written nothing has changed."""
-        before = self._by_name.get(topic.name)
-        self._enter(topic)
-        try:
-            self._save()
-        except OSError:
-            self._forget(topic)
-            if before is not None:
-                self._enter(before)
-            raise
-        return topic
-
     def _enter(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
@@ -271,15 +304,30 @@ class Topics:
     # -- the file, and what else is on the disk
 
     def _save(self) -> None:
-        self._file.save(self._document())
+        document = self._document()
+        topics = document.pop("topics")
+        self._file.save(document, topics)
 
     def _document(self) -> dict[str, Any]:
+        """Return what is written down, each topic as its text."""
+        topics = [*self._by_name.values(), *self._coming.values()]
+        self._texts = {topic.topic_id: (topic, self._text_of(topic)) for topic in topics}
         return {
             "cluster_id": self.cluster_id,
             "next_producer_id": self._reserved_below,
-            "topics": [_as_json(topic) for topic in self._by_name.values()],
+            "topics": [text for _, text in self._texts.values()],
             "deleted": [uuid_text(topic_id) for topic_id in self._graves],
         }
+
+    def _text_of(self, topic: Topic) -> str:
+        """Return a topic as JSON: as it was written the last time, unless it has changed."""
+        written, text = self._texts.get(topic.topic_id, (None, ""))
+        return text if written is topic else json.dumps(_as_json(topic))
+
+    def _is_written(self, written: Mapping[str, Any] | None) -> bool:
+        """Return whether a document says what is to be written down."""
+        now = self._document()
+        return written == {**now, "topics": [json.loads(text) for text in now["topics"]]}
 
     def _read(self, document: Mapping[str, Any]) -> None:
         try:

@@ -162,7 +162,7 @@ class Log(Protocol):
         """Return the largest epoch known up to `epoch` and the offset where it ends, or (-1, -1)."""
         ...
 
-    def delete_before(self, offset: int, now_ms: int) -> int:
+    def delete_before(self, offset: int, now_ms: int, *, save: bool = True) -> int:
         """Forget what lies before `offset`; return the new start."""
         ...
 

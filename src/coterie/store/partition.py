@@ -514,16 +514,18 @@ class FileLog:
 
     # -- forgetting
 
-    def delete_before(self, offset: int, now_ms: int) -> int:
+    def delete_before(self, offset: int, now_ms: int, *, save: bool = True) -> int:
         """Forget what lies before `offset`; return the new start.
 
-        As in Kafka it is written down behind: a crash until then brings back what was not deleted yet.
+        Who moves many starts lets none `save` them, and has the store do so once.
         """
         if not 0 <= offset <= self.end_offset:
             raise OffsetOutOfRange(offset=offset, start=self.start_offset, end=self.end_offset)
         if offset > self.start_offset:
             with self._told_of():
                 self._start_at(offset)
+                if save:
+                    self._ledger.save_starts()
                 self._delete_breached(now_ms)
         return self.start_offset
 

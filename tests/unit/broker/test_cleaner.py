@@ -8,6 +8,7 @@ import pytest
 from admin_rig import NOW_MS, Rig
 
 from coterie.broker.cleaner import Cleaner
+from coterie.broker.pieces import at_once
 from coterie.store.config import LogConfig
 from coterie.wire.batches import Record, build_batch
 
@@ -121,7 +122,7 @@ def test_the_dirtiest_log_is_compacted_first_and_before_it_what_is_overdue(rig: 
 def test_what_a_compaction_wrote_for_a_topic_that_is_gone_is_taken_out_of_the_next_one_s_directory(rig: Rig):
     beside = Beside()
     Cleaner(rig.node, beside).tick(NOW_MS)
-    rig.node.delete_topic("a")
+    at_once(rig.node.delete_topics(["a"]))
     rig.node.create_topic("a", partitions=1)
     [(result, finish)] = beside.begun
     rig.disk.save("data/a-0/00000000000000000000.log.cleaned", b"of the old one")

@@ -12,6 +12,7 @@ from admin_rig import NOW_MS, Rig
 from rig import Rig as FileRig
 
 from coterie.base.ids import TopicPartition
+from coterie.broker.pieces import at_once
 from coterie.broker.topics import FILE_NAME, UNTOUCHED_PRODUCER_IDS, Topics
 from coterie.store.config import LogConfig
 from coterie.store.memory import MemoryDisk, MemoryStore
@@ -59,7 +60,7 @@ def test_damage_in_a_closed_segment_costs_its_compaction_and_is_told_of_with_the
 
     with caplog.at_level(logging.ERROR):
         rig.start(rig.disk)
-        rig.node.configure_topic("damaged", COMPACTED)
+        rig.node.configure_topics({"damaged": COMPACTED})
         for _ in range(3):
             rig.node.cleaner.tick(NOW_MS)
 
@@ -215,6 +216,6 @@ def test_a_stranger_in_the_place_of_a_partition_costs_that_partition_and_no_star
     assert list(rig.store.logs) == [TopicPartition("t", 0)]
     assert rig.disk.load("data/t-1/precious") == b"mine"
     assert "t-1 is not served" in caplog.text
-    rig.node.configure_topic("t", {"retention.ms": "5"})
-    rig.node.delete_topic("t")
+    rig.node.configure_topics({"t": {"retention.ms": "5"}})
+    at_once(rig.node.delete_topics(["t"]))
     assert rig.disk.load("data/t-1/precious") == b"mine"

@@ -326,7 +326,7 @@ def test_among_all_offsets_those_of_a_topic_without_an_id_are_left_out():
     """Nothing is deleted with a topic whose deletion this shard has not seen yet."""
     rig = ApiRig()
     commit(rig, 10, "g", ("orders", (0, 5, "")), ("other", (0, 6, "")))
-    rig.node.topics.delete("other")
+    rig.node.topics.delete(["other"])
 
     by_id = fetch(rig.client(), 10, "g", None)
     by_name = fetch(rig.client(), 9, "g", None)
@@ -340,8 +340,10 @@ def test_an_offset_of_an_older_topic_of_that_name_is_not_told_by_id():
     """By name it is: nobody said which topic is meant."""
     rig = ApiRig()
     commit(rig, 10, "g", ("orders", (0, 5, "")))
-    rig.node.topics.delete("orders")
-    rig.node.topics.create("orders", partitions=2, configs={}, topic_id=UUID(int=9))
+    rig.node.topics.delete(["orders"])
+    rig.node.topics.gone("orders")
+    rig.node.topics.announce([rig.node.topics.new("orders", partitions=2, topic_id=UUID(int=9))])
+    rig.node.topics.arrive("orders")
 
     by_id = fetch(rig.client(), 10, "g", (fetch_topic(rig, 10, "orders", 0),))
     by_name = fetch(rig.client(), 9, "g", (fetch_topic(rig, 9, "orders", 0),))

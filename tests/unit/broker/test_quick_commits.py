@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
+from coterie.broker.pieces import at_once
 from coterie.broker.quick_commits import QuickCommits, layout_of
 from coterie.broker.topic_names import OFFSETS_TOPIC
 from coterie.store.log import AppendRefused
@@ -181,7 +182,7 @@ def test_a_partition_that_grows_a_topic_or_goes_is_noticed():
     frame = a_frame(rig, 9, ("orders", [(0, 5, "")]), member_id=member)
     give(client, frame)
 
-    rig.node.delete_topic("orders")
+    at_once(rig.node.delete_topics(["orders"]))
     refused = give(client, frame)
 
     assert seen == [True, False]

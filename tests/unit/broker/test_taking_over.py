@@ -92,7 +92,7 @@ def test_what_was_kept_for_want_of_settings_obeys_those_that_are_set_again(lives
     write(lives.rig, "plain", days_old=10)
     rig = lives.restart(forgotten=True)
 
-    rig.node.configure_topic("plain", {})
+    rig.node.configure_topics({"plain": {}})
     let_a_month_pass(rig)
 
     assert rig.store.logs[TopicPartition("plain", 0)].start_offset == 3

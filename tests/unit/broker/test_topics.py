@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -15,13 +17,43 @@ from coterie.base.ids import uuid_text
 from coterie.broker.metadata_file import UnreadableMetadata
 from coterie.broker.settings import BrokerSettings
 from coterie.broker.topic_names import name_problem
-from coterie.broker.topics import FILE_NAME, Topics, new_id
+from coterie.broker.topics import FILE_NAME, Topic, Topics, new_id
 from coterie.store.config import LogConfig
 from coterie.store.files import FileStore
 from coterie.store.memory import MemoryDisk, MemoryStore
 
 NOW_MS = 1_700_000_000_000
 SETTINGS = BrokerSettings.of({"log.dirs": "data", "node.id": "3"})
+
+
+def create(topics: Topics, name: str, **terms: Any) -> Topic:
+    """Enter a topic as if its logs had been made at once."""
+    topics.announce([topics.new(name, **terms)])
+    return topics.arrive(name)
+
+
+def grow(topics: Topics, name: str, partitions: int) -> Topic:
+    return changed(topics, name, partitions=partitions)
+
+
+def configure(topics: Topics, name: str, configs: dict[str, str]) -> Topic:
+    return changed(topics, name, configs=configs)
+
+
+def changed(topics: Topics, name: str, **terms: Any) -> Topic:
+    before = topics.get(name)
+    assert before is not None
+    topics.change([replace(before, **terms)])
+    after = topics.get(name)
+    assert after is not None
+    return after
+
+
+def delete(topics: Topics, name: str) -> Topic:
+    """Forget a topic as if its logs had been removed at once."""
+    [topic] = topics.delete([name])
+    topics.gone(name)
+    return topic
 
 
 def a_store(disk: MemoryDisk | None = None) -> MemoryStore:
@@ -38,7 +70,7 @@ def topics_of(disk: MemoryDisk) -> Topics:
 def test_a_topic_is_found_by_name_and_by_id():
     topics = topics_of(MemoryDisk())
 
-    topic = topics.create("flights", partitions=6, configs={"retention.ms": "5"})
+    topic = create(topics, "flights", partitions=6, configs={"retention.ms": "5"})
 
     assert topics.get("flights") is topic
     assert topics.by_id(topic.topic_id) is topic
@@ -50,17 +82,17 @@ def test_a_topic_is_found_by_name_and_by_id():
 def test_topics_are_listed_by_name():
     topics = topics_of(MemoryDisk())
     for name in ("b", "a", "c"):
-        topics.create(name, partitions=1)
+        create(topics, name, partitions=1)
 
     assert [topic.name for topic in topics.all()] == ["a", "b", "c"]
 
 
 def test_a_change_makes_a_new_topic_with_the_same_id():
     topics = topics_of(MemoryDisk())
-    before = topics.create("flights", partitions=1)
+    before = create(topics, "flights", partitions=1)
 
-    grown = topics.add_partitions("flights", 4)
-    changed = topics.configure("flights", {"retention.ms": "5"})
+    grown = grow(topics, "flights", 4)
+    changed = configure(topics, "flights", {"retention.ms": "5"})
 
     assert (before.partitions, grown.partitions, changed.partitions) == (1, 4, 4)
     assert before.topic_id == changed.topic_id
@@ -70,19 +102,19 @@ def test_a_change_makes_a_new_topic_with_the_same_id():
 
 def test_a_deleted_topic_is_gone_and_its_name_is_free():
     topics = topics_of(MemoryDisk())
-    first = topics.create("flights", partitions=1)
+    first = create(topics, "flights", partitions=1)
 
-    assert topics.delete("flights") is first
+    assert delete(topics, "flights") is first
 
     assert topics.get("flights") is None
     assert topics.by_id(first.topic_id) is None
-    assert topics.create("flights", partitions=1).topic_id != first.topic_id
+    assert create(topics, "flights", partitions=1).topic_id != first.topic_id
 
 
 def test_the_brokers_own_topics_are_internal():
     topics = topics_of(MemoryDisk())
 
-    assert topics.create("__consumer_offsets", partitions=50).internal
+    assert create(topics, "__consumer_offsets", partitions=50).internal
     assert Topics.is_internal("__group_story")
     assert not Topics.is_internal("_schemas")
 
@@ -119,7 +151,7 @@ def test_every_other_name_is_fine(name: str):
 
 def test_a_dot_and_an_underscore_are_the_same_to_metrics():
     topics = topics_of(MemoryDisk())
-    topics.create("a.b_c", partitions=1)
+    create(topics, "a.b_c", partitions=1)
 
     assert topics.name_problem("a_b.c") == "Topic 'a_b.c' collides with existing topic: a.b_c"
     assert topics.name_error("a_b.c") is Code.INVALID_TOPIC_EXCEPTION
@@ -129,8 +161,8 @@ def test_a_dot_and_an_underscore_are_the_same_to_metrics():
 
 def test_a_name_no_longer_collides_when_the_other_is_deleted():
     topics = topics_of(MemoryDisk())
-    topics.create("a.b", partitions=1)
-    topics.delete("a.b")
+    create(topics, "a.b", partitions=1)
+    delete(topics, "a.b")
 
     assert topics.name_problem("a_b") is None
 
@@ -142,7 +174,7 @@ def test_topics_ids_settings_and_the_cluster_survive_kill_9(tmp_path: Path):
     config = BrokerSettings.of({"log.dirs": str(tmp_path)})
     store = FileStore.open(tmp_path, now_ms=NOW_MS)
     topics = Topics.open(config, store)
-    topic = topics.create("flights", partitions=6, configs={"cleanup.policy": "compact"})
+    topic = create(topics, "flights", partitions=6, configs={"cleanup.policy": "compact"})
     store.abandon()
 
     again = Topics.open(config, FileStore.open(tmp_path, now_ms=NOW_MS))
@@ -165,14 +197,14 @@ def test_no_producer_id_is_given_twice_whatever_happens():
 def test_what_cannot_be_written_has_not_happened():
     disk = MemoryDisk()
     topics = topics_of(disk)
-    kept = topics.create("kept", partitions=1)
+    kept = create(topics, "kept", partitions=1)
     disk.faults.refuse.add("save")
 
     for change in (
-        lambda: topics.create("new", partitions=1),
-        lambda: topics.add_partitions("kept", 2),
-        lambda: topics.configure("kept", {"retention.ms": "5"}),
-        lambda: topics.delete("kept"),
+        lambda: create(topics, "new", partitions=1),
+        lambda: grow(topics, "kept", 2),
+        lambda: configure(topics, "kept", {"retention.ms": "5"}),
+        lambda: delete(topics, "kept"),
         topics.next_producer_id,
     ):
         with pytest.raises(OSError, match="Input/output error"):
@@ -188,13 +220,13 @@ def test_what_was_refused_for_the_directory_s_sake_does_not_come_true_at_the_nex
     """The file is written by then, but its name may not be there for good."""
     disk = MemoryDisk()
     topics = topics_of(disk)
-    topics.create("kept", partitions=1)
+    create(topics, "kept", partitions=1)
     disk.faults.refuse.add("sync")
 
     with pytest.raises(OSError):
-        topics.create("refused", partitions=1)
+        create(topics, "refused", partitions=1)
     with pytest.raises(OSError):
-        topics.delete("kept")
+        delete(topics, "kept")
 
     disk.faults.refuse.clear()
     assert [topic.name for topic in topics.all()] == ["kept"]
@@ -231,7 +263,7 @@ def test_an_adopted_offsets_topic_is_compacted():
 
 def test_a_topic_has_at_least_the_partitions_that_are_found():
     store = a_store()
-    topic = Topics.open(SETTINGS, store).create("flights", partitions=1)
+    topic = create(Topics.open(SETTINGS, store), "flights", partitions=1)
     store.create_log("flights", 1, topic.topic_id, LogConfig())
 
     grown = topics_of(store.crash()).get("flights")
@@ -243,10 +275,10 @@ def test_a_topic_has_at_least_the_partitions_that_are_found():
 def test_a_crash_amid_a_deletion_does_not_bring_the_topic_back():
     store = a_store()
     topics = Topics.open(SETTINGS, store)
-    topic = topics.create("flights", partitions=2)
+    topic = create(topics, "flights", partitions=2)
     for partition in range(2):
         store.create_log("flights", partition, topic.topic_id, LogConfig())
-    topics.delete("flights")
+    delete(topics, "flights")
 
     again = a_store(store.crash())
 
@@ -258,8 +290,8 @@ def test_logs_of_an_earlier_topic_of_the_same_name_are_deleted():
     store = a_store()
     store.create_log("flights", 0, UUID(int=7), LogConfig())
     topics = Topics.open(SETTINGS, store)
-    topics.delete("flights")
-    newer = topics.create("flights", partitions=1)
+    delete(topics, "flights")
+    newer = create(topics, "flights", partitions=1)
 
     again = a_store(store.crash())
 
@@ -310,7 +342,7 @@ class Registry(RuleBasedStateMachine):
     @rule(name=NAMES, partitions=st.integers(1, 3))
     def create(self, name: str, partitions: int) -> None:
         if name not in self.model:
-            topic = self.topics.create(name, partitions=partitions)
+            topic = create(self.topics, name, partitions=partitions)
             self.model[name] = (topic.topic_id, partitions, {})
 
     @precondition(lambda self: self.model)
@@ -318,21 +350,21 @@ class Registry(RuleBasedStateMachine):
     def grow(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.model)))
         topic_id, partitions, configs = self.model[name]
-        self.topics.add_partitions(name, partitions + 1)
+        grow(self.topics, name, partitions + 1)
         self.model[name] = (topic_id, partitions + 1, configs)
 
     @precondition(lambda self: self.model)
     @rule(data=st.data(), text=st.integers(1, 9).map(str))
     def configure(self, data: st.DataObject, text: str) -> None:
         name = data.draw(st.sampled_from(sorted(self.model)))
-        self.topics.configure(name, {"retention.ms": text})
+        configure(self.topics, name, {"retention.ms": text})
         self.model[name] = (*self.model[name][:2], {"retention.ms": text})
 
     @precondition(lambda self: self.model)
     @rule(data=st.data())
     def delete(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.model)))
-        self.topics.delete(name)
+        delete(self.topics, name)
         del self.model[name]
 
     @rule()

@@ -11,6 +11,7 @@ import pytest
 from coterie.base.codes import Code
 from coterie.base.hashes import coordinator_partition
 from coterie.base.ids import TopicPartition
+from coterie.broker.pieces import at_once
 from coterie.broker.shards import SLICE_MS
 from coterie.broker.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.transactions import TransactionHost
@@ -760,7 +761,7 @@ def test_a_coordinator_that_was_overtaken_leaves_the_transaction_as_it_is(rig, c
 def test_a_topic_that_is_deleted_needs_no_marker(rig):
     producer = rig.owner()
     rig.add(producer, ORDERS)
-    rig.node.delete_topic("orders")
+    at_once(rig.node.delete_topics(["orders"]))
 
     rig.end(producer)
 

@@ -17,10 +17,12 @@ from coterie.assign.placement.model import Broker, Layout, Problem, Replicas
 from coterie.base.codes import Code
 from coterie.broker.context import Context
 from coterie.broker.handlers.metadata import CLUSTER_OPERATIONS_ALL
+from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces
 from coterie.broker.refusal import STORAGE_ERRORS, Refusal, storage_failed
-from coterie.broker.topic_names import INTERNAL_TOPICS, RESERVED_TOPIC
+from coterie.broker.topic_names import INTERNAL_TOPICS, RESERVED_TOPIC, metric_name
 from coterie.broker.topic_settings import refusal_of
-from coterie.broker.topics import Topic, new_id
+from coterie.broker.topics import Topic
+from coterie.store.log import StorageFailed
 from coterie.wire.codec import build, entity, response_type
 
 if TYPE_CHECKING:
@@ -45,17 +47,82 @@ TOO_MANY = "Excessively large number of partitions per request."
 
 def create_topics(node: Node, ctx: Context, request: Any) -> Any:
     """Create the topics that can be created, each apart from the others; a name given twice is refused."""
+    return _create_topics(node, ctx, request)
+
+
+def _create_topics(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     times = Counter(asked.name for asked in request.topics)
     once = [asked for asked in request.topics if times[asked.name] == 1]
     wanted = sum(max(0, _partition_count(node, asked)) for asked in once)
-    if wanted > PARTITIONS_OF_REQUEST_MAX:
-        too_many = Refusal(Code.POLICY_VIOLATION, TOO_MANY)
-        results = [_not_created(ctx, asked.name, too_many) for asked in once]
-    else:
-        results = [_create_one(node, ctx, request, asked) for asked in once]
+    refused: dict[str, Refusal] = {}
+    planned: dict[str, Planned] = {}
+    alike: dict[str, str] = {}
+    for asked in once:
+        if wanted > PARTITIONS_OF_REQUEST_MAX:
+            found: Planned | Refusal = Refusal(Code.POLICY_VIOLATION, TOO_MANY)
+        else:
+            found = _refuse_alike(asked.name, alike) or _plan(node, asked)
+        if isinstance(found, Refusal):
+            refused[asked.name] = found
+        else:
+            planned[asked.name] = found
+            alike[metric_name(asked.name)] = asked.name
+        yield
+    if planned and not request.validate_only:
+        refused |= yield from _carry_out(node, planned)
+    results = []
+    for asked in once:
+        results.append(
+            _not_created(ctx, asked.name, refused[asked.name])
+            if asked.name in refused
+            else _created(node, ctx, planned[asked.name])
+        )
+        yield
     twice = Refusal(Code.INVALID_REQUEST, DUPLICATE_NAME)
     results += [_not_created(ctx, name, twice) for name, count in times.items() if count > 1]
     return build(response_type(CREATE_TOPICS, ctx.version), topics=tuple(results))
+
+
+class Planned(NamedTuple):
+    """A topic that is to be created, and where its replicas go."""
+
+    topic: Topic
+    layout: Layout
+
+
+def _refuse_alike(name: str, planned: Mapping[str, str]) -> Refusal | None:
+    """Return why a topic cannot be created together with one that is planned, of a name that is alike."""
+    other = planned.get(metric_name(name))
+    if other is None:
+        return None
+    return Refusal(Code.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
+
+
+def _plan(node: Node, asked: Any) -> Planned | Refusal:
+    refusal = _refuse_name(node, asked.name) or _refuse_configs(asked) or _refuse_layout(node, asked)
+    if refusal is not None:
+        return refusal
+    layout = _layout(node, asked)
+    configs = {config.name: config.value for config in asked.configs}
+    topic = node.topics.new(asked.name, partitions=len(layout), configs=configs)
+    return Planned(topic, layout)
+
+
+def _carry_out(node: Node, planned: Mapping[str, Planned]) -> Pieces[dict[str, Refusal]]:
+    """Create what is planned, and return why some of it could not be."""
+    taken = [name for name in planned if node.topics.is_taken(name)]  # by others, while this was planned
+    failed: Mapping[str, OSError | StorageFailed]
+    wanted = [one.topic for name, one in planned.items() if name not in taken]
+    try:
+        failed = yield from node.create_topics(wanted)
+    except STORAGE_ERRORS as error:
+        failed = {topic.name: error for topic in wanted}
+    refused = {name: storage_failed(f"create topic {name}", error) for name, error in failed.items()}
+    return refused | {name: _exists(name) for name in taken}
+
+
+def _exists(name: str) -> Refusal:
+    return Refusal(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
 
 
 def _partition_count(node: Node, asked: Any) -> int:
@@ -67,21 +134,6 @@ def _partition_count(node: Node, asked: Any) -> int:
     return count
 
 
-def _create_one(node: Node, ctx: Context, request: Any, asked: Any) -> Any:
-    refusal = _refuse_name(node, asked.name) or _refuse_configs(asked) or _refuse_layout(node, asked)
-    if refusal is not None:
-        return _not_created(ctx, asked.name, refusal)
-    layout = _layout(node, asked)
-    configs = {config.name: config.value for config in asked.configs}
-    topic_id = new_id()
-    if not request.validate_only:
-        try:
-            topic_id = node.create_topic(asked.name, partitions=len(layout), configs=configs).topic_id
-        except STORAGE_ERRORS as error:
-            return _not_created(ctx, asked.name, storage_failed(f"create topic {asked.name}", error))
-    return _created(node, ctx, asked.name, topic_id, layout, configs)
-
-
 def _refuse_name(node: Node, name: str) -> Refusal | None:
     if name == RESERVED_TOPIC or name in INTERNAL_TOPICS:
         # Kafka lets anyone create its other internal topics, in any shape; ours are made when first needed.
@@ -89,9 +141,7 @@ def _refuse_name(node: Node, name: str) -> Refusal | None:
     problem = node.topics.name_problem(name)
     if problem is not None:
         return Refusal(Code.INVALID_TOPIC_EXCEPTION, problem)
-    if node.topics.get(name) is not None:
-        return Refusal(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    return None
+    return _exists(name) if node.topics.is_taken(name) else None
 
 
 def _refuse_configs(asked: Any) -> Refusal | None:
@@ -158,18 +208,17 @@ def _refusal(problem: Problem | None) -> Refusal | None:
     return None if problem is None else Refusal(*problem)
 
 
-def _created(
-    node: Node, ctx: Context, name: str, topic_id: UUID, layout: Layout, configs: Mapping[str, str]
-) -> Any:
+def _created(node: Node, ctx: Context, planned: Planned) -> Any:
+    topic, layout = planned
     return build(
         entity("create_topics", ctx.version, "CreatableTopicResult", "response"),
-        name=name,
-        topic_id=topic_id,
+        name=topic.name,
+        topic_id=topic.topic_id,
         error_code=Code.NONE,
         error_message=None,
         num_partitions=len(layout),
         replication_factor=len(layout[0]),
-        configs=_configs_created(node, ctx, configs),
+        configs=_configs_created(node, ctx, topic.configs),
     )
 
 
@@ -210,20 +259,38 @@ class Named(NamedTuple):
 
 def delete_topics(node: Node, ctx: Context, request: Any) -> Any:
     """Delete the topics named; one that is named twice, in whatever way, stays."""
+    return _delete_topics(node, ctx, request)
+
+
+def _delete_topics(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     if ctx.version < 6:
         named = [Named(name, None) for name in request.topic_names]
     else:
         named = [Named(one.name, one.topic_id) for one in request.topics]
     times = Counter(named)
-    results = []
+    judged: list[tuple[Named, Topic | None, Refusal | None]] = []
     for one in times:
         topic = _topic_of(node, one)
         if topic is not None and one.name is not None and Named(None, topic.topic_id) in times:
             continue  # answered with its id
-        refusal = _refuse_deletion(node, ctx, one, topic, times)
-        if refusal is None and topic is not None:
-            refusal = _delete_one(node, topic)
+        judged.append((one, topic, _refuse_deletion(node, ctx, one, topic, times)))
+        if len(judged) % ITEMS_AT_ONCE == 0:
+            yield
+    # what others have deleted meanwhile is gone as it was to be
+    doomed = [topic.name for _, topic, refusal in judged if topic and not refusal]
+    failed: Mapping[str, OSError | StorageFailed]
+    names = [name for name in doomed if node.topics.get(name) is not None]
+    try:
+        failed = yield from node.delete_topics(names)
+    except STORAGE_ERRORS as error:
+        failed = dict.fromkeys(names, error)
+    results = []
+    for one, topic, refusal in judged:
+        if refusal is None and topic is not None and topic.name in failed:
+            refusal = storage_failed(f"delete topic {topic.name}", failed[topic.name])
         results.append(_deletion(ctx, one, topic if times[one] == 1 else None, refusal))
+        if len(results) % ITEMS_AT_ONCE == 0:
+            yield
     return build(response_type(DELETE_TOPICS, ctx.version), responses=tuple(results))
 
 
@@ -263,14 +330,6 @@ def _refuse_deletion(
     return None
 
 
-def _delete_one(node: Node, topic: Topic) -> Refusal | None:
-    try:
-        node.delete_topic(topic.name)
-    except STORAGE_ERRORS as error:
-        return storage_failed(f"delete topic {topic.name}", error)
-    return None
-
-
 def _deletion(ctx: Context, named: Named, topic: Topic | None, refusal: Refusal | None) -> Any:
     """Return the answer about one topic: by name and id where it is sure that both were meant."""
     if topic is not None and (refusal is None or named.name is None):
@@ -289,36 +348,49 @@ def _deletion(ctx: Context, named: Named, topic: Topic | None, refusal: Refusal 
 
 def create_partitions(node: Node, ctx: Context, request: Any) -> Any:
     """Grow the topics that can grow as asked; a name given twice is refused."""
+    return _create_partitions(node, ctx, request)
+
+
+def _create_partitions(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     times = Counter(asked.name for asked in request.topics)
-    once = [asked for asked in request.topics if times[asked.name] == 1]
     twice = Refusal(Code.INVALID_REQUEST, DUPLICATE_NAME)
-    answers = {name: twice for name, count in times.items() if count > 1}
-    grown = {asked.name: _grow_one(node, asked, validate_only=request.validate_only) for asked in once}
+    refusals: dict[str, Refusal | None] = {}
+    totals: dict[str, int] = {}
+    for asked in request.topics:
+        if times[asked.name] == 1:
+            refusals[asked.name] = _refuse_one(node, asked)
+            totals[asked.name] = asked.count
+            yield
+    if not request.validate_only:
+        refusals |= yield from _grow(node, {n: totals[n] for n, refused in refusals.items() if not refused})
+    refusals |= {name: twice for name, count in times.items() if count > 1}
     cls = entity("create_partitions", ctx.version, "CreatePartitionsTopicResult", "response")
-    results = tuple(
-        build(
-            cls,
-            name=name,
-            error_code=refusal.code if refusal else Code.NONE,
-            error_message=refusal.message if refusal else None,
-        )
-        for name, refusal in (grown | answers).items()
-    )
-    return build(response_type(CREATE_PARTITIONS, ctx.version), results=results)
+    results = []
+    for name, refusal in refusals.items():
+        code, message = (Code.NONE, None) if refusal is None else refusal
+        results.append(build(cls, name=name, error_code=code, error_message=message))
+        if len(results) % ITEMS_AT_ONCE == 0:
+            yield
+    return build(response_type(CREATE_PARTITIONS, ctx.version), results=tuple(results))
 
 
-def _grow_one(node: Node, asked: Any, *, validate_only: bool) -> Refusal | None:
+def _refuse_one(node: Node, asked: Any) -> Refusal | None:
     topic = node.topics.get(asked.name)
     if topic is None:
         return Refusal(Code.UNKNOWN_TOPIC_OR_PARTITION, None)
-    refusal = _refuse_growth(node, topic, asked)
-    if refusal is not None or validate_only:
-        return refusal
+    return _refuse_growth(node, topic, asked)
+
+
+def _grow(node: Node, totals: Mapping[str, int]) -> Pieces[dict[str, Refusal | None]]:
+    """Grow topics, and return why some could not be. What others have done to one meanwhile stands."""
+    topics = {name: node.topics.get(name) for name in totals}
+    still = {name: totals[name] for name, one in topics.items() if one and one.partitions < totals[name]}
+    failed: Mapping[str, OSError | StorageFailed]
     try:
-        node.add_partitions(topic.name, asked.count)
+        failed = yield from node.grow_topics(still)
     except STORAGE_ERRORS as error:
-        return storage_failed(f"add partitions to topic {topic.name}", error)
-    return None
+        failed = dict.fromkeys(still, error)
+    return {name: storage_failed(f"add partitions to topic {name}", why) for name, why in failed.items()}
 
 
 def _refuse_growth(node: Node, topic: Topic, asked: Any) -> Refusal | None:

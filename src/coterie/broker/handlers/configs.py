@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from coterie.base.codes import Code
 from coterie.broker.context import Context
 from coterie.broker.known_settings import BROKER, OWN, TOPIC, Known
+from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces
 from coterie.broker.refusal import STORAGE_ERRORS, Refusal, storage_failed
 from coterie.broker.setting_values import read_list
 from coterie.broker.topic_names import name_problem
@@ -54,6 +55,7 @@ MALFORMED = (
     "This most likely occurs because of a request being malformed by the client library or the message was "
     "sent to an incompatible broker. See the broker logs for more details."
 )
+WORDS_MOST = 500
 ONCE_ONLY = "Each resource must appear at most once."
 
 
@@ -124,12 +126,18 @@ def _broker_entry(settings: BrokerSettings, name: str, table: Mapping[str, Known
 
 def describe_configs(node: Node, ctx: Context, request: Any) -> Any:
     """Answer with the settings of each resource: all, or the ones named."""
+    return _describe_configs(node, ctx, request)
+
+
+def _describe_configs(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+    """A resource that is named again, for the same settings, is answered once: each has dozens."""
     kinds = {resource.resource_type for resource in request.resources}
     known = kinds <= {TOPIC_RESOURCE, BROKER_RESOURCE, *UNSERVED}
     results = []
-    for resource in request.resources:
+    for resource in dict.fromkeys(request.resources):
         found = _look_up(node, resource) if known else Refusal(Code.INVALID_REQUEST, MALFORMED)
         results.append(_described(ctx, request, resource, found))
+        yield
     return build(response_type(DESCRIBE_CONFIGS, ctx.version), results=tuple(results))
 
 
@@ -251,17 +259,27 @@ def _edited(before: str, operation: int, text: str) -> str:
 Rule = Callable[["Node", "Topic", Any], dict[str, str] | Refusal]
 
 
-def _alter(node: Node, ctx: Context, request: Any, api_key: int, rule: Rule) -> Any:
+def _alter(node: Node, ctx: Context, request: Any, api_key: int, rule: Rule) -> Pieces[Any]:
     """Answer for each resource; one that is listed twice is not touched, whichever was meant."""
     times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    found: list[dict[str, str] | Refusal | None] = []
+    for resource in request.resources:
+        if times[resource.resource_type, resource.resource_name] > 1:
+            found.append(Refusal(Code.INVALID_REQUEST, ONCE_ONLY))
+        else:
+            found.append(_settings_for(node, resource, rule))
+        yield
+    wanted = {
+        resource.resource_name: configs
+        for resource, configs in zip(request.resources, found, strict=True)
+        if isinstance(configs, dict)
+    }
+    failed = None if request.validate_only else _configure(node, wanted)
     api = "alter_configs" if api_key == ALTER_CONFIGS else "incremental_alter_configs"
     cls = entity(api, ctx.version, "AlterConfigsResourceResponse", "response")
     responses = []
-    for resource in request.resources:
-        if times[resource.resource_type, resource.resource_name] > 1:
-            refusal: Refusal | None = Refusal(Code.INVALID_REQUEST, ONCE_ONLY)
-        else:
-            refusal = _alter_one(node, resource, rule, validate_only=request.validate_only)
+    for resource, outcome in zip(request.resources, found, strict=True):
+        refusal = failed if isinstance(outcome, dict) else outcome
         responses.append(
             build(
                 cls,
@@ -271,15 +289,31 @@ def _alter(node: Node, ctx: Context, request: Any, api_key: int, rule: Rule) -> 
                 resource_name=resource.resource_name,
             )
         )
+        if len(responses) % ITEMS_AT_ONCE == 0:
+            yield
     return build(response_type(api_key, ctx.version), responses=tuple(responses))
 
 
-def _alter_one(node: Node, resource: Any, rule: Rule, *, validate_only: bool) -> Refusal | None:
+def _configure(node: Node, wanted: Mapping[str, Mapping[str, str]]) -> Refusal | None:
+    """Change the settings of topics, all together; return why none could be changed."""
+    topics = {name: node.topics.get(name) for name in wanted}
+    changed = {name: wanted[name] for name, one in topics.items() if one and one.configs != wanted[name]}
+    if not changed:
+        return None
+    try:
+        node.configure_topics(changed)
+    except STORAGE_ERRORS as error:
+        return storage_failed(f"change the settings of {', '.join(changed)}"[:WORDS_MOST], error)
+    return None
+
+
+def _settings_for(node: Node, resource: Any, rule: Rule) -> dict[str, str] | Refusal | None:
+    """Return what a topic is to have from now on, why it is not to, or None where nothing is to change."""
     refusal = _refuse_shape(resource.configs)
     if refusal is not None:
         return refusal
     if resource.resource_type == TOPIC_RESOURCE:
-        return _alter_topic(node, resource, rule, validate_only=validate_only)
+        return _settings_of_topic(node, resource, rule)
     if resource.resource_type == BROKER_RESOURCE:
         return _refuse_broker(node, resource)
     if resource.resource_type in UNSERVED:
@@ -304,24 +338,15 @@ def _nulls(configs: Sequence[Any]) -> Iterator[str]:
             yield config.name
 
 
-def _alter_topic(node: Node, resource: Any, rule: Rule, *, validate_only: bool) -> Refusal | None:
-    name = resource.resource_name
-    topic = node.topics.get(name)
+def _settings_of_topic(node: Node, resource: Any, rule: Rule) -> dict[str, str] | Refusal:
+    topic = node.topics.get(resource.resource_name)
     if topic is None:
-        return _refuse_topic(name)
+        return _refuse_topic(resource.resource_name)
     configs = rule(node, topic, resource)
     if isinstance(configs, Refusal):
         return configs
     problem = refusal_of(configs)
-    if problem is not None:
-        return Refusal(Code.INVALID_CONFIG, problem)
-    if validate_only or configs == topic.configs:
-        return None
-    try:
-        node.configure_topic(name, configs)
-    except STORAGE_ERRORS as error:
-        return storage_failed(f"change the settings of topic {name}", error)
-    return None
+    return configs if problem is None else Refusal(Code.INVALID_CONFIG, problem)
 
 
 def _refuse_topic(name: str) -> Refusal:

@@ -13,6 +13,7 @@ from uuid import UUID
 from coterie.base.codes import Code
 from coterie.broker.context import WAITS, Context, milliseconds
 from coterie.broker.pieces import ITEMS_AT_ONCE, Aside, Pieces, paced
+from coterie.broker.refusal import storage_failed
 from coterie.store.log import OffsetAt, OffsetOutOfRange, StorageFailed
 from coterie.store.searching import first_from, youngest_of
 from coterie.wire.batches import read_header
@@ -400,6 +401,10 @@ def _delete_records(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
             yield
         topics.append(build(topic_type, name=name, partitions=tuple(answers)))
         yield
+    try:
+        node.store.ledger.save_starts()
+    except OSError as error:  # they are written every minute, too
+        storage_failed("write down where the logs start", error)
     return build(response_type(21, ctx.version), topics=tuple(topics))
 
 
@@ -416,7 +421,7 @@ def _delete_before(node: Node, topic_name: str, one: Any, now_ms: int) -> tuple[
     if not 0 <= offset <= log.high_watermark:
         return Code.OFFSET_OUT_OF_RANGE, -1
     try:
-        return Code.NONE, log.delete_before(offset, now_ms)
+        return Code.NONE, log.delete_before(offset, now_ms, save=False)
     except StorageFailed as failed:
         return failed.code, -1
 

@@ -6,12 +6,13 @@ was asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
 from coterie.base.marks import mark
 from coterie.broker.context import WAITS, Context, milliseconds
+from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces, paced
 from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
 from coterie.broker.topic_names import OFFSETS_TOPIC
 from coterie.group import commands
@@ -21,8 +22,9 @@ from coterie.wire.codec import build, entity, response_type
 if TYPE_CHECKING:
     from coterie.broker.coordinator import ShardHost
     from coterie.broker.node import Node
+    from coterie.group.shard import Shard
 
-__all__ = ["HANDLERS", "ask", "forget", "host_for", "joined", "synced"]
+__all__ = ["HANDLERS", "Gathered", "ask", "ask_each", "forget", "host_for", "joined", "synced"]
 
 OPERATIONS_UNASKED = -(2**31)
 # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS (KIP-430), no authorizer being set
@@ -294,21 +296,46 @@ class Gathered:
 
 def describe_groups(node: Node, ctx: Context, request: Any) -> Any:
     """Describe each group that is named (DG)."""
-    cls = response_type(15, ctx.version)
-    wants_operations = getattr(request, "include_authorized_operations", False)
+    names = tuple(dict.fromkeys(request.groups))
 
     def done(answers: list[Any]) -> None:
-        pairs = zip(request.groups, answers, strict=True)
-        groups = tuple(_described(ctx, group_id, answer, wants_operations) for group_id, answer in pairs)
-        ctx.reply(build(cls, groups=groups))
+        by_name = dict(zip(names, answers, strict=True))
+        ctx.reply(paced(_all_described(ctx, request, by_name), len(request.groups)))
 
-    if not request.groups:
+    return paced(ask_each(names, lambda name, take: _describe_one(node, ctx, name, take), done), len(names))
+
+
+def ask_each(
+    whom: Sequence[Any],
+    ask_one: Callable[[Any, Callable[[Any], None]], None],
+    done: Callable[[list[Any]], None],
+) -> Pieces[Any]:
+    """Ask about each of many; `done` gets the answers, in that order, when the last has come."""
+    if not whom:
         done([])
         return WAITS
-    gathered = Gathered(len(request.groups), done)
-    for index, group_id in enumerate(request.groups):
-        _describe_one(node, ctx, group_id, gathered.slot(index))
+    gathered = Gathered(len(whom), done)
+    for index, one in enumerate(whom):
+        ask_one(one, gathered.slot(index))
+        if index % ITEMS_AT_ONCE == 0:
+            yield
     return WAITS
+
+
+def _all_described(ctx: Context, request: Any, answers: Mapping[str, Any]) -> Pieces[Any]:
+    """A group is told as often as it is named, as Kafka does, but with its members once: they are many."""
+    wants_operations = getattr(request, "include_authorized_operations", False)
+    groups = []
+    told: dict[str, Any] = {}
+    for place, name in enumerate(request.groups):
+        if name not in told:
+            told[name] = yield from _described(ctx, name, answers[name], wants_operations)
+            groups.append(told[name])
+        elif not told[name].members:
+            groups.append(told[name])
+        if place % ITEMS_AT_ONCE == 0:
+            yield
+    return build(response_type(15, ctx.version), groups=tuple(groups))
 
 
 def _describe_one(node: Node, ctx: Context, group_id: str, take: Callable[[Any], None]) -> None:
@@ -317,7 +344,7 @@ def _describe_one(node: Node, ctx: Context, group_id: str, take: Callable[[Any],
     )
 
 
-def _described(ctx: Context, group_id: str, answer: Any, wants_operations: bool) -> Any:
+def _described(ctx: Context, group_id: str, answer: Any, wants_operations: bool) -> Pieces[Any]:
     cls = entity("describe_groups", ctx.version, "DescribedGroup", "response")
     if isinstance(answer, Code):
         return build(
@@ -331,15 +358,9 @@ def _described(ctx: Context, group_id: str, answer: Any, wants_operations: bool)
         mark("dead-without-error" if ctx.version < 6 else "no-such-group-told", ctx.api_key)
     if asked:
         mark("operations-told", ctx.api_key)
-    return build(
-        cls,
-        error_code=code,
-        error_message=f"Group {group_id} not found." if unknown else None,
-        group_id=group_id,
-        group_state=answer.state,
-        protocol_type=answer.protocol_type,
-        protocol_data=answer.protocol,
-        members=tuple(
+    members = []
+    for m in answer.members:
+        members.append(
             build(
                 member_type,
                 member_id=m.member_id,
@@ -349,8 +370,18 @@ def _described(ctx: Context, group_id: str, answer: Any, wants_operations: bool)
                 member_metadata=m.metadata,
                 member_assignment=m.assignment,
             )
-            for m in answer.members
-        ),
+        )
+        if len(members) % ITEMS_AT_ONCE == 0:
+            yield
+    return build(
+        cls,
+        error_code=code,
+        error_message=f"Group {group_id} not found." if unknown else None,
+        group_id=group_id,
+        group_state=answer.state,
+        protocol_type=answer.protocol_type,
+        protocol_data=answer.protocol,
+        members=tuple(members),
         authorized_operations=GROUP_OPERATIONS_ALL if asked else OPERATIONS_UNASKED,
     )
 
@@ -369,17 +400,27 @@ def list_groups(node: Node, ctx: Context, request: Any) -> Any:
     active = node.coordinator.active()
     if len(active) < len(node.coordinator.hosts):
         mark("shard-left-out", ctx.api_key)
-    found = [
-        build(
-            item,
-            group_id=g.group_id,
-            protocol_type=g.protocol_type,
-            group_state=g.state,
-            group_type=g.group_type,
-        )
-        for host in active
-        for g in listed(host.shard, states=states, types=types)
-    ]
+    return _listed(cls, item, [host.shard for host in active], states, types)
+
+
+def _listed(
+    cls: Any, item: Any, shards: Sequence[Shard], states: Sequence[str], types: Sequence[str]
+) -> Pieces[Any]:
+    found = []
+    for shard in shards:
+        for group in listed(shard, states=states, types=types):
+            found.append(
+                build(
+                    item,
+                    group_id=group.group_id,
+                    protocol_type=group.protocol_type,
+                    group_state=group.state,
+                    group_type=group.group_type,
+                )
+            )
+            if len(found) % ITEMS_AT_ONCE == 0:
+                yield
+        yield
     return build(cls, error_code=Code.NONE, groups=tuple(found))
 
 
@@ -394,17 +435,19 @@ def delete_groups(node: Node, ctx: Context, request: Any) -> Any:
         mark("groups-deleted-together", ctx.api_key)
 
     def done(answers: list[Any]) -> None:
-        codes = [answer if isinstance(answer, Code) else answer.code for answer in answers]
-        results = tuple(build(item, group_id=n, error_code=c) for n, c in zip(names, codes, strict=True))
-        ctx.reply(build(cls, results=results))
+        ctx.reply(paced(_all_deleted(cls, item, names, answers), len(names)))
 
-    if not names:
-        done([])
-        return WAITS
-    gathered = Gathered(len(names), done)
-    for index, group_id in enumerate(names):
-        _delete_one(node, ctx, group_id, gathered.slot(index))
-    return WAITS
+    return paced(ask_each(names, lambda name, take: _delete_one(node, ctx, name, take), done), len(names))
+
+
+def _all_deleted(cls: Any, item: Any, names: Sequence[str], answers: list[Any]) -> Pieces[Any]:
+    results = []
+    for name, answer in zip(names, answers, strict=True):
+        code = answer if isinstance(answer, Code) else answer.code
+        results.append(build(item, group_id=name, error_code=code))
+        if len(results) % ITEMS_AT_ONCE == 0:
+            yield
+    return build(cls, results=tuple(results))
 
 
 def _delete_one(node: Node, ctx: Context, group_id: str, take: Callable[[Any], None]) -> None:

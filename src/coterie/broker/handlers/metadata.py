@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
 from coterie.base.hashes import coordinator_partition
 from coterie.base.marks import mark
 from coterie.broker.context import Context
+from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces, paced
 from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
-from coterie.broker.topic_names import OFFSETS_TOPIC, RESERVED_TOPIC, TRANSACTIONS_TOPIC
+from coterie.broker.topic_names import OFFSETS_TOPIC, RESERVED_TOPIC, TRANSACTIONS_TOPIC, metric_name
+from coterie.store.log import StorageFailed
 from coterie.wire.apis import APIS
 from coterie.wire.codec import build, entity, response_type
 
@@ -88,12 +91,22 @@ def _features(version: int) -> dict[str, Any]:
 
 def metadata(node: Node, ctx: Context, request: Any) -> Any:
     """Answer with the broker and the topics asked for, creating those that may be created."""
+    return _metadata(node, ctx, request)
+
+
+def _metadata(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     asked = request.topics
-    everything = asked is None or (ctx.version == 0 and not asked)
-    if everything:
-        topics = tuple(_described(node, ctx, request, topic) for topic in node.topics.all())
+    topics = []
+    if asked is None or (ctx.version == 0 and not asked):
+        for topic in node.topics.all():
+            topics.append((yield from _described(node, ctx, request, topic)))
     else:
-        topics = tuple(_find_topic(node, ctx, request, one) for one in asked)
+        named = {(one.name, getattr(one, "topic_id", None)): one for one in asked}  # each once, as in Kafka
+        refused = yield from _create(node, request, named.values())
+        for place, one in enumerate(named.values()):
+            topics.append((yield from _find_topic(node, ctx, request, one, refused)))
+            if place % ITEMS_AT_ONCE == 0:
+                yield
     operations = AUTHORIZED_OPERATIONS_UNASKED
     if getattr(request, "include_cluster_authorized_operations", False):
         operations = CLUSTER_OPERATIONS_ALL
@@ -110,36 +123,64 @@ def metadata(node: Node, ctx: Context, request: Any) -> Any:
         brokers=(broker,),
         cluster_id=node.topics.cluster_id,
         controller_id=node.settings.node_id,
-        topics=topics,
+        topics=tuple(topics),
         cluster_authorized_operations=operations,
         error_code=Code.NONE,
     )
 
 
-def _find_topic(node: Node, ctx: Context, request: Any, asked: Any) -> Any:
+def _create(node: Node, request: Any, named: Iterable[Any]) -> Pieces[Mapping[str, Code]]:
+    """Create the topics that are not there and may be created; return why some could not be.
+
+    Kafka's controller makes its own topic for nobody, whoever asks.
+    """
+    if not (getattr(request, "allow_auto_topic_creation", True) and node.settings.auto_create_topics_enable):
+        return {}
+    refused: dict[str, Code] = {}
+    wanted: dict[str, Topic] = {}  # by what no two names may share
+    for place, one in enumerate(named):
+        name = one.name
+        if (
+            name is None
+            or name == RESERVED_TOPIC
+            or node.topics.is_taken(name)
+            or node.topics.name_error(name)
+        ):
+            continue
+        if node.topics.is_internal(name):
+            try:
+                node.ensure_internal(name)
+            except STORAGE_ERRORS as error:
+                refused[name] = storage_failed(f"create topic {name}", error).code
+        elif wanted.get(metric_name(name)) is None:
+            wanted[metric_name(name)] = node.topics.new(name, partitions=node.settings.num_partitions)
+        if place % ITEMS_AT_ONCE == 0:
+            yield
+    topics = [topic for topic in wanted.values() if not node.topics.is_taken(topic.name)]
+    if not topics:
+        return refused
+    failed: Mapping[str, OSError | StorageFailed]
+    try:
+        failed = yield from node.create_topics(topics)
+    except STORAGE_ERRORS as error:
+        failed = {topic.name: error for topic in topics}
+    return refused | {name: storage_failed(f"create topic {name}", why).code for name, why in failed.items()}
+
+
+def _find_topic(
+    node: Node, ctx: Context, request: Any, asked: Any, refused: Mapping[str, Code]
+) -> Pieces[Any]:
     topic_id = getattr(asked, "topic_id", None)
     if asked.name is None and topic_id is not None:
         topic = node.topics.by_id(topic_id)
         if topic is None:
             return _unknown(ctx, None, topic_id, Code.UNKNOWN_TOPIC_ID)
-        return _described(node, ctx, request, topic)
-    topic = node.topics.get(asked.name)
-    if topic is not None:
-        return _described(node, ctx, request, topic)
-    code = node.topics.name_error(asked.name)
-    if code:
-        return _unknown(ctx, asked.name, None, code)
-    if not (getattr(request, "allow_auto_topic_creation", True) and node.settings.auto_create_topics_enable):
-        return _unknown(ctx, asked.name, None, Code.UNKNOWN_TOPIC_OR_PARTITION)
-    if asked.name == RESERVED_TOPIC:  # Kafka's controller makes it for nobody, whoever asks
-        return _unknown(ctx, asked.name, None, Code.UNKNOWN_TOPIC_OR_PARTITION)
-    try:
-        if node.topics.is_internal(asked.name):
-            return _described(node, ctx, request, node.ensure_internal(asked.name))
-        created = node.create_topic(asked.name, partitions=node.settings.num_partitions)
-    except STORAGE_ERRORS as error:
-        return _unknown(ctx, asked.name, None, storage_failed(f"create topic {asked.name}", error).code)
-    return _described(node, ctx, request, created)
+    else:
+        topic = node.topics.get(asked.name)
+        if topic is None:
+            unknown = refused.get(asked.name, Code.UNKNOWN_TOPIC_OR_PARTITION)
+            return _unknown(ctx, asked.name, None, node.topics.name_error(asked.name) or unknown)
+    return (yield from _described(node, ctx, request, topic))
 
 
 def _unknown(ctx: Context, name: str | None, topic_id: Any, code: Code) -> Any:
@@ -148,23 +189,26 @@ def _unknown(ctx: Context, name: str | None, topic_id: Any, code: Code) -> Any:
     return build(cls, error_code=code, name=nameable, topic_id=topic_id, partitions=())
 
 
-def _described(node: Node, ctx: Context, request: Any, topic: Topic) -> Any:
+def _described(node: Node, ctx: Context, request: Any, topic: Topic) -> Pieces[Any]:
     cls = entity("metadata", ctx.version, "MetadataResponseTopic", "response")
     partition_type = entity("metadata", ctx.version, "MetadataResponsePartition", "response")
     replicas = topic.replicas
-    partitions = tuple(
-        build(
-            partition_type,
-            error_code=Code.NONE,
-            partition_index=partition,
-            leader_id=replicas[0],
-            leader_epoch=node.leader_epoch(topic.name, partition),
-            replica_nodes=replicas,
-            isr_nodes=replicas,
-            offline_replicas=(),
+    partitions = []
+    for partition in range(topic.partitions):
+        partitions.append(
+            build(
+                partition_type,
+                error_code=Code.NONE,
+                partition_index=partition,
+                leader_id=replicas[0],
+                leader_epoch=node.leader_epoch(topic.name, partition),
+                replica_nodes=replicas,
+                isr_nodes=replicas,
+                offline_replicas=(),
+            )
         )
-        for partition in range(topic.partitions)
-    )
+        if partition % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+            yield
     operations = AUTHORIZED_OPERATIONS_UNASKED
     if getattr(request, "include_topic_authorized_operations", False):
         operations = TOPIC_OPERATIONS_ALL
@@ -174,7 +218,7 @@ def _described(node: Node, ctx: Context, request: Any, topic: Topic) -> Any:
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
-        partitions=partitions,
+        partitions=tuple(partitions),
         topic_authorized_operations=operations,
     )
 
@@ -188,13 +232,19 @@ def find_coordinator(node: Node, ctx: Context, request: Any) -> Any:
     cls = response_type(10, ctx.version)
     if ctx.version >= 4:
         mark("coordinators-told", ctx.api_key)
-        item = entity("find_coordinator", ctx.version, "Coordinator", "response")
-        found = tuple(
-            build(item, key=key, **_coordinator(node, kind, key, "")) for key in request.coordinator_keys
-        )
-        return build(cls, coordinators=found)
+        return paced(_find_coordinators(node, ctx, request, kind), len(request.coordinator_keys))
     mark("coordinator-told-alone", ctx.api_key)
     return build(cls, **_coordinator(node, kind, request.key, "NONE"))
+
+
+def _find_coordinators(node: Node, ctx: Context, request: Any, kind: int) -> Pieces[Any]:
+    item = entity("find_coordinator", ctx.version, "Coordinator", "response")
+    found = []
+    for key in request.coordinator_keys:
+        found.append(build(item, key=key, **_coordinator(node, kind, key, "")))
+        if len(found) % ITEMS_AT_ONCE == 0:
+            yield
+    return build(response_type(10, ctx.version), coordinators=tuple(found))
 
 
 def _coordinator(node: Node, kind: int, key: str, message: str) -> dict[str, Any]:
