@@ -12,6 +12,7 @@ from rig import Rig
 
 from coterie.base.ids import TopicPartition, uuid_from_text, uuid_text
 from coterie.broker.former_kafka import FILE_NAME as TAKEOVER_FILE
+from coterie.broker.pieces import at_once
 from coterie.broker.topic import KEPT_FOR_EVER
 from coterie.broker.topics import FILE_NAME
 from coterie.store.cluster_log import CLUSTER_LOG
@@ -118,7 +119,7 @@ def test_kafka_s_own_log_is_never_written_to(directory: Path):
     for _ in range(2):
         rig = Rig(directory)
         rig.node.create_topic("new", partitions=1) if rig.node.topics.get("new") is None else None
-        rig.node.delete_topic("grown") if rig.node.topics.get("grown") is not None else None
+        at_once(rig.node.delete_topics(["grown"])) if rig.node.topics.get("grown") is not None else None
         let_a_year_pass(rig)
         rig.close()
 
@@ -177,7 +178,7 @@ def test_a_metadata_log_that_is_damaged_is_passed_over_and_everything_is_kept(
 
 def test_without_our_own_file_the_same_is_taken_over_again(directory: Path):
     rig = Rig(directory)
-    rig.node.configure_topic("plain", {"retention.ms": "5"})
+    rig.node.configure_topics({"plain": {"retention.ms": "5"}})
     before = {topic.name: topic for topic in rig.node.topics.all()}
     rig.close()
     (directory / FILE_NAME).unlink()
@@ -193,7 +194,7 @@ def test_without_our_own_file_the_same_is_taken_over_again(directory: Path):
 
 def test_a_damaged_note_of_what_was_taken_over_costs_nothing(directory: Path):
     rig = Rig(directory)
-    rig.node.configure_topic("plain", {"retention.ms": "5"})
+    rig.node.configure_topics({"plain": {"retention.ms": "5"}})
     before = rig.node.topics.all()
     rig.close()
     (directory / TAKEOVER_FILE).write_bytes(b'{"version": 1, "read": 7}')
@@ -207,7 +208,7 @@ def test_a_damaged_note_of_what_was_taken_over_costs_nothing(directory: Path):
 
 def test_a_topic_of_kafka_s_that_was_deleted_here_stays_deleted(directory: Path):
     rig = Rig(directory)
-    rig.node.delete_topic("plain")
+    at_once(rig.node.delete_topics(["plain"]))
     rig.close()
     (directory / TAKEOVER_FILE).unlink()
 

@@ -5,7 +5,6 @@ Batches pass through unread: the log checks and stamps them, and a fetch answers
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -136,11 +135,12 @@ def _fetch(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     wanted: WantedByName = {}
     for asked in request.topics:
         topic, missing = topic_named(node, asked)
-        for partition in asked.partitions:
+        for place, partition in enumerate(asked.partitions):
             one = _wanted(node, asked, topic, missing, partition)
             wanted[one.topic or getattr(asked, "topic", None) or asked.topic_id, one.partition] = one
-            if len(wanted) % ITEMS_AT_ONCE == 0:
+            if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
                 yield
+        yield
     operation = WaitingFetch(node, ctx, request, wanted)
     wait_ms = milliseconds(request.max_wait)
     if wait_ms <= 0 or not wanted or any(one.log is None for one in wanted.values()):
@@ -277,22 +277,24 @@ def _list_offsets(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     partition_type = entity("list_offsets", ctx.version, "ListOffsetsPartitionResponse", "response")
     topic_type = entity("list_offsets", ctx.version, "ListOffsetsTopicResponse", "response")
     committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
-    times = Counter((asked.name, one.partition_index) for asked in request.topics for one in asked.partitions)
-    topics: dict[str, list[Any]] = {}
-    answered: set[tuple[str, int]] = set()
+    wanted: dict[str, dict[int, Any]] = {}
     for asked in request.topics:
-        answers = topics.setdefault(asked.name, [])
-        for one in asked.partitions:
-            name = asked.name, one.partition_index
-            if name in answered:
-                continue
-            answered.add(name)
-            values: Mapping[str, Any] = {**NOWHERE, "error_code": Code.INVALID_REQUEST}
-            if times[name] == 1:
-                values = yield from _offset_of(node, asked.name, one, committed=committed)
-            answers.append(build(partition_type, partition_index=one.partition_index, **values))
-            if len(answered) % ITEMS_AT_ONCE == 0:
+        partitions = wanted.setdefault(asked.name, {})
+        for place, one in enumerate(asked.partitions):
+            partitions[one.partition_index] = None if one.partition_index in partitions else one
+            if place % ITEMS_AT_ONCE == 0:
                 yield
+    topics: dict[str, list[Any]] = {}
+    for name, partitions in wanted.items():
+        answers = topics[name] = []
+        for index, one in partitions.items():
+            values: Mapping[str, Any] = {**NOWHERE, "error_code": Code.INVALID_REQUEST}
+            if one is not None:
+                values = yield from _offset_of(node, name, one, committed=committed)
+            answers.append(build(partition_type, partition_index=index, **values))
+            if len(answers) % ITEMS_AT_ONCE == 0:
+                yield
+        yield
     responses = tuple(build(topic_type, name=name, partitions=tuple(of)) for name, of in topics.items())
     return build(response_type(2, ctx.version), topics=responses)
 
