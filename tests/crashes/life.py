@@ -16,6 +16,7 @@ from uuid import UUID
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.broker.node import Node
+from coterie.broker.pieces import at_once
 from coterie.broker.settings import BrokerSettings
 from coterie.broker.topics import Topics
 from coterie.store.directory import Store
@@ -180,7 +181,7 @@ class Life:
         """A deletion that nobody has heard of may leave anything of a topic, even without its id."""
         topic, mine = self.node.topics.get(name), self.owed.topics.get(name)
         if topic is not None and mine is not None and topic.topic_id != mine.topic_id:
-            self.node.delete_topic(name)
+            at_once(self.node.delete_topics([name]))
 
     def check(self) -> None:
         """Raise `Lost` unless all that is owed is there."""
@@ -245,7 +246,7 @@ class Life:
         self.owed.maybe_gone.add(name)
         told = ""
         try:
-            self.node.delete_topic(name)
+            at_once(self.node.delete_topics([name]))
         except (OSError, StorageFailed) as error:
             told = f": {error}"
         if self.node.topics.get(name) is None:
