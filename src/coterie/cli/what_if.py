@@ -51,6 +51,7 @@ def text(rows: Sequence[WhatIf]) -> str:
     told = f"{first.matched} of {first.recorded_rebalances} rebalances recorded come out of the replay"
     name = plain(first.group_id)
     head = f"{name}: fidelity {first.fidelity:.0%}, {told}, which has {first.replayed_rebalances}"
+    head += f"; its standing still is off by {first.stood_still_error:.0%}"
     was = ("(the record)", first.recorded_rebalances, seconds(first.recorded_stood_still_ms), None)
     cells = [(*was, first.recorded_moves, ""), *(cells_of(row) for row in rows)]
     doubt = ["  not to be relied on: the replay is too far from the record"] * (first.fidelity < BELIEVED)
@@ -61,6 +62,8 @@ def text(rows: Sequence[WhatIf]) -> str:
 
 def cells_of(row: WhatIf) -> tuple[object, ...]:
     still, longest = seconds(row.stood_still_ms), seconds(row.longest_still_ms)
+    if row.stood_still_ms is not None:
+        still = f"{still} ±{seconds(round(row.stood_still_ms * row.stood_still_error))}"
     return row.setting, row.rebalances, still, longest, row.moves, ", ".join(row.causes)
 
 

@@ -72,6 +72,8 @@ class Backing(NamedTuple):
     was: Lived
     """The replay with the recorded settings: what is measured as the next is."""
     would: Lived
+    stood_still_error: float = 0.0
+    """By which share the replay's standing still is off what was recorded."""
 
     @property
     def believed(self) -> bool:
@@ -81,16 +83,19 @@ class Backing(NamedTuple):
     @property
     def bears_out(self) -> bool:
         """Return whether the group would have been better off, and not worse in any."""
-        better = (
-            self.would.rebalances < self.was.rebalances or self.would.stood_still_ms < self.was.stood_still_ms
+        was, would = self.was[:2], self.would[:2]  # moves alone hurt nobody
+        return (
+            self.believed
+            and would != was
+            and all(one <= other for one, other in zip(would, was, strict=True))
         )
-        return self.believed and better and self.would.rebalances <= self.was.rebalances
 
     def __str__(self) -> str:
         """Return it in words, for whoever has to decide."""
         told = (
             f"{self.matched} of {self.recorded} recorded rebalances come out of the replay, which has"
-            f" {self.replayed}: fidelity {self.fidelity:.0%}"
+            f" {self.replayed}; its standing still is off by {self.stood_still_error:.0%}:"
+            f" fidelity {self.fidelity:.0%}"
         )
         if not self.believed:
             return f"Not backed: {told}, too far from the record to be believed."

@@ -219,7 +219,7 @@ def when(cause: str, expected: Window | None, scene: Scene) -> int:
     window = scene.ended if scene.held > 0.5 else scene.set_off
     if expected is None:
         return int(window.to_ms)
-    middle = expected.from_ms if cause == LEFT else (expected.from_ms + expected.to_ms) / 2
+    middle = expected.from_ms + SLACK_MS if cause == LEFT else (expected.from_ms + expected.to_ms) / 2
     return int(min(max(middle, window.from_ms), window.to_ms))
 
 

@@ -10,7 +10,7 @@ from coterie.base.ids import TopicPartition
 from coterie.history.causes import SUBSCRIPTION_CHANGED, Cause, Chapter, chapters_of, explained
 from coterie.history.departures import LEFT, Departure
 from coterie.history.nextgen import next_generation
-from coterie.history.ownership import STALL_LEAST_MS, Ended, Owner, Owners, stalls_of
+from coterie.history.ownership import Ended, Owner, Owners, stalls_of
 from coterie.history.presence import by_partition, presence
 from coterie.history.records import CLASSIC, NEXT_GENERATION, Entry
 from coterie.history.runs import Run
@@ -122,9 +122,9 @@ def classic_history(outline: Outline, runs: Sequence[Run]) -> History:
         dead += owned_on(owners, before, chapter, outline.until(place) if place else {})
         replaced_on(owners, chapter)
     owners.close()
-    stalls = stalls_of(
-        group_id, owners.tenures, by_partition(runs), dead, ended_of(outline.ended_ms, outline.generations)
-    )
+    formed_ms = sorted(chapter.first.formed_ms for chapter in chapters)
+    ended = ended_of(outline.ended_ms, outline.generations)
+    stalls = stalls_of(group_id, owners.tenures, by_partition(runs), dead, formed_ms, ended)
     return History(
         group_id,
         outline.generations,
@@ -210,9 +210,19 @@ def owner_of(seat: Seat) -> Owner:
 
 
 def sign_of_life(before: Chapter, gone: Departure) -> int:
-    """Return when a member that is gone was last known to live."""
+    """Return when a member of a group that is at its end was last known to live."""
     last_ms = before.presence_of(before.last.seats[gone.member_id]).last_ms
-    return gone.at_ms if gone.cause == LEFT or last_ms is None else last_ms
+    return left_ms(before, gone) if gone.cause == LEFT or last_ms is None else last_ms
+
+
+def left_ms(before: Chapter, gone: Departure) -> int:
+    """Return when a member of a group that is at its end left: it commits as it closes.
+
+    The group may have waited long for one that was dead, so that its record says little of who left before.
+    """
+    shown = before.presence_of(before.last.seats[gone.member_id])
+    alone = len(before.last.seats) == 1
+    return gone.at_ms if alone or not shown.regular or shown.last_ms is None else shown.last_ms
 
 
 def ended_of(ended_ms: int | None, generations: Sequence[Generation]) -> Ended | None:
@@ -236,7 +246,7 @@ def owned_on(
             continue
         to_ms, silent_ms = until.get(owner.member_id, (now.formed_ms, None))
         owners.give_up(partition, at_ms=to_ms)
-        if silent_ms is not None and to_ms - silent_ms >= STALL_LEAST_MS:
+        if silent_ms is not None and silent_ms < to_ms:
             where = (owners.group_id, *partition)
             generation = before.first.generation if before else now.generation
             yield Stall(*where, "no-progress", silent_ms, to_ms, generation, owner.member_id)
@@ -258,7 +268,9 @@ def ends(
         shown = before.presence_of(seat)
         went = left.get(seat.member_id)
         if went is not None:
-            at_ms = min(went.at_ms, now.formed_ms if over_ms is None else over_ms)
+            at_ms = min(went.at_ms, now.formed_ms)
+            if over_ms is not None:
+                at_ms = min(left_ms(before, went) if went.cause == LEFT else at_ms, over_ms)
             dead_ms = shown.last_ms if went.cause != LEFT and went.stood_still else None
             found[seat.member_id] = at_ms, dead_ms if dead_ms is not None and dead_ms < at_ms else None
             continue

@@ -12,7 +12,7 @@ from uuid import UUID
 from coterie.base.ids import TopicPartition, uuid_text
 from coterie.history.causes import CERTAIN, GUESSED, LIKELY, SURE, Cause, rate_of
 from coterie.history.departures import LEFT, SLACK_MS, Departure, Leaver, Return, Scene, Window, verdict
-from coterie.history.ownership import STALL_LEAST_MS, Ended, Owner, Owners, stalls_of
+from coterie.history.ownership import Ended, Owner, Owners, stalls_of
 from coterie.history.presence import Presence, by_partition, presence
 from coterie.history.records import (
     CURRENT_ASSIGNMENT,
@@ -60,7 +60,7 @@ def next_generation(group_id: str, entries: Sequence[Entry], runs: Sequence[Run]
         tuple(told.generations),
         tuple(told.assignments),
         tuple(told.owners.tenures),
-        tuple(stalls_of(group_id, told.owners.tenures, told.runs, told.dead, ended)),
+        tuple(stalls_of(group_id, told.owners.tenures, told.runs, told.dead, (), ended)),
         tuple(told.owners.moves),
         tuple(told.replacements),
         tuple(waves_of(group_id, told.generations, told.replacements, told.clients)),
@@ -296,7 +296,7 @@ class Telling:
             last_ms = max(
                 (run.last_ms for run in runs if run.last_ms <= tenure.to_ms), default=tenure.from_ms
             )
-            if tenure.to_ms - last_ms >= STALL_LEAST_MS:
+            if last_ms < tenure.to_ms:
                 where = (self.group_id, tenure.topic, tenure.partition)
                 yield Stall(*where, "no-progress", last_ms, tenure.to_ms, tenure.generation, gone.member_id)
 

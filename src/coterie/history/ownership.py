@@ -6,7 +6,7 @@ them, and the silences within them that were no lack of records.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from operator import attrgetter, itemgetter
@@ -109,12 +109,16 @@ class Ended(NamedTuple):
 
 
 class Silence(NamedTuple):
-    """A time without commits of a partition, and the offsets before and after it."""
+    """A time without commits of a partition, and the offsets before and after it.
+
+    `formed` says that it ends because a generation was formed, of which its owner may be as well.
+    """
 
     from_ms: int
     to_ms: int
     before: int
     after: int
+    formed: bool = False
 
 
 def stalls_of(
@@ -122,9 +126,13 @@ def stalls_of(
     tenures: Sequence[Ownership],
     runs: Mapping[TopicPartition, Sequence[Run]],
     dead: Iterable[Stall],
+    formed: Sequence[int] = (),
     ended: Ended | None = None,
 ) -> list[Stall]:
     """Return what stood still: `dead` is known of members that were gone before it was noticed.
+
+    A silence is looked at from one generation, of those `formed`, to the next. Who keeps its partitions over
+    one works on and does not commit while the others join: of that part of a silence nothing is known.
 
     In a group that `ended`, what had no owner any more stood still until its last member was gone.
     """
@@ -138,7 +146,8 @@ def stalls_of(
         for silence in silences(runs.get(partition, ())):
             found += (
                 one
-                for one in cut(group_id, silence, owned)
+                for part in parts_of(silence, formed)
+                for one in cut(group_id, part, owned)
                 if (one.topic, one.partition, one.to_ms) not in known
             )
     return sorted(found, key=lambda one: (one.topic, one.partition, one.from_ms, one.kind))
@@ -191,6 +200,15 @@ def waited(silence: Silence, rate: float) -> Iterator[Silence]:
         yield silence
 
 
+def parts_of(silence: Silence, formed: Sequence[int]) -> Iterator[Silence]:
+    """Yield a silence in parts that end where a generation was formed."""
+    from_ms = silence.from_ms
+    for place in range(bisect_right(formed, from_ms), bisect_left(formed, silence.to_ms)):
+        yield silence._replace(from_ms=from_ms, to_ms=formed[place], formed=True)
+        from_ms = formed[place]
+    yield silence._replace(from_ms=from_ms)
+
+
 def cut(group_id: str, silence: Silence, owned: Sequence[Ownership]) -> Iterator[Stall]:
     """Yield the parts of a silence in which the partition had an owner."""
     start = max(0, bisect_left(owned, silence.from_ms, key=attrgetter("from_ms")) - 1)
@@ -199,6 +217,7 @@ def cut(group_id: str, silence: Silence, owned: Sequence[Ownership]) -> Iterator
             return
         from_ms = max(silence.from_ms, one.from_ms)
         to_ms = silence.to_ms if one.to_ms is None else min(silence.to_ms, one.to_ms)
-        if to_ms - from_ms >= STALL_LEAST_MS:
+        joins = silence.formed and (one.to_ms is None or one.to_ms > silence.to_ms)
+        if to_ms - from_ms >= STALL_LEAST_MS and not joins:
             where = (group_id, one.topic, one.partition)
             yield Stall(*where, "no-progress", from_ms, to_ms, one.generation, one.member_id)

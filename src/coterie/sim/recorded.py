@@ -6,7 +6,7 @@ because that is how long members take to hear of it. docs/history.md says what i
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,24 +18,19 @@ from coterie.history.causes import SUBSCRIPTION_CHANGED
 from coterie.history.tables import Assignment, Generation, History, Move, Replacement, Stall
 from coterie.sim.script import Kind
 from coterie.sim.timetable import Act
+from coterie.sim.turns import CHANGING, GROWING, HEARTBEAT_MS, JUST_MS, TOPICS_CHANGED, Beat, Turn
 
 __all__ = ["NEWER", "Life", "Reading", "life_of"]
 
 NEWER = "kip-848"
-SESSION_MS, POLL_MS, HEARTBEAT_MS, INITIAL_DELAY_MS = 45_000, 300_000, 3_000, 3_000
+SESSION_MS, POLL_MS, INITIAL_DELAY_MS = 45_000, 300_000, 3_000
+BATCH_MS = 20
+"""How often a process polls: what it gives up goes a little later than it hears of it."""
 LEAD_MS = 1_000
 """How long after its beginning a replay has something to do."""
-SETTLED_MS, JUST_MS = 300, 30
-"""How long after a generation nothing is done to it; how long a joining member takes to be heard of."""
 REPLACED_WITHIN_MS = 600_000
-GONE_FOR_GOOD_MS = 60_000
-LEFT, EXPIRED, STALLED, SWAPPED = (
-    "member-left", "session-expired", "poll-interval-exceeded", "static-member-replaced",
-)  # fmt: skip
-GOING = (LEFT, EXPIRED, STALLED)
-TOPICS_CHANGED = "topics-changed"
-GROWING = frozenset((TOPICS_CHANGED, "partitions-changed"))
-NOT_PLAYED = GROWING | {SUBSCRIPTION_CHANGED}
+LAG_MS = -1_250
+"""Half an interval of heartbeats, less half of one of commits, as far as nothing is known of either."""
 
 
 class Reading(NamedTuple):
@@ -44,6 +39,17 @@ class Reading(NamedTuple):
     by_sight: bool = True
     seed: int = 1
     """Of the phases of the heartbeats, which no record has."""
+
+
+class LastBeat(NamedTuple):
+    """The last heartbeat of a process that died: when it came, and when it would have on average.
+
+    What was by chance would have been otherwise by another, so under other settings the average counts.
+    """
+
+    place: int
+    at_ms: int
+    usual_ms: int
 
 
 class Life(NamedTuple):
@@ -71,6 +77,10 @@ class Life(NamedTuple):
     """What the replay does not have as it was."""
     ended_ms: int | None = None
     """When the last process was gone for good, or began to hang for good; None if somebody stays."""
+    beats: tuple[Beat, ...] = ()
+    """Heartbeats that are known, by which members heard of a rebalance."""
+    last_beats: tuple[LastBeat, ...] = ()
+    """The last ones of those that died."""
 
 
 @dataclass(slots=True)
@@ -104,7 +114,10 @@ def life_of(history: History, reading: Reading) -> Life | None:
         return None
     wanted = {topic for one in history.subscriptions for topic in one.topics}
     topics = dict.fromkeys(sorted(wanted), 0) | topics
-    life = Recorder(history, told, topics, reading).life()
+    first = Recorder(history, told, topics, reading, LAG_MS)
+    first.life()
+    lags = [LAG_MS, *first.lags]
+    life = Recorder(history, told, topics, reading, sum(lags) // len(lags)).life()
     return life if life.kinds else None
 
 
@@ -198,12 +211,36 @@ def latest(times: Iterable[tuple[str | None, int | None]]) -> dict[str, int]:
     return found
 
 
+def heard_of(history: History, told: Sequence[Generation]) -> dict[int, dict[str, int]]:
+    """Return when members were seen to give up what they had, by when the next generation was formed.
+
+    Who was not seen to gave up when it was formed, as a history has it: that tells nothing.
+    """
+    formed = [one.formed_at for one in told]
+    found: dict[int, dict[str, int]] = {}
+    for one in history.ownership:
+        place = len(formed) if one.to_ms is None else bisect_left(formed, one.to_ms)
+        if one.to_ms is not None and place < len(formed) and one.to_ms < formed[place]:
+            mine = found.setdefault(formed[place], {})
+            mine[one.member_id] = max(one.to_ms, mine.get(one.member_id, one.to_ms))
+    return found
+
+
 class Recorder:
     """Goes through a history generation by generation, and notes what must have been done."""
 
     def __init__(
-        self, history: History, told: Sequence[Generation], topics: Mapping[str, int], reading: Reading
+        self,
+        history: History,
+        told: Sequence[Generation],
+        topics: Mapping[str, int],
+        reading: Reading,
+        lag_ms: int,
     ) -> None:
+        self.lag_ms = lag_ms
+        """How long after its last commit a member that dies sends its last heartbeat, on average."""
+        self.lags: list[int] = []
+        """How long after it that was, where the record tells."""
         self.history, self.told, self.topics, self.reading = history, told, topics, reading
         self.assignor, self.note = assignor_of(told)
         self.members = {one.member_id: self._member(one) for one in history.assignments}
@@ -213,6 +250,7 @@ class Recorder:
         self.gone = latest((one.member_id, one.to_ms) for one in history.ownership)
         silent = [one for one in history.stalls if one.kind == "no-progress"]
         self.silent = latest((one.member_id, one.from_ms) for one in silent)
+        self.heard = heard_of(history, told)
         self.comes: dict[str, list[int]] = {}
         for one in told:
             for member_id in one.joined:
@@ -223,6 +261,8 @@ class Recorder:
         self.seated: dict[str, Place] = {}
         self.sat: dict[str, int] = {}
         self.acts: list[Act] = []
+        self.beats: list[Beat] = []
+        self.last_beats: list[LastBeat] = []
         self.played: set[int] = set()
         """Generations that came of topics, or of what members want of them."""
         self.grown = [(0, topics_until(history, told, 0, topics, {}))]
@@ -249,7 +289,7 @@ class Recorder:
             max_poll_interval_ms=poll_ms if poll_ms > 0 else POLL_MS,
             assignors=(self.assignor,),
         )
-        return Kind(count=1, static=static, settings=settings)
+        return Kind(count=1, static=static, settings=settings, batch_ms=BATCH_MS)
 
     def life(self) -> Life:
         """Return all of it."""
@@ -258,7 +298,7 @@ class Recorder:
         for one in self.told:
             while replaced and replaced[-1].at <= one.formed_at:
                 self._replaced(replaced.pop())
-            turn = Turn(self, one, before)
+            turn = Turn(self, one, before, self.heard.get(one.formed_at, {}))
             turn.note()
             self._grow(one, turn.begins_ms)
             self._change(one, turn.begins_ms)
@@ -307,6 +347,19 @@ class Recorder:
             sum(self._moved(one) for one in self.history.moves),
             self._note(),
             ended_ms(acts),
+            tuple(
+                one._replace(
+                    at_ms=one.at_ms - begins_ms,
+                    since_ms=one.since_ms - begins_ms,
+                    next_ms=one.next_ms - begins_ms,
+                    last_ms=one.last_ms - begins_ms,
+                )
+                for one in self.beats
+            ),
+            tuple(
+                one._replace(at_ms=one.at_ms - begins_ms, usual_ms=one.usual_ms - begins_ms)
+                for one in self.last_beats
+            ),
         )
 
     def _moved(self, one: Move) -> bool:
@@ -321,10 +374,14 @@ class Recorder:
 
     def _note(self) -> str:
         """Return what the replay does not have as it was."""
-        changed = [one for one in self.told if NOT_PLAYED & set(one.causes)]
+        changed = [one for one in self.told if CHANGING & set(one.causes)]
         missed = sum(one.generation not in self.played for one in changed)
         what = f"{missed} times subscriptions or topics changed, which is not replayed" if missed else ""
         return "; ".join(one for one in (self.note, what) if one)
+
+    def last_beat(self, place: Place, at_ms: int, usual_ms: int) -> None:
+        """Note when a process sent its last heartbeat, and when it would have on average."""
+        self.last_beats.append(LastBeat(place.number, at_ms, usual_ms))
 
     def act(self, at_ms: int, what: str, place: Place, takes_ms: int = 0, kind: Kind | None = None) -> None:
         """Note something that is done to a place's process."""
@@ -378,6 +435,16 @@ class Recorder:
         if place is None:
             return
         stops_ms = min(self.gone.get(one.from_member, one.at), one.at - 2 * JUST_MS)
+        settings, away_ms = place.kind.settings, one.at - stops_ms
+        if away_ms > max(settings.session_timeout_ms, settings.max_poll_interval_ms):
+            # It would have been missed, had it been dead: it polled too late, and came back by itself.
+            self.act(stops_ms, "stall", place, away_ms)
+            place.stalled = len(self.acts) - 1
+            self.comes_at(one.to_member, one.at - JUST_MS)
+            return
+        first_ms = max(stops_ms - settings.heartbeat_interval_ms, one.at - settings.session_timeout_ms)
+        beat_ms = (min(first_ms, stops_ms) + stops_ms) // 2
+        self.last_beat(place, beat_ms, beat_ms)
         self.act(stops_ms, "stop", place)
         place.free_since = stops_ms
         self.comes_at(one.to_member, one.at - JUST_MS)
@@ -387,135 +454,17 @@ class Recorder:
     def _slow(self) -> Iterator[Act]:
         """Yield the times in which a member got nowhere and was kept: those that no rebalance fell into."""
         formed = [one.formed_at for one in self.told]
+        ends = {(one.member_id, one.topic, one.partition, one.to_ms) for one in self.history.ownership}
         spans = {
             (one.member_id, one.from_ms): one.to_ms
             for one in self.history.stalls
-            if one.kind == "no-progress" and one.member_id in self.seated
+            if one.kind == "no-progress"
+            and one.member_id in self.sat
+            and (one.member_id, one.topic, one.partition, one.to_ms) not in ends  # it went for that
         }
         for (member_id, from_ms), to_ms in sorted(spans.items(), key=lambda one: one[0][1]):
             assert member_id is not None
-            place, kind = self.seated[member_id], self.members[member_id].kind
+            place, kind = self.places[self.sat[member_id] - 1], self.members[member_id].kind
             alone = bisect_right(formed, from_ms) == bisect_right(formed, to_ms)
             if alone and to_ms - from_ms < kind.settings.max_poll_interval_ms:
                 yield Act(from_ms, "stall", place.number, to_ms - from_ms)
-
-
-class Turn:
-    """One generation: what must have been done for it to be formed, and when."""
-
-    def __init__(self, recorder: Recorder, one: Generation, before: Generation | None) -> None:
-        self.recorder, self.one = recorder, one
-        self.formed_ms = one.formed_at
-        self.floor_ms = -(1 << 62) if before is None else before.formed_at + SETTLED_MS
-        self.founded = before is None or not before.members
-        if self.founded:
-            rounds = min(2, len(one.joined))  # more than one: the delay is taken twice (ID-1)
-            begins_ms = self.formed_ms - rounds * recorder.initial_delay_ms - JUST_MS
-        else:
-            begins_ms = self.formed_ms - (HEARTBEAT_MS if one.members else JUST_MS)
-        self.begins_ms = max(self.floor_ms, begins_ms)
-        """When it began, at the latest that is sure to be in time: all hear of it within a heartbeat."""
-
-    def note(self) -> None:
-        """Note it all: who goes, then who comes; but first who comes where nobody of before has stayed."""
-        ways = {member_id: self._way(member_id) for member_id in self.one.left}
-        relieved = (
-            not self.founded and bool(self.one.joined) and len(self.one.joined) == len(self.one.members)
-        )
-        if relieved and {LEFT, STALLED} & set(ways.values()):
-            self._come(self.begins_ms)
-            self.floor_ms = self.begins_ms + SETTLED_MS
-            self._go(ways, after_ms=self.formed_ms)
-        else:
-            self._come(max(self.begins_ms, self._go(ways, after_ms=self.formed_ms - 1)))
-
-    def _go(self, ways: Mapping[str, str], *, after_ms: int) -> int:
-        """Note that members go; return when the last one was out. Who stalled may be back after a time."""
-        alone = len(set(ways.values())) == 1 and not self.one.joined
-        return max(
-            (self._goes(one, way, alone=alone, after_ms=after_ms) for one, way in ways.items()),
-            default=self.begins_ms,
-        )
-
-    def _come(self, at_ms: int) -> None:
-        for member_id in self.one.joined:
-            self.recorder.comes_at(member_id, at_ms)
-
-    def _way(self, member_id: str) -> str:
-        """Return how a member went; where several ways are told, by how long it had been silent."""
-        member = self.recorder.members[member_id]
-        if (
-            member.instance is not None
-            and SWAPPED in self.one.causes
-            and any(self.recorder.members[other].instance == member.instance for other in self.one.joined)
-        ):
-            return SWAPPED
-        ways = [one for one in self.one.causes if one in GOING]
-        seen_ms = self._last_seen(member_id)
-        if len(ways) < 2 or (seen_ms is None and LEFT in ways):
-            return LEFT if len(ways) != 1 else ways[0]
-        settings, silent_ms = member.kind.settings, self.formed_ms - (seen_ms or self.formed_ms)
-        after_ms = {EXPIRED: settings.session_timeout_ms, STALLED: settings.max_poll_interval_ms, LEFT: 0}
-        return min(ways, key=lambda one: abs(silent_ms - after_ms[one]))
-
-    def _goes(self, member_id: str, way: str, *, alone: bool, after_ms: int) -> int:
-        """Note that a member goes; return the time from which others may be let in after it."""
-        recorder = self.recorder
-        place = recorder.seated.pop(member_id, None)
-        if place is None:
-            return self.begins_ms
-        if way == EXPIRED:
-            at_ms = max(self._died(member_id, alone=alone), place.since + SETTLED_MS)
-            recorder.act(at_ms, "kill", place)
-            place.free_since = at_ms
-            return self.begins_ms
-        if way == STALLED:
-            return self._stalled(member_id, place, after_ms) + 1
-        at_ms = self._seen(recorder.gone.get(member_id), self.floor_ms, self.formed_ms - 2 * JUST_MS)
-        recorder.act(at_ms, "stop", place)
-        place.free_since = at_ms
-        return at_ms + 1
-
-    def _seen(self, at_ms: int | None, least_ms: int, most_ms: int) -> int:
-        """Return when something was done: when it was seen to be, if that is to be gone by and can be."""
-        if at_ms is None or not self.recorder.reading.by_sight:
-            at_ms = self.begins_ms
-        return max(least_ms, min(at_ms, most_ms))
-
-    def _last_seen(self, member_id: str) -> int | None:
-        """Return since when a member that did not leave was silent, None if that is not told.
-
-        The last members of a group had their partitions until then.
-        """
-        seen_ms = self.recorder.silent.get(member_id)
-        return self.recorder.gone.get(member_id) if seen_ms is None and not self.one.members else seen_ms
-
-    def _died(self, member_id: str, *, alone: bool) -> int:
-        """Return when a member died that a session's end found out, a heartbeat sooner or later.
-
-        Where others came or went as well, later: the dead one held the rebalance up until they were there.
-        """
-        settings = self.recorder.members[member_id].kind.settings
-        latest_ms = self.formed_ms - settings.session_timeout_ms
-        earliest_ms = latest_ms - settings.heartbeat_interval_ms
-        seen_ms = self._last_seen(member_id)
-        if seen_ms is not None and self.recorder.reading.by_sight:
-            return max(earliest_ms, min(seen_ms, latest_ms))
-        return earliest_ms if alone else latest_ms
-
-    def _stalled(self, member_id: str, place: Place, after_ms: int) -> int:
-        """Note that a member polled too late; return when it was out."""
-        recorder = self.recorder
-        member = recorder.members[member_id]
-        limit_ms = member.kind.settings.max_poll_interval_ms
-        seen_ms = self._last_seen(member_id)
-        out_ms = None if seen_ms is None else seen_ms + limit_ms
-        out_ms = self._seen(out_ms, self.floor_ms, self.formed_ms - 2 * JUST_MS)
-        out_ms = max(out_ms, place.since + SETTLED_MS + limit_ms)
-        recorder.act(out_ms - limit_ms, "stall", place, limit_ms + GONE_FOR_GOOD_MS)
-        if recorder.returns(member.client, after_ms):
-            place.stalled = len(recorder.acts) - 1
-        else:
-            recorder.act(out_ms + GONE_FOR_GOOD_MS, "kill", place)
-            place.free_since = out_ms + GONE_FOR_GOOD_MS
-        return out_ms

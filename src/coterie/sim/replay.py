@@ -7,19 +7,24 @@ believed. A record does not have the phases of heartbeats, so some are tried, an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from coterie.base.ids import TopicPartition
+from coterie.client import member as m
+from coterie.client.member import Member
 from coterie.history.tables import History
 from coterie.history.told import SLUGS
 from coterie.observe.story import Rebalance
-from coterie.sim.ownership import Ownership
+from coterie.sim.agenda import Lane
+from coterie.sim.ownership import Ownership, Span
 from coterie.sim.recorded import Life, Reading, life_of
 from coterie.sim.script import Kind, Variant
 from coterie.sim.simulate import DIRECTOR, Course, Seat
+from coterie.sim.station import Open
 from coterie.sim.timetable import Act
+from coterie.sim.turns import HEARTBEAT_MS, Beat
 from coterie.sim.worker import NOTHING, Worker
 from coterie.sim.world import START_MS
 
@@ -28,6 +33,11 @@ __all__ = ["Change", "Figures", "Replayed", "replayed", "understood"]
 READINGS = tuple(Reading(by_sight, seed) for seed in (1, 2, 3) for by_sight in (True, False))
 SAME_WITHIN_MS = 30_000
 """How far apart a rebalance and its replay may be; the record knows it to a few heartbeats."""
+SAME_WITHIN = 0.1
+"""By which share the standing still of a record and its replay may differ: heartbeats' phases do as much."""
+JUST_HEARD_MS = 1_000
+SAME_GENERATION_MS = 1_500
+"""How far apart a generation and its replay may be for heartbeats that are known to come as they did."""
 CALM_MS = 60_000
 DELAY_MS = (1, 3)
 FOREVER_MS = 1 << 30
@@ -87,14 +97,80 @@ class Replayed(NamedTuple):
     """How many of the recorded rebalances came out with their causes, about when they were."""
 
     @property
+    def stood_still_error(self) -> float:
+        """Return by which share the replay has more or less standing still than the record, of the larger.
+
+        Less than a heartbeat for each rebalance is nothing to speak of, and counts as that.
+        """
+        was, is_now = self.life.stood_still_ms, self.figures.stood_still_ms
+        return abs(is_now - was) / max(was, is_now, HEARTBEAT_MS * len(self.life.expected), 1)
+
+    @property
     def fidelity(self) -> float:
-        """Return the share of all rebalances, recorded or replayed, that are in both."""
+        """Return the share of the rebalances, or, if less, of the standing still that record and replay share."""
         most = max(len(self.life.expected), len(self.figures.rebalances))
-        return self.matched / most if most else 1.0
+        off = self.stood_still_error
+        return min(self.matched / most if most else 1.0, 1.0 if off <= SAME_WITHIN else 1 - off)
+
+
+class Beating(Member):
+    """A member whose next heartbeat can be had at a given time: a record may tell when one came."""
+
+    def beat_at(self, at_ms: int) -> None:
+        """Send the next heartbeat then."""
+        self._heartbeat_at = at_ms
 
 
 class Process(Worker):
-    """A process that gets nowhere while a batch takes too long, as a history has it."""
+    """A process that gets nowhere while a batch takes too long, as a history has it.
+
+    Its heartbeats come when they are due: how far apart those of several are, the record says.
+    """
+
+    member_class = Beating
+    member: Beating
+
+    def __init__(self, course: Course, seat: Seat) -> None:
+        super().__init__(course, seat)
+        self.late_ms = 0
+        self._known: Beat | None = None
+
+    def beat(self, known: Beat) -> None:
+        """Have the next heartbeats come as a record knows, if it was in a generation then when this one is.
+
+        Where it was not, another life is lived than the recorded one.
+        """
+        if abs(self.settled_ms - START_MS - known.since_ms) > SAME_GENERATION_MS:
+            return
+        self._known = known
+        self.late_ms = known.late_ms
+        interval_ms = self.settings.heartbeat_interval_ms + known.late_ms
+        next_ms = self.agenda.now_ms + (known.next_ms - known.at_ms) % interval_ms
+        self.member.beat_at(next_ms - known.late_ms)
+        self._happen(self._run)
+
+    def beat_now(self) -> None:
+        """Send a heartbeat."""
+        self.member.beat_at(self.agenda.now_ms)
+        self._happen(self._run)
+
+    def _call(
+        self,
+        wanted: m.Request,
+        asked: Callable[[Open], None],
+        take: Callable[[Any], None],
+        *,
+        lane: Lane = Lane.STIRRING,
+    ) -> None:
+        """Have something asked; a join that is known to have come late comes late."""
+        known, delay_ms = self._known, self.delay_ms
+        if isinstance(wanted, m.Join) and known is not None:
+            since_ms = self.agenda.now_ms - START_MS - known.next_ms
+            if abs(since_ms) < JUST_HEARD_MS:
+                self.delay_ms += max(known.joins_ms - since_ms, 0)
+            self._known = None
+        super()._call(wanted, asked, take, lane=lane)
+        self.delay_ms = delay_ms
 
     def stall(self, span_ms: int) -> None:
         """Take so long for the batch under way, and commit nothing."""
@@ -112,11 +188,19 @@ class Replay(Course):
     def __init__(self, variant: Variant, *, life: Life, acts: Sequence[Act]) -> None:
         super().__init__(variant, fold=True, acts=acts)
         self.ended_ms = life.ended_ms
+        self._gone_ms: dict[str, int] = {}
+        """Since when each topic is deleted that is."""
         self._wanted: dict[int, tuple[str, ...]] = {}
         """What the process of a place wants, by the place's number; all topics if it is not told."""
         (_, self.there), *later = life.grown
         for at_ms, there in later:
             self.agenda.at(START_MS + at_ms, DIRECTOR, self._grow, there)
+        recorded = [seat.kind for seat in self.seats] == [*life.kinds] and [*acts] == [*life.acts]
+        for known in life.beats if recorded else [one.usual for one in life.beats]:
+            self.agenda.at(START_MS + known.at_ms, DIRECTOR, self._beat, self.seats[known.place - 1], known)
+        for last in life.last_beats:
+            at_ms = last.at_ms if recorded else last.usual_ms
+            self.agenda.at(START_MS + at_ms, DIRECTOR, self._beat_now, self.seats[last.place - 1])
         for at_ms, place, topics in life.wanted:
             self.agenda.at(START_MS + at_ms, DIRECTOR, self._want, self.seats[place - 1], topics)
 
@@ -133,8 +217,21 @@ class Replay(Course):
             assert seat.worker is not None
             seat.worker.look()
 
+    def _beat(self, seat: Seat, known: Beat) -> None:
+        if seat.running:
+            assert isinstance(seat.worker, Process)
+            seat.worker.beat(known)
+
+    def _beat_now(self, seat: Seat) -> None:
+        if seat.running:
+            assert isinstance(seat.worker, Process)
+            seat.worker.beat_now()
+
     def _grow(self, there: Mapping[str, int]) -> None:
         """Have topics that are new or have more partitions; whoever runs looks at once."""
+        gone = {topic for topic, count in there.items() if not count and self.there.get(topic)}
+        self._gone_ms = {topic: at_ms for topic, at_ms in self._gone_ms.items() if not there.get(topic)}
+        self._gone_ms |= dict.fromkeys(gone, self.agenda.now_ms)
         self.there = there
         for seat in self.seats:
             if seat.running:
@@ -146,16 +243,18 @@ class Replay(Course):
             seat.worker = Process(self, seat)
             seat.worker.start()
 
+    def _idle(self) -> Iterator[tuple[TopicPartition, Span]]:
+        """Yield when nobody was at work on a partition, while it was there and somebody was left to be."""
+        over_ms = self.ends_ms if self.ended_ms is None else START_MS + self.ended_ms
+        for partition, span in self.ownership.idle_spans():
+            to_ms = min(span.to_ms, over_ms)
+            if span.to_ms == self.ends_ms:
+                to_ms = min(to_ms, self._gone_ms.get(partition.topic, to_ms))
+            yield partition, span._replace(to_ms=to_ms)
+
     def figures(self) -> Figures:
         """Return what came of it."""
-        over_ms = (
-            self.ends_ms if self.ended_ms is None else START_MS + self.ended_ms
-        )  # nobody is left to serve
-        spans = [
-            span._replace(to_ms=min(span.to_ms, over_ms))
-            for _, span in self.ownership.idle_spans()
-            if span.from_ms < over_ms
-        ]
+        spans = [span for _, span in self._idle() if span.length_ms > 0]
         return Figures(
             tuple(
                 (one.formed_at_ms - START_MS, causes_of(one))

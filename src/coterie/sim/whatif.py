@@ -56,8 +56,12 @@ class WhatIf(NamedTuple):
     matched: int
     """How many of those are the recorded ones: the same causes, at about the same time."""
     fidelity: float
-    """The share of all rebalances, recorded or replayed, that are in both."""
+    """The share of all rebalances that are in both, recorded and replayed; or of standing still, if less."""
     note: str
+    replayed_stood_still_ms: int = 0
+    """For how long partitions got nowhere in the replay with the recorded settings."""
+    stood_still_error: float = 0.0
+    """By which share that is off what was recorded: take every answer to be off by as much."""
 
 
 # -- what is asked
@@ -141,7 +145,7 @@ def backing(known: Replayed, asked: Question) -> Backing:
         else known.figures
     )
     told = len(known.life.expected), len(known.figures.rebalances), known.matched, known.fidelity
-    return Backing(*told, lived(known.figures), lived(would))
+    return Backing(*told, lived(known.figures), lived(would), known.stood_still_error)
 
 
 def lived(figures: Figures) -> Lived:
@@ -165,6 +169,8 @@ def row(known: Replayed, setting: str, figures: Figures) -> WhatIf:
         known.matched,
         round(known.fidelity, 3),
         life.note,
+        known.figures.stood_still_ms,
+        round(known.stood_still_error, 3),
     )
 
 

@@ -53,6 +53,8 @@ class Asked(Open):
 class Worker:
     """One life of a member's process, from its start to its end."""
 
+    member_class = Member
+
     def __init__(self, course: Course, seat: Seat) -> None:
         self.course, self.seat = course, seat
         self.agenda, self.station = course.agenda, course.station
@@ -65,7 +67,7 @@ class Worker:
             instance_id=seat.name if kind.static else None,
             metadata_max_age_ms=FOREVER,  # when topics change, `look` says so
         )
-        self.member = Member(
+        self.member = self.member_class(
             self.settings,
             course.topics_of(seat),
             now_ms=self.agenda.now_ms,
@@ -80,7 +82,8 @@ class Worker:
         """Whether its timer or its heartbeat under way was taken for one that disturbs nobody."""
         self.heard_at = FOREVER
         """When its next heartbeat, planned or under way, arrives; of a calm member."""
-        self._polled_ms = self.agenda.now_ms
+        self.settled_ms = self._polled_ms = self.agenda.now_ms
+        """When it was last given partitions, or began."""
         self._stalled_until = 0
         self._paused_until = 0
         self._deferred: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
@@ -387,6 +390,7 @@ class Worker:
     def _synced(self, wanted: m.Sync, answer: Any) -> None:
         """Hand the answer over; what is given up by it is, too, at the end of a batch."""
         self.member.synced(wanted, synced_of(answer), self.agenda.now_ms)
+        self.settled_ms = self.agenda.now_ms
         if self.member.fetchable and self.batch_ms:
             self.member.hold()
 

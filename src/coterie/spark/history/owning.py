@@ -215,7 +215,7 @@ class Tables:
     def _dead(self, tenures: Tenures) -> Stalls:
         """Return what stood still as its owner was no more, and was not missed yet."""
         silent, until = self.silent_ms[tenures.keeper], self.until_ms[tenures.keeper]
-        at = np.flatnonzero((silent != NEVER) & (until != OPEN) & (until - silent >= STALL_LEAST_MS))
+        at = np.flatnonzero((silent != NEVER) & (until != OPEN) & (silent < until))
         keeper = tenures.keeper[at]
         kind = np.full(len(at), NO_PROGRESS)
         generation = self.generation[self.chapter[keeper]]
@@ -253,7 +253,7 @@ class Tables:
         """Return the parts of silences in which the partition had an owner; there are few."""
         known = set(zip(dead.where.tolist(), dead.to_ms.tolist(), strict=True))
         rows: list[tuple[int, int, int, int, int, int]] = []
-        for where, from_ms, to_ms in self._silences():
+        for where, from_ms, to_ms, formed in self._parts():
             low, high = np.searchsorted(tenures.where, (where, where + 1)).tolist()
             low += max(0, int(np.searchsorted(tenures.from_ms[low:high], from_ms)) - 1)
             for place in range(low, high):
@@ -261,11 +261,24 @@ class Tables:
                 if begins >= to_ms:
                     break
                 start, stop = max(from_ms, begins), to_ms if ends_ms == OPEN else min(to_ms, ends_ms)
-                if stop - start >= STALL_LEAST_MS and (where, stop) not in known:
+                joins = formed and (ends_ms == OPEN or ends_ms > to_ms)
+                if stop - start >= STALL_LEAST_MS and not joins and (where, stop) not in known:
                     taker = int(tenures.taker[place])
                     generation = int(self.generation[self.chapter[taker]])
                     rows.append((where, NO_PROGRESS, start, stop, generation, taker))
         return Stalls(*columns(rows, 6))
+
+    def _parts(self) -> Iterator[tuple[int, int, int, bool]]:
+        """Yield silences in parts, and whether each ends with a new generation (`ownership.parts_of`)."""
+        order = np.lexsort((self.formed_ms, self.group))
+        group, formed = self.group[order], self.formed_ms[order]
+        for where, from_ms, to_ms in self._silences():
+            low, high = np.searchsorted(group, where // max(len(self.known), 1) + np.arange(2)).tolist()
+            mine = formed[low:high]
+            first, last = np.searchsorted(mine, from_ms, "right"), np.searchsorted(mine, to_ms)
+            ends_ms = [*mine[first:last].tolist(), to_ms]
+            for start, stop in zip([from_ms, *ends_ms], ends_ms, strict=False):
+                yield where, start, stop, stop != to_ms
 
     def _silences(self) -> Iterator[tuple[int, int, int]]:
         """Yield where and when nothing was committed although records waited (`ownership.silences`)."""

@@ -1,0 +1,332 @@
+"""What must have been done to a recorded group for one of its generations to be formed, and when.
+
+A record knows when a generation was formed, when eager members gave up what they had, and when who is gone
+was last seen. All who stay hear of a rebalance within a heartbeat of its beginning: so it began before the
+first of them gave up, and not a heartbeat before the last one did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from coterie.history.causes import SUBSCRIPTION_CHANGED
+from coterie.history.tables import Generation
+
+if TYPE_CHECKING:
+    from coterie.sim.recorded import Place, Recorder
+
+__all__ = ["CHANGING", "GROWING", "HEARTBEAT_MS", "JUST_MS", "TOPICS_CHANGED", "Beat", "Turn"]
+
+HEARTBEAT_MS = 3_000
+SETTLED_MS, JUST_MS = 300, 30
+"""How long after a generation nothing is done to it; how long a joining member takes to be heard of."""
+GONE_FOR_GOOD_MS = 60_000
+HELD_UP_MS = 500
+"""So long after the last one gave up, a generation waited for somebody who was dead."""
+LATE_MS = 300
+"""How much later than an interval after the last one a heartbeat may come."""
+POLL_CHECK_MS = 1_500
+"""How late a client may notice that nobody polls."""
+LEFT, EXPIRED, STALLED, SWAPPED = (
+    "member-left", "session-expired", "poll-interval-exceeded", "static-member-replaced",
+)  # fmt: skip
+GOING = (LEFT, EXPIRED, STALLED)
+TOPICS_CHANGED = "topics-changed"
+GROWING = frozenset((TOPICS_CHANGED, "partitions-changed"))
+CHANGING = GROWING | {SUBSCRIPTION_CHANGED}
+
+
+class Beat(NamedTuple):
+    """A heartbeat of a process that is known, and those after it."""
+
+    at_ms: int
+    """When it is settled that they come so."""
+    place: int
+    since_ms: int
+    """When it last was given partitions."""
+    next_ms: int
+    late_ms: int
+    """How much more than the interval lies between them."""
+    joins_ms: int
+    """How long after this heartbeat it joins again, where the group waited for that."""
+    last_ms: int
+    """When the last of all heard of it."""
+
+    @property
+    def usual(self) -> Beat:
+        """The same by another chance: members that heard of it far apart are closer to each other."""
+        return self._replace(next_ms=(self.next_ms + self.last_ms) // 2, joins_ms=0)
+
+
+class Turn:
+    """One generation: what must have been done for it to be formed, and when."""
+
+    def __init__(
+        self, recorder: Recorder, one: Generation, before: Generation | None, seen: Mapping[str, int]
+    ) -> None:
+        self.recorder, self.one, self.before = recorder, one, before
+        self.formed_ms = one.formed_at
+        self.floor_ms = -(1 << 62) if before is None else before.formed_at + SETTLED_MS
+        self.founded = before is None or not before.members
+        self.stayed = [] if before is None else [who for who in one.members if who in before.members]
+        self.heard = {who: seen[who] for who in self.stayed if who in seen}
+        """When those who stayed were seen to give up what they had."""
+        self.ways = {who: self._way(who) for who in one.left}
+        self.begins_ms = self._begins()
+        """When it began."""
+
+    # -- when it began
+
+    def _begins(self) -> int:
+        if self.founded:
+            rounds = min(2, len(self.one.joined))  # more than one: the delay is taken twice (ID-1)
+            return max(self.floor_ms, self.formed_ms - rounds * self.recorder.initial_delay_ms - JUST_MS)
+        if not self.one.members:
+            return max(self.floor_ms, self.formed_ms - JUST_MS)
+        earliest_ms, latest_ms = self._window()
+        begins_ms = earliest_ms
+        if self.recorder.reading.by_sight:
+            begins_ms = (earliest_ms + latest_ms) // 2
+            if self._by_itself:
+                return max(self.floor_ms, latest_ms + JUST_MS)
+            left = [self.recorder.gone.get(who, latest_ms) for who, way in self.ways.items() if way == LEFT]
+            if left:
+                begins_ms = max(earliest_ms - LATE_MS, min(left))
+        return max(self.floor_ms, min(begins_ms, latest_ms))
+
+    @property
+    def _by_itself(self) -> bool:
+        """Whether it began by what members saw of topics or came to want: they gave up at once, as first."""
+        return set(self.one.causes) <= CHANGING
+
+    def _window(self) -> tuple[int, int]:
+        """Return the first and the last moment at which it may have begun."""
+        latest_ms = min([*self.heard.values(), self.formed_ms - JUST_MS]) - JUST_MS
+        heard_ms = [*self.heard.values(), *[self.formed_ms - JUST_MS] * (len(self.heard) < len(self.stayed))]
+        if max(heard_ms, default=latest_ms) - HEARTBEAT_MS > latest_ms:  # it waited for somebody
+            heard_ms = list(self.heard.values())
+        earliest_ms = min(max(heard_ms, default=self.formed_ms) - HEARTBEAT_MS, latest_ms)
+        for first_ms, last_ms in map(self._out_within, self.ways) if not self.one.joined else ():
+            if first_ms <= latest_ms and last_ms >= earliest_ms:
+                earliest_ms, latest_ms = max(earliest_ms, first_ms), min(latest_ms, last_ms)
+        return earliest_ms, latest_ms
+
+    def _out_within(self, member_id: str) -> tuple[int, int]:
+        """Return when a member that did not leave may have been out, by when it was last seen."""
+        seen_ms, settings = self._last_seen(member_id), self.recorder.members[member_id].kind.settings
+        way = self.ways[member_id]
+        if seen_ms is None or way not in (EXPIRED, STALLED):
+            return -(1 << 62), 1 << 62
+        if way == EXPIRED:
+            out_ms = seen_ms + settings.session_timeout_ms
+            return out_ms - settings.heartbeat_interval_ms, out_ms + settings.heartbeat_interval_ms
+        out_ms = seen_ms + settings.max_poll_interval_ms + self._silent_ms(member_id)
+        return out_ms - HEARTBEAT_MS, out_ms + POLL_CHECK_MS
+
+    def _silent_ms(self, member_id: str) -> int:
+        """Return how long a member that polls too late is kept then: a static one does not say it leaves."""
+        member = self.recorder.members[member_id]
+        return 0 if member.instance is None else member.kind.settings.session_timeout_ms
+
+    # -- what is noted
+
+    def note(self) -> None:
+        """Note it all: who goes, then who comes; but first who comes where nobody of before has stayed."""
+        self._listen()
+        relieved = (
+            not self.founded and bool(self.one.joined) and len(self.one.joined) == len(self.one.members)
+        )
+        if relieved and {LEFT, STALLED} & set(self.ways.values()):
+            self._come(max(self.floor_ms, self.begins_ms - SETTLED_MS))
+            self.floor_ms = self.begins_ms
+            self._go(after_ms=self.formed_ms)
+        else:
+            self._come(max(self.begins_ms, self._go(after_ms=self.formed_ms - 1)))
+
+    def _listen(self) -> None:
+        """Note when the heartbeats of those who stayed came by which they heard of it."""
+        if self.founded:
+            return
+        last_ms = max(self.heard.values(), default=self.formed_ms)
+        waits_ms = 0 if {EXPIRED, STALLED} & set(self.ways.values()) else self.formed_ms - last_ms - JUST_MS
+        slow = next((who for who in self.heard if self.heard[who] == last_ms and not self._changed(who)), "")
+        most_ms = self.begins_ms + HEARTBEAT_MS + LATE_MS
+        when = {
+            who: max(self.begins_ms + JUST_MS, min(self.heard.get(who, self.formed_ms - JUST_MS), most_ms))
+            for who in self.stayed
+        }
+        for who, at_ms in when.items():
+            joins_ms = waits_ms if who == slow and 0 < waits_ms < HEARTBEAT_MS else 0
+            self._beats(who, at_ms, joins_ms, max(when.values()))
+
+    def _changed(self, member_id: str) -> bool:
+        """Return whether a member came to want other topics by then: that began it."""
+        return any(since == self.one.generation for since, _ in self.recorder.wishes.get(member_id, ())[1:])
+
+    def _beats(self, member_id: str, at_ms: int, joins_ms: int, last_ms: int) -> None:
+        """Note when a heartbeat of a member came by which it heard of this: the one before it had not."""
+        place = self.recorder.seated.get(member_id)
+        if place is None or self.before is None:
+            return
+        since_ms = max(self.before.formed_at, place.since)
+        late_ms = at_ms - (self.begins_ms - JUST_MS) - place.kind.settings.heartbeat_interval_ms
+        if since_ms + SETTLED_MS <= at_ms:
+            when = since_ms + SETTLED_MS, place.number, since_ms, at_ms
+            self.recorder.beats.append(Beat(*when, max(late_ms, 0), joins_ms, last_ms))
+
+    def _come(self, at_ms: int) -> None:
+        for member_id in self.one.joined:
+            self.recorder.comes_at(member_id, at_ms)
+
+    # -- who went
+
+    def _go(self, *, after_ms: int) -> int:
+        """Note that members go; return when the last one was out. Who stalled may be back after a time."""
+        return max(
+            (self._goes(one, way, after_ms=after_ms) for one, way in self.ways.items()),
+            default=self.begins_ms,
+        )
+
+    def _way(self, member_id: str) -> str:
+        """Return how a member went; where several ways are told, by how long it had been silent."""
+        member = self.recorder.members[member_id]
+        if (
+            member.instance is not None
+            and SWAPPED in self.one.causes
+            and any(self.recorder.members[other].instance == member.instance for other in self.one.joined)
+        ):
+            return SWAPPED
+        ways = [one for one in self.one.causes if one in GOING]
+        seen_ms = self._last_seen(member_id)
+        if ways == [EXPIRED] and self._hung(member_id, seen_ms):
+            return STALLED
+        if len(ways) < 2 or (seen_ms is None and LEFT in ways):
+            return LEFT if len(ways) != 1 else ways[0]
+        settings, silent_ms = member.kind.settings, self.formed_ms - (seen_ms or self.formed_ms)
+        after_ms = {EXPIRED: settings.session_timeout_ms, STALLED: settings.max_poll_interval_ms, LEFT: 0}
+        return min(ways, key=lambda one: abs(silent_ms - after_ms[one]))
+
+    def _hung(self, member_id: str, seen_ms: int | None) -> bool:
+        """Return whether a static member polled too late: it says nothing, and its session ends."""
+        member = self.recorder.members[member_id]
+        settings = member.kind.settings
+        if member.instance is None or seen_ms is None:
+            return False
+        silent_ms, kept_ms = self.formed_ms - seen_ms, settings.session_timeout_ms
+        dead_ms = kept_ms + 2 * settings.heartbeat_interval_ms  # the longest that one is missed who died
+        return silent_ms > dead_ms and silent_ms > settings.max_poll_interval_ms + kept_ms // 2
+
+    @property
+    def _alone(self) -> bool:
+        """Whether it began for those who went, all in the same way, and for nobody else."""
+        return len(set(self.ways.values())) == 1 and not self.one.joined
+
+    def _goes(self, member_id: str, way: str, *, after_ms: int) -> int:
+        """Note that a member goes; return the time from which others may be let in after it."""
+        recorder = self.recorder
+        place = recorder.seated.get(member_id)
+        if place is None:
+            return self.begins_ms
+        if way == EXPIRED:
+            self._died(member_id, place)
+            out_ms = self.begins_ms
+        elif way == STALLED:
+            out_ms = self._stalled(member_id, place, after_ms) + 1
+        else:
+            most_ms = self.formed_ms - 2 * JUST_MS
+            if self._alone and self.heard:
+                most_ms = min(most_ms, min(self.heard.values()) - JUST_MS)
+            at_ms = self._seen(recorder.gone.get(member_id), self.floor_ms, most_ms)
+            recorder.act(at_ms, "stop", place)
+            place.free_since = at_ms
+            out_ms = at_ms + 1
+        recorder.seated.pop(member_id, None)
+        return out_ms
+
+    def _seen(self, at_ms: int | None, least_ms: int, most_ms: int) -> int:
+        """Return when something was done: when it was seen to be, if that is to be gone by and can be."""
+        if at_ms is None or not self.recorder.reading.by_sight:
+            at_ms = self.begins_ms
+        return max(least_ms, min(at_ms, most_ms))
+
+    def _last_seen(self, member_id: str) -> int | None:
+        """Return since when a member that did not leave was silent, None if that is not told.
+
+        The last members of a group had their partitions until then, and so has a static one that is back.
+        """
+        seen_ms = self.recorder.silent.get(member_id)
+        instance = self.recorder.members[member_id].instance
+        back = instance is not None and any(
+            self.recorder.members[other].instance == instance for other in self.one.joined
+        )
+        return (
+            self.recorder.gone.get(member_id)
+            if seen_ms is None and (back or not self.one.members)
+            else seen_ms
+        )
+
+    def _died(self, member_id: str, place: Place) -> None:
+        """Note that a member died, and when its last heartbeat was: a session before it was out.
+
+        It died when it was seen for the last time. One whose end began the rebalance, or the last for whom it
+        waited, lived on a little where its session would have ended too soon.
+        """
+        recorder = self.recorder
+        settings = recorder.members[member_id].kind.settings
+        interval_ms = settings.heartbeat_interval_ms
+        out_ms, decisive = self._out_ms(member_id)
+        heard_ms = out_ms - settings.session_timeout_ms
+        at_ms = self._last_seen(member_id) if self.recorder.reading.by_sight else None
+        if at_ms is None:
+            at_ms = heard_ms + interval_ms // 2
+        elif decisive:
+            at_ms = max(heard_ms + JUST_MS, min(at_ms, heard_ms + interval_ms - JUST_MS))
+        at_ms = max(at_ms, place.since + SETTLED_MS)
+        last_ms = max(at_ms - interval_ms + JUST_MS, min(heard_ms, at_ms - JUST_MS))
+        seen_ms = self._last_seen(member_id)
+        if decisive and seen_ms is not None:
+            recorder.lags.append(last_ms - seen_ms)
+        usual_ms = min(at_ms - JUST_MS, (at_ms if seen_ms is None else seen_ms) + recorder.lag_ms)
+        recorder.last_beat(place, last_ms, max(usual_ms, place.since + SETTLED_MS))
+        self.recorder.act(at_ms, "kill", place)
+        place.free_since = at_ms
+
+    def _out_ms(self, member_id: str) -> tuple[int, bool]:
+        """Return when a session ended, and whether that began the rebalance or was what it waited for."""
+        known = sorted(self.ways, key=self._seen_at)
+        held = bool(self.heard) and self.formed_ms - max(self.heard.values()) > HELD_UP_MS
+        if self._alone and self.one.members and member_id == known[0]:
+            return self.begins_ms, True
+        if (held or not self.one.members) and member_id == known[-1]:
+            return self.formed_ms - JUST_MS, True
+        first_ms, last_ms = self._out_within(member_id)
+        if first_ms < 0:
+            return self.formed_ms - JUST_MS, True
+        return min((first_ms + last_ms) // 2, self.formed_ms - JUST_MS), False
+
+    def _seen_at(self, member_id: str) -> tuple[int, str]:
+        """Return what those who went are in order by: when each was last seen."""
+        seen_ms = self._last_seen(member_id)
+        return self.formed_ms if seen_ms is None else seen_ms, member_id
+
+    def _stalled(self, member_id: str, place: Place, after_ms: int) -> int:
+        """Note that a member polled too late; return when it was out."""
+        recorder = self.recorder
+        member = recorder.members[member_id]
+        limit_ms = member.kind.settings.max_poll_interval_ms
+        kept_ms = self._silent_ms(member_id)
+        seen_ms = self._last_seen(member_id)
+        out_ms = None if seen_ms is None else seen_ms + limit_ms + kept_ms
+        most_ms = self.formed_ms - 2 * JUST_MS
+        if self._alone and self.heard:
+            most_ms = min(most_ms, min(self.heard.values()) - JUST_MS)
+        out_ms = self._seen(out_ms, self.floor_ms, most_ms) - kept_ms
+        out_ms = max(out_ms, place.since + SETTLED_MS + limit_ms)
+        recorder.act(out_ms - limit_ms, "stall", place, limit_ms + kept_ms + GONE_FOR_GOOD_MS)
+        if recorder.returns(member.client, after_ms):
+            place.stalled = len(recorder.acts) - 1
+        else:
+            recorder.act(out_ms + kept_ms + GONE_FOR_GOOD_MS, "kill", place)
+            place.free_since = out_ms + kept_ms + GONE_FOR_GOOD_MS
+        return out_ms + kept_ms
