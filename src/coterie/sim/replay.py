@@ -107,7 +107,7 @@ class Replayed(NamedTuple):
 
     @property
     def fidelity(self) -> float:
-        """Return the share of the rebalances, or, if less, of the standing still that record and replay share."""
+        """Return the share of rebalances, or, if less, of standing still, that record and replay have both."""
         most = max(len(self.life.expected), len(self.figures.rebalances))
         off = self.stood_still_error
         return min(self.matched / most if most else 1.0, 1.0 if off <= SAME_WITHIN else 1 - off)
