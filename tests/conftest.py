@@ -2,15 +2,55 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # These are hooks: pytest finds them by their names.
 from row_marks import pytest_configure, pytest_runtest_call
 
-__all__ = ["pytest_configure", "pytest_runtest_call"]
+__all__ = [
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "pytest_runtest_call",
+    "pytest_xdist_make_scheduler",
+]
+
+SPARK = "tests/spark/"
+LONGEST = (
+    SPARK,
+    "tests/pipeline/test_main_job.py",
+    "tests/sim/test_sim_seeds.py",
+    "tests/kills/test_kills.py",
+)
+LONGEST_FIRST = {share: place for place, share in enumerate(LONGEST)}
 
 # The machines are shared and noisy: a slow example says nothing. `exhaustive` is for a night: pytest
 # --hypothesis-profile.
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("exhaustive", deadline=None, max_examples=2_000)
 settings.load_profile("steady")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have the longest shares begin first, so that nobody waits for them at the end."""
+    items.sort(key=lambda item: LONGEST_FIRST.get(share_of(item.nodeid), len(LONGEST_FIRST)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Return who hands out the tests to several processes: by shares, a share to one process."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Shares(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return share_of(nodeid)
+
+    return Shares(config, log)
+
+
+def share_of(nodeid: str) -> str:
+    """Return with which tests one shares its fixtures: those of its file, or of the one Spark session."""
+    path = nodeid.partition("::")[0]
+    return SPARK if path.startswith(SPARK) else path
