@@ -87,6 +87,17 @@ class Left(NamedTuple):
     late: int = 0
 
 
+class Below(NamedTuple):
+    """The offsets of a file's rows that lie below the account: those that the table has, and the others."""
+
+    there: Offsets
+    late: Offsets
+
+
+NOTHING = Below(np.zeros(0, np.int64), np.zeros(0, np.int64))
+ByPartition = dict[TopicPartition, Offsets]
+
+
 class Batch:
     """A batch of rows, in files that tasks have written and no commit names yet."""
 
@@ -164,7 +175,9 @@ class Batch:
         """Return what is left to write of the files, or raise LedgerError for rows that cannot be judged."""
         if self._rules.by_batch:
             return self._all_or_nothing(account, before)
-        return [one if one.file is None else self._judged(account, one.file, one) for one in before]
+        looked = [NOTHING if one.file is None else self._looked(account, one.file) for one in before]
+        self._refuse(account, before, looked)
+        return [self._without(account, one, below) for one, below in zip(before, looked, strict=True)]
 
     def _all_or_nothing(self, account: Account, before: Sequence[Left]) -> list[Left]:
         """Return all of a batch that the table does not have, and nothing of one that it has."""
@@ -186,21 +199,32 @@ class Batch:
             )
         return [Left(None, one.file.rows) for one in before if one.file is not None]
 
-    def _judged(self, account: Account, one: Written, before: Left) -> Left:
-        """Return what is left to write of a file by what the table has of its rows."""
+    def _looked(self, account: Account, one: Written) -> Below:
+        """Return which of a file's offsets below the account the table has, and which not."""
         reached = account.reached(one.at)
         if reached <= one.first:
-            return before._replace(late=0)
+            return NOTHING
         offsets = offsets_in(self._place.store(), one.path)
         below = offsets[offsets < reached]
         there = account.has(one.at, below)
-        late, replayed = below[~there], int(there.sum())
-        if len(late) and not self._rules.write_late:
-            raise LedgerError(self._why_late(one.at, late, reached))
-        if replayed == 0:
+        return Below(there=below[there], late=below[~there])
+
+    def _refuse(self, account: Account, files: Sequence[Left], looked: Sequence[Below]) -> None:
+        """Raise LedgerError for rows below the account of which it cannot be said that they are a replay."""
+        places = [(one.file.at, below) for one, below in zip(files, looked, strict=True) if one.file]
+        late = together((at, below.late) for at, below in places)
+        there = together((at, below.there) for at, below in places)
+        if late and not self._rules.write_late:
+            raise LedgerError(self._why_late(account, late))
+        if there and account.batch(str(self._query)) != self._number and self._from_state():
+            raise LedgerError(self._why_state(there))
+
+    def _without(self, account: Account, before: Left, below: Below) -> Left:
+        """Return what is left of a file without the rows that the table has."""
+        one, late = before.file, below.late
+        if one is None or not len(below.there):
             return before._replace(late=len(late))
-        if account.batch(str(self._query)) != self._number and self._from_state():
-            raise LedgerError(self._why_state(one.at, below[there]))
+        reached = account.reached(one.at)
 
         def wanted(some: Offsets) -> Any:
             return (some >= reached) | np.isin(some, late)
@@ -208,24 +232,28 @@ class Batch:
         left = cut(self._place, tag_of(self._group), one, self._schema, wanted)
         if left is not None:
             self._made.add(left.path)
-        return Left(left, before.replayed + replayed, len(late))
+        return Left(left, before.replayed + len(below.there), len(late))
 
-    def _why_late(self, at: TopicPartition, late: Offsets, reached: int) -> str:
+    def _why_late(self, account: Account, late: ByPartition) -> str:
+        at, offsets = next(iter(late.items()))
+        more = f" (and of {len(late) - 1} partitions more)" if late.keys() - {at} else ""
         return (
-            f"table {self._place.uri} has {at} up to offset {reached - 1} from group {self._group}, and of"
-            f" this batch's rows below that it does not have offsets {ranges(late)}: they are no replay. If"
-            " they were left out before and shall be in the table now (offsets set back to fill in, rows"
-            " deleted from the table or lost by RESTORE), use Ledger(…, late='write'). If the query keeps"
-            " rows back (a join of streams, state that is emitted later), use Ledger(…, once='batch'). If the"
-            " topic was made anew, use another group. Nothing of this batch is written"
+            f"table {self._place.uri} has {at} up to offset {account.reached(at) - 1} from group"
+            f" {self._group}, and of this batch's rows below that it does not have offsets {ranges(offsets)}"
+            f"{more}: they are no replay. If they were left out before and shall be in the table now (offsets"
+            " set back to fill in, rows deleted from the table or lost by RESTORE), use Ledger(…,"
+            " late='write'). If the query keeps rows back (a join of streams, state that is emitted later),"
+            " use Ledger(…, once='batch'). If the topic was made anew, use another group. Nothing of this"
+            " batch is written"
         )
 
-    def _why_state(self, at: TopicPartition, there: Offsets) -> str:
+    def _why_state(self, there: ByPartition) -> str:
+        at, offsets = next(iter(there.items()))
         return (
-            f"table {self._place.uri} has offsets {ranges(there)} of {at} from group {self._group}, and this"
-            " batch brings them again out of a query that keeps state: whether they are a replay, or further"
-            " rows of the same records (a join of streams), cannot be known. Use Ledger(…, once='batch'), for"
-            " a query that reads alone. Nothing of this batch is written"
+            f"table {self._place.uri} has offsets {ranges(offsets)} of {at} from group {self._group}, and"
+            " this batch brings them again out of a query that keeps state: whether they are a replay, or"
+            " further rows of the same records (a join of streams), cannot be known. Use Ledger(…,"
+            " once='batch'), for a query that reads alone. Nothing of this batch is written"
         )
 
     def _refused(self, account: Account, files: Sequence[Written]) -> Exception | None:
@@ -299,6 +327,15 @@ class Batch:
                 self._place.uri, self._group, outcome.written, outcome.replayed, outcome.late,
             )  # fmt: skip
         return outcome
+
+
+def together(found: Iterable[tuple[TopicPartition, Offsets]]) -> ByPartition:
+    """Return the offsets of each partition that has some."""
+    by_partition: dict[TopicPartition, list[Offsets]] = {}
+    for at, offsets in found:
+        if len(offsets):
+            by_partition.setdefault(at, []).append(offsets)
+    return {at: np.concatenate(offsets) for at, offsets in sorted(by_partition.items())}
 
 
 def ranges(offsets: Offsets) -> str:

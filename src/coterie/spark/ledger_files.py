@@ -110,7 +110,7 @@ def writer_to(
                         files[at] = undo.enter_context(File(store, tag, at, schema))
                     files[at].add(rows)
         if store is not None:
-            written = [file.written(store)._asdict() for file in files.values()]
+            written = [file.written()._asdict() for file in files.values()]
             yield pa.RecordBatch.from_pylist(written, SHAPE)
 
     return write
@@ -136,8 +136,9 @@ class File:
 
     def __init__(self, store: fs.PyFileSystem, tag: str, at: TopicPartition, schema: pa.Schema) -> None:
         self.at, self.name = at, f"{tag}{uuid.uuid4()}.zstd.parquet"
-        self._writer = pq.ParquetWriter(self.name, schema, filesystem=store, compression="zstd")
-        self._first, self._last, self._rows = 1 << 62, -1, 0
+        self._sink = store.open_output_stream(self.name)
+        self._writer = pq.ParquetWriter(self._sink, schema, compression="zstd")
+        self._first, self._last, self._rows, self._size = 1 << 62, -1, 0, 0
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Add rows."""
@@ -151,11 +152,12 @@ class File:
 
     def __exit__(self, *_: object) -> None:
         self._writer.close()
+        self._size = self._sink.tell()
+        self._sink.close()
 
-    def written(self, store: fs.PyFileSystem) -> Written:
+    def written(self) -> Written:
         """Return what it holds, once it is closed."""
-        size = store.get_file_info(self.name).size
-        return Written(*self.at, self._first, self._last, self._rows, self.name, size)
+        return Written(*self.at, self._first, self._last, self._rows, self.name, self._size)
 
 
 def batches_in(

@@ -1,0 +1,100 @@
+"""The ledger on an object store: log and files by the same options, and a commit whose answer is lost.
+
+COTERIE_TEST_S3=HOST:PORT keeps the objects on that server (`interop/run.sh ledger_s3`: moto), behind ours.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+
+import pytest
+from deltalake import DeltaTable
+
+from coterie.base.ids import TopicPartition
+from coterie.spark.ledger import Ledger, LedgerError, Outcome
+
+from .small_s3 import small_s3
+from .test_ledger import rows
+
+OTHER = os.environ.get("COTERIE_TEST_S3")
+SIGNED = {"Authorization": "AWS4-HMAC-SHA256 Credential=key/20200101/us-east-1/s3/aws4_request"}
+
+
+@pytest.fixture
+def s3(monkeypatch):
+    """A server, of whose address and keys only the options know."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with small_s3(OTHER) as server:
+        server.asked("PUT", "/bucket", **SIGNED)
+        yield server
+
+
+@pytest.fixture(params=["s3", "s3a"])
+def table(request):
+    return f"{request.param}://bucket/tables/{uuid.uuid4()}"
+
+
+def held(table, s3):
+    found = DeltaTable(table.replace("s3a", "s3"), storage_options=s3.options).to_pyarrow_table()
+    return sorted(found["offset"].to_pylist())
+
+
+def test_a_table_is_written_by_the_options_alone(s3, table):
+    ledger = Ledger(table, group="g", storage_options=s3.options)
+
+    assert ledger.append(rows((0, 0, 5), (1, 0, 3))) == Outcome(8, 0, 0)
+    assert ledger.append(rows((0, 2, 8))) == Outcome(3, 3, 0)
+
+    assert held(table, s3) == sorted([*range(8), *range(3)])
+    assert ledger.stored([TopicPartition("t", 0)]) == {TopicPartition("t", 0): 8}
+
+
+@pytest.mark.parametrize("table", ["s3"], indirect=True)
+def test_a_commit_that_is_answered_with_an_error_after_its_effect_is_ours(s3, table):
+    """The client repeats its PUT, and meets the condition that its own first one no longer meets."""
+    ledger = Ledger(table, group="g", storage_options=s3.options)
+    ledger.append(rows((0, 0, 5)))
+    s3.control(lose_answer=r"_delta_log/0*2\.json")
+
+    assert ledger.append(rows((0, 5, 10))) == Outcome(5, 0, 0)
+
+    done = s3.control()
+    assert len(done["lost"]) == 1
+    assert done["deleted"] == []
+    assert held(table, s3) == [*range(10)]
+
+
+@pytest.mark.parametrize("table", ["s3"], indirect=True)
+def test_a_table_whose_making_is_answered_with_an_error_is_made(s3, table):
+    s3.control(lose_answer=r"_delta_log/0*\.json")
+
+    Ledger(table, group="g", storage_options=s3.options).append(rows((0, 0, 5)))
+
+    assert len(s3.control()["lost"]) == 1
+    assert held(table, s3) == [*range(5)]
+
+
+@pytest.mark.parametrize("table", ["s3"], indirect=True)
+def test_a_file_that_is_larger_than_a_request_is_written_in_parts(s3, table):
+    big = rows((0, 0, 3)).set_column(3, "value", [[os.urandom(6_000_000) for _ in range(3)]])
+
+    Ledger(table, group="g", storage_options=s3.options).append(big)
+
+    found = DeltaTable(table, storage_options=s3.options).to_pyarrow_table()
+    assert sorted(found["value"].to_pylist()) == sorted(big["value"].to_pylist())
+
+
+@pytest.mark.parametrize("table", ["s3"], indirect=True)
+def test_a_file_that_is_gone_before_its_commit_is_missed(s3, table):
+    ledger = Ledger(table, group="g", storage_options=s3.options)
+    ledger.append(rows((0, 0, 5)))
+    s3.control(lose_object=r"^POST .*\.parquet\?uploadId=")
+
+    with pytest.raises(LedgerError, match="not there as they were written"):
+        ledger.append(rows((0, 5, 10)))
+
+    s3.control(lose_object=None)
+    assert held(table, s3) == [*range(5)]
