@@ -46,7 +46,7 @@ def session(member: str, scratch: Path) -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": f"{JAVA} -Dderby.system.home={scratch}",
+        "spark.driver.extraJavaOptions": f'{JAVA} "-Dderby.system.home={scratch}"',
         "spark.local.dir": str(scratch),
         "spark.python.unix.domain.socket.enabled": str(sys.platform == "linux").lower(),
         "spark.sql.adaptive.enabled": "false",
@@ -65,6 +65,10 @@ def session(member: str, scratch: Path) -> SparkSession:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
+    if " " in os.environ["PYSPARK_PYTHON"]:  # the JVM that looks for sources does not find such a Python
+        from pyspark_coterie import DefaultSource
+
+        spark.dataSource.register(DefaultSource)
     return spark
 
 

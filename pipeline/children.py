@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -18,10 +19,20 @@ from pipeline.processes import living, signal_all, tree
 from pipeline.say import heard
 
 LAST_LINES = 12
+SLOW = "Nothing is known to be wrong. Is the machine busy? With fewer records: make run EVENTS=20000"
+# What goes wrong last is seldom what went wrong: a gateway that exited, a pipe that broke.
+CAUSE = re.compile(r"\s*(Error\b|Caused by\b|Exception in\b|[\w.]+(Error|Exception): )")
 
 
 class Trouble(Exception):
     """Something that makes the job impossible to finish; its text is for the user."""
+
+
+class Late(Trouble):
+    """Something took longer than it may; nothing has shown to be wrong."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(f"{sentence}\n{SLOW}")
 
 
 class Child:
@@ -78,9 +89,7 @@ class Child:
             async with asyncio.timeout(within_s), self._news:
                 await self._news.wait_for(lambda: self._find(event) or self._find("ended"))
         except TimeoutError:
-            raise Trouble(
-                f"{self.name} did not say {event!r} within {within_s:.0f} s.\n{self.tail()}"
-            ) from None
+            raise Late(f"{self.name} did not say {event!r} within {within_s:.0f} s.\n{self.tail()}") from None
         found = self._find(event)
         if found is None:
             raise self.fallen()
@@ -119,9 +128,12 @@ class Child:
         return Trouble(f"{self.name} ended with code {self._process.returncode}{reason}\n{self.tail()}")
 
     def tail(self) -> str:
-        """Return the end of the child's log, and where the rest is."""
-        lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
-        return "\n".join([f"Its log, {self.log}, ends with:", *(f"  {line}" for line in lines)])
+        """Return what the child's log says of a cause first, its end, and where the rest is."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        before, end = lines[:-LAST_LINES], lines[-LAST_LINES:]
+        cause = [line for line in before if CAUSE.match(line)][:1]
+        told = [f"Its log, {self.log}, says first:", f"  {cause[0]}", "and ends with:"] if cause else []
+        return "\n".join([*(told or [f"Its log, {self.log}, ends with:"]), *(f"  {line}" for line in end)])
 
     async def terminate(self, *, within_s: float) -> None:
         """Ask the child to end, then make it and everything it started end."""

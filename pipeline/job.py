@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException
 
 from pipeline import checkpoint, past, verify
 from pipeline.account import Account
-from pipeline.children import Child, Trouble, module
+from pipeline.children import Child, Late, Trouble, module
 from pipeline.flights import flights
 from pipeline.lag import Progress
 from pipeline.otherwise import otherwise
@@ -32,7 +32,7 @@ from pipeline.watchers import create_topics, final_progress, watch_progress, wat
 
 SPARK_STARTS_S = 180  # some 10 s; more where other things keep the machine busy
 HEAD_START_S = 5  # two applications that start at once on two cores are both late
-STAGE_S = 60  # the longest that one step of the script may take
+STAGE_S = 60  # the longest that one step of the script may take, or as long as all before it took
 LOOK_S = 0.1
 
 
@@ -59,7 +59,7 @@ class Job:
                 await asyncio.wait({script, self._broken}, return_when=asyncio.FIRST_COMPLETED)
                 await (script if script.done() else self._broken)
         except TimeoutError:
-            raise Trouble(f"the job was not over after {within_s:.0f} s") from None
+            raise Late(f"the job was not over after {within_s:.0f} s") from None
         finally:
             script.cancel()
             await self.clean_up()
@@ -225,11 +225,11 @@ class Job:
     async def visit(self) -> None:
         """Let the foreign consumer join, work for a while and leave, and the others find to work again."""
         foreign = await self.start_foreign()
-        await foreign.hear("batch", within_s=STAGE_S)
+        await foreign.hear("batch", within_s=self.patience_s)
         await self.peace()
         self.happened(f"{FOREIGN} is told to leave", FOREIGN)
         foreign.tell("leave")
-        await foreign.end(within_s=STAGE_S)
+        await foreign.end(within_s=self.patience_s)
         for member in (FIRST, SECOND):
             await self.commit_of(member, beyond=checkpoint.last_committed(self.paths.checkpoint(member)))
 
@@ -259,8 +259,8 @@ class Job:
         """Let go of the fifth that was held back."""
         self.happened("the last fifth comes")
         producer.tell("next")
-        self.account.produced = (await producer.hear("done", within_s=STAGE_S))["delivered"]
-        await producer.end(within_s=STAGE_S)
+        self.account.produced = (await producer.hear("done", within_s=self.patience_s))["delivered"]
+        await producer.end(within_s=self.patience_s)
 
     async def all_committed(self) -> None:
         """Wait until the group has committed everything that was produced."""
@@ -268,7 +268,7 @@ class Job:
         def done() -> bool:
             return self.account.progress[-1].done >= self.account.produced
 
-        await self.until(done, what="everything to be committed", within_s=2 * STAGE_S)
+        await self.until(done, what="everything to be committed", within_s=2 * self.patience_s)
         self.happened("everything committed")
         self.account.ended_ms = self.account.happenings[-1].at_ms
 
@@ -278,19 +278,24 @@ class Job:
             application.may_end = True
             application.tell("stop")
         second.hang_up()
-        await first.hear("stopped", within_s=STAGE_S)
+        await first.hear("stopped", within_s=self.patience_s)
         self.show.line(now_ms(), "reading is over; the last Spark job makes the table")
         first.tell("table")
-        await second.end(within_s=STAGE_S)
+        await second.end(within_s=self.patience_s)
         self.account.lag = (await asyncio.to_thread(final_progress, self._bootstrap)).lag
         self.account.history = await asyncio.to_thread(past.read_history, self._bootstrap, GROUP)
         answers = asyncio.create_task(asyncio.to_thread(otherwise, self.account.history))
-        self.account.counted = await first.hear("table", within_s=STAGE_S)
+        self.account.counted = await first.hear("table", within_s=self.patience_s)
         first.hang_up()
-        await first.end(within_s=STAGE_S)
+        await first.end(within_s=self.patience_s)
         self.account.answers = await answers
 
     # --- waiting
+
+    @property
+    def patience_s(self) -> float:
+        """How long the next step may take: a machine that was slow so far will be."""
+        return patience_s((now_ms() - self.account.started_ms) / 1000)
 
     async def peace(self) -> None:
         """Let the group work undisturbed."""
@@ -303,7 +308,7 @@ class Job:
         def done() -> bool:
             return checkpoint.last_committed(place) > beyond
 
-        await self.until(done, what=f"{member} to commit a batch", within_s=STAGE_S)
+        await self.until(done, what=f"{member} to commit a batch", within_s=self.patience_s)
 
     async def until(self, holds: Callable[[], bool], *, what: str, within_s: float) -> None:
         """Look again and again until something holds; Trouble when the time is up."""
@@ -312,4 +317,9 @@ class Job:
                 while not holds():  # noqa: ASYNC110 - what is looked at are files of other processes
                     await asyncio.sleep(LOOK_S)
                 return
-        raise Trouble(f"waited {within_s:.0f} s in vain for {what}")
+        raise Late(f"waited {within_s:.0f} s in vain for {what}")
+
+
+def patience_s(so_far_s: float) -> float:
+    """Return how long a step may take when all before it took so long."""
+    return max(STAGE_S, so_far_s)

@@ -110,9 +110,10 @@ class Show:
         for path in (paths.delays, paths.page, paths.summary):
             self.console.print(f"[bright_black]{path}[/]", soft_wrap=True)
 
-    def faults(self, faults: Sequence[str]) -> None:
+    def faults(self, faults: Sequence[str], *, word: str = "wrong") -> None:
+        """Say what is wrong, or another word's worth of that."""
         for fault in faults:
-            self.console.print(Text.assemble(("wrong: ", "bold red"), fault))
+            self.console.print(Text.assemble((f"{word}: ", "bold red"), fault))
 
 
 def grid(title: str, delays: Mapping[Any, Delays]) -> Grid:

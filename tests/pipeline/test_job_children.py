@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from pipeline.children import Child, Trouble
+from pipeline.children import Child, Late, Trouble
+from pipeline.job import patience_s
 from pipeline.processes import tree
 from pipeline.say import heard
 
@@ -63,8 +64,28 @@ def test_a_silent_child_is_trouble(tmp_path: Path):
         finally:
             await child.terminate(within_s=5)
 
-    with pytest.raises(Trouble, match="did not say 'ready'"):
+    with pytest.raises(Late, match=r"(?s)did not say 'ready'.*Is the machine busy\?"):
         asyncio.run(talk())
+
+
+def test_of_a_long_log_the_first_cause_is_shown_beside_its_end(tmp_path: Path):
+    log = [
+        "WARN nothing",
+        "Error: Could not find or load main class kafka.coterie",
+        *["at somewhere"] * 50,
+        "the end",
+    ]
+
+    async def talk() -> None:
+        child = await a_child(tmp_path, f"import sys; sys.exit({chr(10).join(log)!r})")
+        await child.hear("ready", within_s=20)
+
+    with pytest.raises(Trouble, match=r"(?s)says first:\n  Error: Could not find.*and ends with:.*the end"):
+        asyncio.run(talk())
+
+
+def test_a_run_that_was_slow_so_far_is_waited_for_as_long_again():
+    assert (patience_s(20), patience_s(230)) == (60, 230)
 
 
 def test_a_child_that_will_not_end_is_killed_with_all_that_it_started(tmp_path: Path):

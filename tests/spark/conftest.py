@@ -99,5 +99,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         .getOrCreate()
     )
     made.sparkContext.setLogLevel("ERROR")
+    if " " in sys.executable:  # docs/spark.md: the JVM that looks for sources does not find such a Python
+        from pyspark_coterie import DefaultSource
+
+        made.dataSource.register(DefaultSource)
     yield made
     made.stop()
