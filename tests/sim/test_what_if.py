@@ -290,3 +290,15 @@ def test_who_gave_up_before_the_last_member_went_left_its_partitions_alone_until
     assert partition == 0
     assert 59_750 <= from_ms <= 60_000
     assert 61_250 <= to_ms <= 61_500
+
+
+@captured
+def test_an_answer_says_whether_it_helps_and_the_table_when_nothing_does():
+    asked = ["--what-if", "max.poll.interval.ms=20000", "--what-if", "group.instance.id=on"]
+    told = CliRunner().invoke(command, [str(CAPTURES), "--group", "storm", *asked], catch_exceptions=False)
+    rows = list(answers(captured_history("storm"), [one for text in asked[1::2] for one in questions(text)]))
+
+    assert [row.helps for row in rows] == [None, False, False]
+    assert told.output.splitlines()[-2] == "  nothing tried helps"
+    (_, on) = answers(captured_history("billing"), questions("group.instance.id=on"))
+    assert on.helps is True

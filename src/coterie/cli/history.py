@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -163,9 +163,31 @@ def write_parquet(where: Where, into: str, asked: tuple[str, ...]) -> None:
 
 
 def histories(where: Where, groups: tuple[str, ...]) -> Iterator[History]:
-    """Yield the groups' histories: a directory's worked out in this process, a cluster's on Spark."""
-    found = histories_live(where) if where.directory is None else histories_in(where.directory)
-    yield from (one for one in found if not groups or one.group_id in groups)
+    """Yield the groups' histories: a directory's worked out in this process, a cluster's on Spark.
+
+    Raises at the end for groups that were asked for by name and are not there.
+    """
+    from coterie.base.errors import CoterieError
+
+    missing, known = dict.fromkeys(groups), list[str]()
+    for one in histories_live(where) if where.directory is None else histories_in(where.directory):
+        known.append(one.group_id)
+        if not groups or one.group_id in groups:
+            missing.pop(one.group_id, None)
+            yield one
+    if missing:
+        raise CoterieError(not_there(list(missing), known, str(where)))
+
+
+def not_there(missing: Sequence[str], known: Sequence[str], where: str) -> str:
+    """Return what to say of groups that were asked for and are not there."""
+    from difflib import get_close_matches
+
+    names = ", ".join(map(plain, missing))
+    found = f"{len(known):,} group{'' if len(known) == 1 else 's'}"
+    close = get_close_matches(missing[0], known, 1)
+    meant = f"; did you mean {plain(close[0])}?" if close else ""
+    return f"there is no record of {names} among the {found} in {where}{meant}"
 
 
 def histories_live(where: Where) -> Iterator[History]:

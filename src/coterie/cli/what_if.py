@@ -57,7 +57,16 @@ def text(rows: Sequence[WhatIf]) -> str:
     doubt = ["  not to be relied on: the replay is too far from the record"] * (first.fidelity < BELIEVED)
     note = [f"  {plain(first.note)}"] * bool(first.note)
     body = [f"  {line}" for line in table(HEAD, cells)]
-    return "\n".join([click.style(head, bold=True), *note, *doubt, *body]) + "\n"
+    return "\n".join([click.style(head, bold=True), *note, *doubt, *body, *verdict(rows[1:])]) + "\n"
+
+
+def verdict(answers: Sequence[WhatIf]) -> list[str]:
+    """Return a line that says what of all this helps, by the rule of the report; none if that is in doubt."""
+    judged = [one for one in answers if one.helps is not None]
+    helping = [one.setting for one in judged if one.helps]
+    if not judged:
+        return []
+    return [f"  helps: {', '.join(helping)}" if helping else "  nothing tried helps"]
 
 
 def cells_of(row: WhatIf) -> tuple[object, ...]:

@@ -74,6 +74,8 @@ class Backing(NamedTuple):
     would: Lived
     stood_still_error: float = 0.0
     """By which share the replay's standing still is off what was recorded."""
+    usual: Lived | None = None
+    """The replay with the recorded settings and heartbeats as they usually come, as `would` has them."""
 
     @property
     def believed(self) -> bool:
@@ -82,12 +84,11 @@ class Backing(NamedTuple):
 
     @property
     def bears_out(self) -> bool:
-        """Return whether the group would have been better off, and not worse in any."""
-        was, would = self.was[:2], self.would[:2]  # moves alone hurt nobody
-        return (
-            self.believed
-            and would != was
-            and all(one <= other for one, other in zip(would, was, strict=True))
+        """Return whether the group would have been better off: not worse in rebalances or standing still, and
+        better in one. What heartbeats did by chance is neither.
+        """
+        return self.believed and all(
+            better(self.would, one) for one in (self.was, self.usual) if one is not None
         )
 
     def __str__(self) -> str:
@@ -101,6 +102,12 @@ class Backing(NamedTuple):
             return f"Not backed: {told}, too far from the record to be believed."
         figures = f"as recorded {self.was}; with this {self.would} ({told})"
         return f"Replayed: {figures}." if self.bears_out else f"Not borne out by the replay: {figures}."
+
+
+def better(would: Lived, was: Lived) -> bool:
+    """Return whether one life had no more rebalances and standing still than another, and less of one."""
+    fewer = would.rebalances <= was.rebalances, would.stood_still_ms <= was.stood_still_ms
+    return all(fewer) and would[:2] != was[:2]
 
 
 Replays: TypeAlias = Callable[[History, Sequence[str]], Iterable[Backing | None]]
@@ -130,7 +137,8 @@ def length(stall: Stall) -> int:
 def advice_for(history: History, replays: Replays | None = None) -> tuple[Advice, Backing | None] | None:
     """Return what would do the group most good, with what its replay says; None if nothing here would help.
 
-    Of several remedies, the first that a replay bears out; if none, the one for want of which most was lost.
+    Of several remedies, the first that a replay bears out. If none, the one for want of which most was lost:
+    it is what was looked at first, and not to be recommended.
     """
     found = remedies_for(history)
     asked = [one for one in found if one.question is not None]

@@ -115,12 +115,22 @@ def row_of(page: Page) -> tuple[str, ...]:
 
 
 def advised(found: tuple[Advice, Backing | None] | None) -> str:
-    """Return a recommendation as HTML, with what backs it: nothing, or a replay's figures."""
+    """Return a recommendation as HTML, with the replay that bears it out; or that nothing helps.
+
+    What no replay bears out is no recommendation, and nothing stands out in it.
+    """
     if found is None:
         return "–"
     advice, backing = found
-    backed = "Not backed: its life was not replayed." if backing is None else str(backing)
-    return f"<b>{escape(advice.setting)}</b>: {escape(advice.why)}. <i>{escape(backed)}</i>"
+    setting, why = escape(advice.setting), escape(advice.why)
+    if backing is None:
+        return f"Nothing is recommended. {why}. <i>Not backed: its life was not replayed.</i>"
+    backed = f"<i>{escape(str(backing))}</i>"
+    if backing.bears_out:
+        return f"<b>{setting}</b>: {why}. {backed}"
+    if not backing.believed:
+        return f"Nothing is recommended. {why}. {backed}"
+    return f"Nothing tried helps. Tried first, {setting}: {why}. {backed}"
 
 
 def group_page(page: Page) -> Iterator[str]:

@@ -82,6 +82,13 @@ class Life(NamedTuple):
     last_beats: tuple[LastBeat, ...] = ()
     """The last ones of those that died."""
 
+    def usually(self) -> Life:
+        """Return the same with heartbeats as they usually come: what was chance would be another one."""
+        return self._replace(
+            beats=tuple(one.usual for one in self.beats),
+            last_beats=tuple(one._replace(at_ms=one.usual_ms) for one in self.last_beats),
+        )
+
 
 @dataclass(slots=True)
 class Place:

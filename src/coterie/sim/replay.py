@@ -96,6 +96,13 @@ class Replayed(NamedTuple):
     matched: int
     """How many of the recorded rebalances came out with their causes, about when they were."""
 
+    def usually(self) -> Figures:
+        """Return what the recorded settings come to when heartbeats come as they usually do.
+
+        Other settings are answered so: this is what differs from them by nothing but the settings.
+        """
+        return replayed(self.life.usually(), Change(), self.reading.seed)
+
     @property
     def stood_still_error(self) -> float:
         """Return by which share the replay has more or less standing still than the record, of the larger.
@@ -107,7 +114,7 @@ class Replayed(NamedTuple):
 
     @property
     def fidelity(self) -> float:
-        """Return the share of rebalances, or, if less, of standing still, that record and replay have both."""
+        """Return the share of the rebalances, or of the standing still if less, that are in both."""
         most = max(len(self.life.expected), len(self.figures.rebalances))
         off = self.stood_still_error
         return min(self.matched / most if most else 1.0, 1.0 if off <= SAME_WITHIN else 1 - off)
@@ -195,12 +202,11 @@ class Replay(Course):
         (_, self.there), *later = life.grown
         for at_ms, there in later:
             self.agenda.at(START_MS + at_ms, DIRECTOR, self._grow, there)
-        recorded = [seat.kind for seat in self.seats] == [*life.kinds] and [*acts] == [*life.acts]
-        for known in life.beats if recorded else [one.usual for one in life.beats]:
+        for known in life.beats:
             self.agenda.at(START_MS + known.at_ms, DIRECTOR, self._beat, self.seats[known.place - 1], known)
         for last in life.last_beats:
-            at_ms = last.at_ms if recorded else last.usual_ms
-            self.agenda.at(START_MS + at_ms, DIRECTOR, self._beat_now, self.seats[last.place - 1])
+            seat = self.seats[last.place - 1]
+            self.agenda.at(START_MS + last.at_ms, DIRECTOR, self._beat_now, seat)
         for at_ms, place, topics in life.wanted:
             self.agenda.at(START_MS + at_ms, DIRECTOR, self._want, self.seats[place - 1], topics)
 
@@ -282,9 +288,14 @@ def moves_of(ownership: Ownership) -> int:
 
 
 def replayed(life: Life, change: Change, seed: int) -> Figures:
-    """Live through a recorded life with other settings."""
+    """Live through a recorded life with other settings: heartbeats come as they usually do.
+
+    With its own they come as they came.
+    """
     kinds = tuple(change.of(kind) for kind in life.kinds)
-    acts = [act if act.kind is None else act._replace(kind=change.of(act.kind)) for act in life.acts]
+    acts = tuple(act if act.kind is None else act._replace(kind=change.of(act.kind)) for act in life.acts)
+    if (kinds, acts) != (life.kinds, life.acts) or change.broker:
+        life = life.usually()
     replay = Replay(variant_of(life, change, kinds, seed), life=life, acts=acts)
     replay.run()
     return replay.figures()

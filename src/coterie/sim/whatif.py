@@ -62,6 +62,10 @@ class WhatIf(NamedTuple):
     """For how long partitions got nowhere in the replay with the recorded settings."""
     stood_still_error: float = 0.0
     """By which share that is off what was recorded: take every answer to be off by as much."""
+    helps: bool | None = None
+    """Whether it would have been better: no more rebalances and no more standing still, and less of one. None
+    for its own settings, and where the replay is not to be believed.
+    """
 
 
 # -- what is asked
@@ -126,26 +130,31 @@ def answers(history: History, asked: Sequence[Question]) -> Iterator[WhatIf]:
         yield nothing(history)
         return
     yield row(known, AS_RECORDED, known.figures)
+    usual = lived(known.usually()) if asked else None
     for one in asked:
-        yield row(known, one.text, replayed(known.life, one.change, known.reading.seed))
+        figures = replayed(known.life, one.change, known.reading.seed)
+        answer = row(known, one.text, figures)
+        found = backing(known, usual, lived(figures))
+        yield answer._replace(helps=found.bears_out if found.believed else None)
 
 
 def backings(history: History, asked: Sequence[str]) -> Iterator[Backing | None]:
     """Yield what a group's replay says of each of these questions, as they are taken; each has one value."""
     known = understood(history) if asked else None
+    usual = lived(known.usually()) if known is not None and known.fidelity >= BELIEVED else None
     for text in asked:
-        yield None if known is None else backing(known, *questions(text))
+        if known is None:
+            yield None
+            continue
+        (one,) = questions(text)
+        figures = known.figures if usual is None else replayed(known.life, one.change, known.reading.seed)
+        yield backing(known, usual, lived(figures))
 
 
-def backing(known: Replayed, asked: Question) -> Backing:
-    """Return what the replay of a group says of one question."""
-    would = (
-        replayed(known.life, asked.change, known.reading.seed)
-        if known.fidelity >= BELIEVED
-        else known.figures
-    )
+def backing(known: Replayed, usual: Lived | None, would: Lived) -> Backing:
+    """Return what the replay of a group says of one question, which came to this."""
     told = len(known.life.expected), len(known.figures.rebalances), known.matched, known.fidelity
-    return Backing(*told, lived(known.figures), lived(would), known.stood_still_error)
+    return Backing(*told, lived(known.figures), would, known.stood_still_error, usual)
 
 
 def lived(figures: Figures) -> Lived:

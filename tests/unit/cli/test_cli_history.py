@@ -12,6 +12,7 @@ from coterie.base.errors import CoterieError
 from coterie.cli.history import command, text
 from unit.history.history_rig import CAPTURES, Tale
 
+DATA = Path(__file__).parents[2] / "data"
 captured = pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are not beside this checkout")
 
 
@@ -53,3 +54,24 @@ def test_a_directory_or_a_cluster_is_told_of_and_only_a_cluster_watched(tmp_path
 
     assert (neither.exit_code, "either a DIRECTORY or --bootstrap" in neither.output) == (2, True)
     assert (watched.exit_code, "--watch needs --bootstrap" in watched.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "more", [(), ("--output", "json"), ("--what-if", "group.instance.id=on"), ("--html", "report.html")]
+)
+def test_a_group_that_is_not_there_is_said_to_be_missing_and_the_command_fails(
+    more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    offsets = tmp_path / "log" / "__consumer_offsets-9"
+    offsets.mkdir(parents=True)
+    segment = DATA / "consumer_offsets_9.log"
+    (offsets / "00000000000000000000.log").write_bytes(segment.read_bytes())
+    monkeypatch.chdir(tmp_path)
+
+    told = CliRunner().invoke(command, ["log", "--group", "biling", *more])
+
+    assert told.exit_code == 1
+    assert "there is no record of biling among the 1 group in log; did you mean billing?" in str(
+        told.exception
+    )
+    assert not (tmp_path / "report.html").exists()

@@ -119,8 +119,40 @@ def test_an_advice_that_no_replay_bears_out_or_whose_replay_is_untrue_says_so():
     )
     assert f"Not backed: {words}, too far from the record" in page(untrue)
     figures = "as recorded 2 rebalances, 1.0 s stood still, 3 moves"
+    assert "<b>" not in page(untrue) + page(useless)
+    assert "Nothing is recommended." in page(untrue)
+    assert "Nothing tried helps." in page(useless)
     assert f"Not borne out by the replay: {figures}" in page(useless)
     assert "Not backed: its life was not replayed." in report([tale.told()], title="")
+
+
+@pytest.mark.parametrize(
+    ("would", "helps"),
+    [
+        (Lived(2, 900, 9), True), (Lived(1, 1_000, 9), True), (Lived(2, 1_000, 0), False),
+        (Lived(1, 1_001, 0), False), (Lived(3, 10, 0), False),
+    ],
+)  # fmt: skip
+def test_only_what_is_worse_in_nothing_and_better_in_rebalances_or_standing_still_is_recommended(
+    would: Lived, helps: bool
+):
+    assert Backing(2, 2, 2, 1.0, Lived(2, 1_000, 3), would).bears_out is helps
+    assert not Backing(2, 2, 2, 0.8, Lived(2, 1_000, 3), would).bears_out
+
+
+def test_what_heartbeats_would_have_done_by_another_chance_is_no_merit_of_a_setting():
+    assert not Backing(2, 2, 2, 1.0, Lived(2, 1_000, 3), Lived(2, 900, 3), usual=Lived(2, 900, 3)).bears_out
+
+
+@captures
+def test_the_report_recommends_nothing_that_its_replay_does_not_bear_out():
+    page = report(map(captured_history, captured()), title="", replays=backings)
+
+    cells = re.findall(r"<td>([^<]*<b>.*?|Nothing [^<]*<i>.*?|–)</td>", page)
+    assert len(cells) == len(captured())
+    for cell in cells:
+        assert cell == "–" or cell.startswith("<b>") == ("Replayed: " in cell)
+        assert ("Not borne out" in cell) == cell.startswith("Nothing tried helps")
 
 
 def test_a_group_that_lost_nothing_is_left_alone():
