@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import logging
 import os
@@ -108,17 +109,18 @@ def _sweep_in(loop: asyncio.AbstractEventLoop, peers: Peers) -> None:
 
     def sweep() -> None:
         _sweep_in(loop, peers)
-        peers.sweep(_next_descriptor())
+        next_one = _next_descriptor()
+        peers.sweep((peers.descriptor_limit or 0) if next_one is None else next_one)
 
     loop.call_later(peers.sweep_every_ms / 1000, sweep)
 
 
-def _next_descriptor() -> int:
-    """Return which descriptor would be given out next: the lowest that is free."""
+def _next_descriptor() -> int | None:
+    """Return which descriptor would be given out next, the lowest that is free; None when all are taken."""
     try:
-        probe = os.dup(0)
-    except OSError:  # none is free, or there is no standard input to try it with
-        return 0
+        probe = os.open(os.devnull, os.O_RDONLY)
+    except OSError as error:
+        return None if error.errno == errno.EMFILE else 0
     os.close(probe)
     return probe
 

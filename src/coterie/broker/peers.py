@@ -25,7 +25,7 @@ CLOSING_MS = 10_000  # so long a connection that is being closed may take over i
 SWEEP_MS_MOST = 5_000
 SWEEPS_OF_IDLE = 10  # connections.max.idle.ms is kept to a tenth
 LOOKED_AT = 16  # how many are looked at to find one that does not move
-DESCRIPTORS_KEPT = 256  # for files: a connection that comes so close to the limit has to displace another
+DESCRIPTORS_KEPT = 256  # for files, and for who comes in one round of the loop, before others are closed
 ALWAYS_SERVED = 64  # connections, however many descriptors the files take
 IDLE_ENOUGH_MS = 30_000  # who has said something is displaced only after this
 LINE_EVERY_MS = 1_000
@@ -106,6 +106,7 @@ class Peers:
         self.descriptor_limit: int | None = None
         self._idle_ms = idle_ms
         self._clock = clock
+        self._most = 1 << 31  # connections, as far as is known
         self._silent: dict[Peer, None] = {}  # who has not said anything yet, as far as was looked
         self._begun: dict[Peer, int] = {}  # bytes not yet answered; first whose request began the longest ago
         self._unsent: dict[Peer, int] = {}  # bytes of answers; first who has been reading the longest
@@ -116,8 +117,9 @@ class Peers:
 
     def join(self, peer: Peer, descriptor: int) -> bool:
         """Take in a connection; False when there is no room for it."""
-        short = descriptor >= self._descriptors_most()
-        if short and not self._displace_one() and len(self.all) >= ALWAYS_SERVED:
+        if descriptor >= self._descriptors_most():
+            self._most = min(self._most, max(ALWAYS_SERVED, len(self.all)))
+        if len(self.all) >= self._most and not self._displace_one():
             self.displaced += 1
             return False
         peer.quiet_since_ms = self._clock()
@@ -135,7 +137,7 @@ class Peers:
     def _descriptors_most(self) -> int:
         """Return the first descriptor that is for files only. Numbers are given out from the lowest on."""
         limit = self.descriptor_limit
-        return 1 << 31 if limit is None else limit - min(DESCRIPTORS_KEPT, limit // 8)
+        return 1 << 31 if limit is None else limit - min(DESCRIPTORS_KEPT, limit // 4)
 
     def _displace_one(self) -> bool:
         """End the connection that can best be spared: who never spoke first, then who is idle the longest."""
@@ -152,6 +154,7 @@ class Peers:
 
     def _displace(self, peer: Peer) -> bool:
         self.displaced += 1
+        self.leave(peer)
         peer.drop(None)
         self.seldom.warn("%s was idle and had to make room: descriptors are short", peer.peer)
         return True
@@ -215,9 +218,10 @@ class Peers:
                 idle.append(peer)
         idle.sort(key=lambda peer: peer.quiet_since_ms, reverse=True)
         self._idle_enough = idle
-        for _ in range(next_descriptor - self._descriptors_most() + 1):  # files have taken what was kept
-            if not self._displace_one():
-                break
+        left = self._descriptors_most() - next_descriptor  # below 0: files have taken what was kept for them
+        self._most = max(ALWAYS_SERVED, len(self.all) + left)
+        while len(self.all) > self._most and self._displace_one():
+            pass
         self.seldom.catch_up()
         self.mistakes.catch_up()
 

@@ -23,8 +23,8 @@ from coterie.broker.server import Connection
 from coterie.wire.codec import build, encode_request, entity, request_type
 
 IDLE_MS = 600_000
-LIMIT = 1_000  # descriptors: a tenth of the way from here down is for files
-FOR_FILES = LIMIT - LIMIT // 8
+LIMIT = 1_000  # descriptors: the last quarter is for files
+FOR_FILES = LIMIT - LIMIT // 4
 
 
 class Stub:
@@ -126,13 +126,15 @@ def test_a_request_larger_than_is_allowed_is_refused_however_it_comes(tmp_path: 
 def test_who_never_said_anything_makes_room_first_when_descriptors_are_short(hall: Hall):
     """TH-4, LM-2."""
     hall.peers.descriptor_limit = LIMIT
+    for number in range(ALWAYS_SERVED):
+        hall.enter(f"talker-{number}").heard = True
     talker, silent, silent_too = (hall.enter(name) for name in ("talker", "silent", "silent-too"))
     talker.heard = True
 
     hall.enter("new", FOR_FILES - 1)
     assert not silent.dropped
     hall.enter("newer", FOR_FILES)
-    hall.enter("newest", FOR_FILES)
+    hall.enter("newest", 20)  # a number that has been given back: there are as many connections as before
 
     assert silent.dropped
     assert silent_too.dropped
@@ -141,6 +143,8 @@ def test_who_never_said_anything_makes_room_first_when_descriptors_are_short(hal
 
 def test_then_who_has_been_idle_the_longest_makes_room_and_who_is_owed_an_answer_never(hall: Hall):
     hall.peers.descriptor_limit = LIMIT
+    for number in range(ALWAYS_SERVED):
+        hall.enter(f"owed-{number}").waits = True
     older, newer, owed = (hall.enter(name) for name in ("older", "newer", "owed"))
     owed.waits = True
     for talker in (older, newer):
@@ -168,11 +172,24 @@ def test_a_few_are_served_however_many_descriptors_the_files_take(hall: Hall):
 
 def test_connections_give_way_when_files_have_taken_what_was_kept_for_them(hall: Hall):
     hall.peers.descriptor_limit = LIMIT
-    silent = [hall.enter(str(number)) for number in range(10)]
+    silent = [hall.enter(str(number)) for number in range(ALWAYS_SERVED + 10)]
 
-    hall.peers.sweep(FOR_FILES + 2)
+    hall.peers.sweep(FOR_FILES + 3)
 
     assert sum(len(one.dropped) for one in silent) == 3
+
+
+def test_there_is_room_again_when_files_are_closed(hall: Hall):
+    hall.peers.descriptor_limit = LIMIT
+    for number in range(ALWAYS_SERVED):
+        hall.enter(str(number)).heard = True
+    assert not hall.peers.join(Stub(hall.peers, "new"), FOR_FILES)
+
+    hall.peers.sweep(FOR_FILES - 2)
+
+    hall.enter("one", FOR_FILES - 2).heard = True
+    hall.enter("two", FOR_FILES - 1).heard = True
+    assert not hall.peers.join(Stub(hall.peers, "three"), FOR_FILES)
 
 
 # -- requests that have begun
