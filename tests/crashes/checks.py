@@ -23,10 +23,13 @@ def demand(held: bool, what: str) -> None:
         raise Lost(what)
 
 
-def settle(name: TopicPartition, topic: TopicOwed, log: FileLog, *, power_lost: bool, busy: bool) -> None:
+def settle(
+    name: TopicPartition, topic: TopicOwed, log: FileLog, *, power_lost: bool, busy: bool, ill: bool
+) -> None:
     """See what a crash has left of a partition, and owe that from now on; raise `Lost` if it is too little.
 
-    `busy`: what was under way may have moved the start of the log on its own account.
+    `busy`: what was under way may have moved the start of the log on its own account. `ill`: the disk had
+    refused things, so that what had moved may have moved back.
     """
     owed = topic.partitions[name.partition]
     if power_lost:
@@ -36,7 +39,9 @@ def settle(name: TopicPartition, topic: TopicOwed, log: FileLog, *, power_lost: 
     if owed.maybe is not None and log.end_offset > owed.end:
         owed.batches.append(owed.maybe.at(owed.end))
     owed.maybe = None
-    lowest = min(owed.deleted, log.end_offset) if power_lost else owed.start
+    lowest = owed.start
+    if power_lost or ill:
+        lowest = min(owed.deleted, log.end_offset)
     highest = max(owed.start, owed.maybe_deleted)
     if busy or topic.retained or (power_lost and owed.certain <= highest):  # nothing there need be
         highest = log.end_offset

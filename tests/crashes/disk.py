@@ -64,6 +64,38 @@ class Content:
     data: bytearray = field(default_factory=bytearray)
     flushed: bytes = b""
     modified_ms: int = 0
+    dropped: tuple[int, int] = (0, 0)
+    """What a failed flush did not write: the system does not try it again, and says so only once."""
+
+    def flush(self) -> None:
+        """Have what is written survive, but for what was dropped."""
+        first, end = self.dropped
+        self.flushed = (
+            bytes(self.data[:first]) + bytes(max(0, end - first)) + bytes(self.data[max(first, end) :])
+        )
+
+    def drop(self) -> None:
+        """Forget to write what is not flushed."""
+        self.dropped = (_common(self.data, self.flushed), len(self.data))
+
+    def recall(self) -> None:
+        """Have nothing dropped any more."""
+        self.dropped = (0, 0)
+
+    def put(self, data: bytes, at: int) -> None:
+        """Write, over what was dropped as well."""
+        if at > len(self.data):
+            self.data += bytes(at - len(self.data))
+        self.data[at : at + len(data)] = data
+        first, end = self.dropped
+        if at <= first:
+            self.dropped = (max(first, at + len(data)), end)
+
+    def truncate(self, size: int) -> None:
+        """Cut the file, or make it longer."""
+        del self.data[size:]
+        self.data += bytes(size - len(self.data))
+        self.dropped = (self.dropped[0], min(self.dropped[1], size))
 
     def lose_power(self, random: Random) -> None:
         """Become what is left of it."""
@@ -71,13 +103,13 @@ class Content:
         same = _common(data, flushed)
         how = random.choice(SURVIVALS)
         cut = random.randint(min(same, len(data)), len(data))
-        if how == "flushed":
+        if how == "flushed" or self.dropped[0] < self.dropped[1]:
             data[:] = flushed
         elif how == "cut":
             del data[cut:]
         else:
             data[cut:] = bytes(len(data) - cut)
-        self.flushed = bytes(data)
+        self.flushed, self.dropped = bytes(data), (0, 0)
 
 
 def _common(data: bytearray, flushed: bytes) -> int:
@@ -106,6 +138,11 @@ class Folder:
         """Make the names certain."""
         self._certain = dict(self.names)
         self._changes.clear()
+
+    def recall(self) -> None:
+        """Have nothing dropped any more: that a system forgets over several lives nobody can know of."""
+        for node in self.names.values():
+            node.recall()
 
     def lose_power(self, random: Random) -> None:
         """Become what is left of it, with everything below."""
@@ -143,15 +180,9 @@ class CrashFile:
         try:
             self._disk.effect("write")
         except (Killed, OSError):
-            self._put(data[: self._disk.random.randint(0, len(data))], at)
+            self._content.put(data[: self._disk.random.randint(0, len(data))], at)
             raise
-        self._put(data, at)
-
-    def _put(self, data: bytes, at: int) -> None:
-        content = self._content.data
-        if at > len(content):
-            content += bytes(at - len(content))
-        content[at : at + len(data)] = data
+        self._content.put(data, at)
 
     def read(self, size: int, at: int) -> bytes:
         self._disk.look("read")
@@ -159,13 +190,15 @@ class CrashFile:
 
     def truncate(self, size: int) -> None:
         self._disk.effect("truncate")
-        data = self._content.data
-        del data[size:]
-        data += bytes(size - len(data))
+        self._content.truncate(size)
 
     def sync(self) -> None:
-        self._disk.effect("sync")
-        self._content.flushed = bytes(self._content.data)
+        try:
+            self._disk.effect("sync")
+        except OSError:
+            self._content.drop()
+            raise
+        self._content.flush()
 
     def close(self) -> None:
         return
@@ -194,6 +227,8 @@ class CrashDisk:
         self.illness = Illness()
         if power_lost:
             self._root.lose_power(self.random)
+        else:
+            self._root.recall()
 
     def look(self, operation: str = "") -> None:
         """Fail if there is nobody any more who could look, or the disk is ill."""

@@ -65,11 +65,13 @@ class Owed:
     """What has been promised, and what may have come of what was not."""
 
     topics: dict[str, TopicOwed] = field(default_factory=dict)
-    maybe_made: dict[str, tuple[dict[str, str], int]] = field(default_factory=dict)
+    maybe_made: set[str] = field(default_factory=set)
     maybe_gone: set[str] = field(default_factory=set)
     maybe_changed: dict[str, list[tuple[dict[str, str], int]]] = field(default_factory=dict)
     busy: bool = False
     """Whether what was under way may move the starts of logs by itself, as retention does."""
+    was_ill: bool = False
+    """Whether the disk has refused things: a start that was moved and then refused may move back."""
     producer_ids: set[int] = field(default_factory=set)
     now_ms: int = NOW_MS
 
@@ -151,14 +153,9 @@ class Life:
         """See what is left after a crash, and owe that; raise `Lost` if it is too little."""
         owed, node = self.owed, self.node
         for topic in node.topics.all():
-            made = owed.maybe_made.get(topic.name)
-            if (
-                topic.name not in owed.topics
-                and made is not None
-                and made == (dict(topic.configs), topic.partitions)
-            ):
+            if topic.name not in owed.topics and topic.name in owed.maybe_made:  # perhaps not even whole
                 owed.topics[topic.name] = TopicOwed(
-                    topic.topic_id, made[0], [Partition() for _ in range(topic.partitions)]
+                    topic.topic_id, dict(topic.configs), [Partition() for _ in range(topic.partitions)]
                 )
         for name in sorted(owed.maybe_gone):
             self._delete_again(name)
@@ -169,13 +166,14 @@ class Life:
             if topic is not None and mine is not None and (dict(topic.configs), topic.partitions) in changes:
                 mine.configs = dict(topic.configs)
                 mine.partitions += [Partition() for _ in range(topic.partitions - len(mine.partitions))]
-        owed.maybe_made, owed.maybe_gone, owed.maybe_changed = {}, set(), {}
+        owed.maybe_made, owed.maybe_gone, owed.maybe_changed = set(), set(), {}
         check_topics(node, owed.topics)
         for name, topic in owed.topics.items():
             for place in range(len(topic.partitions)):
                 where = TopicPartition(name, place)
-                settle(where, topic, self.log(where), power_lost=power_lost, busy=owed.busy)
-        owed.busy, self.settled = False, True
+                settle(where, topic, self.log(where), power_lost=power_lost, busy=owed.busy, ill=owed.was_ill)
+        owed.busy = owed.was_ill = False
+        self.settled = True
 
     def _delete_again(self, name: str) -> None:
         """A deletion that nobody has heard of may leave anything of a topic, even without its id."""
@@ -198,7 +196,10 @@ class Life:
         return self.store.logs[where]
 
     def stop(self, *, ill: tuple[str, ...] = ()) -> bool:
-        """Stop as `serve` does; return whether the disk took it."""
+        """Stop as `serve` does; return whether the disk took it. What is done aside ends before."""
+        while self.aside:
+            self.aside.pop(0)()
+        self._look_at_starts()
         self.disk.illness = Illness(frozenset(ill), self.random.choice((1.0, 0.5)))
         self.owed.busy = False
         clean = True
@@ -232,12 +233,12 @@ class Life:
             return self.delete()
         name, count = self.random.choice(free), self.random.choice((1, 1, 2))
         configs = SMALL | self.random.choice(KINDS)
-        self.owed.maybe_made[name] = (configs, count)
+        self.owed.maybe_made.add(name)
         try:
             topic = self.node.create_topic(name, partitions=count, configs=configs)
         except (OSError, StorageFailed) as error:
             return f"create {name}: {error}"
-        del self.owed.maybe_made[name]
+        self.owed.maybe_made.discard(name)
         self.owed.topics[name] = TopicOwed(topic.topic_id, configs, [Partition() for _ in range(count)])
         return f"create {name} with {count} partitions, {configs}"
 
@@ -413,8 +414,18 @@ class Life:
         return f"producer id {producer_id}"
 
     def look(self) -> str:
+        if self.disk.illness.operations:
+            return "nobody looks while the disk is ill"
         self.check()
         return "look"
+
+    def fall_ill(self) -> str:
+        """Have the disk refuse something from now on, or be well again."""
+        was_ill = self.disk.illness.operations
+        chosen = () if was_ill else self.random.choice(ILLNESSES)
+        self.disk.illness = Illness(frozenset(chosen), self.random.choice((1.0, 0.4)))
+        self.owed.was_ill = True
+        return f"the disk refuses {chosen}" if chosen else "the disk is well"
 
 
 STEPS_WEIGHED: tuple[tuple[Callable[[Life], str], int], ...] = (
@@ -429,6 +440,7 @@ STEPS_WEIGHED: tuple[tuple[Callable[[Life], str], int], ...] = (
     (Life.repeat, 4),
     (Life.reserve, 1),
     (Life.look, 3),
+    (Life.fall_ill, 5),
 )
 
 

@@ -11,12 +11,12 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from coterie.broker.beside import Beside
 from coterie.broker.node import Node
 from coterie.broker.server import Connection
 from coterie.broker.topics import Topics
@@ -26,7 +26,6 @@ from coterie.store.files import FileStore
 from coterie.store.log import DirectoryInUse, DirectoryUnusable, StorageFailed
 
 if TYPE_CHECKING:
-    from coterie.broker.cleaner import Aside
     from coterie.broker.peers import Peers
     from coterie.broker.settings import BrokerSettings
 
@@ -38,7 +37,6 @@ FILES_WANTED = 100_000
 WARM_UP_AFTER_S = 0.05
 # What lives long here has no cycles: looking through all of it less often costs nothing and pauses less.
 GC_THRESHOLDS = (20_000, 20, 20)
-NICENESS = 19  # of a process that only computes
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt(3)
 
 
@@ -163,34 +161,6 @@ class Alarm:
         self.node.purgatory.expire(self._clock())
 
 
-def aside_of(loop: asyncio.AbstractEventLoop) -> Aside:
-    """Return a way to run work beside the event loop; a process lives for its one piece of work."""
-    running: set[asyncio.Task[None]] = set()
-    computing = ThreadPoolExecutor(1, initializer=_go_last)
-
-    async def wait(
-        work: Callable[..., Any], arguments: tuple[Any, ...], finish: Callable[[Any], None], computes: bool
-    ) -> None:
-        result = None
-        try:
-            if computes:
-                result = await loop.run_in_executor(computing, _in_fresh_process, work, arguments)
-            else:
-                result = await loop.run_in_executor(None, work, *arguments)
-        except Exception:  # the root of this task
-            log.exception("%s failed", work.__name__)
-        finish(result)
-
-    def aside(
-        work: Callable[..., Any], arguments: tuple[Any, ...], finish: Callable[[Any], None], *, computes: bool
-    ) -> None:
-        task = loop.create_task(wait(work, arguments, finish, computes))
-        running.add(task)
-        task.add_done_callback(running.discard)
-
-    return aside
-
-
 def thinking_of(loop: asyncio.AbstractEventLoop) -> Callable[..., None]:
     """Return a way to have requests thought about aside: in one thread, so the event loop has its half."""
     thread = ThreadPoolExecutor(1, "requests")
@@ -203,25 +173,6 @@ def thinking_of(loop: asyncio.AbstractEventLoop) -> Callable[..., None]:
     return aside
 
 
-def _in_fresh_process(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """Return what `work` does in a process without our sockets, waiting for it in a thread of its own.
-
-    A fork would take the event loop and every connection along; and to start a process takes so long that a
-    heartbeat would feel it. What it computes can wait: where cores are few, requests go first.
-    """
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(work, *arguments).result()
-
-
-def _go_last() -> None:
-    """Have this thread, and the processes that it starts, let all others have the processor first."""
-    if sys.platform == "linux":  # elsewhere a thread has no priority of its own
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-
-
 def _warm_up(node: Node) -> None:
     """Do soon after the start what the start itself need not wait for."""
     _keep_freed_blocks()
@@ -232,6 +183,7 @@ def _warm_up(node: Node) -> None:
 async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[], int]) -> int:
     loop = asyncio.get_running_loop()
     alarm = Alarm(loop, clock)
+    beside = Beside(loop)
     turns = Turns(loop.call_soon, aside=thinking_of(loop))
     node = Node(
         settings=settings,
@@ -240,7 +192,7 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
         clock=clock,
         call_soon=turns.soon,
         alarm=alarm.set,
-        aside=aside_of(loop),
+        aside=beside,
     )
     alarm.node = node
     node.groups_loaded = gc.freeze  # a million offsets are not looked through again and again
@@ -279,5 +231,6 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
     server.close()
     for peer in tuple(node.peers.all):
         peer.drop(None)
+    beside.stop()
     node.stop()
     return 0

@@ -66,4 +66,4 @@ class MetadataFile:
         if self._last is None:
             self._disk.remove(self.path)
         else:
-            self._disk.save(self.path, self._last)
+            self._disk.save(self.path, self._last, sync=True)

@@ -25,6 +25,7 @@ from coterie.broker.topics import Topics
 from coterie.sim.disk import SimDisk
 from coterie.sim.network import Channel, Network
 from coterie.sim.world import Violation, World
+from coterie.store.log import StorageFailed
 from coterie.store.memory import MemoryStore
 from coterie.store.partition import FileLog
 from coterie.wire.codec import (
@@ -380,12 +381,19 @@ class Broker:
         process.end(answers_too=power)
 
     def stop(self) -> None:
-        """End the process as SIGTERM does: what is owed is written, the connections are closed."""
+        """End the process as SIGTERM does: what is owed is written, the connections are closed.
+
+        After a flush that failed it cannot say that it has stopped cleanly; the next start looks at all.
+        """
         process = self._gone()
         self.cluster.checks.stopping(process)
+        how = "stops"
         with self.disk.quiet():
-            process.node.stop()
-        self.cluster.world.tell(f"broker {self.node_id} stops")
+            try:
+                process.node.stop()
+            except StorageFailed as failed:
+                how = f"stops, not cleanly: {failed}"
+        self.cluster.world.tell(f"broker {self.node_id} {how}")
         process.end(answers_too=False)
 
     def _gone(self) -> Process:

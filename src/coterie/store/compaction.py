@@ -448,8 +448,13 @@ def cleaned_to_swap(stem: str, disk: Disk) -> None:
 
 
 def swap_to_final(stem: str, disk: Disk) -> None:
-    """Give a compacted segment its name, once those that it replaces have gone."""
-    _rename(stem, SWAP, "", disk)
+    """Give a compacted segment its name, once those that it replaces have gone.
+
+    What has it already, because the disk refused the rest before, keeps it.
+    """
+    for ending in FILES:
+        with suppress(FileNotFoundError):
+            disk.rename(stem + ending + SWAP, stem + ending)
 
 
 def _rename(stem: str, old: str, new: str, disk: Disk) -> None:

@@ -270,9 +270,20 @@ class Store:
         try:
             aside = self._rename(name, DELETE_SUFFIX)
         except OSError as error:
+            with suppress(OSError):
+                self._make_id_certain(gone.directory)
             raise StorageFailed(f"{gone.directory}: {error.strerror or error}") from error
         self._doomed.append((now_ms + gone.config.file_delete_delay_ms, aside))
         self._left_over.discard(name)
+
+    def _make_id_certain(self, directory: str) -> None:
+        """By its topic's id the next start will know that a log is to go."""
+        file = self.disk.open(f"{directory}/{PARTITION_METADATA}")
+        try:
+            file.sync()
+        finally:
+            file.close()
+        self.disk.sync_directory(directory)
 
     def _rename(self, name: TopicPartition, ending: str) -> str:
         """Give a directory one of Kafka's names under which no start takes it for a log, and return it."""

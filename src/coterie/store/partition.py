@@ -23,7 +23,7 @@ from coterie.store.producers import ActiveProducer, ProducerState, Verification,
 from coterie.store.recovery import SNAPSHOT, Loaded, load
 from coterie.store.rewrite import checksum, fitted
 from coterie.store.searching import first_from, youngest_of
-from coterie.store.segment import DELETED, FILES, LOG, Segment, name_of
+from coterie.store.segment import DELETED, FILES, LOG, SWAP, Segment, name_of
 from coterie.store.validate import client_batch, coordinator_batches
 from coterie.wire.batches import BatchHeader, read_header, restamp
 
@@ -44,18 +44,27 @@ class FlushPlan(NamedTuple):
     paths: tuple[str, ...]
     upto: int
     snapshots: tuple[int, ...]
+    failed: bool = False
 
 
 def run_flush(plan: FlushPlan, disk: Disk) -> FlushPlan:
-    """Flush what a plan names. Safe in any thread: nobody writes to these files any more."""
+    """Flush what a plan names, and return it; `failed` if the disk would not.
+
+    Safe in any thread: nobody writes to these files any more.
+    """
     for path in plan.paths:
         with suppress(FileNotFoundError):  # deleted meanwhile, by retention or because it was compacted
             file = disk.open(path)
             try:
                 file.sync()
+            except OSError:
+                return plan._replace(failed=True)
             finally:
                 file.close()
-    disk.sync_directory(plan.directory)
+    try:
+        disk.sync_directory(plan.directory)
+    except OSError:
+        return plan._replace(failed=True)
     return plan
 
 
@@ -99,7 +108,12 @@ class FileLog:
         self._names_flushed = False
         self._made = 0
         self._unflushed_since: int | None = None
+        # Once a flush has failed no later one is believed: the system may have dropped what it could not
+        # write, and says so once. Until the next start, which reads what is there, nothing counts as flushed.
+        self._flush_failed = False
         self._doomed: list[tuple[int, list[str]]] = []
+        # Compacted segments that are not yet called by their names, each with those that they replace.
+        self._swaps: list[tuple[Segment, list[Segment]]] = []
         self._snapshots = loaded.snapshots
         # Opening after a crash begins with the one at the recovery point: they are flushed before it moves.
         self._unflushed_snapshots = loaded.unflushed_snapshots
@@ -305,8 +319,11 @@ class FileLog:
                 segment = self._roll(now_ms)
             if sync and (self.recovery_point < segment.base_offset or not self._names_flushed):
                 self.flush()
+            if sync:
+                self._demand_flushes()
             segment.append(parts, size, spans, sync=sync)
         except (OSError, StorageFailed) as error:
+            self._flush_failed |= segment.flush_failed
             self._take_back(segment)
             raise AppendRefused(Code.KAFKA_STORAGE_ERROR, _sentence(self.directory, error)) from error
         segment.written_ms = now_ms
@@ -523,11 +540,25 @@ class FileLog:
             raise OffsetOutOfRange(offset=offset, start=self.start_offset, end=self.end_offset)
         if offset > self.start_offset:
             with self._told_of():
-                self._start_at(offset)
                 if save:
-                    self._ledger.save_starts()
+                    self._save_start(offset)
+                self._start_at(offset)
                 self._delete_breached(now_ms)
         return self.start_offset
+
+    def _save_start(self, offset: int) -> None:
+        """Write down where the log is about to start. Until that is on the disk nobody is to believe it."""
+        starts = self._ledger.starts
+        before = starts.get(self.name)
+        starts[self.name] = offset
+        try:
+            self._ledger.save_starts()
+        except OSError:
+            if before is None:
+                del starts[self.name]
+            else:
+                starts[self.name] = before
+            raise
 
     def _start_at(self, offset: int) -> None:
         self.start_offset = offset
@@ -566,6 +597,7 @@ class FileLog:
 
     def _delete_segments(self, count: int, now_ms: int) -> None:
         """Take the first segments out of the log; their files go later, in case somebody wants them back."""
+        self._finish_swaps(now_ms)
         if self._bases[count] > self.recovery_point:  # their producers are known from snapshots alone then
             self._flush_snapshots()
         for _ in range(count):
@@ -603,7 +635,7 @@ class FileLog:
 
     def plan_compaction(self, now_ms: int) -> CompactionPlan | None:
         """Return what a compaction would do now; None if nothing can be compacted."""
-        if not self._config.compacted:
+        if not self._config.compacted or self._swaps:
             return None
         found = self._compaction_range(now_ms)
         return compaction.plan(
@@ -624,12 +656,17 @@ class FileLog:
             if not self._still_there(group):
                 compaction.discard(result.plan, self._disk)
                 return False
-        with self._told_of():
-            for group in result.groups:
-                self._swap(group, now_ms)
-            self._ledger.compacted[self.name] = result.plan.upto
-            self._names_flushed = False
-            self._ledger.save_compacted()
+        try:
+            with self._told_of():
+                for group in result.groups:
+                    self._swap(group, now_ms)
+                self._ledger.compacted[self.name] = result.plan.upto
+                self._names_flushed = False
+                self._ledger.save_compacted()
+        except StorageFailed:
+            with suppress(OSError):
+                compaction.discard(result.plan, self._disk)
+            raise
         return True
 
     def _still_there(self, group: compaction.Group) -> bool:
@@ -637,13 +674,14 @@ class FileLog:
         return tuple(self._bases[place : place + len(group.bases)]) == group.bases
 
     def _swap(self, group: compaction.Group, now_ms: int) -> None:
+        """Put a compacted segment in the place of those it was made of.
+
+        It counts from the moment that it is a `.swap`, here as for a start after a crash. The disk may refuse
+        what is left to do; readers go on with it, and `_finish_swaps` tries again.
+        """
         place = self._bases.index(group.bases[0])
         old = self._segments[place : place + len(group.bases)]
-        stem = old[0].stem
-        compaction.cleaned_to_swap(stem, self._disk)
-        for segment in old:
-            self._doom(segment, now_ms)
-        compaction.swap_to_final(stem, self._disk)
+        compaction.cleaned_to_swap(old[0].stem, self._disk)
         new = Segment(
             self._disk,
             self.directory,
@@ -651,11 +689,25 @@ class FileLog:
             size=group.size,
             created_ms=old[-1].written_ms,
             interval=self._config.index_interval_bytes,
+            suffix=SWAP,
         )
-        self._disk.touch(new.path(LOG), new.created_ms)
         new.adopt_aborted(AbortedIndex(group.aborted))
         self._segments[place : place + len(old)] = [new]
         self._bases[place : place + len(old)] = [new.base_offset]
+        self._swaps.append((new, old))
+        self._finish_swaps(now_ms)
+
+    def _finish_swaps(self, now_ms: int) -> None:
+        """Take away what compacted segments replace, and give them their names."""
+        while self._swaps:
+            new, old = self._swaps[0]
+            while old:
+                self._doom(old[-1], now_ms)
+                old.pop()
+            compaction.swap_to_final(new.stem, self._disk)
+            new.suffix = ""
+            del self._swaps[0]
+            self._disk.touch(new.path(LOG), new.created_ms)
 
     def compact(self, now_ms: int) -> bool:
         """Compact at once, in this thread; return whether there was anything to do."""
@@ -669,13 +721,22 @@ class FileLog:
 
     def flush(self) -> None:
         """Make everything appended so far survive a loss of power."""
+        self._demand_flushes()
         with self._told_of():
             self._flush_closed()
             if self.recovery_point < self.end_offset:
-                self._segments[-1].file.sync()
+                try:
+                    self._segments[-1].sync()
+                finally:
+                    self._flush_failed |= self._segments[-1].flush_failed
         if self.recovery_point < self._bases[-1]:
             raise StorageFailed(f"{self.directory}: the indexes of closed segments cannot be written")
         self._flushed_to(self.end_offset)
+
+    def _demand_flushes(self) -> None:
+        """Raise StorageFailed if nothing can be promised any more of what survives a loss of power."""
+        if self._flush_failed:
+            raise StorageFailed(f"{self.directory}: a flush has failed; only a restart can tell what is left")
 
     @contextmanager
     def _told_of(self) -> Iterator[None]:
@@ -689,6 +750,7 @@ class FileLog:
         plan = self.plan_flush()
         if plan is not None:
             self.finish_flush(run_flush(plan, self._disk))
+            self._demand_flushes()
         if not self._names_flushed:
             self._disk.sync_directory(self.directory)
             self._ledger.make_certain(self._made)
@@ -696,6 +758,8 @@ class FileLog:
 
     def plan_flush(self) -> FlushPlan | None:
         """Return what is to flush of closed segments, for `run_flush` in any thread, then `finish_flush`."""
+        if self._flush_failed:
+            return None
         done = upto = self.recovery_point
         paths: list[str] = []
         for segment, end in zip(self._segments, self._bases[1:], strict=False):
@@ -710,7 +774,10 @@ class FileLog:
         return plan if plan.paths else None
 
     def finish_flush(self, plan: FlushPlan) -> None:
-        """Take note that a plan was carried out."""
+        """Take note that a plan was carried out, or that the disk would not flush."""
+        if plan.failed:
+            self._flush_failed = True
+            return
         for offset in plan.snapshots:
             if offset in self._unflushed_snapshots:
                 self._unflushed_snapshots.remove(offset)
@@ -742,10 +809,11 @@ class FileLog:
 
     def _serve_disk(self, now_ms: int) -> None:
         self._segments[-1].save_indexes()
-        if self._unflushed_since is not None and now_ms - self._unflushed_since >= self._config.flush_ms:
-            self.flush()
+        self._finish_swaps(now_ms)
         self._retain(now_ms)
         run_removal(self.take_doomed(now_ms), self._disk)
+        if self._unflushed_since is not None and now_ms - self._unflushed_since >= self._config.flush_ms:
+            self.flush()
 
     def take_doomed(self, now_ms: int) -> list[str]:
         """Return the files whose time to be removed has come: the caller's to do, with `run_removal`."""

@@ -73,7 +73,7 @@ class Segment:
         self.offset_of_max = base_offset
         # The offset after the last batch; known in the segment that grows, -1 in others.
         self.next_offset = -1
-        self.idle = False
+        self.idle = self.flush_failed = False
         # Whole, or to be made anew: unlike the other two it is not read when it is first asked for.
         self.aborted = AbortedIndex()
         self._saved_aborted = self._synced_aborted = 0
@@ -288,7 +288,7 @@ class Segment:
         file = self._file or self.file
         file.write(parts, position)
         if sync:
-            file.sync()
+            self.sync()
         self.size = position + size
         for header, base_offset, timestamp in spans:
             self.note(header, base_offset, position, timestamp)
@@ -314,6 +314,14 @@ class Segment:
             if len(offsets) - self._saved >= UNSAVED_ENTRIES:
                 self.save_indexes()
         self._since_entry += LENGTH_STARTS + header.length
+
+    def sync(self) -> None:
+        """Make what was written survive a loss of power."""
+        try:
+            self.file.sync()
+        except OSError:
+            self.flush_failed = True
+            raise
 
     def mend(self) -> None:
         """Take away what a failed append may have left behind the last good batch."""

@@ -1,5 +1,7 @@
 """Disks that fail, fill up and lose power: the fake's faults, and what a log makes of them."""
 
+from contextlib import suppress
+
 import pytest
 from store_rig import (
     NOW,
@@ -103,17 +105,47 @@ def test_what_could_not_be_taken_back_at_once_is_taken_back_before_the_next_appe
     assert [record.value for record in everything(log)] == [b"a", b"c"]
 
 
-def test_a_failed_flush_refuses_the_append_that_asked_for_it():
-    disk = MemoryDisk()
-    _, log = a_log(disk, flush_messages=1)
+@pytest.mark.parametrize("seed", range(8))
+def test_after_a_failed_flush_no_other_is_believed_until_a_start_has_read_what_is_there(seed: int):
+    """The system forgets what it could not write: a second flush of it says that all is well."""
+    disk = MemoryDisk(seed=seed)
+    store, log = a_log(disk, flush_messages=1)
     append(log, "a")
     disk.faults.refuse = {"sync"}
-
     assert append(log, "b") == Code.KAFKA_STORAGE_ERROR
     disk.faults.refuse = set()
 
-    assert append(log, "c") == Code.NONE
-    assert [record.value for record in everything(log)] == [b"a", b"c"]
+    assert append(log, "c") == Code.KAFKA_STORAGE_ERROR
+    with pytest.raises(StorageFailed, match="a flush has failed"):
+        log.flush()
+    with pytest.raises(StorageFailed):
+        store.close()
+
+    assert not disk.exists("data/.kafka_cleanshutdown")
+    _, log = a_log(store.crash(power=seed % 2 == 0), flush_messages=1)
+    assert [record.value for record in everything(log)] == [b"a"]
+    assert append(log, "d") == Code.NONE
+
+
+def test_a_log_that_promises_no_flushes_goes_on_after_one_has_failed():
+    disk = MemoryDisk()
+    store, log = a_log(disk, segment_bytes=150, flush_ms=10, retention_ms=1000)
+    append(log, "a" * 50)
+    append(log, "b" * 50)
+    disk.faults.refuse = {"sync"}
+    log.tick(NOW + 10)
+    disk.faults.refuse = set()
+
+    assert append(log, "c" * 50) == Code.NONE
+    log.tick(NOW + 500)
+    assert "a flush has failed" in log.trouble
+    assert log.recovery_point == 0
+    assert log.plan_flush() is None
+    log.tick(NOW + 2000)
+    assert log.start_offset == 3  # retention goes on, too
+
+    _, log = a_log(store.crash())
+    assert log.end_offset == 3
 
 
 @pytest.mark.parametrize("operation", ["open", "write", "save", "truncate"])
@@ -160,7 +192,8 @@ def test_housekeeping_on_a_broken_disk_tells_and_goes_on():
     disk = MemoryDisk()
     _, log = a_log(disk, flush_ms=10)
     append(log)
-    disk.faults.refuse = {"sync"}
+    disk.faults.refuse = {"open"}
+    log.configure(a_config(flush_ms=10, retention_ms=1))
     log.tick(NOW + 10)
     assert log.trouble
     disk.faults.refuse = set()
@@ -168,7 +201,7 @@ def test_housekeeping_on_a_broken_disk_tells_and_goes_on():
     log.tick(NOW + 20)
 
     assert log.trouble == ""
-    assert log.recovery_point == 1
+    assert log.start_offset == 1
 
 
 @pytest.mark.parametrize("every", [2, 3, 7])
@@ -426,6 +459,61 @@ def test_a_compaction_that_finds_no_room_leaves_no_files_behind():
     assert everything(log) == before
     disk.faults.capacity = None
     assert log.compact(NOW)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("refused", range(1, 12))
+def test_a_swap_refused_at_any_step_leaves_the_log_readable_and_is_finished_later(
+    refused: int, restart: bool
+):
+    """Between two renames the log named files that were away, and answered nobody until a restart."""
+    disk = MemoryDisk()
+    store, log = a_log_to_compact(disk)
+    before = everything(log)
+    log.flush()
+    plan = log.plan_compaction(NOW)
+    assert plan is not None
+    result = run_compaction(plan, disk)
+    disk.faults.every = {"rename": 10**6}
+    disk._count["rename"] = 10**6 - refused
+    with suppress(StorageFailed):
+        log.finish_compaction(result, NOW)
+    disk.faults.every = {}
+
+    def newest_is_there() -> bool:
+        found = everything(log)
+        return set(before[-2:]) <= set(found) <= set(before)
+
+    assert newest_is_there()
+    if restart:
+        _, log = a_log(store.crash(), cleanup_policy="compact", segment_bytes=300)
+    log.tick(NOW)
+    log.tick(NOW)
+    assert newest_is_there()
+    assert not [name for name in disk.files(log.directory) if name.endswith((".log.swap", ".cleaned"))]
+    log.compact(NOW)
+    assert [record.offset for record in everything(log)][-2:] == [18, 19]
+    assert len(everything(log)) <= 3  # two keys, and what lies in the segment that grows
+
+
+def test_a_start_that_could_not_be_written_down_is_not_told_as_if_it_were():
+    """Found by the crash points: the same DeleteRecords again was answered without being written."""
+    disk = MemoryDisk()
+    store, log = a_log(disk)
+    for value in "abc":
+        append(log, value)
+    disk.faults.refuse = {"save"}
+    with pytest.raises(StorageFailed):
+        log.delete_before(2, NOW)
+    assert log.start_offset == 0
+    with pytest.raises(StorageFailed):
+        log.delete_before(2, NOW)
+    disk.faults.refuse = set()
+
+    assert log.delete_before(2, NOW) == 2
+
+    _, log = a_log(store.crash())
+    assert log.start_offset == 2
 
 
 def test_a_swap_that_is_refused_leaves_the_log_readable():

@@ -1,0 +1,125 @@
+"""Work beside the event loop: what waits in threads, what computes in processes that end with the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
+
+__all__ = ["Beside"]
+
+log = logging.getLogger("coterie.broker")
+
+NICENESS = 19  # of a process that only computes
+
+
+class Ended(Exception):
+    """The broker has stopped, and with it what was computed for it."""
+
+
+class Beside:
+    """Runs work beside an event loop; a process lives for its one piece of work."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._running: set[asyncio.Task[None]] = set()
+        self._computing = ThreadPoolExecutor(1, initializer=_go_last)
+        self._lock = threading.Lock()
+        self._process: BaseProcess | None = None
+        self._stopped = False
+
+    def __call__(
+        self,
+        work: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        finish: Callable[[Any], None],
+        *,
+        computes: bool,
+    ) -> None:
+        """Begin; `finish` gets the result in the loop's thread, None when the work failed."""
+        task = self._loop.create_task(self._wait(work, arguments, finish, computes))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _wait(
+        self,
+        work: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        finish: Callable[[Any], None],
+        computes: bool,
+    ) -> None:
+        result = None
+        try:
+            if computes:
+                result = await self._loop.run_in_executor(self._computing, self._compute, work, arguments)
+            else:
+                result = await self._loop.run_in_executor(None, work, *arguments)
+        except Ended:
+            return
+        except Exception:  # the root of this task
+            log.exception("%s failed", work.__name__)
+        finish(result)
+
+    def _compute(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """Return what `work` does in a process without our sockets, waiting for it in a thread of its own.
+
+        A fork would take the event loop and every connection along; and to start a process takes so long that
+        a heartbeat would feel it. What it computes can wait: where cores are few, requests go first.
+        """
+        from multiprocessing import get_context
+
+        context = get_context("spawn")
+        answers, answering = context.Pipe(duplex=False)
+        process = context.Process(target=_answer, args=(answering, work, arguments), daemon=True)
+        with self._lock:
+            if self._stopped:
+                raise Ended
+            process.start()
+            self._process = process
+        answering.close()
+        try:
+            result, error = answers.recv()
+        except EOFError:
+            if self._stopped:
+                raise Ended from None
+            raise
+        finally:
+            process.join()
+            self._process = None
+            answers.close()
+        if error is not None:
+            raise error
+        return result
+
+    def stop(self) -> None:
+        """End what is being computed: whoever stops the broker is not to wait for a compaction.
+
+        What it has written is taken away at the next start.
+        """
+        with self._lock:
+            self._stopped = True
+            if self._process is not None:
+                self._process.kill()
+
+
+def _answer(answering: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    try:
+        answer = work(*arguments), None
+    except Exception as error:  # noqa: BLE001  the root of a process: whoever waits for it raises it
+        answer = None, error
+    answering.send(answer)
+
+
+def _go_last() -> None:
+    """Have this thread, and the processes that it starts, let all others have the processor first."""
+    if sys.platform == "linux":  # elsewhere a thread has no priority of its own
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

@@ -1,0 +1,56 @@
+"""Work beside the event loop, and that nobody waits for it when the broker stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import time
+from typing import Any
+
+import pytest
+
+from coterie.broker.beside import Beside
+
+AN_HOUR_S = 3_600
+
+
+@pytest.mark.slow
+def test_what_computes_runs_in_another_process_and_its_end_is_told_in_the_loop(
+    caplog: pytest.LogCaptureFixture,
+):
+    async def ask() -> list[Any]:
+        beside, told = Beside(asyncio.get_running_loop()), asyncio.Queue[Any]()
+        for work, arguments in ((os.getpid, ()), (math.sqrt, (-1,)), (math.sqrt, (4,))):
+            beside(work, arguments, told.put_nowait, computes=True)
+        return [await told.get() for _ in range(3)]
+
+    with caplog.at_level(logging.CRITICAL):
+        process, failed, root = asyncio.run(ask())
+
+    assert process != os.getpid()
+    assert failed is None
+    assert root == 2
+
+
+@pytest.mark.slow
+def test_a_stop_ends_what_is_computed_and_says_nothing_of_it(caplog: pytest.LogCaptureFixture):
+    """The interpreter waits for its threads: a compaction of an hour held a stop up for as long."""
+    told: list[Any] = []
+
+    async def begin() -> Beside:
+        beside = Beside(asyncio.get_running_loop())
+        for _ in range(2):
+            beside(time.sleep, (AN_HOUR_S,), told.append, computes=True)
+        while beside._process is None:  # noqa: ASYNC110  it is a thread that starts it
+            await asyncio.sleep(0.01)
+        beside.stop()
+        await asyncio.gather(*beside._running)
+        return beside
+
+    beside = asyncio.run(begin())
+
+    beside._computing.shutdown(wait=True)
+    assert told == []
+    assert caplog.records == []
