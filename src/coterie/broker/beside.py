@@ -112,6 +112,7 @@ class Beside:
 
 
 def _answer(answering: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    answer: tuple[Any, Exception | None]
     try:
         answer = work(*arguments), None
     except Exception as error:  # noqa: BLE001  the root of a process: whoever waits for it raises it
