@@ -18,7 +18,7 @@ from coterie.base.ids import GroupMetadata, OffsetAndMetadata, TopicPartition
 from coterie.client.cluster import Cluster
 from coterie.client.producer import Producer
 from coterie.spark.sink_options import SinkOptions
-from coterie.spark.sink_rows import Outbox, Tally, ahead
+from coterie.spark.sink_rows import Outbox, Tally, ahead, gathered
 
 __all__ = ["LedgerExpired", "OtherRows", "Turn", "note_done", "write_once"]
 
@@ -76,12 +76,21 @@ async def write_once(options: SinkOptions, batches: Iterable[pa.RecordBatch], tu
         if done is not None and done.offset >= turn.batch:
             return compared(batches, done, turn, anyway=options.start_ledger)
         outbox, tally = Outbox(producer, options), Tally()
-        async with producer.transaction(), aclosing(ahead(batches)) as coming:
-            async for batch in coming:
-                tally.add(batch)
-                await outbox.send(batch)
-            note = OffsetAndMetadata(turn.batch, metadata=str(tally))
-            await producer.send_offsets({place_of(options): note}, GroupMetadata(f"{LEDGER}-{turn.name}"))
+
+        async def send(batch: pa.RecordBatch) -> None:
+            tally.add(batch)
+            await outbox.send(batch)
+
+        async with aclosing(ahead(batches)) as coming:
+            held = await gathered(coming, producer.settings.buffer_memory)
+            async with producer.transaction():
+                for batch in held:
+                    await send(batch)
+                async for batch in coming:
+                    await send(batch)
+                note = OffsetAndMetadata(turn.batch, metadata=str(tally))
+                group = GroupMetadata(f"{LEDGER}-{turn.name}")
+                await producer.send_offsets({place_of(options): note}, group)
     return outbox.rows
 
 
@@ -111,10 +120,16 @@ def compared(batches: Iterable[pa.RecordBatch], done: OffsetAndMetadata, turn: T
 
     `anyway`: only say so. What the task wrote stays, and what it has now is not written.
     """
+    if done.offset > turn.batch:
+        raise OtherRows(
+            f"task {turn.task} has written batch {done.offset}, and batch {turn.batch} comes after it: this"
+            " is a zombie's, or the query's checkpoint was set back. Start with a new checkpoint, or give it"
+            " back the newest"
+        )
     tally = Tally()
     for batch in batches:
         tally.add(batch)
-    if done.offset == turn.batch and done.metadata and done.metadata != str(tally):
+    if done.metadata and done.metadata != str(tally):
         why = (
             f"task {turn.task} of batch {turn.batch} wrote {done.metadata}, and a replay gave it {tally}: the"
             " group has given partitions to others meanwhile, the query's plan is not deterministic, or it"

@@ -17,7 +17,7 @@ from coterie.columns.outgoing import HEADERS, Rows, pack
 from coterie.spark.sink_options import SinkOptions
 from coterie.wire.checksum import crc32c
 
-__all__ = ["Outbox", "Tally", "ahead", "named"]
+__all__ = ["Outbox", "Tally", "ahead", "gathered", "named"]
 
 
 async def ahead(batches: Iterable[pa.RecordBatch]) -> AsyncGenerator[pa.RecordBatch, None]:
@@ -28,6 +28,20 @@ async def ahead(batches: Iterable[pa.RecordBatch]) -> AsyncGenerator[pa.RecordBa
         while (batch := await coming) is not None:
             coming = loop.run_in_executor(reader, next, source, None)
             yield batch
+
+
+async def gathered(coming: AsyncGenerator[pa.RecordBatch, None], most_bytes: int) -> list[pa.RecordBatch]:
+    """Return the batches that come, up to so many bytes: what is left comes from the generator.
+
+    A transaction that begins after this does not last as long as its rows take to be made.
+    """
+    held, size = [], 0
+    async for batch in coming:
+        held.append(batch)
+        size += batch.nbytes
+        if size > most_bytes:
+            break
+    return held
 
 
 def named(batch: pa.RecordBatch) -> dict[str, pa.Array]:

@@ -22,7 +22,7 @@ from coterie.client.producer import Producer
 from coterie.client.producer_errors import TransactionFailed
 from coterie.spark.shape import SOURCE_FIELDS
 from coterie.spark.sink_options import SinkOptions
-from coterie.spark.sink_rows import Outbox, ahead, named
+from coterie.spark.sink_rows import Outbox, ahead, gathered, named
 
 __all__ = ["Account", "NotOurs", "PartitionsLost", "Stamp", "write_with_offsets"]
 
@@ -77,11 +77,15 @@ async def write_with_offsets(
         try:
             account = Account(name=name, attempt=attempt, ask=cluster.committed_notes)
             outbox = Outbox(producer, options)
-            async with producer.transaction(), aclosing(ahead(batches)) as coming:
-                async for batch in coming:
-                    await outbox.send(await account.left(batch))
-                for reader, offsets in account.due().items():
-                    await commit(producer, reader, offsets)
+            async with aclosing(ahead(batches)) as coming:
+                held = await gathered(coming, producer.settings.buffer_memory)
+                async with producer.transaction():
+                    for batch in held:
+                        await outbox.send(await account.left(batch))
+                    async for batch in coming:
+                        await outbox.send(await account.left(batch))
+                    for reader, offsets in account.due().items():
+                        await commit(producer, reader, offsets)
         finally:
             await cluster.close()
     return outbox.rows
