@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from coterie.store.files import FileLog
     from coterie.store.log import Appended
     from coterie.store.producers import Verification
+    from coterie.store.validate import Prepared
     from coterie.wire.codec import RequestHeader
 
 __all__ = ["Node"]
@@ -257,17 +258,19 @@ class Node:
         self,
         topic: str,
         partition: int,
-        records: bytes,
+        records: bytes | Prepared,
         *,
         now_ms: int,
         leader_epoch: int = 0,
         origin: str = "client",
         verified: Verification | None = None,
         transaction_version: int = 0,
+        promptly: bool = False,
     ) -> Appended:
         """Append to a partition that exists and wake who waits for it. Raises `AppendRefused`.
 
-        `verified` comes with what a client writes in a transaction, `transaction_version` with its marker.
+        `verified` comes with what a client writes in a transaction, `transaction_version` with its marker;
+        `promptly` as with the log, which may raise `TakesLong`.
         """
         watched = TopicPartition(topic, partition)
         appended = self.store.logs[watched].append(
@@ -277,6 +280,7 @@ class Node:
             origin=origin,
             verified=verified,
             transaction_version=transaction_version,
+            promptly=promptly,
         )
         self.purgatory.changed(watched)
         return appended

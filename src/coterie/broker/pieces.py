@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["ITEMS_AT_ONCE", "Aside", "Pieces", "at_once", "paced"]
+__all__ = ["ITEMS_AT_ONCE", "Aside", "Pieces", "at_once", "paced", "promptly"]
 
 ITEMS_AT_ONCE = 64  # so many things are seen to between two stops, where each takes microseconds
 
@@ -42,3 +42,22 @@ def at_once(pieces: Pieces[T]) -> T:
 def paced(pieces: Pieces[Any], items: int) -> Any:
     """Return what comes of a few items at once; of more, the pieces to be done one after the other."""
     return pieces if items > ITEMS_AT_ONCE else at_once(pieces)
+
+
+def promptly(pieces: Pieces[Any]) -> Any:
+    """Return what comes of pieces at once, or what goes on from where something is to be done aside."""
+    try:
+        aside = next(pieces)
+        while aside is None:
+            aside = next(pieces)
+    except StopIteration as done:
+        return done.value
+    return _going_on(pieces, aside)
+
+
+def _going_on(pieces: Pieces[Any], aside: Any) -> Pieces[Any]:
+    try:
+        while True:
+            aside = pieces.send((yield aside))
+    except StopIteration as done:
+        return done.value

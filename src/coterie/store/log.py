@@ -43,6 +43,10 @@ class OffsetAt(NamedTuple):
     leader_epoch: int
 
 
+class TakesLong(CoterieError):
+    """A producer's batch cannot be judged at once: it is to be prepared aside (`store.validate.prepare`)."""
+
+
 class AppendRefused(RefusedBy):
     """The log does not take these bytes. `record_errors`: the place of each record at fault, and why.
 

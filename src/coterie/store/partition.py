@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from coterie.base.codes import Code
-from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
 from coterie.store import compaction
 from coterie.store.aborted import Aborted, AbortedIndex, AbortedSpan
@@ -18,13 +17,21 @@ from coterie.store.config import LogConfig
 from coterie.store.disk import Buffer, Disk
 from coterie.store.epochs import Epochs, begun, end_of, from_start
 from coterie.store.ledger import Ledger
-from coterie.store.log import Appended, AppendRefused, Log, OffsetAt, OffsetOutOfRange, StorageFailed
+from coterie.store.log import (
+    Appended,
+    AppendRefused,
+    Log,
+    OffsetAt,
+    OffsetOutOfRange,
+    StorageFailed,
+    TakesLong,
+)
 from coterie.store.producers import ActiveProducer, ProducerState, Verification, marker_of
 from coterie.store.recovery import SNAPSHOT, Loaded, load
-from coterie.store.rewrite import checksum, fitted
+from coterie.store.rewrite import checksum
 from coterie.store.searching import first_from, youngest_of
 from coterie.store.segment import DELETED, FILES, LOG, SWAP, Segment, name_of
-from coterie.store.validate import client_batch, coordinator_batches
+from coterie.store.validate import Prepared, coordinator_batches, headed, is_prompt, prepared
 from coterie.wire.batches import BatchHeader, read_header, restamp
 
 __all__ = ["FileLog", "FlushPlan", "run_flush", "run_removal"]
@@ -35,6 +42,17 @@ IDLE_INTERVAL_MS = 60_000
 
 Span = tuple[BatchHeader, int, int]
 """A batch as it goes into the log: its header as it came, its base offset, the last of its timestamps."""
+
+
+def _made_ready(
+    records: bytes | bytearray | Prepared, config: LogConfig, now_ms: int, *, promptly: bool
+) -> Prepared:
+    if isinstance(records, Prepared):
+        return records
+    batch = headed(records, config)
+    if promptly and not is_prompt(batch, config, now_ms):
+        raise TakesLong
+    return prepared(batch, config, now_ms)
 
 
 class FlushPlan(NamedTuple):
@@ -224,27 +242,27 @@ class FileLog:
 
     def append(
         self,
-        records: bytes | bytearray,
+        records: bytes | bytearray | Prepared,
         *,
         now_ms: int,
         leader_epoch: int = 0,
         origin: str = "client",
         verified: Verification | None = None,
         transaction_version: int = 0,
+        promptly: bool = False,
     ) -> Appended:
         """Write whole batches at the end, or raise `AppendRefused` and leave the log as it was.
 
         `verified` is what `verification` gave; the `transaction_version` says how strictly the epoch of a
-        marker is looked at.
+        marker is looked at. Who wants it `promptly` is told with `TakesLong` to have a producer's batch
+        prepared aside.
         """
         if self.closed:
             raise AppendRefused(Code.KAFKA_STORAGE_ERROR, f"{self.directory} is closed")
         config = self._config
         headers: Sequence[BatchHeader]
-        if origin == "client":
-            header, records = client_batch(records, config, now_ms)
-            if config.compression_type != "producer" or header.append_time:
-                header, records = self._fitted(header, records)
+        if isinstance(records, Prepared) or origin == "client":
+            header, records = _made_ready(records, config, now_ms, promptly=promptly)
             if header.producer_id >= 0:
                 known = self.producers.duplicate_of(header)
                 if known is not None:
@@ -288,15 +306,6 @@ class FileLog:
                 else:
                     self.producers.check_marker(header, marker, transaction_version=transaction_version)
             at += header.size
-
-    def _fitted(
-        self, header: BatchHeader, records: bytes | bytearray
-    ) -> tuple[BatchHeader, bytes | bytearray]:
-        config = self._config
-        try:
-            return fitted(records, header, codec=config.compression_type, append_time=config.append_time)
-        except Corrupt as error:
-            raise AppendRefused(Code.INVALID_RECORD, str(error)) from None
 
     def _write(
         self,

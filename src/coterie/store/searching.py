@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from coterie.base.errors import Corrupt
 from coterie.store.log import OffsetAt
+from coterie.store.validate import UNPACKED_BYTES_MOST
 from coterie.wire.batches import BatchHeader, Record, read_header, records_of
 
 __all__ = ["first_from", "youngest_of"]
@@ -30,7 +31,7 @@ def youngest_of(batch: bytes, offset: int) -> OffsetAt | None:
 def _records(batch: bytes, header: BatchHeader) -> Iterator[Record]:
     """Yield the records of a batch; one that cannot be decoded passes for one record."""
     whole = True
-    records = records_of(batch)
+    records = records_of(batch, most=UNPACKED_BYTES_MOST)
     while whole:
         try:
             yield next(records)

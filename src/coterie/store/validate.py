@@ -1,33 +1,106 @@
 """What a batch must be before it may enter a log, answered as Apache Kafka 4.3.1 answers (tried out on one).
 
-Only the header is read. Records are decoded for compacted topics, whose keys matter, and to tell which
-records of a refused batch are at fault. So rubbish behind a right checksum gets into other topics, where
-Kafka refuses it with INVALID_RECORD: to decode every record would cost more than all the rest of an append.
-No input or output.
+Only the header is read. Records are decoded for compacted topics, whose keys matter, to tell which records of
+a refused batch are at fault, and where the header cannot be right about their times. So rubbish behind a
+right checksum gets into other topics, where Kafka refuses it with INVALID_RECORD: to decode every record
+would cost more than all the rest of an append. No input or output.
 """
 
 from struct import Struct
+from typing import NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
 from coterie.store.config import FOREVER, LogConfig
 from coterie.store.log import AppendRefused
+from coterie.store.rewrite import fitted, sealed
 from coterie.wire.batches import HEADER_SIZE, BatchHeader, check_crc, read_header, records_of, scan
+from coterie.wire.compression import CODECS as CODEC_NAMES
 
-__all__ = ["client_batch", "coordinator_batches"]
+__all__ = [
+    "UNPACKED_BYTES_MOST",
+    "Prepared",
+    "coordinator_batches",
+    "headed",
+    "is_prompt",
+    "prepare",
+    "prepared",
+]
 
 LENGTH_AND_MAGIC = Struct(">8xi4xb")
 OVERHEAD = 12  # offset and length, which the length does not count
 LEAST_LENGTH = 14
 UP_TO_MAGIC = 17
-CODECS = 5
+CODECS = len(CODEC_NAMES)
+LEAST_RECORD = 7
 NO_TIMESTAMP = -1
+HOUR_MS = 3_600_000
+# A few kilobytes can hold tens of millions of records, which nobody would ever finish reading one by one.
+RECORDS_MOST = 1_000_000
+UNPACKED_BYTES_MOST = 64 << 20
+ERRORS_MOST = 1_000  # of the records that are at fault, so many are told
+# What has no more records and bytes is looked through in no time.
+PROMPT_RECORDS, PROMPT_BYTES = 500, 1 << 16
 
 
-def client_batch(
-    records: bytes | bytearray, config: LogConfig, now_ms: int
-) -> tuple[BatchHeader, bytes | bytearray]:
-    """Return the one batch that a producer may send at a time, and its header. Raises `AppendRefused`.
+class Prepared(NamedTuple):
+    """A batch that may enter a log, as it is to stand there."""
+
+    header: BatchHeader
+    records: bytes | bytearray
+
+
+def prepare(records: bytes, config: LogConfig, now_ms: int) -> Prepared | AppendRefused:
+    """Return a producer's batch made ready, or why it is refused. It may take its time, and needs no log."""
+    try:
+        return prepared(headed(records, config), config, now_ms)
+    except AppendRefused as refused:
+        return refused
+
+
+def is_prompt(batch: Prepared, config: LogConfig, now_ms: int) -> bool:
+    """Return whether `prepared` takes no time: nothing is decoded, or little and nothing unpacked."""
+    header, records = batch
+    wanted = _codec_wanted(header, config)
+    if wanted != header.codec:
+        return False
+    if not _records_matter(header, records, config, now_ms):
+        return True
+    return not header.codec and header.count <= PROMPT_RECORDS and len(records) <= PROMPT_BYTES
+
+
+def prepared(batch: Prepared, config: LogConfig, now_ms: int) -> Prepared:
+    """Return the batch with its records looked at where they matter, and in the form its topic wants.
+
+    As in Kafka, the greatest timestamp is that of the records, whatever their producer's header says.
+    """
+    header, records = batch
+    if _records_matter(header, records, config, now_ms):
+        youngest = _check_records(records, header, config, now_ms)
+        if youngest != header.max_timestamp and not (header.append_time or config.append_time):
+            header = header._replace(max_timestamp=youngest)
+            records = sealed(header, bytes(records[HEADER_SIZE:]))
+    if _codec_wanted(header, config) != header.codec or (header.append_time and not config.append_time):
+        try:
+            header, records = fitted(
+                records, header, codec=config.compression_type, append_time=config.append_time
+            )
+        except Corrupt as error:
+            raise _invalid(str(error)) from None
+    return Prepared(header, records)
+
+
+def _codec_wanted(header: BatchHeader, config: LogConfig) -> int:
+    codec = config.compression_type
+    return (
+        header.codec
+        if codec == "producer"
+        else CODEC_NAMES.index("none" if codec == "uncompressed" else codec)
+    )
+
+
+def headed(records: bytes | bytearray, config: LogConfig) -> Prepared:
+    """Return the one batch that a producer may send at a time, its header checked. Raises `AppendRefused`.
 
     Bytes after it that cannot be a batch yet are dropped, as Kafka drops them.
     """
@@ -50,6 +123,10 @@ def client_batch(
         raise AppendRefused(Code.CORRUPT_MESSAGE, f"the batch does not have its checksum {header.crc:#x}")
     if header.count != header.last_offset_delta + 1 or header.count <= 0:
         raise _invalid(f"{header.count} records for the offsets 0 to {header.last_offset_delta}")
+    if header.count > RECORDS_MOST:
+        raise AppendRefused(
+            Code.RECORD_LIST_TOO_LARGE, f"a batch of {header.count} records, where {RECORDS_MOST} are allowed"
+        )
     if header.codec >= CODECS:
         raise AppendRefused(Code.UNKNOWN_SERVER_ERROR, f"there is no compression of type {header.codec}")
     if header.control:
@@ -61,9 +138,7 @@ def client_batch(
             Code.RECORD_LIST_TOO_LARGE,
             f"a batch of {size} bytes, where a segment holds {config.segment_bytes}",
         )
-    if _records_matter(header, config, now_ms):
-        _check_records(records, header, config, now_ms)
-    return header, records
+    return Prepared(header, records)
 
 
 def _header(records: bytes | bytearray) -> BatchHeader:
@@ -114,27 +189,46 @@ def _unreadable(records: bytes | bytearray) -> AppendRefused:
     raise AssertionError("bytes shorter than a header passed for a batch")
 
 
-def _records_matter(header: BatchHeader, config: LogConfig, now_ms: int) -> bool:
-    """Return whether the header alone does not settle that all records are welcome."""
+def _records_matter(header: BatchHeader, records: bytes | bytearray, config: LogConfig, now_ms: int) -> bool:
+    """Return whether the header alone does not settle which records there are and how young."""
     if config.compacted or (config.append_time and header.append_time):
         return True
     if config.append_time:
         return False
+    ahead_ms = min(config.message_timestamp_after_max_ms, HOUR_MS)
     return (
-        header.max_timestamp - now_ms > config.message_timestamp_after_max_ms
+        header.max_timestamp - now_ms > ahead_ms
+        or header.max_timestamp < header.base_timestamp
         or config.message_timestamp_before_max_ms != FOREVER
+        or (not header.codec and _begins_elsewhere(records))
     )
 
 
-def _check_records(records: bytes | bytearray, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+def _begins_elsewhere(records: bytes | bytearray) -> bool:
+    """Return whether the first record's time is not the batch's first, as it is with all clients."""
+    at = HEADER_SIZE
+    if len(records) < at + LEAST_RECORD:
+        return False
+    while records[at] > 127 and at < len(records) - LEAST_RECORD:  # its length
+        at += 1
+    return records[at + 2] != 0  # behind its attributes
+
+
+def _check_records(records: bytes | bytearray, header: BatchHeader, config: LogConfig, now_ms: int) -> int:
+    """Return the greatest timestamp of records that are all welcome. Raises `AppendRefused`."""
     keyless: list[tuple[int, str]] = []
     untimely: list[tuple[int, str]] = []
+    youngest = NO_TIMESTAMP
     try:
-        for place, record in enumerate(records_of(records, 0)):
+        for place, record in enumerate(records_of(records, 0, most=UNPACKED_BYTES_MOST)):
+            if record.timestamp > youngest:
+                youngest = record.timestamp
             if config.compacted and record.key is None:
                 keyless.append((place, "a compacted topic takes no record without a key"))
             elif fault := _fault_of_time(record.timestamp, header, config, now_ms):
                 untimely.append((place, fault))
+            if len(keyless) + len(untimely) >= ERRORS_MOST:
+                break
     except Corrupt as error:
         raise _invalid(str(error)) from None
     if untimely:
@@ -142,6 +236,7 @@ def _check_records(records: bytes | bytearray, header: BatchHeader, config: LogC
         raise AppendRefused(Code.INVALID_TIMESTAMP, "records were refused for their timestamp", at_fault)
     if keyless:
         raise AppendRefused(Code.INVALID_RECORD, f"{len(keyless)} records without a key", keyless)
+    return youngest
 
 
 def _fault_of_time(timestamp: int, header: BatchHeader, config: LogConfig, now_ms: int) -> str:

@@ -350,13 +350,18 @@ def _encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
     return b"".join(out)
 
 
-def records_of(buf: bytes | bytearray | memoryview, at: int = 0) -> Iterator[Record]:
-    """Yield the records of the batch at `at`, compressed or not, control records too. Corrupt if rubbish."""
+def records_of(
+    buf: bytes | bytearray | memoryview, at: int = 0, *, most: int | None = None
+) -> Iterator[Record]:
+    """Yield the records of the batch at `at`, compressed or not, control records too.
+
+    Corrupt if rubbish, or more than `most` bytes unpacked.
+    """
     header = read_header(buf, at)
     body = bytes(buf[at + HEADER_SIZE : at + header.size])
     if len(body) != header.size - HEADER_SIZE:
         raise Corrupt("batch", at=at, expected=f"{header.size} bytes")
-    data = decompress(codec_of(header.codec), body) if header.codec else body
+    data = decompress(codec_of(header.codec), body, most=most) if header.codec else body
     return _decode_all(data, header)
 
 

@@ -50,14 +50,14 @@ def compress(codec: str, data: bytes) -> bytes:
     return data if codec == "none" else COMPRESSORS[codec](data)
 
 
-def decompress(codec: str, data: bytes) -> bytes:
-    """Return what was compressed, or raise Corrupt."""
+def decompress(codec: str, data: bytes, *, most: int | None = None) -> bytes:
+    """Return what was compressed, or raise Corrupt: it may be rubbish, or more bytes than that."""
     if codec == "none":
         return bytes(data)
     from cramjam import DecompressionError
 
     try:
-        return DECOMPRESSORS[codec](data)
+        return DECOMPRESSORS[codec](data, MOST_BYTES if most is None else min(most, MOST_BYTES))
     except (DecompressionError, StructError, ValueError, OverflowError) as failure:
         raise Corrupt(f"{codec} data: {failure}", at=0) from failure
 
@@ -103,60 +103,61 @@ def _lz4(data: bytes) -> bytes:
     return b"".join(out)
 
 
-def _gunzip(data: bytes) -> bytes:
-    return _into_room("gzip", data)
+def _gunzip(data: bytes, most: int) -> bytes:
+    return _into_room("gzip", data, most)
 
 
-def _unzstd(data: bytes) -> bytes:
-    return _into_room("zstd", data)
+def _unzstd(data: bytes, most: int) -> bytes:
+    return _into_room("zstd", data, most)
 
 
-def _unlz4(data: bytes) -> bytes:
-    return _into_room("lz4", data)
+def _unlz4(data: bytes, most: int) -> bytes:
+    return _into_room("lz4", data, most)
 
 
-def _into_room(codec: str, data: bytes) -> bytes:
-    """Return the data, or raise Corrupt beyond MOST_BYTES. The codecs know no limit but the room they get."""
+def _into_room(codec: str, data: bytes, most: int) -> bytes:
+    """Return the data, or raise Corrupt beyond `most` bytes. The codecs know no limit but their room."""
     from cramjam import DecompressionError
 
     decompress_into = _native(codec).decompress_into
     room = max(ROOM_LEAST_BYTES, ROOM_TIMES * len(data))
     while True:
-        room = min(room, MOST_BYTES)
+        room = min(room, most)
         out = bytearray(room)
         try:
             size = decompress_into(data, out)
         except DecompressionError as failure:
             if str(failure) != NO_ROOM:
                 raise
-            if room == MOST_BYTES:
-                limit = f"at most {MOST_BYTES} bytes"
+            if room == most:
+                limit = f"at most {most} bytes"
                 raise Corrupt(f"{codec} data of {len(data)} bytes", at=0, expected=limit) from failure
             room *= ROOM_TIMES
             continue
         return bytes(memoryview(out)[:size])
 
 
-def _unsnappy(data: bytes) -> bytes:
+def _unsnappy(data: bytes, most: int) -> bytes:
     """Return the data of xerial frames, or of the bare snappy that other clients write."""
     if not data.startswith(XERIAL_MAGIC):
-        return _unsnappy_block(data)
+        return _unsnappy_block(data, most)
     out: list[bytes] = []
-    at = len(XERIAL_HEADER)
+    at, left = len(XERIAL_HEADER), most
     while at < len(data):
         (size,) = INT32.unpack_from(data, at)
         at += INT32.size
         if not 0 <= size <= len(data) - at:
             raise Corrupt(f"snappy block of {size} bytes", at=at, expected="at most what is left")
-        out.append(_unsnappy_block(data[at : at + size]))
+        out.append(_unsnappy_block(data[at : at + size], left))
+        left -= len(out[-1])
         at += size
     return b"".join(out)
 
 
-def _unsnappy_block(block: bytes) -> bytes:
+def _unsnappy_block(block: bytes, most: int) -> bytes:
     snappy = _native("snappy")
     claimed = snappy.decompress_raw_len(block)
-    if claimed > min(SNAPPY_EXPANSION * len(block), MOST_BYTES):
+    if claimed > min(SNAPPY_EXPANSION * len(block), most):
         raise Corrupt(f"snappy block that claims {claimed} bytes", at=0, expected="less")
     return bytes(snappy.decompress_raw(block))
 
@@ -167,7 +168,7 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     "lz4": _lz4,
     "zstd": _zstd,
 }
-DECOMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+DECOMPRESSORS: dict[str, Callable[[bytes, int], bytes]] = {
     "gzip": _gunzip,
     "snappy": _unsnappy,
     "lz4": _unlz4,

@@ -6,6 +6,7 @@ Work is counted, never timed: how often a log is looked at, how often others hav
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.broker.server import Connection
 from coterie.broker.turns import Turns
-from coterie.wire.batches import Record, build_batch
+from coterie.wire.batches import Record, build_batch, head_for, records_of
 from coterie.wire.codec import build, encode_request, entity, request_type
+from coterie.wire.compression import compress
 from unit.broker.rig import Client, Line, Rig
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, DELETE_RECORDS = 0, 1, 2, 3, 21
@@ -133,6 +135,70 @@ def test_records_that_are_deleted_twice_in_one_request_are_deleted_as_it_is_said
     answer = client.ask(DELETE_RECORDS, 2, topics=(topic,), timeout=1_000)
 
     assert [one.low_watermark for one in answer.topics[0].partitions] == [1]
+
+
+# -- aside
+
+
+def produced(records: bytes, *, topic: str = "t", times: int = 1) -> Any:
+    data = build(entity("produce", 9, "PartitionProduceData"), index=0, records=records)
+    asked = build(entity("produce", 9, "TopicProduceData"), name=topic, partition_data=(data,) * times)
+    return {"acks": -1, "timeout": 1_000, "topic_data": (asked,)}
+
+
+def a_bomb(rig: Rig, count: int = 5_000) -> bytes:
+    """A batch whose records must be looked at: its header says that they are two hours ahead."""
+    smallest = bytes((14, 0, 0, 0, 2, 97, 1, 0))
+    body = compress("zstd", smallest * count)
+    terms = {"base_timestamp": rig.now_ms, "max_timestamp": rig.now_ms + 7_200_000, "codec": "zstd"}
+    return head_for(body, count=count, **terms) + body
+
+
+def test_records_that_must_be_decoded_are_decoded_aside_and_others_are_answered_meanwhile(rig: Rig):
+    asides: list[Any] = []
+    rounds, line, other = Rounds(), Line(), Line()
+    turns = Turns(lambda act: rounds.soon.append(act), rounds.clock, lambda *asked: asides.append(asked))
+    connections = [Connection(rig.node, turns) for _ in range(2)]
+    for connection, end in zip(connections, (line, other), strict=True):
+        connection.connection_made(end)
+
+    request = build(request_type(PRODUCE, 9), **produced(a_bomb(rig)))
+    connections[0].data_received(encode_request(1, "test", request))
+    rounds.until_done()
+    [(work, arguments, finish)] = asides
+    connections[1].data_received(encode_request(1, "test", build(request_type(18, 3))))
+    rounds.until_done()
+    assert (line.written, bool(other.written)) == (b"", True)
+    done: Future[Any] = Future()
+    done.set_result(work(*arguments))
+    finish(done)
+    rounds.until_done()
+
+    assert line.written
+    log = rig.store.logs[TopicPartition("t", 0)]
+    assert log.end_offset == 5_000
+    found = log.offset_of_max_timestamp()
+    assert found is not None
+    assert found.timestamp == rig.now_ms  # as its records say, whatever its header said
+
+
+def test_a_batch_that_is_too_much_is_refused_by_its_header(rig: Rig):
+    answer = rig.client().ask(PRODUCE, 9, **produced(a_bomb(rig, 1_000_001)))
+
+    [told] = answer.responses[0].partition_responses
+    assert told.error_code == Code.RECORD_LIST_TOO_LARGE
+
+
+def test_a_partition_that_is_produced_to_twice_in_one_request_gets_what_is_said_last(rig: Rig):
+    batches = [build_batch([Record(0, rig.now_ms, None, value)]) for value in (b"first", b"last")]
+    parts = tuple(build(entity("produce", 9, "PartitionProduceData"), index=0, records=b) for b in batches)
+    topic = build(entity("produce", 9, "TopicProduceData"), name="t", partition_data=parts)
+
+    answer = rig.client().ask(PRODUCE, 9, acks=-1, timeout=1_000, topic_data=(topic,))
+
+    assert len(answer.responses[0].partition_responses) == 1
+    log = rig.store.logs[TopicPartition("t", 0)]
+    assert [record.value for record in records_of(log.read(0, max_bytes=1 << 20))] == [b"last"]
 
 
 # -- in pieces

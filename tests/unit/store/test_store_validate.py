@@ -10,11 +10,16 @@ from store_rig import NOW, a_batch, a_config, keyed
 
 from coterie.base.codes import Code
 from coterie.store.log import AppendRefused, LogConfig
-from coterie.store.validate import client_batch, coordinator_batches
+from coterie.store.validate import Prepared, coordinator_batches, headed, prepared
 from coterie.wire.batches import HEADER, BatchHeader, read_header
 
 GOOD = a_batch("a", "b", key="k")
 ANY = LogConfig()
+
+
+def client_batch(records: bytes, config: LogConfig, now_ms: int) -> Prepared:
+    """Return a producer's batch as its log would take it."""
+    return prepared(headed(records, config), config, now_ms)
 
 
 def altered(batch: bytes = GOOD, *, crc: int | None = None, **fields: int) -> bytes:

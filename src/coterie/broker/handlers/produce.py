@@ -14,7 +14,9 @@ from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
 from coterie.broker.context import SILENT, WAITS, Context, Hangup
 from coterie.broker.handlers.data import topic_named
-from coterie.store.log import AppendRefused
+from coterie.broker.pieces import ITEMS_AT_ONCE, Aside, Pieces, promptly
+from coterie.store.log import AppendRefused, TakesLong
+from coterie.store.validate import Prepared, prepare
 from coterie.wire.batches import HEADER_SIZE, BatchHeader, read_header
 from coterie.wire.codec import build, entity, response_type
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HANDLERS"]
 
+APPENDS_AT_ONCE = 8
 ABORTABLE_SINCE = 11  # the first version whose clients know TRANSACTION_ABORTABLE
 JOINS_SINCE = 12
 ATTRIBUTES_AT = 22  # the low byte of a batch's attributes
@@ -48,11 +51,22 @@ class Answer(NamedTuple):
 
 def produce(node: Node, ctx: Context, request: Any) -> Any:
     """Append each partition's batch and say where it landed."""
-    if any(_is_transactional(data.records) for asked in request.topic_data for data in asked.partition_data):
+    named = sum(len(asked.partition_data) for asked in request.topic_data)
+    pieces = _produce(node, ctx, request)
+    return pieces if named > ITEMS_AT_ONCE else promptly(pieces)
+
+
+def _produce(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+    transactional = False
+    for asked in request.topic_data:
+        transactional = transactional or any(_is_transactional(data.records) for data in asked.partition_data)
+        if len(asked.partition_data) > ITEMS_AT_ONCE:
+            yield
+    if transactional:
         return _produce_in_transaction(node, ctx, request)
     if request.acks not in (-1, 0, 1):
         return _all_refused(ctx, request, Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
-    return _append_all(node, ctx, request, {}, {})
+    return (yield from _append_all(node, ctx, request, {}, {}))
 
 
 def _append_all(
@@ -61,32 +75,46 @@ def _append_all(
     request: Any,
     refused: Mapping[TopicPartition, Answer],
     verified: Mapping[TopicPartition, Verification],
-) -> Any:
-    """Append what is not refused already; `verified` is what the logs ask of batches of transactions."""
-    now_ms = node.now_ms()
+) -> Pieces[Any]:
+    """Append what is not refused already; `verified` is what the logs ask of batches of transactions.
+
+    A partition that is named again gets what is said last and is answered once, as in Kafka.
+    """
     partition_type = entity("produce", ctx.version, "PartitionProduceResponse", "response")
     topic_type = entity("produce", ctx.version, "TopicProduceResponse", "response")
     failed = Code.NONE
-    topics = []
+    topics: dict[Any, tuple[Any, dict[int, Any]]] = {}
     for asked in request.topic_data:
+        named = topics.setdefault(getattr(asked, "name", None) or asked.topic_id, (asked, {}))[1]
+        for data in asked.partition_data:
+            named[data.index] = data
+    responses = []
+    for asked, wanted in topics.values():
         topic, missing = topic_named(node, asked)
         answers = []
-        for data in asked.partition_data:
+        for data in wanted.values():
             name = TopicPartition("" if topic is None else topic.name, data.index)
             if name in refused:
                 values = _refusal(refused[name])
+            elif topic is None:
+                values = {"error_code": missing, "base_offset": -1}
             else:
-                values = _append(
-                    node, topic, missing, data, request.acks, now_ms, verified=verified.get(name)
-                )
+                try:
+                    values = _append(node, topic, data, data.records or b"", request.acks, verified.get(name))
+                except TakesLong:
+                    values = yield from _append_aside(node, topic, data, request.acks, verified.get(name))
             failed = failed or values["error_code"]
             answers.append(build(partition_type, index=data.index, **values))
-        topics.append(_like(topic_type, asked, partition_responses=tuple(answers)))
+            if len(answers) % APPENDS_AT_ONCE == 0:
+                yield
+        responses.append(_like(topic_type, asked, partition_responses=tuple(answers)))
+        if len(responses) % ITEMS_AT_ONCE == 0:
+            yield
     if request.acks == 0:
         if failed:
             raise Hangup(f"produced with acks=0 and met {failed.name}")
         return SILENT
-    return build(response_type(0, ctx.version), responses=tuple(topics))
+    return build(response_type(0, ctx.version), responses=tuple(responses))
 
 
 def _like(cls: Any, asked: Any, **values: Any) -> Any:
@@ -94,40 +122,57 @@ def _like(cls: Any, asked: Any, **values: Any) -> Any:
     return build(cls, name=getattr(asked, "name", ""), topic_id=getattr(asked, "topic_id", None), **values)
 
 
-def _append(
-    node: Node,
-    topic: Topic | None,
-    missing: Code,
-    data: Any,
-    acks: int,
-    now_ms: int,
-    *,
-    verified: Verification | None,
-) -> dict[str, Any]:
-    if topic is None:
-        return {"error_code": missing, "base_offset": -1}
+def _append_aside(
+    node: Node, topic: Topic, data: Any, acks: int, verified: Verification | None
+) -> Pieces[dict[str, Any]]:
+    """Append a batch after its records have been looked through aside."""
     log = node.log_of(topic.name, data.index)
     if log is None:
+        return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1}
+    batch = yield Aside(prepare, (data.records, log.config, node.now_ms()))
+    if isinstance(batch, AppendRefused):
+        return _refused_by(node, topic, data, batch)
+    return _append(node, topic, data, batch, acks, verified)
+
+
+def _append(
+    node: Node,
+    topic: Topic,
+    data: Any,
+    records: bytes | Prepared,
+    acks: int,
+    verified: Verification | None,
+) -> dict[str, Any]:
+    """Append, and return the fields of the answer. Raises `TakesLong`."""
+    if node.log_of(topic.name, data.index) is None:
         return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1}
     if topic.internal:
         return {"error_code": Code.INVALID_TOPIC_EXCEPTION, "base_offset": -1}
     if acks == -1 and node.settings.min_insync_replicas(topic.configs) > 1:
         return {"error_code": Code.NOT_ENOUGH_REPLICAS, "base_offset": -1}
     try:
-        appended = node.append(topic.name, data.index, data.records or b"", now_ms=now_ms, verified=verified)
+        appended = node.append(
+            topic.name, data.index, records, now_ms=node.now_ms(), verified=verified, promptly=True
+        )
     except AppendRefused as refused:
-        return {
-            "error_code": refused.code,
-            "base_offset": -1,
-            "error_message": refused.message,
-            "log_start_offset": -1 if refused.unread or refused.code in UNREAD_BATCH else log.start_offset,
-            "record_errors": _record_errors(refused.record_errors),
-        }
+        return _refused_by(node, topic, data, refused)
     return {
         "error_code": Code.NONE,
         "base_offset": appended.base_offset,
         "log_append_time": None if appended.append_time_ms < 0 else appended.append_time_ms,
         "log_start_offset": appended.start_offset,
+    }
+
+
+def _refused_by(node: Node, topic: Topic, data: Any, refused: AppendRefused) -> dict[str, Any]:
+    log = node.log_of(topic.name, data.index)
+    unread = log is None or refused.unread or refused.code in UNREAD_BATCH
+    return {
+        "error_code": refused.code,
+        "base_offset": -1,
+        "error_message": refused.message,
+        "log_start_offset": -1 if unread or log is None else log.start_offset,
+        "record_errors": _record_errors(refused.record_errors),
     }
 
 
@@ -184,7 +229,9 @@ def _produce_in_transaction(node: Node, ctx: Context, request: Any) -> Any:
         message = "the batches of a transaction come from one producer, these from several"
         return _all_refused(ctx, request, Code.INVALID_PRODUCER_ID_MAPPING, message)
     if not producers:
-        return _append_all(node, ctx, request, {}, {})
+        pieces = _append_all(node, ctx, request, {}, {})
+        ctx.reply(promptly(pieces))
+        return WAITS
     WaitingProduce(node, ctx, request, batches).ask()
     return WAITS
 
@@ -261,11 +308,13 @@ class WaitingProduce:
 
     def append(self) -> None:
         """Append what may be written, and answer."""
+        self.ctx.reply(promptly(self._append()))
+
+    def _append(self) -> Pieces[Any]:
         try:
-            answer = _append_all(self.node, self.ctx, self.request, self.refused, self.verified)
+            return (yield from _append_all(self.node, self.ctx, self.request, self.refused, self.verified))
         except Hangup:  # nobody waits for an answer, and nobody produces in a transaction that way
-            answer = SILENT
-        self.ctx.reply(answer)
+            return SILENT
 
 
 def _meaning(code: Code, *, version: int) -> Answer:
