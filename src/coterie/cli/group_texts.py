@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from textwrap import TextWrapper
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,6 +23,9 @@ __all__ = ["group_document", "headline", "member_lines", "partition_lines", "spa
 Offsets = Mapping["TopicPartition", int]
 
 INDENT = " " * 25
+WIDTH = 160
+RANDOM = re.compile(r"([0-9a-f]{4})[0-9a-f]{4}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+"""The id that a broker adds to a client's name, and what is told of it."""
 UNREADABLE = "unknown: cannot be read"
 
 
@@ -126,11 +132,13 @@ def story_lines(document: Mapping[str, Any], *, coloured: bool = False) -> list[
     stamp = time_text(document["at"] + document.get("stopped_ms", 0))
     match document.get("kind"):
         case "move":
-            return [plain(f"{stamp}  {line}") for line in move_lines(document)]
+            first, *rest = wrapped(plain(f"{stamp}  {move_line(document)}"), INDENT)
+            return [first, *rest]
         case "rebalance":
             first, *rest = map(plain, rebalance_lines(document))
             title = click.style(first, bold=True) if coloured else first
-            return [f"{stamp}  {title}", *(INDENT + line for line in rest)]
+            lines = [line for one in rest for line in wrapped(INDENT + one, INDENT + "    ")]
+            return [f"{stamp}  {title}", *lines]
         case other:
             return [plain(f"{stamp}  {other}: told by a newer broker")]
 
@@ -139,17 +147,30 @@ def time_text(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000).isoformat(" ", "milliseconds")
 
 
-def move_lines(document: Mapping[str, Any]) -> list[str]:
+def wrapped(line: str, indent: str) -> list[str]:
+    """Return a line in lines that are not too long to read; a name is never broken."""
+    cut = TextWrapper(
+        WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
+    )
+    return cut.wrap(line) if len(line) > WIDTH else [line]
+
+
+def move_line(document: Mapping[str, Any]) -> str:
     who = ", ".join(person_text(person) for person in document["who"])
     before, after = document["state_before"] or "no group", document["state"] or "no group"
     states = before if before == after else f"{before} → {after}"
     reason = f' "{document["reason"]}"' if document["reason"] else ""
-    return [f"{document['why']}{': ' if who else ''}{who}{reason} ({states})"]
+    return f"{document['why']}{': ' if who else ''}{who}{reason} ({states})"
 
 
 def person_text(person: Mapping[str, Any]) -> str:
     static = f", instance {person['instance_id']}" if person["instance_id"] else ""
-    return f"{person['member_id']} at {person['host']}{static}"
+    return f"{short(person['member_id'])} at {person['host']}{static}"
+
+
+def short(member_id: str) -> str:
+    """Return a member id without most of its random part: what is left tells members apart."""
+    return RANDOM.sub(r"\1…", member_id)
 
 
 def rebalance_lines(document: Mapping[str, Any]) -> list[str]:
@@ -157,15 +178,32 @@ def rebalance_lines(document: Mapping[str, Any]) -> list[str]:
     lines = [
         f"generation {document['generation']} with {counted(document['size'], 'member')}"
         f" because {', '.join(document['why'])}{settled}",
-        f"stood still {document['stopped_ms']:,} ms ({document['barrier_ms']:,} ms to join), "
-        f"{counted(document['moved'], 'partition')} moved",
+        cost_text(document),
     ]
-    names = {member_id: member["client_id"] for member_id, member in document["members"].items()}
+    clients = Counter(member["client_id"] for member in document["members"].values())
     for member_id, member in document["members"].items():
         mark = "joined " if member_id in document["joined"] else ""
-        lines.append(f"  {mark}{names[member_id]}: {member_text(member)}")
-    lines += [f"  left {member_id}" for member_id in document["left"]]
+        name, shown = member["client_id"], short(member_id)
+        if clients[name] > 1:
+            name = shown if shown.startswith(name) else f"{name} ({member['instance_id'] or shown})"
+        lines.append(f"  {mark}{name}: {member_text(member)}")
+    lines += [f"  left {short(member_id)}" for member_id in document["left"]]
     return lines
+
+
+def cost_text(document: Mapping[str, Any]) -> str:
+    """Return what a rebalance cost. That a group begins or ends is no outage: nobody had worked, or does yet.
+
+    A partition moved if somebody else has it now; who had nothing before took nothing from anybody.
+    """
+    if not document["size"]:
+        return "group ended: nobody is left"
+    if document.get("state_before", "") in (None, "Empty"):
+        return f"new group: nobody had worked before ({document['barrier_ms']:,} ms to join)"
+    gained = [one for member in document["members"].values() for one in member["gained"].values()]
+    moved = document["moved"] if document.get("abridged") else sum(map(len, gained))
+    cost = f"stood still {document['stopped_ms']:,} ms ({document['barrier_ms']:,} ms to join)"
+    return f"{cost}, {counted(moved, 'partition')} moved"
 
 
 def member_text(member: Mapping[str, Any]) -> str:

@@ -158,6 +158,43 @@ def test_a_rebalance_tells_its_causes_its_cost_and_what_everybody_gained_and_los
     assert rest == ["joined app: orders 0-2,5 (+orders 5 -orders 7)", "left app-0"]
 
 
+@pytest.mark.parametrize(
+    ("changes", "cost"),
+    [
+        ({"state_before": None}, "new group: nobody had worked before (1,200 ms to join)"),
+        ({"state_before": "Empty"}, "new group: nobody had worked before (1,200 ms to join)"),
+        ({"size": 0, "members": {}, "joined": []}, "group ended: nobody is left"),
+    ],
+)
+def test_that_a_group_begins_or_ends_does_not_read_as_an_outage(changes: dict[str, Any], cost: str):
+    _, told, *_ = (line.strip() for line in story_lines(a_rebalance(**changes)))
+
+    assert told == cost
+
+
+def test_members_of_one_client_id_are_told_apart_by_a_short_member_id():
+    member = a_rebalance()["members"]["app-1"] | {"gained": {}, "lost": {}}
+    ids = [f"app-{part}1a2b-0000-4000-8000-{'0' * 12}" for part in ("8ce6", "9df7", "aaaa")]
+    both = {ids[0]: member, ids[1]: member | {"partitions": {"orders": [7]}}}
+
+    lines = story_lines(a_rebalance(members=both, joined=[ids[1]], left=[ids[2]]))
+
+    assert [line.strip() for line in lines[2:]] == [
+        "app-8ce6…: orders 0-2,5", "joined app-9df7…: orders 7", "left app-aaaa…"
+    ]  # fmt: skip
+
+
+def test_a_long_line_of_a_story_is_wrapped_between_words():
+    many = {"orders": [*range(0, 200, 2)], "com.example.events": [1, 3]}
+    member = a_rebalance()["members"]["app-1"] | {"partitions": many, "gained": many}
+    lines = story_lines(a_rebalance(members={"app-1": member}))
+    (first, *more) = story_lines(a_move(reason="so long, " * 20))
+
+    assert max(map(len, [first, *more])) <= 160
+    assert all(" 0,2,4,6," in line or len(line) <= 160 for line in lines), "a name is never broken"
+    assert "".join("".join([first, *more]).split()).count("solong,") == 20
+
+
 def test_what_could_not_be_read_is_said_to_be_unknown():
     member = a_rebalance()["members"]["app-1"]
     unread = member | {"partitions": {}, "partitions_known": False, "gained": {}, "lost": {}, "topics": None}
