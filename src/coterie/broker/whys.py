@@ -112,6 +112,7 @@ RECORDS: Mapping[str, Why] = MappingProxyType(
             "RC-1 RC-2 RC-3 RC-4 RB-8 SG-11 3.1-3 3.2-3", "A group was stored, whole."
         ),
         "group-tombstone-written": why("DE-4", "A group was stored as gone."),
+        "foreign-tombstones-written": why("JG-9", "The records of a group of another kind were ended."),
         "offset-tombstones-written": why("DE-4 OD-5 OM-7 XP-10", "Offsets were stored as gone."),
         "record-kind-passed-over": why(
             "LO-7 3.1-4 3.1-5 3.1-6 3.1-7 3.1-8 3.1-9 3.1-10 3.1-11 3.1-12",

@@ -617,6 +617,10 @@ def undo_foreign(world: World, group_id: str, key: bytes, was: bool) -> None:
     keep_foreign(world, group_id, key, present=was)
 
 
+def foreign_ended(world: World, fact: facts.ForeignEnded) -> Undo:
+    return world.foreign.__setitem__, fact.group_id, world.foreign.pop(fact.group_id)
+
+
 def keep_foreign(world: World, group_id: str, key: bytes, *, present: bool) -> None:
     """Remember a record of somebody else's group, or forget it; a group without any is nobody else's."""
     keys = world.foreign.setdefault(group_id, set())
@@ -682,6 +686,7 @@ APPLY: Mapping[type, Callable[[Any, Any], Undo]] = MappingProxyType(
         facts.OffsetsRemoved: offsets_removed,
         facts.OffsetsLoaded: offsets_loaded,
         facts.ForeignSeen: foreign_seen,
+        facts.ForeignEnded: foreign_ended,
     }
 )
 assert set(APPLY) == set(Fact.__args__)

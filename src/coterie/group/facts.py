@@ -13,6 +13,7 @@ from uuid import UUID
 __all__ = [
     "Assigned",
     "Fact",
+    "ForeignEnded",
     "ForeignSeen",
     "GenerationStarted",
     "GroupCreated",
@@ -350,6 +351,15 @@ class ForeignSeen:
     present: bool
 
 
+@dataclass(slots=True)
+class ForeignEnded:
+    """Somebody else's group is no more: each of its records gets a tombstone (JG-9)."""
+
+    durable: ClassVar[bool] = True
+    group_id: str
+    keys: tuple[bytes, ...]
+
+
 Fact: TypeAlias = (
     GroupCreated
     | GroupStored
@@ -377,4 +387,5 @@ Fact: TypeAlias = (
     | OffsetsRemoved
     | OffsetsLoaded
     | ForeignSeen
+    | ForeignEnded
 )

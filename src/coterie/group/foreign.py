@@ -1,8 +1,10 @@
 """Groups of kinds that are not served yet (KIP-848's, share, streams): they and their records are kept.
 
-Who knows them may read this log again, so nothing is written that would end them or make them classic. Their
-offsets are fetched and committed like those of any group that has no members here. They are listed as what
-they are, in a state that is not known: as simple groups, they would look like ones to be deleted.
+Who knows them may read this log again, so nothing is written that would end them, but for one case: a group
+of KIP-848's gives way to who joins it as a classic one. Apache Kafka allows that once its members are gone,
+and here none of them can send the heartbeat that keeps it a member. Their offsets are fetched and committed
+like those of any group that has no members here. They are listed as what they are, in a state that is not
+known: as simple groups, they would look like ones to be deleted.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from coterie.group.decision import (
     Draft,
     JoinAnswer,
 )
+from coterie.group.facts import ForeignEnded
+from coterie.group.join import join_empty, join_nowhere, session_timeout_fits
 from coterie.group.model import Group, State
 
 __all__ = ["delete_foreign", "delete_offsets_foreign", "describe_foreign", "join_foreign", "type_of"]
@@ -35,16 +39,33 @@ TYPES: Mapping[int, str] = MappingProxyType(
 )
 
 
+# Kafka's loading fails, and with it every group of the partition, if members go before what they were given,
+# or the group before its members.
+ENDED_IN_ORDER = (8, 7, 6, 5, 4, 16, 3)
+
+
 def type_of(keys: Iterable[bytes]) -> str:
     """Return the type of a group by the keys of its records, as Kafka calls it."""
-    kinds = (int.from_bytes(key[:2], "big", signed=True) for key in keys)
-    return next((TYPES[kind] for kind in kinds if kind in TYPES), "unknown")
+    return next((TYPES[kind] for kind in map(kind_of, keys) if kind in TYPES), "unknown")
 
 
-def join_foreign(draft: Draft, _: Group | None, command: Join) -> Decision:
-    """Refuse: its members speak another protocol (JG-7)."""
-    draft.reply(command.call, JoinAnswer(Code.INCONSISTENT_GROUP_PROTOCOL, ""))
-    return draft.decision(WHY)
+def kind_of(key: bytes) -> int:
+    """Return the number that a record's key begins with."""
+    return int.from_bytes(key[:2], "big", signed=True)
+
+
+def join_foreign(draft: Draft, group: Group | None, command: Join) -> Decision:
+    """Put a classic group in the place of a consumer group (JG-9), offsets kept; refuse all others (JG-7)."""
+    keys = draft.shard.foreign[command.group_id]
+    foreign = type_of(keys) != "consumer" or not all(kind_of(key) in ENDED_IN_ORDER for key in keys)
+    if foreign or (group is not None and group.state is not State.EMPTY):
+        draft.reply(command.call, JoinAnswer(Code.INCONSISTENT_GROUP_PROTOCOL, ""))
+        return draft.decision(WHY)
+    if session_timeout_fits(draft, command):
+        in_order = sorted(keys, key=lambda key: (ENDED_IN_ORDER.index(kind_of(key)), key))
+        draft.take(ForeignEnded(command.group_id, tuple(in_order)))
+        draft.then("consumer-group-replaced")
+    return join_nowhere(draft, None, command) if group is None else join_empty(draft, group, command)
 
 
 def describe_foreign(draft: Draft, _: Group | None, command: Describe) -> Decision:

@@ -9,6 +9,7 @@ from coterie.base.errors import Corrupt
 from coterie.base.marks import mark
 from coterie.group.facts import (
     Fact,
+    ForeignEnded,
     ForeignSeen,
     GroupCreated,
     GroupLoaded,
@@ -64,6 +65,9 @@ def records_of(groups: dict[str, Group], fact: Fact) -> tuple[RawRecord, ...]:
     if isinstance(fact, GroupRemoved):
         mark("group-tombstone-written")
         return (group_metadata_record(GroupMetadataKey(fact.group_id), None),)
+    if isinstance(fact, ForeignEnded):
+        mark("foreign-tombstones-written")
+        return tuple((key, None) for key in fact.keys)
     assert not fact.durable
     return ()
 

@@ -112,6 +112,9 @@ JOINING: Mapping[str, Why] = MappingProxyType(
 JOIN_STEPS: Mapping[str, Why] = MappingProxyType(
     {
         "group-created": why("JG-11 RC-1 CG-1 RT-8", "The group was created and stored, empty."),
+        "consumer-group-replaced": why(
+            "JG-9", "A group of the new protocol, which is not served, gave way to a classic one."
+        ),
         "simple-group-created": why("OC-7 TX-4 CG-7", "A group without members was created for its offsets."),
         "first-member-leads": why("LD-1 CG-2", "The first member leads the group."),
         "newcomer-may-extend-delay": why(
