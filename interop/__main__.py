@@ -36,7 +36,18 @@ OTHER_BROKER = "COTERIE_INTEROP_BOOTSTRAP"
 SOME_CHECKS = "CHECKS"  # a pattern for a suite that can run some of its checks
 LIVE = ("topics", "records", "groups", "transactions", "conformance", "java", "kcat", "rdkafka-rust", "kgo")
 # Start brokers of their own; the longest first, as they share the lanes.
-ALONE = ("clients_on_kafka", "kills", "mixed", "live", "large", "client", "answers", "captures", "ledger_s3")
+ALONE = (
+    "clients_on_kafka",
+    "kills",
+    "mixed",
+    "live",
+    "large",
+    "takeover",
+    "client",
+    "answers",
+    "captures",
+    "ledger_s3",
+)
 # The same, when asked for by name: CI has an hour for everything.
 BY_NAME = ("spark", "spark43", "spark_kills", "history")
 AFTERWARDS = ("dumplog",)  # reads what the broker has written, once it has stopped

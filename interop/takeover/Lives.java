@@ -65,6 +65,7 @@ public class Lives {
             case "transaction": return transaction(words[1], words[2], Integer.parseInt(words[3]), words[4], words[5]);
             case "open": return open(words[1], words[2], words[3], words[4]);
             case "read": return read(words[1], Integer.parseInt(words[2]));
+            case "drain": return drain(words[1], Integer.parseInt(words[2]));
             case "close": consumers.remove(words[1]).close(); return "";
             case "topic": return topic(words[1]);
             case "committed": return committed(words[1]);
@@ -181,6 +182,18 @@ public class Lives {
             values.add(one.value());
         from.commitSync(Duration.ofSeconds(20));
         values.sort(null);
+        return String.join(" ", values);
+    }
+
+    /** All that there is: until so many came, or for a second nothing more. */
+    static String drain(String name, int most) {
+        List<String> values = new ArrayList<>();
+        long until = System.currentTimeMillis() + 15_000;
+        while (values.size() < most && System.currentTimeMillis() < until)
+            for (ConsumerRecord<String, String> one : consumers.get(name).poll(Duration.ofMillis(200))) {
+                values.add(one.value());
+                until = System.currentTimeMillis() + 1_000;
+            }
         return String.join(" ", values);
     }
 

@@ -15,6 +15,9 @@ SETTINGS = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "3",
     "log.retention.hours": "-1",  # which only this broker's properties say
+    "auto.create.topics.enable": "false",  # or a producer that lives has a topic of ours made anew
+    "broker.session.timeout.ms": "3000",  # so long a broker that was killed may not come back
+    "broker.heartbeat.interval.ms": "500",
     "metadata.log.max.record.bytes.between.snapshots": "3000",
 }
 OLD = 10  # days: beyond the default retention
@@ -62,6 +65,9 @@ def second_life(java: Java) -> None:
     java.ask("read", "classic", 4)
     java.ask("read", "next", 4)
     java.ask("close", "next")
+    java.ask("open", "rest", "rest", "classic", "plain")
+    java.ask("read", "rest", 20)
+    java.ask("close", "rest")
 
 
 def last_days(java: Java) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from struct import pack
 from typing import Any
+from zipfile import ZipFile
 
 from entities import a_batch, an_entity
 
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
+from coterie.broker.cluster_image import image_of
 from coterie.broker.properties import PropertiesError, read_properties
 from coterie.columns.plan import chunks_of, plan
 from coterie.columns.records import record_batches
@@ -19,6 +22,7 @@ from coterie.group import GroupSettings, Shard
 from coterie.group.loading import Loader
 from coterie.store import checkpoints
 from coterie.store.aborted import AbortedIndex, AbortedSpan
+from coterie.store.cluster_log import CLUSTER_LOG
 from coterie.store.index import OffsetIndex, TimeIndex
 from coterie.store.producers import ProducerState
 from coterie.wire import internal, transaction_log
@@ -40,6 +44,7 @@ from coterie.wire.consumer import Assignment, Subscription, read_topics_v0
 __all__ = ["TARGETS", "Target"]
 
 UUID_BYTES = 16
+DATA = Path(__file__).parents[1] / "data"
 
 
 @dataclass(frozen=True)
@@ -219,6 +224,36 @@ def valid_transaction_records(random: Random) -> Iterator[bytes]:
         yield marked_record(transaction_log.transaction_record("tx", None)[0], value)
 
 
+# -- Kafka's own metadata
+
+
+def feed_cluster_log(data: bytes) -> object:
+    """The values of its records one after the other, each behind its length."""
+    values, at = [], 0
+    while at + 2 <= len(data):
+        length = int.from_bytes(data[at : at + 2])
+        values.append(data[at + 2 : at + 2 + length])
+        at += 2 + length
+    image = image_of(values)
+    return image.by_name, image.broker_configs(1), [image.topic_configs(name) for name in image.by_name]
+
+
+def valid_cluster_logs(random: Random) -> Iterator[bytes]:
+    """The records of a Kafka that has lived (tests/data/kafka_directory.zip), some of them and all."""
+    with ZipFile(DATA / "kafka_directory.zip") as recorded:
+        names = [name for name in recorded.namelist() if name.startswith(CLUSTER_LOG)]
+        logs = [recorded.read(name) for name in names if name.endswith((".log", ".checkpoint"))]
+    for log in logs:
+        values = [
+            record.value or b""
+            for at, header in scan(log)
+            if not header.control
+            for record in records_of(log, at)
+        ]
+        for count in (random.randrange(len(values)), len(values)):
+            yield b"".join(pack(">H", len(value)) + value for value in values[:count])
+
+
 # -- what consumers tell each other
 
 
@@ -292,6 +327,7 @@ def feed_checkpoints(data: bytes) -> object:
         checkpoints.read_epochs,
         checkpoints.read_meta,
         checkpoints.read_partition_metadata,
+        checkpoints.read_clean_stop,
     )
     return [outcome(read, data) for read in readers]
 
@@ -310,6 +346,7 @@ def valid_checkpoints(random: Random) -> Iterator[bytes]:
     yield checkpoints.write_epochs([(0, 0), (3, 17)])
     yield checkpoints.write_meta(checkpoints.Meta("cluster", 1, "directory"))
     yield checkpoints.write_partition_metadata(UUID(int=7))
+    yield checkpoints.write_clean_stop(199)
 
 
 def feed_properties(data: bytes) -> object:
@@ -336,6 +373,7 @@ TARGETS = (
     Target("loading", feed_loading, valid_offsets_records),
     Target("log", feed_log, valid_logs, times=100_000),
     Target("transaction-record", feed_transaction_record, valid_transaction_records),
+    Target("cluster-log", feed_cluster_log, valid_cluster_logs, times=1_000),
     Target("consumer", feed_consumer, valid_payloads),
     Target("consumer-topics", feed_topics, valid_payloads),
     Target("snapshot", feed_snapshot, valid_snapshots),

@@ -16,7 +16,6 @@ from uuid import UUID
 
 from coterie.broker.topic import KEPT_FOR_EVER, Topic
 from coterie.broker.topic_names import INTERNAL_TOPICS
-from coterie.broker.topic_settings import SYNONYMS
 
 if TYPE_CHECKING:
     from coterie.broker.cluster_image import KnownTopic
@@ -53,7 +52,7 @@ class Agreement:
         for one in sorted(found, key=lambda one: (one.topic, one.partition)):
             if one.topic_id not in self._deleted:
                 self._logs.setdefault(one.topic, []).append(one)
-        self._taken: list[str] = []
+        self.taken: list[str] = []
         self._kept: list[str] = []
         self.topics: dict[str, Topic] = {}
         for name in sorted({*ours, *self._known, *self._logs}):
@@ -64,8 +63,8 @@ class Agreement:
 
     def tell(self) -> None:
         """Say in the log what was taken over, what is kept, and what Kafka will not know."""
-        if self._taken:
-            log.info("taken over as Apache Kafka's metadata log says: %s", ", ".join(self._taken))
+        if self.taken:
+            log.info("taken over as Apache Kafka's metadata log says: %s", ", ".join(self.taken))
         if self._kept:
             log.warning(
                 "nobody wrote down how long these topics keep what is in them; it is kept for ever until "
@@ -113,19 +112,20 @@ class Agreement:
 
     def _of_kafka(self, known: KnownTopic, mine: Topic | None) -> Topic:
         """Return a topic that Kafka's log tells of, with what we have changed of it meanwhile."""
-        now = self._former.settings_of(known)
+        said = self._former.settings_of(known)
+        now = said.whole
         ours = mine if mine is not None and mine.topic_id == known.topic_id else None
         before = self._former.seen.get(known.topic_id)
         unsaid = self._unsaid(known.name, now)
         if ours is None or before is None:
             configs = {**unsaid, **now, **(ours.configs if ours is not None else {})}
         else:
-            unsaid_before = self._unsaid(known.name, before)
+            unsaid_before = self._unsaid(known.name, before.whole)
             configs = {name: text for name, text in unsaid.items() if name not in unsaid_before}
-            taken_away = before.keys() - now.keys()
+            taken_away = before.whole.keys() - now.keys()
             configs |= {name: text for name, text in ours.configs.items() if name not in taken_away}
-            configs |= {name: text for name, text in now.items() if before.get(name) != text}
-        self._taken.append(known.name)
+            configs |= said.changed_since(before)
+        self.taken.append(known.name)
         if known.name not in INTERNAL_TOPICS and configs.get("retention.ms") != now.get("retention.ms"):
             self._kept.append(known.name)
         return Topic(
@@ -137,17 +137,12 @@ class Agreement:
         )
 
     def _unsaid(self, name: str, said: Mapping[str, str]) -> Mapping[str, str]:
-        """Return what stands in for the defaults of Kafka's broker, which its log does not say."""
+        """Return what stands in for the properties of Kafka's broker, which are not in the directory."""
         if name in INTERNAL_TOPICS:
             return self._settings.internal_topic(name)[1]
         if "delete" not in said.get("cleanup.policy", "delete"):
             return {}
-        given = self._settings.given
-        return {
-            key: text
-            for key, text in KEPT_FOR_EVER.items()
-            if key not in said and not any(synonym in given for synonym, _ in SYNONYMS[key])
-        }
+        return {name: text for name, text in KEPT_FOR_EVER.items() if name not in said}
 
     def _of_ours(self, mine: Topic) -> Topic:
         """Return a topic as we have it. If it is Kafka's, whose log cannot be read any more, it keeps all."""

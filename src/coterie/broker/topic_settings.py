@@ -77,9 +77,9 @@ def _times(text: str, factor: int) -> str:
         return text
     try:
         number = int(text)
+        return "-1" if number < 0 else str(number * factor)
     except ValueError:  # whoever reads the setting says so
         return text
-    return "-1" if number < 0 else str(number * factor)
 
 
 def refusal_of(configs: Mapping[str, str | None]) -> str | None:

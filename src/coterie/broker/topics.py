@@ -109,11 +109,13 @@ class Topics:
         """Return how the logs of a directory shall behave by what is written there of their topics.
 
         The file is read when the first log asks: by then the directory is ours. Logs of topics that nobody
-        wrote down are not known about: the answer is None.
+        wrote down are not known about, nor any after Apache Kafka has had them again: the answer is None.
         """
 
         @cache
         def written() -> dict[str, dict[str, str]]:
+            if FormerKafka.was_here(disk, directory):
+                return {}
             document = MetadataFile(disk, directory, FILE_NAME).load()
             try:
                 topics = [] if document is None else document["topics"]
@@ -391,6 +393,9 @@ class Topics:
             new_uuid=self._new_uuid,
         )
         agreed.tell()
+        unknown = {one.topic for one in found} - self._by_name.keys() | set(agreed.taken)
+        if unknown:
+            store.expect_gaps(name for name in store.logs if name.topic in unknown)
         self._bury(agreed.dead, store)
         for stray in agreed.aside:
             where = store.make_stray(stray.topic, stray.partition)
@@ -426,10 +431,10 @@ class Topics:
     def _clear_of_producer_ids(self, store: Store, former: FormerKafka, *, forgotten: bool) -> None:
         """Give out none of the producer ids that others have given out, or will: far beyond any of theirs."""
         taken = former.image.next_producer_id if former.image is not None else 0
-        if forgotten and store.logs:
+        if forgotten:
             ids = (one for log in store.logs.values() for one in log.producers.producers)
-            taken = max(taken, 1, *(one + 1 for one in ids if one < UNTOUCHED_PRODUCER_IDS))
-        if taken:
+            taken = max([taken, *(one + 1 for one in ids if one < UNTOUCHED_PRODUCER_IDS)])
+        if former.image is not None or (forgotten and store.logs):
             beyond = (taken // PRODUCER_IDS_OF_OTHERS + 1) * PRODUCER_IDS_OF_OTHERS
             self._next_producer_id = self._reserved_below = max(self._reserved_below, beyond)
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Generator, Iterator, Mapping
+from itertools import zip_longest
 
 from coterie.base.errors import Corrupt
 from coterie.store.disk import Disk
@@ -40,10 +41,10 @@ def cluster_values(disk: Disk, path: str, files: Mapping[str, int]) -> Iterator[
         yield from _values(disk, f"{path}/{CLUSTER_LOG}/{snapshots[-1]}", 0)
         reached = int(snapshots[-1][:20])
     segments = sorted(name for name in files if SEGMENT.fullmatch(name))
-    bases = [int(name[:20]) for name in segments]
-    for name, base, following in zip(segments, bases, [*bases[1:], None], strict=True):
-        if following is not None and following <= reached:
+    for name, following in zip_longest(segments, segments[1:]):
+        if following is not None and int(following[:20]) <= reached:
             continue
+        base = int(name[:20])
         if base > reached:
             raise Corrupt(f"{CLUSTER_LOG} goes on at {base}", expected=f"what comes from {reached} on")
         reached = yield from _values(disk, f"{path}/{CLUSTER_LOG}/{name}", base, since=reached)

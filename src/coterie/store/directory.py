@@ -5,7 +5,7 @@ Only what is known to be ours is opened, renamed or removed: the directory may h
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
@@ -195,7 +195,14 @@ class Store:
         name = TopicPartition(topic, stray.partition)
         self.ledger.forget(name)  # what is there is of another log
         self.disk.rename(f"{self.path}/{stray.directory}", self._directory(name))
+        self.expect_gaps([name])
         self.logs[name] = self._open(name, None, clean=False)
+
+    def expect_gaps(self, names: Iterable[TopicPartition]) -> None:
+        """Take logs whose past is not known for compacted, if only up to 0: gaps in them are no damage."""
+        for name in names:
+            self.ledger.compacted.setdefault(name, 0)
+        self.ledger.save()
 
     def create_log(self, topic: str, partition: int, topic_id: UUID, config: LogConfig) -> FileLog:
         """Return a new, empty log. Raises `StorageFailed` when there is no room for it."""

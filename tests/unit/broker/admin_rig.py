@@ -27,7 +27,8 @@ class Rig:
 
     def start(self, disk: MemoryDisk) -> None:
         self.disk = disk
-        self.store = MemoryStore.open(now_ms=NOW_MS, disk=disk)
+        configs = Topics.written_configs(self.settings, disk, "data")
+        self.store = MemoryStore.open(now_ms=NOW_MS, disk=disk, configs=configs)
         self.topics = Topics.open(self.settings, self.store)
         self.node = Node(
             settings=self.settings,
