@@ -165,3 +165,26 @@ def test_offsets_without_a_group_are_written_as_spark_s_source_writes_them():
 
     assert json.dumps(document) == '{"s": {"0": 3}, "t": {"9": 2, "10": 1}}'
     assert read_plain(document) == offsets
+
+
+AT = TopicPartition("t", 0)
+
+
+def test_a_document_of_a_later_version_is_read_without_what_it_adds():
+    """After a downgrade the query goes on."""
+    document = GroupDocument(group="g", plan=3, ranges=(Range("t", 0, 1, 2),)).to_json()
+    document["rebalance"] |= {"how": "long"}
+    document["something"] = {"else": 1}
+
+    assert GroupDocument.of(document, group="g").plan == 3
+
+
+def test_a_document_of_an_earlier_version_has_no_name_and_no_positions():
+    document = GroupDocument(group="g", plan=3, query="q", positions={AT: 7}).to_json()
+    assert GroupDocument.of(document, group="g").positions == {AT: 7}
+    for name in ("query", "positions", "owned", "lag", "rebalance"):
+        del document[name]
+
+    found = GroupDocument.of(document, group="g")
+
+    assert (found.plan, found.query, found.positions) == (3, "", {})

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from coterie.base.ids import TopicPartition
 from coterie.spark.offsets import GroupDocument, Range
-from coterie.spark.protocol import DataLoss, covered, due, plannable, replayed, same_place
+from coterie.spark.protocol import DataLoss, covered, due, kept, note_of, plannable, replayed, same_place
 
 AT = TopicPartition("t", 0)
 BATCH = Range("t", 0, 100, 200)
@@ -51,7 +51,9 @@ def test_a_commit_never_lowers_an_offset(committed, first, size):
 def test_a_replay_reads_what_no_other_has_done(committed, owned, left):
     owned = {AT} if owned else set()
 
-    found = replayed([BATCH], planned=[BATCH], owned=owned, committed={AT: committed}, fail_on_data_loss=True)
+    found = replayed(
+        [BATCH], planned=[BATCH], owned=owned, mine=owned, committed={AT: committed}, fail_on_data_loss=True
+    )
 
     assert found == left
 
@@ -59,7 +61,9 @@ def test_a_replay_reads_what_no_other_has_done(committed, owned, left):
 def test_pieces_of_a_range_are_cut_each_on_its_own_and_keep_their_places():
     pieces = [Range("t", 0, 100, 130), Range("t", 0, 130, 170), Range("t", 0, 170, 200)]
 
-    left = replayed(pieces, planned=[BATCH], owned={AT}, committed={AT: 150}, fail_on_data_loss=True)
+    left = replayed(
+        pieces, planned=[BATCH], owned={AT}, mine={AT}, committed={AT: 150}, fail_on_data_loss=True
+    )
 
     assert left == [None, Range("t", 0, 150, 170), Range("t", 0, 170, 200)]
 
@@ -89,7 +93,7 @@ def test_what_a_replay_left_out_is_never_committed_with_the_rest_of_its_batch():
     other = Range("t", 1, 100, 200)
     batch, owned = [BATCH, other], {AT, other.at}
     held = dict.fromkeys(owned, 100)
-    left = replayed(batch, planned=batch, owned={AT}, committed=held, fail_on_data_loss=True)
+    left = replayed(batch, planned=batch, owned={AT}, mine={AT}, committed=held, fail_on_data_loss=True)
 
     # By the end of the batch the other partition is ours, and nobody has read it.
     assert due(covered(batch, left), owned=owned, committed=held) == {AT: 200}
@@ -121,9 +125,38 @@ def test_a_static_member_answers_for_what_its_last_process_planned_in_the_same_g
     assert not same_place(GroupDocument(group="g"), member_id="", instance_id=None, generation=-1)
 
 
+def test_a_note_says_since_which_plan_a_partition_is_a_query_s():
+    note = note_of("q1", 7)
+
+    assert kept(note, query="q1", plan=7)
+    assert kept(note, query="q1", plan=9)
+    assert not kept(note, query="q1", plan=6)
+    assert not kept(note, query="q2", plan=7)
+    for other in ("", "coterie q1", "coterie q1 x", "coterie q1 -1", "coterie q1 7 8", "mine q1 7"):
+        assert not kept(other, query="q1", plan=7)
+
+
+def test_a_replay_reads_what_the_query_kept_though_another_owns_it_by_now():
+    """Or its finished batch could not be told from one that left something out."""
+    left = replayed(
+        [BATCH], planned=[BATCH], owned=set(), mine={AT}, committed={AT: 100}, fail_on_data_loss=True
+    )
+
+    assert left == [BATCH]
+
+
+def test_a_replay_leaves_out_what_was_another_s_meanwhile_though_it_is_owned_again():
+    """A sink that goes by batch numbers may hold the batch without it."""
+    for held in ({AT: 100}, {AT: 150}, {AT: None}):
+        left = replayed(
+            [BATCH], planned=[BATCH], owned={AT}, mine=set(), committed=held, fail_on_data_loss=True
+        )
+        assert left == [None]
+
+
 def test_an_offset_that_was_set_back_is_an_error_or_read_again_from_there():
     pieces = [Range("t", 0, 100, 150), Range("t", 0, 150, 200)]
-    case = {"planned": [BATCH], "owned": {AT}, "committed": {AT: 40}}
+    case = {"planned": [BATCH], "owned": {AT}, "mine": {AT}, "committed": {AT: 40}}
 
     with pytest.raises(DataLoss, match=r"t-0 from offset 100 on.*40.*set it back"):
         replayed(pieces, **case, fail_on_data_loss=True)

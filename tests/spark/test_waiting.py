@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from coterie.client.member import MemberSettings
-from coterie.spark.waiting import Pace
+from coterie.spark.waiting import LONGEST_WAIT_S, SHORT_WAIT_S, Company, Pace
 
 
 @pytest.fixture
@@ -54,3 +54,31 @@ def test_nearly_too_long_and_too_long_are_told_with_what_to_do(said):
     assert "8.5 s, 85% of kafka.max.poll.interval.ms (10 s)" in nearly
     assert "15.0 s, more than kafka.max.poll.interval.ms" in late
     assert "maxOffsetsPerTrigger" in late
+
+
+def test_a_source_that_is_alone_waits_for_records():
+    company = Company()
+    for _ in range(3):
+        assert company.patience_s() == LONGEST_WAIT_S
+        company.gave()
+        company.begun()
+
+
+def test_a_source_without_news_holds_up_no_batch_of_the_others():
+    """Spark tells each source that a batch begins, also one that had nothing for it."""
+    company = Company()
+    assert company.patience_s() == LONGEST_WAIT_S
+    for _ in range(3):
+        company.begun()
+        assert company.patience_s() == 0
+
+
+def test_where_nothing_comes_anywhere_a_source_in_company_waits_a_little():
+    company = Company()
+    company.begun()
+    company.patience_s()
+
+    assert [company.patience_s() for _ in range(3)] == [SHORT_WAIT_S] * 3
+    company.gave()
+    company.begun()
+    assert company.patience_s() == 0

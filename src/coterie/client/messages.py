@@ -77,11 +77,12 @@ class TopicInfo(NamedTuple):
 
 
 class Metadata(NamedTuple):
-    """Brokers by id, the topics asked for, and the racks of the brokers that have one."""
+    """Brokers by id, the topics asked for, the racks of the brokers that have one, and the cluster's id."""
 
     brokers: Mapping[int, Address]
     topics: Mapping[str, TopicInfo]
     racks: Mapping[int, str] = {}
+    cluster_id: str | None = None
 
     def partition_counts(self) -> dict[str, int]:
         """Return how many partitions each topic has that exists."""
@@ -194,7 +195,7 @@ def read_metadata(answer: Any) -> Metadata:
         code = Code(topic.error_code)
         topics[topic.name] = TopicInfo(topic.name, code, leaders, replicas, topic.is_internal, epochs)
     racks = {broker.node_id: broker.rack for broker in answer.brokers if broker.rack}
-    return Metadata(brokers, topics, racks)
+    return Metadata(brokers, topics, racks, getattr(answer, "cluster_id", None))
 
 
 def find_coordinator(version: int, *keys: str, kind: int = GROUP) -> Any:

@@ -1,6 +1,7 @@
 """The batch reader: ranges by offset, time or a group's commits, planned on the driver, read by tasks."""
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -19,6 +20,8 @@ from coterie.spark.tasks import FetchSettings, TaskPartition, read_task
 from coterie.spark.topics import cluster_for, ends, resolved, selected
 
 __all__ = ["BatchReader", "FilteringReader", "groups_of", "shared_by", "tasks_for"]
+
+log = logging.getLogger("coterie.spark")
 
 Offsets = dict[TopicPartition, int]
 
@@ -50,6 +53,8 @@ class FilteringReader(BatchReader):
 
 async def plan_batch(options: SourceOptions, wanted: Pushed) -> list[InputPartition]:
     """Return the tasks of a batch query."""
+    for warning in options.warnings:
+        log.warning("%s", warning)
     cluster = cluster_for(options)
     try:
         partitions = await selected(cluster, options.selection)

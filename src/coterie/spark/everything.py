@@ -9,7 +9,7 @@ from coterie.spark.options import EARLIEST, SourceOptions
 from coterie.spark.protocol import DataLoss
 from coterie.spark.session import POLL_MOST_S, POLL_S, Gone
 from coterie.spark.topics import cluster_for, ends, resolved, selected
-from coterie.spark.waiting import LONGEST_WAIT_S
+from coterie.spark.waiting import Company
 
 __all__ = ["AllPartitions"]
 
@@ -29,6 +29,7 @@ class AllPartitions:
         self._partitions: list[TopicPartition] = []
         self._fresh_until = 0.0
         self._poll_s = POLL_S
+        self.company = Company()
         self._gate = Gate(options.min_offsets_per_trigger, delay_s=options.max_trigger_delay_ms / 1000)
 
     async def partitions(self) -> list[TopicPartition]:
@@ -50,13 +51,15 @@ class AllPartitions:
         self.targets = await self._ends_of(await self.partitions())
 
     async def latest(self, start: Offsets, most: int | None) -> Offsets:
-        """Return the end of the next batch; `start` if nothing came within 250 ms."""
-        until = self.clock.time() + LONGEST_WAIT_S
+        """Return the end of the next batch; `start` if nothing came within 250 ms, or less in company."""
+        until = self.clock.time() + self.company.patience_s()
         while True:
             if not self.alive():
                 raise Gone("the application is gone")
             end = await self._end(start, most)
             left_s = until - self.clock.time()
+            if end != start:
+                self.company.gave()
             if end != start or self.targets is not None or left_s <= 0:
                 return end
             await asyncio.sleep(min(self._poll_s, left_s))

@@ -14,6 +14,7 @@ __all__ = [
     "KAFKA_IDLE",
     "KAFKA_REFUSED",
     "KNOWN",
+    "MISLEADING",
     "OURS",
     "OWN",
     "SECURITY",
@@ -94,6 +95,22 @@ KAFKA_IDLE = (
     "ssl.enabled.protocols", "ssl.keymanager.algorithm", "ssl.protocol", "ssl.provider",
     "ssl.secure.random.implementation", "ssl.trustmanager.algorithm",
 )  # fmt: skip
+
+# Those of them that make one believe something: each with what is warned of, unless it has this value.
+MISLEADING = {
+    "kafka.group.protocol": (
+        "classic",
+        "a query joins by the classic protocol, with the assignors of partition.assignment.strategy",
+    ),
+    "kafka.group.remote.assignor": (
+        None,
+        "no broker assigns here: partition.assignment.strategy says how partitions are shared",
+    ),
+    "kafka.client.rack": (
+        None,
+        "tasks fetch from their partitions' leaders, be they in another zone, where that may cost money",
+    ),
+}
 
 KAFKA_REFUSED = {
     "config.providers": "there is no Java here; put the values themselves into the options",

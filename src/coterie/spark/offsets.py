@@ -17,6 +17,7 @@ __all__ = [
     "limited",
     "packed",
     "read_plain",
+    "refuse_other_cluster",
     "split",
     "write_plain",
 ]
@@ -54,6 +55,11 @@ class Rebalance(NamedTuple):
     at: str = ""
     why: str = ""
 
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> "Rebalance":
+        """Return what a document tells; what a later version adds is passed over."""
+        return cls(**{name: told[name] for name in cls._fields if name in told})
+
 
 UNKNOWN = Rebalance()
 
@@ -69,6 +75,12 @@ class GroupDocument:
     plan: int = 0
     """Counts the batches: two of them never have the same document."""
     ranges: tuple[Range, ...] = ()
+    query: str = ""
+    """Whose checkpoint this is: what the notes beside committed offsets name. Nothing where none are made."""
+    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Where each partition of the topics stood, this batch not counted; one that is not named came later."""
+    cluster: str = ""
+    """The id of the cluster whose offsets these are, if it has one."""
     # For those who watch; nothing is read by these.
     owned: tuple[TopicPartition, ...] = ()
     lag: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -84,6 +96,9 @@ class GroupDocument:
             "generation": self.generation,
             "plan": self.plan,
             "ranges": [list(one) for one in self.ranges],
+            "query": self.query,
+            "positions": write_plain(self.positions),
+            "cluster": self.cluster,
             "owned": numbers_by_topic(self.owned),
             "lag": write_plain(self.lag),
             "rebalance": self.rebalance._asdict(),
@@ -109,13 +124,26 @@ class GroupDocument:
             generation=document["generation"],
             plan=document["plan"],
             ranges=tuple(Range(*one) for one in document["ranges"]),
+            query=document.get("query", ""),
+            positions=read_plain(document.get("positions", {})),
+            cluster=document.get("cluster", ""),
             owned=tuple(
                 TopicPartition(topic, number)
                 for topic, numbers in document.get("owned", {}).items()
                 for number in numbers
             ),
             lag=read_plain(document.get("lag", {})),
-            rebalance=Rebalance(**document.get("rebalance", {})),
+            rebalance=Rebalance.of(document.get("rebalance", {})),
+        )
+
+
+def refuse_other_cluster(document: GroupDocument, here: str | None) -> None:
+    """Raise BadOffset for a document of another cluster: its offsets name other records there."""
+    if document.cluster and here and document.cluster != here:
+        raise BadOffset(
+            f"the checkpoint has offsets of cluster {document.cluster}, and kafka.bootstrap.servers leads to"
+            f" cluster {here}, where they mean other records. Go back to that cluster; or start with a new"
+            " checkpoint, and the query goes on with what its group has committed here"
         )
 
 

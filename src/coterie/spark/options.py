@@ -5,7 +5,7 @@ Spark hands them over with lower-cased names. One that is not known is refused w
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,17 @@ from coterie.client.assignors import assignor_factory
 from coterie.client.errors import WrongSetting
 from coterie.client.member import MemberSettings
 from coterie.client.settings import ClientSettings
-from coterie.spark.names import COLUMNS, KAFKA_REFUSED, KNOWN, SECURITY, BadOption, columns_of, is_idle, truth
+from coterie.spark.names import (
+    COLUMNS,
+    KAFKA_REFUSED,
+    KNOWN,
+    MISLEADING,
+    SECURITY,
+    BadOption,
+    columns_of,
+    is_idle,
+    truth,
+)
 
 __all__ = [
     "COMMITTED",
@@ -101,6 +111,8 @@ class SourceOptions:
     isolation: int = 0
     idle: tuple[str, ...] = ()
     """Names that were set and have no effect here."""
+    warnings: tuple[str, ...] = ()
+    """What to warn of: options without effect that make one believe something else."""
 
     @property
     def bootstrap(self) -> tuple[Address, ...]:
@@ -145,6 +157,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         partition_max_bytes=kafka.count("max.partition.fetch.bytes") or 4 << 20,
         isolation=isolation_of(kafka),
         idle=tuple(sorted(KNOWN[name] for name in values if is_idle(name) or idles(name, streaming))),
+        warnings=tuple(misled_by(values)),
     )
     refuse_contradictions(options)
     return options
@@ -206,6 +219,14 @@ def refuse_unknown(name: str) -> None:
     near = nearest(name, KNOWN)
     hint = f"; did you mean {KNOWN[near]}?" if near else ""
     raise BadOption(f"unknown option {name}{hint}")
+
+
+def misled_by(values: Mapping[str, str]) -> Iterator[str]:
+    """Yield what to warn of: options without effect of which one may believe that they have one."""
+    for name, (harmless, why) in MISLEADING.items():
+        value = values.get(name, "").strip()
+        if value and value.lower() != harmless:
+            yield f"option {name}={value} has no effect: {why}"
 
 
 def idles(name: str, streaming: bool) -> bool:

@@ -1,14 +1,17 @@
 """The protocol between a query and its group: what is planned, committed and replayed. Pure.
 
 1. Plan: from the group's committed offset (`plannable`); a partition without one gets its starting offset
-   committed first, so that there always is one.
+   committed first, so that there always is one. Beside the committed offset of what it owns the query puts a
+   note (`note_of`): whose the partition is, and since which plan. Whoever takes it over writes another.
 2. Commit: `due` when the batch is done, and of it only what is known to have been read: what this session
-   gave to tasks (`covered`), or what an earlier process was bound to give (`same_place`).
+   gave to tasks (`covered`), or what every process was bound to give that ran it (`kept`, `same_place`).
 3. Revocation: the member gives a partition up after the batch under way is done and committed.
-4. Replay: `replayed` after a crash.
+4. Replay: `replayed` after a crash: what the query has kept since the batch was planned, be it owned or not.
 
-That a logged batch is done does not say that all of it was read: a replay leaves out what is others' by then.
-Nobody writes down what it left out, so whoever comes later commits nothing of a batch that others finished.
+That a logged batch is done does not say that all of it was read: a replay leaves out what is others' by then,
+and nobody writes down what. The note does: it is there as long as nothing was left out. Once gone it does not
+come back for that batch, so a later run of it never gives more than an earlier one, of which a sink that goes
+by batch numbers may hold the rows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -17,7 +20,9 @@ from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
 from coterie.spark.offsets import GroupDocument, Range
 
-__all__ = ["DataLoss", "covered", "due", "plannable", "replayed", "same_place"]
+__all__ = ["DataLoss", "covered", "due", "kept", "note_of", "plannable", "replayed", "same_place"]
+
+NOTED = "coterie"
 
 Committed = Mapping[TopicPartition, int | None]
 
@@ -63,6 +68,19 @@ def covered(planned: Iterable[Range], left: Iterable[Range | None]) -> tuple[Ran
     return tuple(whole)
 
 
+def note_of(query: str, plan: int) -> str:
+    """Return the note beside a committed offset: the query keeps the partition from this plan on."""
+    return f"{NOTED} {query} {plan}"
+
+
+def kept(note: str, *, query: str, plan: int) -> bool:
+    """Return whether a note says that the query has kept the partition since this plan, or before."""
+    match note.split(" "):
+        case [word, noted, since] if word == NOTED and noted == query and since.isdecimal():
+            return int(since) <= plan
+    return False
+
+
 def same_place(document: GroupDocument, *, member_id: str, instance_id: str | None, generation: int) -> bool:
     """Return whether a batch was planned by who asks: as this member, in the generation that still is.
 
@@ -78,24 +96,27 @@ def replayed(
     *,
     planned: Sequence[Range],
     owned: Set[TopicPartition],
+    mine: Set[TopicPartition],
     committed: Committed,
     fail_on_data_loss: bool,
 ) -> list[Range | None]:
     """Return what is left to read of each piece of a batch that was planned before a crash; None: nothing.
 
-    What another member owns, or has committed, is not read again; what was committed in part is read from
-    there on. An offset below the planned range was set back by somebody: replaying would hide that.
+    `mine` is what the query has kept since then, or where there are no notes what it owns. The rest is
+    others', or will be planned anew. What is committed is not read again. An offset below the planned
+    range was set back by somebody: replaying would hide that.
     """
     began = {one.at: one.first for one in planned}
     left: list[Range | None] = []
     for piece in pieces:
         held = committed.get(piece.at)
-        if piece.at not in owned or (held is not None and held >= piece.until):
+        lowered = held is not None and held < began[piece.at]
+        if lowered and piece.at in owned and fail_on_data_loss:
+            raise DataLoss(set_back(piece, began[piece.at], held or 0))
+        if piece.at not in mine or (held is not None and held >= piece.until):
             left.append(None)
-        elif held is None or held >= began[piece.at]:
+        elif held is None or not lowered:
             left.append(piece._replace(first=max(piece.first, held or 0)))
-        elif fail_on_data_loss:
-            raise DataLoss(set_back(piece, began[piece.at], held))
         else:
             left.append(piece._replace(first=held) if piece.first == began[piece.at] else piece)
     return left

@@ -7,22 +7,23 @@ change between any two questions.
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 from typing import NamedTuple
+from uuid import uuid4
 
 from coterie.base.errors import CoterieError
-from coterie.base.ids import TopicPartition
+from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.addresses import Address
 from coterie.client.assignors import assignor_factory
 from coterie.client.member import Generation
 from coterie.client.membership import Membership
-from coterie.spark.offsets import Gate, GroupDocument, Range, Rebalance, limited
+from coterie.spark.offsets import Gate, GroupDocument, Range, Rebalance, limited, refuse_other_cluster
 from coterie.spark.options import EARLIEST, Bound, SourceOptions
-from coterie.spark.protocol import covered, due, plannable, replayed, same_place
+from coterie.spark.protocol import DataLoss, covered, due, kept, note_of, plannable, replayed, same_place
 from coterie.spark.shape import NOBODY, Source
-from coterie.spark.topics import cluster_for, ends, resolved
-from coterie.spark.waiting import LONGEST_WAIT_S, Barrier, Pace
+from coterie.spark.topics import cluster_for, ends, resolved, there
+from coterie.spark.waiting import LONGEST_WAIT_S, Barrier, Company, Pace
 
 __all__ = ["Gone", "GroupSession"]
 
@@ -31,6 +32,7 @@ log = logging.getLogger("coterie.spark")
 # How soon the ends are asked for again while nothing comes.
 POLL_S, POLL_MOST_S = 0.002, 0.05
 FIRST_JOIN = "the query started"
+BEGINNING = Bound(EARLIEST)
 
 
 class Gone(CoterieError):
@@ -39,7 +41,7 @@ class Gone(CoterieError):
 
 def starting_for(bound: Bound, fresh: Iterable[TopicPartition]) -> Bound:
     """Return what the starting options say of these partitions; one that they do not name starts at its
-    beginning, like a partition that was added to its topic later.
+    beginning, like a partition that is added to its topic later.
     """
     each = {one: bound.each[one] for one in fresh if one in bound.each}
     return replace(bound, each=each, default=EARLIEST if bound.default is None else bound.default)
@@ -51,8 +53,12 @@ class Seen(NamedTuple):
     generation: Generation
     owned: frozenset[TopicPartition]
     committed: dict[TopicPartition, int | None]
+    notes: dict[TopicPartition, str]
+    """What is noted beside the committed offsets."""
     earliest: dict[TopicPartition, int]
     ends: dict[TopicPartition, int]
+    begun: bool = False
+    """Whether each partition is known to have a committed offset, and a note of this query's."""
 
 
 class GroupSession:
@@ -75,11 +81,18 @@ class GroupSession:
         self._planned: tuple[int, Mapping[Range, Range | None]] | None = None
         self._given: tuple[int, tuple[Range, ...]] | None = None
         """The plan that tasks were last given, and what of its ranges they read up to the end."""
+        self._query: str | None = None
+        """What notes call this query; nothing where tasks commit: their commits would take the notes away."""
+        self._stands: dict[TopicPartition, int] | None = None
+        """Where each partition of the topics stood, as far as is known; not those that were added since."""
+        self._asked_in: Generation | None = None
+        """The generation in which was asked last where those stand that others own."""
         self.reader = NOBODY
         """Who reads the batch under way: a replayed one is read by the member of now."""
         self._poll_s = POLL_S
         self._gate = Gate(options.min_offsets_per_trigger, delay_s=options.max_trigger_delay_ms / 1000)
         self._pace = Pace(self.settings)
+        self.company = Company()
 
     # The membership
 
@@ -131,11 +144,12 @@ class GroupSession:
     async def plan(self, last: GroupDocument, most: int | None) -> GroupDocument | None:
         """Return the next batch, once the last is committed; None if there is nothing to read just now.
 
-        Waits 250 ms at most, but with AvailableNow for whatever must be, since there None ends the query.
+        Waits 250 ms at most, less where it would hold other sources up; but with AvailableNow for whatever
+        must be, since there None ends the query.
         """
         self._seen = None
         self._pace.called(self.clock.time())
-        until = self.clock.time() + LONGEST_WAIT_S
+        until = self.clock.time() + self.company.patience_s()
         while True:
             membership = await self.membership()
             if await self._look(membership, last) and await self._settle(membership, last):
@@ -175,13 +189,51 @@ class GroupSession:
         if self._seen is not None and self._current(membership):
             self._seen = self._seen._replace(ends=await self._ends_of(owned))
         else:
-            committed, found, earliest = await asyncio.gather(
-                self.cluster.committed(self.settings.group_id, {*owned, *(one.at for one in last.ranges)}),
+            stands = await self._standing(last)
+            others = stands.keys() if generation != self._asked_in else ()
+            noted, found, earliest = await asyncio.gather(
+                self._noted({*owned, *(one.at for one in last.ranges), *others}),
                 self._ends_of(owned),
                 ends(self.cluster, owned, isolation=self.options.isolation, which=EARLIEST),
             )
-            self._seen = Seen(generation, owned, committed, earliest, found)
+            committed, notes = noted
+            self._asked_in = generation
+            stands |= {one: offset for one, offset in committed.items() if offset is not None}
+            self._seen = Seen(generation, owned, committed, notes, earliest, found)
         return self._current(membership)
+
+    async def _noted(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, int | None], dict[TopicPartition, str]]:
+        """Return the group's committed offsets, and what is noted beside them."""
+        found = await self.cluster.committed_notes(self.settings.group_id, partitions)
+        offsets = {at: None if one is None else one.offset for at, one in found.items()}
+        return offsets, {at: one.metadata for at, one in found.items() if one is not None}
+
+    def _named(self, document: GroupDocument) -> str:
+        """Return what notes call the query of this checkpoint, a new name if it has none."""
+        if self._query is None:
+            tasks_commit = "source" in self.options.columns
+            self._query = "" if tasks_commit else document.query or uuid4().hex[:12]
+        return self._query
+
+    async def _standing(self, last: GroupDocument) -> dict[TopicPartition, int]:
+        """Return where all partitions of the topics stand: by the checkpoint; of a new query, as the options
+        say, now and for all, so that those which it gets later begin where they would have begun.
+        """
+        refuse_other_cluster(last, self.cluster.known.cluster_id)
+        if self._stands is None and last.positions:
+            self._stands = dict(last.positions)
+        if self._stands is None:
+            everything = await there(self.cluster, self.options.selection)
+            committed, _ = await self._noted(everything)
+            stands = {one: offset for one, offset in committed.items() if offset is not None}
+            logged = {one.at: one.first for one in last.ranges}
+            fresh = [one for one in everything if one not in stands and one not in logged]
+            bound = starting_for(self.options.starting, fresh)
+            starts = await resolved(self.cluster, bound, fresh, isolation=self.options.isolation)
+            self._stands = logged | starts | stands
+        return self._stands
 
     def _current(self, membership: Membership) -> bool:
         """Whether what was seen is what the member owns now.
@@ -204,12 +256,12 @@ class GroupSession:
         if self._settled != last.plan:
             read = self._read_of(last)
             commits = due(read, owned=self._seen.owned, committed=self._seen.committed)
-            if not await self._commit(membership, commits):
+            if not await self._commit(membership, commits, last):
                 return False
             self._settled = last.plan
         self._barrier.release()
         membership.release()
-        return await self._begin(membership)
+        return self._seen.begun or await self._begin(membership, last)
 
     def _read_of(self, last: GroupDocument) -> tuple[Range, ...]:
         """Return what is known to have been read of a batch that is done (rule 2 of `protocol`)."""
@@ -217,12 +269,19 @@ class GroupSession:
         assert seen is not None
         if self._given is not None and self._given[0] == last.plan:
             return self._given[1]
+        if self._named(last) and last.query:
+            return tuple(one for one in last.ranges if self._keeps(one.at, last.plan))
         place = seen.generation
         ours = same_place(
             last, member_id=place.member_id, instance_id=self.settings.instance_id, generation=place.id
         )
         # A group that was deleted counts its generations anew: then there is no committed offset.
         return tuple(one for one in last.ranges if ours and seen.committed[one.at] is not None)
+
+    def _keeps(self, at: TopicPartition, plan: int) -> bool:
+        """Return whether a partition has been this query's since then, as its note says."""
+        assert self._seen is not None
+        return kept(self._seen.notes.get(at, ""), query=self._query or "", plan=plan)
 
     @property
     def _fresh(self) -> list[TopicPartition]:
@@ -239,28 +298,66 @@ class GroupSession:
         begins = {one: seen.earliest[one] for one in seen.owned}
         return {one: offset for one, offset in begins.items() if (seen.committed[one] or 0) < offset}
 
-    async def _begin(self, membership: Membership) -> bool:
-        """Commit where the options start, before anything is read: whoever takes over must not start
-        somewhere else. The same where records are gone, or no batch would begin where the last one ended.
-        Return whether that was accepted.
+    async def _begin(self, membership: Membership, last: GroupDocument) -> bool:
+        """Commit where the partitions start that are new to the group, before anything is read: whoever takes
+        over must not start somewhere else. The same where records are gone, or no batch would begin where the
+        last one ended; and where the note is another's. Return whether that was accepted.
         """
-        starts = self._gone
-        if self._fresh:
-            bound = starting_for(self.options.starting, self._fresh)
-            starts |= await resolved(self.cluster, bound, self._fresh, isolation=self.options.isolation)
-        return self._current(membership) and await self._commit(membership, starts)
+        seen, fresh = self._seen, self._fresh
+        assert seen is not None
+        starts: dict[TopicPartition, int] = {}
+        if self._named(last):
+            held = ((one, seen.committed[one]) for one in seen.owned if not self._keeps(one, last.plan + 1))
+            starts = {one: offset for one, offset in held if offset is not None}
+        starts |= self._gone
+        if fresh:
+            starts |= await self._starts_of(fresh, await self._standing(last))
+        if not self._current(membership) or not await self._commit(membership, starts, last):
+            return False
+        self._seen = seen._replace(begun=True)
+        return True
 
-    async def _commit(self, membership: Membership, offsets: dict[TopicPartition, int]) -> bool:
+    async def _starts_of(
+        self, fresh: Iterable[TopicPartition], stands: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Return where partitions start that the group has no committed offset of: where they stood when that
+        was last known, for the group forgets in time; at their beginning if they were added since.
+        """
+        seen = self._seen
+        assert seen is not None
+        starts = {one: stands[one] for one in fresh if one in stands}
+        past = sorted(one for one, offset in starts.items() if offset > seen.ends[one])
+        if past and self.options.fail_on_data_loss:
+            raise DataLoss(
+                f"{past[0]}: the query has read up to {starts[past[0]]}, and the partition ends at"
+                f" {seen.ends[past[0]]}; was the topic made anew? Start with a new checkpoint;"
+                " with failOnDataLoss=false it is read from its beginning"
+            )
+        added = [one for one in fresh if one not in stands or one in past]
+        return starts | await resolved(self.cluster, BEGINNING, added, isolation=self.options.isolation)
+
+    async def _commit(
+        self, membership: Membership, offsets: dict[TopicPartition, int], last: GroupDocument
+    ) -> bool:
         """Commit as a member of the generation that was seen; return whether it was accepted."""
         assert self._current(membership)
-        assert self._seen is not None
+        seen, plan = self._seen, last.plan + 1
+        assert seen is not None
         if not offsets:
             return True
-        code = await membership.commit(offsets)
+        query = self._named(last)
+        notes = {
+            one: "" if not query else seen.notes[one] if self._keeps(one, plan) else note_of(query, plan)
+            for one in offsets
+        }
+        code = await membership.commit(
+            {one: OffsetAndMetadata(offset, metadata=notes[one]) for one, offset in offsets.items()}
+        )
         if code:
             log.info("group %s: commit refused: %s", self.settings.group_id, code.name)
             return False
-        self._seen.committed.update(offsets)
+        seen.committed.update(offsets)
+        seen.notes.update(notes)
         return True
 
     def _next(self, membership: Membership, last: GroupDocument, most: int | None) -> GroupDocument | None:
@@ -278,6 +375,7 @@ class GroupSession:
         if not ranges:
             return None
         self._hold(membership)
+        self.company.gave()
         self._poll_s = POLL_S
         self._pace.planned(self.clock.time())
         planned = self._document(membership, last.plan + 1, ranges)
@@ -304,10 +402,21 @@ class GroupSession:
             generation=generation.id,
             plan=plan,
             ranges=ranges,
+            query=self._query or "",
+            positions=self._positions(),
+            cluster=self.cluster.known.cluster_id or "",
             owned=tuple(sorted(membership.owned)),
             lag=self._lag_after(ranges),
             rebalance=Rebalance(self._barrier.assigned_at, membership.member.wanted_why or FIRST_JOIN),
         )
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        """Return where each partition stands, the batch to come not counted."""
+        seen = self._seen
+        assert seen is not None
+        held = {one: offset for one in seen.owned if (offset := seen.committed[one]) is not None}
+        self._stands = (self._stands or {}) | held
+        return self._stands
 
     def _lag_after(self, ranges: Iterable[Range]) -> dict[TopicPartition, int]:
         """Return how much is left of each owned partition when the batch is done."""
@@ -362,15 +471,18 @@ class GroupSession:
         while True:
             membership = await self.joined()
             generation = membership.generation
-            committed = await self.cluster.committed(
-                self.settings.group_id, {one.at for one in document.ranges}
-            )
+            refuse_other_cluster(document, self.cluster.known.cluster_id)
+            committed, notes = await self._noted({one.at for one in document.ranges})
             if not membership.member.ready or membership.generation != generation:
                 continue
+            mine: Set[TopicPartition] = membership.owned
+            if (query := self._named(document)) and document.query:
+                mine = {at for at, note in notes.items() if kept(note, query=query, plan=document.plan)}
             left = replayed(
                 pieces,
                 planned=document.ranges,
                 owned=membership.owned,
+                mine=mine,
                 committed=committed,
                 fail_on_data_loss=self.options.fail_on_data_loss,
             )

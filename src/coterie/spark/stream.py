@@ -4,6 +4,7 @@ Both live in a process on the driver that lasts as long as the query. A second p
 plan, and executors get a pickled copy: nothing is opened before the first question about offsets.
 """
 
+import logging
 import os
 import signal
 import threading
@@ -32,6 +33,8 @@ from coterie.spark.waiting import LONGEST_WAIT_S
 
 __all__ = ["MemberReader", "PlainReader", "StreamReader", "orphaned", "rows_of"]
 
+log = logging.getLogger("coterie.spark")
+
 Document = dict[str, Any]
 T = TypeVar("T")
 
@@ -43,6 +46,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options = options
         self.parent = os.getppid()
         self._thread: LoopThread | None = None
+        self._asking = ""
+        """What Spark waits for just now."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what executors need: the options."""
@@ -57,11 +62,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def ask(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what the coroutine returns, run on the loop, unless the application dies meanwhile."""
-        thread = self.thread
-        future = thread.submit(work)
+        if self._thread is None:
+            for warning in self.options.warnings:
+                log.warning("%s", warning)
+        future = self.thread.submit(work)
+        self._asking = getattr(work, "__qualname__", "an answer")
         while True:
             done, _ = wait([future], timeout=LONGEST_WAIT_S)
             if done:
+                self._asking = ""
                 return future.result()
             if orphaned(self.parent):
                 future.cancel()
@@ -135,6 +144,11 @@ class MemberReader(StreamReader):
         """Return where the owned partitions ended when they were last asked for, in Spark's form."""
         return None if self._session is None or not self._session.ends else write_plain(self._session.ends)
 
+    def commit(self, end: Document) -> None:
+        """Note that a batch begins, maybe of other sources. What is done is committed with the next plan."""
+        if self._session is not None:
+            self._session.company.begun()
+
     def partitions(self, start: Document, end: Document) -> Sequence[InputPartition]:
         """Return the tasks that read what `end` describes, less what others did after a crash."""
         if start == end:
@@ -175,6 +189,15 @@ def leave_on_sigterm(reader: MemberReader) -> None:
     """Leave the group when Spark ends this process, which it may do without calling `stop`."""
 
     def leave(signum: int, _: FrameType | None) -> None:
+        if reader._asking:
+            # What Spark says of it is that the answer did not come (an EOFException).
+            log.warning(
+                "group %s: this reader was ended from outside (SIGTERM) while Spark waited for %s; it leaves",
+                reader.group,
+                reader._asking,
+            )
+        else:
+            log.info("group %s: Spark has ended this reader (SIGTERM); it leaves", reader.group)
         reader.stop()
         on_sigterm(signal.SIG_DFL)
         os.kill(os.getpid(), signum)
@@ -222,6 +245,11 @@ class PlainReader(StreamReader):
     def reportLatestOffset(self) -> Document | None:  # noqa: N802
         """Return where the partitions ended when they were last asked for."""
         return None if self._all is None or not self._all.ends else write_plain(self._all.ends)
+
+    def commit(self, end: Document) -> None:
+        """Note that a batch begins, maybe of other sources."""
+        if self._all is not None:
+            self._all.company.begun()
 
     def partitions(self, start: Document, end: Document) -> Sequence[InputPartition]:
         """Return the tasks that read from `start` to `end`."""

@@ -126,6 +126,13 @@ class Reader:
         self.progress_at = time.monotonic()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield all records. The time that Spark takes over them is none in which nothing came."""
+        for batch in self.batches_of_all():
+            handed_at = time.monotonic()
+            yield batch
+            self.progress_at += time.monotonic() - handed_at
+
+    def batches_of_all(self) -> Iterator[pa.RecordBatch]:
         """Yield all records, leader by leader, until nothing is left."""
         while self.left:
             address = self.leader_of(next(iter(self.left)))

@@ -7,7 +7,7 @@ from coterie.client.cluster import Cluster
 from coterie.client.messages import Metadata
 from coterie.spark.options import EARLIEST, LATEST, BadOption, Bound, Selection, SourceOptions
 
-__all__ = ["cluster_for", "ends", "resolved", "selected"]
+__all__ = ["cluster_for", "ends", "resolved", "selected", "there"]
 
 
 def cluster_for(options: SourceOptions) -> Cluster:
@@ -34,6 +34,19 @@ async def selected(cluster: Cluster, selection: Selection) -> list[TopicPartitio
     return sorted(
         TopicPartition(topic, partition)
         for topic, count in counts.items()
+        if selection.matches(topic)
+        for partition in range(count)
+    )
+
+
+async def there(cluster: Cluster, selection: Selection) -> list[TopicPartition]:
+    """Return the partitions that are selected and exist now, sorted, as a member would see them: a topic that
+    is named may come later, and a pattern means no internal one.
+    """
+    found = (await fresh(cluster, selection)).assignable(internal=selection.pattern is None)
+    return sorted(
+        TopicPartition(topic, partition)
+        for topic, count in found.partition_counts.items()
         if selection.matches(topic)
         for partition in range(count)
     )

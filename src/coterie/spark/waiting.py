@@ -10,14 +10,45 @@ from coterie.base.ids import TopicPartition
 from coterie.client.listener import RebalanceListener
 from coterie.client.member import Generation, MemberSettings
 
-__all__ = ["LONGEST_WAIT_S", "Barrier", "Pace"]
+__all__ = ["LONGEST_WAIT_S", "Barrier", "Company", "Pace"]
 
 log = logging.getLogger("coterie.spark")
 
 # No call of Spark's waits longer than this for records: a reader must notice that its application died.
 LONGEST_WAIT_S = 0.25
+# So long at most where the query has other sources: what comes there meanwhile has to wait.
+SHORT_WAIT_S = 0.05
 # A batch that takes so much of the rebalance timeout is warned of.
 NEARLY = 0.8
+
+
+class Company:
+    """Knows from Spark's calls whether a query has other sources, and how long to wait for records then.
+
+    Spark asks all sources of a query one after the other. One that waits holds the others up. None is told of
+    the others; but each is told when a batch begins (`commit`), also one that had nothing for it.
+    """
+
+    def __init__(self) -> None:
+        self._gave = False
+        self._begun = False
+        self._others = False
+
+    def begun(self) -> None:
+        """Note that Spark began a batch since it last asked."""
+        self._begun = True
+
+    def patience_s(self) -> float:
+        """Return how long a source may wait that has nothing to read just now."""
+        if self._begun and not self._gave:
+            self._others = True
+        busy = self._begun and self._others
+        self._begun = self._gave = False
+        return 0.0 if busy else SHORT_WAIT_S if self._others else LONGEST_WAIT_S
+
+    def gave(self) -> None:
+        """Note that the next batch has something of this source."""
+        self._gave = True
 
 
 class Barrier(RebalanceListener):
