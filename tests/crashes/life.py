@@ -208,6 +208,8 @@ class Life:
         except StorageFailed:
             clean = False
         finally:
+            if self.random.random() < 0.5:
+                self.disk.illness = Illness()  # it was ill for a moment only
             self.store.close()
         self.disk.illness = Illness()
         if clean:

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from crashes.life import run
+from crashes.planted import FAULTS, first, remembered
 
 SEEDS = range(1_500)
 STRIDE = 250
@@ -34,3 +35,24 @@ def test_a_broker_that_is_stopped_anywhere_keeps_what_it_promised(first: int):
 def test_one_seed_is_one_story():
     assert run(11) == run(11)
     assert run(11).story != run(12).story
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found_in_the_seed_that_is_remembered(name: str):
+    seed = remembered()[name]
+
+    with FAULTS[name]():
+        found = run(seed)
+
+    assert found.violation
+    assert not run(seed).violation
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found_within_two_thousand_seeds(name: str):
+    found = first(name)
+
+    assert found is not None, f"{name} went unnoticed"
+    assert f"python -m crashes --seed {found.seed}" in found.line

@@ -607,6 +607,8 @@ class FileLog:
     def _delete_segments(self, count: int, now_ms: int) -> None:
         """Take the first segments out of the log; their files go later, in case somebody wants them back."""
         self._finish_swaps(now_ms)
+        while count and not self._knows_producers_from(count):
+            count -= 1
         if self._bases[count] > self.recovery_point:  # their producers are known from snapshots alone then
             self._flush_snapshots()
         for _ in range(count):
@@ -848,6 +850,20 @@ class FileLog:
                     self._unflushed_snapshots.append(self.end_offset)
             self._remove_old_snapshots()
 
+    def _knows_producers_from(self, place: int) -> bool:
+        """Return whether a start after a crash would know the producers if the log began with this segment.
+
+        The disk may have refused the snapshot: then the segments that tell of them stay for now.
+        """
+        first = self._bases[place]
+        begins = max(first, self._first_recovered())
+        return not self.producers.producers or any(first <= one <= begins for one in self._snapshots)
+
+    def _first_recovered(self) -> int:
+        """Return the start of the segment that opening after a crash begins with."""
+        written = self._ledger.written.get(self.name, 0)
+        return self._bases[max(0, bisect_right(self._bases, written) - 1)]
+
     def _flush_snapshots(self) -> None:
         paths = tuple(map(self._snapshot_path, self._unflushed_snapshots))
         if paths:
@@ -862,7 +878,7 @@ class FileLog:
 
         It begins at the segment that holds the recovery point, as far as that is written down.
         """
-        start = self._bases[max(0, bisect_right(self._bases, self._ledger.written.get(self.name, 0)) - 1)]
+        start = self._first_recovered()
         flushed = [offset for offset in self._snapshots if offset not in self._unflushed_snapshots]
         needed = max((offset for offset in flushed if offset <= start), default=0)
         for offset in self._snapshots[:-1]:

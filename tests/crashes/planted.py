@@ -1,0 +1,263 @@
+"""Faults to plant: each puts back what was mended, or leaves out what holds a promise.
+
+The crash points have to find every one of them. Each is a context manager, and says what has gone wrong.
+`python -m crashes.planted` from the folder `tests` looks for a seed that shows each, and remembers it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from coterie.broker.metadata_file import MetadataFile
+from coterie.broker.topics import Topics
+from coterie.store import directory
+from coterie.store.directory import Store
+from coterie.store.ledger import Ledger
+from coterie.store.log import StorageFailed
+from coterie.store.partition import FileLog
+from coterie.store.segment import Segment
+from crashes.life import Outcome, run
+
+__all__ = ["FAULTS", "SEEDS", "first", "remembered"]
+
+SEEDS = 2_000
+REMEMBERED = Path(__file__).with_name("planted_seeds.json")
+
+Fault = Callable[[], AbstractContextManager[None]]
+FAULTS: dict[str, Fault] = {}
+
+
+def fault(plant: Callable[[], Iterator[None]]) -> Fault:
+    """Put a fault on the list, by its name."""
+    FAULTS[plant.__name__] = contextmanager(plant)
+    return FAULTS[plant.__name__]
+
+
+MISSING = object()
+
+
+@contextmanager
+def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Put something else in the place of an attribute."""
+    before = vars(owner).get(name, MISSING)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if before is MISSING:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
+
+
+def always(value: object) -> property:
+    """Return an attribute that is always this, whatever is assigned to it."""
+    return property(lambda _: value, lambda _, __: None)
+
+
+def nothing(*_: object, **__: object) -> None:
+    """Do nothing."""
+
+
+# -- what was mended
+
+
+@fault
+def a_topic_inherits_the_start_of_the_last_of_its_name() -> Iterator[None]:
+    """Trial A2, first order: the checkpoints forget a deleted partition in memory only."""
+    with patched(Ledger, "forget_for_good", Ledger.forget):
+        yield
+
+
+@fault
+def what_is_deleted_is_remembered_by_the_next_start() -> Iterator[None]:
+    """Trial A2, the other order: a start goes by checkpoints of partitions that are gone."""
+    with patched(Ledger, "keep_only", nothing), patched(Ledger, "forget_for_good", nothing):
+        yield
+
+
+@fault
+def a_failed_stop_counts_as_clean() -> Iterator[None]:
+    """Trial A10: a second close finds all logs closed, and leaves the mark of a clean stop."""
+    close = Store.close
+
+    def again(self: Store) -> None:
+        first, self._closed = not self._closed, False
+        try:
+            close(self)
+        except StorageFailed:
+            if first:
+                raise
+
+    with patched(Store, "close", again):
+        yield
+
+
+@fault
+def the_name_of_a_new_directory_is_not_flushed() -> Iterator[None]:
+    """A loss of power takes a log whose every record was flushed."""
+    with patched(Ledger, "make_certain", nothing):
+        yield
+
+
+@fault
+def the_names_of_files_are_not_flushed() -> Iterator[None]:
+    """The same for the files in the directory."""
+    with patched(FileLog, "_names_flushed", always(True)):
+        yield
+
+
+@fault
+def deletions_are_not_flushed() -> Iterator[None]:
+    """A loss of power brings back a topic whose deletion was acknowledged."""
+    with patched(Store, "make_deletions_certain", nothing):
+        yield
+
+
+@fault
+def whatever_ends_in_delete_is_removed() -> Iterator[None]:
+    """Row TH-38: somebody's own directory goes at the start."""
+    with patched(directory, "DELETED_DIRECTORY", re.compile(".+-delete")):
+        yield
+
+
+@fault
+def whatever_looks_like_a_partition_is_one() -> Iterator[None]:
+    """Row TH-36: `backup-60` becomes a topic of 61 partitions."""
+    with patched(Store, "_is_log", lambda self, name: True):
+        yield
+
+
+@fault
+def what_is_put_back_is_not_flushed() -> Iterator[None]:
+    """A refused change and a loss of power leave a torn metadata file, and no start."""
+
+    def put_back(self: MetadataFile) -> None:
+        if self._last is not None:
+            self._disk.save(self.path, self._last)
+
+    with patched(MetadataFile, "_put_back", put_back):
+        yield
+
+
+@fault
+def a_flush_is_believed_after_one_has_failed() -> Iterator[None]:
+    """The system forgets what it could not write, and says that all is well."""
+    with patched(FileLog, "_flush_failed", always(False)):
+        yield
+
+
+@fault
+def a_start_counts_before_it_is_written_down() -> Iterator[None]:
+    """DeleteRecords that was refused is answered NONE when it is asked again."""
+
+    def save_start(self: FileLog, offset: int) -> None:
+        self._start_at(offset)
+        self._ledger.save_starts()
+
+    with patched(FileLog, "_save_start", save_start):
+        yield
+
+
+@fault
+def gaps_go_unnoticed() -> Iterator[None]:
+    """Logs are opened without their settings: what lies behind a hole is kept, though nobody compacts."""
+    with patched(Topics, "written_configs", lambda *_: lambda name: None):
+        yield
+
+
+# -- what holds promises
+
+
+@fault
+def appends_are_not_flushed() -> Iterator[None]:
+    """flush.messages=1 is not heard."""
+    append = Segment.append
+
+    def unflushed(self: Segment, parts: Any, size: int, spans: Any, *, sync: bool) -> None:
+        append(self, parts, size, spans, sync=False)
+
+    with patched(Segment, "append", unflushed):
+        yield
+
+
+@fault
+def aborted_transactions_are_not_listed_anew() -> Iterator[None]:
+    """Recovery forgets which transactions were aborted."""
+    with patched(Segment, "settle_aborted", lambda self: setattr(self, "aborted", type(self.aborted)())):
+        yield
+
+
+@fault
+def aborted_transactions_are_not_flushed() -> Iterator[None]:
+    """A stop leaves the list of aborted transactions to the system."""
+    with patched(Segment, "sync_aborted", nothing):
+        yield
+
+
+@fault
+def topics_are_not_flushed() -> Iterator[None]:
+    """The metadata file is left to the system."""
+    save = MetadataFile.save
+
+    def unflushed(self: MetadataFile, document: Any, *rest: Any) -> None:
+        disk = self._disk
+        self._disk = Lazy(disk)  # type: ignore[assignment]
+        try:
+            save(self, document, *rest)
+        finally:
+            self._disk = disk
+
+    with patched(MetadataFile, "save", unflushed):
+        yield
+
+
+class Lazy:
+    """A disk that never waits for what it saves."""
+
+    def __init__(self, disk: Any) -> None:
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+    def save(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        """Replace a file."""
+        self._disk.save(path, data)
+
+
+# -- the hunt
+
+
+def first(name: str, seeds: range = range(SEEDS)) -> Outcome | None:
+    """Return what came of the first seed that is not well with a fault in place."""
+    with FAULTS[name]():
+        return next((outcome for outcome in map(run, seeds) if outcome.violation), None)
+
+
+def remembered() -> dict[str, int]:
+    """Return the seed that has shown each fault."""
+    seeds: dict[str, int] = json.loads(REMEMBERED.read_text("utf-8"))
+    return seeds
+
+
+def main() -> None:
+    """Hunt all faults, and remember where they were found."""
+    logging.disable(logging.CRITICAL)
+    seeds = {}
+    for name in FAULTS:
+        found = first(name)
+        print(name, found and (found.seed, found.violation[:120]), flush=True)
+        if found is not None:
+            seeds[name] = found.seed
+    REMEMBERED.write_text(json.dumps(seeds, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
