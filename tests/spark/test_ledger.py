@@ -6,6 +6,7 @@ import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import deltalake
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema
@@ -14,9 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.base.ids import TopicPartition
+from coterie.client.errors import MissingLibrary
 from coterie.spark.ledger import Ledger, LedgerError, Outcome
 from coterie.spark.ledger_files import Written, cut, refuse_missing, tag_of, writer_to
 from coterie.spark.ledger_place import Place
+from coterie.spark.ledger_tables import careless_writer
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -79,6 +82,16 @@ def test_groups_have_accounts_of_their_own(ledger, tmp_path):
     Ledger(str(tmp_path / "table"), group="another").append(rows((0, 0, 5)))
 
     assert len(held(tmp_path / "table")) == 10
+
+
+def test_a_library_that_forgets_application_transactions_is_refused(ledger, monkeypatch, tmp_path):
+    """1.2 to 1.5 write them, and do not find them again: a batch that is repeated would be there twice."""
+    monkeypatch.setattr(deltalake, "__version__", "1.5.1")
+
+    with pytest.raises(MissingLibrary, match=r"needs deltalake 1\.6 or newer, and this is 1\.5\.1"):
+        ledger.append(rows((0, 0, 5)))
+
+    assert not [*tmp_path.joinpath("table").iterdir()]
 
 
 def test_rows_that_do_not_say_where_they_came_from_are_refused(ledger):
@@ -370,6 +383,23 @@ def test_a_store_whose_commits_overwrite_each_other_is_refused():
     for unsafe in ({"AWS_S3_ALLOW_UNSAFE_RENAME": "true"}, {"conditional_put": "disabled"}):
         with pytest.raises(LedgerError, match="overwrite each other's commits"):
             Ledger("s3://bucket/delays", group="g", storage_options=unsafe)
+
+
+@pytest.mark.parametrize(
+    ("uri", "options", "engine", "warned"),
+    [
+        ("s3a://bucket/delays", {}, "Apache-Spark/4.2.0 Delta-Lake/4.4.0", True),
+        ("s3://bucket/delays", {"AWS_S3_LOCKING_PROVIDER": "dynamodb"}, "Apache-Spark/4.2.0", False),
+        ("s3://bucket/delays", {}, "delta-rs:py-1.6.6", False),
+        ("abfss://box@account.dfs.core.windows.net/delays", {}, "Apache-Spark/4.2.0", False),
+        ("/tables/delays", {}, "Apache-Spark/4.2.0", False),
+    ],
+)
+def test_a_writer_that_may_overwrite_commits_on_s3_is_warned_of(uri, options, engine, warned):
+    found = careless_writer(uri, options, [{"operation": "OPTIMIZE", "engineInfo": engine}, {}])
+
+    assert (found is not None) == warned
+    assert not warned or "can overwrite a commit of the ledger's" in found
 
 
 def test_secrets_in_storage_options_are_not_shown():

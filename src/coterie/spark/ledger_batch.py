@@ -25,7 +25,7 @@ from coterie.spark.ledger_files import (
     tag_of,
 )
 from coterie.spark.ledger_place import Place, deltalake
-from coterie.spark.ledger_tables import LedgerError, refuse_table
+from coterie.spark.ledger_tables import LedgerError, careless_writer, refuse_table
 
 __all__ = ["Batch", "Outcome", "Rules"]
 
@@ -37,6 +37,8 @@ FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 10, 1000
 MARK = "coterie.commit"
 """What the log says of a commit of ours: which it is."""
 NAMED_MOST = 5
+LATEST = 10
+"""How many commits of others are looked at."""
 
 
 class Outcome(NamedTuple):
@@ -147,6 +149,7 @@ class Batch:
         for _ in range(MOST_TRIES):
             account = self.account({one.at for one in given})
             refuse_table(self._place.uri, account.table, self._schema)
+            self._warn(account)
             left = self._left(account, left)
             files = [one.file for one in left if one.file is not None]
             refused = self._refused(account, files) if files else None
@@ -158,6 +161,14 @@ class Batch:
             f"table {self._place.uri}: {MOST_TRIES} commits were refused one after the other, the last with:"
             f" {refused}"
         ) from refused
+
+    def _warn(self, account: Account) -> None:
+        """Say once, before a ledger's first commit on S3, who else has written to the table."""
+        if not self._reached and not self._place.local:
+            latest = account.table.history(LATEST)
+            wrong = careless_writer(self._place.uri, self._place.options or {}, latest)
+            if wrong is not None:
+                logger.warning("%s", wrong)
 
     def _opened(self) -> Any:
         """Return the table as it is now; made first, if it is to be."""

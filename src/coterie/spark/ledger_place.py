@@ -14,6 +14,7 @@ from coterie.spark.ledger_tables import LedgerError
 
 __all__ = ["Place", "deltalake"]
 
+OLDEST = (1, 6)
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 # What deltalake opens by itself, that several processes can see.
 STORES = {"s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "hdfs"}
@@ -27,7 +28,7 @@ UNSAFE = ("allow_unsafe_rename", "mount_allow_unsafe_rename", "aws_s3_allow_unsa
 
 
 def deltalake() -> Any:
-    """Return the library, or raise what to install."""
+    """Return the library, or raise MissingLibrary with what to install."""
     try:
         import deltalake
         import deltalake.exceptions
@@ -35,6 +36,13 @@ def deltalake() -> Any:
         import deltalake.transaction
     except ImportError as error:
         raise MissingLibrary("the ledger needs deltalake: pip install 'coterie[delta]'") from error
+    major, minor = deltalake.__version__.split(".")[:2]
+    if (int(major), int(minor)) < OLDEST:
+        raise MissingLibrary(
+            f"the ledger needs deltalake {'.'.join(map(str, OLDEST))} or newer, and this is"
+            f" {deltalake.__version__}, which does not find what a commit notes of the account: pip install"
+            " 'coterie[delta]'"
+        )
     return deltalake
 
 

@@ -4,14 +4,14 @@ A commit of files is taken by the library as it is. What a table asks of its wri
 broken in silence, so such a table is refused.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from coterie.base.errors import CoterieError
 
-__all__ = ["PLACE", "LedgerError", "refuse_table"]
+__all__ = ["PLACE", "LedgerError", "careless_writer", "refuse_table"]
 
 PLACE = ("topic", "partition", "offset")
 
@@ -27,11 +27,31 @@ RETENTION, MAPPING, CONSTRAINT = (
     "delta.columnMapping.mode",
     "delta.constraints.",
 )
+SPARK = "Apache-Spark"
 MADE_BY_WRITERS = ("delta.invariants", "delta.generationExpression", "delta.identity.")
 
 
 class LedgerError(CoterieError):
     """What should be written cannot be accounted for. Says why, and what to do."""
+
+
+def careless_writer(uri: str, options: Mapping[str, str], commits: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return what is wrong with who has committed to a table lately; None if it can go on like that.
+
+    On S3, Spark's Delta Lake writes its log without a condition: it may overwrite a commit of the ledger's.
+    """
+    locked = any(name.lower() == "aws_s3_locking_provider" for name in options)
+    if not uri.startswith(("s3://", "s3a://")) or locked:
+        return None
+    writers = {str(one.get("engineInfo", "")) for one in commits}
+    spark = min((one for one in writers if one.startswith(SPARK)), default=None)
+    if spark is None:
+        return None
+    return (
+        f"table {uri}: {spark} has written to it lately. On S3 that writer does not ask whether its log entry"
+        " is there already, and can overwrite a commit of the ledger's, rows and account: let it write,"
+        " OPTIMIZE and VACUUM included, only while no ledger does"
+    )
 
 
 def refuse_table(uri: str, table: Any, schema: pa.Schema) -> None:
