@@ -95,11 +95,6 @@ class Cluster:
         if self._closed:
             raise Closed("this client is closed; make another one")
 
-    def open_connection(self, address: Address, *, purpose: str) -> Connection | None:
-        """Return the connection that serves this purpose, None where it would have to be opened."""
-        held = self._connections.get((purpose, address))
-        return None if held is None or held.closed else held
-
     def drop(self, address: Address, *, purpose: str) -> None:
         """Close one connection: whatever waits on it raises Disconnected."""
         held = self._connections.pop((purpose, address), None)

@@ -260,7 +260,7 @@ class Connection:
     def close(self) -> None:
         """Close at once; calls under way raise Disconnected."""
         self._over = self._over or "closed"
-        if self._frames.transport is not None:
+        if self._frames.transport is not None and not self.clock.is_closed():
             self._frames.transport.abort()
 
     async def wait_closed(self) -> None:

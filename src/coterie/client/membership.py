@@ -6,7 +6,6 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
-from functools import partial
 from typing import Any
 
 from coterie.base.codes import Code
@@ -33,6 +32,8 @@ Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 # The longest sleep: the application may have gone meanwhile.
 LONGEST_WAIT_S = 0.25
 LEAVE_TIMEOUT_S = 2.0
+# A coordinator names a new member at once; those before 2.2 keep it waiting until the group is complete.
+NAME_TIMEOUT_S = 1.0
 # What does not pass by waiting for the topic.
 NEVER_THERE = frozenset({Code.TOPIC_AUTHORIZATION_FAILED, Code.INVALID_TOPIC_EXCEPTION})
 CLOSE_TIMEOUT_S = 30.0
@@ -105,7 +106,7 @@ class Membership:
         self._closed = False
         self._abandoned = False
         self._after = after
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way: dict[asyncio.Task[None], m.Request] = {}
         self._task = asyncio.create_task(self._run(), name=f"member of {settings.group_id}")
 
     def now_ms(self) -> int:
@@ -250,7 +251,21 @@ class Membership:
         finally:
             await self.abandon()
 
+    async def _named(self) -> None:
+        """Wait a moment for the name that the coordinator is about to give to this member.
+
+        It could not leave without: the group would wait, for a session, for one that never comes.
+        """
+        joins = [
+            task
+            for task, request in self._under_way.items()
+            if isinstance(request, m.Join) and not request.member_id
+        ]
+        if joins:
+            await asyncio.wait(joins, timeout=NAME_TIMEOUT_S)
+
     async def _resign(self, leave: bool | None, timeout_s: float) -> None:
+        await self._named()
         self.member.close(leave=leave, timeout_ms=int(timeout_s * 1000), now_ms=self.now_ms())
         self.nudge()
         await asyncio.wait([self._task])
@@ -262,20 +277,17 @@ class Membership:
     async def _leave_soon(self, leave: bool | None) -> None:
         if not self.alive() or self.member.phase is m.Phase.STOPPED or self._address is None:
             return
+        await self._named()
         request = self.member.leave_at_once(leave, self.now_ms())
-        connection = self.cluster.open_connection(self._address, purpose=PROMPT)
-        if request is None or connection is None or not connection.fresh:
+        if request is None:
+            leaving = [task for task, out in self._under_way.items() if isinstance(out, m.Leave)]
+            if leaving:
+                await asyncio.wait(leaving, timeout=END_TIMEOUT_S)
             return
         try:
-            answer = connection.send(ApiKey.LEAVE_GROUP, self._leave_maker(request))
+            await self._tell_leave(request, END_TIMEOUT_S)
         except CoterieError as error:
             log.info("group %s: %s", self.settings.group_id, error)
-            return
-        try:  # the broker may have other requests of ours before it, and drops them when we hang up
-            await asyncio.wait([answer], timeout=END_TIMEOUT_S)
-        finally:
-            if not answer.cancel() and not answer.cancelled():
-                answer.exception()
 
     async def abandon(self) -> None:
         """End without a word: the group notices when the session ends."""
@@ -339,11 +351,11 @@ class Membership:
     def _start(self, request: m.Request) -> None:
         """Have a request carried out beside the others."""
         task = asyncio.create_task(self._perform(request), name=f"{request!r:.40}")
-        self._under_way.add(task)
-        task.add_done_callback(partial(self._done, request))
+        self._under_way[task] = request
+        task.add_done_callback(self._done)
 
-    def _done(self, request: m.Request, task: asyncio.Task[None]) -> None:
-        self._under_way.discard(task)
+    def _done(self, task: asyncio.Task[None]) -> None:
+        request = self._under_way.pop(task)
         if task.cancelled():
             self._cut_short(request)
         elif task.exception() is not None:
@@ -537,18 +549,20 @@ class Membership:
 
     async def _leave(self, request: m.Leave) -> None:
         """Leave, once, whatever comes of it, and soon."""
-        try:
-            async with asyncio.timeout(LEAVE_TIMEOUT_S):
-                await self._ask(ApiKey.LEAVE_GROUP, self._leave_maker(request), LEAVE_TIMEOUT_S, PROMPT)
-        except TimeoutError:
-            raise ClientTimeout(f"LeaveGroup: no answer within {LEAVE_TIMEOUT_S:g} s") from None
+        await self._tell_leave(request, LEAVE_TIMEOUT_S)
         self.member.left(request)
 
-    def _leave_maker(self, request: m.Leave) -> Maker:
-        """Return what makes the request."""
-        return lambda version: messages.leave_group(
-            version,
-            group_id=self.settings.group_id,
-            member_id=request.member_id,
-            reason=request.reason,
-        )
+    async def _tell_leave(self, request: m.Leave, timeout_s: float) -> None:
+        def make(version: int) -> Any:
+            return messages.leave_group(
+                version,
+                group_id=self.settings.group_id,
+                member_id=request.member_id,
+                reason=request.reason,
+            )
+
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._ask(ApiKey.LEAVE_GROUP, make, timeout_s, PROMPT)
+        except TimeoutError:
+            raise ClientTimeout(f"LeaveGroup: no answer within {timeout_s:g} s") from None

@@ -32,6 +32,7 @@ __all__ = ["Sender"]
 log = logging.getLogger("coterie.client")
 
 PURPOSE = "produce"
+AFTER_CANCEL_S = 0.1
 Work = Callable[[], Coroutine[Any, Any, None]]
 
 SETTLED_UNKNOWN = Answer(Code.NONE)
@@ -251,9 +252,13 @@ class Sender:
         except CoterieError as error:
             log.error("%s: %s", name, error)
             self.producing.abandon(error)
-        finally:
+        except asyncio.CancelledError:
             del self._tasks[name]
-            self._woken()
+            if not self.stopped:  # by somebody who cancels whatever runs: not at once, the loop may end
+                self.loop.call_later(AFTER_CANCEL_S, self.nudge)
+            raise
+        self._tasks.pop(name, None)
+        self._woken()
 
     async def _pause(self, name: str) -> None:
         """Wait before what goes by this name is tried again, longer each time until it has gone well."""

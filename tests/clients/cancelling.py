@@ -1,0 +1,589 @@
+"""Every await cancelled: what an application may do to a client in the middle of anything, drawn by a seed.
+
+Each life does a client's operations and cuts them off at a counted resume, by cancellation or a time-out; its
+listeners call the client back; it ends anywhere, twice, on a loop that ends, in a forked child. Afterwards:
+nothing hangs, no task is left, no record is lost, nor twice where nothing moved, a closed member has left,
+and transactions are all or nothing. `test_cancelled` lives a few; more by name, in `tests/`:
+
+    python -m clients.cancelling --minutes 10 --first 1000
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import os
+import sys
+import time
+import traceback
+import types
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import coterie.testing
+from coterie.base.errors import CoterieError
+from coterie.base.ids import TopicPartition
+from coterie.client import Admin, BlockingAdmin, BlockingConsumer, BlockingProducer, Consumer, Producer
+from coterie.client import RebalanceListener as Listener
+from coterie.client.blocking_face import BlockingFace
+from coterie.client.errors import Closed, ListenerFailed, WrongUse
+from coterie.client.groups import NoSuchGroup
+from coterie.client.membership import Membership
+from coterie.client.producer_errors import ProducerClosed
+from no_task_left import watched
+
+__all__ = ["LIVES", "live"]
+
+# Nothing may take so long, on however busy a machine; what waits for a time-out of 30 s is found.
+HANGS_S = 25.0
+RECORDS = 60
+STEPS = 25
+CUT = object()
+Seen = defaultdict[tuple[int, int], int]
+"""How often each record was handed out, by partition and offset."""
+
+
+async def counted(work: Coroutine[Any, Any, Any], at: int, trigger: Callable[[], object]) -> Any:
+    """Return what the work returns; pull a trigger when it has waited for the n-th time."""
+    return await resumes(work, at, trigger)
+
+
+@types.coroutine
+def resumes(work: Coroutine[Any, Any, Any], at: int, trigger: Callable[[], object]) -> Any:
+    error: BaseException | None = None
+    while True:
+        try:
+            waits_for = work.send(None) if error is None else work.throw(error)
+        except StopIteration as end:
+            return end.value
+        at -= 1
+        if at == 0:
+            trigger()
+        error = None
+        try:
+            yield waits_for
+        except BaseException as thrown:  # noqa: BLE001  # the work has it
+            error = thrown
+
+
+def cancel_this() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+
+
+async def timed_out(work: Coroutine[Any, Any, Any], at: int) -> Any:
+    """Have the work's time run out when it has waited for the n-th time."""
+    async with asyncio.timeout(None) as limit:
+        return await counted(work, at, lambda: limit.reschedule(0))
+
+
+async def cut(rng: Random, work: Coroutine[Any, Any, Any], *, whole: float = 0.3) -> Any:
+    """Return what comes of it: its result, CUT, or the error that a client may raise. Fail if it hangs."""
+    name, at = getattr(work, "__qualname__", "?"), 1 + min(int(rng.expovariate(0.25)), 40)
+    if rng.random() < whole:
+        task = asyncio.create_task(work)
+    elif rng.random() < 0.3:
+        task = asyncio.create_task(timed_out(work, at))
+    else:
+        task = asyncio.create_task(counted(work, at, cancel_this))
+    done, _ = await asyncio.wait([task], timeout=HANGS_S)
+    assert done, f"{name}, cut at {at}, hangs"
+    if task.cancelled():
+        return CUT
+    error = task.exception()
+    if error is None:
+        return task.result()
+    if isinstance(error, TimeoutError | CoterieError):
+        return CUT if isinstance(error, TimeoutError) else error
+    raise error
+
+
+# -- what listeners do
+
+WAYS: Sequence[Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]] = (
+    lambda work: work,
+    lambda work: asyncio.wait_for(work, 2 * HANGS_S),
+    lambda work: asyncio.gather(work, asyncio.sleep(0)),
+    lambda work: asyncio.shield(asyncio.ensure_future(work)),
+)
+HARMLESS = ("commit", "committed", "lag", "topics", "position", "assignment", "subscription", "paused",
+            "group_metadata", "enforce_rebalance", "subscribe", "end_offsets", "getmany")  # fmt: skip
+ENDS = ("close", "unsubscribe")
+WILD = ("seek_to_beginning", "seek_to_end", "pause", "resume", "raise", "cancelled", "start", "assign")
+
+
+async def call(consumer: Consumer, name: str, topic: str) -> Any:
+    """Call one public method of the consumer as it is meant."""
+    first = next(iter(sorted(consumer.assignment())), TopicPartition(topic, 0))
+    match name:
+        case "raise":
+            raise KeyError("of the application")
+        case "cancelled":
+            raise asyncio.CancelledError
+        case "position":
+            answer = consumer.position(first)
+        case "end_offsets" | "assign":
+            answer = getattr(consumer, name)([first])
+        case "subscribe":
+            answer = consumer.subscribe([topic])
+        case "getmany":
+            answer = consumer.getmany(timeout_ms=10)
+        case _:
+            answer = getattr(consumer, name)()
+    return await answer if asyncio.iscoroutine(answer) else answer
+
+
+class Restless(Listener):
+    """Calls the consumer back, by chance, from each of its methods."""
+
+    def __init__(self, rng: Random, consumer: Consumer, topic: str, names: Sequence[str]) -> None:
+        self.rng, self.consumer, self.topic, self.names = rng, consumer, topic, names
+        self.inside = self.assigned = 0
+
+    async def _hear(self) -> None:
+        assert not self.inside, "a method is called while another runs"
+        self.inside += 1
+        try:
+            while self.rng.random() < 0.4:
+                name = self.rng.choice(self.names)
+                with suppress(CoterieError):
+                    await self.rng.choice(WAYS)(call(self.consumer, name, self.topic))
+        finally:
+            self.inside -= 1
+
+    async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        self.assigned += 1
+        await self._hear()
+
+    async def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        await self._hear()
+
+    async def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        await self._hear()
+
+
+# -- the lives
+
+
+async def fill(bootstrap: str, topic: str, partitions: int) -> None:
+    async with Admin(bootstrap) as admin:
+        await admin.create_topic(topic, partitions=partitions)
+    async with Producer(bootstrap) as producer:
+        for number in range(RECORDS):
+            await producer.send(topic, b"%d" % number, partition=number % partitions)
+
+
+async def values_in(bootstrap: str, topic: str, **settings: Any) -> Counter[bytes]:
+    """Return how often each value is in a topic, up to its end."""
+    found: Counter[bytes] = Counter()
+    async with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", **settings) as consumer:
+        places = await consumer.partitions_for(topic)
+        consumer.assign(places)
+        ends = await consumer.end_offsets(places)
+        for place in places:
+            while await consumer.position(place) < ends[place]:
+                for records in (await consumer.getmany(timeout_ms=50)).values():
+                    found.update(one.value for one in records)
+    return found
+
+
+async def members_of(admin: Admin, group: str) -> Sequence[Any]:
+    """Return who is in the group: nobody, where nobody has ever been."""
+    try:
+        return (await admin.describe_group(group)).members
+    except NoSuchGroup:
+        return ()
+
+
+async def has_left(bootstrap: str, group: str) -> None:
+    async with Admin(bootstrap) as admin:
+        until = time.monotonic() + HANGS_S
+        while await members_of(admin, group):
+            assert time.monotonic() < until, f"a closed member is still in group {group}"
+
+
+async def member_life(rng: Random, bootstrap: str, topic: str) -> None:
+    """One member, and at times another: nothing is lost; nothing is twice where nothing moves."""
+    mode = rng.choice(["calm", "moving", "ending", "wild"])
+    await fill(bootstrap, topic, rng.choice([1, 3]))
+    settings: dict[str, Any] = {
+        "bootstrap_servers": bootstrap, "group_id": topic, "auto_offset_reset": "earliest",
+        "heartbeat_interval_ms": 50, "max_poll_records": 7, "fetch_max_wait_ms": 20,
+        "auto_commit_interval_ms": rng.choice([1, 50, 60_000]), "retry_backoff_ms": 10,
+        "partition_assignment_strategy": rng.choice(["range", "cooperative-sticky"]),
+    }  # fmt: skip
+    seen: Seen = defaultdict(int)
+    consumer = Consumer(**settings)
+    names = {"calm": HARMLESS[:8], "moving": HARMLESS, "ending": HARMLESS + ENDS * 3}
+    listener = Restless(rng, consumer, topic, names.get(mode, HARMLESS + ENDS + WILD))
+    if await cut(rng, consumer.start(), whole=0.8) is CUT:
+        await consumer.close()
+        return
+    other = Consumer(topic, **settings) if mode == "moving" else None
+    consumer.subscribe([topic], listener=listener)
+    try:
+        for _ in range(STEPS):
+            if not await step(rng, consumer, topic, listener, seen, mode):
+                break
+            if other is not None and rng.random() < 0.1:
+                other = await visit(other, seen, settings, topic)
+    finally:
+        while await cut(rng, consumer.close(), whole=0.5) is CUT:
+            pass
+        if other is not None:
+            await other.close()
+    await has_left(bootstrap, topic)
+    if mode != "wild":
+        await rest_of(settings, topic, seen)
+        missing = RECORDS - len(seen)
+        assert not missing, f"{mode}: {missing} records are lost"
+    if mode == "calm" and listener.assigned == 1:
+        assert max(seen.values()) == 1, f"records are twice: {[at for at in seen if seen[at] > 1]}"
+
+
+async def step(
+    rng: Random,
+    consumer: Consumer,
+    topic: str,
+    listener: Restless,
+    seen: Seen,
+    mode: str,
+) -> bool:
+    """Do one thing to the consumer; return whether there is more to do."""
+    if consumer.subscription() is None and mode != "calm":
+        with suppress(CoterieError):
+            consumer.subscribe([topic], listener=listener)
+    name = rng.choice(["getmany", "getmany", "getone", "anext", *HARMLESS[:8]])
+    if mode != "calm" and rng.random() < 0.1:
+        name = rng.choice(["enforce_rebalance", "unsubscribe", "stranger"])
+    if name == "getmany":
+        came = await cut(rng, consumer.getmany(timeout_ms=rng.choice([0, 5, 50])))
+        records = [one for part in came.values() for one in part] if isinstance(came, dict) else []
+    elif name == "getone":
+        came = await cut(rng, consumer.getone(timeout_ms=rng.choice([0, 50])))
+        records = [came] if came is not None and hasattr(came, "offset") else []
+    elif name == "anext":
+        came = await cut(rng, soon(consumer.__anext__()))
+        records = [came] if hasattr(came, "offset") else []
+    elif name == "stranger":
+        await asyncio.sleep(rng.random() * 0.02)
+        return True
+    else:
+        came, records = await cut(rng, call(consumer, name, topic)), []
+    for record in records:
+        seen[record.partition, record.offset] += 1
+    return not isinstance(came, Closed)
+
+
+async def soon(work: Coroutine[Any, Any, Any]) -> Any:
+    """Wait for it, but not when there is nothing any more."""
+    async with asyncio.timeout(0.1):
+        return await work
+
+
+async def visit(other: Consumer, seen: Seen, settings: Any, topic: str) -> Consumer:
+    """Have another member come and read for a moment, or go."""
+    if other._cluster is None:
+        await other.start()
+        return other
+    for records in (await other.getmany(timeout_ms=50)).values():
+        for record in records:
+            seen[record.partition, record.offset] += 1
+    await other.close()
+    return Consumer(topic, **settings)
+
+
+async def rest_of(settings: dict[str, Any], topic: str, seen: Seen) -> None:
+    """Read what the group has not done yet, as its next member."""
+    async with Consumer(topic, **settings) as consumer:
+        async with asyncio.timeout(HANGS_S):
+            while not consumer.assignment():
+                await consumer.getmany(timeout_ms=10, max_records=0)
+        while max((await consumer.lag()).values()):
+            for records in (await consumer.getmany(timeout_ms=50)).values():
+                for record in records:
+                    seen[record.partition, record.offset] += 1
+
+
+async def producer_life(rng: Random, bootstrap: str, topic: str) -> None:
+    """What `send` returned for is there, once; what it was cut off at is not."""
+    async with Admin(bootstrap) as admin:
+        await admin.create_topic(topic, partitions=2)
+    batch = rng.choice([64, 16_384])
+    producer = Producer(bootstrap, linger_ms=rng.choice([0, 5]), batch_size=batch, buffer_memory=4 * batch)
+    if await cut(rng, producer.start(), whole=0.8) is CUT:
+        await producer.close()
+        return
+    sent: dict[bytes, Any] = {}
+    refused = set()
+    for number in range(STEPS * 3):
+        value = b"%d" % number
+        keyed = {"key": value} if rng.random() < 0.5 else {}
+        came = await cut(rng, producer.send(topic, value, **keyed))
+        if came is CUT or isinstance(came, CoterieError):
+            refused.add(value)
+        else:
+            sent[value] = came
+        if rng.random() < 0.1:
+            await cut(rng, producer.flush())
+        if sent and rng.random() < 0.1:
+            await cut(rng, outcome(rng.choice(list(sent.values()))))
+    closes = [cut(rng, producer.close(), whole=0.6)] * 1
+    if rng.random() < 0.3:
+        closes.append(cut(rng, producer.close(), whole=1))
+    whole = CUT not in await asyncio.gather(*closes)
+    found = await values_in(bootstrap, topic)
+    assert not refused & found.keys(), f"cut off, and there: {refused & found.keys()}"
+    assert all(count == 1 for count in found.values()), "twice"
+    written = {value for value, one in sent.items() if is_written(one)}
+    assert written <= found.keys(), "acknowledged, and not there"
+    assert not whole or written == sent.keys() == found.keys(), "sent, and not written"
+
+
+async def outcome(delivery: Any) -> Any:
+    return await delivery
+
+
+def is_written(delivery: Any) -> bool:
+    with suppress(CoterieError):
+        return delivery.result().offset >= 0
+    return False
+
+
+async def transactions_life(rng: Random, bootstrap: str, topic: str) -> None:
+    """Each transaction is there whole or not at all, and one whose block ended well is there."""
+    async with Admin(bootstrap) as admin:
+        await admin.create_topic(topic, partitions=2)
+    producer = Producer(bootstrap, transactional_id=topic, retry_backoff_ms=10)
+    if await cut(rng, producer.start(), whole=0.8) is CUT:
+        await producer.close()
+        return
+    ended = set()
+
+    async def block(number: int) -> str:
+        async with producer.transaction():
+            for part in range(3):
+                await producer.send(topic, b"%d-%d" % (number, part), partition=part % 2)
+                if rng.random() < 0.2:
+                    await producer.flush()
+        return "ended"
+
+    for number in range(STEPS // 2):
+        if await cut(rng, block(number)) == "ended":
+            ended.add(number)
+    while await cut(rng, producer.close(), whole=0.6) is CUT:
+        pass
+    async with Producer(bootstrap, transactional_id=topic):
+        pass  # whatever a cut close left open is over now
+    found = await values_in(bootstrap, topic, isolation_level="read_committed")
+    parts = Counter(int(value.partition(b"-")[0]) for value in found)
+    assert set(found.values()) <= {1}, "twice"
+    assert set(parts.values()) <= {3}, f"parts of transactions: {parts}"
+    assert ended <= parts.keys(), f"ended well, and not there: {ended - parts.keys()}"
+
+
+async def admin_life(rng: Random, bootstrap: str, topic: str) -> None:
+    """Whatever was cut off, the next question is answered."""
+    admin = Admin(bootstrap)
+    while await cut(rng, admin.start(), whole=0.6) is CUT:
+        admin = Admin(bootstrap)
+    asks: Sequence[Callable[[], Coroutine[Any, Any, Any]]] = (
+        admin.describe_cluster, admin.list_topics, admin.list_groups, admin.list_transactions,
+        lambda: admin.create_topic(topic, partitions=2), lambda: admin.delete_topic(topic),
+        lambda: admin.describe_group(topic), lambda: admin.list_offsets([(topic, 0), (topic, 1)]),
+        lambda: admin.describe_topics([topic]), lambda: admin.list_group_offsets(topic),
+    )  # fmt: skip
+    for _ in range(STEPS):
+        await cut(rng, rng.choice(asks)(), whole=0.2)
+    assert (await admin.describe_cluster()).brokers
+    await asyncio.gather(cut(rng, admin.close()), cut(rng, admin.close()))
+    await admin.close()
+
+
+def loop_that_ends(rng: Random, bootstrap: str, topic: str) -> None:
+    """A loop ends in the middle: it does end, and the clients say on another one that they cannot go on."""
+    clients: list[Any] = []
+
+    async def begin() -> None:
+        await fill(bootstrap, topic, 2)
+        consumer = Consumer(bootstrap_servers=bootstrap, group_id=topic, auto_offset_reset="earliest")
+        clients.extend([consumer, Producer(bootstrap, linger_ms=5)])
+        await asyncio.gather(*(one.start() for one in clients))
+        consumer.subscribe([topic], listener=Restless(rng, consumer, topic, HARMLESS + ENDS))
+        await cut(rng, soon(consumer.__anext__()))
+        await cut(rng, clients[1].send(topic, b"v"))
+        if rng.random() < 0.5:
+            clients.append(asyncio.ensure_future(consumer.close()))
+
+    async def go_on() -> None:
+        consumer, producer = clients[:2]
+        for work in (
+            consumer.getmany(timeout_ms=50),
+            consumer.commit(),
+            producer.send(topic, b"late"),
+            producer.flush(),
+        ):
+            task = asyncio.ensure_future(work)
+            done, _ = await asyncio.wait([task], timeout=HANGS_S)
+            assert done, f"{work} hangs on another loop"
+            assert isinstance(task.exception(), WrongUse | ProducerClosed | ListenerFailed), task
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of sockets that nobody closes: the application's mistake
+        asyncio.run(asyncio.wait_for(begin(), 4 * HANGS_S))
+        asyncio.run(go_on())
+        clients.clear()
+        gc.collect()
+
+
+def script_life(rng: Random, bootstrap: str, topic: str) -> None:
+    """A script's block is left in some way, and forked in its middle: all is written, nobody hangs."""
+    left_by = rng.choice([None, ValueError(), SystemExit(3), KeyboardInterrupt()])
+    sent = rng.randrange(1, 20)
+    with BlockingAdmin(bootstrap) as admin:
+        admin.create_topic(topic, partitions=1)
+    faces: list[Any] = [
+        BlockingProducer(bootstrap, linger_ms=rng.choice([0, 60_000]), delivery_timeout_ms=120_000),
+        BlockingConsumer(bootstrap_servers=bootstrap, group_id=topic),
+        BlockingAdmin(bootstrap),
+    ]
+    try:
+        with faces[0] as producer, faces[1] as consumer, faces[2]:
+            consumer.subscribe([topic])
+            for _ in range(sent):
+                producer.send(topic, b"v")
+            if rng.random() < 0.6:
+                forked(rng, faces, topic)
+            consumer.getmany(timeout_ms=rng.choice([0, 20]))
+            if left_by is not None:
+                raise left_by
+    except (ValueError, SystemExit, KeyboardInterrupt):
+        pass
+    with BlockingAdmin(bootstrap) as admin:
+        end = admin.list_offsets([(topic, 0)])[TopicPartition(topic, 0)].offset
+        assert end == sent, f"{sent} sent, {end} written, left by {left_by!r}"
+    asyncio.run(has_left(bootstrap, topic))
+
+
+def forked(rng: Random, faces: list[Any], topic: str) -> None:
+    """Fork; the child uses what the parent has made, and must come to an end."""
+    producer, consumer, admin = faces
+    calls = [lambda: producer.send(topic, b"c"), producer.flush, consumer.commit, consumer.getmany,
+             consumer.assignment, admin.list_topics, producer.close, consumer.close, admin.close]  # fmt: skip
+    rng.shuffle(calls)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        child = os.fork()
+    if child == 0:
+        status = 0
+        for one in calls:
+            try:
+                one()
+            except CoterieError:
+                continue
+            except BaseException:  # noqa: BLE001  # the child's root: its parent hears of it
+                status = 1
+        os._exit(status)
+    until = time.monotonic() + HANGS_S
+    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
+        if time.monotonic() > until:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+            raise AssertionError("a forked child hangs")
+        time.sleep(0.002)
+    assert ended[1] == 0, f"a forked child ended with {ended[1]}"
+
+
+def on_a_loop(
+    life: Callable[[Random, str, str], Coroutine[Any, Any, None]],
+) -> Callable[[Random, str, str], None]:
+    def run(rng: Random, bootstrap: str, topic: str) -> None:
+        with asyncio.Runner() as runner:
+            runner.run(watched(life(rng, bootstrap, topic), within_s=6 * HANGS_S))
+
+    return run
+
+
+LIVES: dict[str, Callable[[Random, str, str], None]] = {
+    "member": on_a_loop(member_life),
+    "producer": on_a_loop(producer_life),
+    "transactions": on_a_loop(transactions_life),
+    "admin": on_a_loop(admin_life),
+    "loop": loop_that_ends,
+    "script": script_life,
+}
+
+
+def live(life: str, seed: int, bootstrap: str) -> None:
+    """Live one life; fail with what is wrong."""
+    LIVES[life](Random(f"{life} {seed}"), bootstrap, f"{life}-{seed}-{os.getpid()}-{time.monotonic_ns()}")
+
+
+# Faults that were mended, to be put back one at a time: each must be found.
+PLANTS: dict[str, Callable[[], None]] = {
+    # close() in a listener's method waits for the member, which waits for the method (A12)
+    "listener": lambda: setattr(Consumer, "_caller", None),
+    # sys.exit() and Ctrl-C count as cancellation: what was sent is dropped
+    "exit": lambda: setattr(BlockingProducer, "__exit__", drop),
+    # a forked child waits for a thread that its parent has
+    "fork": lambda: setattr(BlockingFace, "_refusal", lambda self, thread: None),
+    # a producer closes without having sent what is left
+    "hurry": lambda: setattr(Producer, "_end", in_a_hurry),
+    # a leave is under way when its close is cut short
+    "leave": lambda: setattr(Membership, "_leave_soon", nothing),
+}
+
+
+def drop(self: BlockingProducer, kind: type[BaseException] | None, *_: object) -> None:
+    at_once = kind is not None and not issubclass(kind, Exception)
+    self.close(timeout_ms=0 if at_once else None)
+
+
+async def in_a_hurry(self: Producer, sender: Any, cluster: Any, timeout_ms: float | None) -> None:
+    await sender.stop()
+    await cluster.close()
+
+
+async def nothing(self: Any, leave: bool | None) -> None:
+    """Tell nobody."""
+
+
+def main(words: Iterable[str] | None = None) -> int:
+    """Live seeds until the time is over; print each that fails, and how to see it again."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--lives", nargs="*", choices=LIVES, default=list(LIVES))
+    parser.add_argument("--seeds", type=int, default=sys.maxsize, help="so many of each at most")
+    parser.add_argument("--plant", choices=PLANTS, help="put a fault back that was mended")
+    args = parser.parse_args(None if words is None else list(words))
+    if args.plant:
+        PLANTS[args.plant]()
+    until, failed, lived = time.monotonic() + 60 * args.minutes, 0, 0
+    with coterie.testing.broker() as kafka:
+        for seed in range(args.first, args.first + args.seeds):
+            for life in args.lives:
+                if time.monotonic() > until:
+                    print(f"{lived} lives, up to seed {seed}: {failed} failed")
+                    return int(failed > 0)
+                lived += 1
+                try:
+                    live(life, seed, kafka.bootstrap)
+                except Exception as error:  # noqa: BLE001  # the root: it is told, and the next is tried
+                    failed += 1
+                    again = f"--lives {life} --first {seed} --seeds 1"
+                    print(f"{again}: {type(error).__name__}: {error}", flush=True)
+                    if args.seeds == 1:
+                        traceback.print_exc()
+    print(f"{lived} lives: {failed} failed")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
