@@ -213,6 +213,20 @@ def test_whoever_names_an_epoch_is_judged_by_the_log_s_latest(led: Rig, ask: Cal
     assert ask(client, 6) == Code.UNKNOWN_LEADER_EPOCH
 
 
+@pytest.mark.parametrize("version", [15, 16, 17])
+def test_who_comes_with_an_earlier_epoch_is_told_the_leader_and_its_epoch(led: Rig, version: int):
+    """As Apache Kafka 4.3.1 does from version 16 on, and for no other error (KIP-951)."""
+    led.node.advertise("127.0.0.1", 9092)
+    fenced, ahead = (fetch(led.client(), epoch, version) for epoch in (0, 9))
+
+    leader = fenced.responses[0].partitions[0].current_leader
+    assert (leader.leader_id, leader.leader_epoch) == ((1, 5) if version >= 16 else (-1, -1))
+    endpoints = [(one.node_id, one.host, one.port) for one in getattr(fenced, "node_endpoints", ())]
+    assert endpoints == ([(1, "127.0.0.1", 9092)] if version >= 16 else [])
+    assert ahead.responses[0].partitions[0].current_leader.leader_epoch == -1
+    assert not getattr(ahead, "node_endpoints", ())
+
+
 def test_an_epoch_ends_where_the_log_says_it_ended(led: Rig):
     client = led.client()
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS"]
 
 READ_COMMITTED = 1
+LEADER_TOLD_SINCE = 16  # the first version whose clients go to the leader that an answer names
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 NOWHERE: Mapping[str, Any] = {"timestamp": -1, "offset": -1, "leader_epoch": -1}
 
@@ -190,9 +191,12 @@ def _read_all(
     partition_type = entity("fetch", ctx.version, "PartitionData", "response")
     topic_type = entity("fetch", ctx.version, "FetchableTopicResponse", "response")
     topics: list[tuple[Any, list[Any]]] = []
-    first, before = True, None
+    first, before, fenced = True, None, False
     for place, ((name, _), one) in enumerate(wanted.items()):
         values = _read_one(one, left, first=first, committed=committed, version=ctx.version)
+        if one.log is not None and one.code == Code.FENCED_LEADER_EPOCH and ctx.version >= LEADER_TOLD_SINCE:
+            values["current_leader"] = _leader(node, one.log, ctx.version)
+            fenced = True
         size = len(values["records"])
         left -= size
         first = first and not size
@@ -208,7 +212,20 @@ def _read_all(
         responses.append(build(topic_type, **named, partitions=tuple(answers)))
         if len(responses) % ITEMS_AT_ONCE == 0:
             yield
-    return build(response_type(1, ctx.version), responses=tuple(responses))
+    where = {"node_endpoints": (_endpoint(node, ctx.version),)} if fenced else {}
+    return build(response_type(1, ctx.version), responses=tuple(responses), **where)
+
+
+def _leader(node: Node, log: FileLog, version: int) -> Any:
+    """Return who leads a partition in which epoch, for who came with an earlier one (KIP-951)."""
+    cls = entity("fetch", version, "LeaderIdAndEpoch", "response")
+    return build(cls, leader_id=node.settings.node_id, leader_epoch=log.latest_epoch)
+
+
+def _endpoint(node: Node, version: int) -> Any:
+    host, port = node.advertised
+    cls = entity("fetch", version, "NodeEndpoint", "response")
+    return build(cls, node_id=node.settings.node_id, host=host, port=port, rack=node.settings.broker_rack)
 
 
 def _aborted(spans: tuple[Aborted, ...], version: int) -> tuple[Any, ...]:
