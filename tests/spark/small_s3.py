@@ -22,7 +22,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, unescape
 
 CONTROL = "/-control"
 Answer = tuple[int, dict[str, str], bytes]
@@ -68,8 +68,8 @@ class Requests(BaseHTTPRequestHandler):
             state["lost"].append(self.path)
             state["lose_answer"] = None
             status, headers, said = 500, {}, b"<Error><Code>InternalError</Code></Error>"
-        if self.command == "DELETE":
-            state["deleted"].append(self.path)
+        if self.command == "POST" and self.path.endswith("?delete"):
+            state["deleted"] += keys_in(body)
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -129,6 +129,11 @@ class Requests(BaseHTTPRequestHandler):
     def take(self, key: str, asked: dict[str, str], body: bytes) -> Answer:
         """What comes: an object, or a part of one."""
         uploads, tag = self.server.uploads, {"etag": '"1"'}
+        if "delete" in asked:
+            for name in keys_in(body):
+                self.server.objects.pop(f"{key.rstrip('/')}/{name}", None)
+            gone = "".join(f"<Deleted><Key>{escape(name)}</Key></Deleted>" for name in keys_in(body))
+            return 200, {}, f"<DeleteResult>{gone}</DeleteResult>".encode()
         if "uploads" in asked:
             name = uuid.uuid4().hex
             uploads[name] = {}
@@ -186,6 +191,11 @@ class Requests(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
+
+
+def keys_in(body: bytes) -> list[str]:
+    """Return what a request names that deletes several objects."""
+    return [unescape(name) for name in re.findall("<Key>(.*?)</Key>", body.decode())]
 
 
 @dataclass(frozen=True)

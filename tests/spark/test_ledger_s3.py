@@ -47,7 +47,9 @@ def test_a_table_is_written_by_the_options_alone(s3, table):
 
     assert ledger.append(rows((0, 0, 5), (1, 0, 3))) == Outcome(8, 0, 0)
     assert ledger.append(rows((0, 2, 8))) == Outcome(3, 3, 0)
+    (superfluous,) = s3.control()["deleted"]
 
+    assert superfluous.endswith(".parquet")
     assert held(table, s3) == sorted([*range(8), *range(3)])
     assert ledger.stored([TopicPartition("t", 0)]) == {TopicPartition("t", 0): 8}
 
