@@ -84,8 +84,8 @@ async def write_once(options: SinkOptions, batches: Iterable[pa.RecordBatch], tu
         async with aclosing(ahead(batches)) as coming:
             held = await gathered(coming, producer.settings.buffer_memory)
             async with producer.transaction():
-                for batch in held:
-                    await send(batch)
+                while held:
+                    await send(held.popleft())
                 async for batch in coming:
                     await send(batch)
                 note = OffsetAndMetadata(turn.batch, metadata=str(tally))

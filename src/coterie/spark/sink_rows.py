@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -30,12 +31,13 @@ async def ahead(batches: Iterable[pa.RecordBatch]) -> AsyncGenerator[pa.RecordBa
             yield batch
 
 
-async def gathered(coming: AsyncGenerator[pa.RecordBatch, None], most_bytes: int) -> list[pa.RecordBatch]:
+async def gathered(coming: AsyncGenerator[pa.RecordBatch, None], most_bytes: int) -> deque[pa.RecordBatch]:
     """Return the batches that come, up to so many bytes: what is left comes from the generator.
 
     A transaction that begins after this does not last as long as its rows take to be made.
     """
-    held, size = [], 0
+    held: deque[pa.RecordBatch] = deque()
+    size = 0
     async for batch in coming:
         held.append(batch)
         size += batch.nbytes

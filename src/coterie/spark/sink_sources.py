@@ -80,8 +80,8 @@ async def write_with_offsets(
             async with aclosing(ahead(batches)) as coming:
                 held = await gathered(coming, producer.settings.buffer_memory)
                 async with producer.transaction():
-                    for batch in held:
-                        await outbox.send(await account.left(batch))
+                    while held:
+                        await outbox.send(await account.left(held.popleft()))
                     async for batch in coming:
                         await outbox.send(await account.left(batch))
                     for reader, offsets in account.due().items():
