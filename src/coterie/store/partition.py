@@ -275,11 +275,12 @@ class FileLog:
             headers = coordinator_batches(records, config)
             self._check_producers(records, headers, transaction_version, verified)
 
-        try:
-            self.lead(leader_epoch)
-        except OSError as error:
-            raise AppendRefused(Code.KAFKA_STORAGE_ERROR, _sentence(self.directory, error)) from error
-        leader_epoch = self.latest_epoch  # a directory of a cluster's may have seen later ones than ours
+        if leader_epoch > self._epochs[-1][0]:
+            try:
+                self.lead(leader_epoch)
+            except OSError as error:
+                raise AppendRefused(Code.KAFKA_STORAGE_ERROR, _sentence(self.directory, error)) from error
+        leader_epoch = self._epochs[-1][0]  # a directory of a cluster's may have seen later ones than ours
         base_offset = self.end_offset
         append_time_ms = now_ms if config.message_timestamp_type == "LogAppendTime" else -1
         spans, next_offset = _placed(headers, base_offset, append_time_ms)
