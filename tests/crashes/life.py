@@ -377,8 +377,9 @@ class Life:
         owed.maybe_deleted = max(owed.maybe_deleted, offset)
         self.owed.busy = True
         try:
-            start = log.delete_before(offset, self.owed.now_ms)
-        except StorageFailed as error:
+            start = log.delete_before(offset, self.owed.now_ms, save=False)
+            self.store.ledger.save_starts()
+        except (OSError, StorageFailed) as error:
             return f"delete {where} before {offset}: {error}"
         demand(start >= offset, f"{where} starts at {start} after a deletion before {offset}")
         owed.start, owed.deleted = start, max(owed.deleted, offset)
