@@ -11,6 +11,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,9 @@ class Job:
 
     def note_rebalance(self, rebalance: Rebalance) -> None:
         if not self.account.ended_ms:  # afterwards the members leave one by one, which is no news
+            struck = self.account.struck
+            if struck and SECOND in rebalance.left and rebalance.at_ms > struck.at_ms:
+                rebalance = replace(rebalance, longest_ms=rebalance.formed_at_ms - struck.at_ms)
             self.show.rebalance(rebalance)
 
     def note_progress(self, look: Progress) -> None:

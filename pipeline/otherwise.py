@@ -37,10 +37,18 @@ def in_words(rows: Sequence[WhatIf]) -> str:
     doubt = "" if was.fidelity >= BELIEVED else ", so this is not to be relied on"
     return (
         f"With static members and sessions of 45 s there would have been {then.rebalances} rebalances instead"
-        f" of {was.rebalances}, and partitions would have stood still for {seconds(then.stood_still_ms)}"
-        f" instead of {seconds(was.stood_still_ms)}. The replay of the run as it was has {was.matched} of its"
-        f" {was.recorded_rebalances} rebalances{doubt}."
+        f" of {was.rebalances} (the end of the group counts), and partitions would have stood still for"
+        f" {seconds(then.stood_still_ms)} instead of {seconds(was.stood_still_ms)}, all added up."
+        f" {verdict(rows)} The replay of the run as it was has {was.matched} of its"
+        f" {was.recorded_rebalances} rebalances, and its standing still is off by"
+        f" {was.stood_still_error:.0%}{doubt}."
     )
+
+
+def verdict(rows: Sequence[WhatIf]) -> str:
+    """Return what of all that was tried helps, by the rule of the history's report."""
+    helping = [CALLED[row.setting] for row in rows if row.helps]
+    return f"What helps, by the replay: {'; '.join(helping)}." if helping else "Nothing tried helps."
 
 
 def seconds(span_ms: int | None) -> str:

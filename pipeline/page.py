@@ -92,7 +92,7 @@ def figure_of(value: Any) -> str:
 
 def rebalance_table(frame: Frame, rebalances: Sequence[Rebalance]) -> str:
     """Return the list of rebalances, a row each."""
-    titles = ["generation", "at", "why", "who got what", "nobody worked for", "partitions moved"]
+    titles = ["generation", "at", "why", "who got what", "nobody worked for", "longest stand-still", "moved"]
     head = el("tr", *(el("th", title, class_="n" if title in titles[4:] else "") for title in titles))
     return el("table", head, *(rebalance_row(frame, one) for one in rebalances))
 
@@ -113,7 +113,8 @@ def rebalance_row(frame: Frame, rebalance: Rebalance) -> str:
         el("td", f"{frame.scene.seconds(rebalance.at_ms):.1f} s"),
         el("td", escape(because(rebalance)), "<br>", slugs),
         el("td", *members) if rebalance.members else el("td", "nobody is left"),
-        el("td", f"{rebalance.stopped_ms:,} ms", class_="n"),
+        el("td", "new group" if rebalance.new else f"{rebalance.nobody_ms:,} ms", class_="n"),
+        el("td", f"{max(rebalance.longest_ms, rebalance.nobody_ms):,} ms", class_="n"),
         el("td", str(rebalance.moved), class_="n"),
     ]
     return el("tr", *cells)

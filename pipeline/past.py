@@ -90,10 +90,26 @@ def rebalances_of(history: History, topic: str) -> list[Rebalance]:
             left=tuple(sorted(names.get(each, each) for each in one.left)),
             stopped_ms=max((stop.to_ms - stop.from_ms for stop in stops), default=0),
             moved=moved[one.generation],
+            new=not place or not history.generations[place - 1].members,
+            longest_ms=max((stop.to_ms - stood_still_since(history, stop) for stop in stops), default=0),
         )
-        for one in history.generations
+        for place, one in enumerate(history.generations)
         for stops in [without_owner(history.stalls, one.generation)]
     ]
+
+
+def stood_still_since(history: History, stop: Stall) -> int:
+    """Return since when a partition stood still that waits for a generation: its owner may have been dead."""
+    where = stop.topic, stop.partition
+    return min(
+        (
+            one.from_ms
+            for one in history.stalls
+            if one.kind == SILENT and (one.topic, one.partition) == where
+            if one.from_ms < stop.from_ms <= one.to_ms
+        ),
+        default=stop.from_ms,
+    )
 
 
 def without_owner(stalls: Iterable[Stall], generation: int) -> list[Stall]:

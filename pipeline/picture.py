@@ -256,7 +256,7 @@ def badge(frame: Frame, label: Label) -> str:
 
 def said(rebalance: Rebalance) -> tuple[str, ...]:
     """Return why a rebalance came about, how long nobody worked, and how much changed hands."""
-    return (because(rebalance), f"{rebalance.stopped_ms:,} ms stopped", f"{rebalance.moved} moved")
+    return (because(rebalance), *rebalance.cost.split("; "))
 
 
 def shares(rebalance: Rebalance) -> Iterator[str]:

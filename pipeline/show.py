@@ -68,13 +68,13 @@ class Show:
         self.line(happening.at_ms, (happening.what, COLOURS.get(happening.member, "white")))
 
     def rebalance(self, rebalance: Rebalance) -> None:
-        """Print a rebalance: its generation, why, how long nobody worked, and who got what."""
+        """Print a rebalance: its generation, why, what it cost, and who got what."""
         self.line(
             rebalance.working_at_ms,
             (f"generation {rebalance.generation:<2} ", "bold"),
             (because(rebalance), "bold"),
             (f" ({', '.join(rebalance.why)})", "bright_black"),
-            f"; nobody worked for {rebalance.stopped_ms:,} ms, {rebalance.moved} partitions moved",
+            f"; {rebalance.cost}",
         )
         shares: list[str | tuple[str, str]] = ["           "]
         for name, partitions in rebalance.members.items():

@@ -27,6 +27,27 @@ class Rebalance:
     left: tuple[str, ...]
     stopped_ms: int  # until the last member had its assignment again
     moved: int
+    new: bool = False  # nobody was in the group before: nobody stopped, and nothing moved
+    longest_ms: int = 0  # how long a partition stood still for it, from the death of its owner on
+
+    @property
+    def nobody_ms(self) -> int:
+        """How long nobody worked: from when members gave up what they had to the new generation."""
+        return 0 if self.new else self.formed_at_ms - self.at_ms
+
+    @property
+    def cost(self) -> str:
+        """What it cost, in words: of a member that died, also for how long its partitions stood still."""
+        if self.new:
+            return "new group: nobody had worked before"
+        if not self.members:
+            return "group ended: nobody is left"
+        words = f"nobody worked for {self.nobody_ms:,} ms, {self.moved} partitions moved"
+        if self.longest_ms <= self.nobody_ms:
+            return words
+        return (
+            f"{words}; what {listed(self.left or ('its owner',))} had stood still for {self.longest_ms:,} ms"
+        )
 
     @property
     def working_at_ms(self) -> int:
@@ -46,6 +67,7 @@ class Rebalance:
             "left": list(self.left),
             "stopped_ms": self.stopped_ms,
             "moved": self.moved,
+            **({"longest_ms": self.longest_ms} if self.longest_ms > self.stopped_ms else {}),
         }
 
 
@@ -65,6 +87,7 @@ class Names:
 def rebalance_of(record: Mapping[str, Any], names: Names, *, topic: str) -> Rebalance:
     """Return the rebalance that one record of the topic tells of."""
     names.learn(record["members"])
+    new = record.get("state_before", "") in (None, "Empty")
     owners: dict[str, tuple[int, ...]] = {}
     for told in record["members"].values():
         mine = owners.get(told["client_id"], ()) + tuple(told["partitions"].get(topic, ()))
@@ -77,8 +100,9 @@ def rebalance_of(record: Mapping[str, Any], names: Names, *, topic: str) -> Reba
         members=dict(sorted(owners.items())),
         joined=names.of(record["joined"]),
         left=names.of(record["left"]),
-        stopped_ms=record["stopped_ms"],
-        moved=record["moved"],
+        stopped_ms=0 if new else record["stopped_ms"],
+        moved=0 if new else record["moved"],
+        new=new,
     )
 
 

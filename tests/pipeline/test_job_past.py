@@ -38,7 +38,9 @@ def test_gaps_and_a_dead_owner_are_spans_of_their_own():
 def test_a_death_does_not_touch_the_partitions_of_others():
     found = spans_of(a_history(), "flights", until_ms=at(40))
 
-    assert of_partition(found, 0) == [("works", A, at(8), at(40))]
+    rebalances = [(at(12), at(12.5)), (at(26), at(26.4)), (at(32), at(32.6))]  # in which eager members stop
+    assert [one[2:] for one in of_partition(found, 0) if one[0] != "works"] == rebalances
+    assert {one[1] for one in of_partition(found, 0) if one[0] == "works"} == {A}
 
 
 def test_a_death_is_seen_though_the_history_missed_it_and_ends_with_the_member():
@@ -62,6 +64,11 @@ def test_a_rebalance_is_told_with_members_by_name_and_how_long_it_took():
     assert (second.at_ms, second.formed_at_ms, second.stopped_ms) == (at(12), at(12.5), 500)
     assert (second.members, second.joined, second.moved) == ({A: (0, 1), B: (2, 3)}, (B,), 2)
     assert (third.left, because(third)) == ((B,), "spark-b fell silent")
+    assert [one.cost for one in (first, second, third)] == [
+        "new group: nobody had worked before",
+        "nobody worked for 500 ms, 2 partitions moved",
+        "nobody worked for 400 ms, 2 partitions moved; what spark-b had stood still for 6,400 ms",
+    ]
 
 
 @st.composite
@@ -105,6 +112,9 @@ def test_the_run_is_replayed_as_it_was_and_with_static_members():
     assert {row.setting for row in rows} == set(CALLED)
     assert rows[0].fidelity == 1
     assert "there would have been 2 rebalances instead of 4" in in_words(rows)
+    helping = [CALLED[row.setting] for row in rows if row.helps]
+    assert ("Nothing tried helps." in in_words(rows)) != bool(helping)
+    assert all(one in in_words(rows) for one in helping)
 
 
 def test_a_run_that_nothing_is_known_of_is_told_as_such():

@@ -54,6 +54,21 @@ def test_why_is_told_in_words(facts: dict[str, Any], words: str):
     assert because(a_rebalance(2, 12, 0.5, {}, **facts)) == words
 
 
+def test_the_terminal_tells_the_time_without_work_that_the_summary_has():
+    """From when members gave up what they had to the new generation, not to when the last one was told."""
+    rebalance = rebalance_of(a_story_record(state_before="Stable"), Names(), topic="flights")
+
+    assert rebalance.cost == "nobody worked for 400 ms, 2 partitions moved"
+
+
+@pytest.mark.parametrize("before", [None, "Empty"])
+def test_the_first_join_of_a_group_is_no_outage(before: str | None):
+    rebalance = rebalance_of(a_story_record(state_before=before), Names(), topic="flights")
+
+    assert (rebalance.stopped_ms, rebalance.moved) == (0, 0)
+    assert rebalance.cost == "new group: nobody had worked before"
+
+
 def test_the_summary_tells_what_the_story_tells():
     told = rebalance_of(a_story_record(), Names(), topic="flights").as_json(started_ms=START_MS)
 

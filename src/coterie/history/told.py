@@ -78,7 +78,10 @@ def generations_of(story: Iterable[Mapping[str, Any]]) -> Iterator[Generation]:
 
 
 def told_history(group_id: str, story: Iterable[Mapping[str, Any]]) -> History:
-    """Return the history of a group of which there is nothing but the story."""
+    """Return the history of a group of which there is nothing but the story.
+
+    Eager members gave up all they had when the rebalance began, also what they got back.
+    """
     story = list(story)
     owners = Owners(group_id)
     assignments: list[Assignment] = []
@@ -92,7 +95,7 @@ def told_history(group_id: str, story: Iterable[Mapping[str, Any]]) -> History:
             for number in numbers
         }
         for partition, owner in owners.held().items():
-            if has.get(partition) != owner:
+            if has.get(partition) != owner or told["protocol"] != COOPERATIVE:
                 owners.give_up(partition, at_ms=told["at"])
             else:
                 del has[partition]
