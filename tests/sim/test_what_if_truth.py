@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from random import Random
+
 import pytest
 
-from coterie.sim.recorded import stood_still_ms
+from coterie.client.member import MemberSettings
+from coterie.history.tables import History
+from coterie.sim.recorded import Life, stood_still_ms
+from coterie.sim.script import Kind
+from coterie.sim.timetable import Act
 from coterie.sim.whatif import WhatIf, answers, questions
+from sim import test_history_of_lives
 from sim.lives_lived import histories, truly_stood_still_ms
+from sim.test_history_of_lives import lived as replay_of
+from sim.test_history_of_lives import told as recorded
 
-TENTH = 0.1
+TENTH, ONE_SECOND_MS = 0.1, 1_000
 SETTINGS = {
     "one": (
         "life-base",
@@ -78,3 +88,41 @@ def test_the_error_of_the_replay_stands_in_every_answer():
 
     assert len({(row.fidelity, row.stood_still_error, row.replayed_stood_still_ms) for row in rows}) == 1
     assert rows[0].replayed_stood_still_ms == rows[0].stood_still_ms
+
+
+def a_crash(seed: int) -> tuple[Life, History]:
+    """A life by chance in which one member dies for good and the others go later; and its record."""
+    random = Random(seed)
+    settings = MemberSettings(
+        group_id="",
+        session_timeout_ms=random.choice([6_000, 10_000, 30_000]),
+        heartbeat_interval_ms=3_000,
+        max_poll_interval_ms=300_000,
+        assignors=("range",),
+    )
+    kinds = (Kind(count=1, static=random.random() < 0.3, settings=settings),) * random.randint(2, 4)
+    acts = [Act(500 + 4_000 * place, "start", place) for place in range(1, len(kinds) + 1)]
+    first, *others = random.sample(range(1, len(kinds) + 1), len(kinds))
+    at_ms = random.randint(40_000, 60_000)
+    acts.append(Act(at_ms, "kill", first))
+    at_ms += random.choice([20_000, 50_000, 120_000])
+    for place in others:
+        at_ms += random.randint(50, 500)
+        acts.append(Act(at_ms, "stop", place))
+    lived = Life(
+        "g", kinds, tuple(acts), {"t": 4}, ((0, {"t": 4}),), (), at_ms + 90_000, {}, (), 0, 0, "", at_ms
+    )
+    return lived, recorded(replay_of(lived, seed))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_longer_session_never_makes_a_crash_cost_less(seed: int, monkeypatch: pytest.MonkeyPatch):
+    """The partitions of who died wait for the session's end, or for the group's."""
+    monkeypatch.setattr(test_history_of_lives, "COMMIT_EVERY_MS", 500)
+    _, history = a_crash(seed)
+    rows = list(answers(history, questions("session.timeout.ms=6s|10s|20s|45s|90s")))
+
+    stood_still = [row.stood_still_ms or 0 for row in rows[1:]]
+    assert rows[0].stood_still_error <= 2 * TENTH, "a death is known to half a second, and short here"
+    assert all(longer >= one - ONE_SECOND_MS for one, longer in pairwise(stood_still)), stood_still
+    assert stood_still[-1] > stood_still[0] > 0
