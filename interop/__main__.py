@@ -49,7 +49,7 @@ ALONE = (
     "ledger_s3",
 )
 # The same, when asked for by name: CI has an hour for everything.
-BY_NAME = ("spark", "spark43", "spark_kills", "history")
+BY_NAME = ("streams", "connect", "kafka_python", "spark", "spark43", "spark_kills", "history")
 AFTERWARDS = ("dumplog",)  # reads what the broker has written, once it has stopped
 LANES = 2  # suites at once: most of a suite is waiting
 SUITE_S = 1500
@@ -178,7 +178,7 @@ def run_suite(name: str, *, bootstrap: str, data: Path, work: Path, on: str) -> 
     outcome = Outcome(name, on, datetime.date.today().isoformat())
     with subprocess.Popen(
         ["bash", str(HERE / name / "run.sh")],
-        env=environment(name, bootstrap=bootstrap, data=data, work=work),
+        env=environment(name, bootstrap=bootstrap, data=data, work=work, on=on),
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -199,13 +199,14 @@ def run_suite(name: str, *, bootstrap: str, data: Path, work: Path, on: str) -> 
     return outcome
 
 
-def environment(name: str, *, bootstrap: str, data: Path, work: Path) -> dict[str, str]:
+def environment(name: str, *, bootstrap: str, data: Path, work: Path, on: str) -> dict[str, str]:
     """Return what a suite's run.sh finds in its environment; interop/lib.sh uses it."""
     scratch = work / name
     scratch.mkdir(exist_ok=True)
     return {
         **os.environ,
         "BOOTSTRAP": bootstrap,
+        "BROKER": on,  # for suites that start their own
         "DATA": str(data),
         "WORK": str(scratch),
         "CACHE": str(on_disk()),

@@ -1,0 +1,1 @@
+"""kafka-python's own integration tests."""

@@ -1,0 +1,1 @@
+"""Kafka Streams, exactly once, with instances and the broker killed."""
