@@ -7,6 +7,8 @@ was asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HANDLERS", "Gathered", "ask", "ask_each", "forget", "host_for", "joined", "synced"]
 
+LEAVERS_AT_ONCE = 2_000
 OPERATIONS_UNASKED = -(2**31)
 # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS (KIP-430), no authorizer being set
 GROUP_OPERATIONS_ALL = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
@@ -241,21 +244,29 @@ def leave_group(node: Node, ctx: Context, request: Any) -> Any:
     else:
         leavers = (commands.Leaver(member_id=request.member_id, instance_id=None, reason=None),)
 
+    def leave(part: tuple[commands.Leaver, ...]) -> Callable[[int], Any]:
+        return lambda call: commands.Leave(
+            group_id=request.group_id, call=call, members=part, version=ctx.version
+        )
+
     def respond(answer: Any) -> None:
-        ctx.reply(_left(ctx, answer))
+        ctx.reply(paced(_left(ctx, answer), len(leavers)))
 
-    return ask(
-        node,
-        ctx,
-        request.group_id,
-        lambda call: commands.Leave(
-            group_id=request.group_id, call=call, members=leavers, version=ctx.version
-        ),
-        respond,
-    )
+    if len(leavers) <= LEAVERS_AT_ONCE:
+        return ask(node, ctx, request.group_id, leave(leavers), respond)
+
+    def done(answers: list[Any]) -> None:
+        first = answers[0]
+        if not isinstance(first, Code):
+            told = (answer.members for answer in answers if not isinstance(answer, Code))
+            first = replace(first, members=tuple(chain.from_iterable(told)))
+        respond(first)
+
+    parts = [leavers[at : at + LEAVERS_AT_ONCE] for at in range(0, len(leavers), LEAVERS_AT_ONCE)]
+    return ask_each(parts, lambda part, take: ask(node, ctx, request.group_id, leave(part), take), done)
 
 
-def _left(ctx: Context, answer: Any) -> Any:
+def _left(ctx: Context, answer: Any) -> Pieces[Any]:
     cls = response_type(13, ctx.version)
     if isinstance(answer, Code):
         return build(cls, error_code=answer)
@@ -264,11 +275,12 @@ def _left(ctx: Context, answer: Any) -> Any:
         own = answer.code or (answer.members[0][2] if answer.members else Code.NONE)
         return build(cls, error_code=own)
     item = entity("leave_group", ctx.version, "MemberResponse", "response")
-    members = tuple(
-        build(item, member_id=member_id, group_instance_id=instance_id, error_code=code)
-        for member_id, instance_id, code in answer.members
-    )
-    return build(cls, error_code=answer.code, members=members)
+    members = []
+    for member_id, instance_id, code in answer.members:
+        members.append(build(item, member_id=member_id, group_instance_id=instance_id, error_code=code))
+        if len(members) % ITEMS_AT_ONCE == 0:
+            yield
+    return build(cls, error_code=answer.code, members=tuple(members))
 
 
 # -- DescribeGroups, ListGroups, DeleteGroups

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.base.marks import mark
-from coterie.broker.context import WAITS, Context, milliseconds
+from coterie.broker.context import Context, milliseconds
 from coterie.broker.handlers.data import topic_named
-from coterie.broker.handlers.groups import Gathered, ask
+from coterie.broker.handlers.groups import ask, ask_each
+from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces, paced
 from coterie.group import commands
 from coterie.wire.apis import APIS
 from coterie.wire.codec import build, entity, response_type
@@ -19,10 +21,11 @@ from coterie.wire.codec import build, entity, response_type
 if TYPE_CHECKING:
     from coterie.broker.node import Node
 
-__all__ = ["HANDLERS", "committed", "mark_unknown", "sorted_out"]
+__all__ = ["HANDLERS", "committed", "mark_unknown", "named_in", "sorted_out"]
 
 FETCH = 9
 RETENTION_UNSET = -1
+OFFSETS_AT_ONCE = 500  # of one decision of a group
 WHOLE_TOPIC = -1  # in the place of a partition: the topic itself is not known
 NO_OFFSET = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
 
@@ -32,19 +35,40 @@ NO_OFFSET = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": "
 
 def offset_commit(node: Node, ctx: Context, request: Any) -> Any:
     """Store the offsets of the partitions that exist; the others are answered here (OC-2 to OC-5)."""
-    offsets, refused = sorted_out(node, request.topics)
-    mark_unknown(ctx, refused)
+    return paced(_offset_commit(node, ctx, request), named_in(request))
 
-    def respond(answer: Any) -> None:
-        codes = [answer] * len(offsets) if isinstance(answer, Code) else list(answer.codes)
-        ctx.reply(committed(ctx, request, refused, iter(codes).__next__))
+
+def named_in(request: Any) -> int:
+    """Return how many partitions a request names."""
+    return sum(len(asked.partitions) for asked in request.topics)
+
+
+def _offset_commit(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+    """A commit of very many offsets goes to the group in parts: one decision keeps everybody waiting."""
+    offsets, refused = yield from sorted_out(node, request.topics)
+    mark_unknown(ctx, refused)
+    parts = [offsets[at : at + OFFSETS_AT_ONCE] for at in range(0, len(offsets), OFFSETS_AT_ONCE)]
+
+    def done(answers: list[Any]) -> None:
+        codes: list[Code] = []
+        for part, answer in zip(parts, answers, strict=True):
+            codes += [answer] * len(part) if isinstance(answer, Code) else answer.codes
+        ctx.reply(paced(committed(ctx, request, refused, iter(codes).__next__), named_in(request)))
 
     if not offsets:
-        mark("nothing-left", ctx.api_key)
-        respond(Code.NONE)  # OC-5: nothing is left to ask the group about
-        return WAITS
+        mark("nothing-left", ctx.api_key)  # OC-5: nothing is left to ask the group about
+    return (yield from ask_each(parts, partial(_commit_part, node, ctx, request), done))
+
+
+def _commit_part(
+    node: Node,
+    ctx: Context,
+    request: Any,
+    offsets: tuple[commands.OffsetToCommit, ...],
+    take: Callable[[Any], None],
+) -> None:
     retention_ms = getattr(request, "retention_time", None)
-    return ask(
+    ask(
         node,
         ctx,
         request.group_id,
@@ -58,14 +82,14 @@ def offset_commit(node: Node, ctx: Context, request: Any) -> Any:
             offsets=offsets,
             retention_ms=RETENTION_UNSET if retention_ms is None else milliseconds(retention_ms),
         ),
-        respond,
+        take,
         nameless=True,
     )
 
 
 def sorted_out(
     node: Node, topics: Sequence[Any]
-) -> tuple[tuple[commands.OffsetToCommit, ...], dict[tuple[int, int], Code]]:
+) -> Pieces[tuple[tuple[commands.OffsetToCommit, ...], dict[tuple[int, int], Code]]]:
     """Return the offsets of partitions that exist, and by place in the request why the others are refused."""
     refused: dict[tuple[int, int], Code] = {}
     offsets = []
@@ -77,6 +101,8 @@ def sorted_out(
             if topic is None or not 0 <= one.partition_index < topic.partitions:
                 refused[at, within] = missing or Code.UNKNOWN_TOPIC_OR_PARTITION
                 continue
+            if within % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+                yield
             offsets.append(
                 commands.OffsetToCommit(
                     topic=topic.name,
@@ -87,22 +113,33 @@ def sorted_out(
                     topic_id=topic.topic_id,
                 )
             )
+        yield
     return tuple(offsets), refused
 
 
 def committed(
     ctx: Context, request: Any, refused: dict[tuple[int, int], Code], next_code: Callable[[], Code]
-) -> Any:
+) -> Pieces[Any]:
     """Return the answer to an OffsetCommit or a TxnOffsetCommit; `next_code` is the group's of the others."""
     api = APIS[ctx.api_key]
     topic_type = entity(api.name, ctx.version, f"{api.title}ResponseTopic", "response")
     partition_type = entity(api.name, ctx.version, f"{api.title}ResponsePartition", "response")
     topics = []
-    for asked, codes in answered_in_order(request.topics, refused, next_code):
-        partitions = tuple(build(partition_type, partition_index=p, error_code=code) for p, code in codes)
+    for asked, codes in (yield from answered_in_order(request.topics, refused, next_code)):
+        partitions = yield from _coded(partition_type, codes)
         named = {field: getattr(asked, field) for field in ("name", "topic_id") if hasattr(asked, field)}
         topics.append(build(topic_type, partitions=partitions, **named))
     return build(response_type(ctx.api_key, ctx.version), topics=tuple(topics))
+
+
+def _coded(partition_type: Any, codes: Sequence[tuple[int, Code]]) -> Pieces[tuple[Any, ...]]:
+    partitions = []
+    for partition, code in codes:
+        partitions.append(build(partition_type, partition_index=partition, error_code=code))
+        if len(partitions) % ITEMS_AT_ONCE == 0:
+            yield
+    yield
+    return tuple(partitions)
 
 
 def mark_unknown(ctx: Context, refused: dict[tuple[int, int], Code]) -> None:
@@ -115,7 +152,7 @@ def mark_unknown(ctx: Context, refused: dict[tuple[int, int], Code]) -> None:
 
 def answered_in_order(
     asked: Sequence[Any], refused: dict[tuple[int, int], Code], next_code: Callable[[], Code]
-) -> list[tuple[Any, list[tuple[int, Code]]]]:
+) -> Pieces[list[tuple[Any, list[tuple[int, Code]]]]]:
     """Return topics with (partition, code) in Kafka's order: what was refused here, then what the group says.
 
     Then a topic stands once, however often it was asked for; if nothing was refused, as often as that.
@@ -129,6 +166,7 @@ def answered_in_order(
             first.append((topic, codes))
         if len(codes) < len(here):
             later.append((topic, [(p, next_code()) for p, code in here if code is None]))
+        yield
     if not refused:
         return later
     merged: dict[Any, tuple[Any, list[tuple[int, Code]]]] = {}
@@ -148,21 +186,34 @@ def offset_fetch(node: Node, ctx: Context, request: Any) -> Any:
     require_stable = getattr(request, "require_stable", False)
 
     def done(answers: list[Any]) -> None:
-        fetched = tuple(_fetched(node, ctx, g, a, many) for g, a in zip(asked, answers, strict=True))
-        cls = response_type(9, ctx.version)
-        if many:
-            ctx.reply(build(cls, groups=tuple(fetched)))
-            return
-        code, topics = fetched[0]
-        ctx.reply(build(cls, topics=topics, error_code=code))
+        ctx.reply(paced(_all_fetched(node, ctx, asked, answers, many), weight))
 
-    if not asked:
-        done([])
-        return WAITS
-    gathered = Gathered(len(asked), done)
-    for index, group in enumerate(asked):
-        _fetch_one(node, ctx, group, require_stable, gathered.slot(index))
-    return WAITS
+    weight = len(asked) + sum(len(topic.partition_indexes) for group in asked for topic in group.topics or ())
+    pieces = ask_each(asked, lambda g, take: _fetch_one(node, ctx, g, require_stable, take), done)
+    return paced(pieces, len(asked))
+
+
+def _all_fetched(
+    node: Node, ctx: Context, asked: Sequence[Any], answers: Sequence[Any], many: bool
+) -> Pieces[Any]:
+    """All offsets of a group are told as often as they are asked for, but once where they are many."""
+    cls = response_type(9, ctx.version)
+    fetched: list[Any] = []
+    whole: dict[str, Any] = {}
+    for group, answer in zip(asked, answers, strict=True):
+        told = whole.get(group.group_id) if group.topics is None else None
+        if told is None:
+            told = yield from _fetched(node, ctx, group, answer, many)
+            fetched.append(told)
+            if group.topics is None:
+                whole[group.group_id] = told
+        elif isinstance(answer, Code) or len(answer.partitions) <= ITEMS_AT_ONCE:
+            fetched.append(told)
+        yield
+    if many:
+        return build(cls, groups=tuple(fetched))
+    code, topics = fetched[0]
+    return build(cls, topics=topics, error_code=code)
 
 
 def _fetch_one(
@@ -203,7 +254,7 @@ def _wanted(node: Node, asked: Any) -> tuple[str, tuple[int, ...]] | None:
     return name, tuple(asked.partition_indexes)
 
 
-def _fetched(node: Node, ctx: Context, group: Any, answer: Any, many: bool) -> Any:
+def _fetched(node: Node, ctx: Context, group: Any, answer: Any, many: bool) -> Pieces[Any]:
     """Return one group's part of the response: an entity from v8 on, before that its code and topics."""
     side = "response"
     suffix = "s" if many else ""
@@ -217,7 +268,11 @@ def _fetched(node: Node, ctx: Context, group: Any, answer: Any, many: bool) -> A
             topics = _everything(node, ctx, topic_type, partition_type, stored)
         else:
             known_first = sorted(group.topics, key=lambda t: _wanted(node, t) is None)  # as Kafka has them
-            topics = tuple(_asked_for(node, topic_type, partition_type, t, stored) for t in known_first)
+            told = []
+            for t in known_first:
+                told.append((yield from _asked_for(node, topic_type, partition_type, t, stored)))
+                yield
+            topics = tuple(told)
     elif ctx.version == 1:  # no field for the group's own error: every partition carries it
         topics = tuple(
             build(
@@ -256,7 +311,7 @@ def _everything(
 
 def _asked_for(
     node: Node, topic_type: Any, partition_type: Any, asked: Any, stored: dict[tuple[str, int], Any]
-) -> Any:
+) -> Pieces[Any]:
     wanted = _wanted(node, asked)
     if wanted is None:
         mark("topic-id-unknown", FETCH)
@@ -266,7 +321,12 @@ def _asked_for(
         )
         return build(topic_type, topic_id=asked.topic_id, partitions=partitions)
     name, indexes = wanted
-    partitions = tuple(_partition(partition_type, p, stored.get((name, p))) for p in indexes)
+    found = []
+    for p in indexes:
+        found.append(_partition(partition_type, p, stored.get((name, p))))
+        if len(found) % ITEMS_AT_ONCE == 0:
+            yield
+    partitions = tuple(found)
     if hasattr(asked, "topic_id"):
         return build(topic_type, topic_id=asked.topic_id, partitions=partitions)
     return build(topic_type, name=name, partitions=partitions)
@@ -290,6 +350,10 @@ def _partition(cls: Any, partition: int, found: Any) -> Any:
 
 def offset_delete(node: Node, ctx: Context, request: Any) -> Any:
     """Forget what a group has committed for partitions (OD)."""
+    return paced(_offset_delete(node, ctx, request), named_in(request))
+
+
+def _offset_delete(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     refused: dict[tuple[int, int], Code] = {}  # by the place in the request: topic, partition
     existing = []
     for at, topic in enumerate(request.topics):
@@ -301,31 +365,43 @@ def offset_delete(node: Node, ctx: Context, request: Any) -> Any:
                 existing.append(wanted)
             else:
                 refused[at, within] = Code.UNKNOWN_TOPIC_OR_PARTITION
-
+            if within % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+                yield
+        yield
     mark_unknown(ctx, refused)
+    # even where no partition is left the group has its say
+    parts = [existing[at : at + OFFSETS_AT_ONCE] for at in range(0, len(existing), OFFSETS_AT_ONCE)] or [[]]
 
-    def respond(answer: Any) -> None:
-        ctx.reply(_deleted(request, refused, answer))
+    def done(answers: list[Any]) -> None:
+        ctx.reply(paced(_deleted(request, refused, answers), named_in(request)))
 
-    return ask(
-        node,
-        ctx,
-        request.group_id,
-        lambda call: commands.DeleteOffsets(group_id=request.group_id, call=call, partitions=tuple(existing)),
-        respond,
-    )
+    def ask_one(part: Sequence[TopicPartition], take: Callable[[Any], None]) -> None:
+        group_id = request.group_id
+        wanted = tuple(part)
+        ask(
+            node,
+            ctx,
+            group_id,
+            lambda call: commands.DeleteOffsets(group_id=group_id, call=call, partitions=wanted),
+            take,
+        )
+
+    return (yield from ask_each(parts, ask_one, done))
 
 
-def _deleted(request: Any, refused: dict[tuple[int, int], Code], answer: Any) -> Any:
+def _deleted(request: Any, refused: dict[tuple[int, int], Code], answers: Sequence[Any]) -> Pieces[Any]:
     cls = response_type(47, 0)
-    code = answer if isinstance(answer, Code) else answer.code
-    if code:
-        return build(cls, error_code=code)
+    codes: list[Code] = []
+    for answer in answers:
+        code = answer if isinstance(answer, Code) else answer.code
+        if code:
+            return build(cls, error_code=code)
+        codes += answer.codes
     topic_type = entity("offset_delete", 0, "OffsetDeleteResponseTopic", "response")
     partition_type = entity("offset_delete", 0, "OffsetDeleteResponsePartition", "response")
     topics = []
-    for asked, codes in answered_in_order(request.topics, refused, iter(answer.codes).__next__):
-        partitions = tuple(build(partition_type, partition_index=p, error_code=code) for p, code in codes)
+    for asked, told in (yield from answered_in_order(request.topics, refused, iter(codes).__next__)):
+        partitions = yield from _coded(partition_type, told)
         topics.append(build(topic_type, name=asked.name, partitions=partitions))
     return build(cls, error_code=Code.NONE, topics=tuple(topics))
 

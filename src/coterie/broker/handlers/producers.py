@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
 from coterie.broker.context import Context
+from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces
 from coterie.broker.topic_names import name_problem
 from coterie.wire.codec import build, entity, response_type
 
@@ -17,13 +18,24 @@ __all__ = ["HANDLERS"]
 
 def describe_producers(node: Node, ctx: Context, request: Any) -> Any:
     """Answer with the producers that each partition remembers."""
+    return _describe_producers(node, ctx, request)
+
+
+def _describe_producers(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+    """A partition that is named again is answered once: it may remember thousands."""
     topic_type = entity("describe_producers", ctx.version, "TopicResponse", "response")
     topics = []
+    told: set[tuple[str, int]] = set()
     for asked in request.topics:
-        partitions = tuple(
-            _partition(node, asked.name, index, ctx.version) for index in asked.partition_indexes
-        )
-        topics.append(build(topic_type, name=asked.name, partitions=partitions))
+        partitions = []
+        for place, index in enumerate(asked.partition_indexes):
+            if (asked.name, index) not in told:
+                told.add((asked.name, index))
+                partitions.append(_partition(node, asked.name, index, ctx.version))
+            if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+                yield
+        topics.append(build(topic_type, name=asked.name, partitions=tuple(partitions)))
+        yield
     return build(response_type(61, ctx.version), topics=tuple(topics))
 
 

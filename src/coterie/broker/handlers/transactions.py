@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
@@ -13,6 +12,8 @@ from coterie.base.ids import TopicPartition
 from coterie.base.pattern_syntax import read_pattern
 from coterie.base.patterns import BadPattern, Pattern
 from coterie.broker.context import WAITS, Context, milliseconds
+from coterie.broker.handlers.groups import ask_each
+from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces, paced
 from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
 from coterie.broker.shards import in_slices
 from coterie.broker.topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC
@@ -92,7 +93,7 @@ class Added:
         self.ctx = ctx
         self.transactional_ids = [transactional_id for transactional_id, _ in asked]
         self.topics = [topics for _, topics in asked]
-        self.results: dict[int, tuple[Any, ...]] = {}
+        self.results: dict[int, tuple[tuple[str, list[tuple[int, Code]]], ...]] = {}
 
     def put(self, at: int, codes: Mapping[TopicPartition, Code]) -> None:
         """Answer a transaction partition by partition, each once."""
@@ -106,57 +107,60 @@ class Added:
         self._put(at, ((topic.name, [(p, code) for p in topic.partitions]) for topic in self.topics[at]))
 
     def _put(self, at: int, topics: Iterable[tuple[str, list[tuple[int, Code]]]]) -> None:
-        self.results[at] = tuple(self._topic(name, results) for name, results in topics)
+        self.results[at] = tuple(topics)
         if len(self.results) == len(self.transactional_ids):
-            self.ctx.reply(self.response())
+            self.ctx.reply(paced(self.response(), len(self.results) + len(self.results[at])))
 
-    def _topic(self, name: str, results: list[tuple[int, Code]]) -> Any:
+    def _topics(self, at: int) -> Pieces[tuple[Any, ...]]:
         version = self.ctx.version
         topic_type = entity("add_partitions_to_txn", version, "AddPartitionsToTxnTopicResult", "response")
         cls = entity("add_partitions_to_txn", version, "AddPartitionsToTxnPartitionResult", "response")
-        answered = tuple(
-            build(cls, partition_index=partition, partition_error_code=told(self.ctx, code))
-            for partition, code in results
-        )
-        return build(topic_type, name=name, results_by_partition=answered)
+        topics = []
+        for name, results in self.results[at]:
+            answered = []
+            for place, (partition, code) in enumerate(results):
+                told_code = told(self.ctx, code)
+                answered.append(build(cls, partition_index=partition, partition_error_code=told_code))
+                if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+                    yield
+            topics.append(build(topic_type, name=name, results_by_partition=tuple(answered)))
+            if len(topics) % ITEMS_AT_ONCE == 0:
+                yield
+        return tuple(topics)
 
-    def response(self) -> Any:
+    def response(self) -> Pieces[Any]:
         """Return the whole response, in the order of the request."""
         cls = response_type(ADD_PARTITIONS, self.ctx.version)
         if self.ctx.version < BATCHED_SINCE:
-            return build(cls, results_by_topic_v3_and_below=self.results[0])
+            return build(cls, results_by_topic_v3_and_below=(yield from self._topics(0)))
         item = entity("add_partitions_to_txn", self.ctx.version, "AddPartitionsToTxnResult", "response")
-        return build(
-            cls,
-            error_code=Code.NONE,
-            results_by_transaction=tuple(
-                build(item, transactional_id=name, topic_results=self.results[at])
-                for at, name in enumerate(self.transactional_ids)
-            ),
-        )
+        transactions = []
+        for at, name in enumerate(self.transactional_ids):
+            topics = yield from self._topics(at)
+            transactions.append(build(item, transactional_id=name, topic_results=topics))
+            if at % ITEMS_AT_ONCE == 0:
+                yield
+        return build(cls, error_code=Code.NONE, results_by_transaction=tuple(transactions))
 
 
 def add_partitions(node: Node, ctx: Context, request: Any) -> Any:
     """Join partitions to transactions, or verify them: one transaction a request before version 4."""
     if ctx.version >= BATCHED_SINCE:
-        added = Added(ctx, [(one.transactional_id, one.topics) for one in request.transactions])
-        for at, one in enumerate(request.transactions):
-            producer = Producer(one.producer_id, one.producer_epoch)
-            _add(
-                node,
-                added,
-                at,
-                producer,
-                _partitions(one.topics),
-                client_version=NEW,
-                verify=one.verify_only,
-            )
-        return WAITS if request.transactions else added.response()
+        return _add_many(node, ctx, request)
     added = Added(ctx, [(request.v3_and_below_transactional_id, request.v3_and_below_topics)])
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     wanted = _partitions(request.v3_and_below_topics)
     _add(node, added, 0, producer, wanted, client_version=CLASSIC, verify=False)
     return WAITS
+
+
+def _add_many(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+    added = Added(ctx, [(one.transactional_id, one.topics) for one in request.transactions])
+    for at, one in enumerate(request.transactions):
+        producer, wanted = Producer(one.producer_id, one.producer_epoch), _partitions(one.topics)
+        _add(node, added, at, producer, wanted, client_version=NEW, verify=one.verify_only)
+        yield
+    return WAITS if request.transactions else (yield from added.response())
 
 
 def _partitions(topics: Sequence[Any]) -> tuple[TopicPartition, ...]:
@@ -271,11 +275,11 @@ class Marked:
             self.codes.setdefault(producer_id, {})[watched] = told
             self.left -= 1
             if not self.left:
-                self.ctx.reply(self.response())
+                self.ctx.reply(paced(self.response(), sum(map(len, self.codes.values()))))
 
         return put
 
-    def response(self) -> Any:
+    def response(self) -> Pieces[Any]:
         version = self.ctx.version
         result = entity("write_txn_markers", version, "WritableTxnMarkerResult", "response")
         topic_type = entity("write_txn_markers", version, "WritableTxnMarkerTopicResult", "response")
@@ -283,24 +287,35 @@ class Marked:
         markers = []
         for producer_id, codes in self.codes.items():
             topics: dict[str, list[Any]] = {}
-            for (topic, partition), code in codes.items():
+            for place, ((topic, partition), code) in enumerate(codes.items()):
                 topics.setdefault(topic, []).append(build(cls, partition_index=partition, error_code=code))
-            named = tuple(build(topic_type, name=name, partitions=tuple(p)) for name, p in topics.items())
-            markers.append(build(result, producer_id=producer_id, topics=named))
+                if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+                    yield
+            named = []
+            for name, answered in topics.items():
+                named.append(build(topic_type, name=name, partitions=tuple(answered)))
+                if len(named) % ITEMS_AT_ONCE == 0:
+                    yield
+            markers.append(build(result, producer_id=producer_id, topics=tuple(named)))
+            yield
         return build(response_type(WRITE_MARKERS, version), markers=tuple(markers))
 
 
 def write_txn_markers(node: Node, ctx: Context, request: Any) -> Any:
     """Write the markers of another coordinator, or of an administrator who ends what hangs (KIP-664)."""
-    wanted = [
-        (marker, TopicPartition(topic.name, partition))
-        for marker in request.markers
-        for topic in marker.topics
-        for partition in topic.partition_indexes
-    ]
+    return _write_markers(node, ctx, request)
+
+
+def _write_markers(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+    wanted = []
+    for marker in request.markers:
+        for topic in marker.topics:
+            wanted += [(marker, TopicPartition(topic.name, index)) for index in topic.partition_indexes]
+            yield
+        yield
     marked = Marked(ctx, len(wanted))
     if not wanted:
-        return marked.response()
+        return (yield from marked.response())
     for marker, watched in wanted:
         node.write_marker(
             watched,
@@ -311,6 +326,7 @@ def write_txn_markers(node: Node, ctx: Context, request: Any) -> Any:
             transaction_version=getattr(marker, "transaction_version", CLASSIC),
             deliver=marked.deliver(marker.producer_id, watched),
         )
+        yield
     return WAITS
 
 
@@ -318,20 +334,25 @@ def write_txn_markers(node: Node, ctx: Context, request: Any) -> Any:
 
 
 def describe_transactions(node: Node, ctx: Context, request: Any) -> Any:
-    """Show each transactional id that is asked for."""
-    states: dict[int, Any] = {}
-    names = tuple(request.transactional_ids)
-    cls = response_type(DESCRIBE, ctx.version)
+    """Show each transactional id that is asked for, once: it may have thousands of partitions."""
+    names = tuple(dict.fromkeys(request.transactional_ids))
 
-    def put(at: int, answer: DescribeAnswer) -> None:
-        states[at] = _described(ctx, names[at], answer)
-        if len(states) == len(names):
-            ctx.reply(build(cls, transaction_states=tuple(states[n] for n in range(len(names)))))
-
-    for at, name in enumerate(names):
+    def ask_one(name: str, take: Callable[[Any], None]) -> None:
         command = commands.Describe(transactional_id=name, call=node.transactions.new_call())
-        node.transactions.ask(command, partial(put, at))
-    return WAITS if names else build(cls, transaction_states=())
+        node.transactions.ask(command, take)
+
+    def done(answers: list[Any]) -> None:
+        ctx.reply(paced(_all_described(ctx, names, answers), len(names)))
+
+    return paced(ask_each(names, ask_one, done), len(names))
+
+
+def _all_described(ctx: Context, names: Sequence[str], answers: Sequence[DescribeAnswer]) -> Pieces[Any]:
+    states = []
+    for name, answer in zip(names, answers, strict=True):
+        states.append(_described(ctx, name, answer))
+        yield
+    return build(response_type(DESCRIBE, ctx.version), transaction_states=tuple(states))
 
 
 def _described(ctx: Context, name: str, answer: DescribeAnswer) -> Any:
@@ -372,11 +393,11 @@ def list_transactions(node: Node, ctx: Context, request: Any) -> Any:
     shards = (host.shard for host in node.transactions.active())
     found = list(listed(shards, wanted, node.now_ms()))
     if pattern is None:
-        return _listed(ctx, request, found)
+        return paced(_listed(ctx, request, found), len(found) + len(request.state_filters))
     named: list[Transaction] = []
     looking = _look(pattern, found, named)
     ctx.gone = looking.close
-    in_slices(node, looking, lambda: ctx.reply(_listed(ctx, request, named)))
+    in_slices(node, looking, lambda: ctx.reply(paced(_listed(ctx, request, named), len(named))))
     return WAITS
 
 
@@ -390,23 +411,22 @@ def _look(
         yield
 
 
-def _listed(ctx: Context, request: Any, found: list[Transaction]) -> Any:
+def _listed(ctx: Context, request: Any, found: list[Transaction]) -> Pieces[Any]:
     """Return the answer; states that there are not are named in it."""
     known = {state.value for state in State}
     item = entity("list_transactions", ctx.version, "TransactionState", "response")
+    transactions = []
+    for txn in found:
+        state = txn.state.value
+        terms = {"transactional_id": txn.transactional_id, "producer_id": txn.producer_id}
+        transactions.append(build(item, transaction_state=state, **terms))
+        if len(transactions) % ITEMS_AT_ONCE == 0:
+            yield
     return build(
         response_type(LIST, ctx.version),
         error_code=Code.NONE,
         unknown_state_filters=tuple(name for name in request.state_filters if name not in known),
-        transaction_states=tuple(
-            build(
-                item,
-                transactional_id=txn.transactional_id,
-                producer_id=txn.producer_id,
-                transaction_state=txn.state.value,
-            )
-            for txn in found
-        ),
+        transaction_states=tuple(transactions),
     )
 
 

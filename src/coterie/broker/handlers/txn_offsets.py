@@ -14,7 +14,14 @@ from coterie.base.ids import TopicPartition
 from coterie.base.marks import mark
 from coterie.broker.context import WAITS, Context
 from coterie.broker.handlers.groups import forget, host_for
-from coterie.broker.handlers.offsets import committed, mark_unknown, sorted_out
+from coterie.broker.handlers.offsets import (
+    OFFSETS_AT_ONCE,
+    committed,
+    mark_unknown,
+    named_in,
+    sorted_out,
+)
+from coterie.broker.pieces import Pieces, paced
 from coterie.broker.topic_names import OFFSETS_TOPIC
 from coterie.group import commands
 from coterie.group.failures import told
@@ -36,13 +43,23 @@ NO_SEQUENCE = -1
 
 def txn_offset_commit(node: Node, ctx: Context, request: Any) -> Any:
     """Keep the offsets of the partitions that exist until the transaction ends; refuse the others (TX-1)."""
-    offsets, refused = sorted_out(node, request.topics)
+    return paced(_txn_offset_commit(node, ctx, request), named_in(request))
+
+
+def _txn_offset_commit(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+    """Of very many offsets the last for each partition is kept; all are answered."""
+    named, refused = yield from sorted_out(node, request.topics)
+    last = {(one.topic, one.partition): one for one in named}
+    offsets = named if len(named) <= OFFSETS_AT_ONCE else tuple(last.values())
     mark_unknown(ctx, refused)
 
     def respond(answer: Any) -> None:
         codes = [answer] * len(offsets) if isinstance(answer, Code) else list(answer.codes)
         told_codes = [of_version(code, ctx.version) for code in codes]
-        ctx.reply(committed(ctx, request, refused, iter(told_codes).__next__))
+        if offsets is not named:
+            by_name = dict(zip(last, told_codes, strict=True))
+            told_codes = [by_name[one.topic, one.partition] for one in named]
+        ctx.reply(paced(committed(ctx, request, refused, iter(told_codes).__next__), named_in(request)))
 
     if not offsets:
         mark("nothing-left", ctx.api_key)
