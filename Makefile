@@ -37,8 +37,9 @@ format: $(STAMP) ## let ruff write the style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-fuzz: $(STAMP) ## bend bytes for every decoder (MINUTES=10), and keep what is answered in a new way
+fuzz: $(STAMP) ## bend bytes for every decoder, and ask a live broker anything, for MINUTES each (MINUTES=10)
 	$(BIN)/python tests/fuzz/run.py --minutes $(MINUTES)
+	cd tests && ../$(BIN)/python -m anyrequest --minutes $(MINUTES)
 
 sim: $(STAMP) ## SEEDS scenarios of the simulator from seed FIRST on (SEEDS=200 FIRST=0); a failing one prints how to see it again
 	@$(BIN)/python -m coterie.sim --seeds $(SEEDS) --first $(FIRST) --jobs 2 --keep-going

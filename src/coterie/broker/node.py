@@ -50,6 +50,7 @@ HEARTBEAT = b"\x00\x0c"
 OFFSET_COMMIT, JOIN_GROUP, SYNC_GROUP = b"\x00\x08", b"\x00\x0b", b"\x00\x0e"
 
 # What members send: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, OffsetFetch, OffsetCommit, LeaveGroup.
+TOPICS_AT_ONCE = 1_000
 GROUP_APIS = (10, 11, 14, 12, 9, 8, 13)
 
 # Which module of `handlers` answers which API. They are imported on their first request: start-up stays
@@ -327,14 +328,28 @@ class Node:
     def create_topics(self, wanted: Sequence[Topic]) -> Pieces[dict[str, StorageFailed]]:
         """Create topics with their logs, and return which could not be; their names are valid and free.
 
-        They are written down together, once, before the first log is made: to wait for the disk once for each
-        would keep everybody waiting. Raises OSError where that fails, and then there is none of them.
+        They are written down together, a thousand at a time, before the first of their logs is made: to wait
+        for the disk once for each would keep everybody waiting.
         """
-        # what cannot be carried out is not written down
-        configs = [self.settings.log_config(topic.configs) for topic in wanted]
-        self.topics.announce(wanted)
         failed: dict[str, StorageFailed] = {}
-        for topic, config in zip(wanted, configs, strict=True):
+        for at in range(0, len(wanted), TOPICS_AT_ONCE):
+            failed |= yield from self._create_some(wanted[at : at + TOPICS_AT_ONCE])
+            yield
+        return failed
+
+    def _create_some(self, wanted: Sequence[Topic]) -> Pieces[dict[str, StorageFailed]]:
+        alike: dict[frozenset[tuple[str, str]], LogConfig] = {}
+        for topic in wanted:  # what cannot be carried out is not written down
+            key = frozenset(topic.configs.items())
+            alike[key] = alike.get(key) or self.settings.log_config(topic.configs)
+        try:
+            self.topics.announce(wanted)
+        except OSError as error:
+            failure = StorageFailed(f"{error.strerror or error}")
+            return {topic.name: failure for topic in wanted}
+        failed: dict[str, StorageFailed] = {}
+        for topic in wanted:
+            config = alike[frozenset(topic.configs.items())]
             try:
                 yield from self._open_logs(topic, range(topic.partitions), config)
             except StorageFailed as error:  # nothing half made stays behind

@@ -16,7 +16,7 @@ from coterie.assign.placement import manual, striped
 from coterie.assign.placement.model import Broker, Layout, Problem, Replicas
 from coterie.base.codes import Code
 from coterie.broker.context import Context
-from coterie.broker.handlers.metadata import CLUSTER_OPERATIONS_ALL
+from coterie.broker.handlers.metadata import CLUSTER_OPERATIONS_ALL, PARTITIONS_OF_REQUEST_MAX
 from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces
 from coterie.broker.refusal import STORAGE_ERRORS, Refusal, storage_failed
 from coterie.broker.topic_names import INTERNAL_TOPICS, RESERVED_TOPIC, metric_name
@@ -33,7 +33,6 @@ __all__ = ["HANDLERS"]
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, DESCRIBE_CLUSTER = 19, 20, 37, 60
 
 BY_DEFAULT = -1  # as a number of partitions or replicas: what the broker's settings say
-PARTITIONS_OF_REQUEST_MAX = 10_000
 BROKERS, CONTROLLERS = 1, 2  # what DescribeCluster may be asked about
 OPERATIONS_UNASKED = -(2**31)
 LOW_BITS = (1 << 62) - 1  # of a random uuid: those above say that it is one

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CLUSTER_OPERATIONS_ALL", "HANDLERS", "versions_refused"]
 
+PARTITIONS_OF_REQUEST_MAX = 10_000
 GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2
 COORDINATED = {GROUP_KEY: OFFSETS_TOPIC, TRANSACTION_KEY: TRANSACTIONS_TOPIC}
 TRANSACTION_VERSION = ("transaction.version", 2)
@@ -157,8 +158,8 @@ def _create(node: Node, request: Any, named: Iterable[Any]) -> Pieces[Mapping[st
         if place % ITEMS_AT_ONCE == 0:
             yield
     topics = [topic for topic in wanted.values() if not node.topics.is_taken(topic.name)]
-    if not topics:
-        return refused
+    if not topics or len(topics) * node.settings.num_partitions > PARTITIONS_OF_REQUEST_MAX:
+        return refused  # Kafka's controller refuses so many at once
     failed: Mapping[str, OSError | StorageFailed]
     try:
         failed = yield from node.create_topics(topics)

@@ -1,0 +1,171 @@
+"""Faults that there were, put back one at a time in a broker that is watched: the generator has to find each.
+
+See `/work/shared/trials.md`: A1, A3, A7, A8, A9, A15, A16, and TH-10, TH-13, TH-14 of the catalogue.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["PLANTS"]
+
+
+def narrower_ranges() -> None:
+    """A1: what the handler lets through cannot be made a log's config, and stands in the file already."""
+    from coterie.broker.node import Node
+    from coterie.broker.settings import BrokerSettings
+    from coterie.store.config import BadSetting
+
+    made, stored = BrokerSettings.log_config, BrokerSettings.stored_log_config
+
+    def narrow(configs: Mapping[str, str]) -> None:
+        if int(configs.get("retention.bytes", "-1")) < -(2**63 - 1):
+            raise BadSetting("retention.bytes must be greater")
+
+    def stored_narrow(self: Any, configs: Mapping[str, str]) -> Any:
+        narrow(configs)
+        return stored(self, configs)
+
+    def configure(self: Any, wanted: Mapping[str, Mapping[str, str]]) -> None:
+        from dataclasses import replace
+
+        self.topics.change([replace(self.topics.get(name), configs=dict(wanted[name])) for name in wanted])
+        for configs in wanted.values():
+            narrow(configs)
+
+    announce = Node.create_topics
+
+    def create(self: Any, wanted: Any) -> Any:
+        for topic in wanted:
+            self.topics.announce([topic])
+            self.topics.call_off([])
+            self.topics._coming.pop(topic.name)  # it stays in the file until the next save
+            narrow(topic.configs)
+        return (yield from announce(self, wanted))
+
+    del made
+    patch(BrokerSettings, "stored_log_config", stored_narrow)
+    patch(Node, "configure_topics", configure)
+    patch(Node, "create_topics", create)
+
+
+def reserved_topic() -> None:
+    """A3: Metadata makes the topic of Kafka's controller, whose directory each start passes over."""
+    from coterie.broker.handlers import metadata
+    from coterie.store.directory import Store
+
+    def make_free(self: Any, name: Any) -> None:
+        shutil.rmtree(self._directory(name), ignore_errors=True)
+
+    metadata.RESERVED_TOPIC = ""  # type: ignore[misc]
+    patch(Store, "_make_free", make_free)
+
+
+def looked_at_for_each_mention() -> None:
+    """A7, TH-13: a fetch that waits looks at a partition as often as it was named."""
+    from coterie.broker.handlers.data import WaitingFetch
+
+    ready = WaitingFetch.ready
+
+    def each(self: Any, changed: Any = None) -> bool:
+        mentions = sum(len(asked.partitions) for asked in self.request.topics)
+        looks = [ready(self, changed) for _ in range(mentions)]
+        return any(looks)
+
+    patch(WaitingFetch, "ready", each)
+
+
+def decoded_in_the_loop() -> None:
+    """A8: records are decoded where everybody waits, however many they are."""
+    from coterie.store import partition, validate
+
+    validate.RECORDS_MOST = 10**9
+    partition.is_prompt = lambda *_: True  # type: ignore[assignment]
+
+
+def a_save_for_each_topic() -> None:
+    """A9: topics of one request are created one by one, with nobody heard between."""
+    from coterie.broker.node import Node
+    from coterie.broker.pieces import at_once
+
+    create = Node.create_topics
+
+    def one_by_one(self: Any, wanted: Any) -> Any:
+        failed: dict[str, Any] = {}
+        for topic in wanted:
+            failed |= at_once(create(self, [topic]))
+        return failed
+        yield
+
+    patch(Node, "create_topics", one_by_one)
+
+
+def a_full_disk_hangs_up() -> None:
+    """A15: Metadata does not catch what the disk refuses."""
+    from coterie.broker.handlers import metadata
+
+    metadata.STORAGE_ERRORS = ()  # type: ignore[assignment]
+
+
+def headers_are_believed() -> None:
+    """A16: the greatest timestamp of a batch is what its header says."""
+    from coterie.store import validate
+
+    check, matter = validate._check_records, validate._records_matter
+
+    def believed(records: Any, header: Any, config: Any, now_ms: int) -> int:
+        check(records, header, config, now_ms)
+        return int(header.max_timestamp)
+
+    def old(header: Any, records: Any, config: Any, now_ms: int) -> bool:
+        return matter(header, records, config, now_ms) and (
+            config.compacted or header.max_timestamp - now_ms > config.message_timestamp_after_max_ms
+        )
+
+    patch(validate, "_check_records", believed)
+    patch(validate, "_records_matter", old)
+
+
+def producer_ids_are_learned() -> None:
+    """TH-10: a producer id that any client invents is the least that is not given out."""
+    from coterie.broker.node import Node
+    from coterie.wire.batches import read_header
+
+    append = Node.append
+
+    def learn(self: Any, topic: str, partition: int, records: Any, **terms: Any) -> Any:
+        appended = append(self, topic, partition, records, **terms)
+        header = read_header(records) if isinstance(records, bytes) else records.header
+        topics = self.topics
+        topics._next_producer_id = max(topics._next_producer_id, header.producer_id + 1)
+        topics._reserved_below = max(topics._reserved_below, topics._next_producer_id)
+        return appended
+
+    patch(Node, "append", learn)
+
+
+def negative_counts_make_room() -> None:
+    """TH-14: a negative number of partitions is taken off what a request may create."""
+    from coterie.broker.handlers import admin
+
+    admin.max = lambda _, count: count  # type: ignore[attr-defined]
+
+
+def patch(owner: Any, name: str, instead: Any) -> None:
+    setattr(owner, name, instead)
+
+
+PLANTS: dict[str, Callable[[], None]] = {
+    "A1": narrower_ranges,
+    "A3": reserved_topic,
+    "A7": looked_at_for_each_mention,
+    "A8": decoded_in_the_loop,
+    "A9": a_save_for_each_topic,
+    "A15": a_full_disk_hangs_up,
+    "A16": headers_are_believed,
+    "TH-10": producer_ids_are_learned,
+    "TH-13": looked_at_for_each_mention,
+    "TH-14": negative_counts_make_room,
+}
