@@ -787,32 +787,63 @@ class Chaos:
             await asyncio.sleep(0.02)
 
 
+class Slow(Chaos):
+    """The same with batches that take their time: rebalances, deaths and time-outs fall into them."""
+
+    async def finish(self, query):
+        await super().finish(query)
+        await asyncio.sleep(self.random.random())
+
+
+async def all_is_read(topic, group, chaos):
+    """Live through it, until each record was read; no committed offset may go back meanwhile."""
+    queries = chaos.queries
+    everything = {(TopicPartition(topic.name, one.partition), one.offset) for one in topic.sent}
+    watching = cluster_for(queries[0].options)
+    watcher = asyncio.create_task(chaos.watch(watching, group))
+
+    def done():
+        return everything == {place for one in queries for place in one.read}
+
+    await asyncio.wait_for(asyncio.gather(*(chaos.life(one, 25, done) for one in queries)), 80)
+    await asyncio.gather(*(one.plan() for one in queries))
+    assert not watcher.done(), watcher.exception()
+    watcher.cancel()
+    await asyncio.gather(watcher, return_exceptions=True)
+    await watching.close()
+    await asyncio.gather(*(one.stop() for one in queries))
+
+
 @pytest.mark.parametrize(("seed", "assignor"), [(1, "range"), (2, "cooperative-sticky")])
 def test_whatever_is_killed_when_nothing_is_lost_and_no_offset_lowered(
     new_topic, mortal, group, run, seed, assignor
 ):
     topic = new_topic(partitions=5)
     topic.produce(values(1500))
-    everything = {(TopicPartition(topic.name, one.partition), one.offset) for one in topic.sent}
 
     async def scenario():
         strategy = {"partition.assignment.strategy": assignor}
         queries = [mortal(topic, most=20, **strategy) for _ in range(3)]
-        chaos = Chaos(topic, queries, seed)
-        watching = cluster_for(queries[0].options)
-        watcher = asyncio.create_task(chaos.watch(watching, group))
-
-        def done():
-            return everything == {place for one in queries for place in one.read}
-
-        await asyncio.wait_for(asyncio.gather(*(chaos.life(one, 25, done) for one in queries)), 80)
-        await asyncio.gather(*(one.plan() for one in queries))
-        assert not watcher.done(), watcher.exception()
-        watcher.cancel()
-        await asyncio.gather(watcher, return_exceptions=True)
-        await watching.close()
-        await asyncio.gather(*(one.stop() for one in queries))
+        await all_is_read(topic, group, Chaos(topic, queries, seed))
 
     run(scenario())
 
     assert topic.committed(group) == topic.ends()
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_is_killed_in_slow_batches_nothing_is_lost(new_topic, mortal, group, run, seed, assignor):
+    topic = new_topic(partitions=5)
+    topic.produce(values(1500))
+
+    async def scenario():
+        strategy = {"partition.assignment.strategy": assignor}
+        queries = [mortal(topic, most=most, **strategy) for most in (40, 20, 10)]
+        await all_is_read(topic, group, Slow(topic, queries, seed))
+
+    run(scenario())
+
+    committed = topic.committed(group)
+    assert all(committed[partition] <= end for partition, end in topic.ends().items())
