@@ -39,6 +39,7 @@ LIVE = ("topics", "records", "groups", "transactions", "conformance", "java", "k
 ALONE = (
     "clients_on_kafka",
     "kills",
+    "crashes",
     "mixed",
     "live",
     "large",
