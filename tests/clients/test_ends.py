@@ -301,3 +301,25 @@ def test_a_client_of_another_loop_says_so_instead_of_waiting_for_ever(
     runner.close()
     with pytest.raises(Closed):
         asyncio.run(ask())
+
+
+def test_a_listener_may_unsubscribe_and_close_while_the_consumer_closes(
+    bootstrap: str, new_topic: NewTopic
+) -> None:
+    group = topic = new_topic()
+
+    async def scenario() -> None:
+        consumer = a_member(bootstrap, group)
+
+        async def both() -> None:
+            await consumer.unsubscribe()
+            await consumer.close()
+
+        await consumer.start()
+        consumer.subscribe([topic], listener=Ending(consumer, "revoked", both))
+        await has_partitions(consumer)
+        async with asyncio.timeout(WITHIN_MS / 1000):
+            await consumer.close()
+        assert await members_of(bootstrap, group) == []
+
+    run(scenario())

@@ -420,12 +420,12 @@ def test_a_broker_that_falls_silent_is_hung_up_on() -> None:
     async def scenario() -> None:
         proxy, topic = Proxy(), f"topic-{uuid.uuid4()}"
         async with behind(proxy):
-            settings = {"request_timeout_ms": 200, "delivery_timeout_ms": 30_000, "linger_ms": 0}
+            settings = {"request_timeout_ms": 1_000, "delivery_timeout_ms": 30_000, "linger_ms": 0}
             async with Producer(f"127.0.0.1:{proxy.port}", **settings) as producer:
                 await (await producer.send(topic, b"1"))
                 proxy.hold = lambda api_key: api_key == ApiKey.PRODUCE
                 delivery = await producer.send(topic, b"2")
-                await asyncio.sleep(0.3)
+                await asyncio.sleep(1.2)
                 proxy.hold = lambda api_key: False
                 assert (await delivery).offset == 1
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, overload
+from weakref import WeakSet
 
 from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
@@ -63,6 +64,8 @@ class Consumer:
         self._membership: Membership | None = None
         self._parted: dict[asyncio.Task[None], Membership] = {}
         """Memberships that were given up, and what ends them."""
+        self._memberships: WeakSet[Membership] = WeakSet()
+        """All there were: a method of the listener may still run that one of them has called."""
         self._ending: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cluster: Cluster | None = None
@@ -152,7 +155,7 @@ class Consumer:
     def _caller(self) -> Membership | None:
         """The membership that waits for the listener's method which this is part of, if it is one of ours."""
         found = caller()
-        return found if found is self._membership or found in self._parted.values() else None
+        return found if found is not None and found in self._memberships else None
 
     @property
     def in_listener(self) -> bool:
@@ -266,6 +269,7 @@ class Consumer:
                 applied=self._applied,
                 after=tuple(self._parted),
             )
+            self._memberships.add(self._membership)
 
     def _applied(self, partitions: frozenset[TopicPartition]) -> None:
         """Fetch these from now on; what is in stock of others is not handed out any more."""
