@@ -282,7 +282,7 @@ class Turn:
             at_ms = heard_ms + interval_ms // 2
         elif decisive:
             at_ms = max(heard_ms + JUST_MS, min(at_ms, heard_ms + interval_ms - JUST_MS))
-        at_ms = max(at_ms, place.since + SETTLED_MS)
+        at_ms = max(at_ms, heard_ms + JUST_MS, place.since + SETTLED_MS)
         last_ms = max(at_ms - interval_ms + JUST_MS, min(heard_ms, at_ms - JUST_MS))
         seen_ms = self._last_seen(member_id)
         if decisive and seen_ms is not None:
@@ -303,7 +303,9 @@ class Turn:
         first_ms, last_ms = self._out_within(member_id)
         if first_ms < 0:
             return self.formed_ms - JUST_MS, True
-        return min((first_ms + last_ms) // 2, self.formed_ms - JUST_MS), False
+        # A session's end begins a rebalance: where members stayed, none had ended before this one began.
+        least_ms = self.begins_ms if self.one.members else first_ms
+        return min(max((first_ms + last_ms) // 2, least_ms), self.formed_ms - JUST_MS), False
 
     def _seen_at(self, member_id: str) -> tuple[int, str]:
         """Return what those who went are in order by: when each was last seen."""
