@@ -213,7 +213,7 @@ class Grammar:
         random, now = self.random, now_ms()
         count = random.choice((1, 2, 5, 200))
         codec = random.choice(("none", "none", "gzip", "zstd", "lz4", "snappy"))
-        bomb = random.random() < 0.15
+        bomb = random.random() < 0.3
         if bomb:
             count, codec = random.choice((50_000, 300_000, 3_000_000)), "zstd"
             body = compress(codec, SMALLEST * count)
