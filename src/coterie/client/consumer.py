@@ -519,6 +519,7 @@ class Consumer:
             if time.monotonic() >= until:
                 raise ClientTimeout(f"no position of {intake.at} within {self._brokers.api_timeout_s:g} s")
             await self._fetcher.placed(CALL_EVERY_S)
+            intake = self._intake(partition)  # raises where it is not ours any more: it would never be placed
         return position
 
     def seek(self, partition: TopicPartition | tuple[str, int], offset: int | OffsetAndMetadata) -> None:
