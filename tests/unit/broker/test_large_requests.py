@@ -137,6 +137,16 @@ def test_records_that_are_deleted_twice_in_one_request_are_deleted_as_it_is_said
     assert [one.low_watermark for one in answer.topics[0].partitions] == [1]
 
 
+def test_a_topic_without_a_name_is_one_that_is_not_there(rig: Rig):
+    records = build_batch([Record(0, rig.now_ms, None, b"v")])
+
+    fetched = rig.client().ask(FETCH, 11, **fetch_of(("", (wanted(0),))))
+    written = rig.client().ask(PRODUCE, 9, **produced(records, topic=""))
+
+    assert fetched.responses[0].partitions[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert written.responses[0].partition_responses[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
 # -- aside
 
 

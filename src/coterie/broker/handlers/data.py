@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from coterie.store.aborted import Aborted
     from coterie.store.files import FileLog
 
-__all__ = ["HANDLERS"]
+__all__ = ["HANDLERS", "key_of", "topic_named"]
 
 READ_COMMITTED = 1
 LEADER_TOLD_SINCE = 16  # the first version whose clients go to the leader that an answer names
@@ -49,6 +49,12 @@ def topic_named(node: Node, asked: Any) -> tuple[Topic | None, Code]:
     topic_id: UUID | None = getattr(asked, "topic_id", None)
     topic = None if topic_id is None else node.topics.by_id(topic_id)
     return topic, Code.NONE if topic is not None else Code.UNKNOWN_TOPIC_ID
+
+
+def key_of(asked: Any) -> Any:
+    """Return how a request names a topic: by name, which may be empty, or by id."""
+    name = getattr(asked, "name", getattr(asked, "topic", None))
+    return getattr(asked, "topic_id", None) if name is None else name
 
 
 # -- Fetch
@@ -138,7 +144,7 @@ def _fetch(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
         topic, missing = topic_named(node, asked)
         for place, partition in enumerate(asked.partitions):
             one = _wanted(node, asked, topic, missing, partition)
-            wanted[one.topic or getattr(asked, "topic", None) or asked.topic_id, one.partition] = one
+            wanted[one.topic or key_of(asked), one.partition] = one
             if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
                 yield
         yield

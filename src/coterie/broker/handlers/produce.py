@@ -13,7 +13,7 @@ from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
 from coterie.broker.context import SILENT, WAITS, Context, Hangup
-from coterie.broker.handlers.data import topic_named
+from coterie.broker.handlers.data import key_of, topic_named
 from coterie.broker.pieces import ITEMS_AT_ONCE, Aside, Pieces, promptly
 from coterie.store.log import AppendRefused, TakesLong
 from coterie.store.validate import Prepared, prepare
@@ -85,7 +85,7 @@ def _append_all(
     failed = Code.NONE
     topics: dict[Any, tuple[Any, dict[int, Any]]] = {}
     for asked in request.topic_data:
-        named = topics.setdefault(getattr(asked, "name", None) or asked.topic_id, (asked, {}))[1]
+        named = topics.setdefault(key_of(asked), (asked, {}))[1]
         for data in asked.partition_data:
             named[data.index] = data
     responses = []
