@@ -599,6 +599,17 @@ class Cluster:
             if led.leader == NOBODY and led.holder == node_id:
                 self._elect(partition, node_id)
 
+    def heal(self, node_id: int) -> None:
+        """End what ails a broker's disk, and start the broker anew where that takes a start.
+
+        Who runs brokers sees to that: a log that promises flushes refuses everything once one has failed.
+        """
+        broker = self.brokers[node_id]
+        broker.disk.heal()
+        if broker.process is not None and any(log.needs_restart for log in broker.process.store.logs.values()):
+            self.crash(node_id, power=False)
+            self.restart(node_id)
+
     def grow(self, topic: str) -> None:
         """Give a topic one more partition, on every broker that lives."""
         self.topics[topic] += 1

@@ -231,11 +231,11 @@ class Scenario:
             self.cluster.move(partition, self._a_broker())
 
     def _disk(self) -> None:
-        disk = self.cluster.brokers[self._a_broker()].disk
-        self.world.tell(f"a disk is ill: {ill(disk, self.world.random)}")
+        number = self._a_broker()
+        self.world.tell(f"a disk is ill: {ill(self.cluster.brokers[number].disk, self.world.random)}")
         # A marker that cannot be written is tried every 50 ms: not for hours.
         longest_ms = min(self.options.session_ms // 2, 20_000 if self.producers else self.options.session_ms)
-        self.world.later(self.world.between(1, longest_ms), disk.heal)
+        self.world.later(self.world.between(1, longest_ms), self.cluster.heal, number)
 
     def _pause(self) -> None:
         reader = self._a_reader()
@@ -326,7 +326,7 @@ class Scenario:
         self.network.weather = Weather(delay_ms=min(10, self.options.delay_ms))
         self.network.heal()
         for broker in self.cluster.brokers.values():
-            broker.disk.heal()
+            self.cluster.heal(broker.node_id)
             self.cluster.restart(broker.node_id)
         for raw in self.raw:
             raw.busy = False

@@ -745,6 +745,11 @@ class FileLog:
             raise StorageFailed(f"{self.directory}: the indexes of closed segments cannot be written")
         self._flushed_to(self.end_offset)
 
+    @property
+    def needs_restart(self) -> bool:
+        """Whether a flush has failed, so that only the next start can tell what is left."""
+        return self._flush_failed
+
     def _demand_flushes(self) -> None:
         """Raise StorageFailed if nothing can be promised any more of what survives a loss of power."""
         if self._flush_failed:

@@ -145,10 +145,12 @@ def test_a_group_of_another_kind_does_not_even_expire(rig: Rig):
     assert len(shard_of(rig, "nextgen").offsets["nextgen"]["orders"]) == 12
 
 
-def test_a_group_of_another_kind_is_neither_joined_nor_deleted(rig: Rig):
+def test_a_consumer_group_is_not_deleted_and_gives_way_to_who_joins_it_as_a_classic_one(rig: Rig):
     client = rig.client()
+    committed_there = dict(shard_of(rig, "nextgen").offsets["nextgen"]["orders"])
     protocol = build(entity("join_group", 5, "JoinGroupRequestProtocol"), name="range", metadata=b"m")
 
+    deleted = client.ask(DELETE, 2, groups_names=("nextgen",))
     joined = client.ask(
         JOIN,
         5,
@@ -159,10 +161,10 @@ def test_a_group_of_another_kind_is_neither_joined_nor_deleted(rig: Rig):
         protocol_type="consumer",
         protocols=(protocol,),
     )
-    deleted = client.ask(DELETE, 2, groups_names=("nextgen",))
 
-    assert joined.error_code == Code.INCONSISTENT_GROUP_PROTOCOL
     assert deleted.results[0].error_code == Code.NON_EMPTY_GROUP
+    assert joined.error_code == Code.MEMBER_ID_REQUIRED
+    assert shard_of(rig, "nextgen").offsets["nextgen"]["orders"] == committed_there
 
 
 def test_the_groups_are_there_again_after_a_restart(directory: Path):
