@@ -606,7 +606,9 @@ class Cluster:
         """
         broker = self.brokers[node_id]
         broker.disk.heal()
-        if broker.process is not None and any(log.needs_restart for log in broker.process.store.logs.values()):
+        if broker.process is not None and any(
+            log.needs_restart for log in broker.process.store.logs.values()
+        ):
             self.crash(node_id, power=False)
             self.restart(node_id)
 
