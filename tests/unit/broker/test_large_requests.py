@@ -21,7 +21,7 @@ from coterie.wire.codec import build, encode_request, entity, request_type
 from coterie.wire.compression import compress
 from unit.broker.rig import Client, Line, Rig
 
-PRODUCE, FETCH, LIST_OFFSETS, METADATA, DELETE_RECORDS = 0, 1, 2, 3, 21
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 0, 1, 2, 3, 19, 20, 21
 MANY = 2_000
 
 
@@ -289,3 +289,67 @@ def test_the_more_is_asked_for_the_more_often_others_have_their_turn(rig: Rig, w
     assert few <= 2
     assert many > MANY / 64 / 4  # 64 things are a tick of the clock, and a slice has three
     assert len(answer) > MANY
+
+
+# -- many topics
+
+
+@pytest.fixture
+def saves(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths of all that is saved from here on, in their order."""
+    disk, paths = rig.store.disk, list[str]()
+    save = disk.save
+
+    def noted(path: str, data: bytes, *, sync: bool = False) -> None:
+        paths.append(path)
+        save(path, data, sync=sync)
+
+    monkeypatch.setattr(disk, "save", noted)
+    return paths
+
+
+def metadata_saves(saves: list[str]) -> int:
+    return sum(path.endswith("coterie.metadata.json") for path in saves)
+
+
+def asked_for(names: list[str]) -> tuple[Any, ...]:
+    return tuple(build(entity("metadata", 9, "MetadataRequestTopic"), name=name) for name in names)
+
+
+def test_topics_that_are_created_or_deleted_together_cost_one_save_of_their_metadata(
+    rig: Rig, saves: list[str]
+):
+    client, names = rig.client(), [f"n{number}" for number in range(100)]
+    cls = entity("create_topics", 7, "CreatableTopic", "request")
+    wanted_topics = tuple(
+        build(cls, name=f"c{n}", num_partitions=1, replication_factor=1) for n in range(100)
+    )
+
+    client.ask(METADATA, 9, topics=asked_for(names), allow_auto_topic_creation=True)
+    by_metadata = metadata_saves(saves)
+    client.ask(CREATE_TOPICS, 7, topics=wanted_topics, validate_only=False, timeout=1_000)
+    by_creation = metadata_saves(saves)
+    client.ask(DELETE_TOPICS, 5, topic_names=tuple(names), timeout=1_000)
+    by_deletion = metadata_saves(saves)
+
+    assert (by_metadata, by_creation, by_deletion) == (1, 2, 3)
+    assert {topic.name for topic in rig.node.topics.all()} >= {f"c{n}" for n in range(100)}
+    assert not rig.node.topics.is_taken("n0")
+
+
+def test_nobody_has_kafka_s_own_topic_made_by_asking_for_it(rig: Rig):
+    answer = rig.client().ask(
+        METADATA, 9, topics=asked_for(["__cluster_metadata", "new"]), allow_auto_topic_creation=True
+    )
+
+    assert [topic.error_code for topic in answer.topics] == [Code.UNKNOWN_TOPIC_OR_PARTITION, Code.NONE]
+    assert "__cluster_metadata" not in {name.topic for name in rig.store.logs}
+
+
+def test_who_asks_for_more_new_topics_than_a_request_may_make_gets_none(rig: Rig, saves: list[str]):
+    names = [f"n{number}" for number in range(10_001)]
+
+    answer = rig.client().ask(METADATA, 9, topics=asked_for(names), allow_auto_topic_creation=True)
+
+    assert {topic.error_code for topic in answer.topics} == {Code.UNKNOWN_TOPIC_OR_PARTITION}
+    assert metadata_saves(saves) == 0
