@@ -353,3 +353,16 @@ def test_who_asks_for_more_new_topics_than_a_request_may_make_gets_none(rig: Rig
 
     assert {topic.error_code for topic in answer.topics} == {Code.UNKNOWN_TOPIC_OR_PARTITION}
     assert metadata_saves(saves) == 0
+
+
+def test_what_is_named_again_is_described_again_while_that_is_little(rig: Rig):
+    resource = build(
+        entity("describe_configs", 4, "DescribeConfigsResource"), resource_type=2, resource_name="t"
+    )
+
+    twice = rig.client().ask(32, 4, resources=(resource, resource))
+    without_end = rig.client().ask(32, 4, resources=(resource,) * MANY)
+
+    assert len(twice.results) == 2
+    assert twice.results[0] == twice.results[1]
+    assert 2 < len(without_end.results) < MANY

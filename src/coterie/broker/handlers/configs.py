@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
 from coterie.broker.context import Context
+from coterie.broker.handlers.repeats import Repeats
 from coterie.broker.known_settings import BROKER, OWN, TOPIC, Known
 from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces
 from coterie.broker.refusal import STORAGE_ERRORS, Refusal, storage_failed
@@ -130,13 +131,19 @@ def describe_configs(node: Node, ctx: Context, request: Any) -> Any:
 
 
 def _describe_configs(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
-    """A resource that is named again, for the same settings, is answered once: each has dozens."""
+    """A resource is answered as often as it is named, as Kafka does, within bounds."""
     kinds = {resource.resource_type for resource in request.resources}
     known = kinds <= {TOPIC_RESOURCE, BROKER_RESOURCE, *UNSERVED}
     results = []
-    for resource in dict.fromkeys(request.resources):
-        found = _look_up(node, resource) if known else Refusal(Code.INVALID_REQUEST, MALFORMED)
-        results.append(_described(ctx, request, resource, found))
+    told: dict[Any, Any] = {}
+    repeats = Repeats()
+    for resource in request.resources:
+        if resource not in told:
+            found = _look_up(node, resource) if known else Refusal(Code.INVALID_REQUEST, MALFORMED)
+            told[resource] = _described(ctx, request, resource, found)
+            results.append(told[resource])
+        elif repeats.allow(len(told[resource].configs)):
+            results.append(told[resource])
         yield
     return build(response_type(DESCRIBE_CONFIGS, ctx.version), results=tuple(results))
 

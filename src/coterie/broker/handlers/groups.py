@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from coterie.base.codes import Code
 from coterie.base.marks import mark
 from coterie.broker.context import WAITS, Context, milliseconds
+from coterie.broker.handlers.repeats import Repeats
 from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces, paced
 from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
 from coterie.broker.topic_names import OFFSETS_TOPIC
@@ -335,15 +336,16 @@ def ask_each(
 
 
 def _all_described(ctx: Context, request: Any, answers: Mapping[str, Any]) -> Pieces[Any]:
-    """A group is told as often as it is named, as Kafka does, but with its members once: they are many."""
+    """A group is told as often as it is named, as Kafka does, within bounds."""
     wants_operations = getattr(request, "include_authorized_operations", False)
     groups = []
     told: dict[str, Any] = {}
+    repeats = Repeats()
     for place, name in enumerate(request.groups):
         if name not in told:
             told[name] = yield from _described(ctx, name, answers[name], wants_operations)
             groups.append(told[name])
-        elif not told[name].members:
+        elif repeats.allow(len(told[name].members)):
             groups.append(told[name])
         if place % ITEMS_AT_ONCE == 0:
             yield

@@ -13,6 +13,7 @@ from coterie.base.marks import mark
 from coterie.broker.context import Context, milliseconds
 from coterie.broker.handlers.data import topic_named
 from coterie.broker.handlers.groups import ask, ask_each
+from coterie.broker.handlers.repeats import Repeats
 from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces, paced
 from coterie.group import commands
 from coterie.wire.apis import APIS
@@ -196,10 +197,11 @@ def offset_fetch(node: Node, ctx: Context, request: Any) -> Any:
 def _all_fetched(
     node: Node, ctx: Context, asked: Sequence[Any], answers: Sequence[Any], many: bool
 ) -> Pieces[Any]:
-    """All offsets of a group are told as often as they are asked for, but once where they are many."""
+    """All offsets of a group are told as often as they are asked for, as Kafka does, within bounds."""
     cls = response_type(9, ctx.version)
     fetched: list[Any] = []
     whole: dict[str, Any] = {}
+    repeats = Repeats()
     for group, answer in zip(asked, answers, strict=True):
         told = whole.get(group.group_id) if group.topics is None else None
         if told is None:
@@ -207,7 +209,7 @@ def _all_fetched(
             fetched.append(told)
             if group.topics is None:
                 whole[group.group_id] = told
-        elif isinstance(answer, Code) or len(answer.partitions) <= ITEMS_AT_ONCE:
+        elif repeats.allow(0 if isinstance(answer, Code) else len(answer.partitions)):
             fetched.append(told)
         yield
     if many:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
 from coterie.broker.context import Context
+from coterie.broker.handlers.repeats import Repeats
 from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces
 from coterie.broker.topic_names import name_problem
 from coterie.wire.codec import build, entity, response_type
@@ -22,16 +23,20 @@ def describe_producers(node: Node, ctx: Context, request: Any) -> Any:
 
 
 def _describe_producers(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
-    """A partition that is named again is answered once: it may remember thousands."""
+    """A partition is answered as often as it is named, as Kafka does, within bounds."""
     topic_type = entity("describe_producers", ctx.version, "TopicResponse", "response")
     topics = []
-    told: set[tuple[str, int]] = set()
+    told: dict[tuple[str, int], Any] = {}
+    repeats = Repeats()
     for asked in request.topics:
         partitions = []
         for place, index in enumerate(asked.partition_indexes):
-            if (asked.name, index) not in told:
-                told.add((asked.name, index))
-                partitions.append(_partition(node, asked.name, index, ctx.version))
+            name = asked.name, index
+            if name not in told:
+                told[name] = _partition(node, asked.name, index, ctx.version)
+                partitions.append(told[name])
+            elif repeats.allow(len(told[name].active_producers)):
+                partitions.append(told[name])
             if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
                 yield
         topics.append(build(topic_type, name=asked.name, partitions=tuple(partitions)))

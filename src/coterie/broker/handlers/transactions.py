@@ -13,6 +13,7 @@ from coterie.base.pattern_syntax import read_pattern
 from coterie.base.patterns import BadPattern, Pattern
 from coterie.broker.context import WAITS, Context, milliseconds
 from coterie.broker.handlers.groups import ask_each
+from coterie.broker.handlers.repeats import Repeats
 from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces, paced
 from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
 from coterie.broker.shards import in_slices
@@ -334,7 +335,7 @@ def _write_markers(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
 
 
 def describe_transactions(node: Node, ctx: Context, request: Any) -> Any:
-    """Show each transactional id that is asked for, once: it may have thousands of partitions."""
+    """Show each transactional id as often as it is asked for, as Kafka does, within bounds."""
     names = tuple(dict.fromkeys(request.transactional_ids))
 
     def ask_one(name: str, take: Callable[[Any], None]) -> None:
@@ -342,15 +343,22 @@ def describe_transactions(node: Node, ctx: Context, request: Any) -> Any:
         node.transactions.ask(command, take)
 
     def done(answers: list[Any]) -> None:
-        ctx.reply(paced(_all_described(ctx, names, answers), len(names)))
+        by_name = dict(zip(names, answers, strict=True))
+        ctx.reply(paced(_all_described(ctx, request, by_name), len(request.transactional_ids)))
 
     return paced(ask_each(names, ask_one, done), len(names))
 
 
-def _all_described(ctx: Context, names: Sequence[str], answers: Sequence[DescribeAnswer]) -> Pieces[Any]:
+def _all_described(ctx: Context, request: Any, answers: Mapping[str, DescribeAnswer]) -> Pieces[Any]:
     states = []
-    for name, answer in zip(names, answers, strict=True):
-        states.append(_described(ctx, name, answer))
+    told: dict[str, Any] = {}
+    repeats = Repeats()
+    for name in request.transactional_ids:
+        if name not in told:
+            told[name] = _described(ctx, name, answers[name])
+            states.append(told[name])
+        elif repeats.allow(len(answers[name].partitions)):
+            states.append(told[name])
         yield
     return build(response_type(DESCRIBE, ctx.version), transaction_states=tuple(states))
 
