@@ -11,6 +11,7 @@ import time
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
+from weakref import finalize
 
 import coterie.testing
 from coterie.wire.batches import Record, build_batch
@@ -46,6 +47,7 @@ class Line:
 
     def __init__(self, port: int, *, receive_buffer: int | None = None) -> None:
         self.socket = socket.socket()
+        finalize(self, self.socket.close)  # an act that the broker cuts short leaves its lines where they are
         self.socket.settimeout(ANSWER_S)
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
