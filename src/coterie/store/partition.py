@@ -31,7 +31,15 @@ from coterie.store.recovery import SNAPSHOT, Loaded, load
 from coterie.store.rewrite import checksum
 from coterie.store.searching import first_from, youngest_of
 from coterie.store.segment import DELETED, FILES, LOG, SWAP, Segment, name_of
-from coterie.store.validate import Prepared, coordinator_batches, headed, is_prompt, prepared
+from coterie.store.validate import (
+    Batch,
+    Prepared,
+    coordinator_batches,
+    headed,
+    is_prompt,
+    is_settled,
+    prepared,
+)
 from coterie.wire.batches import BatchHeader, read_header, restamp
 
 __all__ = ["FileLog", "FlushPlan", "run_flush", "run_removal"]
@@ -46,11 +54,13 @@ Span = tuple[BatchHeader, int, int]
 
 def _made_ready(
     records: bytes | bytearray | Prepared, config: LogConfig, now_ms: int, *, promptly: bool
-) -> Prepared:
+) -> Batch:
     if isinstance(records, Prepared):
         return records
     batch = headed(records, config)
-    if promptly and not is_prompt(batch, config, now_ms):
+    if is_settled(batch, config, now_ms):
+        return batch
+    if promptly and not is_prompt(batch, config):
         raise TakesLong
     return prepared(batch, config, now_ms)
 

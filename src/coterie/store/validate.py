@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
-from coterie.store.config import FOREVER, LogConfig
+from coterie.store.config import LogConfig
 from coterie.store.log import AppendRefused
 from coterie.store.rewrite import fitted, sealed
 from coterie.wire.batches import HEADER_SIZE, BatchHeader, check_crc, read_header, records_of, scan
@@ -19,10 +19,12 @@ from coterie.wire.compression import CODECS as CODEC_NAMES
 
 __all__ = [
     "UNPACKED_BYTES_MOST",
+    "Batch",
     "Prepared",
     "coordinator_batches",
     "headed",
     "is_prompt",
+    "is_settled",
     "prepare",
     "prepared",
 ]
@@ -34,13 +36,16 @@ UP_TO_MAGIC = 17
 CODECS = len(CODEC_NAMES)
 LEAST_RECORD = 7
 NO_TIMESTAMP = -1
-HOUR_MS = 3_600_000
 # A few kilobytes can hold tens of millions of records, which nobody would ever finish reading one by one.
 RECORDS_MOST = 1_000_000
 UNPACKED_BYTES_MOST = 64 << 20
 ERRORS_MOST = 1_000  # of the records that are at fault, so many are told
 # What has no more records and bytes is looked through in no time.
 PROMPT_RECORDS, PROMPT_BYTES = 500, 1 << 16
+
+
+Batch = tuple[BatchHeader, bytes | bytearray]
+"""A batch whose header has been checked."""
 
 
 class Prepared(NamedTuple):
@@ -58,18 +63,28 @@ def prepare(records: bytes, config: LogConfig, now_ms: int) -> Prepared | Append
         return refused
 
 
-def is_prompt(batch: Prepared, config: LogConfig, now_ms: int) -> bool:
-    """Return whether `prepared` takes no time: nothing is decoded, or little and nothing unpacked."""
+def is_settled(batch: Batch, config: LogConfig, now_ms: int) -> bool:
+    """Return whether the batch may stand in the log as it came, its header saying all that matters."""
     header, records = batch
-    wanted = _codec_wanted(header, config)
-    if wanted != header.codec:
-        return False
-    if not _records_matter(header, records, config, now_ms):
-        return True
-    return not header.codec and header.count <= PROMPT_RECORDS and len(records) <= PROMPT_BYTES
+    return (
+        config.compression_type == "producer"
+        and not header.append_time
+        and not _records_matter(header, records, config, now_ms)
+    )
 
 
-def prepared(batch: Prepared, config: LogConfig, now_ms: int) -> Prepared:
+def is_prompt(batch: Batch, config: LogConfig) -> bool:
+    """Return whether `prepared` takes no time: little is decoded, and nothing packed or unpacked."""
+    header, records = batch
+    return (
+        not header.codec
+        and not _codec_wanted(header, config)
+        and header.count <= PROMPT_RECORDS
+        and len(records) <= PROMPT_BYTES
+    )
+
+
+def prepared(batch: Batch, config: LogConfig, now_ms: int) -> Prepared:
     """Return the batch with its records looked at where they matter, and in the form its topic wants.
 
     As in Kafka, the greatest timestamp is that of the records, whatever their producer's header says.
@@ -99,7 +114,7 @@ def _codec_wanted(header: BatchHeader, config: LogConfig) -> int:
     )
 
 
-def headed(records: bytes | bytearray, config: LogConfig) -> Prepared:
+def headed(records: bytes | bytearray, config: LogConfig) -> Batch:
     """Return the one batch that a producer may send at a time, its header checked. Raises `AppendRefused`.
 
     Bytes after it that cannot be a batch yet are dropped, as Kafka drops them.
@@ -138,7 +153,7 @@ def headed(records: bytes | bytearray, config: LogConfig) -> Prepared:
             Code.RECORD_LIST_TOO_LARGE,
             f"a batch of {size} bytes, where a segment holds {config.segment_bytes}",
         )
-    return Prepared(header, records)
+    return header, records
 
 
 def _header(records: bytes | bytearray) -> BatchHeader:
@@ -191,27 +206,22 @@ def _unreadable(records: bytes | bytearray) -> AppendRefused:
 
 def _records_matter(header: BatchHeader, records: bytes | bytearray, config: LogConfig, now_ms: int) -> bool:
     """Return whether the header alone does not settle which records there are and how young."""
-    if config.compacted or (config.append_time and header.append_time):
-        return True
-    if config.append_time:
-        return False
-    ahead_ms = min(config.message_timestamp_after_max_ms, HOUR_MS)
-    return (
-        header.max_timestamp - now_ms > ahead_ms
-        or header.max_timestamp < header.base_timestamp
-        or config.message_timestamp_before_max_ms != FOREVER
-        or (not header.codec and _begins_elsewhere(records))
-    )
+    if config.judged_by_header:
+        return (
+            header.max_timestamp - now_ms > config.believed_ahead_ms
+            or header.max_timestamp < header.base_timestamp
+            or (not header.codec and _begins_elsewhere(records))
+        )
+    return config.compacted or not config.append_time or header.append_time
 
 
 def _begins_elsewhere(records: bytes | bytearray) -> bool:
     """Return whether the first record's time is not the batch's first, as it is with all clients."""
     at = HEADER_SIZE
-    if len(records) < at + LEAST_RECORD:
-        return False
-    while records[at] > 127 and at < len(records) - LEAST_RECORD:  # its length
+    last = len(records) - LEAST_RECORD
+    while at < last and records[at] > 127:  # its length
         at += 1
-    return records[at + 2] != 0  # behind its attributes
+    return at <= last and records[at + 2] != 0  # behind its attributes
 
 
 def _check_records(records: bytes | bytearray, header: BatchHeader, config: LogConfig, now_ms: int) -> int:

@@ -15,6 +15,7 @@ from coterie.store.validate import (
     UNPACKED_BYTES_MOST,
     headed,
     is_prompt,
+    is_settled,
     prepare,
     prepared,
 )
@@ -122,7 +123,9 @@ def test_of_many_records_at_fault_some_are_told():
 def test_what_is_to_be_decoded_at_length_is_known_before(
     batch: bytes, config: LogConfig, now_ms: int, promptly: bool
 ):
-    assert is_prompt(headed(batch, config), config, now_ms) is promptly
+    known = headed(batch, config)
+
+    assert (is_settled(known, config, now_ms) or is_prompt(known, config)) is promptly
 
 
 # -- looking for a time
