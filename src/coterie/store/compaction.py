@@ -95,7 +95,8 @@ def range_of(
     segments: Sequence[Segment], config: LogConfig, *, first_dirty: int, settled: int, now_ms: int
 ) -> Range:
     """Return what may be compacted now: not the segment that grows, nothing too young, and nothing that is
-    not `settled`: undecided, or not flushed. What replaces a record must not be lost after it.
+    not `settled`: undecided, or not flushed, or its marker is not. What replaces a record must not be
+    lost after it.
     """
     count = 0
     young = now_ms - config.min_compaction_lag_ms

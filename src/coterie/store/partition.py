@@ -412,6 +412,8 @@ class FileLog:
                     )
                     if ended is not None and ended.aborted:
                         self._segments[-1].aborted.add(AbortedSpan(*ended[:4]))
+                    if ended is not None and base_offset >= self.recovery_point:
+                        self._segments[-1].note_ended(ended.first_offset)
             at += header.size
 
     def lead(self, epoch: int) -> None:
@@ -651,9 +653,18 @@ class FileLog:
             self._segments,
             self._config,
             first_dirty=first_dirty,
-            settled=min(self.last_stable_offset, self.recovery_point),
+            settled=self._settled(),
             now_ms=now_ms,
         )
+
+    def _settled(self) -> int:
+        """Return up to where everything is decided and flushed, the markers that have decided it too.
+
+        What a loss of power leaves undecided must not have replaced anything.
+        """
+        first = max(0, bisect_right(self._bases, self.recovery_point) - 1)
+        unsure = [one.ended_from for one in self._segments[first:] if one.ended_from is not None]
+        return min(self.last_stable_offset, self.recovery_point, *unsure)
 
     def plan_compaction(self, now_ms: int) -> CompactionPlan | None:
         """Return what a compaction would do now; None if nothing can be compacted."""
@@ -813,7 +824,7 @@ class FileLog:
     def _flushed_to(self, offset: int) -> None:
         self.recovery_point = self._ledger.flushed[self.name] = offset
         if offset >= self.end_offset:
-            self._unflushed_since = None
+            self._unflushed_since = self._segments[-1].ended_from = None
 
     # -- time
 

@@ -87,8 +87,10 @@ def load(
     ]
     epochs = _read_epochs(disk, directory, files)
     snapshots = sorted(_numbered(files, SNAPSHOT), reverse=True)
-    opening = _Opening(disk, directory, segments, ProducerState(), epochs.copy(), snapshots, gapless)
-    end_offset = opening.mend(recovery_point, clean=clean) if segments else -1
+    opening = _Opening(
+        disk, directory, segments, ProducerState(), epochs.copy(), snapshots, gapless, recovery_point
+    )
+    end_offset = opening.mend(clean=clean) if segments else -1
     if end_offset < start_offset:  # nothing is left that may be read
         opening.forget_all()
         segments.append(Segment.create(disk, directory, start_offset, now_ms=now_ms, interval=interval))
@@ -239,14 +241,17 @@ class _Opening:
     epochs: Epochs
     snapshots: list[int]
     gapless: bool
+    recovery_point: int
     rebuilt: set[int] = field(default_factory=set)
 
-    def mend(self, recovery_point: int, *, clean: bool) -> int:
+    def mend(self, *, clean: bool) -> int:
         """Bring everything into agreement with the batches that are whole; return the log's end."""
         end = self._end_after_clean_stop() if clean else None
         if end is None:
-            return self._recover(recovery_point)
+            return self._recover()
         self._replay(self._restore(limit=end), until=end)
+        if self.recovery_point < end:  # a backup perhaps: which markers lie behind it nobody has looked
+            self.segments[-1].note_ended(0)
         return end
 
     def _end_after_clean_stop(self) -> int | None:
@@ -255,9 +260,9 @@ class _Opening:
         end, reached = self._scan(active, start=active.resume(), learn=False)
         return end if reached == active.size else None
 
-    def _recover(self, recovery_point: int) -> int:
+    def _recover(self) -> int:
         """Check every batch from the recovery point on; cut the log at the first bad one; return its end."""
-        below = [place for place, one in enumerate(self.segments) if one.base_offset <= recovery_point]
+        below = [place for place, one in enumerate(self.segments) if one.base_offset <= self.recovery_point]
         first = below[-1] if below else 0
         end = self.segments[first].base_offset
         known = self._restore(limit=end)
@@ -309,6 +314,8 @@ class _Opening:
                 ended = self._learn(header, found.data, found.at)
                 if ended is not None and ended.aborted:
                     segment.aborted.add(AbortedSpan(*ended[:4]))
+                if ended is not None and ended.last_offset >= self.recovery_point:
+                    segment.note_ended(ended.first_offset)
             end, reached = header.last_offset + 1, found.position + header.size
         return end, reached
 

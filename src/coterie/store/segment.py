@@ -74,6 +74,8 @@ class Segment:
         # The offset after the last batch; known in the segment that grows, -1 in others.
         self.next_offset = -1
         self.idle = self.flush_failed = False
+        # Where the oldest transaction begins that ended here with a marker which may not be flushed.
+        self.ended_from: int | None = None
         # Whole, or to be made anew: unlike the other two it is not read when it is first asked for.
         self.aborted = AbortedIndex()
         self._saved_aborted = self._synced_aborted = 0
@@ -276,6 +278,11 @@ class Segment:
         self.max_timestamp, self.offset_of_max = -1, self.base_offset
 
     # -- writing
+
+    def note_ended(self, first_offset: int) -> None:
+        """Take note that a transaction ended here whose marker is not known to be flushed."""
+        if self.ended_from is None or first_offset < self.ended_from:
+            self.ended_from = first_offset
 
     def append(
         self, parts: Sequence[Buffer], size: int, spans: Sequence[tuple[BatchHeader, int, int]], *, sync: bool

@@ -10,6 +10,7 @@ from store_rig import (
     a_batch,
     a_config,
     a_marker,
+    committed,
     everything,
     idempotent,
     keyed,
@@ -441,6 +442,45 @@ def a_log_to_compact(disk: MemoryDisk) -> tuple[MemoryStore, FileLog]:
     for place in range(20):
         log.append(keyed((f"k{place % 2}", f"{place}" * 50)), now_ms=NOW)
     return store, log
+
+
+@pytest.mark.parametrize("killed_before", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_compaction_waits_for_the_marker_of_a_transaction_to_be_flushed(seed: int, killed_before: bool):
+    """Found by the crash points: what the transaction had replaced was gone, and then its marker too."""
+    disk = MemoryDisk(seed=seed)
+    settings = {"cleanup_policy": "compact", "segment_bytes": 300}
+    store, log = a_log(disk, **settings)
+    log.append(keyed(("k", "old" * 50)), now_ms=NOW)
+    sent = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    log.append(keyed(("k", "new" * 50), **sent), now_ms=NOW)
+    log.append(keyed(("other", "x" * 150)), now_ms=NOW)
+    end(log, commit=True)
+    if killed_before:
+        store, log = a_log(store.crash(), **settings)
+
+    log.compact(NOW)
+
+    _, log = a_log(store.crash(power=True), **settings)
+    seen = [record.value for record in committed(log) if record.key == b"k"]
+    assert seen[0] == b"old" * 50
+    assert log.open_transaction(9) < 0 or seen == [b"old" * 50]
+
+
+def test_a_compaction_takes_what_a_flushed_marker_has_decided():
+    disk = MemoryDisk()
+    settings = {"cleanup_policy": "compact", "segment_bytes": 300}
+    _, log = a_log(disk, **settings)
+    log.append(keyed(("k", "old" * 50)), now_ms=NOW)
+    sent = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    log.append(keyed(("k", "new" * 50), **sent), now_ms=NOW)
+    log.append(keyed(("other", "x" * 150)), now_ms=NOW)
+    end(log, commit=True)
+    log.flush()
+
+    assert log.compact(NOW)
+
+    assert [record.value for record in committed(log) if record.key == b"k"] == [b"new" * 50]
 
 
 def test_a_compaction_that_finds_no_room_leaves_no_files_behind():
