@@ -5,7 +5,8 @@ from __future__ import annotations
 from coterie.base.ids import TopicPartition
 from coterie.broker.node import Node
 from coterie.store.partition import FileLog
-from coterie.wire.batches import Record, records_of, scan
+from coterie.store.producers import marker_of
+from coterie.wire.batches import Record, read_header, records_of, scan
 from crashes.model import Batch, Partition, TopicOwed, Transactions
 
 __all__ = ["Lost", "check_partition", "settle"]
@@ -36,9 +37,9 @@ def settle(
         owed.reached = 0
     least = owed.certain if power_lost else owed.end
     demand(log.end_offset >= least, f"{name} ends at {log.end_offset}, and up to {least} nothing may be lost")
-    if owed.maybe is not None and log.end_offset > owed.end:
-        owed.batches.append(owed.maybe.at(owed.end))
-    owed.maybe = None
+    if log.end_offset > owed.end:
+        owed.batches += _refused_and_there(owed, log)
+    owed.maybe.clear()
     lowest = owed.start
     if power_lost or ill:
         lowest = min(owed.deleted, log.end_offset)
@@ -58,6 +59,19 @@ def settle(
     if power_lost:
         owed.batches = _agreeing(owed, topic, log)
         owed.certain = log.end_offset
+
+
+def _refused_and_there(owed: Partition, log: FileLog) -> list[Batch]:
+    """Return the batch that lies behind what was acknowledged, if it is one that was sent."""
+    if owed.end < log.start_offset or not (data := log.read(owed.end, max_bytes=1)):
+        return []  # what led up to the end is lost: the log begins there, or is compacted and has a gap
+    header = read_header(data)
+    marker = marker_of(data) if header.control else None
+    ends = "" if marker is None else "commit" if marker.commit else "abort"
+    records = () if header.control else tuple(records_of(data))
+    told = (header.base_offset, records, header.producer_id, header.producer_epoch, ends)
+    sent = [one.at(owed.end) for one in owed.maybe]
+    return [one for one in sent if (one.base, one.records, one.producer, one.epoch, one.ends) == told][:1]
 
 
 def _agreeing(owed: Partition, topic: TopicOwed, log: FileLog) -> list[Batch]:

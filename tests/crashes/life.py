@@ -310,13 +310,12 @@ class Life:
         self, where: TopicPartition, topic: TopicOwed, owed: Partition, batch: Batch, data: bytes
     ) -> str:
         told = f"append {len(batch.records)} records of {batch.producer} to {where}"
-        owed.maybe = batch
+        owed.maybe.append(batch)
         try:
             appended = self.node.append(*where, data, now_ms=self.owed.now_ms)
         except AppendRefused as refused:
             demand(refused.code == Code.KAFKA_STORAGE_ERROR, f"{told}: {refused}")
             return f"{told}: refused"
-        owed.maybe = None
         demand(not appended.duplicate, f"{told}: taken for a repeat")
         self._owe(where, topic, owed, batch, appended.base_offset)
         return f"{told} at {appended.base_offset}"
@@ -325,6 +324,7 @@ class Life:
         wanted = owed.end
         demand(base == wanted, f"{where}: written at {base}, not at {wanted}")
         owed.batches.append(batch.at(base))
+        owed.maybe.clear()
         if topic.flushed:
             owed.certain = owed.end
 
@@ -353,7 +353,7 @@ class Life:
         batch = Batch(0, (), producer, epoch, ends="commit" if commit else "abort")
         codes: list[Code] = []
         self.owed.now_ms += 1
-        owed.maybe = batch
+        owed.maybe.append(batch)
         self.node.write_marker(
             where,
             producer_id=producer,
@@ -364,7 +364,6 @@ class Life:
         )
         told = f"{batch.ends} {producer} in {where}: {codes[0].name}"
         if codes == [Code.NONE]:
-            owed.maybe = None
             self._owe(where, topic, owed, batch, self.log(where).end_offset - 1)
         return told
 

@@ -98,8 +98,8 @@ class Partition:
     """Where the log ended when it was last opened."""
     certain: int = 0
     """Up to where a loss of power may take nothing."""
-    maybe: Batch | None = None
-    """A batch that was sent and not acknowledged: it may be there, right behind the others."""
+    maybe: list[Batch] = field(default_factory=list)
+    """Batches that were sent and not acknowledged: one of them may be there, right behind the others."""
 
     @property
     def end(self) -> int:
