@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
 
 from coterie.store.compaction import discard, run_compaction
 from coterie.store.log import StorageFailed
@@ -54,7 +55,7 @@ class Cleaner:
         # When a log that could not be compacted may be tried again: the others are not to wait for it.
         self._not_before_ms: dict[str, int] = {}
         # Logs that are damaged where a compaction would read: left as they are until the next start.
-        self._uncleanable: set[str] = set()
+        self._uncleanable: WeakSet[FileLog] = WeakSet()
         self._flushing: set[str] = set()
         self._told: dict[str, str] = {}
 
@@ -114,23 +115,23 @@ class Cleaner:
     def _need(self, one: FileLog, now_ms: int) -> Need | None:
         """Return how much a log needs to be compacted; None if it does not, or cannot be for now."""
         where = one.directory
-        if not one.config.compacted or where in self._uncleanable:
+        if not one.config.compacted or one in self._uncleanable:
             return None
         if self._not_before_ms.get(where, 0) > now_ms:
             return None
         try:
             return one.need_of_compaction(now_ms)
         except StorageFailed as error:
-            self._leave_uncleaned(where, str(error))
+            self._leave_uncleaned(one, str(error))
         except OSError as error:
             log.warning("%s cannot be looked at for compaction: %s", where, error)
             self._not_before_ms[where] = now_ms + RETRY_MS
         return None
 
-    def _leave_uncleaned(self, where: str, why: str) -> None:
+    def _leave_uncleaned(self, one: FileLog, why: str) -> None:
         """Pass a damaged log over from now on, and say so once. Its sound parts are read and written on."""
-        self._uncleanable.add(where)
-        log.error("%s is not compacted any more: %s", where, why)
+        self._uncleanable.add(one)
+        log.error("%s is not compacted any more: %s", one.directory, why)
 
     def _finish(self, one: FileLog, plan: CompactionPlan) -> Callable[[Any], None]:
         def finish(result: CompactionResult | None) -> None:
@@ -141,7 +142,7 @@ class Cleaner:
                 self._discard(plan)
                 return
             if result is not None and result.damage:
-                self._leave_uncleaned(one.directory, result.damage)
+                self._leave_uncleaned(one, result.damage)
                 return
             before = one.size_bytes
             try:

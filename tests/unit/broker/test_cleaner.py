@@ -41,14 +41,19 @@ class Beside:
 @pytest.fixture
 def rig() -> Rig:
     made = Rig()
-    for name in ("a", "b"):
-        made.node.create_topic(name, partitions=1, configs={"cleanup.policy": "compact"})
-        log = made.node.log_of(name, 0)
-        assert log is not None
-        log.configure(LogConfig(segment_bytes=200, cleanup_policy=frozenset({"compact"})))
-        for _ in range(6):
-            made.node.append(name, 0, build_batch([Record(0, NOW_MS, b"k", bytes(80))]), now_ms=NOW_MS)
+    make_dirty(made, "a")
+    make_dirty(made, "b")
     return made
+
+
+def make_dirty(rig: Rig, name: str) -> None:
+    """Create a compacted topic with much to compact."""
+    rig.node.create_topic(name, partitions=1, configs={"cleanup.policy": "compact"})
+    log = rig.node.log_of(name, 0)
+    assert log is not None
+    log.configure(LogConfig(segment_bytes=200, cleanup_policy=frozenset({"compact"})))
+    for _ in range(6):
+        rig.node.append(name, 0, build_batch([Record(0, NOW_MS, b"k", bytes(80))]), now_ms=NOW_MS)
 
 
 def test_one_log_is_compacted_at_a_time(rig: Rig):
@@ -129,3 +134,19 @@ def test_what_a_compaction_wrote_for_a_topic_that_is_gone_is_taken_out_of_the_ne
     finish(result)
 
     assert not [name for name in rig.disk.files("data/a-0") if ".cleaned" in name]
+
+
+def test_a_topic_made_anew_where_a_damaged_one_lay_is_compacted(rig: Rig):
+    beside = Beside()
+    cleaner = Cleaner(rig.node, beside)
+    cleaner.tick(NOW_MS)
+    [(result, finish)] = beside.begun
+    finish(result._replace(damage="a byte"))
+    assert result.plan.directory == "data/a-0"
+
+    at_once(rig.node.delete_topics(["a"]))
+    make_dirty(rig, "a")
+    at_once(rig.node.delete_topics(["b"]))
+    cleaner.tick(NOW_MS)
+
+    assert beside.directories() == ["data/a-0", "data/a-0"]
