@@ -10,11 +10,12 @@ from typing import Final
 
 from coterie.broker.known_settings import Known
 
-__all__ = ["InvalidValueError", "Value", "join_words", "read_list", "read_value", "wanted"]
+__all__ = ["InvalidValueError", "Value", "join_words", "read_list", "read_value", "wanted", "whole_number"]
 
 Value = bool | int | float | str | list[str] | None
 
 BITS: Final = {"int": 31, "short": 15, "long": 63}
+DIGITS_MOST = len(str(1 << 63))
 
 
 class InvalidValueError(ValueError):
@@ -42,15 +43,25 @@ def read_list(text: str) -> list[str]:
 
 
 def _whole(known: Known, text: str) -> int:
-    stripped = text.strip()
-    digits = stripped[1:] if stripped[:1] in {"+", "-"} else stripped
-    if not (digits.isascii() and digits.isdigit()):
-        raise InvalidValueError(known, text, f"Not a number of type {known.kind.upper()}")
-    number = int(stripped)
-    bits = BITS[known.kind]
-    if not -(1 << bits) <= number < 1 << bits:
+    number = whole_number(text.strip(), bits=BITS[known.kind])
+    if number is None:
         raise InvalidValueError(known, text, f"Not a number of type {known.kind.upper()}")
     return number
+
+
+def whole_number(text: str, *, bits: int) -> int | None:
+    """Return the whole number that Java reads in a text, None if there is none or it needs more bits.
+
+    Python refuses to read thousands of digits, were they zeros.
+    """
+    negative, digits = text.startswith("-"), text[1:] if text[:1] in {"+", "-"} else text
+    if not (digits.isascii() and digits.isdigit()):
+        return None
+    digits = digits.lstrip("0")
+    if len(digits) > DIGITS_MOST:
+        return None
+    number = int(digits or "0") * (-1 if negative else 1)
+    return number if -(1 << bits) <= number < 1 << bits else None
 
 
 def _double(known: Known, text: str) -> float:

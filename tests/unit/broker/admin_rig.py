@@ -47,6 +47,14 @@ class Rig:
 
     def ask(self, api_key: int, version: int | None = None, **fields: Any) -> Any:
         """Return the answer to a request, as it comes out of its bytes."""
+        response = self.begin(api_key, version, **fields)
+        if isinstance(response, GeneratorType):
+            response = at_once(response)
+        frame = encode_response(1, response)
+        return decode_response(response.__class__, frame[4:])[1]
+
+    def begin(self, api_key: int, version: int | None = None, **fields: Any) -> Any:
+        """Return the response to a request, or the pieces that it comes of."""
         version = APIS[api_key].most if version is None else version
         header = RequestHeader(api_key, version, 1, "rig", 0)
         handler = self.node.handler_of(header)
@@ -60,11 +68,7 @@ class Rig:
             listener_host_port=("127.0.0.1", 9092),
             send=lambda context, response: None,
         )
-        response = handler(self.node, context, build(request_type(api_key, version), **fields))
-        if isinstance(response, GeneratorType):
-            response = at_once(response)
-        frame = encode_response(1, response)
-        return decode_response(response.__class__, frame[4:])[1]
+        return handler(self.node, context, build(request_type(api_key, version), **fields))
 
 
 def part(api_key: int, version: int, kind: str, /, **fields: Any) -> Any:

@@ -11,6 +11,7 @@ import pytest
 from admin_rig import Rig, part
 
 from coterie.base.ids import TopicPartition
+from coterie.broker.pieces import at_once
 
 DESCRIBE, ALTER, INCREMENTAL = 32, 33, 44
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
@@ -212,6 +213,87 @@ def test_lists_are_appended_to_and_subtracted_from():
         policy.append(own_settings(rig)["cleanup.policy"])
 
     assert policy == ["delete,compact", "delete,compact", "compact", "compact", "", "compact,delete", ""]
+
+
+def test_a_list_grows_no_longer_than_an_answer_can_tell():
+    rig = a_rig()
+    name = "leader.replication.throttled.replicas"
+    pairs = [",".join(f"{partition}:{broker}" for partition in range(1_000, 5_000)) for broker in (1, 2)]
+
+    first = change(rig, (name, APPEND, pairs[0]))
+    second = change(rig, (name, APPEND, pairs[1]))
+
+    assert first == ("none", None)
+    assert second == ("invalid_config", f"{name} would be longer than 32767 bytes.")
+    assert [entries(describe(rig, (TOPIC, "flights"), version=v)[0])[name].value for v in (1, 4)] == [
+        pairs[0]
+    ] * 2
+
+
+class Counted(str):
+    """A text that counts how often it is compared."""
+
+    looks = 0
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        Counted.looks += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_thousands_of_names_that_are_asked_for_are_not_looked_through_for_each_setting():
+    names = tuple(Counted(f"name.{n}") for n in range(2_000))
+    rig = a_rig()
+    Counted.looks = 0
+
+    describe(rig, (BROKER, "1"), keys=names)
+
+    assert Counted.looks < 10 * len(names)
+
+
+def test_what_others_change_while_a_large_request_is_looked_at_stays_changed():
+    rig = a_rig()
+    rig.node.create_topic("other", partitions=1)
+    one = part(INCREMENTAL, 1, "AlterableConfig", name="retention.ms", config_operation=SET, value="1")
+    large = rig.begin(
+        INCREMENTAL,
+        1,
+        validate_only=False,
+        resources=tuple(
+            part(
+                INCREMENTAL,
+                1,
+                "AlterConfigsResource",
+                resource_type=TOPIC,
+                resource_name=name,
+                configs=(one,),
+            )
+            for name in ("flights", "other")
+        ),
+    )
+    next(large)
+
+    assert change(rig, ("max.message.bytes", SET, "77")) == ("none", None)
+    at_once(large)
+
+    assert own_settings(rig) == {"retention.ms": "1", "max.message.bytes": "77"}
+
+
+@pytest.mark.parametrize("number", ["1" * 5_000, "-" + "9" * 5_000])
+def test_a_number_of_thousands_of_digits_is_refused_and_zeros_before_it_are_read(number: str):
+    rig = a_rig()
+
+    refused = change(rig, ("retention.ms", SET, number))
+    taken = change(rig, ("retention.ms", SET, "0" * 5_000 + "7"))
+
+    words = f"Invalid value {number} for configuration retention.ms: Not a number of type LONG"
+    assert refused == ("invalid_config", words)
+    assert taken == ("none", None)
+    assert rig.store.logs[TopicPartition("flights", 0)].config.retention_ms == 7
+    [broker] = describe(rig, (BROKER, number))
+    assert broker.error_message == f"Broker id must be an integer, but it is: {number}"
 
 
 def test_validation_alone_changes_nothing():

@@ -16,10 +16,11 @@ from coterie.broker.handlers.repeats import Repeats
 from coterie.broker.known_settings import BROKER, OWN, TOPIC, Known
 from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces
 from coterie.broker.refusal import STORAGE_ERRORS, Refusal, storage_failed
-from coterie.broker.setting_values import read_list
+from coterie.broker.setting_values import read_list, whole_number
 from coterie.broker.topic_names import name_problem
 from coterie.broker.topic_settings import SYNONYMS, refusal_of
 from coterie.wire.codec import build, entity, response_type
+from coterie.wire.guards import LONGEST_TEXT
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
@@ -170,16 +171,13 @@ def _look_up_broker(node: Node, name: str) -> list[Entry] | Refusal:
     """Return the broker's settings; the empty name asks for what was changed for all brokers: nothing."""
     if name == "":
         return []
-    if not _is_whole(name):
+    broker_id = whole_number(name, bits=31)
+    if broker_id is None:
         return Refusal(Code.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
-    if int(name) != node.settings.node_id:
+    if broker_id != node.settings.node_id:
         expected = f"Unexpected broker id, expected {node.settings.node_id} or empty string"
         return Refusal(Code.INVALID_REQUEST, f"{expected}, but received {name}")
     return broker_entries(node.settings)
-
-
-def _is_whole(text: str) -> bool:
-    return text.isascii() and text.removeprefix("-").isdigit()
 
 
 def _unserved(kind: int) -> Refusal:
@@ -190,7 +188,8 @@ def _described(ctx: Context, request: Any, resource: Any, found: list[Entry] | R
     refusal = found if isinstance(found, Refusal) else Refusal(Code.NONE, "")
     entries = [] if isinstance(found, Refusal) else found
     if resource.configuration_keys:  # Kafka takes an empty list for all of them too
-        entries = [entry for entry in entries if entry.name in resource.configuration_keys]
+        wanted = frozenset(resource.configuration_keys)
+        entries = [entry for entry in entries if entry.name in wanted]
     return build(
         entity("describe_configs", ctx.version, "DescribeConfigsResult", "response"),
         error_code=refusal.code,
@@ -249,7 +248,11 @@ def _changed(node: Node, topic: Topic, resource: Any) -> dict[str, str] | Refusa
                 text = f"Can't {CHANGES[operation]} to key {change.name} because its type is not LIST."
                 return Refusal(Code.INVALID_CONFIG, text)
             before = configs.get(change.name, defaults[change.name])
-            configs[change.name] = _edited(before, operation, change.value)
+            configs[change.name] = edited = _edited(before, operation, change.value)
+            if len(edited.encode()) > LONGEST_TEXT:  # no answer has a place for it
+                return Refusal(
+                    Code.INVALID_CONFIG, f"{change.name} would be longer than {LONGEST_TEXT} bytes."
+                )
         else:
             return Refusal(Code.INVALID_REQUEST, f"Unknown operation {operation} for key {change.name}")
     return configs
@@ -259,8 +262,10 @@ def _edited(before: str, operation: int, text: str) -> str:
     """Return the list with items appended, those it has left out, or with items taken away."""
     items, change = read_list(before), read_list(text)
     if operation == SUBTRACT:
-        return ",".join(item for item in items if item not in change)
-    return ",".join(items + [item for item in change if item not in items])
+        gone = frozenset(change)
+        return ",".join(item for item in items if item not in gone)
+    there = frozenset(items)
+    return ",".join(items + [item for item in change if item not in there])
 
 
 Rule = Callable[["Node", "Topic", Any], dict[str, str] | Refusal]
@@ -268,14 +273,7 @@ Rule = Callable[["Node", "Topic", Any], dict[str, str] | Refusal]
 
 def _alter(node: Node, ctx: Context, request: Any, api_key: int, rule: Rule) -> Pieces[Any]:
     """Answer for each resource; one that is listed twice is not touched, whichever was meant."""
-    times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-    found: list[dict[str, str] | Refusal | None] = []
-    for resource in request.resources:
-        if times[resource.resource_type, resource.resource_name] > 1:
-            found.append(Refusal(Code.INVALID_REQUEST, ONCE_ONLY))
-        else:
-            found.append(_settings_for(node, resource, rule))
-        yield
+    found = yield from _settings_for_each(node, request.resources, rule)
     wanted = {
         resource.resource_name: configs
         for resource, configs in zip(request.resources, found, strict=True)
@@ -299,6 +297,26 @@ def _alter(node: Node, ctx: Context, request: Any, api_key: int, rule: Rule) -> 
         if len(responses) % ITEMS_AT_ONCE == 0:
             yield
     return build(response_type(api_key, ctx.version), responses=tuple(responses))
+
+
+def _settings_for_each(
+    node: Node, resources: Sequence[Any], rule: Rule
+) -> Pieces[list[dict[str, str] | Refusal | None]]:
+    """Return what each is to have from now on, or why not: by what it has when this returns, too."""
+    times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    found: list[dict[str, str] | Refusal | None] = []
+    topics = []
+    for resource in resources:
+        topics.append(node.topics.get(resource.resource_name))
+        if times[resource.resource_type, resource.resource_name] > 1:
+            found.append(Refusal(Code.INVALID_REQUEST, ONCE_ONLY))
+        else:
+            found.append(_settings_for(node, resource, rule))
+        yield
+    for place, (resource, topic) in enumerate(zip(resources, topics, strict=True)):
+        if isinstance(found[place], dict) and node.topics.get(resource.resource_name) is not topic:
+            found[place] = _settings_for(node, resource, rule)  # others have changed it meanwhile
+    return found
 
 
 def _configure(node: Node, wanted: Mapping[str, Mapping[str, str]]) -> Refusal | None:
@@ -368,9 +386,10 @@ def _refuse_topic(name: str) -> Refusal:
 def _refuse_broker(node: Node, resource: Any) -> Refusal | None:
     """Return why the broker's settings stay as they are; a request that changes none of them is fine."""
     name = resource.resource_name
-    if name != "" and not _is_whole(name):
+    node_id = whole_number(name, bits=31)
+    if name != "" and node_id is None:
         return Refusal(Code.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
-    if name != "" and int(name) != node.settings.node_id:
+    if name != "" and node_id != node.settings.node_id:
         text = f"Unexpected broker id, expected {node.settings.node_id}, but received {name}"
         return Refusal(Code.INVALID_REQUEST, text)
     if not resource.configs:
