@@ -332,9 +332,14 @@ class Node:
         for the disk once for each would keep everybody waiting.
         """
         failed: dict[str, StorageFailed] = {}
-        for at in range(0, len(wanted), TOPICS_AT_ONCE):
-            failed |= yield from self._create_some(wanted[at : at + TOPICS_AT_ONCE])
-            yield
+        names = [topic.name for topic in wanted]
+        self.topics.claim(names)
+        try:
+            for at in range(0, len(wanted), TOPICS_AT_ONCE):
+                failed |= yield from self._create_some(wanted[at : at + TOPICS_AT_ONCE])
+                yield
+        finally:
+            self.topics.give_up(names)
         return failed
 
     def _create_some(self, wanted: Sequence[Topic]) -> Pieces[dict[str, StorageFailed]]:
@@ -376,14 +381,27 @@ class Node:
         for name, topic in before.items():
             added = range(topic.partitions, totals[name])
             try:
-                yield from self._open_logs(topic, added, self.settings.stored_log_config(topic.configs)[0])
+                yield from self._grow(topic, added)
             except StorageFailed as error:
                 failed[name] = error
                 yield from self._drop_logs(name, added)
-                grown = self.topics.get(name)
-                if grown is not None and grown.topic_id == topic.topic_id and grown.partitions == added.stop:
+                grown = self.topics.by_id(topic.topic_id)
+                if grown is not None and grown.partitions == added.stop:
                     self.topics.put_back(replace(grown, partitions=topic.partitions))
         return failed
+
+    def _grow(self, topic: Topic, added: range) -> Pieces[None]:
+        """Make the logs of new partitions, by the settings that their topic has by then; of none once it is
+        deleted.
+        """
+        configs, (config, _) = topic.configs, self.settings.stored_log_config(topic.configs)
+        for partition in added:
+            current = self.topics.by_id(topic.topic_id)
+            if current is None:
+                return
+            if current.configs is not configs:
+                configs, (config, _) = current.configs, self.settings.stored_log_config(current.configs)
+            yield from self._open_logs(topic, range(partition, partition + 1), config)
 
     def configure_topics(self, wanted: Mapping[str, Mapping[str, str]]) -> None:
         """Replace the settings of topics that exist, all of them or none. Raises OSError."""

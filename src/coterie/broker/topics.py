@@ -71,9 +71,11 @@ class Topics:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._by_metric_name: dict[str, str] = {}
-        # Written down, and found by nobody until their logs are there; and gone, while their logs still are.
+        # About to be written down; written down, and found by nobody until their logs are there; and gone,
+        # while their logs still are.
+        self._claimed: set[str] = set()
         self._coming: dict[str, Topic] = {}
-        self._going: set[str] = set()
+        self._going: dict[str, UUID] = {}
         self._texts: dict[UUID, tuple[Topic, str]] = {}
         # Ids whose logs may still lie on disk: without them a crash amid a deletion would bring a topic back.
         self._graves: dict[UUID, None] = {}
@@ -145,7 +147,7 @@ class Topics:
 
     def is_taken(self, name: str) -> bool:
         """Return whether there is a topic of this name, or will be, or has just been."""
-        return name in self._by_name or name in self._coming or name in self._going
+        return any(name in names for names in (self._by_name, self._claimed, self._coming, self._going))
 
     def is_free(self, name: str) -> bool:
         """Return whether a topic can be made of this name."""
@@ -191,18 +193,28 @@ class Topics:
             configs=dict(configs or {}),
         )
 
+    def claim(self, names: Collection[str]) -> None:
+        """Let nobody else have names that are valid and free, until they are announced or given up."""
+        self._claimed.update(names)
+        self._by_metric_name |= {metric_name(name): name for name in names}
+
+    def give_up(self, names: Iterable[str]) -> None:
+        """Let others have the names that were claimed and have not been announced."""
+        for name in self._claimed.intersection(names):
+            self._claimed.remove(name)
+            del self._by_metric_name[metric_name(name)]
+
     def announce(self, topics: Iterable[Topic]) -> None:
-        """Write down topics whose names are valid and free. Nobody finds one before it has arrived."""
+        """Write down topics whose names are claimed. Nobody finds one before it has arrived."""
         coming = {topic.name: topic for topic in topics}
         self._coming |= coming
-        self._by_metric_name |= {metric_name(name): name for name in coming}
         try:
             self._save()
         except OSError:
             for name in coming:
                 del self._coming[name]
-                del self._by_metric_name[metric_name(name)]
             raise
+        self._claimed -= coming.keys()
 
     def arrive(self, name: str) -> Topic:
         """Have a topic that was announced be found, and return it: its logs are there."""
@@ -219,6 +231,7 @@ class Topics:
         for name in names:
             self._remember(self._coming.pop(name))
             del self._by_metric_name[metric_name(name)]
+        self._clear_graves()
         with contextlib.suppress(OSError):
             self._save()
 
@@ -246,25 +259,33 @@ class Topics:
         for topic in topics:
             self._forget(topic)
             self._remember(topic)
+            self._going[topic.name] = topic.topic_id
+        self._clear_graves()
         try:
             self._save()
         except OSError:
             for topic in topics:
+                del self._going[topic.name]
                 self._graves.pop(topic.topic_id, None)
                 self._enter(topic)
             raise
-        self._going.update(names)
         return topics
 
     def gone(self, name: str) -> None:
         """Take note that nothing is left of a topic that was deleted."""
-        self._going.discard(name)
+        self._going.pop(name, None)
 
     def _remember(self, topic: Topic) -> None:
         """Have the logs of a topic that is gone be known for what they are."""
         self._graves[topic.topic_id] = None
-        while len(self._graves) > GRAVES_MAX:
-            del self._graves[next(iter(self._graves))]
+
+    def _clear_graves(self) -> None:
+        """Forget the oldest, of which nothing has been left for long."""
+        surplus = len(self._graves) - GRAVES_MAX
+        if surplus > 0:
+            going = frozenset(self._going.values())
+            for topic_id in [one for one in self._graves if one not in going][:surplus]:
+                del self._graves[topic_id]
 
     def next_producer_id(self) -> int:
         """Return a producer id that was never given out. Blocks are reserved on disk, as Kafka does."""

@@ -109,7 +109,8 @@ def _plan(node: Node, asked: Any) -> Planned | Refusal:
 
 def _carry_out(node: Node, planned: Mapping[str, Planned]) -> Pieces[dict[str, Refusal]]:
     """Create what is planned, and return why some of it could not be."""
-    taken = [name for name in planned if node.topics.is_taken(name)]  # by others, while this was planned
+    looked = {name: _refuse_name(node, name) for name in planned}  # others may have taken one meanwhile
+    taken = {name: refusal for name, refusal in looked.items() if refusal is not None}
     failed: Mapping[str, OSError | StorageFailed]
     wanted = [one.topic for name, one in planned.items() if name not in taken]
     try:
@@ -117,11 +118,7 @@ def _carry_out(node: Node, planned: Mapping[str, Planned]) -> Pieces[dict[str, R
     except STORAGE_ERRORS as error:
         failed = {topic.name: error for topic in wanted}
     refused = {name: storage_failed(f"create topic {name}", error) for name, error in failed.items()}
-    return refused | {name: _exists(name) for name in taken}
-
-
-def _exists(name: str) -> Refusal:
-    return Refusal(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    return refused | taken
 
 
 def _partition_count(node: Node, asked: Any) -> int:
@@ -140,7 +137,9 @@ def _refuse_name(node: Node, name: str) -> Refusal | None:
     problem = node.topics.name_problem(name)
     if problem is not None:
         return Refusal(Code.INVALID_TOPIC_EXCEPTION, problem)
-    return _exists(name) if node.topics.is_taken(name) else None
+    if node.topics.is_taken(name):
+        return Refusal(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    return None
 
 
 def _refuse_configs(asked: Any) -> Refusal | None:

@@ -157,7 +157,8 @@ def _create(node: Node, request: Any, named: Iterable[Any]) -> Pieces[Mapping[st
             wanted[metric_name(name)] = node.topics.new(name, partitions=node.settings.num_partitions)
         if place % ITEMS_AT_ONCE == 0:
             yield
-    topics = [topic for topic in wanted.values() if not node.topics.is_taken(topic.name)]
+    # others may have taken a name while this was planned
+    topics = [topic for topic in wanted.values() if node.topics.is_free(topic.name)]
     if not topics or len(topics) * node.settings.num_partitions > PARTITIONS_OF_REQUEST_MAX:
         return refused  # Kafka's controller refuses so many at once
     failed: Mapping[str, OSError | StorageFailed]

@@ -1,0 +1,150 @@
+"""What is done to topics in pieces, and what others do to the same topics between two of them."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import pytest
+from admin_rig import Rig, part
+
+from coterie.base.ids import TopicPartition
+from coterie.broker import node as node_module
+from coterie.broker import topics as topics_module
+from coterie.broker.pieces import Pieces, at_once
+
+CREATE_TOPICS, METADATA = 19, 3
+
+
+def a_part_of(pieces: Pieces[Any], steps: int) -> Pieces[Any]:
+    """Return work of which so many pieces are done."""
+    for _ in islice(pieces, steps):
+        pass
+    return pieces
+
+
+def lives(rig: Rig, name: str) -> set[bool]:
+    """Return whether the logs of a topic are of its present life."""
+    topic = rig.topics.get(name)
+    assert topic is not None
+    return {rig.store.topic_id(name, one.partition) == topic.topic_id for one in rig.store.logs}
+
+
+def creation(rig: Rig, *names: str) -> Any:
+    topics = tuple(
+        part(CREATE_TOPICS, 7, "CreatableTopic", name=name, num_partitions=1, replication_factor=1)
+        for name in names
+    )
+    return rig.begin(CREATE_TOPICS, 7, topics=topics, timeout=1_000)
+
+
+def codes(response: Any) -> dict[str, str]:
+    return {one.name: one.error_code.name.lower() for one in response.topics}
+
+
+def test_a_topic_that_is_deleted_while_it_grows_leaves_no_logs_to_the_next_of_its_name():
+    rig = Rig()
+    rig.node.create_topic("t", partitions=1)
+    growth = a_part_of(rig.node.grow_topics({"t": 10}), 3)
+
+    at_once(rig.node.delete_topics(["t"]))
+    at_once(growth)
+    assert not rig.store.logs
+
+    rig.node.create_topic("t", partitions=10)
+    assert lives(rig, "t") == {True}
+
+
+def test_a_topic_made_anew_while_the_one_before_it_grew_is_left_alone():
+    rig = Rig()
+    rig.node.create_topic("t", partitions=1)
+    growth = a_part_of(rig.node.grow_topics({"t": 10}), 3)
+
+    at_once(rig.node.delete_topics(["t"]))
+    rig.node.create_topic("t", partitions=2)
+    at_once(growth)
+
+    assert rig.store.logs.keys() == {TopicPartition("t", 0), TopicPartition("t", 1)}
+
+
+def test_partitions_that_are_made_while_settings_change_go_by_the_new_ones():
+    rig = Rig()
+    rig.node.create_topic("t", partitions=1)
+    growth = a_part_of(rig.node.grow_topics({"t": 4}), 2)
+
+    rig.node.configure_topics({"t": {"retention.ms": "7"}})
+    at_once(growth)
+
+    assert {log.config.retention_ms for log in rig.store.logs.values()} == {7}
+
+
+def test_a_name_of_a_large_creation_is_not_to_be_had_before_its_turn_has_come(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(node_module, "TOPICS_AT_ONCE", 2)
+    rig = Rig()
+    large = [rig.topics.new(name, partitions=1) for name in ("a", "b", "c.d")]
+    creating = a_part_of(rig.node.create_topics(large), 1)
+
+    answer = at_once(creation(rig, "c.d", "c_d", "e"))
+    at_once(creating)
+
+    assert codes(answer) == {"c.d": "topic_already_exists", "c_d": "invalid_topic_exception", "e": "none"}
+    assert rig.topics.get("c.d") is large[2]
+
+
+def test_names_of_a_creation_that_fails_are_free_again(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(node_module, "TOPICS_AT_ONCE", 1)
+    rig = Rig()
+    rig.disk.faults.refuse.add("save")
+    failed = at_once(rig.node.create_topics([rig.topics.new(name, partitions=1) for name in "ab"]))
+    rig.disk.faults.refuse.clear()
+
+    assert failed.keys() == {"a", "b"}
+    assert codes(at_once(creation(rig, "a", "b"))) == {"a": "none", "b": "none"}
+
+
+def test_a_topic_that_was_planned_is_refused_once_another_of_a_name_alike_is_there():
+    rig = Rig()
+    slow = a_part_of(creation(rig, "a.b", "c"), 1)
+
+    rig.node.create_topic("a_b", partitions=1)
+
+    assert codes(at_once(slow)) == {"a.b": "invalid_topic_exception", "c": "none"}
+
+
+def test_nobody_has_a_topic_made_by_asking_for_it_once_another_of_a_name_alike_is_there():
+    rig = Rig()
+    asked = tuple(part(METADATA, 12, "MetadataRequestTopic", name=name) for name in ("a.b", "c"))
+    slow = a_part_of(rig.begin(METADATA, 12, topics=asked, allow_auto_topic_creation=True), 1)
+
+    rig.node.create_topic("a_b", partitions=1)
+    at_once(slow)
+
+    assert [topic.name for topic in rig.topics.all()] == ["a_b", "c"]
+
+
+def test_topics_that_are_deleted_together_are_deleted_after_a_crash_however_many(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(topics_module, "GRAVES_MAX", 2)
+    rig = Rig()
+    names = [f"t{n}" for n in range(6)]
+    at_once(rig.node.create_topics([rig.topics.new(name, partitions=1) for name in names]))
+
+    a_part_of(rig.node.delete_topics(names), 1)
+    rig.crash()
+
+    assert rig.topics.all() == []
+    assert not rig.store.logs
+
+
+def test_of_topics_that_are_gone_the_latest_are_remembered(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(topics_module, "GRAVES_MAX", 2)
+    rig = Rig()
+    gone = [rig.node.create_topic(name, partitions=1).topic_id for name in "abcd"]
+
+    for name in "abcd":
+        at_once(rig.node.delete_topics([name]))
+
+    assert list(rig.topics._graves) == gone[2:]
