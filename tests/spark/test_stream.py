@@ -211,6 +211,21 @@ def test_two_queries_of_one_frame_are_two_members_and_one_that_stops_leaves_at_o
     wait_for(lambda: sorted({*a.read, *b.read}) == everything(topic))
 
 
+def test_two_loads_of_one_query_in_one_group_are_refused_before_anything_is_read(
+    new_topic, group, query, spark
+):
+    topic = new_topic(partitions=2)
+    topic.produce([b"%d" % n for n in range(10)])
+    options = {"kafka.bootstrap.servers": topic.bootstrap, "subscribe": topic.name, "group.id": group}
+    one, other = (spark.readStream.format("coterie").options(**options).load() for _ in range(2))
+
+    both = query(topic, frame=one.union(other)).start()
+
+    wait_for(lambda: not both.running.isActive)
+    assert f"in this query group '{group}' has two loads of {topic.name}" in str(both.running.exception())
+    assert not both.read
+
+
 def test_a_dies_in_a_batch_b_takes_over_a_returns_and_replays(new_topic, group, query, quick_session):
     """Killed is its Python reader, then the query: its offsets are logged, its batch is not committed."""
     topic = new_topic(partitions=2)

@@ -5,7 +5,6 @@ in a temporary folder of ours where that is read-only.
 """
 
 import os
-import stat
 import tempfile
 from pathlib import Path
 
@@ -13,16 +12,10 @@ import numba
 import numpy as np
 from numba.core import config
 
+from coterie.columns.folders import own_folder
 from coterie.columns.memory import get8
 
-__all__ = ["compiled", "inlined", "own_folder", "varint"]
-
-
-def own_folder(path: Path) -> bool:
-    """Return whether `path` is (now) a folder that only we may write: cached code is run."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = path.lstat()
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+__all__ = ["compiled", "inlined", "varint"]
 
 
 def choose_cache() -> None:

@@ -118,6 +118,11 @@ class GroupSession:
     def _place(self) -> Generation | None:
         return None if self._membership is None else self._membership.generation
 
+    @property
+    def topics(self) -> frozenset[str]:
+        """What is subscribed to, as far as is known: nothing, before a pattern was looked up."""
+        return frozenset() if self._membership is None else self._membership.member.topics
+
     async def joined(self) -> Membership:
         """Return the membership when batches may be planned from it, however long that takes."""
         while True:

@@ -28,6 +28,7 @@ from coterie.spark.everything import AllPartitions
 from coterie.spark.offsets import GroupDocument, read_plain, write_plain
 from coterie.spark.options import SourceOptions
 from coterie.spark.session import Gone, GroupSession
+from coterie.spark.siblings import Siblings, starter_of
 from coterie.spark.tasks import FetchSettings, TaskPartition, read_task
 from coterie.spark.waiting import LONGEST_WAIT_S
 
@@ -110,17 +111,20 @@ class MemberReader(StreamReader):
         assert options.member is not None
         self.group = options.member.group_id
         self._session: GroupSession | None = None
+        self._siblings: Siblings | None = None
         self._read: GroupDocument | None = None
         """The batch that Spark last asked the tasks of."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what executors need: the options."""
-        return {**super().__getstate__(), "_session": None}
+        return {**super().__getstate__(), "_session": None, "_siblings": None}
 
     @property
     def session(self) -> GroupSession:
         """The membership's side of the query, on its loop."""
         if self._session is None:
+            self._siblings = Siblings(self.options, starter=starter_of(os.getpid()), application=self.parent)
+            self._siblings.look()
             parent = self.parent
             self._session = self.ask(started(self.options, alive=lambda: not orphaned(parent)))
             leave_on_sigterm(self)
@@ -138,6 +142,10 @@ class MemberReader(StreamReader):
         """Commit the batch that `start` describes, which is done; return the next, or `start` if none."""
         last = GroupDocument.of(start, group=self.group)
         planned = self.ask(self.session.plan(last, rows_of(limit)))
+        if self._siblings is not None:  # a pattern's topics and the cluster are known by now
+            self._siblings.look(
+                topics=self.session.topics, cluster=self.session.cluster.known.cluster_id or ""
+            )
         return start if planned is None else planned.to_json()
 
     def reportLatestOffset(self) -> Document | None:  # noqa: N802
@@ -177,6 +185,8 @@ class MemberReader(StreamReader):
                 on_sigterm(signal.SIG_IGN)
                 self.ask(session.close())
         finally:
+            if self._siblings is not None:
+                self._siblings.close()
             super().stop()
 
 

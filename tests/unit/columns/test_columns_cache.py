@@ -2,7 +2,7 @@
 
 import os
 
-from coterie.columns.kernel import own_folder
+from coterie.columns.folders import own_folder
 
 
 def test_a_fresh_folder_is_made_for_us_alone(tmp_path):
