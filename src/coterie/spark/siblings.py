@@ -114,6 +114,8 @@ class Siblings:
             return
         with suppress(OSError):  # no folder to write to: nothing is found out
             self._leave(word)
+        if self._own is None:
+            return
         for other in self._others():
             if shared := word.shared_with(other):
                 self._judge(other, shared)
