@@ -8,18 +8,34 @@ from typing import NamedTuple
 from coterie.base.codes import Code
 from coterie.store.log import StorageFailed
 
-__all__ = ["STORAGE_ERRORS", "Refusal", "storage_failed"]
+__all__ = ["STORAGE_ERRORS", "Refusal", "sayable", "storage_failed"]
 
 STORAGE_ERRORS = (OSError, StorageFailed)
+
+CHARACTERS_MOST = 2_000  # of words for a user; a text on the wire has 32,767 bytes at most
 
 log = logging.getLogger("coterie.broker")
 
 
-class Refusal(NamedTuple):
-    """A code, and the words for the user that go with it."""
+def sayable(text: str) -> str:
+    """Return a text that fits into an answer, which may repeat what was asked, however long that is."""
+    return text if len(text) <= CHARACTERS_MOST else text[:CHARACTERS_MOST] + "..."
+
+
+class CodeAndWords(NamedTuple):
+    """What a refusal is made of."""
 
     code: Code
     message: str | None
+
+
+class Refusal(CodeAndWords):
+    """A code, and the words for the user that go with it."""
+
+    __slots__ = ()
+
+    def __new__(cls, code: Code, message: str | None) -> Refusal:
+        return super().__new__(cls, code, None if message is None else sayable(message))
 
 
 def storage_failed(what: str, error: OSError | StorageFailed) -> Refusal:

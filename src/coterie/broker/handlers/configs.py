@@ -57,7 +57,6 @@ MALFORMED = (
     "This most likely occurs because of a request being malformed by the client library or the message was "
     "sent to an incompatible broker. See the broker logs for more details."
 )
-WORDS_MOST = 500
 ONCE_ONLY = "Each resource must appear at most once."
 
 
@@ -328,7 +327,7 @@ def _configure(node: Node, wanted: Mapping[str, Mapping[str, str]]) -> Refusal |
     try:
         node.configure_topics(changed)
     except STORAGE_ERRORS as error:
-        return storage_failed(f"change the settings of {', '.join(changed)}"[:WORDS_MOST], error)
+        return storage_failed(f"change the settings of {', '.join(changed)}", error)
     return None
 
 

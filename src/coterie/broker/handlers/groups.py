@@ -16,7 +16,7 @@ from coterie.base.marks import mark
 from coterie.broker.context import WAITS, Context, milliseconds
 from coterie.broker.handlers.repeats import Repeats
 from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces, paced
-from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
+from coterie.broker.refusal import STORAGE_ERRORS, sayable, storage_failed
 from coterie.broker.topic_names import OFFSETS_TOPIC
 from coterie.group import commands
 from coterie.group.views import list_groups as listed
@@ -390,7 +390,7 @@ def _described(ctx: Context, group_id: str, answer: Any, wants_operations: bool)
     return build(
         cls,
         error_code=code,
-        error_message=f"Group {group_id} not found." if unknown else None,
+        error_message=sayable(f"Group {group_id} not found.") if unknown else None,
         group_id=group_id,
         group_state=answer.state,
         protocol_type=answer.protocol_type,

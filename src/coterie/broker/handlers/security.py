@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
 from coterie.broker.context import Context, Hangup
-from coterie.broker.refusal import Refusal
+from coterie.broker.refusal import Refusal, sayable
 from coterie.wire.codec import build, entity, response_type
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def describe_scram(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
             else f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
         )
         results.append(
-            build(result_type, user=name, error_code=code, error_message=text, credential_infos=())
+            build(result_type, user=name, error_code=code, error_message=sayable(text), credential_infos=())
         )
         yield None
     return build(
