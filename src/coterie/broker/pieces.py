@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["ITEMS_AT_ONCE", "Aside", "Pieces", "at_once", "paced", "promptly"]
+__all__ = ["ITEMS_AT_ONCE", "Aside", "Pieces", "at_once", "paced"]
 
 ITEMS_AT_ONCE = 64  # so many things are seen to between two stops, where each takes microseconds
 
@@ -40,12 +40,12 @@ def at_once(pieces: Pieces[T]) -> T:
 
 
 def paced(pieces: Pieces[Any], items: int) -> Any:
-    """Return what comes of a few items at once; of more, the pieces to be done one after the other."""
-    return pieces if items > ITEMS_AT_ONCE else at_once(pieces)
+    """Return what comes of a few items at once; of more, the pieces to be done one after the other.
 
-
-def promptly(pieces: Pieces[Any]) -> Any:
-    """Return what comes of pieces at once, or what goes on from where something is to be done aside."""
+    Of a few, too, pieces are returned where something is to be done aside: they go on from there.
+    """
+    if items > ITEMS_AT_ONCE:
+        return pieces
     try:
         aside = next(pieces)
         while aside is None:

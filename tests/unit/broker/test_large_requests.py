@@ -269,7 +269,18 @@ def many_keys(count: int) -> dict[str, Any]:
     return {"key_type": 0, "coordinator_keys": tuple(f"g{n}" for n in range(count))}
 
 
+def many_empty_topics(count: int) -> dict[str, Any]:
+    cls = entity("produce", 9, "TopicProduceData")
+    return {"acks": 1, "timeout": 1_000, "topic_data": tuple(build(cls, name=f"x{n}") for n in range(count))}
+
+
+def many_refused(count: int) -> dict[str, Any]:
+    return {**many_empty_topics(count), "acks": 7}
+
+
 BULK = {
+    "Produce": (PRODUCE, 9, many_empty_topics),
+    "Produce that is refused": (PRODUCE, 9, many_refused),
     "ListOffsets": (LIST_OFFSETS, 6, many_offsets),
     "Metadata": (METADATA, 9, many_topics),
     "FindCoordinator": (10, 4, many_keys),
@@ -289,6 +300,49 @@ def test_the_more_is_asked_for_the_more_often_others_have_their_turn(rig: Rig, w
     assert few <= 2
     assert many > MANY / 64 / 4  # 64 things are a tick of the clock, and a slice has three
     assert len(answer) > MANY
+
+
+# -- words and numbers
+
+
+def an_alteration(*configs: tuple[str, str | None], resource_type: int = 2, name: str = "t") -> Any:
+    cls = entity("alter_configs", 1, "AlterableConfig")
+    return build(
+        entity("alter_configs", 1, "AlterConfigsResource"),
+        resource_type=resource_type,
+        resource_name=name,
+        configs=tuple(build(cls, name=name, value=value) for name, value in configs),
+    )
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        an_alteration(*((f"a.setting.of.nobody.{n}", None) for n in range(MANY))),
+        an_alteration(("x" * 32_767, "1")),
+        an_alteration(("retention.ms", "x" * 32_767)),
+        an_alteration(*((f"a.setting.of.nobody.{n}", "") for n in range(MANY)), resource_type=4, name="1"),
+    ],
+    ids=["nulls", "long name", "long value", "broker"],
+)
+def test_a_refusal_that_repeats_what_was_asked_fits_into_an_answer(rig: Rig, asked: Any):
+    [answer] = rig.client().ask(33, 1, resources=(asked,), validate_only=False).responses
+
+    assert answer.error_code in (Code.INVALID_CONFIG, Code.INVALID_REQUEST)
+    assert 1_000 < len(answer.error_message) < 3_000
+
+
+@pytest.mark.parametrize("number", ["7" * 5_000, "-" + "7" * 5_000, "0" * 5_000 + "7"])
+def test_a_number_of_thousands_of_digits_is_a_number(rig: Rig, number: str):
+    """Python's `int` refuses more than 4,300 of them, whatever they come to."""
+    describe = entity("describe_configs", 4, "DescribeConfigsResource")
+    broker = build(describe, resource_type=4, resource_name=number)
+
+    [setting] = rig.client().ask(33, 1, resources=(an_alteration(("retention.ms", number)),)).responses
+    [told] = rig.client().ask(32, 4, resources=(broker,)).results
+
+    assert setting.error_code == (Code.NONE if number.endswith("07") else Code.INVALID_CONFIG)
+    assert told.error_code == Code.INVALID_REQUEST
 
 
 # -- many topics

@@ -135,7 +135,8 @@ def fetch(node: Node, ctx: Context, request: Any) -> Any:
     """
     if getattr(request, "session_id", 0) != 0 and request.session_epoch > 0:
         return build(response_type(1, ctx.version), error_code=Code.FETCH_SESSION_ID_NOT_FOUND)
-    return paced(_fetch(node, ctx, request), sum(len(asked.partitions) for asked in request.topics))
+    named = len(request.topics) + sum(len(asked.partitions) for asked in request.topics)
+    return paced(_fetch(node, ctx, request), named)
 
 
 def _fetch(node: Node, ctx: Context, request: Any) -> Pieces[Any]:

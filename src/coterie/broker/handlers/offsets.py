@@ -40,8 +40,8 @@ def offset_commit(node: Node, ctx: Context, request: Any) -> Any:
 
 
 def named_in(request: Any) -> int:
-    """Return how many partitions a request names."""
-    return sum(len(asked.partitions) for asked in request.topics)
+    """Return how many topics and partitions a request names."""
+    return len(request.topics) + sum(len(asked.partitions) for asked in request.topics)
 
 
 def _offset_commit(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
@@ -189,7 +189,8 @@ def offset_fetch(node: Node, ctx: Context, request: Any) -> Any:
     def done(answers: list[Any]) -> None:
         ctx.reply(paced(_all_fetched(node, ctx, asked, answers, many), weight))
 
-    weight = len(asked) + sum(len(topic.partition_indexes) for group in asked for topic in group.topics or ())
+    weight = sum(1 + len(topic.partition_indexes) for group in asked for topic in group.topics or ())
+    weight += len(asked)
     pieces = ask_each(asked, lambda g, take: _fetch_one(node, ctx, g, require_stable, take), done)
     return paced(pieces, len(asked))
 

@@ -6,7 +6,7 @@ whether the partition belongs to the transaction, from 12 on the partition joins
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
@@ -14,7 +14,7 @@ from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
 from coterie.broker.context import SILENT, WAITS, Context, Hangup
 from coterie.broker.handlers.data import key_of, topic_named
-from coterie.broker.pieces import ITEMS_AT_ONCE, Aside, Pieces, promptly
+from coterie.broker.pieces import ITEMS_AT_ONCE, Aside, Pieces, paced
 from coterie.store.log import AppendRefused, TakesLong
 from coterie.store.validate import Prepared, prepare
 from coterie.wire.batches import HEADER_SIZE, BatchHeader, read_header
@@ -51,21 +51,24 @@ class Answer(NamedTuple):
 
 def produce(node: Node, ctx: Context, request: Any) -> Any:
     """Append each partition's batch and say where it landed."""
-    named = sum(len(asked.partition_data) for asked in request.topic_data)
-    pieces = _produce(node, ctx, request)
-    return pieces if named > ITEMS_AT_ONCE else promptly(pieces)
+    return paced(_produce(node, ctx, request), _named_in(request))
+
+
+def _named_in(request: Any) -> int:
+    """Return how many things a request names."""
+    return len(request.topic_data) + sum(len(asked.partition_data) for asked in request.topic_data)
 
 
 def _produce(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     transactional = False
-    for asked in request.topic_data:
+    for place, asked in enumerate(request.topic_data):
         transactional = transactional or any(_is_transactional(data.records) for data in asked.partition_data)
-        if len(asked.partition_data) > ITEMS_AT_ONCE:
+        if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1 or len(asked.partition_data) > ITEMS_AT_ONCE:
             yield
     if transactional:
-        return _produce_in_transaction(node, ctx, request)
+        return (yield from _produce_in_transaction(node, ctx, request))
     if request.acks not in (-1, 0, 1):
-        return _all_refused(ctx, request, Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
+        return (yield from _all_refused(ctx, request, Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1"))
     return (yield from _append_all(node, ctx, request, {}, {}))
 
 
@@ -84,10 +87,12 @@ def _append_all(
     topic_type = entity("produce", ctx.version, "TopicProduceResponse", "response")
     failed = Code.NONE
     topics: dict[Any, tuple[Any, dict[int, Any]]] = {}
-    for asked in request.topic_data:
+    for place, asked in enumerate(request.topic_data):
         named = topics.setdefault(key_of(asked), (asked, {}))[1]
         for data in asked.partition_data:
             named[data.index] = data
+        if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+            yield
     responses = []
     for asked, wanted in topics.values():
         topic, missing = topic_named(node, asked)
@@ -187,23 +192,23 @@ def _refusal(answer: Answer) -> dict[str, Any]:
     return {"error_code": answer.code, "base_offset": -1, "error_message": answer.message}
 
 
-def _all_refused(ctx: Context, request: Any, code: Code, message: str | None = None) -> Any:
+def _all_refused(ctx: Context, request: Any, code: Code, message: str | None = None) -> Pieces[Any]:
     if request.acks == 0:
         raise Hangup(f"produced with acks=0 and met {code.name}")
     partition_type = entity("produce", ctx.version, "PartitionProduceResponse", "response")
     topic_type = entity("produce", ctx.version, "TopicProduceResponse", "response")
     refusal = _refusal(Answer(code, message))
-    topics = tuple(
-        _like(
-            topic_type,
-            asked,
-            partition_responses=tuple(
-                build(partition_type, index=data.index, **refusal) for data in asked.partition_data
-            ),
-        )
-        for asked in request.topic_data
-    )
-    return build(response_type(0, ctx.version), responses=topics)
+    topics = []
+    for place, asked in enumerate(request.topic_data):
+        answers = []
+        for data in asked.partition_data:
+            answers.append(build(partition_type, index=data.index, **refusal))
+            if len(answers) % ITEMS_AT_ONCE == 0:
+                yield
+        topics.append(_like(topic_type, asked, partition_responses=tuple(answers)))
+        if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+            yield
+    return build(response_type(0, ctx.version), responses=tuple(topics))
 
 
 # -- in transactions
@@ -218,27 +223,28 @@ def _is_transactional(records: bytes | None) -> bool:
     )
 
 
-def _produce_in_transaction(node: Node, ctx: Context, request: Any) -> Any:
+def _produce_in_transaction(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     if request.transactional_id is None:
-        return _all_refused(ctx, request, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return (yield from _all_refused(ctx, request, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     if request.acks not in (-1, 0, 1):
-        return _all_refused(ctx, request, Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
-    batches = dict(_batches(node, request))
+        return (yield from _all_refused(ctx, request, Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1"))
+    batches = yield from _batches(node, request)
     producers = {(header.producer_id, header.producer_epoch) for header in batches.values()}
     if len(producers) > 1:
         message = "the batches of a transaction come from one producer, these from several"
-        return _all_refused(ctx, request, Code.INVALID_PRODUCER_ID_MAPPING, message)
+        return (yield from _all_refused(ctx, request, Code.INVALID_PRODUCER_ID_MAPPING, message))
     if not producers:
-        pieces = _append_all(node, ctx, request, {}, {})
-        ctx.reply(promptly(pieces))
-        return WAITS
-    WaitingProduce(node, ctx, request, batches).ask()
+        return (yield from _append_all(node, ctx, request, {}, {}))
+    yield from WaitingProduce(node, ctx, request, batches).ask()
     return WAITS
 
 
-def _batches(node: Node, request: Any) -> Iterator[tuple[TopicPartition, BatchHeader]]:
-    """Yield the header of each batch whose partition is to be part of its transaction."""
-    for asked in request.topic_data:
+def _batches(node: Node, request: Any) -> Pieces[dict[TopicPartition, BatchHeader]]:
+    """Return the header of each batch whose partition is to be part of its transaction."""
+    batches: dict[TopicPartition, BatchHeader] = {}
+    for place, asked in enumerate(request.topic_data):
+        if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1 or len(asked.partition_data) > ITEMS_AT_ONCE:
+            yield
         topic, _ = topic_named(node, asked)
         if topic is None:
             continue
@@ -250,7 +256,8 @@ def _batches(node: Node, request: Any) -> Iterator[tuple[TopicPartition, BatchHe
                 except Corrupt:  # the log will say so
                     continue
                 if header.producer_id >= 0:
-                    yield TopicPartition(topic.name, data.index), header
+                    batches[TopicPartition(topic.name, data.index)] = header
+    return batches
 
 
 class WaitingProduce:
@@ -267,10 +274,12 @@ class WaitingProduce:
         self.refused: dict[TopicPartition, Answer] = {}
         self.verified: dict[TopicPartition, Verification] = {}
 
-    def ask(self) -> None:
+    def ask(self) -> Pieces[None]:
         """Ask the coordinator where that is needed, and append what it allows."""
-        for name, header in self.batches.items():
+        for place, (name, header) in enumerate(self.batches.items()):
             self._look_at(name, header)
+            if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+                yield
         if not self.verified or not (self.joins or self._verifies()):
             self.append()
             return
@@ -308,7 +317,7 @@ class WaitingProduce:
 
     def append(self) -> None:
         """Append what may be written, and answer."""
-        self.ctx.reply(promptly(self._append()))
+        self.ctx.reply(paced(self._append(), _named_in(self.request)))
 
     def _append(self) -> Pieces[Any]:
         try:
