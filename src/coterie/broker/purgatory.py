@@ -7,14 +7,12 @@ finished exactly once. Nothing here sleeps or knows a clock: the shell is told b
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Any, Protocol
 
 from coterie.base.deadlines import Deadlines
 
 __all__ = ["Delayed", "Parked", "Purgatory"]
-
 
 FORCED_AT_ONCE = 50
 
@@ -50,6 +48,7 @@ class Purgatory:
         self._deadlines: Deadlines[Hashable] = Deadlines()
         self._watchers: dict[Hashable, dict[Parked, None]] = {}
         self._timers: dict[Hashable, Callable[[int], None]] = {}
+        self._mistakes: list[Exception] = []
 
     def __len__(self) -> int:
         """Return how many operations and timers wait."""
@@ -72,10 +71,8 @@ class Purgatory:
     def changed(self, key: Hashable) -> None:
         """Try again whoever watches `key`."""
         watching = self._watchers.get(key)
-        if not watching:
-            return
-        for parked in tuple(watching):
-            self.look_again(parked, key)
+        for parked in tuple(watching or ()):
+            self._apart(self.look_again, parked, key)
 
     def look_again(self, parked: Parked, key: Hashable) -> None:
         """Try one operation again, for one of the keys that it watches."""
@@ -149,18 +146,24 @@ class Purgatory:
         together, and others want to be answered meanwhile.
         """
         self._alarm_ms = None
-        due = deque(self._deadlines.pop_due(now_ms, at_most=FORCED_AT_ONCE))
+        for key in self._deadlines.pop_due(now_ms, at_most=FORCED_AT_ONCE):
+            self._apart(self._force, key, now_ms)
+        following = 0 if len(self._mistakes) > 1 else self.next_ms()
+        if following is not None:
+            self._warn(following)
+        if self._mistakes:
+            raise self._mistakes.pop(0)
+
+    def _apart(self, act: Callable[..., None], key: Hashable, *arguments: Any) -> None:
+        """See to one of several. A mistake in it costs none of the others, nor whoever set them in motion.
+
+        It is raised at the end of a round, where nobody else's request is being answered.
+        """
         try:
-            while due:
-                self._force(due.popleft(), now_ms)
-        finally:  # a mistake in one costs none of the others: they are due still
-            for key in due:
-                waits = not key.done if isinstance(key, Parked) else key in self._timers
-                if waits and self._deadlines.at(key) is None:
-                    self._deadlines.arm(key, now_ms)
-            following = self.next_ms()
-            if following is not None:
-                self._warn(following)
+            act(key, *arguments)
+        except Exception as mistake:  # noqa: BLE001, the root of what waits
+            self._mistakes.append(mistake)
+            self._warn(0)
 
     def _force(self, key: Hashable, now_ms: int) -> None:
         if isinstance(key, Parked):

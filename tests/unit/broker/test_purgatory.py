@@ -25,6 +25,13 @@ class Waiting:
         self.finished.append(forced)
 
 
+class Broken(Waiting):
+    """An operation whose end fails."""
+
+    def finish(self, *, forced: bool) -> None:
+        raise ZeroDivisionError
+
+
 def a_purgatory() -> tuple[Purgatory, list[int]]:
     alarms: list[int] = []
     return Purgatory(alarms.append), alarms
@@ -70,7 +77,7 @@ def test_the_deadline_forces_an_operation():
 
 
 def test_a_mistake_in_one_that_is_due_costs_none_of_the_others():
-    purgatory, alarms = a_purgatory()
+    purgatory, _ = a_purgatory()
     rung: list[str] = []
     gone, parked = Waiting(), Waiting()
 
@@ -88,11 +95,26 @@ def test_a_mistake_in_one_that_is_due_costs_none_of_the_others():
 
     with pytest.raises(ZeroDivisionError):
         purgatory.expire(10)
-    assert alarms[-1] == 10
-    purgatory.expire(10)
 
     assert (rung, parked.finished, gone.finished) == (["good"], [True], [])
     assert len(purgatory) == 0
+
+
+def test_a_mistake_in_one_that_watches_costs_neither_the_others_nor_who_brought_the_news():
+    purgatory, alarms = a_purgatory()
+    bad, good = Broken(), Waiting()
+    purgatory.park(bad, keys=["t-0"], deadline_ms=10)
+    purgatory.park(good, keys=["t-0"], deadline_ms=10)
+    bad.is_ready = good.is_ready = True
+
+    purgatory.changed("t-0")
+
+    assert good.finished == [False]
+    assert len(purgatory) == 0
+    assert alarms[-1] == 0
+    with pytest.raises(ZeroDivisionError):
+        purgatory.expire(1)
+    purgatory.expire(2)
 
 
 def test_a_withdrawn_operation_is_never_finished():
