@@ -19,6 +19,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--held-ms", type=float, default=50.0, help="how long the loop may be held")
+    parser.add_argument("--answered-ms", type=float, default=100.0, help="how long others may wait")
     parser.add_argument("--plant", choices=[*PLANTS, "all"], default="")
     asked = parser.parse_args()
     if asked.plant == "all":
@@ -29,7 +30,9 @@ def main() -> int:
 def run(asked: argparse.Namespace, plant: str) -> int:
     """Run with one fault planted, or none."""
     begun = time.monotonic()
-    trial = Trial(asked.seed, held_most_s=asked.held_ms / 1000, plant=plant)
+    trial = Trial(
+        asked.seed, held_most_s=asked.held_ms / 1000, answered_most_s=asked.answered_ms / 1000, plant=plant
+    )
     try:
         trial.run(lambda _: time.monotonic() < begun + 60 * asked.minutes)
     except Broken as broken:
@@ -40,7 +43,7 @@ def run(asked: argparse.Namespace, plant: str) -> int:
         return 0 if plant else 1
     outcome = f"NOT FOUND {plant}" if plant else "ok"
     held, others = trial.worst_held_s * 1000, trial.worst_other_s * 1000
-    print(f"{outcome}: {trial.requests} requests, {trial.kills} kills, seed {asked.seed}", flush=True)
+    print(f"{outcome}: {trial.requests} requests, {trial.restarts} restarts, seed {asked.seed}", flush=True)
     print(f"the loop was held for {held:.0f} ms at most, others waited {others:.0f} ms", flush=True)
     return 1 if plant else 0
 

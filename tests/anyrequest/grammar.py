@@ -1,4 +1,8 @@
-"""Requests by seed: of every API and version that is served, well-formed, and as extreme as can be."""
+"""Requests by seed: of every API and version that is served, well-formed, and as extreme as can be.
+
+How odd a request is, is drawn first: in some every value is what no client would say, in others one or two,
+and some are odd by their size alone. So what lies behind a check is reached as often as the check.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,12 @@ from random import Random
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from anyrequest.values import GROUPS, ODD_NAMES, TOPICS, numbers_of, setting_value
 from coterie.broker.known_settings import TOPIC
 from coterie.broker.node import FAMILIES
 from coterie.wire.apis import APIS
 from coterie.wire.batches import Record, build_batch, head_for
-from coterie.wire.codec import build, request_type
+from coterie.wire.codec import build, entity, request_type
 from coterie.wire.compression import compress
 from coterie.wire.plan import FieldPlan, plan_of
 
@@ -22,41 +27,25 @@ from entities import BITS
 
 __all__ = ["TOPICS", "Drawn", "Grammar", "Produced"]
 
-TOPICS = ("t0", "t1", "compacted", "wide")
-ODD_NAMES = (
-    "",
-    ".",
-    "..",
-    "a/b",
-    "x" * 250,
-    "漢字",
-    "__cluster_metadata",
-    "__consumer_offsets",
-    "__transaction_state",
-)
-GROUPS = ("g0", "g1", "", "g" * 300)
-NUMBERS = (0, 1, -1, 2, 7, 1_000)
-PARTITION_COUNTS = (1, 2, 3, -1, 0, -5_000, 12_000, 2**31 - 1, -(2**31))
-TIMES = (-1, -2, -3, -4, -5, 0, 2**63 - 1, -(2**63))
-VALUES = (
-    "", "0", "1", "-1", "-2", "compact", "delete", "compact,delete", "gzip", "LogAppendTime", "true", "0.5",
-    "1000", "-9223372036854775808", "9223372036854775807", "2147483647", "9223372036854775808", "NaN", "1e3",
-    " 5 ", "x" * 2_000, "-9223372036854775808",
-)  # fmt: skip
+ODDNESS = (0.0, 0.0, 0.03, 0.1, 0.5, 1.0)  # the share of values that are odd; drawn once for each request
 ITEMS_MOST = 20_000  # of all lists of a request
-LENGTHS = (0, 1, 1, 1, 2, 3, 40, 700, 5_000, 20_000)
+SHORT, LONG = (1, 1, 1, 2, 3), (40, 700, 5_000, 20_000)
+LONG_SHARE = 0.4  # of the requests that have long lists at all
 SMALLEST = bytes((14, 0, 0, 0, 2, 97, 1, 0))  # a record of eight bytes
 HOUR_MS = 3_600_000
 # Produce, Fetch, Metadata, CreateTopics, AlterConfigs, IncrementalAlterConfigs: what leaves most behind.
 OFTEN = (0, 0, 0, 1, 1, 3, 3, 19, 33, 44)
+NAMES = ("name", "topic", "topic_name", "topic_names", "resource_name")
+OWN_NAMES = ("name", "topic", "transactional_id", "group_id", "resource_name")
+SELDOM_FILLED = ("assignments", "forgotten_topics_data")  # what excludes most of the rest
 
 
 class Produced(NamedTuple):
-    """A batch that was asked to be written, and the greatest time of its records."""
+    """A batch that was asked to be written, and the greatest time of its records if it cannot be a repeat."""
 
     topic: str
     partition: int
-    youngest: int
+    youngest: int | None
 
 
 class Drawn(NamedTuple):
@@ -67,17 +56,23 @@ class Drawn(NamedTuple):
 
 
 class Grammar:
-    """Draws requests. One object draws the same ones for the same seed."""
+    """Draws requests. One object draws the same ones for the same seed and the same topics."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.number = 0
+        self.left = 0
+        self.oddness = 0.0
+        self.long = False
+        self.ids: tuple[UUID, ...] = ()  # of topics that are there
 
     def draw(self) -> Drawn:
         """Return the next request."""
         api = APIS[self.random.choice(OFTEN if self.random.random() < 0.5 else sorted(FAMILIES))]
         version = self.random.randint(api.served_from, api.most)
         self.left = ITEMS_MOST
+        self.oddness = self.random.choice(ODDNESS)
+        self.long = self.random.random() < LONG_SHARE
         if api.title == "Produce" and self.random.random() < 0.6:
             return self.one_batch(version)
         return Drawn(self.entity(request_type(api.key, version), api.title), None)
@@ -90,35 +85,67 @@ class Grammar:
     def small(self, api_key: int, *, newest: bool, long: bool) -> Any:
         """Return a request that has everything it needs imported and compiled: its codecs, its handler."""
         api = APIS[api_key]
-        self.left = 2_000 if long else 0
+        self.long, self.oddness, self.left = long, 0.3, 2_000 if long else 10
         return self.entity(request_type(api_key, api.most if newest else api.served_from), api.title)
+
+    def odd(self) -> bool:
+        """Return whether the next value is one that no client would send."""
+        return self.random.random() < self.oddness
 
     # -- entities
 
     def entity(self, cls: type, where: str) -> Any:
         plan = plan_of(cls)
-        return build(cls, **{field.name: self.value(field, f"{where}.{field.name}") for field in plan})
+        values = {field.name: self.value(field, f"{where}.{field.name}") for field in plan}
+        named = next((name for name in ("name", "topic") if name in values), None)
+        if named and values.get("topic_id") is not None and not self.odd():  # one or the other
+            nullable = any(field.name == named and field.nullable for field in plan)
+            values[named if nullable and self.random.random() < 0.5 else "topic_id"] = None
+        return build(cls, **values)
 
     def value(self, field: FieldPlan, where: str) -> Any:
-        if field.nullable and self.random.random() < 0.2 and (field.tag is None or field.default is None):
+        nullable = field.nullable and (field.tag is None or field.default is None)
+        if nullable and self.random.random() < (0.2 if self.oddness > 0.2 else 0.05):
             return None
-        if field.tag is not None and self.random.random() < 0.8:
+        if field.tag is not None and not self.odd():
             return field.default
         if not field.is_array:
             return self.item(field, where)
-        length = min(self.left, self.random.choice(LENGTHS))
+        if field.name in SELDOM_FILLED and not self.odd():
+            return ()
+        return self.listed(field, where)
+
+    def listed(self, field: FieldPlan, where: str) -> tuple[Any, ...]:
+        random = self.random
+        length = random.choice(LONG) if self.long and random.random() < 0.5 else random.choice(SHORT)
+        length = min(self.left, 0 if self.odd() and random.random() < 0.3 else length)
         self.left -= length
+        if field.name == "configs" and not self.odd():
+            return self.settings(field, where, length)
         if length <= 3:
             return tuple(self.item(field, where) for _ in range(length))
-        if self.random.random() < 0.5:  # the same again and again
-            kept, self.left = self.left, min(self.left, 3)
-            few = [self.item(field, where) for _ in range(self.random.choice((1, 1, 2, 5)))]
+        kept = self.left
+        if random.random() < 0.5:  # the same again and again
+            self.left = min(self.left, 3)
+            few = [self.item(field, where) for _ in range(random.choice((1, 1, 2, 5)))]
             self.left = kept
             return tuple(few[place % len(few)] for place in range(length))
-        kept, self.left = self.left, 0
+        self.left = 0
         items = tuple(self.numbered(self.item(field, where), BITS.get(field.kind, 32)) for _ in range(length))
         self.left = kept
         return items
+
+    def settings(self, field: FieldPlan, where: str, length: int) -> tuple[Any, ...]:
+        """Return settings of a topic, each once."""
+        assert field.entity is not None
+        chosen = self.random.sample(sorted(TOPIC), min(length, self.random.choice((1, 2, 5, 30))))
+        items = []
+        for name in chosen:
+            item = self.entity(field.entity, where)
+            values = {one.name: getattr(item, one.name) for one in plan_of(field.entity)}
+            values |= {"name": name, "value": setting_value(name, self.random, odd=self.odd())}
+            items.append(build(field.entity, **values))
+        return tuple(items)
 
     def numbered(self, item: Any, bits: int) -> Any:
         """Return an item with a name, or a number, of its own."""
@@ -131,7 +158,7 @@ class Grammar:
             return self.number % 2 ** min(15, bits - 1)
         cls = item.__class__
         values = {field.name: getattr(item, field.name) for field in plan_of(cls)}
-        for name in ("name", "topic", "transactional_id", "group_id", "resource_name"):
+        for name in OWN_NAMES:
             if isinstance(values.get(name), str):
                 values[name] = f"x{self.number}"
         for name in ("partition_index", "partition", "index"):
@@ -150,6 +177,8 @@ class Grammar:
         if kind == "bytes":
             return self.random.randbytes(self.random.choice((0, 1, 20, 20_000)))
         if kind == "uuid":
+            if self.ids and not self.odd():
+                return self.random.choice(self.ids)
             return UUID(int=self.random.getrandbits(128) | 1)
         if kind in ("bool", "error_code"):
             return self.random.randrange(2)
@@ -159,35 +188,37 @@ class Grammar:
 
     def text(self, where: str) -> str:
         last = where.rpartition(".")[2]
-        if ("configs" in where and last in ("name", "value")) or last == "configuration_keys":
-            return self.random.choice(VALUES if last == "value" else sorted(TOPIC))
+        if "configs" in where and last == "value":
+            return setting_value("", self.random, odd=True)
+        if ("configs" in where and last == "name") or last == "configuration_keys":
+            return self.random.choice(sorted(TOPIC))
         if last in ("group_id", "groups", "groups_names", "coordinator_keys", "key"):
             return self.random.choice(GROUPS)
         if last in ("transactional_id", "transactional_ids", "v3_and_below_transactional_id"):
             return self.random.choice(("tx", "", "tx" * 100))
-        if last in ("name", "topic", "topic_names", "resource_name"):
-            if self.random.random() < 0.25:
-                return self.random.choice(ODD_NAMES)
-            self.number += 1
-            return self.random.choice((*TOPICS, f"x{self.number % 50}"))
+        if last in NAMES:
+            return self.name(where)
+        if last == "member_id" and not self.odd():
+            return ""
         return self.random.choice(("", "a", "consumer", "range", "x" * 300))
+
+    def name(self, where: str) -> str:
+        """Return the name of a topic that is there, of none, or of one that is Kafka's own."""
+        self.number += 1
+        if self.odd() or self.random.random() < 0.1:
+            return self.random.choice(ODD_NAMES)
+        if where.startswith("CreateTopics") or self.random.random() < 0.15:
+            return f"x{self.number}"
+        if where.startswith("DeleteTopics") and self.random.random() < 0.8:
+            return f"x{self.number - self.random.randrange(40)}"
+        return self.random.choice(TOPICS)
 
     def whole(self, kind: str, where: str) -> int:
         bits = BITS.get(kind, 32)
         last = where.rpartition(".")[2]
-        pool: tuple[int, ...] = (*NUMBERS, 2 ** (bits - 1) - 1, -(2 ** (bits - 1)))
-        if last in ("num_partitions", "count"):
-            pool = PARTITION_COUNTS
-        elif last in ("partition_index", "partition", "partitions", "partition_indexes", "index"):
-            pool = (0, 0, 0, 1, 2, -1, 2**31 - 1)
-        elif last == "timestamp":
-            pool = (*TIMES, now_ms())
-        elif last == "resource_type":
-            pool = (2, 2, 2, 4, 8, 3)
-        elif last in ("session_timeout", "rebalance_timeout", "max_wait"):
-            pool = (0, 10_000, 60_000)
-        elif last in ("replication_factor", "controller_id"):
-            pool = (1, -1, 1, 0)
+        pool = numbers_of(last, bits, odd=self.odd())
+        if last == "timestamp":
+            pool = (*pool, now_ms())
         number = self.random.choice(pool)
         if kind.startswith("uint"):
             return abs(number) % 2**bits
@@ -197,18 +228,20 @@ class Grammar:
 
     def one_batch(self, version: int) -> Drawn:
         """Return a request that writes one batch to one partition that is there."""
-        from coterie.wire.codec import entity
-
         records, youngest = self.batch()
-        topic, partition = self.random.choice(TOPICS), self.random.choice((0, 0, 1))
+        place, partition = self.random.randrange(len(TOPICS)), self.random.choice((0, 0, 1))
+        topic = TOPICS[place]
+        if version >= 13 and not self.ids:
+            version = 12
         data = build(entity("produce", version, "PartitionProduceData"), index=partition, records=records)
-        asked = build(entity("produce", version, "TopicProduceData"), name=topic, partition_data=(data,))
+        by = {"topic_id": self.ids[place]} if version >= 13 else {"name": topic}
+        asked = build(entity("produce", version, "TopicProduceData"), **by, partition_data=(data,))
         request = build(
             request_type(0, version), acks=self.random.choice((1, -1)), timeout=1_000, topic_data=(asked,)
         )
         return Drawn(request, Produced(topic, partition, youngest))
 
-    def batch(self) -> tuple[bytes, int]:
+    def batch(self) -> tuple[bytes, int | None]:
         """Return a batch, honest or lying or a bomb, and the greatest time of its records."""
         random, now = self.random, now_ms()
         count = random.choice((1, 2, 5, 200))
@@ -229,7 +262,7 @@ class Grammar:
             body, count=count, base_timestamp=now, max_timestamp=lie, codec=codec, producer_id=producer,
             producer_epoch=-1 if producer < 0 else 0, base_sequence=-1 if producer < 0 else 0,
         )  # fmt: skip
-        return head + body, youngest
+        return head + body, youngest if producer < 0 else None
 
 
 def now_ms() -> int:

@@ -1,170 +1,59 @@
 """A live broker in a process of its own, one extreme request after the other, and what must hold after each.
 
-Others are answered: a produce, a new producer id, metadata of what is there and what is not. No callback of
-the event loop has taken more of its thread's time than allowed, the memory stays within its bound, the log
-tells of no mistake, and after a kill everything that was acknowledged is there.
+Others are answered, soon: a produce, a new producer id, metadata of what is there and what is not. No
+callback of the event loop has taken more of its thread's time than allowed, the memory is within its bound,
+the log tells of no mistake, and after a kill, or a stop, everything that was acknowledged is there.
 """
 
 from __future__ import annotations
 
 import contextlib
-import mmap
-import os
-import socket
-import struct
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from anyrequest.grammar import TOPICS, Drawn, Grammar
+from anyrequest.line import ANSWER_S, Broken, Line, Watched
+from anyrequest.state import differences, look
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
 from coterie.wire.batches import Record, build_batch, read_header
-from coterie.wire.codec import build, decode_response, encode_request, entity, request_type, response_type
+from coterie.wire.codec import build, entity, request_type
+from coterie.wire.plan import plan_of
 
 __all__ = ["Broken", "Trial"]
 
-TESTS = Path(__file__).resolve().parents[1]
 RESIDENT_MOST = 900 << 20
-ANSWER_S = 30.0  # for everybody else, on a machine that does other things too
 DRAWN_S = 0.4  # for an answer to the request itself, which may rightly wait
+# Who waits for nobody, and changes what a kill must leave as it was: topics, settings, where logs start.
+AWAITED = (19, 20, 21, 33, 37, 44)
+LOOK_S = 0.01  # between two looks at whether others are answered
 KILL_EVERY = 40
-FULL_SHARE, FULL_FOR = 0.02, 5
+FULL_SHARE, FULL_FOR = 0.03, 5
 PARTITIONS_MOST = 2_000  # before the directory is thrown away: more only takes more time
 PARTITIONS_OF_REQUEST_MOST = 10_000
 MISTAKES = ("Traceback (most recent call last)",)
-DOUBLE = struct.Struct("d")
-
-
-class Broken(AssertionError):
-    """What must hold does not; `str()` says what, and after which request."""
-
-
-class Line:
-    """A connection."""
-
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_S)
-        self.buffer = b""
-
-    def ask(self, request: Any) -> Any:
-        """Return the answer, which must come."""
-        self.send(request)
-        answer = self.receive(request, ANSWER_S)
-        if answer is None:
-            raise Broken(f"nobody else is answered within {ANSWER_S:.0f} s ({type(request).__name__})")
-        return answer
-
-    def send(self, request: Any) -> None:
-        self.socket.settimeout(ANSWER_S)
-        self.socket.sendall(encode_request(1, "trial", request))
-
-    def receive(self, request: Any, within_s: float) -> Any:
-        """Return an answer, None if none comes in time. Raises EOFError where it is hung up on."""
-        until = time.monotonic() + within_s
-        cls = response_type(type(request).__api_key__, int(type(request).__version__))
-        while True:
-            if len(self.buffer) >= 4 and len(self.buffer) >= 4 + int.from_bytes(self.buffer[:4]):
-                size = int.from_bytes(self.buffer[:4])
-                frame, self.buffer = self.buffer[4 : 4 + size], self.buffer[4 + size :]
-                return decode_response(cls, frame)[1]
-            left = until - time.monotonic()
-            if left <= 0:
-                return None
-            self.socket.settimeout(left)
-            try:
-                more = self.socket.recv(1 << 20)
-            except TimeoutError:
-                return None
-            if not more:
-                raise EOFError
-            self.buffer += more
-
-    def close(self) -> None:
-        self.socket.close()
-
-
-class Watched:
-    """A broker in a process of its own, and what is seen of it from outside."""
-
-    def __init__(self, root: Path, plant: str) -> None:
-        self.root, self.plant = root, plant
-        self.directory = root / "data"
-        self.watch = root / "watch"
-        self.watch.write_bytes(bytes(DOUBLE.size))
-        self.file = os.open(self.watch, os.O_RDWR)
-        self.shared = mmap.mmap(self.file, DOUBLE.size)
-        self.log = root / "log"
-        self.read = 0
-        self.start()
-
-    def start(self) -> None:
-        """Start it, and wait until it is ready."""
-        words = [sys.executable, "-m", "anyrequest.watched", str(self.directory), str(self.watch), self.plant]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(words, cwd=TESTS, stdout=subprocess.PIPE, stderr=log)
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline().decode()
-        if not line.startswith("ready "):
-            raise Broken(f"it does not start: {self.log.read_text(errors='replace')[-600:]}")
-        self.port = int(line.rpartition(":")[2])
-
-    def held_s(self) -> float:
-        """Return how long the loop was held at most since the last look."""
-        longest: float = DOUBLE.unpack_from(self.shared)[0]
-        DOUBLE.pack_into(self.shared, 0, 0.0)
-        return longest
-
-    def resident(self) -> int:
-        """Return the greatest size of its memory so far."""
-        with contextlib.suppress(FileNotFoundError):
-            for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-                if line.startswith("VmHWM:"):
-                    return int(line.split()[1]) << 10
-        return 0
-
-    def news(self) -> str:
-        """Return what it has logged since the last look."""
-        with self.log.open(errors="replace") as log:
-            log.seek(self.read)
-            text = log.read()
-            self.read = log.tell()
-        return text
-
-    def fill(self, *, full: bool) -> None:
-        """Have its disk be full, or not."""
-        flag = self.watch.with_name("full")
-        flag.touch() if full else flag.unlink(missing_ok=True)
-
-    def kill(self) -> None:
-        """End it as a loss of power of the process would."""
-        self.process.kill()
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
-    def end(self) -> None:
-        """Let go of everything."""
-        self.kill()
-        self.shared.close()
-        os.close(self.file)
+# How long the loop was held is judged by the least of a few tries on new brokers: cold caches, or a neighbour
+# on the other half of the core, make it up to twice as much. What is a multiple of what is allowed is not due
+# to those, and found at once: it may need what a new broker does not hold.
+TRIES, SURELY = 2, 4
 
 
 class Trial:
     """One broker, and requests to it by seed."""
 
     def __init__(
-        self, seed: int, *, held_most_s: float, plant: str = "", tell: Callable[[str], None] = print
+        self, seed: int, *, held_most_s: float, answered_most_s: float = ANSWER_S, plant: str = ""
     ) -> None:
-        self.seed, self.plant, self.tell = seed, plant, tell
-        self.held_most_s = held_most_s
+        """`held_most_s` is of the loop's own time; `answered_most_s` leaves out when other processes ran."""
+        self.seed, self.plant = seed, plant
+        self.held_most_s, self.answered_most_s = held_most_s, answered_most_s
         self.grammar = Grammar(seed)
         self.worst_held_s = self.worst_other_s = 0.0
-        self.requests = self.kills = self.kept = 0
+        self.requests = self.restarts = self.kept = self.names = 0
 
     def run(self, go_on: Callable[[int], bool]) -> None:
         """Send requests as long as `go_on(number)`. Raises `Broken`."""
@@ -177,32 +66,32 @@ class Trial:
         self.watched = Watched(root, self.plant)
         self.kept = 0
         try:
-            yield
+            self.other = Line(self.watched.port)
+            try:
+                yield
+            finally:
+                self.other.close()
         finally:
             self.watched.end()
 
     def life(self, go_on: Callable[[int], bool]) -> None:
         """Send requests to one broker until its directory is too large."""
-        self.other = Line(self.watched.port)
         self.settle_in()
         full_until = 0
-        try:
-            while go_on(self.requests):
-                self.requests += 1
-                if self.grammar.random.random() < FULL_SHARE:
-                    full_until = self.requests + FULL_FOR
-                full = self.requests < full_until
-                drawn = self.grammar.draw()
-                try:
-                    self.step(drawn, full=full)
-                    if self.requests % KILL_EVERY == 0:
-                        full_until = 0
-                        if self.killed() > PARTITIONS_MOST:
-                            return
-                except (Broken, EOFError, OSError, Corrupt) as failure:
-                    raise Broken(self.story(drawn, failure)) from failure
-        finally:
-            self.other.close()
+        while go_on(self.requests):
+            self.requests += 1
+            if self.grammar.random.random() < FULL_SHARE:
+                full_until = self.requests + FULL_FOR
+            full = self.requests < full_until
+            drawn = self.grammar.draw()
+            try:
+                self.step(drawn, full=full)
+                if self.requests % KILL_EVERY == 0:
+                    full_until = 0
+                    if self.restarted() > PARTITIONS_MOST:
+                        return
+            except (Broken, EOFError, OSError, Corrupt) as failure:
+                raise Broken(self.story(drawn, failure)) from failure
 
     def story(self, drawn: Drawn, failure: Exception) -> str:
         text = repr(drawn.request)
@@ -214,6 +103,12 @@ class Trial:
 
     def settle_in(self) -> None:
         """Make what the requests are about, and have everything imported once."""
+        self.make_topics()
+        self.commit()
+        self.warm_up()
+
+    def make_topics(self) -> None:
+        """Make the topics that the requests are about, as far as they are not there."""
         cls = entity("create_topics", 7, "CreatableTopic")
         config = entity("create_topics", 7, "CreatableTopicConfig")
         compact = (build(config, name="cleanup.policy", value="compact"),)
@@ -223,8 +118,10 @@ class Trial:
             for name in (*TOPICS, "kept")
         )  # fmt: skip
         self.other.ask(build(request_type(19, 7), topics=topics, timeout=1_000))
-        self.commit()
-        self.warm_up()
+        named = entity("metadata", 12, "MetadataRequestTopic")
+        asked = tuple(build(named, name=name, topic_id=None) for name in TOPICS)
+        found = self.other.ask(build(request_type(3, 12), topics=asked)).topics
+        self.grammar.ids = tuple(one.topic_id for one in found)
 
     def warm_up(self) -> None:
         """Have everything imported and compiled: a first time takes longer, and says nothing."""
@@ -257,20 +154,60 @@ class Trial:
         answer = None
         with contextlib.suppress(EOFError, ConnectionError):  # a refusal; the log says why
             line.send(drawn.request)
-            answer = line.receive(drawn.request, DRAWN_S)
+            answer = self.answer_to(line, drawn.request)
         self.look_at(drawn, answer)
         self.ask_for_others(full=full)
         line.close()
         held, news = self.watched.held_s(), self.watched.news()
         self.worst_held_s = max(self.worst_held_s, held)
-        if any(mistake in news for mistake in MISTAKES):
-            raise Broken(f"a mistake of ours: {news[-1500:]}")
-        if held > self.held_most_s:
-            raise Broken(f"the loop was held for {held * 1000:.0f} ms of its thread's time")
-        if self.watched.resident() > RESIDENT_MOST:
-            raise Broken(f"it has taken {self.watched.resident() >> 20} MB")
         if self.watched.process.poll() is not None:
             raise Broken(f"it has ended with {self.watched.process.returncode}")
+        if any(mistake in news for mistake in MISTAKES):
+            raise Broken(f"a mistake of ours: {news[-3000:]}")
+        if held > self.held_most_s:
+            self.judge_held(drawn, held)
+        if self.watched.resident() > RESIDENT_MOST:
+            raise Broken(f"it has taken {self.watched.resident() >> 20} MB")
+
+    def answer_to(self, line: Line, request: Any) -> Any:
+        """Return the answer if it comes in time, while others look whether they are answered."""
+        within_s = ANSWER_S if int(type(request).__api_key__) in AWAITED else DRAWN_S
+        until = time.monotonic() + within_s
+        while time.monotonic() < until:
+            self.ask_shortly()
+            answer = line.receive(request, LOOK_S)
+            if answer is not None:
+                return answer
+        return None
+
+    def ask_shortly(self) -> None:
+        """Ask what takes no time, and see that it takes none."""
+        begun, not_run = time.monotonic(), self.watched.not_run_s()
+        self.other.ask(build(request_type(18, 3), client_software_name="a", client_software_version="1"))
+        waited = time.monotonic() - begun - (self.watched.not_run_s() - not_run)
+        self.worst_other_s = max(self.worst_other_s, waited)
+        if waited > self.answered_most_s:
+            raise Broken(f"others have waited for {waited * 1000:.0f} ms")
+
+    def judge_held(self, drawn: Drawn, held_s: float) -> None:
+        """Raise `Broken` if a request holds the loop for too long by itself."""
+        where, ids, least = self.watched.where_held(), self.grammar.ids, held_s
+        if held_s <= self.held_most_s * SURELY:
+            for _ in range(TRIES):
+                alone = self.held_alone(drawn, ids)
+                least = min(least, alone)
+                if least <= self.held_most_s:
+                    return
+        raise Broken(f"the loop was held for {least * 1000:.0f} ms of its thread's time\n{where}")
+
+    def held_alone(self, drawn: Drawn, ids: tuple[UUID, ...]) -> float:
+        """Return how long a request holds a new broker that has done nothing else."""
+        trial = Trial(self.seed, held_most_s=ANSWER_S, plant=self.plant)
+        with tempfile.TemporaryDirectory(prefix="anyrequest-") as root, trial.broker(Path(root)):
+            trial.settle_in()
+            there = dict(zip(ids, trial.grammar.ids, strict=True))
+            trial.step(Drawn(with_ids(drawn.request, there), drawn.batch), full=False)
+        return trial.worst_held_s
 
     def look_at(self, drawn: Drawn, answer: Any) -> None:
         """Judge the answer itself, where something is known of what it must be."""
@@ -280,23 +217,20 @@ class Trial:
             made = [one for one in answer.topics if int(one.error_code) == 0]
             asked = {one.name: one for one in drawn.request.topics}
             count = sum(max(0, asked[one.name].num_partitions) for one in made)
-            if count > PARTITIONS_OF_REQUEST_MOST:
+            if count > PARTITIONS_OF_REQUEST_MOST and not drawn.request.validate_only:
                 raise Broken(f"one request has made {count} partitions")
-        if drawn.batch is not None and type(drawn.request).__api_key__ == 0:
+        if drawn.batch is not None and drawn.batch.youngest is not None:
             told = answer.responses[0].partition_responses[0]
             if int(told.error_code) == 0 and told.base_offset >= 0:
-                self.look_at_batch(
-                    drawn.batch.topic, drawn.batch.partition, told.base_offset, drawn.batch.youngest
-                )
+                topic, partition, youngest = drawn.batch
+                self.look_at_batch(topic, partition, told.base_offset, youngest)
 
     def look_at_batch(self, topic: str, partition: int, offset: int, youngest: int) -> None:
-        """See that a batch tells the greatest time of its records, or the broker's own."""
-        part = build(entity("fetch", 11, "FetchPartition"), partition=partition, fetch_offset=offset,
-                     partition_max_bytes=1 << 20)  # fmt: skip
-        asked = build(entity("fetch", 11, "FetchTopic"), topic=topic, partitions=(part,))
-        answer = self.other.ask(
-            build(request_type(1, 11), max_wait=0, min_bytes=0, max_bytes=1 << 20, topics=(asked,))
-        )
+        """See that a batch does not lie about its records' times in what nobody would undo."""
+        part = build(entity("fetch", 4, "FetchPartition"), partition=partition, fetch_offset=offset,
+                     partition_max_bytes=1)  # fmt: skip
+        asked = build(entity("fetch", 4, "FetchTopic"), topic=topic, partitions=(part,))
+        answer = self.other.ask(build(request_type(1, 4), replica_id=-1, topics=(asked,)))
         records = answer.responses[0].partitions[0].records
         if records:
             header = read_header(records)
@@ -304,21 +238,22 @@ class Trial:
                 raise Broken(f"a batch says {header.max_timestamp}, its youngest record is of {youngest}")
 
     def ask_for_others(self, *, full: bool) -> None:
-        """See that others are answered: metadata, a new producer id, a produce."""
-        begun = time.monotonic()
-        self.other.ask(build(request_type(18, 3)))
-        self.worst_other_s = max(self.worst_other_s, time.monotonic() - begun)
+        """See that others are answered: metadata, a new producer id, a produce wherever one is possible."""
+        self.ask_shortly()
         cls = entity("metadata", 9, "MetadataRequestTopic")
+        missing = f"new{self.names}"
+        self.names += full  # with a full disk each time one that nobody could make yet
         looked = self.other.ask(
-            build(request_type(3, 9), topics=tuple(build(cls, name=n) for n in ("kept", "new")))
+            build(request_type(3, 9), topics=tuple(build(cls, name=n) for n in ("kept", missing)))
         )
         if looked.topics[0].name != "kept" or int(looked.topics[0].error_code):
             raise Broken(f"a topic that is there is not found: {looked.topics[0]}")
+        for topic in TOPICS:
+            self.produce(topic)
         if full:
             return
         if self.produce("kept") is None:
             raise Broken("nobody can produce")
-        self.produce("t0")
         producer = self.other.ask(
             build(request_type(22, 4), transactional_id=None, transaction_timeout=1_000)
         )
@@ -337,70 +272,39 @@ class Trial:
         self.kept += topic == "kept"
         return int(told.base_offset)
 
-    # -- after a kill
+    # -- after a kill or a stop
 
-    def killed(self) -> int:
-        """Kill it, start it, and see that everything acknowledged is there; return how many partitions."""
+    def restarted(self) -> int:
+        """End it, start it, and see that everything acknowledged is there; return how many partitions."""
         self.watched.fill(full=False)
-        topics = self.topics()
-        for name in topics:
+        before = look(self.other.ask)
+        for name in before.topics:
             if not name.startswith("__c") or name == "__cluster_metadata":
                 self.produce(name)
-        before = topics, self.settings(sorted(topics)), self.ends(topics), self.committed()
+        before = look(self.other.ask)
         self.other.close()
-        self.watched.kill()
+        if self.grammar.random.random() < 0.5:
+            self.watched.kill()
+        else:
+            self.watched.stop()
         self.watched.start()
-        self.kills += 1
+        self.restarts += 1
         self.other = Line(self.watched.port)
-        topics = self.topics()
-        after = topics, self.settings(sorted(topics)), self.ends(topics), self.committed()
-        for what, was, now in zip(
-            ("topics", "settings", "ends of logs", "commits"), before, after, strict=True
-        ):
-            lost = {name: value for name, value in was.items() if now.get(name) != value}
-            if lost:
-                name, value = next(iter(lost.items()))
-                raise Broken(
-                    f"{what} are not what they were before a kill: {name} was {value}, is {now.get(name)}"
-                )
+        difference = differences(before, look(self.other.ask))
+        if difference:
+            raise Broken(f"after a restart {difference}")
+        self.make_topics()
         self.warm_up()
-        return sum(count for _, count in topics.values())
+        return sum(count for _, count in before.topics.values())
 
-    def topics(self) -> dict[str, Any]:
-        answer = self.other.ask(build(request_type(3, 12), topics=None))
-        return {
-            one.name: (one.topic_id, len(one.partitions))
-            for one in answer.topics
-            if one.name != "__group_story"
-        }
 
-    def settings(self, names: list[str]) -> dict[str, Any]:
-        cls = entity("describe_configs", 4, "DescribeConfigsResource")
-        asked = tuple(build(cls, resource_type=2, resource_name=name) for name in names)
-        answer = self.other.ask(build(request_type(32, 4), resources=asked))
-        return {one.resource_name: {(c.name, c.value) for c in one.configs} for one in answer.results}
-
-    def ends(self, topics: dict[str, Any]) -> dict[Any, Any]:
-        part, whole = (
-            entity("list_offsets", 6, "ListOffsetsPartition"),
-            entity("list_offsets", 6, "ListOffsetsTopic"),
-        )
-        asked = tuple(
-            build(
-                whole,
-                name=name,
-                partitions=tuple(build(part, partition_index=n, timestamp=-1) for n in range(count)),
-            )
-            for name, (_, count) in topics.items()
-            if name == "__cluster_metadata" or not name.startswith("__")
-        )
-        answer = self.other.ask(build(request_type(2, 6), replica_id=-1, topics=asked))
-        return {(t.name, p.partition_index): p.offset for t in answer.topics for p in t.partitions}
-
-    def committed(self) -> dict[Any, Any]:
-        for _ in range(100):
-            answer = self.other.ask(build(request_type(9, 7), group_id="keeper", topics=None))
-            if answer.error_code != Code.COORDINATOR_LOAD_IN_PROGRESS:
-                break
-            time.sleep(0.1)
-        return {(t.name, p.partition_index): p.committed_offset for t in answer.topics for p in t.partitions}
+def with_ids(value: Any, ids: Mapping[UUID, UUID]) -> Any:
+    """Return an entity with other topics' ids in the place of some."""
+    if isinstance(value, UUID):
+        return ids.get(value, value)
+    if isinstance(value, tuple):
+        return tuple(with_ids(one, ids) for one in value)
+    if not hasattr(value, "__dataclass_fields__"):
+        return value
+    cls = value.__class__
+    return build(cls, **{one.name: with_ids(getattr(value, one.name), ids) for one in plan_of(cls)})

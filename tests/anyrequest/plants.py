@@ -66,15 +66,16 @@ def reserved_topic() -> None:
 
 
 def looked_at_for_each_mention() -> None:
-    """A7, TH-13: a fetch that waits looks at a partition as often as it was named."""
+    """A7, TH-13: a fetch is tried as often as it names a partition, and looks at it as often each time."""
     from coterie.broker.handlers.data import WaitingFetch
 
     ready = WaitingFetch.ready
 
     def each(self: Any, changed: Any = None) -> bool:
         mentions = sum(len(asked.partitions) for asked in self.request.topics)
-        looks = [ready(self, changed) for _ in range(mentions)]
-        return any(looks)
+        for _ in range(mentions * mentions):
+            ready(self, changed)
+        return ready(self, changed)
 
     patch(WaitingFetch, "ready", each)
 
@@ -107,8 +108,17 @@ def a_save_for_each_topic() -> None:
 def a_full_disk_hangs_up() -> None:
     """A15: Metadata does not catch what the disk refuses."""
     from coterie.broker.handlers import metadata
+    from coterie.store.log import StorageFailed
 
-    metadata.STORAGE_ERRORS = ()  # type: ignore[assignment]
+    create = metadata._create
+
+    def uncaught(node: Any, request: Any, named: Any) -> Any:
+        refused = yield from create(node, request, named)
+        for name, code in refused.items():
+            raise StorageFailed(f"cannot create topic {name}: {code}")
+        return refused
+
+    patch(metadata, "_create", uncaught)
 
 
 def headers_are_believed() -> None:

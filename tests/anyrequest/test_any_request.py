@@ -22,7 +22,7 @@ def test_after_each_of_many_extreme_requests_others_are_served_and_after_a_kill_
 
     trial.run(lambda number: number < REQUESTS)
 
-    assert (trial.requests, trial.kills) == (REQUESTS, 1)
+    assert (trial.requests, trial.restarts) == (REQUESTS, 1)
 
 
 @pytest.mark.interop
