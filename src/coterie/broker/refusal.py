@@ -12,7 +12,7 @@ __all__ = ["STORAGE_ERRORS", "Refusal", "sayable", "storage_failed"]
 
 STORAGE_ERRORS = (OSError, StorageFailed)
 
-CHARACTERS_MOST = 2_000  # of words for a user; a text on the wire has 32,767 bytes at most
+CHARACTERS_MOST = 8_000  # of words for a user: a text on the wire has 32,767 bytes at most
 
 log = logging.getLogger("coterie.broker")
 
