@@ -8,7 +8,8 @@ a setting. What is given up first is what has gone longest without a sign of lif
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Protocol
 
@@ -101,6 +102,7 @@ class Peers:
         self.displaced = 0  # connections that others had to make room for
         self.begun_bytes = 0
         self.unsent_bytes = 0
+        self._begun_answers = 0  # bytes that answers may come to which are being put together
         self.begun_bytes_max = max(BEGUN_BYTES_MAX, 2 * request_bytes_max)
         self.unsent_bytes_max = UNSENT_BYTES_MAX
         self.descriptor_limit: int | None = None
@@ -183,9 +185,19 @@ class Peers:
                 slowest.drop(f"does not read its answer of {self._unsent[slowest]} bytes")
                 self.owe(slowest, 0)
 
-    def room(self) -> int:
-        """Return how large an answer may be that can be smaller (a fetch's)."""
-        return max(0, self.unsent_bytes_max - self.unsent_bytes) // SHARE
+    @contextmanager
+    def room(self, most: int) -> Iterator[int]:
+        """Give how large an answer may be that can be smaller (a fetch's), `most` at the most.
+
+        So much is taken for held while the answer is put together, others being heard between.
+        """
+        left = self.unsent_bytes_max - self.unsent_bytes - self._begun_answers
+        size = max(0, min(most, left // SHARE))
+        self._begun_answers += size
+        try:
+            yield size
+        finally:
+            self._begun_answers -= size
 
     def _slowest(self) -> Peer:
         """Return who has an answer for the longest and takes nothing of it, else who has one the longest."""

@@ -302,6 +302,29 @@ def test_the_more_is_asked_for_the_more_often_others_have_their_turn(rig: Rig, w
     assert len(answer) > MANY
 
 
+def test_fetches_that_are_answered_in_pieces_share_the_room_that_there_is(rig: Rig):
+    rig.node.create_topic("wide", partitions=100)
+    batch = build_batch([Record(0, rig.now_ms, None, bytes(10_000))])
+    for partition in range(100):
+        rig.node.append("wide", partition, batch, now_ms=rig.now_ms)
+    rig.node.peers.unsent_bytes_max = 1 << 20
+    rounds, lines = Rounds(), [Line() for _ in range(20)]
+    turns = Turns(lambda act: rounds.soon.append(act), rounds.clock)
+    whole = fetch_of(("wide", tuple(wanted(at) for at in range(100))), wait_ms=0)
+
+    for line in lines:
+        connection = Connection(rig.node, turns)
+        connection.connection_made(line)
+        connection.data_received(encode_request(1, "test", build(request_type(FETCH, 11), **whole)))
+    rounds.until_done()
+
+    sizes = [len(line.written) for line in lines]
+    assert min(sizes) > len(batch)  # at least a batch for each
+    assert sum(sizes) < (1 << 20) + 20 * 2 * len(batch)
+    with rig.node.peers.room(1 << 30) as room:
+        assert room == (1 << 20) // 4
+
+
 # -- words and numbers
 
 

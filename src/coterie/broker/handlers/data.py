@@ -193,8 +193,15 @@ def _readable_end(one: Wanted, *, committed: bool) -> int | None:
 def _read_all(
     node: Node, ctx: Context, request: Any, wanted: WantedByName, *, committed: bool
 ) -> Pieces[Any]:
+    """Answer with as much as the client takes, and as there is room for among all answers."""
+    with node.peers.room(_max_bytes(node, request)) as most:
+        return (yield from _read_within(most, node, ctx, wanted, committed=committed))
+
+
+def _read_within(
+    left: int, node: Node, ctx: Context, wanted: WantedByName, *, committed: bool
+) -> Pieces[Any]:
     """Answer partition by partition; neighbours of one topic stand together, as Kafka has them."""
-    left = min(_max_bytes(node, request), node.peers.room())
     partition_type = entity("fetch", ctx.version, "PartitionData", "response")
     topic_type = entity("fetch", ctx.version, "FetchableTopicResponse", "response")
     topics: list[tuple[Any, list[Any]]] = []
