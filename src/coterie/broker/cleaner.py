@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from coterie.store.compaction import discard, run_compaction
 from coterie.store.log import StorageFailed
@@ -53,11 +53,11 @@ class Cleaner:
         self._aside = aside
         self._compacting = False
         # When a log that could not be compacted may be tried again: the others are not to wait for it.
-        self._not_before_ms: dict[str, int] = {}
+        self._not_before_ms: WeakKeyDictionary[FileLog, int] = WeakKeyDictionary()
         # Logs that are damaged where a compaction would read: left as they are until the next start.
         self._uncleanable: WeakSet[FileLog] = WeakSet()
-        self._flushing: set[str] = set()
-        self._told: dict[str, str] = {}
+        self._flushing: WeakSet[FileLog] = WeakSet()
+        self._told: WeakKeyDictionary[FileLog, str] = WeakKeyDictionary()
 
     def tick(self, now_ms: int) -> None:
         """Do what time asks for, and begin a compaction where one is due."""
@@ -83,19 +83,19 @@ class Cleaner:
 
     def _tell(self, one: FileLog) -> None:
         """Say once what a disk refused, and once that it is well again."""
-        if one.trouble != self._told.get(one.directory, ""):
+        if one.trouble != self._told.get(one, ""):
             log.warning("%s: %s", one.directory, one.trouble or "well again")
-            self._told[one.directory] = one.trouble
+            self._told[one] = one.trouble
 
     def _flush_closed(self, one: FileLog) -> None:
         """Have segments that nobody writes to any more reach the disk: a crash will not read them again."""
-        plan = None if one.directory in self._flushing else one.plan_flush()
+        plan = None if one in self._flushing else one.plan_flush()
         if plan is None:
             return
-        self._flushing.add(one.directory)
+        self._flushing.add(one)
 
         def finish(flushed: Any) -> None:
-            self._flushing.discard(one.directory)
+            self._flushing.discard(one)
             if flushed is not None and not one.closed:
                 one.finish_flush(flushed)
 
@@ -114,18 +114,17 @@ class Cleaner:
 
     def _need(self, one: FileLog, now_ms: int) -> Need | None:
         """Return how much a log needs to be compacted; None if it does not, or cannot be for now."""
-        where = one.directory
         if not one.config.compacted or one in self._uncleanable:
             return None
-        if self._not_before_ms.get(where, 0) > now_ms:
+        if self._not_before_ms.get(one, 0) > now_ms:
             return None
         try:
             return one.need_of_compaction(now_ms)
         except StorageFailed as error:
             self._leave_uncleaned(one, str(error))
         except OSError as error:
-            log.warning("%s cannot be looked at for compaction: %s", where, error)
-            self._not_before_ms[where] = now_ms + RETRY_MS
+            log.warning("%s cannot be looked at for compaction: %s", one.directory, error)
+            self._not_before_ms[one] = now_ms + RETRY_MS
         return None
 
     def _leave_uncleaned(self, one: FileLog, why: str) -> None:
@@ -137,7 +136,7 @@ class Cleaner:
         def finish(result: CompactionResult | None) -> None:
             self._compacting = False
             now_ms = self._node.now_ms()
-            self._not_before_ms.pop(one.directory, None)
+            self._not_before_ms.pop(one, None)
             if one.closed:
                 self._discard(plan)
                 return
@@ -151,7 +150,7 @@ class Cleaner:
                 log.warning("%s: compaction failed: %s", one.directory, error)
                 swapped = False
             if not swapped:
-                self._not_before_ms[one.directory] = now_ms + RETRY_MS
+                self._not_before_ms[one] = now_ms + RETRY_MS
             if swapped:
                 log.info("compacted %s from %d to %d bytes", one.directory, before, one.size_bytes)
 

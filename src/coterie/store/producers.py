@@ -6,7 +6,7 @@ the whole into Kafka's .snapshot file (version 1) and back.
 
 from collections.abc import Callable
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
@@ -14,6 +14,7 @@ from coterie.store.log import AppendRefused
 from coterie.wire.batches import BatchHeader, Marker, read_marker
 
 __all__ = [
+    "ONGOING",
     "ActiveProducer",
     "Completed",
     "Producer",
@@ -84,6 +85,10 @@ class Verification:
             self.epoch, self.lowest_sequence = epoch, sequence
         elif epoch == self.epoch:
             self.lowest_sequence = min(self.lowest_sequence, sequence)
+
+
+ONGOING: Final = Verification(epoch=-1, sequence=-1, joins=False, now_ms=0)
+"""Shown where nobody needed to be asked, the transaction being open: an append much later looks again."""
 
 
 class Producer:

@@ -150,3 +150,32 @@ def test_a_topic_made_anew_where_a_damaged_one_lay_is_compacted(rig: Rig):
     cleaner.tick(NOW_MS)
 
     assert beside.directories() == ["data/a-0", "data/a-0"]
+
+
+def test_a_topic_made_anew_where_one_could_not_be_compacted_has_its_turn_at_once(rig: Rig):
+    beside = Beside()
+    cleaner = Cleaner(rig.node, beside)
+    cleaner.tick(NOW_MS)
+    beside.begun[0][1](None)
+
+    at_once(rig.node.delete_topics(["a", "b"]))
+    make_dirty(rig, "a")
+    cleaner.tick(NOW_MS)
+
+    assert beside.directories() == ["data/a-0", "data/a-0"]
+
+
+def test_a_topic_made_anew_is_not_well_again_for_having_been_ill_in_another_life(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+):
+    cleaner = Cleaner(rig.node, Beside())
+    log = rig.node.log_of("a", 0)
+    assert log is not None
+    log.tick = lambda now_ms: setattr(log, "trouble", "a full disk")  # type: ignore[method-assign]
+    cleaner.tick(NOW_MS)
+
+    at_once(rig.node.delete_topics(["a"]))
+    rig.node.create_topic("a", partitions=1)
+    cleaner.tick(NOW_MS)
+
+    assert [record.getMessage() for record in caplog.records] == ["data/a-0: a full disk"]

@@ -5,11 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rig import Client, Rig
+from rig import Client, Line, Rig
 
 from coterie.base.codes import Code
+from coterie.base.ids import TopicPartition
+from coterie.broker.server import Connection
+from coterie.broker.turns import Turns, here_and_now
 from coterie.wire.batches import Record, build_batch, build_marker, read_header, records_of, scan
-from coterie.wire.codec import build, entity
+from coterie.wire.codec import build, decode_response, encode_request, entity, request_type, response_type
 
 PRODUCE, FETCH, LIST_OFFSETS, INIT, ADD_PARTITIONS, END, DESCRIBE = 0, 1, 2, 22, 24, 26, 61
 COMMITTED = 1
@@ -227,6 +230,37 @@ def test_from_version_12_a_partition_joins_by_being_written_to(rig: Rig, version
     answer = fetch(rig.client())
     assert [one.first_offset for one in answer.aborted_transactions] == [0]
     assert answer.last_stable_offset == answer.high_watermark == 4
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_a_batch_that_is_looked_through_aside_is_not_let_in_once_its_transaction_has_ended(
+    rig: Rig, version: int
+):
+    writer = Writer(rig, version=version)
+    writer.join(0)
+    writer.write("first")
+    batch = writer.batch("late")
+    rig.node.configure_topics({"t": {"compression.type": "gzip"}})
+    asides: list[Any] = []
+    line, turns = Line(), Turns(rig.soon.append, aside=lambda *asked: asides.append(asked))
+    connection = Connection(rig.node, turns)
+    connection.connection_made(line)
+    data = part("produce", version, "PartitionProduceData", index=0, records=batch)
+    topic = part("produce", version, "TopicProduceData", name="t", partition_data=(data,))
+    terms = {"transactional_id": "tx", "acks": -1, "timeout": 1_000, "topic_data": (topic,)}
+    connection.data_received(encode_request(1, "test", build(request_type(PRODUCE, version), **terms)))
+    rig.settle()
+
+    writer.end(commit=True)
+    [(work, arguments, finish)] = asides
+    here_and_now(work, arguments, finish)
+    rig.settle()
+
+    answer = decode_response(response_type(PRODUCE, version), line.written[4:])[1]
+    [told] = answer.responses[0].partition_responses
+    assert told.error_code in (Code.INVALID_TXN_STATE, Code.INVALID_PRODUCER_EPOCH)
+    log = rig.store.logs[TopicPartition("t", 0)]
+    assert log.last_stable_offset == log.end_offset == 2
 
 
 def test_the_coordinator_is_asked_once_for_a_transaction_and_partition(rig: Rig):

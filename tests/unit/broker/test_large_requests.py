@@ -5,7 +5,7 @@ Work is counted, never timed: how often a log is looked at, how often others hav
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
+from coterie.broker.pieces import at_once
 from coterie.broker.server import Connection
-from coterie.broker.turns import Turns
+from coterie.broker.turns import Turns, here_and_now
 from coterie.wire.batches import Record, build_batch, head_for, records_of
-from coterie.wire.codec import build, encode_request, entity, request_type
+from coterie.wire.codec import build, decode_response, encode_request, entity, request_type, response_type
 from coterie.wire.compression import compress
 from unit.broker.rig import Client, Line, Rig
 
@@ -190,6 +191,58 @@ def test_records_that_must_be_decoded_are_decoded_aside_and_others_are_answered_
     found = log.offset_of_max_timestamp()
     assert found is not None
     assert found.timestamp == rig.now_ms  # as its records say, whatever its header said
+
+
+def answered_after(
+    rig: Rig, meanwhile: Callable[[], object], api_key: int, version: int, **values: Any
+) -> Any:
+    """Return the answer to a request of which something is done aside, and something else `meanwhile`."""
+    asides: list[Any] = []
+    rounds, line = Rounds(), Line()
+    turns = Turns(lambda act: rounds.soon.append(act), rounds.clock, lambda *asked: asides.append(asked))
+    connection = Connection(rig.node, turns)
+    connection.connection_made(line)
+    connection.data_received(encode_request(1, "test", build(request_type(api_key, version), **values)))
+    rounds.until_done()
+    meanwhile()
+    while asides:
+        here_and_now(*asides.pop())
+        rounds.until_done()
+    return decode_response(response_type(api_key, version), line.written[4:])[1]
+
+
+def made_anew(rig: Rig) -> Callable[[], None]:
+    def again() -> None:
+        at_once(rig.node.delete_topics(["t"]))
+        rig.node.create_topic("t", partitions=3)
+
+    return again
+
+
+def test_a_batch_that_is_looked_through_aside_is_not_written_to_the_next_topic_of_the_name(rig: Rig):
+    topic = rig.node.topics.get("t")
+    assert topic is not None
+    data = build(entity("produce", 13, "PartitionProduceData"), index=0, records=a_bomb(rig))
+    cls = entity("produce", 13, "TopicProduceData")
+    terms = {"topic_data": (build(cls, topic_id=topic.topic_id, partition_data=(data,)),)}
+
+    answer = answered_after(rig, made_anew(rig), PRODUCE, 13, acks=-1, timeout=1_000, **terms)
+
+    [told] = answer.responses[0].partition_responses
+    assert told.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert rig.store.logs[TopicPartition("t", 0)].end_offset == 0
+
+
+def test_a_topic_that_goes_while_its_batches_are_looked_through_is_not_there(rig: Rig):
+    rig.client().ask(PRODUCE, 9, **produced(a_bomb(rig)))
+    cls = entity("list_offsets", 6, "ListOffsetsPartition")
+    asked = build(cls, partition_index=0, timestamp=rig.now_ms)
+    topic = build(entity("list_offsets", 6, "ListOffsetsTopic"), name="t", partitions=(asked,))
+
+    answer = answered_after(rig, made_anew(rig), LIST_OFFSETS, 6, replica_id=-1, topics=(topic,))
+
+    [told] = answer.topics[0].partitions
+    assert (told.error_code, told.offset) == (Code.UNKNOWN_TOPIC_OR_PARTITION, -1)
 
 
 def test_a_batch_that_is_too_much_is_refused_by_its_header(rig: Rig):

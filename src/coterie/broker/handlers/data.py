@@ -341,6 +341,8 @@ def _offset_of(node: Node, topic: str, one: Any, *, committed: bool) -> Pieces[M
         values = yield from _offset_at(log, one.timestamp, committed=committed)
     except StorageFailed as failed:
         return {**NOWHERE, "error_code": failed.code}
+    if log.closed:  # its topic was deleted while a batch was looked through
+        return {**NOWHERE, "error_code": Code.UNKNOWN_TOPIC_OR_PARTITION}
     return {**values, "error_code": Code.NONE}
 
 
@@ -373,7 +375,7 @@ def _youngest(log: FileLog) -> Pieces[OffsetAt | None]:
 def _first_from(log: FileLog, timestamp: int) -> Pieces[OffsetAt | None]:
     """Look through batches that claim to hold a record as young: a few bytes can be long to decode."""
     offset = log.start_offset
-    while (batch := log.batch_from(timestamp, offset)) is not None:
+    while not log.closed and (batch := log.batch_from(timestamp, offset)) is not None:
         found: OffsetAt | None = yield Aside(first_from, (batch, timestamp, offset))
         if found is not None:
             return found

@@ -16,6 +16,7 @@ from coterie.broker.context import SILENT, WAITS, Context, Hangup
 from coterie.broker.handlers.data import key_of, topic_named
 from coterie.broker.pieces import ITEMS_AT_ONCE, Aside, Pieces, paced
 from coterie.store.log import AppendRefused, TakesLong
+from coterie.store.producers import ONGOING
 from coterie.store.validate import Prepared, prepare
 from coterie.wire.batches import HEADER_SIZE, BatchHeader, read_header
 from coterie.wire.codec import build, entity, response_type
@@ -112,6 +113,7 @@ def _append_all(
             answers.append(build(partition_type, index=data.index, **values))
             if len(answers) % APPENDS_AT_ONCE == 0:
                 yield
+                topic, missing = topic_named(node, asked)  # it may be gone by now, or another
         responses.append(_like(topic_type, asked, partition_responses=tuple(answers)))
         if len(responses) % ITEMS_AT_ONCE == 0:
             yield
@@ -135,6 +137,8 @@ def _append_aside(
     if log is None:
         return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1}
     batch = yield Aside(prepare, (data.records, log.config, node.now_ms()))
+    if log.closed:  # whatever has its name by now, it was not meant
+        return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1}
     if isinstance(batch, AppendRefused):
         return _refused_by(node, topic, data, batch)
     return _append(node, topic, data, batch, acks, verified)
@@ -273,6 +277,7 @@ class WaitingProduce:
         self.joins = ctx.version >= JOINS_SINCE
         self.refused: dict[TopicPartition, Answer] = {}
         self.verified: dict[TopicPartition, Verification] = {}
+        self.shown: Mapping[TopicPartition, Verification] = self.verified
 
     def ask(self) -> Pieces[None]:
         """Ask the coordinator where that is needed, and append what it allows."""
@@ -280,7 +285,10 @@ class WaitingProduce:
             self._look_at(name, header)
             if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
                 yield
-        if not self.verified or not (self.joins or self._verifies()):
+        asks = self.joins or self._verifies()
+        if asks:
+            self.shown = {**dict.fromkeys(self.batches, ONGOING), **self.verified}
+        if not (asks and self.verified):
             self.append()
             return
         header = next(iter(self.batches.values()))
@@ -321,7 +329,7 @@ class WaitingProduce:
 
     def _append(self) -> Pieces[Any]:
         try:
-            return (yield from _append_all(self.node, self.ctx, self.request, self.refused, self.verified))
+            return (yield from _append_all(self.node, self.ctx, self.request, self.refused, self.shown))
         except Hangup:  # nobody waits for an answer, and nobody produces in a transaction that way
             return SILENT
 
