@@ -109,11 +109,12 @@ def _append_all(
                     values = _append(node, topic, data, data.records or b"", request.acks, verified.get(name))
                 except TakesLong:
                     values = yield from _append_aside(node, topic, data, request.acks, verified.get(name))
+                    topic, missing = topic_named(node, asked)  # it may be gone by now, or another
             failed = failed or values["error_code"]
             answers.append(build(partition_type, index=data.index, **values))
             if len(answers) % APPENDS_AT_ONCE == 0:
                 yield
-                topic, missing = topic_named(node, asked)  # it may be gone by now, or another
+                topic, missing = topic_named(node, asked)  # as above
         responses.append(_like(topic_type, asked, partition_responses=tuple(answers)))
         if len(responses) % ITEMS_AT_ONCE == 0:
             yield
