@@ -46,5 +46,10 @@ def test_a_rule_that_is_wrong_is_found(name):
         play_all(FINDS[name])
 
 
+@pytest.mark.parametrize("seed", [10432, 11716, 14425])
+def test_what_a_static_member_had_to_give_up_when_it_ended_does_not_stay_nobody_s(seed):
+    play(seed)
+
+
 def test_a_seed_is_lived_through_the_same_way_again():
     assert play(3).told == play(3).told

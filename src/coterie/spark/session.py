@@ -12,10 +12,12 @@ from dataclasses import replace
 from typing import NamedTuple
 from uuid import uuid4
 
+from coterie.assign.model import RebalanceProtocol
 from coterie.base.errors import CoterieError
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.addresses import Address
 from coterie.client.assignors import assignor_factory
+from coterie.client.groups import GroupAdmin
 from coterie.client.member import Generation
 from coterie.client.membership import Membership
 from coterie.spark.offsets import Gate, GroupDocument, Range, Rebalance, limited, refuse_other_cluster
@@ -87,6 +89,8 @@ class GroupSession:
         """Where each partition of the topics stood, as far as is known; not those that were added since."""
         self._asked_in: Generation | None = None
         """The generation in which was asked last where those stand that others own."""
+        self._known_as = ""
+        """The member id under which was asked last what is nobody's."""
         self.reader = NOBODY
         """Who reads the batch under way: a replayed one is read by the member of now."""
         self._poll_s = POLL_S
@@ -190,6 +194,9 @@ class GroupSession:
         if self._settled != last.plan and member.ready:
             # The batch is done and not committed: a rebalance has to wait for that.
             self._barrier.hold()
+        if member.ready and membership.generation.member_id != self._known_as:
+            self._known_as = membership.generation.member_id
+            await self._claim(membership)
         generation, owned = membership.generation, membership.owned
         if self._seen is not None and self._current(membership):
             self._seen = self._seen._replace(ends=await self._ends_of(owned))
@@ -206,6 +213,25 @@ class GroupSession:
             stands |= {one: offset for one, offset in committed.items() if offset is not None}
             self._seen = Seen(generation, owned, committed, notes, earliest, found)
         return self._current(membership)
+
+    async def _claim(self, membership: Membership) -> None:
+        """Have the group rebalance if a partition is nobody's, once for each return of a static member.
+
+        It is given what its predecessor had been given last. If that was to give something up and to join
+        again at once, and ended before it did, or outlasted the group's patience, nobody else knows of it.
+        """
+        cooperative = membership.member.protocol is RebalanceProtocol.COOPERATIVE
+        if self.settings.instance_id is None or not cooperative:
+            return
+        try:
+            group = await GroupAdmin(self.cluster).described(self.settings.group_id)
+            wanted = await there(self.cluster, self.options.selection)
+        except CoterieError as error:
+            log.info("group %s: what is nobody's was not to be learnt: %s", self.settings.group_id, error)
+            return
+        left = sorted({*wanted} - group.owners().keys())
+        if left and group.state == "Stable":
+            membership.enforce_rebalance(f"{left[0]} and {len(left) - 1} more are nobody's")
 
     async def _noted(
         self, partitions: Iterable[TopicPartition]
