@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import subprocess
 import sys
 import threading
@@ -235,6 +236,60 @@ def test_after_a_fork_the_child_is_told_to_make_its_own_and_the_parent_goes_on(
 
     told = "WrongUse True\n" * 5 + "7\n"
     assert (ran.stdout, ran.stderr) == (told + "[b'child', b'parent', b'parent again'] True\n", "")
+
+
+FORKED_BY_THREADS = """
+import os, sys, threading
+from coterie.client import BlockingAdmin
+
+def fork_often():
+    for _ in range(30):
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+
+admin = BlockingAdmin(sys.argv[1])
+admin.start()
+threads = [threading.Thread(target=fork_often) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+
+def ask():
+    admin.list_topics()
+    print("answered", flush=True)
+    os._exit(0)
+
+threading.Thread(target=ask, daemon=True).start()
+threading.Event().wait(10)
+os._exit(1)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_several_threads_may_fork_at_the_same_time(bootstrap: str) -> None:
+    assert python(FORKED_BY_THREADS, bootstrap).stdout == "answered\n"
+
+
+HELD_FOR_EVER = """
+import sys, threading
+from coterie.client import BlockingAdmin, blocking_face, loop
+
+blocking_face.SILENCE_TIMEOUT_S = loop.ANSWER_TIMEOUT_S = 0.1
+admin = BlockingAdmin(sys.argv[1])
+admin.start()
+admin._thread.loop.call_soon_threadsafe(threading.Event().wait)
+print("ends")
+"""
+
+
+def test_a_process_ends_though_code_of_the_applications_holds_the_loop_for_ever(bootstrap: str) -> None:
+    ended = python(HELD_FOR_EVER, bootstrap)
+
+    assert (ended.returncode, ended.stdout) == (0, "ends\n")
+    assert "that was not closed: not done in time" in ended.stderr
 
 
 def python(script: str, *words: str) -> subprocess.CompletedProcess[str]:

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
-from functools import wraps
+from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
@@ -22,8 +22,9 @@ F = TypeVar("F")
 T = TypeVar("T")
 P = ParamSpec("P")
 
-# How long a process that ends waits for what nobody has closed.
+# How long a process that ends waits for what nobody has closed, and for a loop that does not say.
 EXIT_TIMEOUT_S = 10.0
+SILENCE_TIMEOUT_S = EXIT_TIMEOUT_S + 1.0
 RUNNING: "set[BlockingFace[Any]]" = set()
 """The faces that nobody has closed yet."""
 
@@ -69,7 +70,9 @@ class BlockingFace(Generic[F]):
             self._stop()
             raise
 
-    def _end(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    def _end(
+        self, work: Callable[[], Coroutine[Any, Any, object]], *, timeout_s: float | None = None
+    ) -> None:
         """Do this last, and end the thread; nothing if it does not run, or runs in the parent process."""
         if self._thread is None:
             return
@@ -77,7 +80,7 @@ class BlockingFace(Generic[F]):
             self._thread = None
             return
         try:
-            self._run(work())
+            self._run(work(), timeout_s=timeout_s)
         finally:
             self._stop()
 
@@ -87,8 +90,8 @@ class BlockingFace(Generic[F]):
         if thread is not None:
             thread.stop()
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what the work returns, done on the loop; Ctrl-C ends it there, too."""
+    def _run(self, work: Coroutine[Any, Any, T], *, timeout_s: float | None = None) -> T:
+        """Return what the work returns, done on the loop; Ctrl-C ends it there, too, and so does time."""
         thread = self._thread
         refusal = self._refusal(thread)
         if thread is None or refusal is not None:
@@ -96,7 +99,7 @@ class BlockingFace(Generic[F]):
             raise refusal or Closed(f"this {self._name} is closed")
         running = thread.submit(work)
         try:
-            return running.result()
+            return running.result(timeout_s)
         except CancelledError:
             raise Closed(f"this {self._name} was closed meanwhile") from None
         except BaseException:
@@ -145,15 +148,16 @@ def close_all() -> None:
     for face in list(RUNNING):
         if face._process == os.getpid():
             try:
-                face._end(lambda face=face: within(face._last(), EXIT_TIMEOUT_S))  # type: ignore[misc]
+                last = partial(within, face._last, EXIT_TIMEOUT_S)
+                face._end(last, timeout_s=SILENCE_TIMEOUT_S)
             except (CoterieError, RuntimeError, TimeoutError) as error:
                 log.warning("a %s that was not closed: %s", face._name, str(error) or "not done in time")
 
 
-async def within(work: Coroutine[Any, Any, object], timeout_s: float) -> None:
+async def within(work: Callable[[], Coroutine[Any, Any, object]], timeout_s: float) -> None:
     """Do this, for at most so long."""
     async with asyncio.timeout(timeout_s):
-        await work
+        await work()
 
 
 atexit.register(close_all)

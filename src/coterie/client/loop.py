@@ -13,13 +13,14 @@ from weakref import WeakSet
 __all__ = ["LoopThread", "beside"]
 
 T = TypeVar("T")
-# How long what was cancelled may take to end.
+# How long what was cancelled may take to end, and how long a loop may take to say so.
 END_TIMEOUT_S = 5.0
-
-
+ANSWER_TIMEOUT_S = END_TIMEOUT_S + 1.0
 # How long a fork waits for a loop to come to rest.
 REST_TIMEOUT_S = 1.0
 LOOPS: "WeakSet[LoopThread]" = WeakSet()
+FORKING = threading.Lock()
+"""Held by who forks while the loops rest: another thread's fork comes after it."""
 
 
 class LoopThread:
@@ -82,16 +83,21 @@ class LoopThread:
         return future
 
     def stop(self) -> None:
-        """End the loop and its thread; whoever still waits for a result is told that none will come."""
+        """End the loop and its thread; whoever still waits for a result is told that none will come.
+
+        A thread that code of the application's holds is left to end when that does, or with the process.
+        """
         with self._lock:
             if self._stopped or not self._thread.is_alive():
                 return
             last = asyncio.run_coroutine_threadsafe(cancel_all(), self.loop)
             self._stopped = True
-        last.result()
+        with suppress(TimeoutError):
+            last.result(ANSWER_TIMEOUT_S)
         self._over = True
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(timeout=END_TIMEOUT_S)
+        if last.done():
+            self._thread.join(timeout=END_TIMEOUT_S)
         for future in list(self._open):
             future.cancel()
 
@@ -135,6 +141,7 @@ async def beside(function: Callable[..., T], *arguments: Any) -> T:
 
 def rest_all() -> None:
     """Have all loops rest but this thread's own."""
+    FORKING.acquire()
     for one in list(LOOPS):
         if not one.here:
             one.rest()
@@ -144,7 +151,14 @@ def go_on_all() -> None:
     """Have all loops go on."""
     for one in list(LOOPS):
         one.go_on()
+    FORKING.release()
+
+
+def forget_all() -> None:
+    """Know of no loops in a child: their threads are the parent's."""
+    LOOPS.clear()
+    FORKING.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=rest_all, after_in_parent=go_on_all, after_in_child=LOOPS.clear)
+    os.register_at_fork(before=rest_all, after_in_parent=go_on_all, after_in_child=forget_all)
