@@ -6,11 +6,10 @@ it promises: everybody honest is answered, memory stays within its bound, descri
 
 from __future__ import annotations
 
-import socket
 import struct
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 from stage import Honest, Line, Stage, a_fetch, a_join, a_look
@@ -104,7 +103,7 @@ def half_close(stage: Stage, chance: Random) -> list[Line]:
     lines = [Line(stage.port) for _ in range(chance.randint(20, 80))]
     for line in lines:
         line.send(chance.choice((a_look("large"), a_fetch("honest"), a_fetch("honest", wait_ms=60_000))))
-        line.socket.shutdown(socket.SHUT_WR)
+        line.half_close()
     return lines
 
 
@@ -186,14 +185,9 @@ def live_beside(stage: Stage, kinds: list[Act], chance: Random) -> None:
     at_rest = stage.memory("VmRSS")
     honest = Honest(stage)
     stay: list[Line] = []
-    acting = [
-        threading.Thread(target=act_out, args=(act, stage, Random(chance.random()), stay), daemon=True)
-        for act in kinds
-    ]
-    for one in acting:
-        one.start()
-    for one in acting:
-        one.join()
+    with ThreadPoolExecutor(len(kinds)) as acting:
+        for acted in [acting.submit(act_out, act, stage, Random(chance.random()), stay) for act in kinds]:
+            acted.result()
     stage.new_topic()
     time.sleep(HELD_S)
     for line in stay:

@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from misbehaving import live_through
+from planted import PLANTS
 from stage import Stage
 
 
@@ -14,8 +15,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--plant", choices=PLANTS, help="put a fault back that was mended")
     chosen = parser.parse_args()
-    with Stage() as stage:
+    with Stage(chosen.plant) as stage:
         for seed in range(chosen.first, chosen.first + chosen.seeds):
             try:
                 live_through(stage, seed, tell=lambda line: print(line, flush=True))

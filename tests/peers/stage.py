@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import os
 import socket
 import struct
@@ -26,6 +27,7 @@ from coterie.wire.codec import (
 
 __all__ = ["DESCRIPTORS", "Honest", "Line", "Stage", "a_fetch", "a_join", "a_look"]
 
+PLANTED = Path(__file__).with_name("planted.py")
 PRODUCE, FETCH, METADATA, JOIN, CREATE = 0, 1, 3, 11, 19
 DESCRIPTORS = 250
 LARGE, HONEST = "large", "honest"
@@ -38,8 +40,12 @@ LINES_MORE = 30  # of a log beside one a second: starting, topics, generations
 class FewFiles(coterie.testing.Broker):
     """A broker that may have `DESCRIPTORS` files open."""
 
+    plant: str | None = None  # a fault to put back
+
     def _command(self) -> list[str]:
-        return ["sh", "-c", f'ulimit -n {DESCRIPTORS} && exec "$@"', "sh", *super()._command()]
+        python, _dash_m, _coterie, *words = super()._command()
+        program = ["-m", "coterie"] if self.plant is None else [str(PLANTED), self.plant]
+        return ["sh", "-c", f'ulimit -n {DESCRIPTORS} && exec "$@"', "sh", python, *program, *words]
 
 
 class Line:
@@ -76,6 +82,15 @@ class Line:
 
     def close(self) -> None:
         self.socket.close()
+
+    def half_close(self) -> None:
+        """Say that nothing more will be sent."""
+        try:
+            self.socket.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            if error.errno == errno.ENOTCONN:  # the one way to be told so that is no ConnectionError
+                raise ConnectionResetError("the broker hung up") from error
+            raise
 
     def reset(self) -> None:
         """End it with RST."""
@@ -167,24 +182,39 @@ class Honest:
         assert not self._thread.is_alive(), "the honest client waits for ever"
         assert self.finished, f"the honest client came to an end in round {self.rounds}: {self.failure}"
 
+    def _line(self) -> Line:
+        """Return a connection that has been answered.
+
+        Until it has said a word it may have to make room for others: then it comes again, as clients do.
+        """
+        until = time.monotonic() + ANSWER_S
+        while True:
+            line = Line(self.stage.port)
+            try:
+                line.ask(a_look())
+                return line
+            except ConnectionError:
+                line.close()
+                if time.monotonic() > until:
+                    raise
+
     def _live(self) -> None:
-        line = Line(self.stage.port)
         try:
+            line = self._line()
             while not self._stop.is_set() or not self.rounds:
                 self._one_round(line)
                 self._stop.wait(0.02)
+            line.close()
             self.finished = True
         except (OSError, AssertionError) as failure:
             self.failure = repr(failure)
-        finally:
-            line.close()
 
     def _one_round(self, line: Line) -> None:
         value = os.urandom(8)
         (topic,) = line.ask(a_produce(HONEST, value)).responses
         (written,) = topic.partition_responses
         assert written.error_code == 0, written
-        newcomer = Line(self.stage.port)
+        newcomer = self._line()
         (found,) = newcomer.ask(a_fetch(HONEST, offset=written.base_offset)).responses
         newcomer.close()
         assert value in found.partitions[0].records
@@ -197,9 +227,10 @@ class Honest:
 class Stage:
     """The broker under trial."""
 
-    def __init__(self) -> None:
+    def __init__(self, plant: str | None = None) -> None:
         settings = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "5"}
         self._broker = FewFiles(settings, data=None, start_within_s=60)
+        self._broker.plant = plant
         self._topics = count(1)
 
     def __enter__(self) -> Self:
