@@ -13,15 +13,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import logging
 import os
 import sys
 import time
 import traceback
-import types
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any
 
@@ -37,71 +37,13 @@ from coterie.client.membership import Membership
 from coterie.client.producer_errors import ProducerClosed
 from no_task_left import watched
 
+from . import cancelled_places
+from .cutting import CUT, HANGS_S, RECORDS, STEPS, cut, fill, soon, values_in, waits
+
 __all__ = ["LIVES", "live"]
 
-# Nothing may take so long, on however busy a machine; what waits for a time-out of 30 s is found.
-HANGS_S = 25.0
-RECORDS = 60
-STEPS = 25
-CUT = object()
 Seen = defaultdict[tuple[int, int], int]
 """How often each record was handed out, by partition and offset."""
-
-
-async def counted(work: Coroutine[Any, Any, Any], at: int, trigger: Callable[[], object]) -> Any:
-    """Return what the work returns; pull a trigger when it has waited for the n-th time."""
-    return await resumes(work, at, trigger)
-
-
-@types.coroutine
-def resumes(work: Coroutine[Any, Any, Any], at: int, trigger: Callable[[], object]) -> Any:
-    error: BaseException | None = None
-    while True:
-        try:
-            waits_for = work.send(None) if error is None else work.throw(error)
-        except StopIteration as end:
-            return end.value
-        at -= 1
-        if at == 0:
-            trigger()
-        error = None
-        try:
-            yield waits_for
-        except BaseException as thrown:  # noqa: BLE001  # the work has it
-            error = thrown
-
-
-def cancel_this() -> None:
-    task = asyncio.current_task()
-    assert task is not None
-    task.cancel()
-
-
-async def timed_out(work: Coroutine[Any, Any, Any], at: int) -> Any:
-    """Have the work's time run out when it has waited for the n-th time."""
-    async with asyncio.timeout(None) as limit:
-        return await counted(work, at, lambda: limit.reschedule(0))
-
-
-async def cut(rng: Random, work: Coroutine[Any, Any, Any], *, whole: float = 0.3) -> Any:
-    """Return what comes of it: its result, CUT, or the error that a client may raise. Fail if it hangs."""
-    name, at = getattr(work, "__qualname__", "?"), 1 + min(int(rng.expovariate(0.25)), 40)
-    if rng.random() < whole:
-        task = asyncio.create_task(work)
-    elif rng.random() < 0.3:
-        task = asyncio.create_task(timed_out(work, at))
-    else:
-        task = asyncio.create_task(counted(work, at, cancel_this))
-    done, _ = await asyncio.wait([task], timeout=HANGS_S)
-    assert done, f"{name}, cut at {at}, hangs"
-    if task.cancelled():
-        return CUT
-    error = task.exception()
-    if error is None:
-        return task.result()
-    if isinstance(error, TimeoutError | CoterieError):
-        return CUT if isinstance(error, TimeoutError) else error
-    raise error
 
 
 # -- what listeners do
@@ -145,19 +87,39 @@ class Restless(Listener):
     def __init__(self, rng: Random, consumer: Consumer, topic: str, names: Sequence[str]) -> None:
         self.rng, self.consumer, self.topic, self.names = rng, consumer, topic, names
         self.inside = self.assigned = 0
+        self.heard: object = None  # the call of a method that runs
+        self.waited: list[str] = []  # for what waits for the method: that can only end with a time-out
         self.seen: Seen = defaultdict(int)
 
-    async def _hear(self) -> None:
+    async def _hear(self, method: str) -> None:
         assert not self.inside, "a method is called while another runs"
         self.inside += 1
+        self.heard = object()
         try:
             while self.rng.random() < 0.4:
                 name = self.rng.choice(self.names)
+                work = self._end(name, method, self.heard) if name in ENDS else self._call(name)
                 with suppress(CoterieError):
-                    came = await self.rng.choice(WAYS)(call(self.consumer, name, self.topic))
+                    came = await self.rng.choice(WAYS)(work)
                     self._count(came[0] if isinstance(came, list) and came else came)
         finally:
             self.inside -= 1
+            self.heard = None
+
+    def _call(self, name: str) -> Coroutine[Any, Any, Any]:
+        return call(self.consumer, name, self.topic)
+
+    async def _end(self, name: str, method: str, heard: object) -> None:
+        """End the consumer: within the method that returns at once, as the end waits for the method."""
+        work = self._call(name)
+        if heard is not self.heard:
+            await work
+        elif waits(work):
+            self.waited.append(f"{name}() in {method} waits for what waits for {method} to return")
+
+    def check(self) -> None:
+        """Fail if an end waited for itself."""
+        assert not self.waited, self.waited[0]
 
     def _count(self, came: Any) -> None:
         """Count the records that a task of this listener's was handed."""
@@ -167,38 +129,16 @@ class Restless(Listener):
 
     async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         self.assigned += 1
-        await self._hear()
+        await self._hear("on_partitions_assigned")
 
     async def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        await self._hear()
+        await self._hear("on_partitions_revoked")
 
     async def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        await self._hear()
+        await self._hear("on_partitions_lost")
 
 
 # -- the lives
-
-
-async def fill(bootstrap: str, topic: str, partitions: int) -> None:
-    async with Admin(bootstrap) as admin:
-        await admin.create_topic(topic, partitions=partitions)
-    async with Producer(bootstrap) as producer:
-        for number in range(RECORDS):
-            await producer.send(topic, b"%d" % number, partition=number % partitions)
-
-
-async def values_in(bootstrap: str, topic: str, **settings: Any) -> Counter[bytes]:
-    """Return how often each value is in a topic, up to its end."""
-    found: Counter[bytes] = Counter()
-    async with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", **settings) as consumer:
-        places = await consumer.partitions_for(topic)
-        consumer.assign(places)
-        ends = await consumer.end_offsets(places)
-        for place in places:
-            while await consumer.position(place) < ends[place]:
-                for records in (await consumer.getmany(timeout_ms=50)).values():
-                    found.update(one.value for one in records)
-    return found
 
 
 async def members_of(admin: Admin, group: str) -> Sequence[Any]:
@@ -247,6 +187,7 @@ async def member_life(rng: Random, bootstrap: str, topic: str) -> None:
             pass
         if other is not None:
             await other.close()
+        listener.check()
     await has_left(bootstrap, topic)
     if mode == "calm" and listener.assigned == 1:
         assert max(seen.values(), default=1) == 1, f"twice: {[at for at in seen if seen[at] > 1]}"
@@ -288,12 +229,6 @@ async def step(
     for record in records:
         seen[record.partition, record.offset] += 1
     return not isinstance(came, Closed)
-
-
-async def soon(work: Coroutine[Any, Any, Any]) -> Any:
-    """Wait for it, but not when there is nothing any more."""
-    async with asyncio.timeout(0.1):
-        return await work
 
 
 async def visit(other: Consumer, seen: Seen, settings: Any, topic: str) -> Consumer:
@@ -424,9 +359,11 @@ def loop_that_ends(rng: Random, bootstrap: str, topic: str) -> None:
         consumer = Consumer(bootstrap_servers=bootstrap, group_id=topic, auto_offset_reset="earliest")
         clients.extend([consumer, Producer(bootstrap, linger_ms=5)])
         await asyncio.gather(*(one.start() for one in clients))
-        consumer.subscribe([topic], listener=Restless(rng, consumer, topic, HARMLESS + ENDS))
+        listener = Restless(rng, consumer, topic, HARMLESS + ENDS)
+        consumer.subscribe([topic], listener=listener)
         await cut(rng, soon(consumer.__anext__()))
         await cut(rng, clients[1].send(topic, b"v"))
+        listener.check()
         if rng.random() < 0.5:
             clients.append(asyncio.ensure_future(consumer.close()))
 
@@ -443,12 +380,26 @@ def loop_that_ends(rng: Random, bootstrap: str, topic: str) -> None:
             assert done, f"{work} hangs on another loop"
             assert isinstance(task.exception(), WrongUse | ProducerClosed | ListenerFailed), task
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of sockets that nobody closes: the application's mistake
+    with leaving_open():
         asyncio.run(asyncio.wait_for(begin(), 4 * HANGS_S))
         asyncio.run(go_on())
         clients.clear()
-        gc.collect()
+
+
+@contextmanager
+def leaving_open() -> Iterator[None]:
+    """Nobody closes what is used in here: the application's mistake, of which Python tells by itself."""
+    told, logs = sys.unraisablehook, logging.getLogger("asyncio")
+    sys.unraisablehook = lambda _: None
+    logs.disabled = True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+            gc.collect()
+    finally:
+        sys.unraisablehook = told
+        logs.disabled = False
 
 
 def script_life(rng: Random, bootstrap: str, topic: str) -> None:
@@ -523,6 +474,8 @@ LIVES: dict[str, Callable[[Random, str, str], None]] = {
     "member": on_a_loop(member_life),
     "producer": on_a_loop(producer_life),
     "transactions": on_a_loop(transactions_life),
+    "seek": on_a_loop(cancelled_places.seek_life),
+    "copy": on_a_loop(cancelled_places.copy_life),
     "admin": on_a_loop(admin_life),
     "loop": loop_that_ends,
     "script": script_life,

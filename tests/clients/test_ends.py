@@ -60,6 +60,17 @@ async def has_partitions(consumer: Consumer) -> None:
             await consumer.getmany(timeout_ms=20)
 
 
+async def a_settled_member(
+    bootstrap: str, topic: str, *, listener: RebalanceListener | None = None
+) -> Consumer:
+    """Return the member of a group of the topic's name, once it has partitions."""
+    consumer = a_member(bootstrap, topic)
+    await consumer.start()
+    consumer.subscribe([topic], listener=listener)
+    await has_partitions(consumer)
+    return consumer
+
+
 async def live(consumer: Consumer, bootstrap: str, group: str, when: str) -> None:
     """Have the listener's method called, and ask for records until that raises something."""
     if when != "assigned":
@@ -127,19 +138,16 @@ def test_unsubscribe_in_a_listeners_method_lets_go_and_a_later_subscription_join
 
 def test_a_listener_may_wait_for_a_close_that_waits_for_it(bootstrap: str, new_topic: NewTopic) -> None:
     """It is cut short in the end, and nothing goes round in circles."""
-    group = topic = new_topic()
+    group = new_topic()
 
     async def scenario() -> None:
-        consumer = a_member(bootstrap, group)
-        await consumer.start()
         closing: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         class Waits(RebalanceListener):
             async def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
                 await (await closing)
 
-        consumer.subscribe([topic], listener=Waits())
-        await has_partitions(consumer)
+        consumer = await a_settled_member(bootstrap, group, listener=Waits())
         membership = consumer._membership
         assert membership is not None
         ending = asyncio.create_task(consumer.close())
@@ -191,13 +199,10 @@ def test_what_a_cancelled_listener_leaves_is_told_and_the_member_goes_on(
 
 
 def test_closing_twice_at_once_is_one_end_and_both_wait_for_it(bootstrap: str, new_topic: NewTopic) -> None:
-    group = topic = new_topic()
+    group = new_topic()
 
     async def scenario() -> None:
-        consumer = a_member(bootstrap, group)
-        await consumer.start()
-        consumer.subscribe([topic])
-        await has_partitions(consumer)
+        consumer = await a_settled_member(bootstrap, group)
         await asyncio.gather(consumer.close(), consumer.close())
         assert await members_of(bootstrap, group) == []
 
@@ -208,13 +213,10 @@ def test_closing_twice_at_once_is_one_end_and_both_wait_for_it(bootstrap: str, n
 def test_a_close_that_is_cut_short_leaves_the_group_all_the_same(
     steps: int, bootstrap: str, new_topic: NewTopic
 ) -> None:
-    group = topic = new_topic()
+    group = new_topic()
 
     async def scenario() -> None:
-        consumer = a_member(bootstrap, group)
-        await consumer.start()
-        consumer.subscribe([topic])
-        await has_partitions(consumer)
+        consumer = await a_settled_member(bootstrap, group)
         closing = asyncio.create_task(consumer.close())
         for _ in range(steps):
             await asyncio.sleep(0)
@@ -232,13 +234,10 @@ def test_a_close_that_is_cut_short_leaves_the_group_all_the_same(
 def test_who_cancels_whatever_runs_can_still_close_and_the_member_leaves(
     bootstrap: str, new_topic: NewTopic
 ) -> None:
-    group = topic = new_topic()
+    group = new_topic()
 
     async def scenario() -> None:
-        consumer = a_member(bootstrap, group)
-        await consumer.start()
-        consumer.subscribe([topic])
-        await has_partitions(consumer)
+        consumer = await a_settled_member(bootstrap, group)
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             if "watched" not in repr(task):
