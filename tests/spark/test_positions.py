@@ -171,6 +171,32 @@ def test_a_topic_made_anew_is_not_gone_on_with_in_the_middle():
     assert found == [(TopicPartition("t", 0), offset) for offset in range(4)]
 
 
+@pytest.mark.parametrize("running", [False, True])
+def test_a_topic_made_anew_is_told_by_its_id_however_long_it_is(running):
+    async def scenario(broker, **options):
+        query = await resting(broker, **options)
+        if running:
+            query.start()
+            await settle(query)
+        before = len(query.read)
+        at_once(broker.node.delete_topics(["t"]))
+        broker.node.create_topic("t", partitions=2)
+        for partition in (0, 1):
+            broker.write("t", partition, 100)
+        if not running:
+            query.start()
+        try:
+            await until(lambda: len(query.read) >= before + 200, query.batch)
+        finally:
+            await query.stop()
+        return query.read[before:]
+
+    with pytest.raises(DataLoss, match="topic t was deleted and made anew since this checkpoint"):
+        played(scenario)
+    found = played(lambda broker: scenario(broker, failOnDataLoss="false"))
+    assert sorted(found) == [(TopicPartition("t", one), offset) for one in (0, 1) for offset in range(100)]
+
+
 @pytest.mark.parametrize("unfinished", [False, True])
 def test_a_checkpoint_of_another_cluster_is_refused_with_what_to_do(unfinished):
     async def scenario(broker):

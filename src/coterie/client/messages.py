@@ -7,6 +7,7 @@ that the functions here give a request; all brokers since Kafka 3.0 know one of 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from coterie.assign.model import Cluster as Assignable
 from coterie.base.codes import Code
@@ -74,6 +75,8 @@ class TopicInfo(NamedTuple):
     """Whether it is one of the brokers' own: no pattern matches those."""
     epochs: Mapping[int, int] = {}
     """The epoch that each partition's leader leads in."""
+    topic_id: UUID | None = None
+    """Tells a topic from another one of its name; brokers before Kafka 2.8 have none."""
 
 
 class Metadata(NamedTuple):
@@ -193,7 +196,10 @@ def read_metadata(answer: Any) -> Metadata:
         replicas = {one.partition_index: tuple(one.replica_nodes) for one in topic.partitions}
         epochs = {one.partition_index: one.leader_epoch for one in topic.partitions}
         code = Code(topic.error_code)
-        topics[topic.name] = TopicInfo(topic.name, code, leaders, replicas, topic.is_internal, epochs)
+        topic_id = getattr(topic, "topic_id", None)
+        topics[topic.name] = TopicInfo(
+            topic.name, code, leaders, replicas, topic.is_internal, epochs, topic_id
+        )
     racks = {broker.node_id: broker.rack for broker in answer.brokers if broker.rack}
     return Metadata(brokers, topics, racks, getattr(answer, "cluster_id", None))
 

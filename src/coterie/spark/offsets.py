@@ -81,6 +81,8 @@ class GroupDocument:
     """Where each partition of the topics stood, this batch not counted; one that is not named came later."""
     cluster: str = ""
     """The id of the cluster whose offsets these are, if it has one."""
+    topics: Mapping[str, str] = field(default_factory=dict)
+    """The ids of the topics whose offsets these are: a topic that is made anew has another."""
     # For those who watch; nothing is read by these.
     owned: tuple[TopicPartition, ...] = ()
     lag: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -99,6 +101,7 @@ class GroupDocument:
             "query": self.query,
             "positions": write_plain(self.positions),
             "cluster": self.cluster,
+            "topics": dict(sorted(self.topics.items())),
             "owned": numbers_by_topic(self.owned),
             "lag": write_plain(self.lag),
             "rebalance": self.rebalance._asdict(),
@@ -127,6 +130,7 @@ class GroupDocument:
             query=document.get("query", ""),
             positions=read_plain(document.get("positions", {})),
             cluster=document.get("cluster", ""),
+            topics=document.get("topics", {}),
             owned=tuple(
                 TopicPartition(topic, number)
                 for topic, numbers in document.get("owned", {}).items()

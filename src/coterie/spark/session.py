@@ -7,20 +7,27 @@ change between any two questions.
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import replace
 from typing import NamedTuple
 from uuid import uuid4
 
 from coterie.assign.model import RebalanceProtocol
 from coterie.base.errors import CoterieError
-from coterie.base.ids import OffsetAndMetadata, TopicPartition
+from coterie.base.ids import OffsetAndMetadata, TopicPartition, uuid_text
 from coterie.client.addresses import Address
 from coterie.client.assignors import assignor_factory
 from coterie.client.groups import GroupAdmin
 from coterie.client.member import Generation
 from coterie.client.membership import Membership
-from coterie.spark.offsets import Gate, GroupDocument, Range, Rebalance, limited, refuse_other_cluster
+from coterie.spark.offsets import (
+    Gate,
+    GroupDocument,
+    Range,
+    Rebalance,
+    limited,
+    refuse_other_cluster,
+)
 from coterie.spark.options import EARLIEST, Bound, SourceOptions
 from coterie.spark.protocol import DataLoss, covered, due, kept, note_of, plannable, replayed, same_place
 from coterie.spark.shape import NOBODY, Source
@@ -252,9 +259,11 @@ class GroupSession:
         """Return where all partitions of the topics stand: by the checkpoint; of a new query, as the options
         say, now and for all, so that those which it gets later begin where they would have begun.
         """
-        refuse_other_cluster(last, self.cluster.known.cluster_id)
+        gone = self._of_this_world(last)
         if self._stands is None and last.positions:
             self._stands = dict(last.positions)
+        if self._stands is not None and gone:
+            self._stands = {one: offset for one, offset in self._stands.items() if one.topic not in gone}
         if self._stands is None:
             everything = await there(self.cluster, self.options.selection)
             committed, _ = await self._noted(everything)
@@ -265,6 +274,25 @@ class GroupSession:
             starts = await resolved(self.cluster, bound, fresh, isolation=self.options.isolation)
             self._stands = logged | starts | stands
         return self._stands
+
+    def _of_this_world(self, document: GroupDocument) -> Collection[str]:
+        """Return which topics of a checkpoint were made anew since; raise unless that may be passed over, and
+        for a checkpoint of another cluster.
+        """
+        refuse_other_cluster(document, self.cluster.known.cluster_id)
+        gone = [name for name, known in document.topics.items() if self._topic_id(name) not in ("", known)]
+        if gone and self.options.fail_on_data_loss:
+            raise DataLoss(
+                f"topic {min(gone)} was deleted and made anew since this checkpoint was written, and its"
+                " offsets mean other records now. Start with a new checkpoint, and the query goes on with"
+                " what its group has committed; with failOnDataLoss=false it does so with this one"
+            )
+        return gone
+
+    def _topic_id(self, name: str) -> str:
+        """Return what tells a topic from another one of its name; nothing if brokers do not say."""
+        found = self.cluster.known.topics.get(name)
+        return uuid_text(found.topic_id) if found and found.topic_id and found.leaders else ""
 
     def _current(self, membership: Membership) -> bool:
         """Whether what was seen is what the member owns now.
@@ -342,6 +370,8 @@ class GroupSession:
             starts = {one: offset for one, offset in held if offset is not None}
         starts |= self._gone
         if fresh:
+            # What had an offset and has none now may be of a topic that was made anew a moment ago.
+            await self.cluster.metadata({one.topic for one in fresh})
             starts |= await self._starts_of(fresh, await self._standing(last))
         if not self._current(membership) or not await self._commit(membership, starts, last):
             return False
@@ -436,6 +466,7 @@ class GroupSession:
             query=self._query or "",
             positions=self._positions(),
             cluster=self.cluster.known.cluster_id or "",
+            topics={name: one for name in membership.member.topics if (one := self._topic_id(name))},
             owned=tuple(sorted(membership.owned)),
             lag=self._lag_after(ranges),
             rebalance=Rebalance(self._barrier.assigned_at, membership.member.wanted_why or FIRST_JOIN),
@@ -502,7 +533,7 @@ class GroupSession:
         while True:
             membership = await self.joined()
             generation = membership.generation
-            refuse_other_cluster(document, self.cluster.known.cluster_id)
+            self._of_this_world(document)
             committed, notes = await self._noted({one.at for one in document.ranges})
             if not membership.member.ready or membership.generation != generation:
                 continue
