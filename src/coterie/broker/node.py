@@ -432,9 +432,11 @@ class Node:
             self.store.make_deletions_certain()
         except StorageFailed as error:
             failed |= dict.fromkeys(names, error)
-        for name in names:
-            self.topics.gone(name)
-        yield from self.coordinator.topics_deleted(tuple(names))
+        try:
+            yield from self.coordinator.topics_deleted(tuple(names))
+        finally:  # not before: what is committed for the next of the name is not to go with it
+            for name in names:
+                self.topics.gone(name)
         return failed
 
     def _open_logs(self, topic: Topic, partitions: range, config: LogConfig) -> Pieces[None]:

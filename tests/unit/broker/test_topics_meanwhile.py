@@ -67,6 +67,19 @@ def test_a_topic_made_anew_while_the_one_before_it_grew_is_left_alone():
     assert rig.store.logs.keys() == {TopicPartition("t", 0), TopicPartition("t", 1)}
 
 
+def test_a_name_is_not_free_before_what_was_committed_for_its_topic_is_forgotten():
+    rig = Rig(offsets_topic_num_partitions=8)
+    rig.node.create_topic("t", partitions=1)
+    for number in range(20):
+        rig.node.coordinator.host_of(f"g{number}")
+
+    taken = [rig.topics.is_taken("t") for _ in rig.node.delete_topics(["t"])]
+
+    assert len(taken) > 1 + len(rig.node.coordinator.hosts) / 2
+    assert all(taken)
+    assert rig.topics.is_free("t")
+
+
 def test_partitions_that_are_made_while_settings_change_go_by_the_new_ones():
     rig = Rig()
     rig.node.create_topic("t", partitions=1)
