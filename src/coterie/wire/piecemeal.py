@@ -24,6 +24,7 @@ __all__ = ["ITEMS_MOST", "decode_in_pieces", "encode_in_pieces", "is_light"]
 
 LIGHT_BYTES = 1 << 14  # what is shorter has no room for more than is read in a few milliseconds
 ITEMS_AT_ONCE = 64
+COPIED_BYTES = 1 << 22  # of records and other bytes in one piece; 50 MB take 30 ms and more
 # Of all lists of a request together. Kafka knows no bound but the memory; ten times the partitions of its
 # largest brokers is more than any client has to say at once.
 ITEMS_MOST = 250_000
@@ -80,8 +81,9 @@ def _entity(cls: type, data: bytes, at: int, tally: Tally) -> Reading:
     weighed = _weighed(cls, data, at)
     if weighed is not None:
         end, items = weighed
-        tally.add(items, at)
-        return decode(cls, data[at:end]), end
+        if end - at <= COPIED_BYTES or not items:
+            tally.add(items, at)
+            return decode(cls, data, at), end
     plan = plan_of(cls)
     values: dict[str, Any] = {}
     for field in plan.plain:
@@ -105,10 +107,12 @@ def _entities(field: FieldPlan, data: bytes, at: int, tally: Tally, *, flexible:
         return None, at
     tally.add(count, begin)
     items = []
+    stopped_at = at
     for place in range(count):
         item, at = yield from _entity(field.entity, data, at, tally)
         items.append(item)
-        if place % ITEMS_AT_ONCE == 0:
+        if place % ITEMS_AT_ONCE == 0 or at - stopped_at > COPIED_BYTES:
+            stopped_at = at
             yield
     return tuple(items), at
 
