@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.marks import mark
-from coterie.broker.shards import HostedShard, ShardsOfTopic, in_slices
+from coterie.broker.shards import HostedShard, ShardsOfTopic
 from coterie.broker.story import GroupStories, Look
 from coterie.broker.topic_names import OFFSETS_TOPIC
 from coterie.group import commands, facts
@@ -26,6 +26,7 @@ from coterie.wire.batches import build_marker
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
+    from coterie.broker.pieces import Pieces
     from coterie.broker.quick_commits import Asker
     from coterie.broker.shards import Deliver
     from coterie.broker.story import Scene
@@ -374,16 +375,14 @@ class Coordinator(ShardsOfTopic[ShardHost]):
     def _clean(self, now_ms: int) -> None:
         if not self._cleaning:
             self._cleaning = True
-            in_slices(self.node, self._clean_all(), self._all_cleaned)
+            self.node.work(self._clean_all())
         self._clean_later()
 
-    def _all_cleaned(self) -> None:
-        self._cleaning = False
-
-    def _clean_all(self) -> Iterator[None]:
+    def _clean_all(self) -> Pieces[None]:
         """Drop what has expired, a group at a time (XP-10)."""
         for host in self.active():
             for group_id in tuple(host.shard.groups):
                 if host.status == ShardHost.ACTIVE:
                     host.execute(commands.CleanOffsets(group_ids=(group_id,)))
                 yield
+        self._cleaning = False

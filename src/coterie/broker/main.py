@@ -193,6 +193,7 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
         call_soon=turns.soon,
         alarm=alarm.set,
         aside=beside,
+        work=turns.work,
     )
     alarm.node = node
     node.groups_loaded = gc.freeze  # a million offsets are not looked through again and again

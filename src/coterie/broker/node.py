@@ -123,9 +123,10 @@ def nothing() -> None:
 class Node:
     """A broker's state and its one way in: `handler_of` says who answers a request.
 
-    `call_soon` runs a function after the requests that are being answered now; `clock` gives milliseconds;
-    member ids end in what `new_uuid` makes. The socket shell hands in the event loop's, a test whatever it
-    drives time with, the simulator all of them from one seed.
+    `call_soon` runs a function after the requests that are being answered now; `work` does what takes long
+    in pieces between which requests are answered; `clock` gives milliseconds; member ids end in what
+    `new_uuid` makes. The socket shell hands in the event loop's, a test whatever it drives time with, the
+    simulator all of them from one seed.
     """
 
     def __init__(
@@ -138,6 +139,7 @@ class Node:
         call_soon: Callable[[Callable[[], None]], object],
         alarm: Callable[[int], None],
         aside: Aside,
+        work: Callable[[Pieces[None]], None] = at_once,
         new_uuid: Callable[[], UUID] = uuid4,
     ) -> None:
         from coterie.broker.cleaner import Cleaner
@@ -147,6 +149,7 @@ class Node:
         self.store = store
         self.now_ms = clock
         self.call_soon = call_soon
+        self.work = work
         self.new_uuid = new_uuid
         self.purgatory = Purgatory(alarm)
         self.leadership: Leadership = Alone(self)

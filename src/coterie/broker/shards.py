@@ -25,15 +25,15 @@ from coterie.wire.growing import GrowingBatch
 if TYPE_CHECKING:
     from coterie.base.undo import Undoable
     from coterie.broker.node import Node
+    from coterie.broker.pieces import Pieces
     from coterie.store.files import FileLog
 
-__all__ = ["Deliver", "HostedShard", "ShardsOfTopic", "in_slices"]
+__all__ = ["Deliver", "HostedShard", "ShardsOfTopic"]
 
 log = logging.getLogger("coterie.broker")
 
 LOAD_READ_BYTES = 1 << 20
 BATCH_OVERHEAD_BYTES = 1 << 10
-SLICE_MS = 4  # of loading and cleaning between requests; what is done at once takes about one more
 
 # Takes a core's answer, or the code that sends who waited for it elsewhere.
 Deliver = Callable[[Any], None]
@@ -323,12 +323,13 @@ class ShardsOfTopic(ABC, Generic[H]):
         self._to_load.append(host)
         if not self._loading:
             self._loading = True
-            self.node.call_soon(partial(in_slices, self.node, self._load_all(), self._all_loaded))
+            self.node.call_soon(partial(self.node.work, self._load_all()))
         return host
 
-    def _load_all(self) -> Iterator[None]:
+    def _load_all(self) -> Pieces[None]:
         while self._to_load:
             yield from self._to_load.popleft().load()
+        self._all_loaded()
 
     def _all_loaded(self) -> None:
         self._loading = False
@@ -366,13 +367,3 @@ class ShardsOfTopic(ABC, Generic[H]):
         """Append whatever is decided and not yet appended."""
         for host in tuple(self.hosts.values()):
             host.flush()
-
-
-def in_slices(node: Node, work: Iterator[None], then: Callable[[], None]) -> None:
-    """Work for at most 5 ms, then let the event loop answer requests, and go on; `then` comes at the end."""
-    until = node.now_ms() + SLICE_MS
-    for _ in work:
-        if node.now_ms() >= until:
-            node.call_soon(partial(in_slices, node, work, then))
-            return
-    then()

@@ -16,7 +16,6 @@ from coterie.broker.handlers.groups import ask_each
 from coterie.broker.handlers.repeats import Repeats
 from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces, paced
 from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
-from coterie.broker.shards import in_slices
 from coterie.broker.topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC
 from coterie.txn import commands
 from coterie.txn.failures import NoProducerId
@@ -402,11 +401,15 @@ def list_transactions(node: Node, ctx: Context, request: Any) -> Any:
     found = list(listed(shards, wanted, node.now_ms()))
     if pattern is None:
         return paced(_listed(ctx, request, found), len(found) + len(request.state_filters))
+    return _listed_by_pattern(ctx, request, pattern, found)
+
+
+def _listed_by_pattern(ctx: Context, request: Any, pattern: Pattern, found: list[Transaction]) -> Pieces[Any]:
     named: list[Transaction] = []
     looking = _look(pattern, found, named)
     ctx.gone = looking.close
-    in_slices(node, looking, lambda: ctx.reply(paced(_listed(ctx, request, named), len(named))))
-    return WAITS
+    yield from looking
+    return (yield from _listed(ctx, request, named))
 
 
 def _look(
