@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from anyrequest.values import GROUPS, ODD_NAMES, TOPICS, numbers_of, setting_value
+from anyrequest.values import GROUPS, KAFKAS_OWN, ODD_NAMES, TOPICS, numbers_of, setting_value
 from coterie.broker.known_settings import TOPIC
 from coterie.broker.node import FAMILIES
 from coterie.wire.apis import APIS
@@ -205,8 +205,10 @@ class Grammar:
     def name(self, where: str) -> str:
         """Return the name of a topic that is there, of none, or of one that is Kafka's own."""
         self.number += 1
-        if self.odd() or self.random.random() < 0.1:
+        if self.odd() or self.random.random() < 0.05:
             return self.random.choice(ODD_NAMES)
+        if self.random.random() < 0.1:
+            return self.random.choice(KAFKAS_OWN)
         if where.startswith("CreateTopics") or self.random.random() < 0.15:
             return f"x{self.number}"
         if where.startswith("DeleteTopics") and self.random.random() < 0.8:

@@ -132,7 +132,7 @@ class Trial:
                 with contextlib.suppress(EOFError, OSError):
                     request = warm.small(api, newest=number > 0, long=number > 1)
                     line.send(request)
-                    line.receive(request, DRAWN_S / 4)
+                    line.receive(request, DRAWN_S / 10)
                 line.close()
         self.watched.held_s()
         self.watched.news()
