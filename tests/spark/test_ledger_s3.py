@@ -1,12 +1,15 @@
 """The ledger on an object store: log and files by the same options, and a commit whose answer is lost.
 
 COTERIE_TEST_S3=HOST:PORT keeps the objects on that server (`interop/run.sh ledger_s3`: moto), behind ours.
+S3_SEEDS=100 has that many races of writers.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from deltalake import DeltaTable
@@ -17,6 +20,7 @@ from coterie.spark.ledger import Ledger, LedgerError, Outcome
 from .small_s3 import small_s3
 from .test_ledger import rows
 
+SEEDS = int(os.environ.get("S3_SEEDS", "1"))
 OTHER = os.environ.get("COTERIE_TEST_S3")
 SIGNED = {"Authorization": "AWS4-HMAC-SHA256 Credential=key/20200101/us-east-1/s3/aws4_request"}
 
@@ -100,3 +104,31 @@ def test_a_file_that_is_gone_before_its_commit_is_missed(s3, table):
 
     s3.control(lose_object=None)
     assert held(table, s3) == [*range(5)]
+
+
+def race(s3, table, seed):
+    """Two writers at once: each what both are given of one partition, and a partition of its own."""
+    batches, start = 4, 5
+
+    def write(number):
+        chance = random.Random(seed * 2 + number)
+        ledger = Ledger(table, group="g", storage_options=s3.options)
+        for one in range(batches):
+            first, until = max(0, one * start - chance.randrange(4)), (one + 1) * start
+            if chance.random() < 0.5:
+                s3.control(lose_answer=r"_delta_log/[0-9]+\.json")
+            ledger.append(rows((0, first, until), (1 + number, first, until)))
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(write, number) for number in range(2)]:
+            done.result()
+    return [*range(batches * start)]
+
+
+@pytest.mark.parametrize("table", ["s3"], indirect=True)
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_writers_that_race_and_lose_answers_leave_each_row_there_once(s3, table, seed):
+    each = race(s3, table, seed)
+
+    assert held(table, s3) == sorted(3 * each)
+    assert s3.control()["lost"]
