@@ -314,7 +314,7 @@ class Connection(asyncio.Protocol):
             self._answer_by_handler(sized, taken or None)
 
     def _answer_by_handler(self, sized: bytes, read: Read | None = None) -> None:
-        frame, mistakes = sized[4:], self.node.peers.mistakes
+        frame = sized[4:]
         try:
             header = read_request_header(frame) if read is None else read.header
             handler = self.node.handler_of(header)
@@ -329,10 +329,8 @@ class Connection(asyncio.Protocol):
                 self._work(self._serve_in_pieces(header, handler, frame))
         except (Corrupt, Hangup) as refusal:
             self._refuse(refusal)
-        except Exception:  # a handler's mistake ends this connection, never the broker
-            if mistakes.may_speak():
-                log.exception(MISTAKE, self.peer, mistakes.rest())
-            self._close()
+        except Exception:  # a handler's mistake
+            self._regret()
 
     def _serve_in_pieces(self, header: RequestHeader, handler: Handler, frame: bytes) -> Pieces[None]:
         request = yield from decode_in_pieces(header, frame)
@@ -348,15 +346,19 @@ class Connection(asyncio.Protocol):
             self._turns.work(rooted)
 
     def _rooted(self, pieces: Pieces[None]) -> Pieces[None]:
-        mistakes = self.node.peers.mistakes
         try:
             yield from pieces
         except (Corrupt, Hangup) as refusal:
             self._refuse(refusal)
-        except Exception:  # as above, of a request that is answered in pieces
-            if mistakes.may_speak():
-                log.exception(MISTAKE, self.peer, mistakes.rest())
-            self._close()
+        except Exception:  # the same, of a request that is answered in pieces
+            self._regret()
+
+    def _regret(self) -> None:
+        """Tell of the mistake of ours that is being handled: it ends this connection, never the broker."""
+        mistakes = self.node.peers.mistakes
+        if mistakes.may_speak():
+            log.exception(MISTAKE, self.peer, mistakes.rest())
+        self._close()
 
     def _refuse(self, refusal: Corrupt | Hangup) -> None:
         what = f"sent what cannot be read: {refusal}" if isinstance(refusal, Corrupt) else str(refusal)
@@ -386,8 +388,11 @@ class Connection(asyncio.Protocol):
         if type(response) is GeneratorType:
             self._work(self._answer_in_pieces(context, response))
             return
-        parts = [] if response is SILENT else encode_response_parts(context.correlation_id, response)
-        self._finish(context, parts)
+        try:
+            parts = [] if response is SILENT else encode_response_parts(context.correlation_id, response)
+            self._finish(context, parts)
+        except Exception:  # whoever brings the answer has others to bring
+            self._regret()
 
     def _answer_in_pieces(self, context: Context, pieces: Pieces[Any]) -> Pieces[None]:
         result, stops = None, 0

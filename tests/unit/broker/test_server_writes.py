@@ -11,9 +11,10 @@ import pytest
 import uvloop
 from rig import Rig
 
+from coterie.broker.context import WAITS, Context
 from coterie.broker.server import Connection
 from coterie.wire.batches import Record, build_batch
-from coterie.wire.codec import build, encode_request, entity, request_type
+from coterie.wire.codec import RequestHeader, build, encode_request, entity, request_type
 
 FETCH, API_VERSIONS, VERSION = 1, 18, 11
 RECORD_BYTES = 300_000
@@ -86,3 +87,18 @@ def test_answers_come_in_the_order_of_the_requests(
     asked = requests()
 
     assert run(answered(rig, asked)) == list(range(len(asked)))
+
+
+def test_an_answer_that_cannot_be_written_ends_its_connection_and_not_who_brings_it(rig: Rig):
+    waiting: list[Context] = []
+
+    def later(node: object, context: Context, request: object) -> object:
+        waiting.append(context)
+        return WAITS
+
+    client = rig.client()
+    client.connection._serve(RequestHeader(API_VERSIONS, 0, 1, "test", 0), later, None)
+
+    waiting[0].reply("no response at all")
+
+    assert client.line.closed
