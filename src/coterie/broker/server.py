@@ -329,7 +329,7 @@ class Connection(asyncio.Protocol):
                 self._work(self._serve_in_pieces(header, handler, frame))
         except (Corrupt, Hangup) as refusal:
             self._refuse(refusal)
-        except Exception:  # a handler's mistake
+        except Exception:  # noqa: BLE001  a handler's mistake
             self._regret()
 
     def _serve_in_pieces(self, header: RequestHeader, handler: Handler, frame: bytes) -> Pieces[None]:
@@ -350,7 +350,7 @@ class Connection(asyncio.Protocol):
             yield from pieces
         except (Corrupt, Hangup) as refusal:
             self._refuse(refusal)
-        except Exception:  # the same, of a request that is answered in pieces
+        except Exception:  # noqa: BLE001  the same, of a request that is answered in pieces
             self._regret()
 
     def _regret(self) -> None:
@@ -391,7 +391,7 @@ class Connection(asyncio.Protocol):
         try:
             parts = [] if response is SILENT else encode_response_parts(context.correlation_id, response)
             self._finish(context, parts)
-        except Exception:  # whoever brings the answer has others to bring
+        except Exception:  # noqa: BLE001  whoever brings the answer has others to bring
             self._regret()
 
     def _answer_in_pieces(self, context: Context, pieces: Pieces[Any]) -> Pieces[None]:
