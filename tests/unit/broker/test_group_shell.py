@@ -10,8 +10,8 @@ import pytest
 from coterie.base.codes import Code
 from coterie.broker.coordinator import GROUPS_STARTED_AT_ONCE
 from coterie.broker.leadership import Leader
-from coterie.broker.shards import SLICE_MS
 from coterie.broker.topic_names import OFFSETS_TOPIC
+from coterie.broker.turns import SLICE_S, Turns
 from unit.broker.group_api_rig import (
     BEAT,
     COMMIT,
@@ -216,7 +216,9 @@ def test_a_broker_that_resigns_in_the_midst_of_loading_does_not_come_to_answer()
     sessions = [("session", group, rig.stable(group, "a")["a"]) for group in groups]
     coordinator, purgatory = rig.node.coordinator, rig.node.purgatory
     half_way = 0
-    rig.node.now_ms = count(rig.now_ms, SLICE_MS).__next__  # each slice is as short as it can be
+    rig.node.work = Turns(
+        rig.soon.append, count(0, SLICE_S).__next__
+    ).work  # a slice is as short as it can be
 
     for epoch in count(1):
         coordinator.elected(0, epoch)

@@ -12,9 +12,9 @@ from coterie.base.codes import Code
 from coterie.base.hashes import coordinator_partition
 from coterie.base.ids import TopicPartition
 from coterie.broker.pieces import at_once
-from coterie.broker.shards import SLICE_MS
 from coterie.broker.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.transactions import TransactionHost
+from coterie.broker.turns import SLICE_S, Turns
 from coterie.store.memory import Faults
 from coterie.txn.model import Producer
 from coterie.txn.settings import RETRY_MS
@@ -839,8 +839,9 @@ def test_others_ask_while_ids_are_held_against_a_pattern(rig):
     long = "x" * 3_000
     rig.init()
     rig.init(transactional_id=long)
-    rig.node.now_ms = count(rig.now_ms, SLICE_MS).__next__  # each slice is as short as it can be
     waiting, gone, other = rig.client(), rig.client(), rig.client()
+    for client in (waiting, gone):  # a slice is as short as it can be
+        client.connection._turns = Turns(rig.soon.append, count(0, SLICE_S).__next__)
     terms = {"state_filters": (), "producer_id_filters": (), "transactional_id_pattern": "(x?){99}(x|tid)*"}
 
     for client in (waiting, gone):
