@@ -8,7 +8,7 @@ commits, offsets committed in transactions, stories, and the cleaning of what ha
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,6 +41,7 @@ log = logging.getLogger("coterie.broker")
 
 RECORD_OVERHEAD_BYTES = 64
 GROUPS_STARTED_AT_ONCE = 50
+GROUPS_LOOKED_AT_ONCE = 100
 
 
 class Writer(NamedTuple):
@@ -78,6 +79,8 @@ class ShardHost(HostedShard[commands.Command, Reply]):
         self._quick: list[tuple[Asker, bytes, bytes]] = []  # who committed quickly, what, and the answer
         self._scenes: list[Scene] = []
         self._held: list[Callable[[], None]] = []
+        # Topics that were deleted or made while this was loading: what it finds of them is of earlier ones.
+        self._outdated: dict[str, None] = {}
 
     # -- live
 
@@ -282,6 +285,20 @@ class ShardHost(HostedShard[commands.Command, Reply]):
             self._set_wakes(decision)
             yield
 
+    def forget_topics(self, names: Iterable[str]) -> None:
+        """Drop what groups have committed for topics, now or as soon as it is loaded (OM-7)."""
+        if self.status == self.LOADING:
+            self._outdated |= dict.fromkeys(names)
+        elif self.status == self.ACTIVE:
+            self.execute(commands.TopicsDeleted(topics=tuple(names)))
+
+    def begin(self) -> None:
+        """Answer from now on."""
+        super().begin()
+        if self._outdated:
+            outdated, self._outdated = self._outdated, {}
+            self.forget_topics(outdated)
+
     def _holdings(self) -> str:
         return f"{len(self.shard.groups)} groups"
 
@@ -362,11 +379,38 @@ class Coordinator(ShardsOfTopic[ShardHost]):
     # -- the background
 
     def topics_deleted(self, names: tuple[str, ...]) -> Iterator[None]:
-        """Have every shard drop what was committed for topics that are gone (OM-7)."""
-        for host in self.active():
-            if host.status == ShardHost.ACTIVE:
-                host.execute(commands.TopicsDeleted(topics=names))
+        """Have every shard drop what was committed for topics that go, before anybody hears it (OM-7)."""
+        for host in tuple(self.hosts.values()):
+            host.forget_topics(names)
+            host.flush()
             yield
+
+    def topics_made(self, names: Collection[str]) -> Generator[None, None, frozenset[str]]:
+        """Have new topics begin without commits, and return those of which some could not be dropped.
+
+        A topic may have gone without what was committed for it: the broker was killed between the two, or
+        the disk refused the second. Groups would go on in the new one where they were in the last.
+        """
+        left: frozenset[str] = frozenset()
+        for host in tuple(self.hosts.values()):
+            found = yield from self._committed(host, frozenset(names))
+            if found or host.status == ShardHost.LOADING:
+                host.forget_topics(found or names)
+                host.flush()
+                left |= yield from self._committed(host, found)
+        return left
+
+    def _committed(self, host: ShardHost, names: frozenset[str]) -> Generator[None, None, frozenset[str]]:
+        """Return for which of these topics the groups of a shard have committed."""
+        if not names or host.status != ShardHost.ACTIVE:
+            return frozenset()
+        offsets, found = host.shard.offsets, host.shard.pending.topics() & names
+        group_ids = tuple(offsets)
+        for place, group_id in enumerate(group_ids):
+            found |= offsets.topics_of(group_id) & names
+            if place % GROUPS_LOOKED_AT_ONCE == GROUPS_LOOKED_AT_ONCE - 1:
+                yield
+        return found
 
     def _clean_later(self) -> None:
         interval = self.node.settings.offsets_retention_check_interval_ms

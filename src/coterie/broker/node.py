@@ -346,6 +346,10 @@ class Node:
         return failed
 
     def _create_some(self, wanted: Sequence[Topic]) -> Pieces[dict[str, StorageFailed]]:
+        outdated = yield from self._forget_commits([topic.name for topic in wanted])
+        if outdated:
+            failure = StorageFailed("what groups have committed for an earlier topic of the name stays")
+            return {topic.name: failure for topic in wanted}
         alike: dict[frozenset[tuple[str, str]], LogConfig] = {}
         for topic in wanted:  # what cannot be carried out is not written down
             key = frozenset(topic.configs.items())
@@ -369,6 +373,12 @@ class Node:
         if failed:
             self.topics.call_off(failed)
         return failed
+
+    def _forget_commits(self, names: Sequence[str]) -> Pieces[frozenset[str]]:
+        """Have topics that are to be made begin without commits; return those of which some stay."""
+        if self.topics.get(OFFSETS_TOPIC) is None:
+            return frozenset()
+        return (yield from self.coordinator.topics_made(names))
 
     def add_partitions(self, name: str, total: int) -> None:
         """Grow a topic that exists to `total` partitions. Raises `StorageFailed`."""

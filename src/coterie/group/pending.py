@@ -63,6 +63,10 @@ class Pending:
         """Return whether something newer stands where a producer has committed."""
         return any(self.of(key)[producer_id] is None for key in self.keys_of(producer_id))
 
+    def topics(self) -> frozenset[str]:
+        """Return the topics for which a transaction is open."""
+        return frozenset(topic for partitions in self._by_group.values() for topic, _ in partitions)
+
     def of_topic(self, topic: str) -> Iterator[Key]:
         """Yield every partition of a topic for which a transaction is open."""
         for group_id, partitions in self._by_group.items():

@@ -79,6 +79,14 @@ class OffsetTables(MutableMapping[str, OffsetTable]):
         self.pop(group_id, None)
         self.pack(group_id, packed)
 
+    def topics_of(self, group_id: str) -> frozenset[str]:
+        """Return the topics that a group has committed for; nothing is taken apart for it."""
+        packed = self._packed.get(group_id)
+        if packed is None:
+            return frozenset(self._tables.get(group_id, ()))
+        firsts = {key[:-4]: key for key in packed}
+        return frozenset(read_partition_key(key)[0] for key in firsts.values())
+
     def of_topic(self, topic: str) -> Iterator[tuple[str, Mapping[int, StoredOffset]]]:
         """Yield each group that has committed for a topic, with its offsets by partition."""
         start = partition_key(topic, 0)[:-4]

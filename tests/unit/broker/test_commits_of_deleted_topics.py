@@ -1,0 +1,112 @@
+"""What groups have committed for a topic never counts for the next one of its name, whatever came between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coterie.base.codes import Code
+from coterie.broker.pieces import at_once
+from unit.broker.group_api_rig import FETCH, ApiRig, fetch_topic
+
+CREATE_TOPICS, DELETE_TOPICS = 19, 20
+row = pytest.mark.row
+
+
+def a_rig() -> ApiRig:
+    """A broker with one topic, for which a group has committed."""
+    rig = ApiRig()
+    rig.committed("g", ("orders", 0, 5))
+    return rig
+
+
+def committed_of(rig: ApiRig) -> int:
+    """Return what the group has committed for the topic, -1 for nothing."""
+    answer = rig.client().ask(FETCH, 7, group_id="g", topics=(fetch_topic(rig, 7, "orders", 0),))
+    assert answer.error_code == Code.NONE
+    return int(answer.topics[0].partitions[0].committed_offset)
+
+
+def delete(rig: ApiRig, *, settled: bool = True) -> Any:
+    client = rig.client()
+    client.send_at_once(DELETE_TOPICS, 5, topic_names=("orders",), timeout=1_000)
+    if settled:
+        rig.settle()
+    (answer,) = client.answers()
+    return answer.responses[0].error_code
+
+
+@row("OM-7")
+def test_a_deletion_is_answered_when_no_crash_brings_back_what_was_committed():
+    """Found by the crash points: the tombstones went out after the answer."""
+    rig = a_rig()
+    assert delete(rig, settled=False) == Code.NONE
+
+    rig = ApiRig(rig.store.crash(), **rig.told)  # type: ignore[attr-defined]
+
+    assert committed_of(rig) == -1
+
+
+def gone_but_for_its_commits(rig: ApiRig) -> None:
+    """Have the topic gone, as a kill before the tombstones leaves it."""
+    rig.node.topics.delete(["orders"])
+    for partition in range(2):
+        rig.store.delete_log("orders", partition, now_ms=rig.now_ms)
+
+
+@row("OM-7")
+def test_a_topic_begins_without_what_was_committed_for_the_last_that_the_disk_would_not_drop():
+    rig = a_rig()
+    gone_but_for_its_commits(rig)
+    rig.disk.faults.refuse = {"write"}
+    at_once(rig.node.coordinator.topics_deleted(("orders",)))
+    rig.disk.faults.refuse = set()
+    assert committed_of(rig) == 5
+
+    rig.node.create_topic("orders", partitions=1)
+    rig.settle()
+
+    assert committed_of(rig) == -1
+    assert committed_of(rig.started_again()) == -1
+
+
+@row("OM-7")
+def test_a_topic_begins_without_what_was_committed_for_one_whose_deletion_a_kill_cut_short():
+    """Found by the crash points: the topic was gone, its commits were not; the next one began with them."""
+    rig = a_rig()
+    gone_but_for_its_commits(rig)
+
+    rig = rig.started_again()  # which makes `orders` anew
+
+    assert committed_of(rig) == -1
+
+
+def test_a_topic_whose_name_still_has_commits_that_cannot_be_dropped_is_not_made():
+    rig = a_rig()
+    gone_but_for_its_commits(rig)
+    rig.disk.faults.refuse = {"write"}
+
+    failed = at_once(rig.node.create_topics([rig.node.topics.new("orders", partitions=1)]))
+
+    assert list(failed) == ["orders"]
+    assert "an earlier topic" in str(failed["orders"])
+    assert rig.node.topics.get("orders") is None
+
+
+@row("OM-7")
+def test_a_topic_that_is_deleted_while_groups_are_loading_takes_its_commits_along():
+    rig = a_rig().started_again(settled=False)
+    delete(rig)
+
+    rig.settle()
+
+    assert committed_of(rig) == -1
+
+
+def test_commits_for_a_topic_that_is_missing_stay_as_long_as_none_is_made():
+    """As on Apache Kafka: a directory that was taken over may lack topics that groups know."""
+    rig = a_rig()
+    gone_but_for_its_commits(rig)
+
+    assert committed_of(rig) == 5
