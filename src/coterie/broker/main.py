@@ -180,6 +180,25 @@ def _warm_up(node: Node) -> None:
     node.get_ready()
 
 
+async def _listen(loop: asyncio.AbstractEventLoop, node: Node, turns: Turns) -> asyncio.Server:
+    """Return what listens for clients."""
+    settings = node.settings
+    try:
+        server = await loop.create_server(
+            lambda: Connection(node, turns),
+            settings.listen_host,
+            settings.listen_port,
+            backlog=settings.socket_listen_backlog_size,
+        )
+    except (OSError, UnicodeError) as error:  # UnicodeError: what can be no host name
+        where = f"{settings.listen_host}:{settings.listen_port}"
+        why = error.strerror if isinstance(error, OSError) else None
+        raise CannotServe(f"cannot listen on {where}: {why or error}") from error
+    for listening in server.sockets:  # what is accepted inherits it
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    return server
+
+
 async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[], int]) -> int:
     loop = asyncio.get_running_loop()
     alarm = Alarm(loop, clock)
@@ -197,28 +216,23 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
     )
     alarm.node = node
     node.groups_loaded = gc.freeze  # a million offsets are not looked through again and again
-    try:
-        server = await loop.create_server(
-            lambda: Connection(node, turns),
-            settings.listen_host,
-            settings.listen_port,
-            backlog=settings.socket_listen_backlog_size,
-        )
-    except (OSError, UnicodeError) as error:  # UnicodeError: what can be no host name
-        where = f"{settings.listen_host}:{settings.listen_port}"
-        why = error.strerror if isinstance(error, OSError) else None
-        raise CannotServe(f"cannot listen on {where}: {why or error}") from error
-    for listening in server.sockets:  # what is accepted inherits it
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    server = await _listen(loop, node, turns)
     node.peers.descriptor_limit = _file_limit()
     _sweep_in(loop, node.peers)
     host, port = server.sockets[0].getsockname()[:2]
     node.advertise(host, port)
+    stopping = asyncio.Event()
+    failures: list[str] = []
+
+    def give_up(why: str) -> None:
+        failures.append(why)
+        stopping.set()
+
+    store.ledger.on_failed_flush = give_up
     try:
         node.start()
     except StorageFailed as error:
         raise CannotServe(str(error)) from error
-    stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(NotImplementedError):  # Windows has no signal handlers in its loops
             loop.add_signal_handler(number, stopping.set)
@@ -228,10 +242,15 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
     sys.stdout.flush()
     loop.call_later(WARM_UP_AFTER_S, _warm_up, node)
     await stopping.wait()
-    log.info("stopping")
+    if failures:  # what the system could not write it may have forgotten: only a start reads what is there
+        log.error("%s; the broker ends, since only a start can tell what is left (exit code 1)", failures[0])
+        store.abandon()
+    else:
+        log.info("stopping")
     server.close()
     for peer in tuple(node.peers.all):
         peer.drop(None)
     beside.stop()
-    node.stop()
-    return 0
+    if not failures:
+        node.stop()
+    return 1 if failures else 0

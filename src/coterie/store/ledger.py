@@ -1,6 +1,6 @@
 """The checkpoint files of the data directory, which hold an offset for each of its partitions."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
@@ -17,6 +17,10 @@ from coterie.store.disk import Disk
 __all__ = ["Ledger"]
 
 
+def nothing(why: str) -> None:
+    """Do nothing."""
+
+
 class Ledger:
     """Where each log starts, and up to where it is flushed and compacted: one for all logs of a directory."""
 
@@ -30,6 +34,8 @@ class Ledger:
         self.written = dict(self.flushed)
         # How many directories of partitions were made, and how many of them survive a loss of power.
         self._made = self._certain = 0
+        # What is done when a log cannot be flushed, which no later flush makes good: told where and why.
+        self.on_failed_flush: Callable[[str], None] = nothing
         # Whom the files may name. They go by a partition's name, which the next topic may have again.
         self._named = self._known()
 

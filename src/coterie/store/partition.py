@@ -72,11 +72,11 @@ class FlushPlan(NamedTuple):
     paths: tuple[str, ...]
     upto: int
     snapshots: tuple[int, ...]
-    failed: bool = False
+    failed: str = ""
 
 
 def run_flush(plan: FlushPlan, disk: Disk) -> FlushPlan:
-    """Flush what a plan names, and return it; `failed` if the disk would not.
+    """Flush what a plan names, and return it; `failed` says why if the disk would not.
 
     Safe in any thread: nobody writes to these files any more.
     """
@@ -85,14 +85,14 @@ def run_flush(plan: FlushPlan, disk: Disk) -> FlushPlan:
             file = disk.open(path)
             try:
                 file.sync()
-            except OSError:
-                return plan._replace(failed=True)
+            except OSError as error:
+                return plan._replace(failed=error.strerror or str(error))
             finally:
                 file.close()
     try:
         disk.sync_directory(plan.directory)
-    except OSError:
-        return plan._replace(failed=True)
+    except OSError as error:
+        return plan._replace(failed=error.strerror or str(error))
     return plan
 
 
@@ -343,7 +343,8 @@ class FileLog:
                 self._demand_flushes()
             segment.append(parts, size, spans, sync=sync)
         except (OSError, StorageFailed) as error:
-            self._flush_failed |= segment.flush_failed
+            if segment.flush_failed:
+                self._fail_flush(str(getattr(error, "strerror", None) or error))
             self._take_back(segment)
             raise AppendRefused(Code.KAFKA_STORAGE_ERROR, _sentence(self.directory, error)) from error
         segment.written_ms = now_ms
@@ -760,8 +761,9 @@ class FileLog:
             if self.recovery_point < self.end_offset:
                 try:
                     self._segments[-1].sync()
-                finally:
-                    self._flush_failed |= self._segments[-1].flush_failed
+                except OSError as error:
+                    self._fail_flush(error.strerror or str(error))
+                    raise
         if self.recovery_point < self._bases[-1]:
             raise StorageFailed(f"{self.directory}: the indexes of closed segments cannot be written")
         self._flushed_to(self.end_offset)
@@ -770,6 +772,12 @@ class FileLog:
     def needs_restart(self) -> bool:
         """Whether a flush has failed, so that only the next start can tell what is left."""
         return self._flush_failed
+
+    def _fail_flush(self, why: str) -> None:
+        """Believe no flush any more, and tell whoever is to know."""
+        if not self._flush_failed:
+            self._flush_failed = True
+            self._ledger.on_failed_flush(f"{self.directory} cannot be flushed: {why}")
 
     def _demand_flushes(self) -> None:
         """Raise StorageFailed if nothing can be promised any more of what survives a loss of power."""
@@ -814,7 +822,7 @@ class FileLog:
     def finish_flush(self, plan: FlushPlan) -> None:
         """Take note that a plan was carried out, or that the disk would not flush."""
         if plan.failed:
-            self._flush_failed = True
+            self._fail_flush(plan.failed)
             return
         for offset in plan.snapshots:
             if offset in self._unflushed_snapshots:
