@@ -77,6 +77,15 @@ def what_is_owned_again() -> Any:
     return instead(session, "replayed", replayed)
 
 
+def what_is_nobody_s() -> Any:
+    """A static member that is back takes what it is given, and asks for nothing that is nobody's."""
+
+    async def claim(self: GroupSession, membership: Any) -> None:
+        return None
+
+    return instead(GroupSession, "_claim", claim)
+
+
 FAULTS: dict[str, Fault] = {
     one.__name__: one
     for one in (
@@ -86,5 +95,6 @@ FAULTS: dict[str, Fault] = {
         any_offset,
         what_is_not_owned,
         what_is_owned_again,
+        what_is_nobody_s,
     )
 }
