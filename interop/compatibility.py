@@ -48,6 +48,9 @@ DIFFERENCES = """## Differences that a program can notice
 - Quotas cannot be set and users not be added: both are answered UNSUPPORTED_VERSION. Asked for, there are
   none.
 - A broker's settings cannot be changed while it runs, and groups and clients' metrics have none.
+- What one request may ask for is bounded ([decision 11](decisions/0011-what-a-request-may-ask.md)): 250,000
+  items, a million records or 64 MiB a batch; repeats in an answer end after 10,000 items.
+- A batch's greatest timestamp is read off its records only where its header cannot be right (same page).
 """
 
 

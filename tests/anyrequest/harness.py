@@ -39,7 +39,7 @@ MISTAKES = ("Traceback (most recent call last)",)
 # How long the loop was held is judged by the least of a few tries on new brokers: cold caches, or a neighbour
 # on the other half of the core, make it up to twice as much. What is a multiple of what is allowed is not due
 # to those, and found at once: it may need what a new broker does not hold.
-TRIES, SURELY = 2, 4
+TRIES, SURELY = 2, 5
 
 
 class Trial:

@@ -473,6 +473,16 @@ def test_growth_that_kafka_refuses_is_refused(
     assert grow(rig, ("flights", count, brokers)) == [("flights", code, words)]
 
 
+def test_topics_that_grow_in_one_request_grow_by_as_many_partitions_together_as_one_may():
+    rig = Rig()
+    for name in ("a", "b", "c"):
+        created(rig, name)
+
+    grown = grow(rig, ("a", 7_002, None), ("b", 7_002, None), ("c", 3_002, None), validate_only=True)
+
+    assert [code for _, code, _ in grown] == ["none", "policy_violation", "none"]
+
+
 def test_growth_by_hand_validation_strangers_and_doubles():
     rig = Rig()
     created(rig, "flights")

@@ -354,10 +354,14 @@ def _create_partitions(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     twice = Refusal(Code.INVALID_REQUEST, DUPLICATE_NAME)
     refusals: dict[str, Refusal | None] = {}
     totals: dict[str, int] = {}
+    room = PARTITIONS_OF_REQUEST_MAX
     for asked in request.topics:
         if times[asked.name] == 1:
-            refusals[asked.name] = _refuse_one(node, asked)
+            topic = node.topics.get(asked.name)
+            refusal = refusals[asked.name] = _refuse_growth(node, topic, asked, room)
             totals[asked.name] = asked.count
+            if topic is not None and refusal is None:
+                room -= asked.count - topic.partitions
             yield
     if not request.validate_only:
         refusals |= yield from _grow(node, {n: totals[n] for n, refused in refusals.items() if not refused})
@@ -372,13 +376,6 @@ def _create_partitions(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     return build(response_type(CREATE_PARTITIONS, ctx.version), results=tuple(results))
 
 
-def _refuse_one(node: Node, asked: Any) -> Refusal | None:
-    topic = node.topics.get(asked.name)
-    if topic is None:
-        return Refusal(Code.UNKNOWN_TOPIC_OR_PARTITION, None)
-    return _refuse_growth(node, topic, asked)
-
-
 def _grow(node: Node, totals: Mapping[str, int]) -> Pieces[dict[str, Refusal | None]]:
     """Grow topics, and return why some could not be. What others have done to one meanwhile stands."""
     topics = {name: node.topics.get(name) for name in totals}
@@ -391,7 +388,10 @@ def _grow(node: Node, totals: Mapping[str, int]) -> Pieces[dict[str, Refusal | N
     return {name: storage_failed(f"add partitions to topic {name}", why) for name, why in failed.items()}
 
 
-def _refuse_growth(node: Node, topic: Topic, asked: Any) -> Refusal | None:
+def _refuse_growth(node: Node, topic: Topic | None, asked: Any, room: int) -> Refusal | None:
+    """Return why a topic cannot grow as asked; `room` is how many partitions the request may still create."""
+    if topic is None:
+        return Refusal(Code.UNKNOWN_TOPIC_OR_PARTITION, None)
     extra = asked.count - topic.partitions
     if extra == 0:
         return Refusal(Code.INVALID_PARTITIONS, f"Topic already has {topic.partitions} partition(s).")
@@ -400,7 +400,7 @@ def _refuse_growth(node: Node, topic: Topic, asked: Any) -> Refusal | None:
         return Refusal(Code.INVALID_PARTITIONS, f"{has}; {asked.count} would not be an increase.")
     if topic.internal:
         return Refusal(Code.INVALID_REQUEST, f"Growth of internal topic {topic.name} is prohibited.")
-    if extra > PARTITIONS_OF_REQUEST_MAX:
+    if extra > room:
         return Refusal(Code.POLICY_VIOLATION, TOO_MANY)
     brokers, factor = _brokers(node), len(topic.replicas)
     if asked.assignments is None:
