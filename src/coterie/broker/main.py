@@ -11,16 +11,18 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from coterie.broker.beside import Beside
 from coterie.broker.node import Node
 from coterie.broker.server import Connection
 from coterie.broker.topics import Topics
-from coterie.broker.turns import Turns
+from coterie.broker.turns import Done, Turns
 from coterie.store.disk import OsDisk
 from coterie.store.files import FileStore
 from coterie.store.log import DirectoryInUse, DirectoryUnusable, StorageFailed
@@ -162,13 +164,27 @@ class Alarm:
 
 
 def thinking_of(loop: asyncio.AbstractEventLoop) -> Callable[..., None]:
-    """Return a way to have requests thought about aside: in one thread, so the event loop has its half."""
-    thread = ThreadPoolExecutor(1, "requests")
+    """Return a way to have requests thought about aside: in one thread, so the event loop has its half.
 
-    def aside(
-        work: Callable[..., Any], arguments: tuple[Any, ...], finish: Callable[[asyncio.Future[Any]], None]
-    ) -> None:
-        loop.run_in_executor(thread, work, *arguments).add_done_callback(finish)
+    The process does not wait for it at its end: a few hundred bytes can take seconds, and many may wait.
+    """
+    asked: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...], Callable[[Done], None]]] = SimpleQueue()
+
+    def think() -> None:
+        while True:
+            work, arguments, finish = asked.get()
+            done: Future[Any] = Future()
+            try:
+                done.set_result(work(*arguments))
+            except Exception as error:  # noqa: BLE001  the root of what is thought: who asked has it raised
+                done.set_exception(error)
+            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
+                loop.call_soon_threadsafe(finish, done)
+
+    threading.Thread(target=think, name="requests", daemon=True).start()
+
+    def aside(work: Callable[..., Any], arguments: tuple[Any, ...], finish: Callable[[Done], None]) -> None:
+        asked.put((work, arguments, finish))
 
     return aside
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from coterie.broker.pieces import Pieces
 
-__all__ = ["SLICE_S", "Turns"]
+__all__ = ["SLICE_S", "Done", "Turns"]
 
 log = logging.getLogger("coterie.broker")
 

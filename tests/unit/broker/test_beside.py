@@ -6,6 +6,8 @@ import asyncio
 import logging
 import math
 import os
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -54,3 +56,29 @@ def test_a_stop_ends_what_is_computed_and_says_nothing_of_it(caplog: pytest.LogC
     beside._computing.shutdown(wait=True)
     assert told == []
     assert caplog.records == []
+
+
+THINKS_FOR_EVER = """
+import asyncio, threading
+from coterie.broker.main import thinking_of
+
+async def serve():
+    aside, told = thinking_of(asyncio.get_running_loop()), asyncio.Queue()
+    aside(len, ("four",), told.put_nowait)
+    aside(len, (4,), told.put_nowait)
+    print((await told.get()).result(), repr((await told.get()).exception()))
+    for _ in range(2):
+        aside(threading.Event().wait, (), told.put_nowait)
+
+asyncio.run(serve())
+"""
+
+
+def test_what_requests_are_thought_about_is_told_in_the_loop_and_no_process_waits_for_it_at_its_end():
+    """Six requests of 800 bytes held a stop up for a minute."""
+    ended = subprocess.run(
+        [sys.executable, "-c", THINKS_FOR_EVER], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout == """4 TypeError("object of type 'int' has no len()")\n"""
