@@ -255,6 +255,48 @@ async def rest_of(settings: dict[str, Any], topic: str, seen: Seen) -> None:
                     seen[record.partition, record.offset] += 1
 
 
+async def pair_life(rng: Random, bootstrap: str, topic: str) -> None:
+    """Two or three members of one process come and go while the others rebalance: nothing is lost."""
+    await fill(bootstrap, topic, 3)
+    settings: dict[str, Any] = {
+        "bootstrap_servers": bootstrap, "group_id": topic, "auto_offset_reset": "earliest",
+        "heartbeat_interval_ms": 30, "max_poll_records": 3, "fetch_max_wait_ms": 20, "retry_backoff_ms": 10,
+        "auto_commit_interval_ms": rng.choice([1, 50, 60_000]),
+        "partition_assignment_strategy": rng.choice(["range", "cooperative-sticky"]),
+    }  # fmt: skip
+    static = rng.random() < 0.3
+    seen: Seen = defaultdict(int)
+
+    async def member(number: int, own: Random) -> None:
+        named = {"group_instance_id": f"member-{number}"} if static else {}
+        for _ in range(own.randint(1, 4)):
+            consumer = Consumer(topic, **settings, **named)
+            started = await cut(own, consumer.start(), whole=0.9) is not CUT
+            for _ in range(own.randint(0, 12) if started else 0):
+                await stroll(own, consumer, seen)
+            while await cut(own, consumer.close(leave=True), whole=0.5) is CUT:
+                pass
+
+    await asyncio.gather(*(member(number, Random(rng.random())) for number in range(rng.choice([2, 3]))))
+    await has_left(bootstrap, topic)
+    await rest_of(settings, topic, seen)
+    assert len(seen) == RECORDS, f"{RECORDS - len(seen)} records are lost"
+
+
+async def stroll(rng: Random, consumer: Consumer, seen: Seen) -> None:
+    """Read a little, and at times commit, have the group rebalance, or be late."""
+    came = await cut(rng, consumer.getmany(timeout_ms=rng.choice([0, 5, 50])), whole=0.6)
+    for part in came.values() if isinstance(came, dict) else ():
+        for record in part:
+            seen[record.partition, record.offset] += 1
+    if rng.random() < 0.1:
+        consumer.enforce_rebalance()
+    if rng.random() < 0.1:
+        await cut(rng, consumer.commit())
+    if rng.random() < 0.1:
+        await asyncio.sleep(rng.random() * 0.03)
+
+
 async def producer_life(rng: Random, bootstrap: str, topic: str) -> None:
     """What `send` returned for is there, once; what it was cut off at is not."""
     async with Admin(bootstrap) as admin:
@@ -472,6 +514,7 @@ def on_a_loop(
 
 LIVES: dict[str, Callable[[Random, str, str], None]] = {
     "member": on_a_loop(member_life),
+    "pair": on_a_loop(pair_life),
     "producer": on_a_loop(producer_life),
     "transactions": on_a_loop(transactions_life),
     "seek": on_a_loop(cancelled_places.seek_life),

@@ -9,6 +9,7 @@ from .cancelling import live
 # So many seeds of each are lived in some seconds.
 SEEDS = {
     "member": 12,
+    "pair": 3,
     "producer": 4,
     "transactions": 4,
     "seek": 3,
