@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
 from coterie.broker.context import Context
-from coterie.broker.handlers.metadata import AUTHORIZED_OPERATIONS_UNASKED, TOPIC_OPERATIONS_ALL
+from coterie.broker.handlers.metadata import (
+    AUTHORIZED_OPERATIONS_UNASKED,
+    TOPIC_OPERATIONS_ALL,
+    described_partition,
+)
 from coterie.wire.codec import build, entity, response_type
 
 if TYPE_CHECKING:
@@ -64,21 +68,9 @@ def _answer(ctx: Context, topics: list[Any], following: tuple[str, int] | None =
 def _described(node: Node, ctx: Context, topic: Topic, partitions: range) -> Any:
     api = "describe_topic_partitions"
     partition_type = entity(api, ctx.version, "DescribeTopicPartitionsResponsePartition", "response")
-    replicas = topic.replicas
+    nobody_else = {"eligible_leader_replicas": (), "last_known_elr": ()}
     answers = tuple(
-        build(
-            partition_type,
-            error_code=Code.NONE,
-            partition_index=partition,
-            leader_id=replicas[0],
-            leader_epoch=node.leader_epoch(topic.name, partition),
-            replica_nodes=replicas,
-            isr_nodes=replicas,
-            eligible_leader_replicas=(),
-            last_known_elr=(),
-            offline_replicas=(),
-        )
-        for partition in partitions
+        described_partition(node, partition_type, topic, partition, **nobody_else) for partition in partitions
     )
     return build(
         entity(api, ctx.version, "DescribeTopicPartitionsResponseTopic", "response"),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from coterie.broker.node import Node
     from coterie.broker.topics import Topic
 
-__all__ = ["CLUSTER_OPERATIONS_ALL", "HANDLERS", "versions_refused"]
+__all__ = ["CLUSTER_OPERATIONS_ALL", "HANDLERS", "described_partition", "versions_refused"]
 
 PARTITIONS_OF_REQUEST_MAX = 10_000
 GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2
@@ -191,24 +191,27 @@ def _unknown(ctx: Context, name: str | None, topic_id: Any, code: Code) -> Any:
     return build(cls, error_code=code, name=nameable, topic_id=topic_id, partitions=())
 
 
+def described_partition(node: Node, cls: Any, topic: Topic, partition: int, **more: Any) -> Any:
+    """Return who leads a partition and who has it, as an answer of a class says it."""
+    return build(
+        cls,
+        error_code=Code.NONE,
+        partition_index=partition,
+        leader_id=topic.replicas[0],
+        leader_epoch=node.leader_epoch(topic.name, partition),
+        replica_nodes=topic.replicas,
+        isr_nodes=topic.replicas,
+        offline_replicas=(),
+        **more,
+    )
+
+
 def _described(node: Node, ctx: Context, request: Any, topic: Topic) -> Pieces[Any]:
     cls = entity("metadata", ctx.version, "MetadataResponseTopic", "response")
     partition_type = entity("metadata", ctx.version, "MetadataResponsePartition", "response")
-    replicas = topic.replicas
     partitions = []
     for partition in range(topic.partitions):
-        partitions.append(
-            build(
-                partition_type,
-                error_code=Code.NONE,
-                partition_index=partition,
-                leader_id=replicas[0],
-                leader_epoch=node.leader_epoch(topic.name, partition),
-                replica_nodes=replicas,
-                isr_nodes=replicas,
-                offline_replicas=(),
-            )
-        )
+        partitions.append(described_partition(node, partition_type, topic, partition))
         if partition % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
             yield
     operations = AUTHORIZED_OPERATIONS_UNASKED
