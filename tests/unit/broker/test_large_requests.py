@@ -331,7 +331,14 @@ def many_refused(count: int) -> dict[str, Any]:
     return {**many_empty_topics(count), "acks": 7}
 
 
+def many_topics_from_nowhere(count: int) -> dict[str, Any]:
+    cls = entity("describe_topic_partitions", 0, "TopicRequest")
+    cursor = build(entity("describe_topic_partitions", 0, "Cursor"), topic_name="x1", partition_index=-1)
+    return {"topics": tuple(build(cls, name=f"x{n}") for n in range(count)), "cursor": cursor}
+
+
 BULK = {
+    "DescribeTopicPartitions that is refused": (75, 0, many_topics_from_nowhere),
     "Produce": (PRODUCE, 9, many_empty_topics),
     "Produce that is refused": (PRODUCE, 9, many_refused),
     "ListOffsets": (LIST_OFFSETS, 6, many_offsets),

@@ -35,7 +35,11 @@ def describe_topic_partitions(node: Node, ctx: Context, request: Any) -> Pieces[
     named = {one.name for one in request.topics}
     names = sorted(name for name in named or {topic.name for topic in node.topics.all()} if name >= begin)
     if cursor is not None and (cursor.partition_index < 0 or (named and begin not in names)):
-        return _answer(ctx, [_no_topic(ctx, one.name, Code.INVALID_REQUEST) for one in request.topics])
+        refused = []
+        for one in request.topics:
+            refused.append(_no_topic(ctx, one.name, Code.INVALID_REQUEST))
+            yield None
+        return _answer(ctx, refused)
     left = max(1, min(node.settings.max_request_partition_size_limit, request.response_partition_limit))
     topics: list[Any] = []
     for name in names:
