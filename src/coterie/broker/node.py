@@ -49,8 +49,8 @@ API_VERSIONS = 18
 HEARTBEAT = b"\x00\x0c"
 OFFSET_COMMIT, JOIN_GROUP, SYNC_GROUP = b"\x00\x08", b"\x00\x0b", b"\x00\x0e"
 
-# What members send: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, OffsetFetch, OffsetCommit, LeaveGroup.
 TOPICS_AT_ONCE = 1_000
+# What members send: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, OffsetFetch, OffsetCommit, LeaveGroup.
 GROUP_APIS = (10, 11, 14, 12, 9, 8, 13)
 
 # Which module of `handlers` answers which API. They are imported on their first request: start-up stays

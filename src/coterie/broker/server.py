@@ -472,6 +472,7 @@ class Connection(asyncio.Protocol):
     def _close(self) -> None:
         self._closed = True
         self._buffer = bytearray()
+        self._large = None
         self.transport.close()
 
     def _tell(self, reason: str) -> None:

@@ -197,10 +197,10 @@ def refuse_missing(place: Place, written: Sequence[Written]) -> None:
         found = {info.path: info.size for infos in looks for info in infos}
     missing = [one for one in written if found.get(one.path) != one.size]
     if missing:
-        names = ", ".join(one.path for one in missing[:NAMED_MOST])
+        names = ", ".join(one.path for one in missing[:NAMED_MOST]) + ", …" * bool(missing[NAMED_MOST:])
         raise LedgerError(
             f"table {place.uri}: the tasks have written {len(written)} files, and {len(missing)} of them are"
-            f" not there as they were written, seen from the driver ({names}{', …' if missing[3:] else ''})."
+            f" not there as they were written, seen from the driver ({names})."
             " Executors with disks of their own write to their own folders: give an object store's URL"
             " (s3a://…, abfss://…, gs://…), or a folder that is mounted everywhere. Nothing is committed"
         )

@@ -250,23 +250,6 @@ class Store:
         files = self.disk.files(directory)
         return files.keys() <= {f"{PARTITION_METADATA}.tmp"} and not self.disk.directories(directory)
 
-    def open_log(
-        self, topic: str, partition: int, topic_id: UUID, config: LogConfig, *, now_ms: int
-    ) -> FileLog:
-        """Return the log of a partition: the one it has, with this config, or a new one.
-
-        What lies there from an earlier topic of the same name is deleted.
-        """
-        name = TopicPartition(topic, partition)
-        log = self.logs.get(name)
-        if log is not None and self.topic_id(topic, partition) not in (None, topic_id):
-            self.delete_log(topic, partition, now_ms=now_ms)
-            log = None
-        if log is None:
-            return self.create_log(topic, partition, topic_id, config)
-        log.configure(config)
-        return log
-
     def delete_log(self, topic: str, partition: int, *, now_ms: int) -> None:
         """Take a partition out of sight at once, and off the disk after file.delete.delay.ms."""
         name = TopicPartition(topic, partition)

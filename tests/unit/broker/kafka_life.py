@@ -116,7 +116,9 @@ class KafkaLife:
         for known in self.topics.values():
             self._next_epochs(known, leader=NODE)
             for partition, epoch in enumerate(known.epochs):
-                log = self.store.open_log(known.name, partition, known.topic_id, SMALL, now_ms=NOW_MS)
+                log = self.store.logs.get(TopicPartition(known.name, partition))
+                if log is None:
+                    log = self.store.create_log(known.name, partition, known.topic_id, SMALL)
                 log.lead(epoch)
         self._flush()
 

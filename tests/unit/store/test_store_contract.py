@@ -544,18 +544,6 @@ def test_a_start_takes_away_what_was_left_of_deleted_partitions(rig: Rig):
     assert not [name for name in rig.store.disk.directories(rig.store.path) if name.endswith("-delete")]
 
 
-def test_a_log_of_an_earlier_topic_of_the_name_is_not_taken_for_the_new_one(rig: Rig):
-    rig.log_of().append(a_batch("a"), now_ms=NOW)
-    other = TOPIC_ID.__class__(int=8)
-
-    same = rig.store.open_log(*ORDERS, TOPIC_ID, a_config(), now_ms=NOW)
-    assert same.end_offset == 1
-    new = rig.store.open_log(*ORDERS, other, a_config(), now_ms=NOW)
-
-    assert new.end_offset == 0
-    assert rig.store.topic_id(*ORDERS) == other
-
-
 def test_the_store_knows_its_partitions_and_whose_it_is_after_a_restart(rig: Rig):
     rig.log_of()
     meta = rig.store.meta
