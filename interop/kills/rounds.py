@@ -26,6 +26,7 @@ from interop.kills.actors import (
     Watcher,
     Workers,
 )
+from interop.kills.administrator import Administrator
 from interop.kills.probe import Probe
 
 __all__ = ["Rounds", "run"]
@@ -39,7 +40,11 @@ SETTINGS = {
     "log.segment.bytes": 1 << 20,  # so that segments are rolled, and recovery finds several
     "offsets.topic.segment.bytes": 1 << 20,
     "group.initial.rebalance.delay.ms": 0,
+    "auto.create.topics.enable": "false",  # a producer would bring back what the administrator deleted
+    "log.cleaner.backoff.ms": 200,
+    "log.retention.check.interval.ms": 500,
 }
+STOPS = 0.1  # so many ends are clean stops: the next start then goes by what they have left
 
 
 def run(kills: int, *, seed: int, data: Path, say: Callable[[str], None]) -> None:
@@ -71,6 +76,7 @@ class Rounds:
             Watcher(at, 1),
             Watcher(at, 2),
             self._transactions,
+            Administrator(at, seed),
         ]
 
     def run(self, kills: int) -> None:
@@ -95,7 +101,10 @@ class Rounds:
         if self._chance.random() < 0.6:
             self._progress()
         time.sleep(self._chance.uniform(0, MOMENT_S))
-        self._broker.kill()
+        if self._chance.random() < STOPS:
+            self._broker.stop()
+        else:
+            self._broker.kill()
         self._probe.close()
         self._broker.start()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from coterie.base.ids import TopicPartition
 from coterie.broker.node import Node
 from coterie.store.partition import FileLog
@@ -9,7 +11,7 @@ from coterie.store.producers import marker_of
 from coterie.wire.batches import Record, read_header, records_of, scan
 from crashes.model import Batch, Partition, TopicOwed, Transactions
 
-__all__ = ["Lost", "check_partition", "settle"]
+__all__ = ["Lost", "batches_of", "check_partition", "demand", "read_new", "settle"]
 
 READ_BYTES = 400
 
@@ -37,8 +39,9 @@ def settle(
         owed.reached = 0
     least = owed.certain if power_lost else owed.end
     demand(log.end_offset >= least, f"{name} ends at {log.end_offset}, and up to {least} nothing may be lost")
-    if log.end_offset > owed.end:
-        owed.batches += _refused_and_there(owed, log)
+    if power_lost:
+        owed.batches = _before_new_markers(owed, log)
+    read_new(owed, log)
     owed.maybe.clear()
     lowest = owed.start
     if power_lost or ill:
@@ -59,19 +62,46 @@ def settle(
     if power_lost:
         owed.batches = _agreeing(owed, topic, log)
         owed.certain = log.end_offset
+        for batch in reversed(owed.batches):  # what the start itself has written since is not
+            if topic.flushed or not batch.by_coordinator:
+                break
+            owed.certain = batch.base
 
 
-def _refused_and_there(owed: Partition, log: FileLog) -> list[Batch]:
-    """Return the batch that lies behind what was acknowledged, if it is one that was sent."""
-    if owed.end < log.start_offset or not (data := log.read(owed.end, max_bytes=1)):
-        return []  # what led up to the end is lost: the log begins there, or is compacted and has a gap
+def _before_new_markers(owed: Partition, log: FileLog) -> list[Batch]:
+    """Return what was acknowledged up to where the start itself has written in the place of what is lost."""
+    written = {batch.base: batch for batch in owed.batches}
+    for base, data in batches_of(log):
+        if base in written and read_header(data).control and _batch_of(data) != written[base]:
+            return [batch for batch in owed.batches if batch.base < base]
+    return owed.batches
+
+
+def read_new(owed: Partition, log: FileLog) -> None:
+    """Owe what lies behind what is known: one batch that was sent and refused, and the coordinator's markers.
+
+    Raise `Lost` for anything else.
+    """
+    sent = list(owed.maybe)
+    while owed.end < log.end_offset:
+        if owed.end < log.start_offset or not (data := log.read(owed.end, max_bytes=1)):
+            return  # what led up to the end is lost: the log begins there, or is compacted and has a gap
+        found = _batch_of(data)
+        refused = [one for one in sent if one.at(found.base) == found]
+        demand(found.base == owed.end and (refused or found.by_coordinator), f"{found} was written by nobody")
+        owed.batches.append(found)
+        if refused:
+            sent.clear()
+
+
+def _batch_of(data: bytes) -> Batch:
     header = read_header(data)
-    marker = marker_of(data) if header.control else None
-    ends = "" if marker is None else "commit" if marker.commit else "abort"
-    records = () if header.control else tuple(records_of(data))
-    told = (header.base_offset, records, header.producer_id, header.producer_epoch, ends)
-    sent = [one.at(owed.end) for one in owed.maybe]
-    return [one for one in sent if (one.base, one.records, one.producer, one.epoch, one.ends) == told][:1]
+    who = (header.producer_id, header.producer_epoch, header.base_sequence)
+    if not header.control:
+        return Batch(header.base_offset, tuple(records_of(data)), *who)
+    marker = marker_of(data)
+    assert marker is not None
+    return Batch(header.base_offset, (), *who, ends="commit" if marker.commit else "abort")
 
 
 def _agreeing(owed: Partition, topic: TopicOwed, log: FileLog) -> list[Batch]:
@@ -164,7 +194,11 @@ def check_producers(name: TopicPartition, owed: Partition, known: Transactions, 
 
 def check_topics(node: Node, owed: dict[str, TopicOwed]) -> None:
     """The topics that are there are those that are owed, with their ids, settings and logs."""
-    told = {one.name: (one.topic_id, one.partitions, dict(one.configs)) for one in node.topics.all()}
+    told = {
+        one.name: (one.topic_id, one.partitions, dict(one.configs))
+        for one in node.topics.all()
+        if not one.internal
+    }
     wanted = {name: (one.topic_id, len(one.partitions), one.configs) for name, one in owed.items()}
     odd = {
         name: (told.get(name), wanted.get(name))
@@ -175,7 +209,8 @@ def check_topics(node: Node, owed: dict[str, TopicOwed]) -> None:
     names = {
         TopicPartition(name, place) for name, one in owed.items() for place in range(len(one.partitions))
     }
-    demand(node.store.logs.keys() == names, f"the logs are {set(node.store.logs)}, not {names}")
+    logs = {name for name in node.store.logs if not name.topic.startswith("__")}
+    demand(logs == names, f"the logs are {logs}, not {names}")
 
 
 # -- readers
@@ -225,14 +260,18 @@ def _agrees(log: FileLog, known: Transactions) -> bool:
     return told == known.producers and opened == known.opened
 
 
+def batches_of(log: FileLog) -> Iterator[tuple[int, bytes]]:
+    """Yield where each batch of a log begins, and the batch."""
+    offset = log.start_offset
+    while offset < log.end_offset and (data := log.read(offset, max_bytes=READ_BYTES)):
+        for at, header in scan(data):
+            yield header.base_offset, data[at : at + header.size]
+            offset = header.last_offset + 1
+
+
 def _bases(log: FileLog) -> set[int]:
     """Return where the batches of a log begin."""
-    found, offset = set(), log.start_offset
-    while offset < log.end_offset and (data := log.read(offset, max_bytes=READ_BYTES)):
-        batches = scan(data)
-        found |= {header.base_offset for _, header in batches}
-        offset = batches[-1][1].last_offset + 1
-    return found
+    return {base for base, _ in batches_of(log)}
 
 
 def _first_missing(wanted: list[Record], seen: list[Record]) -> object:

@@ -18,22 +18,37 @@ from coterie.base.ids import TopicPartition
 from coterie.broker.node import Node
 from coterie.broker.pieces import at_once
 from coterie.broker.settings import BrokerSettings
+from coterie.broker.topic import Topic
+from coterie.broker.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.topics import Topics
 from coterie.store.directory import Store
 from coterie.store.log import AppendRefused, StorageFailed
 from coterie.store.partition import FileLog
 from coterie.wire.batches import Record, build_batch
-from crashes.checks import check_partition, check_topics, demand, settle
+from crashes.checks import check_partition, check_topics, demand, read_new, settle
+from crashes.clients import CLIENT_STEPS, Clients
 from crashes.disk import CrashDisk, Illness, Killed
-from crashes.model import TRANSACTIONAL_FROM, Batch, Partition, TopicOwed
+from crashes.model import IDEMPOTENT_FROM, UNKNOWN_FROM, Batch, Partition, TopicOwed
+from crashes.owed_clients import OwedToClients
 
 __all__ = ["Life", "Outcome", "Owed", "run"]
 
 NOW_MS = 1_700_000_000_000
-SETTINGS = BrokerSettings.of({"log.dirs": "data", "offsets.topic.num.partitions": "1"})
+NAMED = {
+    "log.dirs": "data",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.cleaner.min.cleanable.ratio": "0.1",
+}
+SETTINGS = BrokerSettings.of(NAMED)
+FLUSHING = BrokerSettings.of(NAMED | {"log.flush.interval.messages": "1"})
 NAMES = ("a", "b", "c")
+WRITERS = (-1, -1, IDEMPOTENT_FROM + 1, IDEMPOTENT_FROM + 2, UNKNOWN_FROM, UNKNOWN_FROM + 1)
 KEYS = (b"k0", b"k1", b"k2")
 SMALL = {"internal.segment.bytes": "440", "index.interval.bytes": "90"}
+INTERNAL = SMALL | {"cleanup.policy": "compact", "file.delete.delay.ms": "0"}
 KINDS: tuple[dict[str, str], ...] = (
     {"retention.ms": "-1"},
     {"retention.ms": "-1", "flush.messages": "1"},
@@ -55,6 +70,7 @@ STRANGERS = {
     "data/a-03": "00000000000000000000.log",
 }
 ILLNESSES = (("sync",), ("write",), ("rename",), ("save",), ("open",), ("truncate",), ("write", "truncate"))
+COMPACTED = (KINDS[4], KINDS[4], KINDS[4], KINDS[5])
 LIVES, STEPS = 5, 22
 STARTS = 4
 SAVES_MS = 61_000
@@ -74,6 +90,11 @@ class Owed:
     """Whether the disk has refused things: a start that was moved and then refused may move back."""
     producer_ids: set[int] = field(default_factory=set)
     now_ms: int = NOW_MS
+    bent: str = ""
+    """What this seed has more of than others: compactions, or flushes that fail."""
+    flushes: bool = False
+    """Whether everything that is acknowledged survives a loss of power, by the broker's settings."""
+    clients: OwedToClients = field(default_factory=OwedToClients)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,31 +122,49 @@ class Life:
         self.owed = owed
         self.tell = tell
         self.aside: list[Callable[[], None]] = []
+        self.soon: list[Callable[[], None]] = []
         self.settled = False
+        self.clients = Clients(self)
 
     # -- start and end
 
     def start(self) -> None:
         """Start on what the disk holds."""
+        settings = FLUSHING if self.owed.flushes else SETTINGS
         self.store = Store(
             self.disk,
             "data",
             now_ms=self.owed.now_ms,
             new_uuid=self._new_uuid,
-            configs=Topics.written_configs(SETTINGS, self.disk, "data"),
+            configs=Topics.written_configs(settings, self.disk, "data"),
         )
-        topics = Topics.open(SETTINGS, self.store, new_uuid=self._new_uuid)
+        topics = Topics.open(settings, self.store, new_uuid=self._new_uuid)
         self.node = Node(
-            settings=SETTINGS,
+            settings=settings,
             topics=topics,
             store=self.store,
             clock=lambda: self.owed.now_ms,
-            call_soon=lambda act: act(),
+            call_soon=self.soon.append,
             alarm=lambda at_ms: None,
             aside=self._put_aside,
             new_uuid=self._new_uuid,
         )
         self.node.start()
+        for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+            if topics.get(name) is None:
+                self.node.create_topic(name, partitions=1, configs=INTERNAL)
+        self.run_soon()
+
+    def run_soon(self) -> None:
+        """Do what was put off until after the requests, and what that puts off."""
+        while self.soon:
+            self.soon.pop(0)()
+
+    def run_due(self) -> None:
+        """Do what time has brought."""
+        self.run_soon()
+        self.node.purgatory.expire(self.owed.now_ms)
+        self.run_soon()
 
     def _new_uuid(self) -> UUID:
         return UUID(int=self.random.getrandbits(120))
@@ -154,13 +193,11 @@ class Life:
         owed, node = self.owed, self.node
         for topic in node.topics.all():
             if topic.name not in owed.topics and topic.name in owed.maybe_made:  # perhaps not even whole
-                owed.topics[topic.name] = TopicOwed(
-                    topic.topic_id, dict(topic.configs), [Partition() for _ in range(topic.partitions)]
-                )
+                self._owe_topic(topic)
         for name in sorted(owed.maybe_gone):
             self._delete_again(name)
-            if node.topics.get(name) is None:
-                owed.topics.pop(name, None)
+            if node.topics.get(name) is None and owed.topics.pop(name, None):
+                self.clients.topic_gone(name, sure=False)
         for name, changes in owed.maybe_changed.items():
             topic, mine = node.topics.get(name), owed.topics.get(name)
             if topic is not None and mine is not None and (dict(topic.configs), topic.partitions) in changes:
@@ -172,8 +209,18 @@ class Life:
             for place in range(len(topic.partitions)):
                 where = TopicPartition(name, place)
                 settle(where, topic, self.log(where), power_lost=power_lost, busy=owed.busy, ill=owed.was_ill)
+        self.clients.settle_after(power_lost=power_lost)
         owed.busy = owed.was_ill = False
         self.settled = True
+
+    def _owe_topic(self, topic: Topic) -> None:
+        self.clients.topic_made(topic.name)
+        self.owed.topics[topic.name] = TopicOwed(
+            topic.topic_id,
+            dict(topic.configs),
+            [Partition() for _ in range(topic.partitions)],
+            broker_flushes=self.owed.flushes,
+        )
 
     def _delete_again(self, name: str) -> None:
         """A deletion that nobody has heard of may leave anything of a topic, even without its id."""
@@ -184,6 +231,7 @@ class Life:
     def check(self) -> None:
         """Raise `Lost` unless all that is owed is there."""
         check_topics(self.node, self.owed.topics)
+        self.clients.check()
         for name, topic in self.owed.topics.items():
             for place in range(len(topic.partitions)):
                 check_partition(where := TopicPartition(name, place), topic, self.log(where))
@@ -199,6 +247,7 @@ class Life:
         """Stop as `serve` does; return whether the disk took it. What is done aside ends before."""
         while self.aside:
             self.aside.pop(0)()
+        self.run_soon()
         self._look_at_starts()
         self.disk.illness = Illness(frozenset(ill), self.random.choice((1.0, 0.5)))
         self.owed.busy = False
@@ -216,17 +265,19 @@ class Life:
             for topic in self.owed.topics.values():
                 for partition in topic.partitions:
                     partition.certain = partition.end
+            self.owed.clients.certain()
         return clean
 
     # -- steps
 
     def step(self) -> None:
         """Do one thing, drawn by the seed."""
-        steps, weights = zip(*STEPS_WEIGHED, strict=True)
+        steps, weights = STEPS_OF[self.owed.bent]
         step = self.random.choices(steps, weights)[0]
         if step is not Life.create and not self.owed.topics:
             step = Life.create
         self.tell(step(self))
+        self.run_soon()
         self.owed.busy = False
 
     def create(self) -> str:
@@ -234,14 +285,16 @@ class Life:
         if not free:
             return self.delete()
         name, count = self.random.choice(free), self.random.choice((1, 1, 2))
-        configs = SMALL | self.random.choice(KINDS)
+        kinds = COMPACTED if self.owed.bent == COMPACTING else KINDS
+        configs = SMALL | self.random.choice(kinds)
         self.owed.maybe_made.add(name)
+        self.clients.topic_wanted(name)
         try:
             topic = self.node.create_topic(name, partitions=count, configs=configs)
         except (OSError, StorageFailed) as error:
             return f"create {name}: {error}"
         self.owed.maybe_made.discard(name)
-        self.owed.topics[name] = TopicOwed(topic.topic_id, configs, [Partition() for _ in range(count)])
+        self._owe_topic(topic)
         return f"create {name} with {count} partitions, {configs}"
 
     def delete(self) -> str:
@@ -255,6 +308,7 @@ class Life:
         if self.node.topics.get(name) is None:
             self.owed.maybe_gone.discard(name)
             del self.owed.topics[name]
+            self.clients.topic_gone(name, sure=not self.disk.illness.operations)
         return f"delete {name}{told}"
 
     def grow(self) -> str:
@@ -272,7 +326,7 @@ class Life:
         topic.partitions.append(Partition())
         return f"grow {name} to {total}"
 
-    def _somewhere(self) -> tuple[TopicPartition, TopicOwed, Partition]:
+    def somewhere(self) -> tuple[TopicPartition, TopicOwed, Partition]:
         name = self.random.choice(sorted(self.owed.topics))
         topic = self.owed.topics[name]
         place = self.random.randrange(len(topic.partitions))
@@ -280,17 +334,21 @@ class Life:
 
     def append(self) -> str:
         """Write a batch: of nobody, of an idempotent producer, or in a transaction."""
-        where, topic, owed = self._somewhere()
-        producer = self.random.choice((-1, -1, 1, 2, TRANSACTIONAL_FROM, TRANSACTIONAL_FROM + 1))
+        where, topic, owed = self.somewhere()
+        producer = self.random.choice(WRITERS)
         epoch, last = owed.known.producers.get(producer, (0, -1)) if producer >= 0 else (-1, -2)
-        values = [self._value(topic) for _ in range(self.random.choice((1, 1, 2, 3)))]
+        records = self.records(topic, self.random.choice((1, 1, 2, 3)))
+        batch = Batch(0, records, producer, epoch, last + 1)
+        return self._write(where, topic, owed, batch, self._bytes_of(batch))
+
+    def records(self, topic: TopicOwed, count: int) -> tuple[Record, ...]:
+        """Return new records for a topic."""
         self.owed.now_ms += 1
-        records = tuple(
+        values = [self._value(topic) for _ in range(count)]
+        return tuple(
             Record(place, self.owed.now_ms, self.random.choice(KEYS), value)
             for place, value in enumerate(values)
         )
-        batch = Batch(0, records, producer, epoch, last + 1)
-        return self._write(where, topic, owed, batch, self._bytes_of(batch))
 
     def _value(self, topic: TopicOwed) -> bytes | None:
         if topic.compacted and self.random.random() < 0.15:
@@ -317,10 +375,11 @@ class Life:
             demand(refused.code == Code.KAFKA_STORAGE_ERROR, f"{told}: {refused}")
             return f"{told}: refused"
         demand(not appended.duplicate, f"{told}: taken for a repeat")
-        self._owe(where, topic, owed, batch, appended.base_offset)
+        self.owe(where, topic, owed, batch, appended.base_offset)
         return f"{told} at {appended.base_offset}"
 
-    def _owe(self, where: TopicPartition, topic: TopicOwed, owed: Partition, batch: Batch, base: int) -> None:
+    def owe(self, where: TopicPartition, topic: TopicOwed, owed: Partition, batch: Batch, base: int) -> None:
+        """Owe a batch from now on that was acknowledged."""
         wanted = owed.end
         demand(base == wanted, f"{where}: written at {base}, not at {wanted}")
         owed.batches.append(batch.at(base))
@@ -330,7 +389,7 @@ class Life:
 
     def repeat(self) -> str:
         """Send once more what an idempotent producer sent last: it is known."""
-        where, _, owed = self._somewhere()
+        where, _, owed = self.somewhere()
         sent = [one for one in owed.batches if one.producer >= 0 and not one.ends and one.base >= owed.start]
         if not sent:
             return "nothing to repeat"
@@ -344,8 +403,8 @@ class Life:
 
     def end(self) -> str:
         """End a transaction."""
-        where, topic, owed = self._somewhere()
-        opened = sorted(owed.known.opened)
+        where, topic, owed = self.somewhere()
+        opened = sorted(one for one in owed.known.opened if one >= UNKNOWN_FROM)
         if not opened:
             return "no transaction to end"
         producer, commit = self.random.choice(opened), self.random.random() < 0.5
@@ -364,11 +423,11 @@ class Life:
         )
         told = f"{batch.ends} {producer} in {where}: {codes[0].name}"
         if codes == [Code.NONE]:
-            self._owe(where, topic, owed, batch, self.log(where).end_offset - 1)
+            self.owe(where, topic, owed, batch, self.log(where).end_offset - 1)
         return told
 
     def delete_records(self) -> str:
-        where, _, owed = self._somewhere()
+        where, _, owed = self.somewhere()
         log = self.log(where)
         if "delete" not in log.config.cleanup_policy:
             return "nothing may be deleted"
@@ -388,8 +447,11 @@ class Life:
         """Let time pass, and housekeeping come round."""
         self.owed.now_ms += self.random.choice((10, 1_000, 1_000, 30_000, SAVES_MS))
         self.owed.busy = True
+        self.clients.grow_old()
+        self.run_due()
         self.node.cleaner.tick(self.owed.now_ms)
         self._look_at_starts()
+        self.read_markers()
         return f"housekeeping at {self.owed.now_ms - NOW_MS}"
 
     def go_on_aside(self) -> str:
@@ -400,6 +462,18 @@ class Life:
         self.aside.pop(self.random.randrange(len(self.aside)))()
         self._look_at_starts()
         return "something aside"
+
+    def read_markers(self) -> None:
+        """Owe the markers that the transaction coordinator has written."""
+        for name, topic in self.owed.topics.items():
+            for place, partition in enumerate(topic.partitions):
+                log = self.log(TopicPartition(name, place))
+                if log.end_offset > partition.end:
+                    refused, partition.maybe = partition.maybe, []
+                    read_new(partition, log)
+                    partition.maybe = refused
+                    if topic.flushed:
+                        partition.certain = partition.end
 
     def _look_at_starts(self) -> None:
         for name, topic in self.owed.topics.items():
@@ -415,22 +489,32 @@ class Life:
         self.owed.producer_ids.add(producer_id)
         return f"producer id {producer_id}"
 
+    def speak(self) -> str:
+        """Have a group or a transactional producer do something."""
+        steps, weights = zip(*CLIENT_STEPS, strict=True)
+        return self.random.choices(steps, weights)[0](self.clients)
+
     def look(self) -> str:
         if self.disk.illness.operations:
             return "nobody looks while the disk is ill"
         self.check()
         return "look"
 
+    def illness(self) -> tuple[str, ...]:
+        """Return what a disk may refuse."""
+        return ("sync",) if self.owed.bent == FLUSHING_BADLY else self.random.choice(ILLNESSES)
+
     def fall_ill(self) -> str:
         """Have the disk refuse something from now on, or be well again."""
         was_ill = self.disk.illness.operations
-        chosen = () if was_ill else self.random.choice(ILLNESSES)
+        chosen = () if was_ill else self.illness()
         self.disk.illness = Illness(frozenset(chosen), self.random.choice((1.0, 0.4)))
         self.owed.was_ill = True
         return f"the disk refuses {chosen}" if chosen else "the disk is well"
 
 
 STEPS_WEIGHED: tuple[tuple[Callable[[Life], str], int], ...] = (
+    (Life.speak, 30),
     (Life.append, 40),
     (Life.end, 12),
     (Life.pass_time, 10),
@@ -444,6 +528,24 @@ STEPS_WEIGHED: tuple[tuple[Callable[[Life], str], int], ...] = (
     (Life.look, 3),
     (Life.fall_ill, 5),
 )
+COMPACTING, FLUSHING_BADLY = "compactions", "flushes that fail"
+BENT: dict[str, dict[Callable[[Life], str], float]] = {
+    "": {},
+    COMPACTING: {
+        Life.go_on_aside: 4,
+        Life.pass_time: 2,
+        Life.end: 2,
+        Life.speak: 0.3,
+        Life.delete: 0.2,
+        Life.delete_records: 0.3,
+        Life.fall_ill: 0.3,
+    },
+    FLUSHING_BADLY: {Life.go_on_aside: 2, Life.fall_ill: 3, Life.speak: 0.3, Life.delete: 0.3},
+}
+STEPS_OF = {
+    bent: ([step for step, _ in STEPS_WEIGHED], [w * more.get(step, 1) for step, w in STEPS_WEIGHED])
+    for bent, more in BENT.items()
+}
 
 
 def run(seed: int, *, lives: int = LIVES) -> Outcome:
@@ -465,7 +567,9 @@ class Lives:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.disk = CrashDisk(seed)
-        self.owed = Owed()
+        flushes = self.random.random() < 0.3
+        bent = self.random.choice(("", "", COMPACTING, FLUSHING_BADLY))
+        self.owed = Owed(flushes=flushes and bent != COMPACTING, bent=bent)
         self.story: list[str] = []
         self.kills = 0
         self._power_lost = False
@@ -490,7 +594,7 @@ class Lives:
         for _ in range(self.random.randint(3, STEPS)):
             life.step()
         if self.random.random() < 0.5:
-            ill = self.random.choice(ILLNESSES) if self.random.random() < 0.5 else ()
+            ill = life.illness() if self.random.random() < 0.5 else ()
             clean = life.stop(ill=ill)
             self.story.append(f"-- stopped, ill: {ill}, clean: {clean}")
 

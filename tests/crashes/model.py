@@ -8,7 +8,7 @@ from uuid import UUID
 
 from coterie.wire.batches import Record
 
-__all__ = ["Batch", "Partition", "TopicOwed", "Transactions"]
+__all__ = ["IDEMPOTENT_FROM", "UNKNOWN_FROM", "Batch", "Partition", "TopicOwed", "Transactions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,12 @@ class Batch:
     @property
     def transactional(self) -> bool:
         """Whether it waits for a marker."""
-        return self.producer >= TRANSACTIONAL_FROM and not self.ends
+        return 0 <= self.producer < IDEMPOTENT_FROM and not self.ends
+
+    @property
+    def by_coordinator(self) -> bool:
+        """Whether it is a marker that the broker has written on its own account."""
+        return bool(self.ends) and self.producer < UNKNOWN_FROM
 
     def at(self, base: int) -> Batch:
         """Return the batch as it lies at another offset."""
@@ -38,8 +43,9 @@ class Batch:
         return Batch(base, moved, self.producer, self.epoch, self.sequence, self.ends)
 
 
-TRANSACTIONAL_FROM = 100
-"""Producers from this id on write in transactions, those below are idempotent only."""
+UNKNOWN_FROM, IDEMPOTENT_FROM = 1_000_000, 2_000_000
+"""Producers below write in transactions that the broker's coordinator ends; from the first on it knows
+nothing of them, and whoever drives them writes their markers; from the second on they are idempotent only."""
 
 
 @dataclass(slots=True)
@@ -120,6 +126,7 @@ class TopicOwed:
     configs: dict[str, str]
     partitions: list[Partition]
 
+    broker_flushes: bool = False
     was_compacted: bool = False
 
     @property
@@ -135,4 +142,4 @@ class TopicOwed:
     @property
     def flushed(self) -> bool:
         """Whether what is acknowledged survives a loss of power."""
-        return self.configs.get("flush.messages") == "1"
+        return self.broker_flushes or self.configs.get("flush.messages") == "1"

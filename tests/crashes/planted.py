@@ -14,8 +14,12 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from coterie.broker.coordinator import ShardHost
 from coterie.broker.metadata_file import MetadataFile
+from coterie.broker.node import Node
+from coterie.broker.shards import HostedShard
 from coterie.broker.topics import Topics
+from coterie.broker.transactions import TransactionHost
 from coterie.store import directory
 from coterie.store.directory import Store
 from coterie.store.ledger import Ledger
@@ -160,7 +164,54 @@ def gaps_go_unnoticed() -> Iterator[None]:
         yield
 
 
+@fault
+def what_is_not_flushed_replaces_what_is() -> Iterator[None]:
+    """A compaction removes what was flushed in favour of what is not."""
+    with patched(FileLog, "_settled", lambda self: self.last_stable_offset):
+        yield
+
+
+@fault
+def what_an_unflushed_marker_has_decided_replaces_what_is() -> Iterator[None]:
+    """The same, where the records are flushed and the marker that has committed them is not."""
+    with patched(FileLog, "_settled", lambda self: min(self.last_stable_offset, self.recovery_point)):
+        yield
+
+
+@fault
+def a_topic_inherits_the_commits_of_the_last_of_its_name() -> Iterator[None]:
+    """What a kill between a deletion and its tombstones leaves is taken over by the next topic."""
+
+    def forget(self: Node, names: Any) -> Iterator[None]:
+        yield from ()
+        return frozenset()  # type: ignore[return-value]
+
+    with patched(Node, "_forget_commits", forget):
+        yield
+
+
 # -- what holds promises
+
+
+@fault
+def what_was_about_to_end_stays_half_decided() -> Iterator[None]:
+    """A start does not go on with the markers of transactions whose end was written down."""
+    with patched(TransactionHost, "begin", HostedShard.begin):
+        yield
+
+
+@fault
+def commits_are_answered_before_they_are_appended() -> Iterator[None]:
+    """A group's answers leave at once."""
+    perform = ShardHost._carry_out
+
+    def at_once(self: ShardHost, *rest: Any) -> None:
+        perform(self, *rest)
+        replies, self._replies = self._replies, []
+        self._deliver(replies)
+
+    with patched(ShardHost, "_carry_out", at_once):
+        yield
 
 
 @fault

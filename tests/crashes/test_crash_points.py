@@ -9,9 +9,9 @@ import pytest
 from crashes.life import run
 from crashes.planted import FAULTS, first, remembered
 
-SEEDS = range(1_500)
-STRIDE = 250
-KILLS_LEAST, EFFECTS_LEAST = 1_500, 100_000  # of a stride, or it is no proof
+SEEDS = range(750)
+STRIDE = 125
+KILLS_LEAST, EFFECTS_LEAST = 800, 50_000  # of a stride, or it is no proof
 
 
 @pytest.fixture(autouse=True)
