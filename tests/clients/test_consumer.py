@@ -356,6 +356,8 @@ def test_calls_that_make_no_sense_say_what_does(bootstrap: str) -> None:
         consumer = a_consumer(bootstrap)
         with pytest.raises(WrongUse, match="not started"):
             await consumer.getmany()
+        with pytest.raises(WrongUse, match=r"a topic's name is text, not \['orders'\]"):
+            Consumer(["orders"], bootstrap_servers=bootstrap, group_id="g")
         with pytest.raises(WrongUse, match="needs a group_id"):
             consumer.subscribe(["t"])
         async with consumer:

@@ -126,12 +126,15 @@ def test_clients_are_told_of_a_full_disk_and_served_again_when_there_is_room(
     assert refused.code() == KafkaError.KAFKA_STORAGE_ERROR
     assert error == "NOT_COORDINATOR"
     assert committing.committed() == acknowledged
+    (told,) = [line for line in broker.log.splitlines() if f"{TOPIC}-0: No space left on device" in line]
+    assert "no records can be written for now" in told
     with ConfluentAdmin(broker.bootstrap) as admin, pytest.raises(Exception, match="error 56"):
         admin.create("another", partitions=2)
 
     disk.make_room()
 
     assert produce(broker.bootstrap, b"after") is None
+    assert "records are written again: " in broker.log
     assert committing.commit(1_000_000) is None
     with ConfluentAdmin(broker.bootstrap) as admin:
         admin.create("another", partitions=2)

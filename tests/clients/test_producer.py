@@ -188,6 +188,8 @@ def test_what_cannot_be_sent_is_refused_at_once(bootstrap: str, new_topic: NewTo
                 await producer.send(topic, bytes(1 << 20))
             with pytest.raises(TypeError, match=r"value_serializer, for example str\.encode"):
                 await producer.send(topic, "text")
+            with pytest.raises(TypeError, match="a topic's name is text, not b'orders'"):
+                await producer.send(b"orders", b"v")
             for wrong in ({"h": "text"}, [("h", 7)], {7: b"v"}, ["h"], {"h": bytearray(1)}):
                 with pytest.raises(TypeError, match="a header is a name and bytes or None"):
                     await producer.send(topic, b"v", headers=wrong)  # type: ignore[arg-type]

@@ -202,6 +202,11 @@ class Consumer:
     ) -> None:
         """Join the group for these topics, or for all whose whole name matches the pattern."""
         names = (topics,) if isinstance(topics, str) else tuple(topics)
+        for name in names:
+            if not isinstance(name, str):  # Consumer(["orders"]) is easily written
+                raise WrongUse(
+                    f'a topic\'s name is text, not {name!r}: Consumer("a", "b"), subscribe(["a", "b"])'
+                )
         if bool(names) == (pattern is not None):
             raise WrongUse("subscribe wants topics or a pattern, one of them")
         if self.settings.group_id is None:

@@ -259,6 +259,8 @@ class Producer:
     async def _route(self, topic: str, until: float) -> "Route":
         """Return what is known of the topic, learnt first if need be; raise why nothing can be sent to it."""
         self._check_loop()
+        if not isinstance(topic, str):
+            raise TypeError(f"a topic's name is text, not {topic!r}")
         pace = self._running().cluster.pace()
         while True:
             route, sender = self._known(topic), self._running()

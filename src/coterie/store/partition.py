@@ -1,5 +1,6 @@
 """A partition's log: a row of segments on a disk, real or pretended. See `log` for what it promises."""
 
+import logging
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -43,6 +44,8 @@ from coterie.store.validate import (
 from coterie.wire.batches import BatchHeader, read_header, restamp
 
 __all__ = ["FileLog", "FlushPlan", "run_flush", "run_removal"]
+
+log = logging.getLogger("coterie.store")
 
 STAMP = Struct(">qii")
 EXPIRY_INTERVAL_MS = 600_000
@@ -131,6 +134,8 @@ class FileLog:
         # What the disk refused last while time was served; empty when it is well.
         self.trouble = ""
         self._torn = False
+        self._takes_none = False
+        """The disk has refused the last append, and that was told."""
         self._stray: int | None = None
         # Whether the names of its files survive a loss of power; the number of its directory if it is new.
         self._names_flushed = False
@@ -346,7 +351,14 @@ class FileLog:
             if segment.flush_failed:
                 self._fail_flush(str(getattr(error, "strerror", None) or error))
             self._take_back(segment)
-            raise AppendRefused(Code.KAFKA_STORAGE_ERROR, _sentence(self.directory, error)) from error
+            why = _sentence(self.directory, error)
+            if not self._takes_none:  # once: producers try again and again
+                self._takes_none = True
+                log.error("no records can be written for now: %s", why)
+            raise AppendRefused(Code.KAFKA_STORAGE_ERROR, why) from error
+        if self._takes_none:
+            self._takes_none = False
+            log.warning("records are written again: %s", self.directory)
         segment.written_ms = now_ms
         if sync:
             self._flushed_to(next_offset)

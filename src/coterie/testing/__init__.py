@@ -103,12 +103,12 @@ class Broker:
             self._process = subprocess.Popen(
                 self._command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
             )
-        words = self._first_line().split()
+        line = self._first_line()
+        words = (line or "").split()
         if len(words) != 2 or words[0] != "ready":
             self.kill()
-            raise BrokerFailed(
-                f"the broker did not start within {self._start_within_s} s: {self.log.strip()}"
-            )
+            in_time = f" within {self._start_within_s} s" if line is None else ""
+            raise BrokerFailed(f"the broker did not start{in_time}: {self.log.strip()}")
         self.port = int(words[1].rpartition(":")[2])
         return self
 
@@ -145,8 +145,8 @@ class Broker:
             words += ["--set", f"{name}={text}"]
         return words
 
-    def _first_line(self) -> str:
-        """Return what the broker says first, nothing if it ends or is silent for too long."""
+    def _first_line(self) -> str | None:
+        """Return what the broker says first, nothing if it ends, None if it is silent for too long."""
         assert self._process is not None
         output = self._process.stdout
         assert output is not None
@@ -154,7 +154,7 @@ class Broker:
         reader = threading.Thread(target=lambda: said.append(output.readline()), daemon=True)
         reader.start()
         reader.join(self._start_within_s)
-        return said[0] if said else ""
+        return said[0] if said else None
 
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None
