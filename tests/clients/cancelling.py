@@ -48,11 +48,19 @@ Seen = defaultdict[tuple[int, int], int]
 
 # -- what listeners do
 
+
+def shielded(work: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
+    """Wait for the work without cutting it off; how it ends after that is nobody's business."""
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    return asyncio.shield(task)
+
+
 WAYS: Sequence[Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]] = (
     lambda work: work,
     lambda work: asyncio.wait_for(work, 2 * HANGS_S),
     lambda work: asyncio.gather(work, asyncio.sleep(0)),
-    lambda work: asyncio.shield(asyncio.ensure_future(work)),
+    shielded,
 )
 HARMLESS = ("commit", "committed", "lag", "topics", "position", "assignment", "subscription", "paused",
             "group_metadata", "enforce_rebalance", "subscribe", "end_offsets", "getmany")  # fmt: skip
