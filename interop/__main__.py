@@ -50,7 +50,17 @@ ALONE = (
     "ledger_s3",
 )
 # The same, when asked for by name: CI has an hour for everything.
-BY_NAME = ("anyrequest", "streams", "connect", "kafka_python", "spark", "spark43", "spark_kills", "history")
+BY_NAME = (
+    "anyrequest",
+    "streams",
+    "connect",
+    "kafka_python",
+    "librdkafka",
+    "spark",
+    "spark43",
+    "spark_kills",
+    "history",
+)
 AFTERWARDS = ("dumplog",)  # reads what the broker has written, once it has stopped
 LANES = 2  # suites at once: most of a suite is waiting
 SUITE_S = 1500
