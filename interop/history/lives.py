@@ -26,6 +26,7 @@ USAGE = "usage: python -m interop.history.lives LIFE DIRECTORY"
 TOPIC, RECORD_EVERY_S = "orders", 0.02
 COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky"}
 Life = tuple[int, Mapping[str, Mapping[str, Any]], Sequence[tuple[Any, ...]]]
+POLL_20 = {"session.timeout.ms": 8_000, "max.poll.interval.ms": 20_000}
 POLL_12 = {"session.timeout.ms": 8_000, "max.poll.interval.ms": 12_000}
 LIVES: Mapping[str, Life] = {
     "two": (
@@ -57,6 +58,28 @@ LIVES: Mapping[str, Life] = {
             (0, "start", 0), (0.5, "start", 1), (1, "start", 2), (10, "start", 3), (35, "stall", 2, 18),
             (85, "stall", 1, 20), (125, "crash", 0), (145, "start", 0), (165, "close", 3), (167, "start", 3),
             (190, "crash", 1), (191, "crash", 2), (210, "crash", 0), (212, "crash", 3),
+        ],
+    ),
+    "four": (
+        7,
+        {
+            "base": POLL_20,
+            "session20": POLL_20 | {"session.timeout.ms": 20_000},
+            "poll45": POLL_20 | {"max.poll.interval.ms": 45_000},
+            "coop": POLL_20 | COOPERATIVE,
+            "static": POLL_20 | {"static": True},
+            "static20": POLL_20 | {"static": True, "session.timeout.ms": 20_000},
+        },
+        [
+            (0, "start", 0), (1, "start", 1), (2, "start", 2),
+            # a rolling restart
+            (30, "close", 0), (33, "start", 0), (40, "close", 1), (43, "start", 1), (50, "close", 2),
+            (53, "start", 2),
+            # a deploy, held up by a member that is slow
+            (80, "stall", 1, 11), (82, "close", 0), (85, "start", 0), (92, "close", 2), (95, "start", 2),
+            # a death, a newcomer that makes the group wait for the dead, and another death meanwhile
+            (120, "crash", 2), (123, "start", 3), (125, "crash", 1), (150, "start", 1), (151, "start", 2),
+            (175, "stall", 0, 27), (215, "crash", 3), (217, "crash", 2), (245, "close", 0), (262, "close", 1),
         ],
     ),
 }  # fmt: skip

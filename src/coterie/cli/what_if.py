@@ -72,7 +72,7 @@ def verdict(answers: Sequence[WhatIf]) -> list[str]:
 def cells_of(row: WhatIf) -> tuple[object, ...]:
     still, longest = seconds(row.stood_still_ms), seconds(row.longest_still_ms)
     if row.stood_still_ms is not None:
-        still = f"{still} ±{seconds(round(row.stood_still_ms * row.stood_still_error))}"
+        still = f"{still} ±{seconds(row.give_or_take_ms)}"
     return row.setting, row.rebalances, still, longest, row.moves, ", ".join(row.causes)
 
 

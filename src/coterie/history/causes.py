@@ -22,9 +22,9 @@ from coterie.history.departures import (
     Return,
     Scene,
     Window,
-    verdict,
+    verdicts,
 )
-from coterie.history.presence import Presence, by_partition, presence
+from coterie.history.presence import USUAL_CADENCE_MS, Presence, by_partition, presence
 from coterie.history.runs import Run
 from coterie.history.seats import Formed, Seat
 
@@ -38,6 +38,8 @@ CERTAIN, SURE, LIKELY, GUESSED = 0.99, 0.95, 0.75, 0.5
 HELD, NOT_HELD, HELD_PERHAPS = 0.95, 0.05, 0.4
 MOST_RECORDS_WAITING = 0.3
 SKIPPED_CREDIT = 0.8
+DUE_TIMES = 2
+"""After how many times the others' cadence one that lives has committed, too."""
 ALIKE_CREDIT = 0.6
 """Of one of whom nothing is known but that it went with others: measured, see docs/history.md."""
 
@@ -201,9 +203,10 @@ def replaced(before: Chapter, now: Formed, change: Change) -> Iterator[Cause]:
 
 def overdue(shown: Presence, old: Seat, now: Formed) -> bool:
     """Return whether a member's session had likely ended before this generation was formed."""
-    if not shown.regular or shown.last_ms is None:
+    if shown.last_ms is None:
         return False
-    return now.formed_ms - shown.last_ms > old.session_ms
+    reach_ms = 0 if shown.regular else DUE_TIMES * shown.cadence_ms
+    return now.formed_ms - shown.last_ms > old.session_ms + reach_ms
 
 
 def followed(before: Chapter, now: Formed) -> Iterator[Cause]:
@@ -327,9 +330,11 @@ def gone(
     """Return what became of those who are gone."""
     if not change.gone:
         return []
-    scene = scene_of(before, chapters[place].first, change, set_off=set_off)
+    now = chapters[place].first
+    scene = scene_of(before, now, change, set_off=set_off)
+    scene = scene._replace(skipped=max(now.generation - before.first.generation - 1, 0))
     leavers = [leaver_of(seat, chapters, place, before) for seat in change.gone]
-    return alike(leavers, [verdict(leaver, scene) for leaver in leavers])
+    return alike(leavers, verdicts(leavers, scene))
 
 
 def alike(leavers: Sequence[Leaver], departures: Sequence[Departure]) -> list[Departure]:
@@ -337,12 +342,11 @@ def alike(leavers: Sequence[Leaver], departures: Sequence[Departure]) -> list[De
     surest: dict[bool, Departure] = {}
     for leaver, departure in zip(leavers, departures, strict=True):
         known = surest.get(leaver.static)
-        seen = leaver.presence.last_ms is not None
-        if seen and (known is None or known.confidence < departure.confidence):
+        if is_seen(leaver) and (known is None or known.confidence < departure.confidence):
             surest[leaver.static] = departure
     return [
         departure
-        if leaver.presence.last_ms is not None or leaver.static not in surest
+        if is_seen(leaver) or leaver.static not in surest
         else departure._replace(
             cause=surest[leaver.static].cause,
             confidence=ALIKE_CREDIT * surest[leaver.static].confidence,
@@ -350,6 +354,11 @@ def alike(leavers: Sequence[Leaver], departures: Sequence[Departure]) -> list[De
         )
         for leaver, departure in zip(leavers, departures, strict=True)
     ]
+
+
+def is_seen(leaver: Leaver) -> bool:
+    """Return whether commits tell anything of it: its own, or that they are missing."""
+    return leaver.presence.last_ms is not None or leaver.mute_since_ms is not None
 
 
 def leaver_of(seat: Seat, chapters: Sequence[Chapter], place: int, before: Chapter) -> Leaver:
@@ -366,7 +375,23 @@ def leaver_of(seat: Seat, chapters: Sequence[Chapter], place: int, before: Chapt
         shown,
         waiting(seat, chapters, place, before, shown),
         returned(seat, chapters, place),
+        mute_since_ms=mute_since(seat, chapters, place, before),
     )
+
+
+def mute_since(seat: Seat, chapters: Sequence[Chapter], place: int, before: Chapter) -> int | None:
+    """Return when a member was given partitions that others committed before and after, and it never."""
+    if not seat.assigned or before.presence_of(seat).last_ms is not None or seat.session_ms is None:
+        return None
+    formed_ms = before.first.formed_ms
+    cadences = [
+        one.cadence_ms
+        for other in before.last.seats.values()
+        if (one := before.presence_of(other)).last_ms is not None and one.regular
+    ]
+    due_ms = DUE_TIMES * max(cadences, default=USUAL_CADENCE_MS)
+    spoke = any(partition in chapters[place].runs for partition in seat.assigned)
+    return formed_ms if spoke and chapters[place].first.formed_ms - formed_ms > due_ms else None
 
 
 def cadence_before(seat: Seat, chapters: Sequence[Chapter], place: int, otherwise: float) -> float:
@@ -463,12 +488,7 @@ def scene_of(before: Chapter, now: Formed, change: Change, *, set_off: bool) -> 
     heartbeat_ms = HEARTBEAT_MS
     end = Window(formed_ms - SLACK_MS, formed_ms + SLACK_MS)
     if not now.seats:
-        near = (
-            end
-            if len(change.gone) == 1
-            else Window(formed_ms - heartbeat_ms - SLACK_MS, formed_ms + SLACK_MS)
-        )
-        return Scene(near, near, HELD_PERHAPS)
+        return emptied(formed_ms, before, change)
     heard = stopped(before, change)
     if heard is None:
         usual = Window(formed_ms - heartbeat_ms - SLACK_MS, formed_ms + SLACK_MS)
@@ -478,12 +498,36 @@ def scene_of(before: Chapter, now: Formed, change: Change, *, set_off: bool) -> 
     first_ms, last_ms, cadence_ms, all_seen = heard
     latest = min(formed_ms, first_ms + max(cadence_ms, SLACK_MS)) + SLACK_MS
     joined_ms = last_ms if all_seen else last_ms + heartbeat_ms
-    waited = formed_ms - joined_ms > max(1_000.0, 2 * cadence_ms)
+    waited = formed_ms - joined_ms > waits_least(cadence_ms)
     alone = len(change.gone) == 1
-    held = (HELD if alone else HELD_PERHAPS) if waited and set_off else NOT_HELD
+    skipped = now.generation - before.first.generation > 1
+    held = (HELD if alone else HELD_PERHAPS) if waited and (set_off or skipped) else NOT_HELD
     # The last who heard of it had not with its heartbeat before, unless it was slow to join.
     unheard = last_ms if last_ms - heartbeat_ms <= first_ms else first_ms
-    return Scene(Window(unheard - heartbeat_ms - SLACK_MS, latest), end, held)
+    began = Window(unheard - heartbeat_ms - SLACK_MS, latest)
+    return Scene(began, end, held, joined_ms if waited and (set_off or skipped or not alone) else None)
+
+
+def waits_least(cadence_ms: float) -> float:
+    """Return how long after its members' last commits a generation is formed that waited for somebody."""
+    return max(1_000.0, 1.2 * cadence_ms)
+
+
+def emptied(formed_ms: int, before: Chapter, change: Change) -> Scene:
+    """Return the same of a group that nobody is left in. If it waited for one, the others went before."""
+    end = Window(formed_ms - SLACK_MS, formed_ms + SLACK_MS)
+    shown = [before.presence_of(seat) for seat in change.gone]
+    times = [one.last_ms for one in shown if one.last_ms is not None]
+    if len(change.gone) == 1 or not times:
+        near = end if len(change.gone) == 1 else Window(end.from_ms - HEARTBEAT_MS, end.to_ms)
+        return Scene(near, near, HELD_PERHAPS)
+    cadence_ms = max(one.cadence_ms for one in shown if one.last_ms is not None)
+    if formed_ms - max(times) <= waits_least(cadence_ms):
+        near = Window(end.from_ms - HEARTBEAT_MS, end.to_ms)
+        return Scene(near, near, HELD_PERHAPS)
+    reach_ms = max(cadence_ms, SLACK_MS)  # who left before had been heard of by all within a heartbeat
+    began = Window(max(times) - HEARTBEAT_MS - reach_ms - SLACK_MS, max(times) + reach_ms)
+    return Scene(began, end, HELD_PERHAPS, float(max(times)))
 
 
 def stopped(before: Chapter, change: Change) -> tuple[float, float, float, bool] | None:

@@ -13,8 +13,9 @@ makes what was seen. What was usual beforehand, and whether the client came back
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
+from math import inf
 from typing import NamedTuple
 
 from coterie.history.presence import Presence
@@ -31,6 +32,7 @@ __all__ = [
     "Scene",
     "Window",
     "verdict",
+    "verdicts",
 ]
 
 LEFT, SESSION_EXPIRED, POLL_EXCEEDED = "member-left", "session-expired", "poll-interval-exceeded"
@@ -76,6 +78,10 @@ DUE, DUE_STEADY = 2.0, 1.2
 COMMITS_AT_CLOSE = 0.8
 """How many clients commit as they close, if they have read anything."""
 HELD_BY_LEAVER = 0.1
+SLOW_MS = 20_000
+"""How long slow members hold a rebalance up: so far apart are the ends of those that wait for such a one."""
+HELD, CHAINED = 0.95, 0.8
+"""How sure it is that a rebalance waited for the one that fits best, and that one died as it waited."""
 
 UNSEEN_CREDIT = 0.9
 """Of one that committed nothing: what is said with 0.62 was right in 0.57 of 35 cases (docs/history.md)."""
@@ -98,6 +104,12 @@ class Scene(NamedTuple):
     ended: Window
     held: float
     """How likely it is that the rebalance waited for somebody who is gone."""
+    joined_ms: float | None = None
+    """When those who stayed had joined, if the rebalance waited for somebody after that."""
+    skipped: int = 0
+    """How many generations were formed before this one of which nothing was stored."""
+    others_until_ms: float = -inf
+    """How long the one that it waited for went on working: it had not heard that anybody left."""
 
 
 class Leaver(NamedTuple):
@@ -113,6 +125,13 @@ class Leaver(NamedTuple):
     """Whether records waited in its partitions, None if that cannot be seen."""
     returned: Return
     heartbeat_ms: int = HEARTBEAT_MS
+    mute_since_ms: int | None = None
+    """When it was given partitions of which it never committed anything, though records waited there."""
+
+    @property
+    def waited_for_ms(self) -> int:
+        """Return for how long a group has one in it that dies while it joins: it does not fetch its share."""
+        return min(self.session_ms or SESSION_MS, self.rebalance_ms)
 
 
 class Departure(NamedTuple):
@@ -125,6 +144,67 @@ class Departure(NamedTuple):
     evidence: str
     stood_still: bool
     """Nothing says that there was nothing to do while it was silent."""
+    since_ms: int | None = None
+    """Since when it got nowhere, if it did not leave and that is known."""
+
+
+def verdicts(leavers: Sequence[Leaver], scene: Scene) -> list[Departure]:
+    """Return what became of each of them.
+
+    If the rebalance waited, then for one of them. Where a generation before it was never stored, one died
+    after it had joined: it was given its share and never took it, and the group waited for it once more.
+    """
+    if scene.joined_ms is None or (len(leavers) == 1 and not scene.skipped):
+        return [verdict(leaver, scene) for leaver in leavers]
+    found: dict[str, Departure] = {}
+    ended, left = scene.ended, sorted(leavers, key=last_seen, reverse=True)
+    for _ in range(scene.skipped):
+        if not left or not died_joining(left[0], ended, scene.set_off):
+            break
+        leaver = left.pop(0)
+        at_ms = int((ended.from_ms + ended.to_ms) / 2)
+        words = f"{evidence(leaver, scene)}; it died after it had joined again"
+        since_ms = leaver.presence.last_ms
+        found[leaver.member_id] = Departure(
+            leaver.member_id, SESSION_EXPIRED, CHAINED, at_ms, words, True, since_ms
+        )
+        ended = Window(ended.from_ms - leaver.waited_for_ms, ended.to_ms - leaver.waited_for_ms)
+    free = Window(scene.set_off.from_ms, ended.to_ms)
+    holder = max(reversed(left), key=lambda one: holds(one, scene._replace(ended=ended)), default=None)
+    until_ms = -inf if holder is None else last_seen(holder)
+    for leaver in left:
+        mine = scene._replace(set_off=free, ended=free, others_until_ms=until_ms)
+        if leaver is holder and ended.from_ms > scene.joined_ms:
+            mine = scene._replace(ended=ended, held=HELD)
+        found[leaver.member_id] = verdict(leaver, mine)
+    return [found[leaver.member_id] for leaver in leavers]
+
+
+def last_seen(leaver: Leaver) -> float:
+    return -inf if leaver.presence.last_ms is None else leaver.presence.last_ms
+
+
+def died_joining(leaver: Leaver, ended: Window, set_off: Window) -> bool:
+    """Return whether a member may have died after it had joined again, if that was found out then."""
+    last_ms = leaver.presence.last_ms
+    if last_ms is None or last_ms + leaver.presence.cadence_ms < set_off.from_ms:
+        return False
+    return ended.to_ms - last_ms >= leaver.waited_for_ms
+
+
+def holds(leaver: Leaver, scene: Scene) -> float:
+    """Return how well it fits that a rebalance waited for this one."""
+    last_ms = leaver.presence.last_ms
+    if last_ms is None:
+        return 0.0
+    return max(
+        part_within(*predicted(SESSION_EXPIRED, leaver, last_ms), *scene.ended),
+        part_within(*shifted(scene.set_off, leaver.rebalance_ms), *scene.ended),
+    )
+
+
+def shifted(window: Window, by_ms: float) -> Window:
+    return Window(window.from_ms + by_ms, window.to_ms + by_ms)
 
 
 def verdict(leaver: Leaver, scene: Scene) -> Departure:
@@ -133,7 +213,14 @@ def verdict(leaver: Leaver, scene: Scene) -> Departure:
     returns = RETURNS[leaver.returned]
     last_ms = leaver.presence.last_ms
     expected: dict[str, Window] = {}
-    if last_ms is None:
+    if leaver.mute_since_ms is not None:
+        expected = {SESSION_EXPIRED: died_mute(leaver, leaver.mute_since_ms)}
+        fits = part_within(*scene.set_off, *expected[SESSION_EXPIRED]) > 0
+        fits = fits or part_within(*scene.ended, *expected[SESSION_EXPIRED]) > 0 or evicted(leaver, scene)
+        alive = IDLE[leaver.waiting]
+        likely = {LEFT: alive, SESSION_EXPIRED: 1.0 if fits else alive, POLL_EXCEEDED: alive}
+        weights = {cause: before[cause] * returns[cause] * likely[cause] for cause in before}
+    elif last_ms is None:
         weights = {cause: before[cause] * returns[cause] * unseen(cause, scene) for cause in before}
     else:
         expected = {cause: predicted(cause, leaver, last_ms) for cause in before}
@@ -148,7 +235,45 @@ def verdict(leaver: Leaver, scene: Scene) -> Departure:
     if last_ms is None:
         confidence *= UNSEEN_CREDIT
     at_ms, words = when(cause, expected.get(cause), scene), evidence(leaver, scene)
-    return Departure(leaver.member_id, cause, confidence, at_ms, words, leaver.waiting is not False)
+    if cause == POLL_EXCEEDED and evicted(leaver, scene):
+        at_ms = int(scene.ended.to_ms) - SLACK_MS
+    since_ms = None if cause == LEFT else silent_since(leaver, cause, at_ms)
+    stood_still = leaver.waiting is not False
+    return Departure(leaver.member_id, cause, confidence, at_ms, words, stood_still, since_ms)
+
+
+def died_mute(leaver: Leaver, since_ms: int) -> Window:
+    """Return when one was out who died before it committed anything: it may not even have taken its share."""
+    reach = DUE * leaver.presence.cadence_ms
+    session_ms = leaver.session_ms or SESSION_MS
+    return Window(since_ms + leaver.waited_for_ms - SLACK_MS, since_ms + session_ms + reach + SLACK_MS)
+
+
+def evicted(leaver: Leaver, scene: Scene) -> bool:
+    """Return whether a rebalance waited for this one as long as it may, and no longer."""
+    if scene.held <= 0.5 or leaver.session_ms is None:
+        return False
+    return part_within(*shifted(scene.set_off, leaver.rebalance_ms), *scene.ended) > 0
+
+
+def silent_since(leaver: Leaver, cause: str, at_ms: int) -> int | None:
+    """Return since when a member that did not leave got nowhere, None if it never was seen.
+
+    That was between its last commit and the one that was due; and whose session ended had sent a heartbeat a
+    session before, and would have sent the next one an interval later.
+    """
+    last_ms, cadence_ms = leaver.presence.last_ms, leaver.presence.cadence_ms
+    if last_ms is None:
+        return leaver.mute_since_ms
+    least_ms, most_ms = float(last_ms), last_ms + cadence_ms * leaver.presence.regular
+    if cause == SESSION_EXPIRED and leaver.session_ms is not None:
+        beat_ms = at_ms - leaver.session_ms
+        overdue_ms = beat_ms - last_ms
+        if leaver.static and overdue_ms > max(cadence_ms, leaver.heartbeat_ms):
+            return last_ms  # it lived on, and polled too late
+        least_ms = max(least_ms, beat_ms)
+        most_ms = min(most_ms, beat_ms + min(leaver.heartbeat_ms, leaver.session_ms / 2))
+    return int(max(least_ms, (least_ms + most_ms) / 2))
 
 
 def likelihood(cause: str, leaver: Leaver, last_ms: int, expected: Window, scene: Scene) -> float:
@@ -162,11 +287,17 @@ def likelihood(cause: str, leaver: Leaver, last_ms: int, expected: Window, scene
     from_ms, to_ms = expected
     idle_ms = max(leaver.session_ms or SESSION_MS, 10 * leaver.heartbeat_ms)
     total = 0.0
-    for share, (least_ms, most_ms) in ((scene.held, scene.ended), (1 - scene.held, scene.set_off)):
+    unheld = 1 - scene.held
+    if scene.held >= HELD:  # then somebody else held it up, who was slow, and by chance until just then
+        unheld *= (scene.ended.to_ms - scene.ended.from_ms) / SLOW_MS
+    for share, (least_ms, most_ms) in ((scene.held, scene.ended), (unheld, scene.set_off)):
         working = part_within(from_ms, to_ms, least_ms, most_ms)
+        if cause == POLL_EXCEEDED and share == scene.held and evicted(leaver, scene):
+            working = max(working, part_within(*shifted(scene.set_off, leaver.rebalance_ms), *scene.ended))
         if cause == LEFT:
             closing = part_within(last_ms - SLACK_MS, last_ms + 2 * SLACK_MS, least_ms, most_ms)
             working = COMMITS_AT_CLOSE * closing + (1 - COMMITS_AT_CLOSE) * working
+            working *= min(max(1 - (scene.others_until_ms - last_ms) / leaver.heartbeat_ms, 0.0), 1.0)
         idling = part_within(to_ms, to_ms + idle_ms, least_ms, most_ms)
         total += share * ((1 - idle) * working + idle * idling)
     return total
@@ -217,6 +348,9 @@ def predicted(cause: str, leaver: Leaver, last_ms: int) -> Window:
 def when(cause: str, expected: Window | None, scene: Scene) -> int:
     """Return the likeliest moment."""
     window = scene.ended if scene.held > 0.5 else scene.set_off
+    waited = scene.joined_ms is not None
+    if cause == LEFT and waited and expected is not None and part_within(*expected, *scene.set_off) > 0:
+        window = scene.set_off  # nobody waits for one who has left
     if expected is None:
         return int(window.to_ms)
     middle = expected.from_ms + SLACK_MS if cause == LEFT else (expected.from_ms + expected.to_ms) / 2

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from coterie.base.ids import TopicPartition
 from coterie.history.causes import SUBSCRIPTION_CHANGED, Cause, Chapter, chapters_of, explained
-from coterie.history.departures import LEFT, SESSION_EXPIRED, Departure
+from coterie.history.departures import LEFT, Departure
 from coterie.history.nextgen import next_generation
 from coterie.history.ownership import Ended, Owner, Owners, stalls_of
 from coterie.history.presence import by_partition, presence
@@ -211,20 +211,7 @@ def owner_of(seat: Seat) -> Owner:
 
 def sign_of_life(before: Chapter, gone: Departure) -> int:
     """Return when a member of a group that is at its end was last known to live."""
-    last_ms = dead_since(before, gone)
-    return left_ms(before, gone) if gone.cause == LEFT or last_ms is None else last_ms
-
-
-def dead_since(before: Chapter, gone: Departure) -> int | None:
-    """Return since when a member that did not leave got nowhere: its last commit, None if there was none.
-
-    One whose session ended had sent a heartbeat a session before, however long ago its last commit is.
-    """
-    seat = before.last.seats[gone.member_id]
-    last_ms = before.presence_of(seat).last_ms
-    if last_ms is None or gone.cause != SESSION_EXPIRED or seat.instance_id is not None:
-        return last_ms
-    return max(last_ms, gone.at_ms - seat.session_ms)
+    return left_ms(before, gone) if gone.cause == LEFT or gone.since_ms is None else gone.since_ms
 
 
 def left_ms(before: Chapter, gone: Departure) -> int:
@@ -234,7 +221,7 @@ def left_ms(before: Chapter, gone: Departure) -> int:
     """
     shown = before.presence_of(before.last.seats[gone.member_id])
     alone = len(before.last.seats) == 1
-    return gone.at_ms if alone or not shown.regular or shown.last_ms is None else shown.last_ms
+    return gone.at_ms if alone or shown.last_ms is None else shown.last_ms
 
 
 def ended_of(ended_ms: int | None, generations: Sequence[Generation]) -> Ended | None:
@@ -283,7 +270,7 @@ def ends(
             at_ms = min(went.at_ms, now.formed_ms)
             if over_ms is not None:
                 at_ms = min(left_ms(before, went) if went.cause == LEFT else at_ms, over_ms)
-            dead_ms = dead_since(before, went) if went.cause != LEFT and went.stood_still else None
+            dead_ms = went.since_ms if went.cause != LEFT and went.stood_still else None
             found[seat.member_id] = at_ms, dead_ms if dead_ms is not None and dead_ms < at_ms else None
             continue
         heir = now.seats.get(seat.member_id)

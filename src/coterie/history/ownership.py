@@ -23,6 +23,8 @@ STALL_LEAST_MS = 5_000
 SILENT_TIMES = 4
 BURST = 0.3
 """Of what the silence would have brought at the rate before it, so much must have been waiting."""
+BUSY_TIMES, BUSY_BURST = 2.2, 0.7
+"""A silence not as long as that is one, too, if that much was: then records came all the time."""
 
 
 class Owner(NamedTuple):
@@ -170,17 +172,24 @@ def silences(runs: Sequence[Run]) -> Iterator[Silence]:
 
     Where there simply was nothing to read, there is nothing to catch up with either.
     """
-    rate, least_ms = 0.0, float(STALL_LEAST_MS)
+    rate, cadence_ms, least_ms = 0.0, 0.0, float(STALL_LEAST_MS)
     last_ms, last = None, 0
+    hung: Silence | None = None
     for run in runs:
+        if hung is not None:
+            yield from waited(hung._replace(after=run.first), rate, cadence_ms)
+            hung = None
         if last_ms is not None and run.first_ms - last_ms >= least_ms:
-            yield from waited(Silence(last_ms, run.first_ms, last, run.first), rate)
+            yield from waited(Silence(last_ms, run.first_ms, last, run.first), rate, cadence_ms)
         found = spoken_of(run)
         if found is not None:
-            rate, least_ms = found[0], max(STALL_LEAST_MS, SILENT_TIMES * found[1])
+            rate, cadence_ms = found
+            least_ms = max(STALL_LEAST_MS, BUSY_TIMES * cadence_ms)
         if run.silent_to_ms - run.silent_from_ms >= least_ms:
-            quiet = run.silent_from_ms, run.silent_to_ms, run.silent_before, run.silent_after
-            yield from waited(Silence(*quiet), rate)
+            quiet = Silence(run.silent_from_ms, run.silent_to_ms, run.silent_before, run.silent_after)
+            # One that hung while others waited for it commits, as it gives up, what it had before.
+            hung = quiet if quiet.to_ms == run.last_ms and quiet.before == quiet.after else None
+            yield from waited(quiet, rate, cadence_ms)
         last_ms, last = run.last_ms, run.last
 
 
@@ -193,11 +202,15 @@ def spoken_of(run: Run) -> tuple[float, float] | None:
     return (read if read > 0 else 0) / spoken_ms, spoken_ms / (run.count - 2)
 
 
-def waited(silence: Silence, rate: float) -> Iterator[Silence]:
-    """Yield a silence if records waited meanwhile, which before it were committed at this rate."""
+def waited(silence: Silence, rate: float, cadence_ms: float) -> Iterator[Silence]:
+    """Yield a silence if records waited meanwhile, which before it were committed at this rate.
+
+    It began between the commit before it and the one that was due.
+    """
     length = silence.to_ms - silence.from_ms
-    if rate > 0.0 and silence.after - silence.before >= BURST * rate * length:
-        yield silence
+    burst = BURST if length >= SILENT_TIMES * cadence_ms else BUSY_BURST
+    if rate > 0.0 and silence.after - silence.before >= burst * rate * length:
+        yield silence._replace(from_ms=silence.from_ms + int(cadence_ms / 2))
 
 
 def parts_of(silence: Silence, formed: Sequence[int]) -> Iterator[Silence]:

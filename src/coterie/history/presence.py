@@ -18,6 +18,8 @@ __all__ = ["USUAL_CADENCE_MS", "Presence", "by_partition", "presence"]
 USUAL_CADENCE_MS = 5_000.0
 """auto.commit.interval.ms of every client, where a member's own cannot be seen."""
 REGULAR_COMMITS, REGULAR_TIMES = 5, 4
+STEADY_SHARE = 0.7
+"""Of what comes at other times, so much came in a silence in which a member hung."""
 new = partial(tuple.__new__, TopicPartition)  # there are runs by the million
 
 
@@ -51,6 +53,7 @@ def presence(partitions: Iterable[TopicPartition], runs: Mapping[TopicPartition,
     """
     last_ms: int | None = None
     busiest: tuple[float, int, int] | None = None
+    run: Run | None = None
     quickest_ms = inf
     for partition in partitions:
         for one in runs.get(partition, ()):
@@ -60,9 +63,25 @@ def presence(partitions: Iterable[TopicPartition], runs: Mapping[TopicPartition,
             if count > 2 and (cadence_ms := (until_ms - one.first_ms) / (count - 1)) <= quickest_ms:
                 found = cadence_ms, one.silent_to_ms - one.silent_from_ms, -count
                 if busiest is None or found < busiest:
-                    busiest, quickest_ms = found, cadence_ms
-    if busiest is None:
+                    busiest, quickest_ms, run = found, cadence_ms, one
+    if busiest is None or run is None:
         return Presence(last_ms, USUAL_CADENCE_MS, False)
     cadence_ms, longest_ms, fewer = busiest
+    if -fewer > REGULAR_COMMITS and hung(run):
+        return Presence(last_ms, (run.last_ms - run.first_ms - longest_ms) / (run.count - 2), True)
     regular = -fewer >= REGULAR_COMMITS and longest_ms <= REGULAR_TIMES * max(cadence_ms, 100)
     return Presence(last_ms, cadence_ms, regular)
+
+
+def hung(run: Run) -> bool:
+    """Return whether it hung in its longest silence, as far as can be seen here, and is steady otherwise.
+
+    Records came as ever meanwhile; or it was the end of that, for others wanted what it had.
+    """
+    longest_ms = run.silent_to_ms - run.silent_from_ms
+    spoken_ms = run.last_ms - run.first_ms - longest_ms
+    brought = run.silent_after - run.silent_before
+    read = run.last - run.first - brought
+    if not brought and run.silent_to_ms == run.last_ms:
+        return True  # it gave up at last what it had, with what it had committed before
+    return 0 < STEADY_SHARE * read * longest_ms <= brought * spoken_ms

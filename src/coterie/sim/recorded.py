@@ -15,7 +15,7 @@ from typing import NamedTuple
 from coterie.assign.registry import ASSIGNORS
 from coterie.client.member import MemberSettings
 from coterie.history.causes import SUBSCRIPTION_CHANGED
-from coterie.history.tables import Assignment, Generation, History, Move, Replacement, Stall
+from coterie.history.tables import Assignment, Generation, History, Move, Ownership, Replacement, Stall
 from coterie.sim.script import Kind
 from coterie.sim.timetable import Act
 from coterie.sim.turns import CHANGING, GROWING, HEARTBEAT_MS, JUST_MS, TOPICS_CHANGED, Beat, Turn
@@ -29,6 +29,7 @@ BATCH_MS = 20
 LEAD_MS = 1_000
 """How long after its beginning a replay has something to do."""
 REPLACED_WITHIN_MS = 600_000
+AWAY_MS = 3_000
 LAG_MS = -1_250
 """Half an interval of heartbeats, less half of one of commits, as far as nothing is known of either."""
 
@@ -81,6 +82,8 @@ class Life(NamedTuple):
     """Heartbeats that are known, by which members heard of a rebalance."""
     last_beats: tuple[LastBeat, ...] = ()
     """The last ones of those that died."""
+    share: float = 0.0
+    """How many partitions a member had, on average over the generations."""
 
     def usually(self) -> Life:
         """Return the same with heartbeats as they usually come: what was chance would be another one."""
@@ -121,10 +124,11 @@ def life_of(history: History, reading: Reading) -> Life | None:
         return None
     wanted = {topic for one in history.subscriptions for topic in one.topics}
     topics = dict.fromkeys(sorted(wanted), 0) | topics
-    first = Recorder(history, told, topics, reading, LAG_MS)
+    first = Recorder(history, told, topics, reading, LAG_MS, AWAY_MS)
     first.life()
-    lags = [LAG_MS, *first.lags]
-    life = Recorder(history, told, topics, reading, sum(lags) // len(lags)).life()
+    lags, aways = [LAG_MS, *first.lags], sorted(first.aways) or [AWAY_MS]
+    usual = sum(lags) // len(lags), aways[len(aways) // 2]
+    life = Recorder(history, told, topics, reading, *usual).life()
     return life if life.kinds else None
 
 
@@ -218,6 +222,25 @@ def latest(times: Iterable[tuple[str | None, int | None]]) -> dict[str, int]:
     return found
 
 
+End = tuple[str | None, str, int, int | None]
+
+
+def end_of(one: Stall | Ownership) -> End:
+    """Return what names the end of a stretch of a member's time with a partition."""
+    return one.member_id, one.topic, one.partition, one.to_ms
+
+
+def ends_of(history: History, told: Sequence[Generation]) -> set[End]:
+    """Return where members lost partitions as they went; not where they gave them up and stayed."""
+    formed = [one.formed_at for one in told]
+    found: set[End] = set()
+    for one in history.ownership:
+        place = len(formed) if one.to_ms is None else bisect_left(formed, one.to_ms)
+        if place == len(formed) or one.member_id not in told[place].members:
+            found.add(end_of(one))
+    return found
+
+
 def heard_of(history: History, told: Sequence[Generation]) -> dict[int, dict[str, int]]:
     """Return when members were seen to give up what they had, by when the next generation was formed.
 
@@ -243,11 +266,16 @@ class Recorder:
         topics: Mapping[str, int],
         reading: Reading,
         lag_ms: int,
+        away_ms: int,
     ) -> None:
         self.lag_ms = lag_ms
         """How long after its last commit a member that dies sends its last heartbeat, on average."""
         self.lags: list[int] = []
         """How long after it that was, where the record tells."""
+        self.away_ms = away_ms
+        """How long a process that leaves is away until it is started again, usually."""
+        self.aways: list[int] = []
+        """How long that was, where the record tells."""
         self.history, self.told, self.topics, self.reading = history, told, topics, reading
         self.assignor, self.note = assignor_of(told)
         self.members = {one.member_id: self._member(one) for one in history.assignments}
@@ -255,7 +283,8 @@ class Recorder:
             for member_id in (*one.joined, *one.left):
                 self.members.setdefault(member_id, self._stranger(member_id))
         self.gone = latest((one.member_id, one.to_ms) for one in history.ownership)
-        silent = [one for one in history.stalls if one.kind == "no-progress"]
+        self.ends = ends_of(history, told)
+        silent = [one for one in history.stalls if one.kind == "no-progress" and end_of(one) in self.ends]
         self.silent = latest((one.member_id, one.from_ms) for one in silent)
         self.heard = heard_of(history, told)
         self.comes: dict[str, list[int]] = {}
@@ -367,7 +396,13 @@ class Recorder:
                 one._replace(at_ms=one.at_ms - begins_ms, usual_ms=one.usual_ms - begins_ms)
                 for one in self.last_beats
             ),
+            self._share(),
         )
+
+    def _share(self) -> float:
+        """Return how many partitions a member had on average."""
+        counts = [len(one.members) for one in self.told if one.members]
+        return sum(self.topics.values()) * sum(1 / count for count in counts) / max(len(counts), 1)
 
     def _moved(self, one: Move) -> bool:
         """Return whether a partition went to another place, not only to the next process of the same."""
@@ -408,6 +443,8 @@ class Recorder:
             place.stalled = None
         else:
             self.act(at_ms, "start", place, kind=member.kind)
+            if place.free_since is not None and place.client == member.client:
+                self.aways.append(max(at_ms - place.free_since, 0))
             place.since = at_ms
         place.free_since = None
         for _, topics in self.wishes.get(member_id, ())[:1]:
@@ -461,17 +498,16 @@ class Recorder:
     def _slow(self) -> Iterator[Act]:
         """Yield the times in which a member got nowhere and was kept: those that no rebalance fell into."""
         formed = [one.formed_at for one in self.told]
-        ends = {(one.member_id, one.topic, one.partition, one.to_ms) for one in self.history.ownership}
         spans = {
             (one.member_id, one.from_ms): one.to_ms
             for one in self.history.stalls
             if one.kind == "no-progress"
             and one.member_id in self.sat
-            and (one.member_id, one.topic, one.partition, one.to_ms) not in ends  # it went for that
+            and end_of(one) not in self.ends  # it went for that
         }
         for (member_id, from_ms), to_ms in sorted(spans.items(), key=lambda one: one[0][1]):
             assert member_id is not None
             place, kind = self.places[self.sat[member_id] - 1], self.members[member_id].kind
-            alone = bisect_right(formed, from_ms) == bisect_right(formed, to_ms)
+            alone = bisect_right(formed, from_ms) == bisect_left(formed, to_ms)
             if alone and to_ms - from_ms < kind.settings.max_poll_interval_ms:
                 yield Act(from_ms, "stall", place.number, to_ms - from_ms)

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 from coterie.base.ids import TopicPartition
 from coterie.client import member as m
 from coterie.client.member import Member
+from coterie.history.records import CLASSIC
+from coterie.history.segments import entries_of
 from coterie.history.tables import History
 from coterie.history.told import SLUGS
 from coterie.observe.story import Rebalance
@@ -22,11 +24,12 @@ from coterie.sim.ownership import Ownership, Span
 from coterie.sim.recorded import Life, Reading, life_of
 from coterie.sim.script import Kind, Variant
 from coterie.sim.simulate import DIRECTOR, Course, Seat
-from coterie.sim.station import Open
+from coterie.sim.station import LOG_BYTES, Open
 from coterie.sim.timetable import Act
 from coterie.sim.turns import HEARTBEAT_MS, Beat
 from coterie.sim.worker import NOTHING, Worker
 from coterie.sim.world import START_MS
+from coterie.wire.internal import GroupMetadataValue
 
 __all__ = ["Change", "Figures", "Replayed", "replayed", "understood"]
 
@@ -258,15 +261,36 @@ class Replay(Course):
                 to_ms = min(to_ms, self._gone_ms.get(partition.topic, to_ms))
             yield partition, span._replace(to_ms=to_ms)
 
+    def _stored(self) -> set[int]:
+        """Return the generations that the broker's log has; the oldest of a long life are trimmed."""
+        host = self.station.host()
+        assert host is not None
+        segment = bytes(host.log.read(host.log.start_offset, max_bytes=LOG_BYTES))
+        return {
+            one.value.generation
+            for one in entries_of([segment])
+            if one.kind == CLASSIC and isinstance(one.value, GroupMetadataValue)
+        }
+
+    def _rebalances(self) -> Iterator[tuple[int, frozenset[str]]]:
+        """Yield when each generation was formed that a record would have, and its causes.
+
+        One whose leader died before it had assigned anything is not stored: the next one comes of what it
+        came of, too.
+        """
+        causes, stored = frozenset[str](), self._stored()
+        for one in self.station.story:
+            if isinstance(one, Rebalance):
+                causes |= causes_of(one)
+                if one.generation in stored or one.generation < min(stored, default=0):
+                    yield one.formed_at_ms - START_MS, causes
+                    causes = frozenset()
+
     def figures(self) -> Figures:
         """Return what came of it."""
         spans = [span for _, span in self._idle() if span.length_ms > 0]
         return Figures(
-            tuple(
-                (one.formed_at_ms - START_MS, causes_of(one))
-                for one in self.station.story
-                if isinstance(one, Rebalance)
-            ),
+            tuple(self._rebalances()),
             sum(span.length_ms for span in spans),
             max((span.length_ms for span in spans), default=0),
             moves_of(self.ownership),

@@ -25,7 +25,7 @@ from coterie.store.memory import MemoryDisk, MemoryStore
 if TYPE_CHECKING:
     from coterie.broker.coordinator import ShardHost
 
-__all__ = ["Open", "Station"]
+__all__ = ["LOG_BYTES", "Open", "Station"]
 
 ALARMS, FLUSHES = 1, 1 << 30
 """Ranks: timers ring before any client acts, and what one millisecond decided is appended together."""

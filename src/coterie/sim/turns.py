@@ -22,6 +22,7 @@ HEARTBEAT_MS = 3_000
 SETTLED_MS, JUST_MS = 300, 30
 """How long after a generation nothing is done to it; how long a joining member takes to be heard of."""
 GONE_FOR_GOOD_MS = 60_000
+LEADS_MS = 100
 HELD_UP_MS = 500
 """So long after the last one gave up, a generation waited for somebody who was dead."""
 LATE_MS = 300
@@ -69,10 +70,16 @@ class Turn:
         self.formed_ms = one.formed_at
         self.floor_ms = -(1 << 62) if before is None else before.formed_at + SETTLED_MS
         self.founded = before is None or not before.members
-        self.stayed = [] if before is None else [who for who in one.members if who in before.members]
-        self.heard = {who: seen[who] for who in self.stayed if who in seen}
-        """When those who stayed were seen to give up what they had."""
+        self.stayed = [] if before is None else [who for who in one.members if who in recorder.seated]
+        heard = {who: seen[who] for who in self.stayed if who in seen}
+        late_ms = min(heard.values(), default=0) + HEARTBEAT_MS + LATE_MS
+        self.heard = {who: at_ms for who, at_ms in heard.items() if at_ms <= late_ms}
+        """When those who stayed were seen to give up what they had, but for those that hung until then."""
         self.ways = {who: self._way(who) for who in one.left}
+        self.evicted = {who for who, way in self.ways.items() if way == STALLED and self._evicted(who)}
+        """Who was dead, and was not waited for any longer."""
+        self.joined_and_died = self._joined_and_died()
+        """Who died after it had joined again, so that a generation was never stored: the last one first."""
         self.begins_ms = self._begins()
         """When it began."""
 
@@ -90,6 +97,11 @@ class Turn:
             begins_ms = (earliest_ms + latest_ms) // 2
             if self._by_itself:
                 return max(self.floor_ms, latest_ms + JUST_MS)
+            if self.evicted:
+                waited_ms = max(
+                    self.recorder.members[who].kind.settings.max_poll_interval_ms for who in self.evicted
+                )
+                begins_ms = max(earliest_ms, self.formed_ms - waited_ms - 2 * JUST_MS)
             left = [self.recorder.gone.get(who, latest_ms) for who, way in self.ways.items() if way == LEFT]
             if left:
                 begins_ms = max(earliest_ms - LATE_MS, min(left))
@@ -176,8 +188,23 @@ class Turn:
             self.recorder.beats.append(Beat(*when, max(late_ms, 0), joins_ms, last_ms))
 
     def _come(self, at_ms: int) -> None:
+        """Note that members come: the leader of a new group first, for it stays the leader."""
         for member_id in self.one.joined:
-            self.recorder.comes_at(member_id, at_ms)
+            first = self.founded and member_id == self.one.leader
+            self.recorder.comes_at(member_id, self._comes_ms(member_id, at_ms) - LEADS_MS * first)
+
+    def _comes_ms(self, member_id: str, at_ms: int) -> int:
+        """Return when a member comes: one that left in this generation, too, is back as soon as usual.
+
+        Where the group waits for others, nothing tells when it came.
+        """
+        client = self.recorder.members[member_id].client
+        left = [who for who in self.ways if self.recorder.members[who].client == client]
+        if len(left) != 1 or self.ways[left[0]] != LEFT or len(self.ways) > 1 or not self.heard:
+            return at_ms
+        if self.formed_ms - max(self.heard.values()) < HELD_UP_MS:
+            return at_ms
+        return max(at_ms, min(at_ms + self.recorder.away_ms, self.formed_ms - 2 * JUST_MS))
 
     # -- who went
 
@@ -198,6 +225,8 @@ class Turn:
         ):
             return SWAPPED
         ways = [one for one in self.one.causes if one in GOING]
+        if LEFT in ways and member_id not in self.recorder.silent:
+            return LEFT
         seen_ms = self._last_seen(member_id)
         if ways == [EXPIRED] and self._hung(member_id, seen_ms):
             return STALLED
@@ -206,6 +235,42 @@ class Turn:
         settings, silent_ms = member.kind.settings, self.formed_ms - (seen_ms or self.formed_ms)
         after_ms = {EXPIRED: settings.session_timeout_ms, STALLED: settings.max_poll_interval_ms, LEFT: 0}
         return min(ways, key=lambda one: abs(silent_ms - after_ms[one]))
+
+    def _evicted(self, member_id: str) -> bool:
+        """Return whether a rebalance waited for a member as long as it may, and then did without it.
+
+        One that is slow says itself that it is out, as long after its last commit.
+        """
+        member, seen_ms = self.recorder.members[member_id], self._last_seen(member_id)
+        limit_ms = member.kind.settings.max_poll_interval_ms
+        if member.instance is not None or self.formed_ms - max(self.heard.values(), default=0) < HELD_UP_MS:
+            return False
+        heard_ms = POLL_CHECK_MS + (HEARTBEAT_MS + LATE_MS) * (not self.heard and bool(self.one.members))
+        late = seen_ms is None or self.formed_ms - seen_ms > limit_ms + heard_ms
+        return self._relieved(member_id) or (
+            late and self.formed_ms - limit_ms < min(self.heard.values(), default=self.formed_ms)
+        )
+
+    def _relieved(self, member_id: str) -> bool:
+        """Return whether its own process came again with this generation: then it was dead by then."""
+        member = self.recorder.members[member_id]
+        return member.instance is None and any(
+            self.recorder.members[other].client == member.client for other in self.one.joined
+        )
+
+    def _joined_and_died(self) -> list[str]:
+        """Return who died after it had joined again: for each generation that was never stored, one."""
+        skipped = 0 if self.before is None else self.one.generation - self.before.generation - 1
+        dead = sorted((who for who, way in self.ways.items() if way == EXPIRED), key=self._seen_at)
+        found: list[str] = []
+        out_ms = self.formed_ms
+        while dead and len(found) < skipped:
+            seen_ms, settings = self._last_seen(dead[-1]), self.recorder.members[dead[-1]].kind.settings
+            out_ms -= min(settings.session_timeout_ms, settings.max_poll_interval_ms)
+            if seen_ms is None or seen_ms > out_ms:
+                break
+            found.append(dead.pop())
+        return found
 
     def _hung(self, member_id: str, seen_ms: int | None) -> bool:
         """Return whether a static member polled too late: it says nothing, and its session ends."""
@@ -228,7 +293,7 @@ class Turn:
         place = recorder.seated.get(member_id)
         if place is None:
             return self.begins_ms
-        if way == EXPIRED:
+        if way == EXPIRED or member_id in self.evicted:
             self._died(member_id, place)
             out_ms = self.begins_ms
         elif way == STALLED:
@@ -275,6 +340,8 @@ class Turn:
         recorder = self.recorder
         settings = recorder.members[member_id].kind.settings
         interval_ms = settings.heartbeat_interval_ms
+        if self._died_joining(member_id, place):
+            return
         out_ms, decisive = self._out_ms(member_id)
         heard_ms = out_ms - settings.session_timeout_ms
         at_ms = self._last_seen(member_id) if self.recorder.reading.by_sight else None
@@ -282,7 +349,10 @@ class Turn:
             at_ms = heard_ms + interval_ms // 2
         elif decisive:
             at_ms = max(heard_ms + JUST_MS, min(at_ms, heard_ms + interval_ms - JUST_MS))
-        at_ms = max(at_ms, heard_ms + JUST_MS, place.since + SETTLED_MS)
+        at_ms = max(at_ms, heard_ms + JUST_MS)
+        if self._relieved(member_id):
+            at_ms = min(at_ms, self.begins_ms - 2 * JUST_MS)
+        at_ms = max(at_ms, place.since + SETTLED_MS)
         last_ms = max(at_ms - interval_ms + JUST_MS, min(heard_ms, at_ms - JUST_MS))
         seen_ms = self._last_seen(member_id)
         if decisive and seen_ms is not None:
@@ -292,20 +362,55 @@ class Turn:
         self.recorder.act(at_ms, "kill", place)
         place.free_since = at_ms
 
+    def _died_joining(self, member_id: str, place: Place) -> bool:
+        """Note that a member died while the group waited, after it had joined; return whether it did so.
+
+        Nothing was seen of it in the generation that it was given its share in, or that was never stored.
+        """
+        recorder, seen_ms = self.recorder, self._last_seen(member_id)
+        assert self.before is not None
+        if seen_ms is None:
+            return False
+        if member_id in self.joined_and_died:
+            heard_ms = max(seen_ms, place.since + SETTLED_MS)
+            recorder.last_beat(place, heard_ms - JUST_MS, heard_ms - JUST_MS)
+            at_ms = heard_ms + SETTLED_MS
+        elif seen_ms == self.before.formed_at:
+            gave_up_ms = recorder.heard.get(seen_ms, {}).get(member_id, 0)
+            since_ms = max(gave_up_ms, place.since)
+            at_ms = min(
+                max((since_ms + seen_ms) // 2, since_ms + SETTLED_MS), max(seen_ms, place.since) - JUST_MS
+            )
+        else:
+            return False
+        recorder.act(at_ms, "kill", place)
+        place.free_since = at_ms
+        return True
+
     def _out_ms(self, member_id: str) -> tuple[int, bool]:
         """Return when a session ended, and whether that began the rebalance or was what it waited for."""
-        known = sorted(self.ways, key=self._seen_at)
-        held = bool(self.heard) and self.formed_ms - max(self.heard.values()) > HELD_UP_MS
+        formed_ms = self.formed_ms
+        if member_id in self.evicted:
+            seen_ms = self._last_seen(member_id) or self.begins_ms
+            settings = self.recorder.members[member_id].kind.settings
+            usual_ms = seen_ms - settings.heartbeat_interval_ms // 2 + settings.session_timeout_ms
+            return max(usual_ms, formed_ms + JUST_MS), False
+        dead = {who for who, way in self.ways.items() if way == EXPIRED} | {member_id}
+        known = sorted(dead - set(self.joined_and_died), key=self._seen_at)
+        for one in self.joined_and_died:
+            settings = self.recorder.members[one].kind.settings
+            formed_ms -= min(settings.session_timeout_ms, settings.max_poll_interval_ms)
+        held = bool(self.heard) and formed_ms - max(self.heard.values()) > HELD_UP_MS
         if self._alone and self.one.members and member_id == known[0]:
             return self.begins_ms, True
         if (held or not self.one.members) and member_id == known[-1]:
-            return self.formed_ms - JUST_MS, True
+            return formed_ms - JUST_MS, True
         first_ms, last_ms = self._out_within(member_id)
         if first_ms < 0:
-            return self.formed_ms - JUST_MS, True
+            return formed_ms - JUST_MS, True
         # A session's end begins a rebalance: where members stayed, none had ended before this one began.
         least_ms = self.begins_ms if self.one.members else first_ms
-        return min(max((first_ms + last_ms) // 2, least_ms), self.formed_ms - JUST_MS), False
+        return min(max((first_ms + last_ms) // 2, least_ms), formed_ms - JUST_MS), False
 
     def _seen_at(self, member_id: str) -> tuple[int, str]:
         """Return what those who went are in order by: when each was last seen."""

@@ -41,7 +41,7 @@ def test_who_had_been_silent_for_its_session_had_died():
     told = tale.told()
 
     assert causes(told)[1] == {"session-expired"}
-    assert next(iter(stalls(told, "no-progress", 1)))[0] == 31_000
+    assert next(iter(stalls(told, "no-progress", 1)))[0] == 31_250, "half an interval after its last commit"
 
 
 def test_who_had_been_silent_for_the_poll_interval_polled_too_late():

@@ -215,6 +215,11 @@ def tales(draw):
         for _ in range(draw(st.integers(0, 2))):
             until_ms = at_ms + draw(st.integers(0, 40)) * 1_000
             tale.commit(at_ms, until_ms, *busy)
+            if busy and draw(st.booleans()):  # it hung, and commits once more what it had
+                until_ms += draw(st.integers(1, 30)) * 1_000
+                again = tale.commits[-1]._replace(place=tale.place, at_ms=until_ms)
+                tale.commits.append(again)
+                tale.place += 1
             at_ms = until_ms + draw(st.integers(1, 90)) * 1_000
         at_ms += 1_000
     return tale

@@ -55,7 +55,7 @@ def test_a_dead_owner_stood_still_until_the_rebalance_began():
     ]
     known = overlaid(tale.told(), story)
 
-    assert [*stalls(known, "no-progress", 1)] == [(40_000, 51_000)]
+    assert [*stalls(known, "no-progress", 1)] == [(40_250, 51_000)]
     assert [*stalls(known, "no-owner", 1)] == [(51_000, 51_500)]
     assert STALL_LEAST_MS <= 51_000 - 40_000
 

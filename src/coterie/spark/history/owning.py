@@ -18,7 +18,13 @@ import pyarrow.compute as pc
 
 from coterie.base.ids import TopicPartition
 from coterie.history.group import Outline
-from coterie.history.ownership import BURST, SILENT_TIMES, STALL_LEAST_MS
+from coterie.history.ownership import (
+    BURST,
+    BUSY_BURST,
+    BUSY_TIMES,
+    SILENT_TIMES,
+    STALL_LEAST_MS,
+)
 from coterie.history.seats import Formed, Seat, numbers_by_topic
 from coterie.spark.history.schemas import STAMP, batch_of, stamps
 
@@ -301,19 +307,25 @@ class Tables:
         read = np.maximum(last - first - (after - before), 0)
         safe_ms = np.where(tells, spoken_ms, 1)
         rates = np.where(tells, read / safe_ms, 0.0)
-        least = np.where(
-            tells, np.maximum(STALL_LEAST_MS, SILENT_TIMES * (safe_ms / np.maximum(count - 2, 1))), 0.0
-        )
+        cadences = np.where(tells, safe_ms / np.maximum(count - 2, 1), 0.0)
         begins = np.concatenate(([True], where[1:] != where[:-1]))
         known = told_before(tells, begins)
-        inside = waited(loud_ms - quiet_ms, after - before, rates, least, known)
+        cadence = np.where(known >= 0, cadences[known], 0.0)
+        rate = np.where(known >= 0, rates[known], 0.0)
+        half = (cadence / 2).astype(np.int64)
+        quiet = loud_ms - quiet_ms
+        inside = waited(quiet, after - before, rate, cadence)
+        # One that hung while others waited for it commits, as it gives up, what it had before.
+        ends = np.roll(begins, -1) | (loud_ms != last_ms) | (before != after)
+        inside |= waited(quiet, np.roll(first, -1) - before, rate, cadence) & ~ends
         gap_ms = first_ms - np.roll(last_ms, 1)
-        between = waited(gap_ms, first - np.roll(last, 1), rates, least, np.roll(known, 1)) & ~begins
+        between = waited(gap_ms, first - np.roll(last, 1), np.roll(rate, 1), np.roll(cadence, 1)) & ~begins
         for place in np.flatnonzero(inside | between).tolist():
             if between[place]:
-                yield int(where[place]), int(last_ms[place - 1]), int(first_ms[place])
+                from_ms = int(last_ms[place - 1] + half[place - 1])
+                yield int(where[place]), from_ms, int(first_ms[place])
             if inside[place]:
-                yield int(where[place]), int(quiet_ms[place]), int(loud_ms[place])
+                yield int(where[place]), int(quiet_ms[place] + half[place]), int(loud_ms[place])
 
     # -- rows
 
@@ -440,12 +452,13 @@ def told_before(tells: Flags, begins: Flags) -> Ints:
     return np.where(last >= start, last, -1)
 
 
-def waited(length_ms: Ints, brought: Ints, rates: npt.NDArray[np.float64], least: npt.NDArray[np.float64],
-           known: Ints) -> Flags:  # fmt: skip
+def waited(
+    length_ms: Ints, brought: Ints, rate: npt.NDArray[np.float64], cadence: npt.NDArray[np.float64]
+) -> Flags:
     """Return which silences were long, and left more waiting than a moment brings."""
-    rate = np.where(known >= 0, rates[known], 0.0)
-    long = length_ms >= np.where(known >= 0, least[known], STALL_LEAST_MS)
-    waiting: Flags = long & (rate > 0.0) & (brought >= BURST * rate * length_ms)
+    long = length_ms >= np.maximum(STALL_LEAST_MS, BUSY_TIMES * cadence)
+    burst = np.where(length_ms >= SILENT_TIMES * cadence, BURST, BUSY_BURST)
+    waiting: Flags = long & (rate > 0.0) & (brought >= burst * rate * length_ms)
     return waiting
 
 
