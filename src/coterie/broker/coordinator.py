@@ -424,9 +424,11 @@ class Coordinator(ShardsOfTopic[ShardHost]):
 
     def _clean_all(self) -> Pieces[None]:
         """Drop what has expired, a group at a time (XP-10)."""
-        for host in self.active():
-            for group_id in tuple(host.shard.groups):
-                if host.status == ShardHost.ACTIVE:
-                    host.execute(commands.CleanOffsets(group_ids=(group_id,)))
-                yield
-        self._cleaning = False
+        try:
+            for host in self.active():
+                for group_id in tuple(host.shard.groups):
+                    if host.status == ShardHost.ACTIVE:
+                        host.execute(commands.CleanOffsets(group_ids=(group_id,)))
+                    yield
+        finally:
+            self._cleaning = False

@@ -397,11 +397,22 @@ class Node:
                 yield from self._grow(topic, added)
             except StorageFailed as error:
                 failed[name] = error
-                yield from self._drop_logs(name, added)
+                kept = yield from self._shrink(topic, added)
                 grown = self.topics.by_id(topic.topic_id)
                 if grown is not None and grown.partitions == added.stop:
-                    self.topics.put_back(replace(grown, partitions=topic.partitions))
+                    self.topics.put_back(replace(grown, partitions=kept))
         return failed
+
+    def _shrink(self, topic: Topic, added: range) -> Pieces[int]:
+        """Take new partitions back, the last first, up to one that somebody has written to meanwhile; return
+        how many the topic has then.
+        """
+        for partition in reversed(added):
+            there = self.log_of(topic.name, partition)
+            if (there is not None and there.end_offset) or self.topics.by_id(topic.topic_id) is None:
+                return partition + 1
+            yield from self._drop_logs(topic.name, range(partition, partition + 1))
+        return added.start
 
     def _grow(self, topic: Topic, added: range) -> Pieces[None]:
         """Make the logs of new partitions, by the settings that their topic has by then; of none once it is

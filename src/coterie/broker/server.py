@@ -40,6 +40,7 @@ SIZE = struct.Struct(">i")
 # What is larger is never copied whole: 50 MB take the loop's time for 70 ms.
 LARGE_BYTES = 1 << 22
 UNREAD_BYTES_MAX = 1 << 20  # a busy connection stops reading when this much waits in its buffer
+PRODUCE = 0
 JOINED_BYTES_MAX = 1 << 16  # an answer up to this size is joined and written at once
 MISTAKE = "a request of %s failed; its connection is closed%s"
 LIGHT_STOPS = 64  # what took no more of them is written whole
@@ -67,6 +68,7 @@ class Connection(asyncio.Protocol):
         "_gone",
         "_held",
         "_large",
+        "_left",
         "_longest",
         "_missing",
         "_paused_reading",
@@ -99,6 +101,8 @@ class Connection(asyncio.Protocol):
         self._busy = False
         self._pumping = False
         self._closed = False
+        # Whether the peer has closed, and what it sent before without wanting an answer is still to be done.
+        self._left = False
         self._writable = True
         self._paused_reading = False
         self._awaiting: Context | None = None
@@ -134,13 +138,18 @@ class Connection(asyncio.Protocol):
         self.transport.set_write_buffer_limits(0)  # so that we are told as soon as anything is not sent
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._closed = True
+        """Go on, as Apache Kafka does, with what came before without wanting an answer (acks=0)."""
         self._direct = False
         self.node.peers.leave(self)
         waiting, self._awaiting = self._awaiting, None
         gone = self._gone if waiting is None else waiting.gone
         if gone is not None:
             gone()
+        if self._closed or not (self._busy or self._buffer or self._large is not None):
+            self._closed = True
+            return
+        self._left = self._writable = True
+        self._pump()
 
     def pause_writing(self) -> None:
         """Take note that the transport holds something; `_send` goes through it until it has gone."""
@@ -189,10 +198,8 @@ class Connection(asyncio.Protocol):
         self._end()
 
     def _end(self) -> None:
-        self._closed = True
         self._direct = False
-        self._buffer = bytearray()
-        self._large = None
+        self._forget()
         self.transport.abort()
 
     # -- frames
@@ -222,6 +229,8 @@ class Connection(asyncio.Protocol):
                     break
         finally:
             self._pumping = False
+        if self._left:
+            return
         held = len(self._buffer) + (0 if self._large is None else self._large.tell())
         if held != self._held:
             self._held = held
@@ -267,6 +276,9 @@ class Connection(asyncio.Protocol):
 
     def _take(self, sized: bytes) -> None:
         """Answer one request, given with its size in front."""
+        if self._left:
+            self._answer_by_handler(sized)
+            return
         quick = self.node.quick_answer(self, sized)
         if quick is None:
             if self._turns is None or self._turns.mine():
@@ -304,7 +316,7 @@ class Connection(asyncio.Protocol):
     def _resume(self, answer: Callable[[bytes], None], sized: bytes) -> None:
         self._busy = False
         if not self._closed:
-            answer(sized)
+            (self._answer_by_handler if self._left else answer)(sized)
             self._pump()
 
     def answer_generally(self, sized: bytes) -> None:
@@ -365,6 +377,9 @@ class Connection(asyncio.Protocol):
         self._hang_up(what)
 
     def _serve(self, header: RequestHeader, handler: Handler, request: Any) -> None:
+        if self._left and (header.api_key != PRODUCE or request is None or request.acks != 0):
+            self._forget()
+            return
         context = Context(
             api_key=header.api_key,
             version=header.api_version,
@@ -384,6 +399,9 @@ class Connection(asyncio.Protocol):
     def _answer(self, context: Context, response: Any) -> None:
         """Send the answer that is awaited; one that comes in pieces is sent when it is whole."""
         if self._closed:
+            return
+        if self._left and type(response) is not GeneratorType and response is not SILENT:
+            self._forget()
             return
         if type(response) is GeneratorType:
             self._work(self._answer_in_pieces(context, response))
@@ -414,7 +432,10 @@ class Connection(asyncio.Protocol):
     def _finish(self, context: Context, parts: list[bytes]) -> None:
         if self._closed:
             return
-        assert self._awaiting is context, f"an answer to {context.api_key} that nobody waits for"
+        if self._left and parts:
+            self._forget()
+            return
+        assert self._left or self._awaiting is context, f"an answer to {context.api_key} nobody waits for"
         self._awaiting = None
         self._busy = False
         if parts:
@@ -433,6 +454,8 @@ class Connection(asyncio.Protocol):
 
     def paid(self, frame: bytes) -> None:
         """Send the answer that was owed, and go on with what has come behind it."""
+        if self._left:
+            self._forget()
         if self._closed:
             return
         self._busy = False
@@ -470,10 +493,14 @@ class Connection(asyncio.Protocol):
         self._close()
 
     def _close(self) -> None:
+        self._forget()
+        self.transport.close()
+
+    def _forget(self) -> None:
+        """Do nothing more for this connection."""
         self._closed = True
         self._buffer = bytearray()
         self._large = None
-        self.transport.close()
 
     def _tell(self, reason: str) -> None:
         self.node.peers.seldom.warn("%s %s; its connection is closed", self.peer, reason)

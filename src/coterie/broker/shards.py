@@ -209,9 +209,7 @@ class HostedShard(ABC, Generic[C, R]):
         try:
             yield from self._replay()
         except (Corrupt, StorageFailed):
-            mark("load-failed")
-            log.exception("%s cannot be loaded", self)
-            self.status = self.FAILED
+            self.fail()
         if self.status == self.LOADING:
             yield from self._revive()
         if self.status != self.LOADING:
@@ -225,6 +223,12 @@ class HostedShard(ABC, Generic[C, R]):
             self.node.now_ms() - began_ms,
         )
         self.begin()
+
+    def fail(self) -> None:
+        """Tell of the mistake that is being handled; whoever asks is told that nobody coordinates here."""
+        mark("load-failed")
+        log.exception("%s cannot be loaded", self)
+        self.status = self.FAILED
 
     @abstractmethod
     def _replay(self) -> Iterator[None]:
@@ -328,7 +332,11 @@ class ShardsOfTopic(ABC, Generic[H]):
 
     def _load_all(self) -> Pieces[None]:
         while self._to_load:
-            yield from self._to_load.popleft().load()
+            host = self._to_load.popleft()
+            try:
+                yield from host.load()
+            except Exception:  # noqa: BLE001  the root of one shard's loading
+                host.fail()
         self._all_loaded()
 
     def _all_loaded(self) -> None:

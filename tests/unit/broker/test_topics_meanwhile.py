@@ -6,12 +6,13 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from admin_rig import Rig, part
+from admin_rig import NOW_MS, Rig, part
 
 from coterie.base.ids import TopicPartition
 from coterie.broker import node as node_module
 from coterie.broker import topics as topics_module
 from coterie.broker.pieces import Pieces, at_once
+from coterie.wire.batches import Record, build_batch
 
 CREATE_TOPICS, METADATA = 19, 3
 
@@ -53,6 +54,23 @@ def test_a_topic_that_is_deleted_while_it_grows_leaves_no_logs_to_the_next_of_it
 
     rig.node.create_topic("t", partitions=10)
     assert lives(rig, "t") == {True}
+
+
+def test_what_was_acknowledged_in_a_new_partition_stays_though_the_topic_could_not_grow_further():
+    rig = Rig()
+    rig.node.create_topic("t", partitions=1)
+    growth = a_part_of(rig.node.grow_topics({"t": 10}), 4)
+    batch = build_batch([Record(0, NOW_MS, None, b"v")])
+    rig.node.append("t", 2, batch, now_ms=NOW_MS)
+
+    rig.disk.faults.refuse |= {"make_directory", "save"}
+    assert "t" in at_once(growth)
+
+    topic, log = rig.topics.get("t"), rig.node.log_of("t", 2)
+    assert topic is not None
+    assert topic.partitions == 3
+    assert log is not None
+    assert log.end_offset == 1
 
 
 def test_a_topic_made_anew_while_the_one_before_it_grew_is_left_alone():
