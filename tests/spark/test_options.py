@@ -67,6 +67,7 @@ def test_what_spark_refuses_is_refused_with_the_reason():
         ({"failOnDataLoss": "maybe"}, "true or false"),
         ({"startingOffsets": "{"}, "JSON"),
         ({"startingOffsets": '{"t": 5}'}, "must be like"),
+        ({"startingOffsets": "begin"}, "it takes earliest, latest"),
         ({"startingTimestamp": "yesterday"}, "milliseconds"),
         ({"startingOffsetsByTimestampStrategy": "guess"}, "error or latest"),
         ({"kafka.isolation.level": "dirty"}, "read_committed"),

@@ -276,7 +276,8 @@ class GroupAdmin:
 def _non_empty(group_id: str) -> RefusedBy:
     return RefusedBy(
         Code.NON_EMPTY_GROUP,
-        f"group {group_id} has members; stop them, or `coterie groups evict {group_id}` takes them out",
+        f"group {group_id} has members; stop them, or take each out by"
+        f" `coterie groups evict {group_id} --member ID`",
     )
 
 

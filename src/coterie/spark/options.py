@@ -343,6 +343,10 @@ def offsets_of(name: str, text: str, *, committed: bool) -> Bound:
     """Return the bound that `earliest`, `latest`, `committed` (if it may stand here) or JSON gives."""
     words = {"earliest": EARLIEST, "latest": LATEST} | ({"committed": COMMITTED} if committed else {})
     word = words.get(text.strip().lower())
+    if word is None and not text.lstrip().startswith("{"):
+        raise BadOption(
+            f'option {name} is {text!r}: it takes {", ".join(words)}, or JSON like {{"topic":{{"0":23}}}}'
+        )
     return Bound(None, numbers_of(name, text)) if word is None else Bound(word)
 
 

@@ -49,6 +49,10 @@ def a_session(master: str) -> Iterator[SparkSession]:
     spark = builder.getOrCreate()
     if not remote:
         spark.sparkContext.setLogLevel("ERROR")
+    if " " in os.environ["PYSPARK_PYTHON"] and not remote:  # Spark finds no source of such a Python
+        from pyspark_coterie import DefaultSource
+
+        spark.dataSource.register(DefaultSource)
     try:
         yield spark
     finally:
