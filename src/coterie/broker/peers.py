@@ -185,17 +185,17 @@ class Peers:
                 slowest.drop(f"does not read its answer of {self._unsent[slowest]} bytes")
                 self.owe(slowest, 0)
 
-    @contextmanager
-    def room(self, most: int) -> Iterator[int]:
-        """Give how large an answer may be that can be smaller (a fetch's), `most` at the most.
+    @property
+    def room(self) -> int:
+        """How large an answer may be that can be smaller (a fetch's)."""
+        return max(0, self.unsent_bytes_max - self.unsent_bytes - self._begun_answers) // SHARE
 
-        So much is taken for held while the answer is put together, others being heard between.
-        """
-        left = self.unsent_bytes_max - self.unsent_bytes - self._begun_answers
-        size = max(0, min(most, left // SHARE))
+    @contextmanager
+    def taken(self, size: int) -> Iterator[None]:
+        """Take so much for held while an answer is put together, others being heard between."""
         self._begun_answers += size
         try:
-            yield size
+            yield
         finally:
             self._begun_answers -= size
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
 import pytest
 
 from coterie.base.codes import Code
+from coterie.base.hashes import coordinator_partition
 from coterie.broker.coordinator import GROUPS_STARTED_AT_ONCE
 from coterie.broker.leadership import Leader
 from coterie.broker.topic_names import OFFSETS_TOPIC
@@ -122,6 +124,33 @@ def code_of(rig: ApiRig, api_key: int) -> Code:
 def test_who_asks_while_groups_are_loading_is_told_to_come_back(api_key: int, code: Code):
     """A heartbeat is taken; a list is refused whole."""
     assert code_of(a_loading_rig(), api_key) == code
+
+
+def test_a_mistake_in_the_loading_of_one_shard_keeps_no_other_from_being_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    rig = ApiRig()
+    groups = {coordinator_partition(name, partition_count=2): name for name in ("g", "h", "i", "j")}
+    for name in groups.values():
+        rig.committed(name, ("orders", 0, 5))
+    again = rig.started_again(settled=False)
+    broken, sound = groups[0], groups[1]
+    coordinator = again.node.coordinator
+
+    def mistaken() -> Iterator[None]:
+        yield
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(coordinator.hosts[0], "_replay", mistaken)
+    again.settle()
+
+    client = again.client()
+    fetched = [
+        ask_fetch(client, 7, name, (fetch_topic(again, 7, "orders", 0),)).error_code
+        for name in (broken, sound)
+    ]
+    assert fetched == [Code.NOT_COORDINATOR, Code.NONE]
+    assert not coordinator.loading()
 
 
 @row("LO-1", "OM-1", "3.1-2")

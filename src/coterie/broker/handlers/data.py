@@ -122,8 +122,11 @@ class WaitingFetch:
             return self.missing
 
     def finish(self, *, forced: bool) -> None:
-        pieces = _read_all(self.node, self.ctx, self.request, self.wanted, committed=self.committed)
-        self.ctx.reply(paced(pieces, len(self.wanted)))
+        most, count = _max_bytes(self.node, self.request), len(self.wanted)
+        # Of a few, which are read at once, nobody else can take the room meanwhile.
+        read = _read_within if count <= ITEMS_AT_ONCE else _read_in_pieces
+        most = min(most, self.node.peers.room)
+        self.ctx.reply(paced(read(most, self.node, self.ctx, self.wanted, committed=self.committed), count))
 
 
 def fetch(node: Node, ctx: Context, request: Any) -> Any:
@@ -190,18 +193,21 @@ def _readable_end(one: Wanted, *, committed: bool) -> int | None:
     return log.last_stable_offset if committed else log.high_watermark
 
 
-def _read_all(
-    node: Node, ctx: Context, request: Any, wanted: WantedByName, *, committed: bool
+def _read_in_pieces(
+    most: int, node: Node, ctx: Context, wanted: WantedByName, *, committed: bool
 ) -> Pieces[Any]:
-    """Answer with as much as the client takes, and as there is room for among all answers."""
-    with node.peers.room(_max_bytes(node, request)) as most:
+    """Answer as `_read_within` does, and hold the room for it meanwhile."""
+    with node.peers.taken(most):
         return (yield from _read_within(most, node, ctx, wanted, committed=committed))
 
 
 def _read_within(
     left: int, node: Node, ctx: Context, wanted: WantedByName, *, committed: bool
 ) -> Pieces[Any]:
-    """Answer partition by partition; neighbours of one topic stand together, as Kafka has them."""
+    """Answer partition by partition, with `left` bytes of records or, if the first batch is larger, that one.
+
+    Neighbours of one topic stand together, as Kafka has them.
+    """
     partition_type = entity("fetch", ctx.version, "PartitionData", "response")
     topic_type = entity("fetch", ctx.version, "FetchableTopicResponse", "response")
     topics: list[tuple[Any, list[Any]]] = []

@@ -57,13 +57,17 @@ def produce(node: Node, ctx: Context, request: Any) -> Any:
 
 def _named_in(request: Any) -> int:
     """Return how many things a request names."""
-    return len(request.topic_data) + sum(len(asked.partition_data) for asked in request.topic_data)
+    named = len(request.topic_data)
+    for asked in request.topic_data:
+        named += len(asked.partition_data)
+    return named
 
 
 def _produce(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     transactional = False
     for place, asked in enumerate(request.topic_data):
-        transactional = transactional or any(_is_transactional(data.records) for data in asked.partition_data)
+        for data in asked.partition_data:
+            transactional = transactional or _is_transactional(data.records)
         if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1 or len(asked.partition_data) > ITEMS_AT_ONCE:
             yield
     if transactional:
@@ -99,16 +103,19 @@ def _append_all(
         topic, missing = topic_named(node, asked)
         answers = []
         for data in wanted.values():
-            name = TopicPartition("" if topic is None else topic.name, data.index)
-            if name in refused:
-                values = _refusal(refused[name])
+            refusal = seen = None
+            if refused or verified:
+                name = TopicPartition("" if topic is None else topic.name, data.index)
+                refusal, seen = refused.get(name), verified.get(name)
+            if refusal is not None:
+                values = _refusal(refusal)
             elif topic is None:
                 values = {"error_code": missing, "base_offset": -1}
             else:
                 try:
-                    values = _append(node, topic, data, data.records or b"", request.acks, verified.get(name))
+                    values = _append(node, topic, data, data.records or b"", request.acks, seen)
                 except TakesLong:
-                    values = yield from _append_aside(node, topic, data, request.acks, verified.get(name))
+                    values = yield from _append_aside(node, topic, data, request.acks, seen)
                     topic, missing = topic_named(node, asked)  # it may be gone by now, or another
             failed = failed or values["error_code"]
             answers.append(build(partition_type, index=data.index, **values))
