@@ -73,6 +73,11 @@ def steady_clock_ms() -> Callable[[], int]:
     return now_ms
 
 
+def wall_clock_ms() -> int:
+    """Return what the wall's clock says: it may have been set, or gone on while the machine was suspended."""
+    return int(time.time() * 1000)
+
+
 def _runner() -> asyncio.Runner:
     try:
         import uvloop
@@ -225,6 +230,7 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
         topics=Topics.open(settings, store),
         store=store,
         clock=clock,
+        wall=wall_clock_ms,
         call_soon=turns.soon,
         alarm=alarm.set,
         aside=beside,

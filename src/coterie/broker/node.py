@@ -124,9 +124,9 @@ class Node:
     """A broker's state and its one way in: `handler_of` says who answers a request.
 
     `call_soon` runs a function after the requests that are being answered now; `work` does what takes long
-    in pieces between which requests are answered; `clock` gives milliseconds; member ids end in what
-    `new_uuid` makes. The socket shell hands in the event loop's, a test whatever it drives time with, the
-    simulator all of them from one seed.
+    in pieces between which requests are answered; `clock` gives milliseconds that never jump, `wall` those of
+    the wall's clock, by which records are dated; member ids end in what `new_uuid` makes. The socket shell
+    hands in the event loop's, a test whatever it drives time with, the simulator all of them from one seed.
     """
 
     def __init__(
@@ -136,6 +136,7 @@ class Node:
         topics: Topics,
         store: Store,
         clock: Callable[[], int],
+        wall: Callable[[], int] | None = None,
         call_soon: Callable[[Callable[[], None]], object],
         alarm: Callable[[int], None],
         aside: Aside,
@@ -148,6 +149,7 @@ class Node:
         self.topics = topics
         self.store = store
         self.now_ms = clock
+        self.wall_ms = wall or clock
         self.call_soon = call_soon
         self.work = work
         self.new_uuid = new_uuid
@@ -280,6 +282,7 @@ class Node:
         appended = self.store.logs[watched].append(
             records,
             now_ms=now_ms,
+            wall_ms=self.wall_ms(),
             leader_epoch=leader_epoch,
             origin=origin,
             verified=verified,

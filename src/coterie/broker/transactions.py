@@ -231,7 +231,7 @@ def write_marker(
         )
         return
     now_ms = node.now_ms()
-    marker = build_marker(**who, commit=commit, timestamp=now_ms)
+    marker = build_marker(**who, commit=commit, timestamp=node.wall_ms())
     try:
         node.append(
             *watched, marker, now_ms=now_ms, origin="coordinator", transaction_version=transaction_version

@@ -260,6 +260,7 @@ class FileLog:
         records: bytes | bytearray | Prepared,
         *,
         now_ms: int,
+        wall_ms: int | None = None,
         leader_epoch: int = 0,
         origin: str = "client",
         verified: Verification | None = None,
@@ -268,16 +269,17 @@ class FileLog:
     ) -> Appended:
         """Write whole batches at the end, or raise `AppendRefused` and leave the log as it was.
 
-        `verified` is what `verification` gave; the `transaction_version` says how strictly the epoch of a
-        marker is looked at. Who wants it `promptly` is told with `TakesLong` to have a producer's batch
-        prepared aside.
+        Timestamps go by `wall_ms`, without it by `now_ms`. `verified` is what `verification` gave; the
+        `transaction_version` says how strictly the epoch of a marker is looked at. Who wants it `promptly` is
+        told with `TakesLong` to have a producer's batch prepared aside.
         """
         if self.closed:
             raise AppendRefused(Code.KAFKA_STORAGE_ERROR, f"{self.directory} is closed")
         config = self._config
+        wall_ms = now_ms if wall_ms is None else wall_ms
         headers: Sequence[BatchHeader]
         if isinstance(records, Prepared) or origin == "client":
-            header, records = _made_ready(records, config, now_ms, promptly=promptly)
+            header, records = _made_ready(records, config, wall_ms, promptly=promptly)
             if header.producer_id >= 0:
                 known = self.producers.duplicate_of(header)
                 if known is not None:
@@ -297,11 +299,13 @@ class FileLog:
                 raise AppendRefused(Code.KAFKA_STORAGE_ERROR, _sentence(self.directory, error)) from error
         leader_epoch = self._epochs[-1][0]  # a directory of a cluster's may have seen later ones than ours
         base_offset = self.end_offset
-        append_time_ms = now_ms if config.message_timestamp_type == "LogAppendTime" else -1
+        append_time_ms = wall_ms if config.message_timestamp_type == "LogAppendTime" else -1
         spans, next_offset = _placed(headers, base_offset, append_time_ms)
         parts = _stamped(records, spans, leader_epoch, append_time_ms)
-        self._write(parts, len(records), spans, next_offset, now_ms)
+        self._write(parts, len(records), spans, next_offset, wall_ms)
         self.end_offset = next_offset
+        if self._unflushed_since is None and self.recovery_point < next_offset:
+            self._unflushed_since = now_ms
         if headers[0].producer_id >= 0 or len(headers) > 1:
             self._learn(records, spans)
         return Appended(base_offset, next_offset - 1, append_time_ms, self.start_offset)
@@ -329,7 +333,7 @@ class FileLog:
         size: int,
         spans: Sequence[Span],
         next_offset: int,
-        now_ms: int,
+        wall_ms: int,
     ) -> None:
         """Write to the last segment, or to a new one if that is full. What fails is taken back."""
         segment = self._segments[-1]
@@ -340,8 +344,8 @@ class FileLog:
                 self._torn = False
             if self._stray is not None:
                 self._remove_stray(self._stray)
-            if segment.size and self._is_full(segment, size, next_offset - 1, spans[-1][2], now_ms):
-                segment = self._roll(now_ms)
+            if segment.size and self._is_full(segment, size, next_offset - 1, spans[-1][2], wall_ms):
+                segment = self._roll(wall_ms)
             if sync and (self.recovery_point < segment.base_offset or not self._names_flushed):
                 self.flush()
             if sync:
@@ -359,11 +363,9 @@ class FileLog:
         if self._takes_none:
             self._takes_none = False
             log.warning("records are written again: %s", self.directory)
-        segment.written_ms = now_ms
+        segment.written_ms = wall_ms
         if sync:
             self._flushed_to(next_offset)
-        elif self._unflushed_since is None:
-            self._unflushed_since = now_ms
 
     def _take_back(self, segment: Segment) -> None:
         """Cut off what a failed append left; if even that fails, the next append tries again first."""
@@ -383,7 +385,7 @@ class FileLog:
             self._disk.remove(stem + ending)
         self._stray = None
 
-    def _is_full(self, segment: Segment, size: int, last_offset: int, newest_ms: int, now_ms: int) -> bool:
+    def _is_full(self, segment: Segment, size: int, last_offset: int, newest_ms: int, wall_ms: int) -> bool:
         config = self._config
         return (
             segment.full(
@@ -392,17 +394,17 @@ class FileLog:
                 segment_bytes=config.segment_bytes,
                 index_bytes=config.segment_index_bytes,
             )
-            or segment.waited_ms(newest_ms, now_ms) > config.roll_ms
+            or segment.waited_ms(newest_ms, wall_ms) > config.roll_ms
         )
 
-    def _roll(self, now_ms: int) -> Segment:
+    def _roll(self, wall_ms: int) -> Segment:
         """Begin a new segment at the end of the log."""
         if self.recovery_point >= self.end_offset:  # a crash would not look at the last segment again
             self._segments[-1].sync_aborted()
         interval = self._config.index_interval_bytes
         self._stray = self.end_offset  # until all of its files are there
         segment = Segment.create(
-            self._disk, self.directory, self.end_offset, now_ms=now_ms, interval=interval
+            self._disk, self.directory, self.end_offset, now_ms=wall_ms, interval=interval
         )
         self._stray = None
         self._segments[-1].save_indexes(final=True)
@@ -606,7 +608,7 @@ class FileLog:
         count = sum(base <= self.start_offset for base in self._bases[1:])
         self._delete_segments(count, now_ms)
 
-    def _retain(self, now_ms: int) -> None:
+    def _retain(self, now_ms: int, wall_ms: int) -> None:
         """Delete what is too old or too much, whole segments from the oldest on."""
         config = self._config
         if not config.deleted:
@@ -616,16 +618,16 @@ class FileLog:
         while count < len(self._segments):
             segment = self._segments[count]
             surplus -= segment.size
-            old = 0 <= config.retention_ms < now_ms - segment.newest_ms
+            old = 0 <= config.retention_ms < wall_ms - segment.newest_ms
             if not (old or surplus >= 0) or (segment is self._segments[-1] and not segment.size):
                 break
             count += 1
         if count:
-            self._delete_oldest(count, now_ms)
+            self._delete_oldest(count, now_ms, wall_ms)
 
-    def _delete_oldest(self, count: int, now_ms: int) -> None:
+    def _delete_oldest(self, count: int, now_ms: int, wall_ms: int) -> None:
         if count == len(self._segments):
-            self._roll(now_ms)
+            self._roll(wall_ms)
         if self._segments[count].base_offset > self.start_offset:
             self._start_at(self._segments[count].base_offset)
         self._delete_segments(count, now_ms)
@@ -848,27 +850,29 @@ class FileLog:
 
     # -- time
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, now_ms: int, wall_ms: int | None = None) -> None:
         """Do what time asks for: retention, flushing, expiry of producers, late removal of files.
 
-        A disk that refuses is told of in `trouble`; what was due is tried again the next time.
+        How old records and producers are goes by `wall_ms`, without it by `now_ms`. A disk that refuses is
+        told of in `trouble`; what was due is tried again the next time.
         """
         try:
-            self._serve_disk(now_ms)
+            self._serve_disk(now_ms, now_ms if wall_ms is None else wall_ms)
             self.trouble = ""
         except (OSError, StorageFailed) as error:
             self.trouble = str(error)
         if now_ms >= self._next_expiry_ms:
             self._next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS
-            self.producers.expire(before_ms=now_ms - self._config.producer_id_expiration_ms)
+            today_ms = now_ms if wall_ms is None else wall_ms
+            self.producers.expire(before_ms=today_ms - self._config.producer_id_expiration_ms)
         if now_ms >= self._next_idle_ms:
             self._next_idle_ms = now_ms + IDLE_INTERVAL_MS
             self._release_idle()
 
-    def _serve_disk(self, now_ms: int) -> None:
+    def _serve_disk(self, now_ms: int, wall_ms: int) -> None:
         self._segments[-1].save_indexes()
         self._finish_swaps(now_ms)
-        self._retain(now_ms)
+        self._retain(now_ms, wall_ms)
         run_removal(self.take_doomed(now_ms), self._disk)
         if self._unflushed_since is not None and now_ms - self._unflushed_since >= self._config.flush_ms:
             self.flush()

@@ -53,6 +53,8 @@ class Line(asyncio.Transport):
 class Rig:
     """A node whose time stands still until it is told to pass."""
 
+    wall_ahead_ms = 0  # of the clock that never jumps
+
     def __init__(self, directory: Path, **settings: object) -> None:
         named = {name.replace("_", "."): str(value) for name, value in settings.items()}
         defaults = {"log.dirs": str(directory), "group.initial.rebalance.delay.ms": "0"}
@@ -71,6 +73,7 @@ class Rig:
             topics=Topics.open(self.settings, self.store),
             store=self.store,
             clock=lambda: self.now_ms,
+            wall=lambda: self.now_ms + self.wall_ahead_ms,
             call_soon=self.soon.append,
             alarm=lambda at_ms: None,
             aside=lambda work, arguments, finish, computes: finish(work(*arguments)),

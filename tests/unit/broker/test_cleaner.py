@@ -171,7 +171,7 @@ def test_a_topic_made_anew_is_not_well_again_for_having_been_ill_in_another_life
     cleaner = Cleaner(rig.node, Beside())
     log = rig.node.log_of("a", 0)
     assert log is not None
-    log.tick = lambda now_ms: setattr(log, "trouble", "a full disk")  # type: ignore[method-assign]
+    log.tick = lambda now_ms, wall_ms: setattr(log, "trouble", "a full disk")  # type: ignore[method-assign]
     cleaner.tick(NOW_MS)
 
     at_once(rig.node.delete_topics(["a"]))

@@ -144,7 +144,7 @@ def _append_aside(
     log = node.log_of(topic.name, data.index)
     if log is None:
         return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1}
-    batch = yield Aside(prepare, (data.records, log.config, node.now_ms()))
+    batch = yield Aside(prepare, (data.records, log.config, node.wall_ms()))
     if log.closed:  # whatever has its name by now, it was not meant
         return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1}
     if isinstance(batch, AppendRefused):
