@@ -11,7 +11,7 @@ from typing import Any
 
 from coterie.base.errors import CoterieError
 from coterie.base.nearest import nearest
-from coterie.broker.known_settings import BROKER, INTERNAL, OWN, Known
+from coterie.broker.known_settings import BROKER, INTERNAL, OWN, TOPIC, Known
 from coterie.broker.listeners import Listener, ListenerError, check_served, parse_listeners, protocol_map
 from coterie.broker.setting_values import InvalidValueError, Value, read_list, read_value, wanted
 from coterie.broker.topic_names import OFFSETS_TOPIC, STORY_TOPIC, TRANSACTIONS_TOPIC
@@ -348,9 +348,22 @@ def _check_pairs(values: Mapping[str, Any]) -> None:
     for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
         if values.get(name) == 0:
             raise SettingError(f"{name} is 0; it takes -1 (for ever) or a whole number of at least 1")
+    for name in ("offsets.topic.segment.bytes", "transaction.state.log.segment.bytes"):
+        _check_segment_bytes(name, values[name])
     roll_ms = values.get("log.roll.ms")
     if roll_ms is not None and roll_ms < 1:
         raise SettingError(f"log.roll.ms is {roll_ms}; it takes a whole number of at least 1")
+
+
+def _check_segment_bytes(name: str, size: int) -> None:
+    """Raise `SettingError` where an internal topic could not be made on its first use."""
+    rule = TOPIC["segment.bytes"]
+    try:
+        read_value(rule, str(size))
+    except InvalidValueError:
+        raise SettingError(
+            f"{name} is {size}; it takes {wanted(rule)}, as any topic's segment.bytes"
+        ) from None
 
 
 def _log_texts(given: Mapping[str, str]) -> dict[str, str]:

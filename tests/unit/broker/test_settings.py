@@ -10,6 +10,7 @@ import pytest
 import coterie
 from coterie.broker.known_settings import BROKER, INTERNAL, OWN, TOPIC
 from coterie.broker.settings import (
+    KNOWN,
     TABLED,
     UNREAD,
     WITH_EFFECT,
@@ -18,6 +19,7 @@ from coterie.broker.settings import (
     UnknownSetting,
     gather,
 )
+from coterie.broker.topic_names import INTERNAL_TOPICS
 from coterie.store.config import LogConfig
 
 
@@ -129,6 +131,18 @@ def test_a_name_far_from_all_others_is_refused_without_a_guess():
             "log.retention.ms is 0; it takes -1 (for ever) or a whole number of at least 1",
         ),
         ("log.roll.ms", "0", "log.roll.ms is 0; it takes a whole number of at least 1"),
+        (
+            "offsets.topic.segment.bytes",
+            "1048575",
+            "offsets.topic.segment.bytes is 1048575; it takes a whole number of at least 1048576, "
+            "as any topic's segment.bytes",
+        ),
+        (
+            "transaction.state.log.segment.bytes",
+            "1",
+            "transaction.state.log.segment.bytes is 1; it takes a whole number of at least 1048576, "
+            "as any topic's segment.bytes",
+        ),
         ("node.id", "-2", "node.id is '-2'; it takes a whole number of at least 0"),
         ("log.dirs", "/a,/b", "log.dirs names 2 directories; give one, which holds all logs"),
     ],
@@ -270,6 +284,22 @@ def test_the_offsets_topic_is_made_as_kafka_makes_it():
         "compression.type": "producer",
         "segment.bytes": "104857600",
     }
+
+
+@pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
+def test_an_internal_topic_can_be_made_by_the_least_of_every_setting_that_is_taken(topic: str):
+    for name, known in KNOWN.items():
+        _, span, _ = known.rule.partition("..")
+        least = known.rule.removesuffix("..").rpartition("|")[2] if known.rule.endswith("..") else None
+        if not span or least is None:
+            continue
+        try:
+            settings = BrokerSettings.of({name: least})
+        except SettingError:
+            continue  # refused at the start, with a sentence
+        partitions, configs = settings.internal_topic(topic)
+        assert partitions > 0
+        assert settings.log_config(configs), name
 
 
 def test_housekeeping_is_as_frequent_as_the_most_frequent_duty():
