@@ -195,7 +195,6 @@ class Life:
             if topic.name not in owed.topics and topic.name in owed.maybe_made:  # perhaps not even whole
                 self._owe_topic(topic)
         for name in sorted(owed.maybe_gone):
-            self._delete_again(name)
             if node.topics.get(name) is None and owed.topics.pop(name, None):
                 self.clients.topic_gone(name, sure=False)
         for name, changes in owed.maybe_changed.items():
@@ -221,12 +220,6 @@ class Life:
             [Partition() for _ in range(topic.partitions)],
             broker_flushes=self.owed.flushes,
         )
-
-    def _delete_again(self, name: str) -> None:
-        """A deletion that nobody has heard of may leave anything of a topic, even without its id."""
-        topic, mine = self.node.topics.get(name), self.owed.topics.get(name)
-        if topic is not None and mine is not None and topic.topic_id != mine.topic_id:
-            at_once(self.node.delete_topics([name]))
 
     def check(self) -> None:
         """Raise `Lost` unless all that is owed is there."""

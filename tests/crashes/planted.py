@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from coterie.broker.agreement import Agreement
 from coterie.broker.coordinator import ShardHost
 from coterie.broker.metadata_file import MetadataFile
 from coterie.broker.node import Node
@@ -118,13 +119,6 @@ def the_names_of_files_are_not_flushed() -> Iterator[None]:
 
 
 @fault
-def deletions_are_not_flushed() -> Iterator[None]:
-    """A loss of power brings back a topic whose deletion was acknowledged."""
-    with patched(Store, "make_deletions_certain", nothing):
-        yield
-
-
-@fault
 def whatever_ends_in_delete_is_removed() -> Iterator[None]:
     """Row TH-38: somebody's own directory goes at the start."""
     with patched(directory, "DELETED_DIRECTORY", re.compile(".+-delete")):
@@ -187,6 +181,13 @@ def a_topic_inherits_the_commits_of_the_last_of_its_name() -> Iterator[None]:
         return frozenset()  # type: ignore[return-value]
 
     with patched(Node, "_forget_commits", forget):
+        yield
+
+
+@fault
+def a_deleted_topic_is_known_by_its_id_alone() -> Iterator[None]:
+    """A loss of power takes the id from its logs, and the topic is there again under another."""
+    with patched(Agreement, "_deleted_names", always(frozenset())):
         yield
 
 

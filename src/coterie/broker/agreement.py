@@ -37,7 +37,7 @@ class Agreement:
         ours: Mapping[str, Topic],
         former: FormerKafka,
         found: Iterable[OnDisk],
-        deleted: Iterable[UUID],
+        deleted: Mapping[UUID, str],
         settings: BrokerSettings,
         new_uuid: Callable[[], UUID],
     ) -> None:
@@ -46,7 +46,8 @@ class Agreement:
         self._known: Mapping[str, KnownTopic] = {} if former.image is None else former.image.by_name
         self._settings = settings
         self._new_uuid = new_uuid
-        self._deleted = frozenset(deleted)
+        self._deleted = deleted
+        self._deleted_names = frozenset(deleted.values())
         self.dead = [one for one in found if one.topic_id in self._deleted]
         self._logs: dict[str, list[OnDisk]] = {}
         for one in sorted(found, key=lambda one: (one.topic, one.partition)):
@@ -97,7 +98,9 @@ class Agreement:
             return self._of_kafka(known, mine)
         if mine is not None and (logs or known is not None or not self._is_gone(mine)):
             return self._of_ours(mine)
-        return self._stranger(name, self._new_uuid()) if logs else None
+        if logs and name not in self._deleted_names:  # else they are what a loss of power took the id from
+            return self._stranger(name, self._new_uuid())
+        return None
 
     def _is_news(self, known: KnownTopic, mine: Topic | None) -> bool:
         """Return whether Kafka's topic without a log here is to be; it is not if we have deleted it."""
@@ -174,4 +177,5 @@ class Agreement:
         return replace(topic, partitions=max(topic.partitions, max(there, default=0) + 1))
 
     def _fits(self, one: OnDisk) -> bool:
-        return one.topic_id in (None, self.topics[one.topic].topic_id)
+        topic = self.topics.get(one.topic)
+        return topic is not None and one.topic_id in (None, topic.topic_id)

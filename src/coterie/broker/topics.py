@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
@@ -77,8 +78,9 @@ class Topics:
         self._coming: dict[str, Topic] = {}
         self._going: dict[str, UUID] = {}
         self._texts: dict[UUID, tuple[Topic, str]] = {}
-        # Ids whose logs may still lie on disk: without them a crash amid a deletion would bring a topic back.
-        self._graves: dict[UUID, None] = {}
+        # Topics whose logs may still lie on disk: without them a crash amid a deletion would bring one back.
+        # By their names, too: a loss of power may take the id from a log.
+        self._graves: dict[UUID, str] = {}
         self._next_producer_id = 0
         self._reserved_below = 0
 
@@ -277,7 +279,7 @@ class Topics:
 
     def _remember(self, topic: Topic) -> None:
         """Have the logs of a topic that is gone be known for what they are."""
-        self._graves[topic.topic_id] = None
+        self._graves[topic.topic_id] = topic.name
 
     def _clear_graves(self) -> None:
         """Forget the oldest, of which nothing has been left for long."""
@@ -340,6 +342,7 @@ class Topics:
             "next_producer_id": self._reserved_below,
             "topics": [text for _, text in self._texts.values()],
             "deleted": [uuid_text(topic_id) for topic_id in self._graves],
+            "deleted_names": [*self._graves.values()],
         }
 
     def _text_of(self, topic: Topic) -> str:
@@ -355,7 +358,9 @@ class Topics:
     def _read(self, document: Mapping[str, Any]) -> None:
         try:
             self._next_producer_id = self._reserved_below = _giveable(int(document["next_producer_id"]))
-            self._graves = {uuid_from_text(text): None for text in document["deleted"]}
+            ids = [uuid_from_text(text) for text in document["deleted"]]
+            names = [*document.get("deleted_names", ()), *repeat("", len(ids))]  # early versions wrote none
+            self._graves = {topic_id: str(name) for topic_id, name in zip(ids, names, strict=False)}
             for entry in document["topics"]:
                 topic = self._from_json(entry)
                 problem = (
@@ -425,7 +430,11 @@ class Topics:
             self._forget(topic)
         for topic in agreed.topics.values():
             self._enter(topic)
-        self._graves = {one.topic_id: None for one in agreed.dead if one.topic_id is not None}
+        left = {one.topic_id for one in agreed.dead}
+        nameless = {one.topic for one in agreed.aside if one.topic_id is None}
+        self._graves = {
+            topic_id: name for topic_id, name in self._graves.items() if topic_id in left or name in nameless
+        }
         self._tie(found, store)
 
     def _recall_strays(self, store: Store) -> None:

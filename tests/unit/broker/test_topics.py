@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -279,6 +280,46 @@ def test_a_crash_amid_a_deletion_does_not_bring_the_topic_back():
     for partition in range(2):
         store.create_log("flights", partition, topic.topic_id, LogConfig())
     delete(topics, "flights")
+
+    again = a_store(store.crash())
+
+    assert Topics.open(SETTINGS, again).all() == []
+    assert again.logs == {}
+
+
+def test_a_deleted_topic_does_not_come_back_though_its_logs_have_lost_its_id():
+    store = a_store()
+    topics = Topics.open(SETTINGS, store)
+    topic = create(topics, "flights", partitions=2)
+    for partition in range(2):
+        store.create_log("flights", partition, topic.topic_id, LogConfig())
+    delete(topics, "flights")
+    for partition in range(2):  # as a loss of power may leave what was never flushed
+        store.disk.save(f"{store.path}/flights-{partition}/partition.metadata", bytes(43))
+
+    for _ in range(2):
+        store = a_store(store.crash())
+        topics = Topics.open(SETTINGS, store)
+        assert topics.all() == []
+        assert store.logs == {}
+
+    aside = [name for name in store.disk.directories(store.path) if name.endswith("-stray")]
+    assert sorted(name[:9] for name in aside) == ["flights-0", "flights-1"], "whose they are nobody can say"
+    newer = create(topics, "flights", partitions=1)
+    store.create_log("flights", 0, newer.topic_id, LogConfig())
+    assert Topics.open(SETTINGS, a_store(store.crash())).all() == [newer]
+
+
+def test_deletions_that_an_earlier_version_wrote_down_without_names_still_count():
+    store = a_store()
+    topics = Topics.open(SETTINGS, store)
+    topic = create(topics, "flights", partitions=1)
+    store.create_log("flights", 0, topic.topic_id, LogConfig())
+    delete(topics, "flights")
+    where = f"{store.path}/{FILE_NAME}"
+    document = json.loads(store.disk.load(where))
+    del document["deleted_names"]
+    store.disk.save(where, json.dumps(document).encode())
 
     again = a_store(store.crash())
 
