@@ -10,12 +10,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coterie.base.ids import TopicPartition
 from coterie.client import BlockingAdmin, BlockingProducer
+from coterie.testing import broker
 
 from .soon import soon
 
@@ -42,7 +44,7 @@ def fill(bootstrap: str, topic: str, count: int, value: bytes = b"v") -> None:
             producer.send(topic, value)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_makes_consume_commit_and_leave(
     how: signal.Signals, bootstrap: str, new_topic: NewTopic
 ) -> None:
@@ -63,7 +65,7 @@ def test_a_signal_makes_consume_commit_and_leave(
         assert admin.list_group_offsets(topic) == {TopicPartition(topic, 0): 3}
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_signal_ends_produce_once_its_lines_are_written(
     how: signal.Signals, terminal: bool, bootstrap: str, new_topic: NewTopic
@@ -81,6 +83,55 @@ def test_a_signal_ends_produce_once_its_lines_are_written(
 
     assert ended(running) == (0, b"1 record written to %s\n" % topic.encode(), b"")
     os.close(writes)
+
+
+def test_consume_says_that_it_still_tries_to_leave_while_its_broker_is_away() -> None:
+    """And a second Ctrl-C ends it."""
+    with broker() as one:
+        fill(one.bootstrap, "t", 1)
+        running = command("consume", "t", "--group", "g", "--from", "beginning", "--bootstrap", one.bootstrap)
+        assert running.stdout is not None
+        assert running.stdout.readline()
+        one.kill()
+        running.send_signal(signal.SIGINT)
+        assert running.stderr is not None
+        told = running.stderr.readline()
+        running.send_signal(signal.SIGINT)
+        _, _, err = ended(running)
+
+    assert b"Ctrl-C again ends at once" in told
+    assert b"Traceback" not in err
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_broker_whose_terminal_goes_stops_in_order_unless_it_was_told_not_to_mind(
+    ignored: bool, tmp_path: Path
+) -> None:
+    """As Apache Kafka does; `nohup` has it ignore SIGHUP."""
+    words = [
+        sys.executable,
+        "-m",
+        "coterie",
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--data",
+        str(tmp_path / "d"),
+    ]
+    running = subprocess.Popen(
+        ["sh", "-c", ("trap '' HUP; " if ignored else "") + 'exec "$@"', "sh", *words], stdout=subprocess.PIPE
+    )
+    assert running.stdout is not None
+    assert running.stdout.readline().startswith(b"ready")
+    running.send_signal(signal.SIGHUP)
+    if ignored:
+        with pytest.raises(subprocess.TimeoutExpired):
+            running.wait(1)
+        running.terminate()
+
+    assert running.wait(WITHIN_S) == 0
+    running.stdout.close()
+    assert (data / ".kafka_cleanshutdown").exists()
 
 
 def test_a_full_disk_is_said_in_a_sentence(bootstrap: str, new_topic: NewTopic) -> None:

@@ -1,4 +1,4 @@
-"""`serve`: opens the data directory, listens, says `ready HOST:PORT`, stops cleanly on SIGTERM or Ctrl-C."""
+"""`serve`: opens the data directory, listens, says `ready HOST:PORT`, stops cleanly on a signal or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from coterie.base.signals import stop_signals
 from coterie.broker.beside import Beside
 from coterie.broker.node import Node
 from coterie.broker.server import Connection
@@ -255,7 +256,7 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
         node.start()
     except StorageFailed as error:
         raise CannotServe(str(error)) from error
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (*stop_signals(), signal.SIGINT):
         with contextlib.suppress(NotImplementedError):  # Windows has no signal handlers in its loops
             loop.add_signal_handler(number, stopping.set)
     gc.freeze()  # what start-up made is never collected again

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from functools import wraps
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from coterie.base.plain import plain, plain_json
+from coterie.base.signals import stop_signals
 
 if TYPE_CHECKING:
     from coterie.client.admin import Admin
@@ -123,13 +123,14 @@ def with_admin(broker: Settings, ask: Callable[[Admin], Awaitable[Any]]) -> Any:
 
 
 def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
-    """Do this until it is done, or Ctrl-C or SIGTERM cancels it: what it leaves open it closes."""
+    """Do this until it is done, or Ctrl-C, SIGTERM or SIGHUP cancels it: what it leaves open it closes."""
 
     async def stoppable() -> None:
         task = asyncio.current_task()
         assert task is not None
         with suppress(NotImplementedError, ValueError):  # no such signal here, or not the main thread
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+            for number in stop_signals():
+                asyncio.get_running_loop().add_signal_handler(number, task.cancel)
         await work
 
     with suppress(KeyboardInterrupt, asyncio.CancelledError):

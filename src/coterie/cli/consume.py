@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import sys
 from base64 import b64encode
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 WAIT_MS = 1_000
+PATIENCE_S = 2
+STILL_CLOSING = "still trying to commit and to leave the group; Ctrl-C again ends at once"
 
 
 @click.command("consume")
@@ -55,7 +58,7 @@ def command(
     broker: Settings,
     output: str,
 ) -> None:
-    """Print the records of TOPICs, until Ctrl-C or SIGTERM.
+    """Print the records of TOPICs, until Ctrl-C, SIGTERM or SIGHUP.
 
     JSON comes a record a line; what is not UTF-8 is in base64 under value_base64 or key_base64.
     """
@@ -95,6 +98,8 @@ async def consume(
             ends = await consumer.end_offsets(consumer.assignment()) if until_end else None
             await tell_all(consumer, tell, most=most, ends=ends)
         except asyncio.CancelledError:
+            if settings["group_id"] is not None:
+                asyncio.get_running_loop().call_later(PATIENCE_S, click.echo, STILL_CLOSING, sys.stderr)
             return
 
 

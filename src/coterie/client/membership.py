@@ -103,6 +103,8 @@ class Membership:
         self._missing: set[str] = set()
         self._refusal: RefusedBy | None = None
         """What is to be raised once: a topic that waiting will not bring."""
+        self._uncommitted: Code = Code.NONE
+        """Why what was consumed is not committed, as far as that was tried last."""
         self._closed = False
         self._abandoned = False
         self._after = after
@@ -240,9 +242,19 @@ class Membership:
                 await self._resign(leave, timeout_s)
         except TimeoutError:
             log.warning("group %s: closed before all was done", self.settings.group_id)
+        else:
+            self._tell_uncommitted()
         finally:
             await self.cut(leave)
         self._raise_complaint()
+
+    def _tell_uncommitted(self) -> None:
+        if self._uncommitted:
+            log.warning(
+                "group %s: its last commit failed (%s): what was read since the one before is read again",
+                self.settings.group_id,
+                self._uncommitted.name,
+            )
 
     async def cut(self, leave: bool | None = None) -> None:
         """End at once; if the member is in the group, the coordinator is told where that can be done soon."""
@@ -504,6 +516,7 @@ class Membership:
         code = await self._send_commit(request.generation, consumed) if consumed else Code.NONE
         if code:
             log.info("group %s: automatic commit: %s", self.settings.group_id, code.name)
+        self._uncommitted = code
         self.member.committed(request, code, self.now_ms())
 
     async def _send_commit(self, generation: m.Generation, offsets: Offsets) -> Code:
