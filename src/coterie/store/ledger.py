@@ -34,6 +34,8 @@ class Ledger:
         self.written = dict(self.flushed)
         # How many directories of partitions were made, and how many of them survive a loss of power.
         self._made = self._certain = 0
+        # What the disk said when it would not flush their names: it says so once, and no later flush counts.
+        self._refused: tuple[object, ...] = ()
         # What is done when a log cannot be flushed, which no later flush makes good: told where and why.
         self.on_failed_flush: Callable[[str], None] = nothing
         # Whom the files may name. They go by a partition's name, which the next topic may have again.
@@ -76,7 +78,13 @@ class Ledger:
     def make_certain(self, made: int) -> None:
         """Have a new directory survive a loss of power, and with it all that were made or renamed so far."""
         if made > self._certain:
-            self._disk.sync_directory(self._directory)
+            if self._refused:
+                raise OSError(*self._refused)
+            try:
+                self._disk.sync_directory(self._directory)
+            except OSError as error:
+                self._refused = error.args
+                raise
             self._certain = self._made
 
     def save_starts(self) -> None:

@@ -812,8 +812,12 @@ class FileLog:
             self.finish_flush(run_flush(plan, self._disk))
             self._demand_flushes()
         if not self._names_flushed:
-            self._disk.sync_directory(self.directory)
-            self._ledger.make_certain(self._made)
+            try:
+                self._disk.sync_directory(self.directory)
+                self._ledger.make_certain(self._made)
+            except OSError as error:
+                self._fail_flush(error.strerror or str(error))
+                raise
             self._names_flushed = True
 
     def plan_flush(self) -> FlushPlan | None:

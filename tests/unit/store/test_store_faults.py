@@ -1,5 +1,6 @@
 """Disks that fail, fill up and lose power: the fake's faults, and what a log makes of them."""
 
+import errno
 from contextlib import suppress
 
 import pytest
@@ -126,6 +127,34 @@ def test_after_a_failed_flush_no_other_is_believed_until_a_start_has_read_what_i
     _, log = a_log(store.crash(power=seed % 2 == 0), flush_messages=1)
     assert [record.value for record in everything(log)] == [b"a"]
     assert append(log, "d") == Code.NONE
+
+
+@pytest.mark.parametrize("refused", ["data/orders-0", "data"])
+def test_after_names_could_not_be_flushed_no_later_flush_of_them_is_believed(
+    refused: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Of a directory, too, the system tells once what it could not write."""
+    disk, told = MemoryDisk(), []
+    store, log = a_log(disk, flush_messages=1)
+    other = store.create_log("others", 0, TOPIC_ID, a_config(flush_messages=1))
+    store.ledger.on_failed_flush = told.append
+    asked = []
+
+    def refuse_once(path: str) -> None:
+        asked.append(path)
+        if path == refused and asked.count(path) == 1:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(disk, "sync_directory", refuse_once)
+    assert append(log, "a") == Code.KAFKA_STORAGE_ERROR
+
+    assert append(log, "b") == Code.KAFKA_STORAGE_ERROR
+    assert told == ["data/orders-0 cannot be flushed: Input/output error"]
+    if refused == "data":  # the name of the other's directory is in it, too
+        assert append(other, "c") == Code.KAFKA_STORAGE_ERROR
+    with pytest.raises(StorageFailed):
+        store.close()
+    assert not disk.exists("data/.kafka_cleanshutdown")
 
 
 def test_a_log_that_promises_no_flushes_goes_on_after_one_has_failed():
