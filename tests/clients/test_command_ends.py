@@ -131,7 +131,7 @@ def test_a_broker_whose_terminal_goes_stops_in_order_unless_it_was_told_not_to_m
 
     assert running.wait(WITHIN_S) == 0
     running.stdout.close()
-    assert (data / ".kafka_cleanshutdown").exists()
+    assert (tmp_path / "d" / ".kafka_cleanshutdown").exists()
 
 
 def test_a_full_disk_is_said_in_a_sentence(bootstrap: str, new_topic: NewTopic) -> None:
