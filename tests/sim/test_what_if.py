@@ -96,6 +96,18 @@ def test_who_relieves_the_only_member_came_before_that_one_went():
     assert [act.what for act in known.life.acts] == ["start", "start", "stop"]
 
 
+def test_who_died_with_nothing_to_do_had_nothing_that_stood_still():
+    """Its partitions count from when the group was without it, in the record and in the replay."""
+    tale = Tale(session_ms=45_000).formed(10_000, {"a@a/1": (0,), "b@b/1": (1,)})
+    tale.commit(10_000, 99_500, 0).commit(10_000, 59_500, 1).formed(103_000, {"a@a/1": (0, 1)})
+    tale.commit(103_000, 160_000, 0).commit(103_000, 160_000, 1, rate=0.029)
+    (row,) = answers(tale.told(), [])
+
+    assert row.rebalances == 2
+    assert row.causes == ("member-joined 1", "session-expired 1")
+    assert max(row.recorded_stood_still_ms, row.stood_still_ms or 0) < 10_000, "and not its session of 45 s"
+
+
 def test_a_record_that_begins_in_the_middle_begins_with_those_who_were_there():
     tale = Tale()
     tale.generation = 6

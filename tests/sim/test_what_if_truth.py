@@ -100,7 +100,7 @@ def test_the_history_of_a_life_has_the_standing_still_that_its_members_saw(life:
     assert off(told_ms, truly_stood_still_ms(life, group)) <= 0.03
 
 
-@pytest.mark.parametrize("group", ["four-base", "four-poll45", "four-coop"])
+@pytest.mark.parametrize("group", [HELD_UP[0], *HELD_UP[1]])
 def test_deaths_and_slow_members_that_hold_up_a_rebalance_are_replayed_as_they_were(group: str):
     (row,) = answers(histories("four")[group], [])
 
@@ -108,6 +108,17 @@ def test_deaths_and_slow_members_that_hold_up_a_rebalance_are_replayed_as_they_w
     assert row.fidelity >= 0.95
     assert off(row.moves or 0, row.recorded_moves) <= TENTH
     assert off(row.stood_still_ms or 0, row.recorded_stood_still_ms) <= TENTH
+
+
+def test_who_led_a_generation_that_was_never_stored_leads_its_replay():
+    """A leader that died after it had joined assigned nothing: the group waited until it was back."""
+    history = histories("four")["four-static20"]
+    (row,) = answers(history, [])
+
+    assert [one.generation for one in history.generations] == [1, 3, 4, 5, 6]
+    assert "static-member-replaced" in history.generations[1].causes, "its session began anew as it joined"
+    assert (row.matched, row.rebalances, row.fidelity) == (5, 5, 1)
+    assert row.stood_still_error <= TENTH / 2, "19% short while others led"
 
 
 def test_who_died_while_the_group_waited_for_another_is_told():

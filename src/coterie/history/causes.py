@@ -187,7 +187,8 @@ def replaced(before: Chapter, now: Formed, change: Change) -> Iterator[Cause]:
 
     Nobody waits longer than a session for one that is silent, so who was is no replacement: it joined anew.
     """
-    late = [new for old, new in change.swapped if overdue(before.presence_of(old), old, now)]
+    skipped = max(now.generation - before.first.generation - 1, 0)
+    late = [new for old, new in change.swapped if overdue(before.presence_of(old), old, now, skipped)]
     if late:
         words = f"{names(late)} had been silent for longer than a session"
         yield Cause("session-expired", LIKELY, words)
@@ -201,12 +202,15 @@ def replaced(before: Chapter, now: Formed, change: Change) -> Iterator[Cause]:
         )
 
 
-def overdue(shown: Presence, old: Seat, now: Formed) -> bool:
-    """Return whether a member's session had likely ended before this generation was formed."""
+def overdue(shown: Presence, old: Seat, now: Formed, skipped: int) -> bool:
+    """Return whether a member's session had likely ended before this generation was formed.
+
+    A generation that was never stored began it anew for whoever had joined by then.
+    """
     if shown.last_ms is None:
         return False
     reach_ms = 0 if shown.regular else DUE_TIMES * shown.cadence_ms
-    return now.formed_ms - shown.last_ms > old.session_ms + reach_ms
+    return now.formed_ms - shown.last_ms > (1 + skipped) * old.session_ms + reach_ms
 
 
 def followed(before: Chapter, now: Formed) -> Iterator[Cause]:

@@ -16,7 +16,7 @@ from coterie.base.ids import TopicPartition
 from coterie.history.runs import Run
 from coterie.history.tables import Move, Ownership, Stall
 
-__all__ = ["STALL_LEAST_MS", "Ended", "Owner", "Owners", "stalls_of"]
+__all__ = ["STALL_LEAST_MS", "Ended", "Owner", "Owners", "part_least_ms", "stalls_of"]
 
 STALL_LEAST_MS = 5_000
 """A shorter silence is no stand-still."""
@@ -121,6 +121,8 @@ class Silence(NamedTuple):
     before: int
     after: int
     formed: bool = False
+    least_ms: int = STALL_LEAST_MS
+    """How long a part of it must be to tell anything."""
 
 
 def stalls_of(
@@ -210,7 +212,16 @@ def waited(silence: Silence, rate: float, cadence_ms: float) -> Iterator[Silence
     length = silence.to_ms - silence.from_ms
     burst = BURST if length >= SILENT_TIMES * cadence_ms else BUSY_BURST
     if rate > 0.0 and silence.after - silence.before >= burst * rate * length:
-        yield silence._replace(from_ms=silence.from_ms + int(cadence_ms / 2))
+        least_ms = STALL_LEAST_MS if burst == BURST else part_least_ms(cadence_ms)
+        yield silence._replace(from_ms=silence.from_ms + int(cadence_ms / 2), least_ms=least_ms)
+
+
+def part_least_ms(cadence_ms: float) -> int:
+    """Return how long the part of a silence of few intervals must be that lies in one generation.
+
+    Who commits seldom does so an interval after a generation was formed: that is none.
+    """
+    return max(STALL_LEAST_MS, int((BUSY_TIMES - 0.5) * cadence_ms))
 
 
 def parts_of(silence: Silence, formed: Sequence[int]) -> Iterator[Silence]:
@@ -231,6 +242,6 @@ def cut(group_id: str, silence: Silence, owned: Sequence[Ownership]) -> Iterator
         from_ms = max(silence.from_ms, one.from_ms)
         to_ms = silence.to_ms if one.to_ms is None else min(silence.to_ms, one.to_ms)
         joins = silence.formed and (one.to_ms is None or one.to_ms > silence.to_ms)
-        if to_ms - from_ms >= STALL_LEAST_MS and not joins:
+        if to_ms - from_ms >= silence.least_ms and not joins:
             where = (group_id, one.topic, one.partition)
             yield Stall(*where, "no-progress", from_ms, to_ms, one.generation, one.member_id)

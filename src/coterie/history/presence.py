@@ -52,7 +52,7 @@ def presence(partitions: Iterable[TopicPartition], runs: Mapping[TopicPartition,
     records, it does not.
     """
     last_ms: int | None = None
-    busiest: tuple[float, int, int] | None = None
+    busiest: tuple[float, int, int, str, int] | None = None
     run: Run | None = None
     quickest_ms = inf
     for partition in partitions:
@@ -61,12 +61,13 @@ def presence(partitions: Iterable[TopicPartition], runs: Mapping[TopicPartition,
             if last_ms is None or until_ms > last_ms:
                 last_ms = until_ms
             if count > 2 and (cadence_ms := (until_ms - one.first_ms) / (count - 1)) <= quickest_ms:
-                found = cadence_ms, one.silent_to_ms - one.silent_from_ms, -count
+                # Of those that are alike the first, and not whichever a set comes to first.
+                found = cadence_ms, one.silent_to_ms - one.silent_from_ms, -count, one[0], one[1]
                 if busiest is None or found < busiest:
                     busiest, quickest_ms, run = found, cadence_ms, one
     if busiest is None or run is None:
         return Presence(last_ms, USUAL_CADENCE_MS, False)
-    cadence_ms, longest_ms, fewer = busiest
+    cadence_ms, longest_ms, fewer, *_ = busiest
     if -fewer > REGULAR_COMMITS and hung(run):
         return Presence(last_ms, (run.last_ms - run.first_ms - longest_ms) / (run.count - 2), True)
     regular = -fewer >= REGULAR_COMMITS and longest_ms <= REGULAR_TIMES * max(cadence_ms, 100)

@@ -18,7 +18,17 @@ from coterie.history.causes import SUBSCRIPTION_CHANGED
 from coterie.history.tables import Assignment, Generation, History, Move, Ownership, Replacement, Stall
 from coterie.sim.script import Kind
 from coterie.sim.timetable import Act
-from coterie.sim.turns import CHANGING, GROWING, HEARTBEAT_MS, JUST_MS, TOPICS_CHANGED, Beat, Turn
+from coterie.sim.turns import (
+    CHANGING,
+    EXPIRED,
+    GROWING,
+    HEARTBEAT_MS,
+    JUST_MS,
+    STALLED,
+    TOPICS_CHANGED,
+    Beat,
+    Turn,
+)
 
 __all__ = ["NEWER", "Life", "Reading", "life_of"]
 
@@ -53,6 +63,20 @@ class LastBeat(NamedTuple):
     usual_ms: int
 
 
+class Rest(NamedTuple):
+    """A death of a process that had nothing to do: nothing stood still until the group was without it."""
+
+    place: int
+    at_ms: int
+
+
+class Lead(NamedTuple):
+    """Which places are elected first from when on, if the leader is gone: the record has who led."""
+
+    at_ms: int
+    places: tuple[int, ...]
+
+
 class Life(NamedTuple):
     """A recorded group as a simulation needs it. Times count from the start of the replay."""
 
@@ -82,6 +106,8 @@ class Life(NamedTuple):
     """Heartbeats that are known, by which members heard of a rebalance."""
     last_beats: tuple[LastBeat, ...] = ()
     """The last ones of those that died."""
+    leads: tuple[Lead, ...] = ()
+    rests: tuple[Rest, ...] = ()
     share: float = 0.0
     """How many partitions a member had, on average over the generations."""
 
@@ -299,6 +325,10 @@ class Recorder:
         self.acts: list[Act] = []
         self.beats: list[Beat] = []
         self.last_beats: list[LastBeat] = []
+        self.leads: list[Lead] = []
+        self.rests: list[Rest] = []
+        self.unsaid: set[int] = set()
+        """Generations for static members that polled too late: a broker sees their sessions end."""
         self.played: set[int] = set()
         """Generations that came of topics, or of what members want of them."""
         self.grown = [(0, topics_until(history, told, 0, topics, {}))]
@@ -396,6 +426,8 @@ class Recorder:
                 one._replace(at_ms=one.at_ms - begins_ms, usual_ms=one.usual_ms - begins_ms)
                 for one in self.last_beats
             ),
+            tuple(one._replace(at_ms=max(one.at_ms - begins_ms, 0)) for one in self.leads),
+            tuple(one._replace(at_ms=one.at_ms - begins_ms) for one in self.rests),
             self._share(),
         )
 
@@ -409,10 +441,11 @@ class Recorder:
         return self.sat.get(one.from_member) != self.sat.get(one.to_member)
 
     def _causes(self, one: Generation) -> frozenset[str]:
-        """Return a generation's causes; what a log begins with is a start here."""
+        """Return a generation's causes as a broker knows them; what a log begins with is a start here."""
         if one is self.told[0] and one.causes == ("unknown",):
             return frozenset(("member-joined",))
-        return frozenset(one.causes)
+        said = frozenset(one.causes)
+        return said if one.generation not in self.unsaid else (said - {STALLED}) | {EXPIRED}
 
     def _note(self) -> str:
         """Return what the replay does not have as it was."""
@@ -429,12 +462,22 @@ class Recorder:
         """Note something that is done to a place's process."""
         self.acts.append(Act(at_ms, what, place.number, takes_ms, kind))
 
+    def leads_from(self, at_ms: int, places: Sequence[int]) -> None:
+        """Note which places are elected first from a time on."""
+        self.leads.append(Lead(at_ms, tuple(places)))
+
+    def rested(self, place: Place, at_ms: int) -> None:
+        """Note that a process had nothing to do when it died: the record has nothing that stood still."""
+        self.rests.append(Rest(place.number, at_ms))
+
     # -- who comes
 
     def comes_at(self, member_id: str, at_ms: int) -> None:
         """Seat a member: on the place that its process had, or that of one which it may have replaced."""
         member = self.members[member_id]
         place = self._place_of(member, at_ms)
+        if place.free_since is not None:
+            at_ms = max(at_ms, place.free_since + JUST_MS)
         self.seated[member_id] = place
         self.sat[member_id] = place.number
         if place.stalled is not None:

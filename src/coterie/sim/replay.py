@@ -18,10 +18,10 @@ from coterie.history.records import CLASSIC
 from coterie.history.segments import entries_of
 from coterie.history.tables import History
 from coterie.history.told import SLUGS
-from coterie.observe.story import Rebalance
+from coterie.observe.story import Move, Rebalance
 from coterie.sim.agenda import Lane
 from coterie.sim.ownership import Ownership, Span
-from coterie.sim.recorded import Life, Reading, life_of
+from coterie.sim.recorded import Life, Reading, Rest, life_of
 from coterie.sim.script import Kind, Variant
 from coterie.sim.simulate import DIRECTOR, Course, Seat
 from coterie.sim.station import LOG_BYTES, Open
@@ -197,7 +197,7 @@ class Replay(Course):
 
     def __init__(self, variant: Variant, *, life: Life, acts: Sequence[Act]) -> None:
         super().__init__(variant, fold=True, acts=acts)
-        self.ended_ms = life.ended_ms
+        self.ended_ms, self.rests = life.ended_ms, life.rests
         self._gone_ms: dict[str, int] = {}
         """Since when each topic is deleted that is."""
         self._wanted: dict[int, tuple[str, ...]] = {}
@@ -210,6 +210,8 @@ class Replay(Course):
         for last in life.last_beats:
             seat = self.seats[last.place - 1]
             self.agenda.at(START_MS + last.at_ms, DIRECTOR, self._beat_now, seat)
+        for lead in life.leads:
+            self.agenda.at(START_MS + lead.at_ms, DIRECTOR, self._lead, lead.places)
         for at_ms, place, topics in life.wanted:
             self.agenda.at(START_MS + at_ms, DIRECTOR, self._want, self.seats[place - 1], topics)
 
@@ -225,6 +227,9 @@ class Replay(Course):
         if seat.running:
             assert seat.worker is not None
             seat.worker.look()
+
+    def _lead(self, places: Sequence[int]) -> None:
+        self.station.first = tuple(self.seats[place - 1].name for place in places)
 
     def _beat(self, seat: Seat, known: Beat) -> None:
         if seat.running:
@@ -255,11 +260,37 @@ class Replay(Course):
     def _idle(self) -> Iterator[tuple[TopicPartition, Span]]:
         """Yield when nobody was at work on a partition, while it was there and somebody was left to be."""
         over_ms = self.ends_ms if self.ended_ms is None else START_MS + self.ended_ms
+        rested = dict(self._rested())
         for partition, span in self.ownership.idle_spans():
             to_ms = min(span.to_ms, over_ms)
+            if (partition, span.from_ms) in rested:
+                span = span._replace(from_ms=min(rested[partition, span.from_ms], to_ms))
             if span.to_ms == self.ends_ms:
                 to_ms = min(to_ms, self._gone_ms.get(partition.topic, to_ms))
             yield partition, span._replace(to_ms=to_ms)
+
+    def _rested(self) -> Iterator[tuple[tuple[TopicPartition, int], int]]:
+        """Yield what processes had that died when they had nothing to do, and when they were missed."""
+        missed_ms = {(START_MS + one.at_ms, one.place - 1): self._missed_ms(one) for one in self.rests}
+        if missed_ms:
+            for partition, row in self.ownership.rows.items():
+                for _, until_ms, owner in row.spans:
+                    if (until_ms, owner) in missed_ms:
+                        yield (partition, until_ms), missed_ms[until_ms, owner]
+
+    def _missed_ms(self, rest: Rest) -> int:
+        """Return when the group was without a process that had died."""
+        died_ms, name = START_MS + rest.at_ms, self.seats[rest.place - 1].name
+        return next(
+            (
+                one.at_ms
+                for one in self.station.story
+                if isinstance(one, Move)
+                and one.at_ms >= died_ms
+                and name in {who.client_id for who in one.who}
+            ),
+            self.ends_ms,
+        )
 
     def _stored(self) -> set[int]:
         """Return the generations that the broker's log has; the oldest of a long life are trimmed."""

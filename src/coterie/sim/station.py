@@ -17,6 +17,7 @@ from coterie.broker.node import Node
 from coterie.broker.settings import BrokerSettings
 from coterie.broker.story_topic import StoryTopic, Turned, rebalance_of
 from coterie.broker.topics import Topics
+from coterie.group.apply import line_up
 from coterie.group.model import Group
 from coterie.observe.story import Move, Rebalance
 from coterie.sim.agenda import Agenda, Lane
@@ -74,6 +75,8 @@ class Station:
         self.group_id = group_id
         self.story: list[Move | Rebalance] = []
         self.node: Node | None = None
+        self.first: tuple[str, ...] = ()
+        """Clients whose members come first in the group: the first is elected if the leader is gone."""
         self._settings = BrokerSettings.of({**settings, **OWN_SETTINGS})
         self._random = random
         self._disk = MemoryDisk()
@@ -126,8 +129,22 @@ class Station:
 
     def _ring(self, number: int) -> None:
         if number == self._alarms and self.node is not None:
+            self._line_up()
             self.node.purgatory.expire(self.agenda.now_ms)
             self._trim()
+
+    def _line_up(self) -> None:
+        """Put those first that are to be. On Apache Kafka a hash says who is first, and that is chance."""
+        group = self.group() if self.first else None
+        if group is None:
+            return
+        ranks = {name: rank for rank, name in enumerate(self.first)}
+        last = len(ranks)
+        wanted = sorted(group.members.values(), key=lambda one: (ranks.get(one.client_id, last), one.order))
+        if wanted != list(group.members.values()):
+            for order, member in enumerate(wanted):
+                member.order = order
+            line_up(group)
 
     def _trim(self) -> None:
         """Let go of old records: the last one of a group says all, and there is one group and no offset."""
@@ -167,6 +184,7 @@ class Station:
             call.take(unavailable)
             return
         self._calls[call] = None
+        self._line_up()
         number = host.coordinator.new_call(host, lambda answer: self._answer(call, answer))
         call.owed_by(host, number)
         host.execute(command(number))

@@ -16,12 +16,24 @@ from coterie.history.tables import Generation
 if TYPE_CHECKING:
     from coterie.sim.recorded import Place, Recorder
 
-__all__ = ["CHANGING", "GROWING", "HEARTBEAT_MS", "JUST_MS", "TOPICS_CHANGED", "Beat", "Turn"]
+__all__ = [
+    "CHANGING",
+    "EXPIRED",
+    "GROWING",
+    "HEARTBEAT_MS",
+    "JUST_MS",
+    "STALLED",
+    "TOPICS_CHANGED",
+    "Beat",
+    "Turn",
+]
 
 HEARTBEAT_MS = 3_000
 SETTLED_MS, JUST_MS = 300, 30
 """How long after a generation nothing is done to it; how long a joining member takes to be heard of."""
 GONE_FOR_GOOD_MS = 60_000
+ELECTED_MS = 1_000
+"""So long before a rebalance began it is settled who leads then."""
 LEADS_MS = 100
 HELD_UP_MS = 500
 """So long after the last one gave up, a generation waited for somebody who was dead."""
@@ -92,6 +104,8 @@ class Turn:
         if not self.one.members:
             return max(self.floor_ms, self.formed_ms - JUST_MS)
         earliest_ms, latest_ms = self._window()
+        if self._relieves and set(self.ways.values()) == {LEFT}:
+            return max(self.floor_ms, latest_ms)  # it was formed as the last of them left
         begins_ms = earliest_ms
         if self.recorder.reading.by_sight:
             begins_ms = (earliest_ms + latest_ms) // 2
@@ -146,15 +160,33 @@ class Turn:
     def note(self) -> None:
         """Note it all: who goes, then who comes; but first who comes where nobody of before has stayed."""
         self._listen()
-        relieved = (
-            not self.founded and bool(self.one.joined) and len(self.one.joined) == len(self.one.members)
-        )
-        if relieved and {LEFT, STALLED} & set(self.ways.values()):
-            self._come(max(self.floor_ms, self.begins_ms - SETTLED_MS))
+        seated = self.recorder.seated
+        dead = [seated[who].number for who in self.joined_and_died if who in seated]
+        if self._relieves and {LEFT, STALLED} & set(self.ways.values()):
+            for who in self.ways:  # they go before they hear of those who come
+                self._beats(who, self.begins_ms + JUST_MS, 0, self.begins_ms + JUST_MS)
+            self._come(max(self.floor_ms, self.begins_ms - 2 * JUST_MS))
             self.floor_ms = self.begins_ms
             self._go(after_ms=self.formed_ms)
         else:
             self._come(max(self.begins_ms, self._go(after_ms=self.formed_ms - 1)))
+        self._lead(dead[::-1])
+        slow = [who for who, way in self.ways.items() if way == STALLED]
+        if slow and all(self._silent_ms(who) and who not in self.evicted for who in slow):
+            self.recorder.unsaid.add(self.one.generation)
+
+    @property
+    def _relieves(self) -> bool:
+        """Whether nobody of before has stayed, and others came."""
+        return not self.founded and bool(self.one.joined) and len(self.one.joined) == len(self.one.members)
+
+    def _lead(self, dead: list[int]) -> None:
+        """Note who led: where a generation was never stored, one that died before it assigned anything."""
+        leads = self.recorder.seated.get(self.one.leader or "")
+        places = (*dead, *([] if leads is None else [leads.number]))
+        if places:
+            floor_ms = -(1 << 62) if self.before is None else self.before.formed_at + SETTLED_MS
+            self.recorder.leads_from(max(floor_ms, self.begins_ms - ELECTED_MS), places)
 
     def _listen(self) -> None:
         """Note when the heartbeats of those who stayed came by which they heard of it."""
@@ -196,9 +228,12 @@ class Turn:
     def _comes_ms(self, member_id: str, at_ms: int) -> int:
         """Return when a member comes: one that left in this generation, too, is back as soon as usual.
 
-        Where the group waits for others, nothing tells when it came.
+        Where the group waits for others, nothing tells when it came. One that had died after it had joined,
+        and is static, ended that as it came back.
         """
-        client = self.recorder.members[member_id].client
+        client, instance = self.recorder.members[member_id][:2]
+        if instance and instance in {self.recorder.members[who].instance for who in self.joined_and_died}:
+            return max(at_ms, self.formed_ms - 2 * JUST_MS)
         left = [who for who in self.ways if self.recorder.members[who].client == client]
         if len(left) != 1 or self.ways[left[0]] != LEFT or len(self.ways) > 1 or not self.heard:
             return at_ms
@@ -218,11 +253,7 @@ class Turn:
     def _way(self, member_id: str) -> str:
         """Return how a member went; where several ways are told, by how long it had been silent."""
         member = self.recorder.members[member_id]
-        if (
-            member.instance is not None
-            and SWAPPED in self.one.causes
-            and any(self.recorder.members[other].instance == member.instance for other in self.one.joined)
-        ):
+        if SWAPPED in self.one.causes and self._came_back(member_id):
             return SWAPPED
         ways = [one for one in self.one.causes if one in GOING]
         if LEFT in ways and member_id not in self.recorder.silent:
@@ -258,13 +289,17 @@ class Turn:
             self.recorder.members[other].client == member.client for other in self.one.joined
         )
 
+    @property
+    def _skipped(self) -> int:
+        """How many generations before this one were never stored."""
+        return 0 if self.before is None else max(self.one.generation - self.before.generation - 1, 0)
+
     def _joined_and_died(self) -> list[str]:
         """Return who died after it had joined again: for each generation that was never stored, one."""
-        skipped = 0 if self.before is None else self.one.generation - self.before.generation - 1
-        dead = sorted((who for who, way in self.ways.items() if way == EXPIRED), key=self._seen_at)
+        dead = sorted((who for who, way in self.ways.items() if way in (EXPIRED, SWAPPED)), key=self._seen_at)
         found: list[str] = []
         out_ms = self.formed_ms
-        while dead and len(found) < skipped:
+        while dead and len(found) < self._skipped:
             seen_ms, settings = self._last_seen(dead[-1]), self.recorder.members[dead[-1]].kind.settings
             out_ms -= min(settings.session_timeout_ms, settings.max_poll_interval_ms)
             if seen_ms is None or seen_ms > out_ms:
@@ -276,7 +311,7 @@ class Turn:
         """Return whether a static member polled too late: it says nothing, and its session ends."""
         member = self.recorder.members[member_id]
         settings = member.kind.settings
-        if member.instance is None or seen_ms is None:
+        if member.instance is None or seen_ms is None or self._skipped:
             return False
         silent_ms, kept_ms = self.formed_ms - seen_ms, settings.session_timeout_ms
         dead_ms = kept_ms + 2 * settings.heartbeat_interval_ms  # the longest that one is missed who died
@@ -293,7 +328,7 @@ class Turn:
         place = recorder.seated.get(member_id)
         if place is None:
             return self.begins_ms
-        if way == EXPIRED or member_id in self.evicted:
+        if way == EXPIRED or member_id in self.evicted or member_id in self.joined_and_died:
             self._died(member_id, place)
             out_ms = self.begins_ms
         elif way == STALLED:
@@ -321,14 +356,15 @@ class Turn:
         The last members of a group had their partitions until then, and so has a static one that is back.
         """
         seen_ms = self.recorder.silent.get(member_id)
+        if seen_ms is None and (self._came_back(member_id) or not self.one.members):
+            return self.recorder.gone.get(member_id)
+        return seen_ms
+
+    def _came_back(self, member_id: str) -> bool:
+        """Return whether a static member is back in this generation."""
         instance = self.recorder.members[member_id].instance
-        back = instance is not None and any(
+        return instance is not None and any(
             self.recorder.members[other].instance == instance for other in self.one.joined
-        )
-        return (
-            self.recorder.gone.get(member_id)
-            if seen_ms is None and (back or not self.one.members)
-            else seen_ms
         )
 
     def _died(self, member_id: str, place: Place) -> None:
@@ -360,6 +396,8 @@ class Turn:
         usual_ms = min(at_ms - JUST_MS, (at_ms if seen_ms is None else seen_ms) + recorder.lag_ms)
         recorder.last_beat(place, last_ms, max(usual_ms, place.since + SETTLED_MS))
         self.recorder.act(at_ms, "kill", place)
+        if seen_ms is None:
+            self.recorder.rested(place, at_ms)
         place.free_since = at_ms
 
     def _died_joining(self, member_id: str, place: Place) -> bool:
@@ -397,7 +435,10 @@ class Turn:
             return max(usual_ms, formed_ms + JUST_MS), False
         dead = {who for who, way in self.ways.items() if way == EXPIRED} | {member_id}
         known = sorted(dead - set(self.joined_and_died), key=self._seen_at)
+        first_ms, last_ms = self._out_within(member_id)
         for one in self.joined_and_died:
+            if self._came_back(one):  # no session ended then, and nothing tells of the one before it
+                return max((first_ms + last_ms) // 2, self.begins_ms), False
             settings = self.recorder.members[one].kind.settings
             formed_ms -= min(settings.session_timeout_ms, settings.max_poll_interval_ms)
         held = bool(self.heard) and formed_ms - max(self.heard.values()) > HELD_UP_MS
@@ -405,7 +446,6 @@ class Turn:
             return self.begins_ms, True
         if (held or not self.one.members) and member_id == known[-1]:
             return formed_ms - JUST_MS, True
-        first_ms, last_ms = self._out_within(member_id)
         if first_ms < 0:
             return formed_ms - JUST_MS, True
         # A session's end begins a rebalance: where members stayed, none had ended before this one began.

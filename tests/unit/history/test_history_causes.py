@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from coterie.base.ids import TopicPartition
+from coterie.history.presence import by_partition, presence
+from coterie.history.runs import Commit, runs_of
 from unit.history.history_rig import Tale, causes, stalls
 
 
@@ -168,3 +171,23 @@ def test_the_groups_of_other_protocol_types_have_generations_and_no_partitions()
     told = tale.told()
     assert causes(told) == [{"member-joined"}]
     assert not told.ownership
+
+
+def test_who_commits_seldom_and_does_so_an_interval_after_a_generation_stood_not_still():
+    """From its last commit before a generation to the first one after it, up to two intervals may pass."""
+    tale = Tale(cadence_ms=600_000).formed(1_000, {"a/1": [0]}).commit(600_000, 2_400_000, 0)
+    tale.formed(3_150_000, {"a/1": [0], "b/1": [1]}).commit(3_750_000, 6_000_000, 0, 1)
+
+    assert list(stalls(tale.told(), "no-progress", 0)) == []
+
+
+def test_how_a_member_behaved_hangs_on_no_order_of_its_partitions():
+    """They come out of a set: of two that are as steady, one told this and the other that, by chance."""
+    times = [*range(0, 5_000, 500), *range(12_000, 17_000, 500)]
+    waited = [Commit(at_ms, at_ms, "t", 0, at_ms, 0) for at_ms in times]
+    rested = [Commit(at_ms + 1, at_ms, "t", 1, place, 0) for place, at_ms in enumerate(times)]
+    runs = by_partition(runs_of(sorted([*waited, *rested])))
+    one, other = TopicPartition("t", 0), TopicPartition("t", 1)
+
+    assert presence([one, other], runs) == presence([other, one], runs)
+    assert presence([one], runs) != presence([other], runs)

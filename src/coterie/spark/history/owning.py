@@ -24,6 +24,7 @@ from coterie.history.ownership import (
     BUSY_TIMES,
     SILENT_TIMES,
     STALL_LEAST_MS,
+    part_least_ms,
 )
 from coterie.history.seats import Formed, Seat, numbers_by_topic
 from coterie.spark.history.schemas import STAMP, batch_of, stamps
@@ -259,7 +260,7 @@ class Tables:
         """Return the parts of silences in which the partition had an owner; there are few."""
         known = set(zip(dead.where.tolist(), dead.to_ms.tolist(), strict=True))
         rows: list[tuple[int, int, int, int, int, int]] = []
-        for where, from_ms, to_ms, formed in self._parts():
+        for where, from_ms, to_ms, formed, least_ms in self._parts():
             low, high = np.searchsorted(tenures.where, (where, where + 1)).tolist()
             low += max(0, int(np.searchsorted(tenures.from_ms[low:high], from_ms)) - 1)
             for place in range(low, high):
@@ -268,26 +269,30 @@ class Tables:
                     break
                 start, stop = max(from_ms, begins), to_ms if ends_ms == OPEN else min(to_ms, ends_ms)
                 joins = formed and (ends_ms == OPEN or ends_ms > to_ms)
-                if stop - start >= STALL_LEAST_MS and not joins and (where, stop) not in known:
+                if stop - start >= least_ms and not joins and (where, stop) not in known:
                     taker = int(tenures.taker[place])
                     generation = int(self.generation[self.chapter[taker]])
                     rows.append((where, NO_PROGRESS, start, stop, generation, taker))
         return Stalls(*columns(rows, 6))
 
-    def _parts(self) -> Iterator[tuple[int, int, int, bool]]:
-        """Yield silences in parts, and whether each ends with a new generation (`ownership.parts_of`)."""
+    def _parts(self) -> Iterator[tuple[int, int, int, bool, int]]:
+        """Yield silences in parts, whether each ends with a new generation (`ownership.parts_of`), and how
+        long one must be.
+        """
         order = np.lexsort((self.formed_ms, self.group))
         group, formed = self.group[order], self.formed_ms[order]
-        for where, from_ms, to_ms in self._silences():
+        for where, from_ms, to_ms, least_ms in self._silences():
             low, high = np.searchsorted(group, where // max(len(self.known), 1) + np.arange(2)).tolist()
             mine = formed[low:high]
             first, last = np.searchsorted(mine, from_ms, "right"), np.searchsorted(mine, to_ms)
             ends_ms = [*mine[first:last].tolist(), to_ms]
             for start, stop in zip([from_ms, *ends_ms], ends_ms, strict=False):
-                yield where, start, stop, stop != to_ms
+                yield where, start, stop, stop != to_ms, least_ms
 
-    def _silences(self) -> Iterator[tuple[int, int, int]]:
-        """Yield where and when nothing was committed although records waited (`ownership.silences`)."""
+    def _silences(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yield where and when nothing was committed although records waited (`ownership.silences`), and how
+        long a part of that must be to tell anything.
+        """
         spans = self.spans
         ranks = {one: rank for rank, one in enumerate(self.known)}
         pairs, which = np.unique(spans.topic << 32 | spans.partition, return_inverse=True)
@@ -323,9 +328,12 @@ class Tables:
         for place in np.flatnonzero(inside | between).tolist():
             if between[place]:
                 from_ms = int(last_ms[place - 1] + half[place - 1])
-                yield int(where[place]), from_ms, int(first_ms[place])
+                least_ms = least_of(int(gap_ms[place]), float(cadence[place - 1]))
+                yield int(where[place]), from_ms, int(first_ms[place]), least_ms
             if inside[place]:
-                yield int(where[place]), int(quiet_ms[place] + half[place]), int(loud_ms[place])
+                from_ms = int(quiet_ms[place] + half[place])
+                least_ms = least_of(int(quiet[place]), float(cadence[place]))
+                yield int(where[place]), from_ms, int(loud_ms[place]), least_ms
 
     # -- rows
 
@@ -450,6 +458,11 @@ def told_before(tells: Flags, begins: Flags) -> Ints:
     last = np.maximum.accumulate(np.where(tells, rows, -1))
     start = np.maximum.accumulate(np.where(begins, rows, 0))
     return np.where(last >= start, last, -1)
+
+
+def least_of(length_ms: int, cadence_ms: float) -> int:
+    """Return how long a part of a silence must be."""
+    return STALL_LEAST_MS if length_ms >= SILENT_TIMES * cadence_ms else part_least_ms(cadence_ms)
 
 
 def waited(
