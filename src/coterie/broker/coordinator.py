@@ -41,7 +41,8 @@ log = logging.getLogger("coterie.broker")
 
 RECORD_OVERHEAD_BYTES = 64
 GROUPS_STARTED_AT_ONCE = 50
-GROUPS_LOOKED_AT_ONCE = 100
+COMMITS_LOOKED_AT_ONCE = 2_000
+GROUP_COUNTS_AS = 20  # so many commits: looking at a group costs something, too
 
 
 class Writer(NamedTuple):
@@ -381,9 +382,7 @@ class Coordinator(ShardsOfTopic[ShardHost]):
     def topics_deleted(self, names: tuple[str, ...]) -> Iterator[None]:
         """Have every shard drop what was committed for topics that go, before anybody hears it (OM-7)."""
         for host in tuple(self.hosts.values()):
-            host.forget_topics(names)
-            host.flush()
-            yield
+            yield from self._forget(host, frozenset(names))
 
     def topics_made(self, names: Collection[str]) -> Generator[None, None, frozenset[str]]:
         """Have new topics begin without commits, and return those of which some could not be dropped.
@@ -393,24 +392,46 @@ class Coordinator(ShardsOfTopic[ShardHost]):
         """
         left: frozenset[str] = frozenset()
         for host in tuple(self.hosts.values()):
-            found = yield from self._committed(host, frozenset(names))
-            if found or host.status == ShardHost.LOADING:
-                host.forget_topics(found or names)
-                host.flush()
-                left |= yield from self._committed(host, found)
+            found = yield from self._forget(host, frozenset(names))
+            for _, topics in self._committed(host, found):
+                left |= topics
+                yield
         return left
 
-    def _committed(self, host: ShardHost, names: frozenset[str]) -> Generator[None, None, frozenset[str]]:
-        """Return for which of these topics the groups of a shard have committed."""
-        if not names or host.status != ShardHost.ACTIVE:
-            return frozenset()
-        offsets, found = host.shard.offsets, host.shard.pending.topics() & names
-        group_ids = tuple(offsets)
-        for place, group_id in enumerate(group_ids):
-            found |= offsets.topics_of(group_id) & names
-            if place % GROUPS_LOOKED_AT_ONCE == GROUPS_LOOKED_AT_ONCE - 1:
-                yield
+    def _forget(self, host: ShardHost, names: frozenset[str]) -> Generator[None, None, frozenset[str]]:
+        """Have a shard drop what was committed for topics, and return for which of them it was."""
+        found: frozenset[str] = frozenset()
+        for group_ids, topics in self._committed(host, names):
+            if topics:
+                found |= topics
+                host.execute(commands.TopicsDeleted(topics=tuple(sorted(topics)), group_ids=group_ids))
+                host.flush()
+            yield
+        if host.status == ShardHost.LOADING:
+            host.forget_topics(names)
         return found
+
+    def _committed(
+        self, host: ShardHost, names: frozenset[str]
+    ) -> Iterator[tuple[tuple[str, ...], frozenset[str]]]:
+        """Yield, some groups at a time, those of a shard that have committed for these topics, and which."""
+        if not names or host.status != ShardHost.ACTIVE:
+            return
+        offsets, pending = host.shard.offsets, host.shard.pending
+        found: dict[str, frozenset[str]] = {}
+        looked_at = 0
+        for group_id in dict.fromkeys((*offsets, *pending.groups())):
+            waiting = pending.partitions_of(group_id)
+            topics = (offsets.topics_of(group_id) | {topic for topic, _ in waiting}) & names
+            if topics:
+                found[group_id] = topics
+            looked_at += offsets.count_of(group_id) + len(waiting) + GROUP_COUNTS_AS
+            if looked_at >= COMMITS_LOOKED_AT_ONCE:
+                yield tuple(found), frozenset().union(*found.values())
+                if host.status != ShardHost.ACTIVE:
+                    return
+                found, looked_at = {}, 0
+        yield tuple(found), frozenset().union(*found.values())
 
     def _clean_later(self) -> None:
         interval = self.node.settings.offsets_retention_check_interval_ms

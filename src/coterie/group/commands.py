@@ -199,10 +199,11 @@ class CleanOffsets:
 
 @dataclass(slots=True, kw_only=True)
 class TopicsDeleted:
-    """Topics are gone, and what groups committed for them goes too (OM-7)."""
+    """Topics are gone, and what groups committed for them goes too (OM-7): of all groups, or of some."""
 
     topics: tuple[str, ...]
     topic_ids: Mapping[str, UUID] = field(default_factory=dict)
+    group_ids: tuple[str, ...] | None = None
 
 
 Command: TypeAlias = (

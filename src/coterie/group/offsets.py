@@ -435,16 +435,20 @@ def why_expired(draft: Draft, group: Group, stored: StoredOffset) -> str:
 
 
 def topics_deleted(draft: Draft, command: TopicsDeleted) -> Decision:
-    """Drop what any group committed for topics that are gone, but not for later ones of the name (OM-7)."""
-    removed: dict[str, dict[tuple[str, int], None]] = {}
-    for topic in command.topics:
-        topic_id = command.topic_ids.get(topic)
-        for group_id, partitions in draft.shard.offsets.of_topic(topic):
-            for partition, stored in partitions.items():
+    """Drop what groups committed for topics that are gone, but not for later ones of the name (OM-7)."""
+    offsets, pending = draft.shard.offsets, draft.shard.pending
+    names = frozenset(command.topics)
+    group_ids = command.group_ids
+    for group_id in dict.fromkeys((*offsets, *pending.groups())) if group_ids is None else group_ids:
+        removed: dict[tuple[str, int], None] = {}
+        gone = offsets.topics_of(group_id) & names
+        table = offsets[group_id] if gone else {}
+        for topic in sorted(gone):
+            topic_id = command.topic_ids.get(topic)
+            for partition, stored in table[topic].items():
                 if not differ(stored.topic_id, topic_id):
-                    removed.setdefault(group_id, {})[topic, partition] = None
-        for group_id, _, partition in draft.shard.pending.of_topic(topic):
-            removed.setdefault(group_id, {})[topic, partition] = None
-    for group_id, gone in removed.items():
-        draft.note(OffsetsRemoved(group_id, tuple(gone)))
+                    removed[topic, partition] = None
+        removed |= dict.fromkeys(place for place in pending.partitions_of(group_id) if place[0] in names)
+        if removed:
+            draft.note(OffsetsRemoved(group_id, tuple(removed)))
     return draft.decision("topics-deleted")

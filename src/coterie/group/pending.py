@@ -7,7 +7,7 @@ overtaken keeps its place with None: its transaction is open all the same (OF-9)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -63,14 +63,9 @@ class Pending:
         """Return whether something newer stands where a producer has committed."""
         return any(self.of(key)[producer_id] is None for key in self.keys_of(producer_id))
 
-    def topics(self) -> frozenset[str]:
-        """Return the topics for which a transaction is open."""
-        return frozenset(topic for partitions in self._by_group.values() for topic, _ in partitions)
-
-    def of_topic(self, topic: str) -> Iterator[Key]:
-        """Yield every partition of a topic for which a transaction is open."""
-        for group_id, partitions in self._by_group.items():
-            yield from ((group_id, topic, partition) for name, partition in partitions if name == topic)
+    def groups(self) -> tuple[str, ...]:
+        """Return the groups that have offsets here."""
+        return tuple(self._by_group)
 
     def put(self, key: Key, writers: Writers) -> Writers:
         """Replace a partition's writers, none with an empty mapping; return those that it had."""

@@ -6,12 +6,12 @@ apart would take longer than reading them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from typing import TypeAlias
 
 from coterie.group.facts import StoredOffset
 from coterie.group.model import OffsetTable
-from coterie.wire.internal import partition_key, read_offset_value, read_partition_key
+from coterie.wire.internal import read_offset_value, read_partition_key
 
 __all__ = ["OffsetTables", "Packed", "stored_offset", "unpacked"]
 
@@ -79,6 +79,11 @@ class OffsetTables(MutableMapping[str, OffsetTable]):
         self.pop(group_id, None)
         self.pack(group_id, packed)
 
+    def count_of(self, group_id: str) -> int:
+        """Return for how many partitions a group has committed."""
+        packed = self._packed.get(group_id)
+        return sum(map(len, self._tables.get(group_id, {}).values())) if packed is None else len(packed)
+
     def topics_of(self, group_id: str) -> frozenset[str]:
         """Return the topics that a group has committed for; nothing is taken apart for it."""
         packed = self._packed.get(group_id)
@@ -86,16 +91,6 @@ class OffsetTables(MutableMapping[str, OffsetTable]):
             return frozenset(self._tables.get(group_id, ()))
         firsts = {key[:-4]: key for key in packed}
         return frozenset(read_partition_key(key)[0] for key in firsts.values())
-
-    def of_topic(self, topic: str) -> Iterator[tuple[str, Mapping[int, StoredOffset]]]:
-        """Yield each group that has committed for a topic, with its offsets by partition."""
-        start = partition_key(topic, 0)[:-4]
-        for group_id in tuple(self):
-            packed = self._packed.get(group_id)
-            if packed is None or any(key.startswith(start) for key in packed):
-                table = self[group_id]
-                if topic in table:
-                    yield group_id, table[topic]
 
 
 def unpacked(packed: Packed) -> OffsetTable:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from coterie.base.codes import Code
 from coterie.broker.pieces import at_once
+from coterie.group.stored import OffsetTables
+from coterie.wire.internal import OffsetCommitValue, offset_value, partition_key
 from unit.broker.group_api_rig import FETCH, ApiRig, fetch_topic
 
 CREATE_TOPICS, DELETE_TOPICS = 19, 20
@@ -109,4 +113,33 @@ def test_commits_for_a_topic_that_is_missing_stay_as_long_as_none_is_made():
     rig = a_rig()
     gone_but_for_its_commits(rig)
 
+    assert committed_of(rig) == 5
+
+
+@row("OM-7")
+def test_topics_that_are_deleted_together_have_each_group_looked_at_once_and_others_heard_between(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    rig = a_rig()
+    [host] = rig.node.coordinator.active()
+    offsets, value = host.shard.offsets, offset_value(OffsetCommitValue(offset=5))
+    for place in range(300):
+        topics = ("kept", f"gone-{place % 3}")
+        keys = (partition_key(topic, partition) for topic in topics for partition in range(50))
+        offsets.pack(f"group-{place}", dict.fromkeys(keys, value))
+    looks: Counter[str] = Counter()
+    topics_of = OffsetTables.topics_of
+
+    def counted(tables: OffsetTables, group_id: str) -> frozenset[str]:
+        looks[group_id] += 1
+        return topics_of(tables, group_id)
+
+    monkeypatch.setattr(OffsetTables, "topics_of", counted)
+    names = tuple(f"gone-{number}" for number in range(2_000))
+
+    pieces = [len(looks) for _ in rig.node.coordinator.topics_deleted(names)]
+
+    assert max(later - before for before, later in pairwise(pieces)) <= 20
+    assert set(looks.values()) == {1, 2}, "once to look, and once more where something is dropped"
+    assert {topics_of(offsets, f"group-{place}") for place in range(300)} == {frozenset({"kept"})}
     assert committed_of(rig) == 5
