@@ -108,6 +108,8 @@ class Life(NamedTuple):
     """The last ones of those that died."""
     leads: tuple[Lead, ...] = ()
     rests: tuple[Rest, ...] = ()
+    doubt: float = 0.0
+    """The variance of how many went as the record is taken to say: by the confidence that it is told with."""
     share: float = 0.0
     """How many partitions a member had, on average over the generations."""
 
@@ -428,6 +430,7 @@ class Recorder:
             ),
             tuple(one._replace(at_ms=max(one.at_ms - begins_ms, 0)) for one in self.leads),
             tuple(one._replace(at_ms=one.at_ms - begins_ms) for one in self.rests),
+            sum(one.confidence * (1 - one.confidence) * len(one.left) for one in self.told),
             self._share(),
         )
 

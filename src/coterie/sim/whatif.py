@@ -66,7 +66,9 @@ class WhatIf(NamedTuple):
     stood_still_error: float = 0.0
     """By which share that is off what was recorded: take every answer to be off by as much."""
     give_or_take_ms: int = 0
-    """By how much `stood_still_ms` may be off: by that error, and by what heartbeats do by chance."""
+    """By how much `stood_still_ms` may be off: by that error, by what heartbeats do by chance, and by what is
+    told of those who went without being sure.
+    """
     helps: bool | None = None
     """Whether it would have been better: no more rebalances and no more standing still, and less of one. None
     for its own settings, and where the replay is not to be believed.
@@ -134,11 +136,11 @@ def answers(history: History, asked: Sequence[Question]) -> Iterator[WhatIf]:
     if known is None:
         yield nothing(history)
         return
-    yield row(known, AS_RECORDED, known.figures)
+    yield row(known, AS_RECORDED, known.figures, Change())
     usual = lived(known.usually()) if asked else None
     for one in asked:
         figures = replayed(known.life, one.change, known.reading.seed)
-        answer = row(known, one.text, figures)
+        answer = row(known, one.text, figures, one.change)
         found = backing(known, usual, lived(figures))
         yield answer._replace(helps=found.bears_out if found.believed else None)
 
@@ -166,7 +168,7 @@ def lived(figures: Figures) -> Lived:
     return Lived(len(figures.rebalances), figures.stood_still_ms, figures.moves)
 
 
-def row(known: Replayed, setting: str, figures: Figures) -> WhatIf:
+def row(known: Replayed, setting: str, figures: Figures, change: Change) -> WhatIf:
     life = known.life
     return WhatIf(
         life.group_id,
@@ -185,7 +187,22 @@ def row(known: Replayed, setting: str, figures: Figures) -> WhatIf:
         life.note,
         known.figures.stood_still_ms,
         round(known.stood_still_error, 3),
-        round(hypot(figures.stood_still_ms * known.stood_still_error, chance_ms(known, figures))),
+        round(give_or_take_ms(known, figures, change)),
+    )
+
+
+def give_or_take_ms(known: Replayed, figures: Figures, change: Change) -> float:
+    """Return by how much the standing still of an answer may be off, in nineteen cases of twenty.
+
+    Each is two deviations: by how much the record's own replay is off, of which that is one; what heartbeats
+    do by chance; and whether those who went did so as they are taken to, which is a session of their share.
+    """
+    life = known.life
+    session_ms = max(change.of(kind).settings.session_timeout_ms for kind in life.kinds)
+    return hypot(
+        2 * figures.stood_still_ms * known.stood_still_error,
+        chance_ms(known, figures),
+        2 * session_ms * life.share * sqrt(life.doubt),
     )
 
 
