@@ -15,7 +15,8 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from queue import SimpleQueue
+from itertools import count
+from queue import PriorityQueue
 from typing import TYPE_CHECKING, Any
 
 from coterie.base.signals import stop_signals
@@ -40,6 +41,7 @@ FILES_WANTED = 100_000
 WARM_UP_AFTER_S = 0.05
 # What lives long here has no cycles: looking through all of it less often costs nothing and pauses less.
 GC_THRESHOLDS = (20_000, 20, 20)
+PUT_BACK_S = 1e-4  # for each thing that work aside looks at, many times what that takes
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt(3)
 
 
@@ -172,13 +174,16 @@ class Alarm:
 def thinking_of(loop: asyncio.AbstractEventLoop) -> Callable[..., None]:
     """Return a way to have requests thought about aside: in one thread, so the event loop has its half.
 
-    The process does not wait for it at its end: a few hundred bytes can take seconds, and many may wait.
+    The process does not wait for it at its end: a few hundred bytes can take seconds, and many may wait. Who
+    wants little does not wait for all of them: work on a million things lets go first what comes within the
+    next hundred seconds.
     """
-    asked: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...], Callable[[Done], None]]] = SimpleQueue()
+    asked: PriorityQueue[tuple[float, int, Callable[..., Any], tuple[Any, ...], Callable[[Done], None]]]
+    asked, numbers = PriorityQueue(), count()
 
     def think() -> None:
         while True:
-            work, arguments, finish = asked.get()
+            _, _, work, arguments, finish = asked.get()
             done: Future[Any] = Future()
             try:
                 done.set_result(work(*arguments))
@@ -189,8 +194,10 @@ def thinking_of(loop: asyncio.AbstractEventLoop) -> Callable[..., None]:
 
     threading.Thread(target=think, name="requests", daemon=True).start()
 
-    def aside(work: Callable[..., Any], arguments: tuple[Any, ...], finish: Callable[[Done], None]) -> None:
-        asked.put((work, arguments, finish))
+    def aside(
+        work: Callable[..., Any], arguments: tuple[Any, ...], finish: Callable[[Done], None], items: int
+    ) -> None:
+        asked.put((time.monotonic() + items * PUT_BACK_S, next(numbers), work, arguments, finish))
 
     return aside
 

@@ -17,10 +17,14 @@ T = TypeVar("T")
 
 
 class Aside(NamedTuple):
-    """Work for a thread beside the event loop. It touches nothing of others, and returns its refusals."""
+    """Work for a thread beside the event loop. It touches nothing of others, and returns its refusals.
+
+    It looks through so many `items` at most: who wants little goes before who wants much.
+    """
 
     work: Callable[..., Any]
     arguments: tuple[Any, ...]
+    items: int = 1
 
 
 # Yields nothing, or what it wants to have done aside.

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from time import perf_counter
 from typing import Any, Protocol
 
-from coterie.broker.pieces import Pieces
+from coterie.broker.pieces import Aside, Pieces
 
 __all__ = ["SLICE_S", "Done", "Turns"]
 
@@ -36,7 +36,7 @@ class Done(Protocol):
 
 
 def here_and_now(
-    work: Callable[..., Any], arguments: tuple[Any, ...], finish: Callable[[Done], None]
+    work: Callable[..., Any], arguments: tuple[Any, ...], finish: Callable[[Done], None], items: int
 ) -> None:
     """Do what could be done aside."""
     done: Future[Any] = Future()
@@ -65,7 +65,8 @@ class Turns:
     ) -> None:
         """`call_soon` runs a function after the event loop's present round.
 
-        `aside(work, arguments, finish)` has work done in a thread; `finish` gets the future, in the loop.
+        `aside(work, arguments, finish, items)` has work on so many things done in a thread; `finish` gets the
+        future, in the loop.
         """
         self.owed = False  # whether there is anything to share the time with
         self._call_soon = call_soon
@@ -119,7 +120,7 @@ class Turns:
                 else:
                     aside = pieces.send(done.result())
                 if aside is not None:
-                    self._aside(*aside, lambda done: self._put_off(self._go_on, pieces, done))
+                    self._have_done(aside, pieces)
                     return
                 if self._clock() >= self._until:
                     self._put_off(self._go_on, pieces, None)
@@ -127,6 +128,10 @@ class Turns:
                 done = None
         except StopIteration:
             return
+
+    def _have_done(self, aside: Aside, pieces: Pieces[None]) -> None:
+        work, arguments, items = aside
+        self._aside(work, arguments, lambda done: self._put_off(self._go_on, pieces, done), items)
 
     def _put_off(self, act: Callable[..., None], *arguments: Any) -> None:
         self._waiting.append((act, arguments))

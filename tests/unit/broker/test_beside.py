@@ -8,12 +8,15 @@ import math
 import os
 import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
 import pytest
 
 from coterie.broker.beside import Beside
+from coterie.broker.main import thinking_of
+from coterie.broker.turns import Done
 
 AN_HOUR_S = 3_600
 
@@ -64,11 +67,11 @@ from coterie.broker.main import thinking_of
 
 async def serve():
     aside, told = thinking_of(asyncio.get_running_loop()), asyncio.Queue()
-    aside(len, ("four",), told.put_nowait)
-    aside(len, (4,), told.put_nowait)
+    aside(len, ("four",), told.put_nowait, 1)
+    aside(len, (4,), told.put_nowait, 1)
     print((await told.get()).result(), repr((await told.get()).exception()))
     for _ in range(2):
-        aside(threading.Event().wait, (), told.put_nowait)
+        aside(threading.Event().wait, (), told.put_nowait, 1)
 
 asyncio.run(serve())
 """
@@ -82,3 +85,22 @@ def test_what_requests_are_thought_about_is_told_in_the_loop_and_no_process_wait
 
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout == """4 TypeError("object of type 'int' has no len()")\n"""
+
+
+def test_who_wants_little_looked_through_waits_for_none_of_those_who_want_much():
+    """Twenty requests of 12 kB, a million records in each, kept honest producers waiting for 34 s."""
+
+    async def ask() -> list[str]:
+        begin, told = threading.Event(), asyncio.Queue[str]()
+        aside = thinking_of(asyncio.get_running_loop())
+
+        def tell(done: Done) -> None:
+            told.put_nowait(done.result())
+
+        aside(begin.wait, (), lambda _: None, 1)
+        for wanted, items in (("much", 1_000_000), ("more", 2_000_000), ("little", 200), ("as little", 200)):
+            aside(str, (wanted,), tell, items)
+        begin.set()
+        return [await told.get() for _ in range(4)]
+
+    assert asyncio.run(ask()) == ["little", "as little", "much", "more"]

@@ -252,8 +252,7 @@ def test_a_batch_that_is_looked_through_aside_is_not_let_in_once_its_transaction
     rig.settle()
 
     writer.end(commit=True)
-    [(work, arguments, finish)] = asides
-    here_and_now(work, arguments, finish)
+    here_and_now(*asides.pop())
     rig.settle()
 
     answer = decode_response(response_type(PRODUCE, version), line.written[4:])[1]

@@ -176,7 +176,8 @@ def test_records_that_must_be_decoded_are_decoded_aside_and_others_are_answered_
     request = build(request_type(PRODUCE, 9), **produced(a_bomb(rig)))
     connections[0].data_received(encode_request(1, "test", request))
     rounds.until_done()
-    [(work, arguments, finish)] = asides
+    [(work, arguments, finish, items)] = asides
+    assert items == 5_000
     connections[1].data_received(encode_request(1, "test", build(request_type(18, 3))))
     rounds.until_done()
     assert (line.written, bool(other.written)) == (b"", True)

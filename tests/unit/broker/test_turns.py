@@ -295,10 +295,11 @@ def test_what_is_done_aside_is_given_to_the_work_that_wanted_it():
     turns = Turns(office.loop.call_soon, office.loop.clock, lambda *asked: asides.append(asked))
 
     def pieces() -> Pieces[None]:
-        office.answered.append((yield Aside("-".join, (["a", "b"],))))
+        office.answered.append((yield Aside("-".join, (["a", "b"],), 2)))
 
     turns.work(pieces())
-    [(work, arguments, finish)] = asides
+    [(work, arguments, finish, items)] = asides
+    assert items == 2
     assert office.answered == []
     done: Future[str] = Future()
     done.set_result(work(*arguments))

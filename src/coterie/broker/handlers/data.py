@@ -374,7 +374,7 @@ def _youngest(log: FileLog) -> Pieces[OffsetAt | None]:
     batch = log.youngest_batch()
     if batch is None:
         return None
-    found: OffsetAt | None = yield Aside(youngest_of, (batch, log.start_offset))
+    found: OffsetAt | None = yield Aside(youngest_of, (batch, log.start_offset), read_header(batch).count)
     return found
 
 
@@ -382,10 +382,11 @@ def _first_from(log: FileLog, timestamp: int) -> Pieces[OffsetAt | None]:
     """Look through batches that claim to hold a record as young: a few bytes can be long to decode."""
     offset = log.start_offset
     while not log.closed and (batch := log.batch_from(timestamp, offset)) is not None:
-        found: OffsetAt | None = yield Aside(first_from, (batch, timestamp, offset))
+        header = read_header(batch)
+        found: OffsetAt | None = yield Aside(first_from, (batch, timestamp, offset), header.count)
         if found is not None:
             return found
-        offset = read_header(batch).last_offset + 1
+        offset = header.last_offset + 1
     return None
 
 

@@ -144,7 +144,8 @@ def _append_aside(
     log = node.log_of(topic.name, data.index)
     if log is None:
         return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1}
-    batch = yield Aside(prepare, (data.records, log.config, node.wall_ms()))
+    count = read_header(data.records).count  # `TakesLong` has said that there is a header
+    batch = yield Aside(prepare, (data.records, log.config, node.wall_ms()), count)
     if log.closed:  # whatever has its name by now, it was not meant
         return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1}
     if isinstance(batch, AppendRefused):
