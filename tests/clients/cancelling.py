@@ -431,8 +431,9 @@ def loop_that_ends(rng: Random, bootstrap: str, topic: str) -> None:
             assert isinstance(task.exception(), WrongUse | ProducerClosed | ListenerFailed), task
 
     with leaving_open():
-        asyncio.run(asyncio.wait_for(begin(), 4 * HANGS_S))
-        asyncio.run(go_on())
+        for work in (asyncio.wait_for(begin(), 4 * HANGS_S), go_on()):
+            with asyncio.Runner() as runner:  # asyncio.run of the tests minds what is left open
+                runner.run(work)
         clients.clear()
 
 

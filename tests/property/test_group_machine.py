@@ -71,7 +71,10 @@ def shares(call: int, member_ids: Iterable[str]) -> dict[str, bytes]:
 
 def group_values(group: Group) -> tuple[Any, ...]:
     names = [one.name for one in fields(group) if one.compare and one.name != "members"]
-    members = {m.member_id: [getattr(m, one.name) for one in fields(m)] for m in group.members.values()}
+    members = {
+        m.member_id: [getattr(m, one.name) for one in fields(m) if one.compare]
+        for m in group.members.values()
+    }
     return *(copy.copy(getattr(group, name)) for name in names), members
 
 
