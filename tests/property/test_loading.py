@@ -151,6 +151,18 @@ def test_both_ways_find_the_same(log, pieces):
     assert fast.offsets == plain.offsets
 
 
+def test_a_commit_after_a_tombstone_does_not_bring_a_transaction_s_place_back():
+    def at(value: OffsetCommitValue | None) -> Any:
+        return an_offset("g", "t", 0, value, legacy=False)
+
+    in_transaction = Batch([at(OffsetCommitValue(1))], producer_id=1)
+    log = [in_transaction, Batch([at(None)]), Batch([at(OffsetCommitValue(2))])]
+    shard = read_fast([b"".join(batch.encoded(number) for number, batch in enumerate(log))])
+
+    assert not shard.pending
+    assert shard.offsets == read_plainly(log).offsets
+
+
 def test_reading_returns_where_to_go_on():
     batch = Batch([an_offset("g", "t", 0, OffsetCommitValue(1), legacy=False)] * 5)
     ends = []

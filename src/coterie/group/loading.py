@@ -165,6 +165,11 @@ class Loader:
         if isinstance(key, UnknownKey):
             self._shard.load([(raw_key, value)], now_ms)
         elif not isinstance(key, GroupMetadataKey):
+            if value is None and self._shard.pending.of((key.group, key.topic, key.partition)):
+                # It ends what transactions committed here (OM-7): a later commit must not stand for it.
+                yield from self.settle(now_ms)
+                self._shard.load([(raw_key, None)], now_ms)
+                return
             rest = raw_key[TYPE_BYTES:]
             if value is None and self._offsets.get(rest) is not None:
                 self._seen.add(key.group)
