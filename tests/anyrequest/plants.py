@@ -85,7 +85,7 @@ def decoded_in_the_loop() -> None:
     from coterie.store import partition, validate
 
     validate.RECORDS_MOST = 10**9
-    partition.is_prompt = lambda *_: True  # type: ignore[assignment]
+    patch(partition, "prepared_promptly", validate.prepared)
 
 
 def a_save_for_each_topic() -> None:
@@ -123,21 +123,16 @@ def a_full_disk_hangs_up() -> None:
 
 def headers_are_believed() -> None:
     """A16: the greatest timestamp of a batch is what its header says."""
-    from coterie.store import validate
+    from coterie.store import partition, validate
 
-    check, matter = validate._check_records, validate._records_matter
+    youngest = validate._youngest
 
-    def believed(records: Any, header: Any, config: Any, now_ms: int) -> int:
-        check(records, header, config, now_ms)
+    def believed(header: Any, records: Any, most: int) -> int:
+        youngest(header, records, most)
         return int(header.max_timestamp)
 
-    def old(header: Any, records: Any, config: Any, now_ms: int) -> bool:
-        return matter(header, records, config, now_ms) and (
-            config.compacted or header.max_timestamp - now_ms > config.message_timestamp_after_max_ms
-        )
-
-    patch(validate, "_check_records", believed)
-    patch(validate, "_records_matter", old)
+    patch(validate, "_youngest", believed)
+    patch(partition, "prepared_promptly", validate.prepared)
 
 
 def producer_ids_are_learned() -> None:

@@ -119,7 +119,7 @@ class PlainRows:
             while len(rows) < count:
                 more, at = self._next(at, count - len(rows))
                 rows += more
-        except (IndexError, UnicodeDecodeError) as failure:
+        except IndexError as failure:
             raise Corrupt("record", expected="a whole one") from failure
         if rows and count == self.left:
             self._check_end(at, rows[-1].offset)

@@ -166,6 +166,6 @@ def tags(data: bytes, starts: list[int], ends: list[int]) -> list[Tags]:
             if at != end:
                 raise Corrupt("record", at=at, expected=f"its end at {end}")
             found.append(some)
-    except (IndexError, UnicodeDecodeError) as failure:
+    except IndexError as failure:
         raise Corrupt("record headers", expected="whole ones") from failure
     return found

@@ -10,8 +10,7 @@ from coterie.base.nearest import nearest
 __all__ = ["FOREVER", "BadSetting", "LogConfig"]
 
 FOREVER = 2**63 - 1
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
+DAY_MS = 24 * 3_600_000
 
 
 class BadSetting(CoterieError):
@@ -42,16 +41,17 @@ class LogConfig:
     flush_ms: int = FOREVER
     file_delete_delay_ms: int = 60_000
     producer_id_expiration_ms: int = DAY_MS
-    judged_by_header: bool = field(init=False, repr=False, compare=False)
-    """Whether the header of a producer's batch may settle that its records are welcome."""
-    believed_ahead_ms: int = field(init=False, repr=False, compare=False)
-    """How far ahead of the clock a header's greatest timestamp is believed without a look at the records."""
+    settled_by_walk: bool = field(init=False, repr=False, compare=False)
+    """Whether a producer's records are welcome that are whole and not too far ahead of the clock."""
+    plain_as_it_comes: bool = field(init=False, repr=False, compare=False)
+    """The same, and whether a batch that is not compressed may then stand in the log as it is."""
 
     def __post_init__(self) -> None:
         # Once for each config and not for each batch: it is a tenth of what an append costs.
-        judged = not (self.compacted or self.append_time or self.message_timestamp_before_max_ms != FOREVER)
-        object.__setattr__(self, "judged_by_header", judged)
-        object.__setattr__(self, "believed_ahead_ms", min(self.message_timestamp_after_max_ms, HOUR_MS))
+        aged = self.message_timestamp_before_max_ms != FOREVER and not self.append_time
+        object.__setattr__(self, "settled_by_walk", not (self.compacted or aged))
+        as_it_comes = self.compression_type in ("producer", "uncompressed") and not self.append_time
+        object.__setattr__(self, "plain_as_it_comes", self.settled_by_walk and as_it_comes)
 
     @property
     def compacted(self) -> bool:

@@ -25,7 +25,6 @@ from coterie.store.log import (
     OffsetAt,
     OffsetOutOfRange,
     StorageFailed,
-    TakesLong,
 )
 from coterie.store.producers import ActiveProducer, ProducerState, Verification, marker_of
 from coterie.store.recovery import SNAPSHOT, Loaded, load
@@ -37,9 +36,8 @@ from coterie.store.validate import (
     Prepared,
     coordinator_batches,
     headed,
-    is_prompt,
-    is_settled,
     prepared,
+    prepared_promptly,
 )
 from coterie.wire.batches import BatchHeader, read_header, restamp
 
@@ -61,11 +59,7 @@ def _made_ready(
     if isinstance(records, Prepared):
         return records
     batch = headed(records, config)
-    if is_settled(batch, config, now_ms):
-        return batch
-    if promptly and not is_prompt(batch, config):
-        raise TakesLong
-    return prepared(batch, config, now_ms)
+    return prepared_promptly(batch, config, now_ms) if promptly else prepared(batch, config, now_ms)
 
 
 class FlushPlan(NamedTuple):

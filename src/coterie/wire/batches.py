@@ -370,7 +370,7 @@ def _decode_all(data: bytes, header: BatchHeader) -> Iterator[Record]:
     for _ in range(header.count):
         try:
             record, at = _decode(data, at, header)
-        except (IndexError, UnicodeDecodeError) as failure:
+        except IndexError as failure:
             raise Corrupt("record", at=at, expected="a whole one") from failure
         yield record
     if at != len(data):
@@ -419,5 +419,5 @@ def read_headers(data: bytes, at: int, end: int) -> tuple[tuple[tuple[str, bytes
         if name is None:
             raise Corrupt("record header without a name", at=at)
         value, at = _read_sized(data, at, end)
-        headers.append((name.decode(), value))
+        headers.append((name.decode(errors="replace"), value))  # as in Java: nobody checks what is sent
     return tuple(headers), at

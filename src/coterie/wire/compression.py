@@ -7,7 +7,7 @@ from typing import Any
 
 from coterie.base.errors import Corrupt
 
-__all__ = ["CODECS", "MOST_BYTES", "codec_of", "compress", "decompress"]
+__all__ = ["CODECS", "MOST_BYTES", "Unbounded", "codec_of", "compress", "decompress"]
 
 # By the number that a batch's attributes carry.
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -36,6 +36,10 @@ LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
 LZ4_BLOCK_BYTES = 64 * 1024
 LZ4_STORED = 0x80000000
 LZ4_END = b"\0\0\0\0"
+
+
+class Unbounded(Corrupt):
+    """There are more bytes in what was compressed than the reader has room for."""
 
 
 def codec_of(number: int) -> str:
@@ -131,7 +135,7 @@ def _into_room(codec: str, data: bytes, most: int) -> bytes:
                 raise
             if room == most:
                 limit = f"at most {most} bytes"
-                raise Corrupt(f"{codec} data of {len(data)} bytes", at=0, expected=limit) from failure
+                raise Unbounded(f"{codec} data of {len(data)} bytes", at=0, expected=limit) from failure
             room *= ROOM_TIMES
             continue
         return bytes(memoryview(out)[:size])
@@ -157,8 +161,10 @@ def _unsnappy(data: bytes, most: int) -> bytes:
 def _unsnappy_block(block: bytes, most: int) -> bytes:
     snappy = _native("snappy")
     claimed = snappy.decompress_raw_len(block)
-    if claimed > min(SNAPPY_EXPANSION * len(block), most):
+    if claimed > SNAPPY_EXPANSION * len(block):
         raise Corrupt(f"snappy block that claims {claimed} bytes", at=0, expected="less")
+    if claimed > most:
+        raise Unbounded(f"snappy block that claims {claimed} bytes", at=0, expected=f"at most {most} bytes")
     return bytes(snappy.decompress_raw(block))
 
 

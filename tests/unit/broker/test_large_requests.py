@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
+from coterie.broker.context import Context
+from coterie.broker.handlers.produce import HANDLERS
 from coterie.broker.pieces import at_once
 from coterie.broker.server import Connection
 from coterie.broker.turns import Turns, here_and_now
@@ -157,8 +160,8 @@ def produced(records: bytes, *, topic: str = "t", times: int = 1) -> Any:
     return {"acks": -1, "timeout": 1_000, "topic_data": (asked,)}
 
 
-def a_bomb(rig: Rig, count: int = 5_000) -> bytes:
-    """A batch whose records must be looked at: its header says that they are two hours ahead."""
+def a_bomb(rig: Rig, count: int = 6_000) -> bytes:
+    """A batch of more records than are walked over at once, which says that they are two hours ahead."""
     smallest = bytes((14, 0, 0, 0, 2, 97, 1, 0))
     body = compress("zstd", smallest * count)
     terms = {"base_timestamp": rig.now_ms, "max_timestamp": rig.now_ms + 7_200_000, "codec": "zstd"}
@@ -177,7 +180,7 @@ def test_records_that_must_be_decoded_are_decoded_aside_and_others_are_answered_
     connections[0].data_received(encode_request(1, "test", request))
     rounds.until_done()
     [(work, arguments, finish, items)] = asides
-    assert items == 5_000
+    assert items == 6_000
     connections[1].data_received(encode_request(1, "test", build(request_type(18, 3))))
     rounds.until_done()
     assert (line.written, bool(other.written)) == (b"", True)
@@ -188,7 +191,7 @@ def test_records_that_must_be_decoded_are_decoded_aside_and_others_are_answered_
 
     assert line.written
     log = rig.store.logs[TopicPartition("t", 0)]
-    assert log.end_offset == 5_000
+    assert log.end_offset == 6_000
     found = log.offset_of_max_timestamp()
     assert found is not None
     assert found.timestamp == rig.now_ms  # as its records say, whatever its header said
@@ -539,3 +542,27 @@ def test_what_is_named_again_is_described_again_while_that_is_little(rig: Rig):
     assert len(twice.results) == 2
     assert twice.results[0] == twice.results[1]
     assert 2 < len(without_end.results) < MANY
+
+
+@pytest.mark.parametrize(("codec", "count"), [("none", 3_000), ("gzip", 300)])
+def test_many_batches_of_many_records_are_walked_over_with_others_heard_between(
+    rig: Rig, codec: str, count: int
+):
+    """Counted: what lies between two stops is a few thousand records, or a few batches that are unpacked."""
+    rig.node.create_topic("wide", partitions=40)
+    logs = [rig.store.logs[TopicPartition("wide", index)] for index in range(40)]
+    batch = build_batch([Record(n, rig.now_ms, b"k", b"v") for n in range(count)], codec=codec)
+    cls = entity("produce", 9, "PartitionProduceData")
+    data = tuple(build(cls, index=index, records=batch) for index in range(40))
+    asked = build(entity("produce", 9, "TopicProduceData"), name="wide", partition_data=data)
+    request = build(request_type(PRODUCE, 9), acks=-1, timeout=1_000, topic_data=(asked,))
+    terms = {"client_id": "", "client_host": "", "listener_host_port": ("", 0)}
+    context = Context(api_key=PRODUCE, version=9, correlation_id=1, send=lambda *_: None, **terms)
+
+    written = [0]
+    for stop in HANDLERS[PRODUCE](rig.node, context, request):
+        assert stop is None
+        written.append(sum(bool(log.end_offset) for log in logs))
+
+    assert written[-1] >= 37
+    assert max(later - sooner for sooner, later in pairwise(written)) <= 3

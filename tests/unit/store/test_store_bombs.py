@@ -6,28 +6,27 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.store.config import LogConfig
-from coterie.store.log import AppendRefused
+from coterie.store.log import AppendRefused, TakesLong
 from coterie.store.searching import first_from, youngest_of
 from coterie.store.validate import (
     ERRORS_MOST,
+    PROMPT_BYTES_UNPACKED,
     PROMPT_RECORDS,
+    PROMPT_RECORDS_WALKED,
     RECORDS_MOST,
     UNPACKED_BYTES_MOST,
     headed,
-    is_prompt,
-    is_settled,
     prepare,
     prepared,
+    prepared_promptly,
 )
 from coterie.wire.batches import HEADER_SIZE, Record, build_batch, check_crc, head_for, read_header
 from coterie.wire.compression import compress
+from coterie.wire.varints import varlong
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
 ANY, COMPACTED = LogConfig(), LogConfig(cleanup_policy=frozenset({"compact"}))
-SMALLEST = bytes(
-    (14, 0, 0, 0, 2, 97, 1, 0)
-)  # size, attributes, two deltas, the key "a", no value, no headers
 
 
 def lying(max_timestamp: int, *, at: int = NOW, count: int = 1, codec: str = "none") -> bytes:
@@ -37,8 +36,11 @@ def lying(max_timestamp: int, *, at: int = NOW, count: int = 1, codec: str = "no
     return head_for(body, count=count, base_timestamp=at, max_timestamp=max_timestamp, codec=codec) + body
 
 
-def bomb(count: int, *, max_timestamp: int = NOW) -> bytes:
-    body = compress("zstd", SMALLEST * count)
+def bomb(count: int, *, max_timestamp: int = NOW, size: int = 1) -> bytes:
+    """Return records of the key "a", or of `size` letters, of which a few bytes are sent."""
+    key = varlong(size) + b"a" * size
+    record = varlong(5 + len(key)) + bytes(3) + key + b"\1\0"
+    body = compress("zstd", record * count)
     return head_for(body, count=count, base_timestamp=NOW, max_timestamp=max_timestamp, codec="zstd") + body
 
 
@@ -46,8 +48,8 @@ def bomb(count: int, *, max_timestamp: int = NOW) -> bytes:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
-@pytest.mark.parametrize("claimed", [2**63 - 1, NOW + 2 * HOUR, 0, -1, NOW - 1])
-def test_a_header_that_cannot_be_right_gets_the_greatest_time_of_its_records(claimed: int, codec: str):
+@pytest.mark.parametrize("claimed", [2**63 - 1, NOW + 2 * HOUR, NOW + HOUR, NOW + 3, 0, -1, NOW - 1])
+def test_a_header_that_is_not_right_gets_the_greatest_time_of_its_records(claimed: int, codec: str):
     batch = headed(lying(claimed, count=3, codec=codec), ANY)
 
     header, records = prepared(batch, ANY, NOW)
@@ -69,6 +71,17 @@ def test_a_base_time_that_hides_how_young_the_records_are_is_seen_through():
 
     batch = head_for(shifted, count=1, base_timestamp=0, max_timestamp=0) + shifted
     assert prepared(headed(batch, ANY), ANY, NOW).header.max_timestamp == 5
+
+
+def test_a_time_beyond_all_that_can_be_written_is_refused():
+    body = bytes((14, 0, 2, 0, 2, 97, 1, 0))  # 1 ms after the base
+    endless = LogConfig(message_timestamp_after_max_ms=2**63 - 1)
+    batch = head_for(body, count=1, base_timestamp=2**63 - 1, max_timestamp=2**63 - 1) + body
+
+    refused = prepare(batch, endless, NOW)
+
+    assert isinstance(refused, AppendRefused)
+    assert refused.code is Code.INVALID_TIMESTAMP
 
 
 # -- bombs
@@ -106,8 +119,10 @@ def test_of_many_records_at_fault_some_are_told():
 @pytest.mark.parametrize(
     ("batch", "config", "now_ms", "promptly"),
     [
-        (bomb(5_000), ANY, NOW, True),  # nobody need look at it
-        (bomb(5_000, max_timestamp=NOW + 2 * HOUR), ANY, NOW, False),
+        (bomb(PROMPT_RECORDS_WALKED), ANY, NOW, True),
+        (bomb(PROMPT_RECORDS_WALKED + 1), ANY, NOW, False),
+        (bomb(20, size=PROMPT_BYTES_UNPACKED // 20), ANY, NOW, False),
+        (bomb(5_000, max_timestamp=NOW + 2 * HOUR), ANY, NOW, True),
         (bomb(10), COMPACTED, NOW, False),
         (build_batch([Record(0, NOW, b"k", b"v")]), COMPACTED, NOW, True),
         (
@@ -118,14 +133,18 @@ def test_of_many_records_at_fault_some_are_told():
         ),
         (bomb(10), LogConfig(compression_type="gzip"), NOW, False),
     ],
-    ids=["unread", "ahead", "packed-compacted", "small-compacted", "many-compacted", "packed-anew"],
+    ids=["few", "many", "large", "lying", "packed-compacted", "small-compacted", "many-compacted", "anew"],
 )
-def test_what_is_to_be_decoded_at_length_is_known_before(
+def test_what_is_to_be_looked_through_at_length_is_known_before(
     batch: bytes, config: LogConfig, now_ms: int, promptly: bool
 ):
     known = headed(batch, config)
 
-    assert (is_settled(known, config, now_ms) or is_prompt(known, config)) is promptly
+    if promptly:
+        assert prepared_promptly(known, config, now_ms) == prepared(known, config, now_ms)
+    else:
+        with pytest.raises(TakesLong):
+            prepared_promptly(known, config, now_ms)
 
 
 # -- looking for a time

@@ -6,12 +6,12 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
-from store_rig import NOW, a_batch, a_config, keyed
+from store_rig import NOW, Rig, a_batch, a_config, everything, keyed
 
 from coterie.base.codes import Code
 from coterie.store.log import AppendRefused, LogConfig
 from coterie.store.validate import Prepared, coordinator_batches, headed, prepared
-from coterie.wire.batches import HEADER, BatchHeader, read_header
+from coterie.wire.batches import CODECS, HEADER, BatchHeader, compress, head_for, read_header
 
 GOOD = a_batch("a", "b", key="k")
 ANY = LogConfig()
@@ -146,13 +146,14 @@ def test_a_compacted_topic_names_the_records_without_a_key():
     assert [place for place, _ in caught.value.record_errors] == [0, 1]
 
 
-def test_a_compacted_topic_does_not_take_what_it_cannot_read():
+def test_no_topic_takes_what_nobody_can_read():
     compacted = a_config(cleanup_policy="compact")
     batch = keyed(("a", "1"))
     header = read_header(batch)
     rubbish = batch[:61] + b"\xff" * (len(batch) - 61)
 
-    assert answer(altered(rubbish, count=header.count), compacted) == Code.INVALID_RECORD
+    for config in (compacted, ANY):
+        assert answer(altered(rubbish, count=header.count), config) == Code.UNKNOWN_SERVER_ERROR
 
 
 def test_a_coordinator_is_told_when_its_batch_is_too_large():
@@ -172,6 +173,7 @@ def test_rubbish_is_refused_and_raises_nothing_else(records: bytes):
     assert answer(records, a_config(cleanup_policy="compact")) in (
         Code.INVALID_RECORD,
         Code.CORRUPT_MESSAGE,
+        Code.UNKNOWN_SERVER_ERROR,
         Code.NONE,
     )
 
@@ -185,3 +187,52 @@ def test_the_header_that_is_returned_is_the_one_that_came():
 
     assert isinstance(header, BatchHeader)
     assert header.count == 2
+
+
+# -- what is in a batch: seen on Apache Kafka 4.3.1 as well
+
+
+def packed(codec: str, body: bytes, count: int) -> bytes:
+    """Return a batch of these bytes of records, behind a header that says there are so many."""
+    return head_for(body, count=count, base_timestamp=NOW, max_timestamp=NOW, codec=codec) + body
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(
+    ("count", "cut", "more"), [(500, 0, b""), (3, 0, b""), (1, 0, b""), (2, 1, b""), (2, 0, b"\0\1\2")]
+)
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_records_that_are_not_as_many_as_the_header_says_are_refused(
+    codec: str, count: int, cut: int, more: bytes, policy: str
+):
+    records = GOOD[61 : len(GOOD) - cut] + more
+    batch = packed(codec, compress(codec, records), count)
+
+    assert answer(batch, a_config(cleanup_policy=policy)) == Code.INVALID_RECORD
+    assert answer(batch, a_config(compression_type="zstd")) == Code.INVALID_RECORD
+    assert answer(batch, a_config(message_timestamp_type="LogAppendTime")) == Code.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+@pytest.mark.parametrize("body", [b"\x13\x37" * 30, b""])
+def test_what_cannot_be_decompressed_is_refused(codec: str, body: bytes):
+    assert answer(packed(codec, body, 2)) == Code.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_is_right_is_taken_in_every_compression(codec: str):
+    batch = packed(codec, compress(codec, GOOD[61:]), 2)
+
+    assert client_batch(batch, ANY, NOW).records == batch
+
+
+def test_a_log_that_has_refused_what_would_stop_its_readers_goes_on(rig: Rig):
+    log = rig.log_of()
+    log.append(GOOD, now_ms=NOW)
+    for codec in CODECS:
+        for promptly in (False, True):
+            with pytest.raises(AppendRefused):
+                log.append(packed(codec, compress(codec, GOOD[61:-1]), 2), now_ms=NOW, promptly=promptly)
+    log.append(GOOD, now_ms=NOW)
+
+    assert [record.offset for record in everything(log)] == [0, 1, 2, 3]

@@ -18,7 +18,7 @@ from coterie.broker.pieces import ITEMS_AT_ONCE, Aside, Pieces, paced
 from coterie.store.log import AppendRefused, TakesLong
 from coterie.store.producers import ONGOING
 from coterie.store.validate import Prepared, prepare
-from coterie.wire.batches import HEADER_SIZE, BatchHeader, read_header
+from coterie.wire.batches import CODEC_BITS, HEADER_SIZE, BatchHeader, read_header
 from coterie.wire.codec import build, entity, response_type
 
 if TYPE_CHECKING:
@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 
 __all__ = ["HANDLERS"]
 
-APPENDS_AT_ONCE = 8
+APPENDS_AT_ONCE, RECORDS_AT_ONCE = 8, 2_000
+RECORDS_LIKE_AN_ITEM, UNPACKING = 100, 1_000
 ABORTABLE_SINCE = 11  # the first version whose clients know TRANSACTION_ABORTABLE
 JOINS_SINCE = 12
 ATTRIBUTES_AT = 22  # the low byte of a batch's attributes
+COUNT_AT = 57
 TRANSACTIONAL_BIT = 0x10
 # What is found before the log is looked at: such an answer does not say where the log starts.
 UNREAD_BATCH = (Code.CORRUPT_MESSAGE, Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE)
@@ -52,15 +54,26 @@ class Answer(NamedTuple):
 
 def produce(node: Node, ctx: Context, request: Any) -> Any:
     """Append each partition's batch and say where it landed."""
-    return paced(_produce(node, ctx, request), _named_in(request))
+    return paced(_produce(node, ctx, request), _items_in(request))
 
 
-def _named_in(request: Any) -> int:
-    """Return how many things a request names."""
-    named = len(request.topic_data)
+def _items_in(request: Any) -> int:
+    """Return how many things a request names; records that are walked over count as what takes as long."""
+    items, work = len(request.topic_data), 0
     for asked in request.topic_data:
-        named += len(asked.partition_data)
-    return named
+        items += len(asked.partition_data)
+        for data in asked.partition_data:
+            work += _work_on(data.records)
+    return items + work // RECORDS_LIKE_AN_ITEM
+
+
+def _work_on(records: bytes | None) -> int:
+    """Return how many records its header says are in a batch; to unpack them counts as well."""
+    if records is None or len(records) < HEADER_SIZE:
+        return 0
+    return (
+        int.from_bytes(records[COUNT_AT:HEADER_SIZE]) + bool(records[ATTRIBUTES_AT] & CODEC_BITS) * UNPACKING
+    )
 
 
 def _produce(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
@@ -101,7 +114,7 @@ def _append_all(
     responses = []
     for asked, wanted in topics.values():
         topic, missing = topic_named(node, asked)
-        answers = []
+        answers, work = [], 0
         for data in wanted.values():
             refusal = seen = None
             if refused or verified:
@@ -119,7 +132,9 @@ def _append_all(
                     topic, missing = topic_named(node, asked)  # it may be gone by now, or another
             failed = failed or values["error_code"]
             answers.append(build(partition_type, index=data.index, **values))
-            if len(answers) % APPENDS_AT_ONCE == 0:
+            work += _work_on(data.records)
+            if len(answers) % APPENDS_AT_ONCE == 0 or work > RECORDS_AT_ONCE:
+                work = 0
                 yield
                 topic, missing = topic_named(node, asked)  # as above
         responses.append(_like(topic_type, asked, partition_responses=tuple(answers)))
@@ -334,7 +349,7 @@ class WaitingProduce:
 
     def append(self) -> None:
         """Append what may be written, and answer."""
-        self.ctx.reply(paced(self._append(), _named_in(self.request)))
+        self.ctx.reply(paced(self._append(), _items_in(self.request)))
 
     def _append(self) -> Pieces[Any]:
         try:

@@ -1,0 +1,163 @@
+"""Records that are walked over: what is whole passes, with the time of the youngest; nothing else does."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie.base.errors import Corrupt
+from coterie.wire import walk
+from coterie.wire.batches import HEADER_SIZE, Record, build_batch, read_header, records_of
+from coterie.wire.varints import varlong
+from coterie.wire.walk import EndlessLength, youngest_delta
+
+NOW = 1_700_000_000_000
+BLOBS = st.none() | st.binary(max_size=3) | st.sampled_from([b"", b"v" * 63, b"v" * 64, b"v" * 9_000])
+HEADERS = st.lists(st.tuples(st.sampled_from(["", "h", "h" * 70]), BLOBS), max_size=2).map(tuple)
+
+
+def sized(data: bytes | None) -> bytes:
+    return varlong(-1) if data is None else varlong(len(data)) + data
+
+
+def a_record(
+    delta: int = 0,
+    *,
+    time: int = 0,
+    key: bytes = sized(b"k"),
+    value: bytes = sized(b"v"),
+    headers: bytes = b"\0",
+    size: int | None = None,
+) -> bytes:
+    """Return a record of these parts as they are written, its length right unless one is given."""
+    body = b"\0" + varlong(time) + varlong(delta) + key + value + headers
+    return varlong(len(body) if size is None else size) + body
+
+
+ONE, TWO = a_record(), a_record(0) + a_record(1)
+UNSOUND = {
+    "too few": (TWO, 3),
+    "too many": (TWO, 1),
+    "none": (b"", 1),
+    "the last cut": (TWO[:-1], 2),
+    "more bytes behind": (TWO + b"\0", 2),
+    "zeros": (bytes(60), 1),
+    "a negative length": (ONE + a_record(1, size=-3), 2),
+    "a length of nothing": (ONE + a_record(1, size=0), 2),
+    "a length beyond the end": (ONE + a_record(1, size=100), 2),
+    "a length that is short by one": (ONE + a_record(1, size=7), 2),
+    "a length without an end": (b"\xff" * 60, 1),
+    "a time without an end": (varlong(17) + b"\0" + b"\x80" * 11 + b"\2k\2v\0", 1),
+    "an offset behind its batch": (ONE + a_record(1_000), 2),
+    "an offset before its batch": (ONE + a_record(-1), 2),
+    "a key beyond its record": (a_record(key=varlong(50) + b"k"), 1),
+    "a key that is some of the value": (a_record(key=varlong(3) + b"k"), 1),
+    "a value beyond its record": (a_record(value=varlong(50) + b"v"), 1),
+    "no count of headers": (a_record(headers=b""), 1),
+    "a negative count of headers": (a_record(headers=varlong(-1)), 1),
+    "a header that is not there": (a_record(headers=varlong(1)), 1),
+    "a header without a name": (a_record(headers=varlong(1) + varlong(-1) + varlong(-1)), 1),
+    "a header's value beyond its record": (a_record(headers=varlong(1) + sized(b"h") + varlong(9)), 1),
+    "something behind the headers": (a_record(headers=bytes(3)), 1),
+}
+
+
+@pytest.mark.parametrize(("body", "count"), UNSOUND.values(), ids=UNSOUND)
+@pytest.mark.parametrize("before", [0, 200])
+def test_records_that_would_stop_a_reader_are_corrupt(body: bytes, count: int, before: int):
+    """`before`: behind so many sound ones, most of which are compared by the column."""
+    sound = b"".join(a_record(delta) for delta in range(before))
+
+    with pytest.raises(Corrupt) as refused:
+        youngest_delta(sound + body, 0, before + count)
+
+    assert isinstance(refused.value, EndlessLength) == (body == b"\xff" * 60)
+
+
+def test_what_kafka_lets_pass_passes():
+    for body, count in (
+        (a_record(0) + a_record(0), 2),
+        (a_record(key=varlong(-2), value=varlong(-2)), 1),
+        (a_record(headers=varlong(1) + sized(b"\xff") + varlong(-2)), 1),
+    ):
+        assert youngest_delta(body, 0, count) == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(-3, 300) | st.integers(-NOW, NOW), BLOBS, BLOBS, HEADERS), min_size=1))
+def test_whatever_is_built_is_whole_and_its_youngest_is_found(rows: list[tuple[int, bytes, bytes, tuple]]):
+    records = [Record(place, NOW + time, *rest) for place, (time, *rest) in enumerate(rows)]
+    batch = build_batch(records)
+
+    assert NOW + rows[0][0] + youngest_delta(batch, HEADER_SIZE, len(rows)) == NOW + max(r[0] for r in rows)
+
+
+def test_records_that_are_alike_are_judged_as_one_by_one(monkeypatch: pytest.MonkeyPatch):
+    """Whatever byte is changed among records of one form, it is judged as without the look by the column."""
+    chance = random.Random(3)
+    quickly, looked = [], []
+    alike = walk._alike
+
+    def watched(*arguments: object) -> tuple[int, int]:
+        looked.append(found := alike(*arguments))  # type: ignore[arg-type]
+        return found
+
+    def judged(body: bytes, count: int) -> int | None:
+        try:
+            return youngest_delta(body, 0, count)
+        except Corrupt:
+            return None
+
+    monkeypatch.setattr(walk, "_alike", watched)
+    bodies = []
+    for _ in range(300):
+        value, count, pace = (
+            b"v" * chance.choice((3, 100, 9_000)),
+            chance.choice((20, 90, 150)),
+            chance.random(),
+        )
+        records = [Record(n, NOW + int(n * pace), b"k", value) for n in range(count)]
+        body = bytearray(build_batch(records)[HEADER_SIZE:])
+        body[chance.choice((chance.randrange(len(body)), len(body) // count * chance.randrange(count)))] ^= (
+            1 << chance.randrange(8)
+        )
+        bodies.append((bytes(body), count))
+        quickly.append(judged(*bodies[-1]))
+    monkeypatch.setattr(walk, "_alike", lambda *_: (0, -1))
+
+    assert quickly == [judged(*one) for one in bodies]
+    assert max(found for found, _ in looked) > 60
+    assert None in quickly
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_what_is_walked_over_can_be_read(data: st.DataObject):
+    batch = bytearray(build_batch([Record(n, NOW + n, b"k", b"v", (("h", b"w"),)) for n in range(3)]))
+    at = data.draw(st.integers(HEADER_SIZE, len(batch) - 1))
+    batch[at : at + 2] = data.draw(st.binary(min_size=2, max_size=2))
+    batch = batch[: read_header(batch).size]
+
+    try:
+        youngest = youngest_delta(batch, HEADER_SIZE, 3)
+    except Corrupt:
+        return
+    assert max(record.timestamp for record in records_of(batch)) == NOW + youngest
+
+
+def test_columns_are_compared_instead_of_records_which_is_what_makes_it_quick():
+    """Judged by counted work: the general way is gone for few of a thousand records of one size."""
+    body = build_batch([Record(n, NOW + n // 2, None, b"v" * 100) for n in range(1_000)])[HEADER_SIZE:]
+    reads = 0
+
+    class Counted(bytes):
+        def __getitem__(self, place):  # type: ignore[no-untyped-def]
+            nonlocal reads
+            reads += 1
+            return super().__getitem__(place)
+
+    assert youngest_delta(Counted(body), 0, 1_000) == 499
+    assert reads < 1_000
