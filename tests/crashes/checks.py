@@ -41,6 +41,8 @@ def settle(
     demand(log.end_offset >= least, f"{name} ends at {log.end_offset}, and up to {least} nothing may be lost")
     if power_lost:
         owed.batches = _before_new_markers(owed, log)
+        if owed.end < log.start_offset:  # nothing was left that may be read: the log begins anew
+            owed.reached = log.start_offset
     read_new(owed, log)
     owed.maybe.clear()
     lowest = owed.start
@@ -72,8 +74,8 @@ def _before_new_markers(owed: Partition, log: FileLog) -> list[Batch]:
     """Return what was acknowledged up to where the start itself has written in the place of what is lost."""
     written = {batch.base: batch for batch in owed.batches}
     for base, data in batches_of(log):
-        if base in written and read_header(data).control and _batch_of(data) != written[base]:
-            return [batch for batch in owed.batches if batch.base < base]
+        if read_header(data).control and (base not in written or _batch_of(data) != written[base]):
+            return [batch for batch in owed.batches if batch.end <= base]
     return owed.batches
 
 

@@ -301,7 +301,9 @@ class Life:
         if self.node.topics.get(name) is None:
             self.owed.maybe_gone.discard(name)
             del self.owed.topics[name]
-            self.clients.topic_gone(name, sure=not self.disk.illness.operations)
+            commits = self.log(TopicPartition(OFFSETS_TOPIC, 0))
+            well = not self.disk.illness.operations and not commits.needs_restart
+            self.clients.topic_gone(name, sure=well)
         return f"delete {name}{told}"
 
     def grow(self) -> str:

@@ -11,6 +11,7 @@ from crashes.planted import FAULTS, first, remembered
 
 SEEDS = range(750)
 STRIDE = 125
+ONCE_FAILED = (24878, 25371, 41481, 44939, 47548)
 KILLS_LEAST, EFFECTS_LEAST = 800, 50_000  # of a stride, or it is no proof
 
 
@@ -35,6 +36,11 @@ def test_a_broker_that_is_stopped_anywhere_keeps_what_it_promised(first: int):
 def test_one_seed_is_one_story():
     assert run(11) == run(11)
     assert run(11).story != run(12).story
+
+
+@pytest.mark.parametrize("seed", ONCE_FAILED)
+def test_a_seed_that_has_failed_once_is_well(seed: int):
+    assert not run(seed).violation
 
 
 @pytest.mark.parametrize("name", FAULTS)

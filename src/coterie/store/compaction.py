@@ -5,10 +5,11 @@ process; the log itself plans before and swaps after. Rules as Apache Kafka's: t
 delete.retention.ms from the first compaction that meets them; a batch with its producer's last sequence
 stays, if need be empty; so does the last batch of a round. Records of aborted transactions go at once, and
 replace no others. A marker stays as long as there are batches of its transaction, and then for
-delete.retention.ms more.
+delete.retention.ms more. Other than in Apache Kafka, a producer's last sequence is the last in the part that
+is compacted: what it has written since may not be flushed, and must not have replaced what is.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from itertools import pairwise
@@ -69,8 +70,8 @@ class CompactionPlan(NamedTuple):
     now_ms: int
     delete_retention_ms: int
     interval: int
-    last_records: Mapping[int, tuple[int, int]]
-    """Of each producer the offset of its last record, or -1, and its epoch."""
+    producers: frozenset[int]
+    """Those that the log remembers."""
     aborted: Sequence[AbortedSpan]
     """The aborted transactions of the range."""
 
@@ -141,7 +142,7 @@ def plan(
     config: LogConfig,
     directory: str,
     *,
-    last_records: Mapping[int, tuple[int, int]],
+    producers: Iterable[int],
     aborted: Sequence[AbortedSpan],
     now_ms: int,
 ) -> CompactionPlan | None:
@@ -156,7 +157,7 @@ def plan(
         now_ms=now_ms,
         delete_retention_ms=config.delete_retention_ms,
         interval=config.index_interval_bytes,
-        last_records=last_records,
+        producers=frozenset(producers),
         aborted=aborted,
     )
 
@@ -187,7 +188,7 @@ def run_compaction(plan: CompactionPlan, disk: Disk) -> CompactionResult:
     """
     groups = []
     try:
-        newest = _newest_offsets(plan, disk)
+        newest = _newest_of(plan, disk)
         transactions = _Transactions(plan.aborted)
         for bases in plan.groups:
             groups.append(_clean_group(plan, bases, newest, transactions, disk))
@@ -200,14 +201,25 @@ def run_compaction(plan: CompactionPlan, disk: Disk) -> CompactionResult:
     return CompactionResult(plan, tuple(groups))
 
 
-def _newest_offsets(plan: CompactionPlan, disk: Disk) -> dict[bytes, int]:
-    """Return the last offset of each key in the dirty part, aborted records aside."""
+class _Newest(NamedTuple):
+    """What is newest in the part that is compacted."""
+
+    offsets: dict[bytes, int]
+    """Of each key in the dirty part the last offset, aborted records aside."""
+    written: dict[int, tuple[int, int]]
+    """Of each producer that is remembered the offset of its last record, or -1, and its epoch."""
+
+
+def _newest_of(plan: CompactionPlan, disk: Disk) -> _Newest:
     newest: dict[bytes, int] = {}
+    written: dict[int, tuple[int, int]] = {}
     transactions = _Transactions([one for one in plan.aborted if one.last_offset >= plan.first_dirty])
     for bases in plan.groups:
         for base in bases:
             for found in _batches(plan, base, disk):
                 _, header, data, at = found
+                if header.producer_id in plan.producers:
+                    _note_written(written, header)
                 if header.last_offset < plan.first_dirty:
                     continue
                 if transactions.done_with(header, data, at) or header.control:
@@ -215,7 +227,15 @@ def _newest_offsets(plan: CompactionPlan, disk: Disk) -> dict[bytes, int]:
                 for record in _records_of(plan, base, found):
                     if record.key is not None:
                         newest[_short(record.key)] = header.base_offset + record.offset_delta
-    return newest
+    return _Newest(newest, written)
+
+
+def _note_written(written: dict[int, tuple[int, int]], header: BatchHeader) -> None:
+    """Take note of a producer's batch or marker, in the log's order; a new epoch begins without records."""
+    if not header.control:
+        written[header.producer_id] = (header.last_offset, header.producer_epoch)
+    elif written.get(header.producer_id, (-1, -1))[1] != header.producer_epoch:
+        written[header.producer_id] = (-1, header.producer_epoch)
 
 
 class _Transactions:
@@ -291,7 +311,7 @@ def _records_of(plan: CompactionPlan, base: int, found: Sound) -> list["_Raw"]:
 def _clean_group(
     plan: CompactionPlan,
     bases: tuple[int, ...],
-    newest: dict[bytes, int],
+    newest: _Newest,
     transactions: _Transactions,
     disk: Disk,
 ) -> Group:
@@ -319,18 +339,18 @@ def _clean_group(
 
 
 def _kept(
-    plan: CompactionPlan, base: int, found: Sound, newest: dict[bytes, int], *, done: bool
+    plan: CompactionPlan, base: int, found: Sound, newest: _Newest, *, done: bool
 ) -> tuple[BatchHeader, bytes] | None:
     """Return what stays of a batch; None if nothing does."""
     header = found.header
     if done and (not header.control or _horizon_passed(header, plan)):
-        return _emptied(header) if _must_stay(header, plan) else None
+        return _emptied(header) if _must_stay(header, plan, newest.written) else None
     records = _records_of(plan, base, found)
     staying = records
     if not header.control:
-        staying = [record for record in records if _stays(record, header, newest, plan)]
+        staying = [record for record in records if _stays(record, header, newest.offsets, plan)]
     if not staying:
-        return _emptied(header) if _must_stay(header, plan) else None
+        return _emptied(header) if _must_stay(header, plan, newest.written) else None
     waits = done or (not header.control and any(not record.has_value for record in staying))
     if waits and not header.attributes & HORIZON_BIT:
         header, staying = _with_horizon(header, staying, plan.now_ms + plan.delete_retention_ms)
@@ -339,13 +359,13 @@ def _kept(
     return _rebuilt(header, staying)
 
 
-def _must_stay(header: BatchHeader, plan: CompactionPlan) -> bool:
+def _must_stay(header: BatchHeader, plan: CompactionPlan, written: Mapping[int, tuple[int, int]]) -> bool:
     """Return whether a batch is needed for its offsets or for what its producer is known by."""
     if header.last_offset + 1 == plan.upto:
         return True
-    if header.producer_id < 0 or header.producer_id not in plan.last_records:
+    if header.producer_id not in written:
         return False
-    last_offset, epoch = plan.last_records[header.producer_id]
+    last_offset, epoch = written[header.producer_id]
     if last_offset >= 0:
         return last_offset == header.last_offset
     return header.control and header.producer_epoch == epoch

@@ -372,12 +372,12 @@ class FileLog:
         """Take away the files of a segment that could not be begun.
 
         Once the one before it goes on, opening would find two segments for the same offsets, and lose what
-        comes behind.
+        comes behind. So would it if a loss of power brought the files back.
         """
         stem = f"{self.directory}/{name_of(base_offset)}"
         for ending in FILES:
             self._disk.remove(stem + ending)
-        self._stray = None
+        self._stray, self._names_flushed = None, False
 
     def _is_full(self, segment: Segment, size: int, last_offset: int, newest_ms: int, wall_ms: int) -> bool:
         config = self._config
@@ -629,10 +629,10 @@ class FileLog:
     def _delete_segments(self, count: int, now_ms: int) -> None:
         """Take the first segments out of the log; their files go later, in case somebody wants them back."""
         self._finish_swaps(now_ms)
+        if not self._knows_producers_from(count):
+            self._flush_snapshots()
         while count and not self._knows_producers_from(count):
             count -= 1
-        if self._bases[count] > self.recovery_point:  # their producers are known from snapshots alone then
-            self._flush_snapshots()
         for _ in range(count):
             self._doom(self._segments[0], now_ms)
             del self._segments[0], self._bases[0]
@@ -684,10 +684,7 @@ class FileLog:
             found,
             self._config,
             self.directory,
-            last_records={
-                key: (-1 if one.last is None else one.last.last_offset, one.epoch)
-                for key, one in self.producers.producers.items()
-            },
+            producers=self.producers.producers,
             aborted=tuple(self._aborted_within(self._bases[0], found.upto)),
             now_ms=now_ms,
         )
@@ -900,13 +897,14 @@ class FileLog:
             self._remove_old_snapshots()
 
     def _knows_producers_from(self, place: int) -> bool:
-        """Return whether a start after a crash would know the producers if the log began with this segment.
+        """Return whether a start after a power cut would know the producers if this were the first segment.
 
-        The disk may have refused the snapshot: then the segments that tell of them stay for now.
+        The disk may have refused the snapshot, or to flush it: then the segments that tell of them stay.
         """
         first = self._bases[place]
         begins = max(first, self._first_recovered())
-        return not self.producers.producers or any(first <= one <= begins for one in self._snapshots)
+        flushed = (one for one in self._snapshots if one not in self._unflushed_snapshots)
+        return not self.producers.producers or any(first <= one <= begins for one in flushed)
 
     def _first_recovered(self) -> int:
         """Return the start of the segment that opening after a crash begins with."""
@@ -915,7 +913,7 @@ class FileLog:
 
     def _flush_snapshots(self) -> None:
         paths = tuple(map(self._snapshot_path, self._unflushed_snapshots))
-        if paths:
+        if paths and not self._flush_failed:
             plan = FlushPlan(self.directory, paths, self.recovery_point, tuple(self._unflushed_snapshots))
             self.finish_flush(run_flush(plan, self._disk))
 

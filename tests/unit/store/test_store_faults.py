@@ -496,6 +496,48 @@ def test_a_compaction_waits_for_the_marker_of_a_transaction_to_be_flushed(seed: 
     assert log.open_transaction(9) < 0 or seen == [b"old" * 50]
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_producer_is_known_by_its_flushed_batches_though_a_compaction_went_by_newer_ones(seed: int):
+    """Found by the crash points: its last flushed batch went for a newer one, and that was lost."""
+    disk = MemoryDisk(seed=seed)
+    settings = {"cleanup_policy": "compact", "segment_bytes": 300, "file_delete_delay_ms": 0}
+    store, log = a_log(disk, **settings)
+    log.append(idempotent(0, key="k"), now_ms=NOW)
+    log.append(keyed(("k", "old" * 60)), now_ms=NOW)
+    log.append(keyed(("k", "new" * 60)), now_ms=NOW)
+    log.flush()
+    log.append(idempotent(1, key="k"), now_ms=NOW)
+    assert log.compact(NOW)
+
+    _, log = a_log(store.crash(power=True), **settings)
+
+    known = [one.last_sequence for one in log.active_producers()]
+    assert known == [log.end_offset - 3], "nothing but what was lost with the power is unknown"
+    assert log.append(idempotent(known[0] + 1, key="k"), now_ms=NOW).base_offset == log.end_offset - 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_segments_stay_while_the_snapshot_that_is_to_know_their_producers_cannot_be_flushed(seed: int):
+    """Found by the crash points: DeleteRecords on a failing disk, and a loss of power, forgot a producer."""
+    disk = MemoryDisk(seed=seed)
+    settings = {"segment_bytes": 300, "flush_messages": 1, "file_delete_delay_ms": 0}
+    store, log = a_log(disk, **settings)
+    log.append(idempotent(0), now_ms=NOW)
+    for place in range(6):
+        log.append(a_batch(f"{place}" * 150), now_ms=NOW)
+    store, log = a_log(store.crash(), **settings)
+    disk.faults.refuse = {"sync"}
+
+    with suppress(StorageFailed):
+        log.delete_before(5, NOW, save=False)
+    log.tick(NOW)
+    disk.faults.refuse = set()
+    _, log = a_log(store.crash(power=True), **settings)
+
+    assert [one.last_sequence for one in log.active_producers()] == [0]
+    assert log.append(idempotent(0), now_ms=NOW).duplicate
+
+
 def test_a_compaction_takes_what_a_flushed_marker_has_decided():
     disk = MemoryDisk()
     settings = {"cleanup_policy": "compact", "segment_bytes": 300}
