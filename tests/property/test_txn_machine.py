@@ -171,7 +171,7 @@ class TransactionMachine(RuleBasedStateMachine):
         worn = txn._replace(epoch=epoch, last_epoch=NOBODY)
         self.rig.shard.apply(TransactionLoaded(worn))
         self.rig.shard.settle(self.rig.shard.mark())
-        self.rig.log.append(transaction_record(transactional_id, value_of(worn)))
+        self.rig.log.append(transaction_record(transactional_id, value_of(worn, 0)))
         if ends:
             owner = Producer(txn.producer_id, epoch)
             self.rig.add(owner, transactional_id=transactional_id)

@@ -113,7 +113,7 @@ class Rig(ShardRig[Decision, Pending]):
     def failover(self) -> None:
         """Lose everything but the log, and load it anew."""
         self.shard = Shard(settings=self.settings, new_producer_id=self.new_producer_id)
-        self.shard.load(self.log)
+        self.shard.load(self.log, self.now_ms)
         self.deadlines = Deadlines()
         self.unmarked.clear()
         pending = Pending()

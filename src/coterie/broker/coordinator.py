@@ -87,15 +87,16 @@ class ShardHost(HostedShard[commands.Command, Reply]):
 
     def _perform(self, command: Command, now_ms: int) -> None:
         """Decide and apply. Records for which the batch has no room fail alone, if they do (RT-5)."""
-        before, look = self.shard.mark(), Look(self.shard, now_ms)
-        decision, records = self.shard.perform(command, now_ms, look)
+        wall_ms = self.node.dated_ms(now_ms)
+        before, look = self.shard.mark(), Look(self.shard, wall_ms)
+        decision, records = self.shard.perform(command, now_ms, look, wall_ms=wall_ms)
         if records and self.records and not self.has_room(weight_of(records)):
             self.shard.take_back(before)
             self.flush()  # which may fail, and change what is to be decided
-            look = Look(self.shard, now_ms)
-            decision, records = self.shard.perform(command, now_ms, look)
+            look = Look(self.shard, wall_ms)
+            decision, records = self.shard.perform(command, now_ms, look, wall_ms=wall_ms)
         self._commands.append(command)
-        self._carry_out(decision, records, look, command, now_ms)
+        self._carry_out(decision, records, look, command, wall_ms)
 
     def _recount(self, command: Command) -> str:
         return self.coordinator.stories.recount(getattr(command, "group_id", ""))
@@ -116,17 +117,17 @@ class ShardHost(HostedShard[commands.Command, Reply]):
         return records
 
     def _carry_out(
-        self, decision: Decision, records: list[RawRecord], look: Look, command: Command, now_ms: int
+        self, decision: Decision, records: list[RawRecord], look: Look, command: Command, wall_ms: int
     ) -> None:
         """Do what a decision, whose facts are applied, asks for."""
         for key, value in records:
-            self.records.add(key, value, now_ms)
+            self.records.add(key, value, wall_ms)
         self._replies += decision.replies
         for call in decision.dropped:  # JG-21: a newer request took its place
             self.calls.pop(call, None)
         self._set_wakes(decision)
         if look.befores:
-            self._scenes += self.coordinator.stories.watch(look, self.shard, command, decision, now_ms)
+            self._scenes += self.coordinator.stories.watch(look, self.shard, command, decision, wall_ms)
 
     def _set_wakes(self, decision: Decision) -> None:
         purgatory = self.node.purgatory
@@ -183,8 +184,10 @@ class ShardHost(HostedShard[commands.Command, Reply]):
         return [(asker, sized) for asker, sized, _ in quick]
 
     def _after_failure(self, command: Command, code: Code, now_ms: int) -> None:
-        look, decision = Look(self.shard, now_ms), self.shard.append_failed(command, code, now_ms)
-        self._carry_out(decision, self._apply(decision, look), look, command, now_ms)
+        wall_ms = self.node.dated_ms(now_ms)
+        look = Look(self.shard, wall_ms)
+        decision = self.shard.append_failed(command, code, now_ms, wall_ms=wall_ms)
+        self._carry_out(decision, self._apply(decision, look), look, command, wall_ms)
 
     def fence(self) -> None:
         quick = self._drop_quick()
@@ -238,7 +241,7 @@ class ShardHost(HostedShard[commands.Command, Reply]):
                 producer_id=command.producer_id,
                 producer_epoch=producer_epoch,
                 coordinator_epoch=coordinator_epoch,
-                timestamp=self.node.now_ms(),
+                timestamp=self.node.wall_ms(),
             )
             deliver(self._end(command, marker, transaction_version))
 
@@ -260,9 +263,9 @@ class ShardHost(HostedShard[commands.Command, Reply]):
     # -- coming and going
 
     def _replay(self) -> Iterator[None]:
-        loader, now_ms = Loader(self.shard), self.node.now_ms()
-        yield from self._read_log(lambda piece: loader.read(piece, now_ms))
-        yield from loader.settle(now_ms)
+        loader, wall_ms = Loader(self.shard), self.node.wall_ms()
+        yield from self._read_log(lambda piece: loader.read(piece, wall_ms))
+        yield from loader.settle(wall_ms)
         skipped = sum(self.shard.skipped.values())
         if skipped:
             log.warning(
@@ -279,10 +282,12 @@ class ShardHost(HostedShard[commands.Command, Reply]):
             if self.status != self.LOADING:
                 return
             now_ms = self.node.now_ms()
-            look = Look(self.shard, now_ms)
-            decision = self.shard.loaded(now_ms, group_ids[at : at + GROUPS_STARTED_AT_ONCE])
+            wall_ms = self.node.dated_ms(now_ms)
+            look = Look(self.shard, wall_ms)
+            some = group_ids[at : at + GROUPS_STARTED_AT_ONCE]
+            decision = self.shard.loaded(now_ms, some, wall_ms=wall_ms)
             self._apply(decision, look)
-            self._scenes += self.coordinator.stories.watch(look, self.shard, None, decision, now_ms)
+            self._scenes += self.coordinator.stories.watch(look, self.shard, None, decision, wall_ms)
             self._set_wakes(decision)
             yield
 

@@ -50,6 +50,7 @@ HEARTBEAT = b"\x00\x0c"
 OFFSET_COMMIT, JOIN_GROUP, SYNC_GROUP = b"\x00\x08", b"\x00\x0b", b"\x00\x0e"
 
 TOPICS_AT_ONCE = 1_000
+SLEWED_MS = 1_000  # by less than this the wall's clock is brought in step, and not set
 # What members send: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, OffsetFetch, OffsetCommit, LeaveGroup.
 GROUP_APIS = (10, 11, 14, 12, 9, 8, 13)
 
@@ -150,6 +151,7 @@ class Node:
         self.store = store
         self.now_ms = clock
         self.wall_ms = wall or clock
+        self._wall_ahead_ms = 0
         self.call_soon = call_soon
         self.work = work
         self.new_uuid = new_uuid
@@ -259,6 +261,17 @@ class Node:
         """Return the epoch in which a partition is led; 0 of one whose log could not be made."""
         log = self.log_of(topic, partition)
         return 0 if log is None else log.latest_epoch
+
+    def dated_ms(self, now_ms: int) -> int:
+        """Return by which time to date what is decided now.
+
+        It is the wall's, but for what that is slewed by: a transaction that goes on keeps its start to the
+        millisecond.
+        """
+        ahead_ms = self.wall_ms() - now_ms
+        if abs(ahead_ms - self._wall_ahead_ms) >= SLEWED_MS:
+            self._wall_ahead_ms = ahead_ms
+        return now_ms + self._wall_ahead_ms
 
     def append(
         self,

@@ -143,18 +143,19 @@ class QuickCommits:
             return False
         answer = b"".join((template.answer_head, sized[8:12], template.answer_tail))
         asker.owed()
-        host.commit_quickly(self._fact(template, sized, now_ms), asker, sized, answer)
+        fact = self._fact(template, sized, self._node.dated_ms(now_ms))
+        host.commit_quickly(fact, asker, sized, answer)
         return True
 
-    def _fact(self, template: Template, sized: bytes, now_ms: int) -> OffsetsCommitted:
+    def _fact(self, template: Template, sized: bytes, dated_ms: int) -> OffsetsCommitted:
         """Return what happened, its records gathered already."""
-        stamp, add = INT64.pack(now_ms), template.host.records.add_sized
+        stamp, add = INT64.pack(dated_ms), template.host.records.add_sized
         offsets = []
         for at, topic, partition, epoch, metadata, topic_id, key, first, between, last in template.written:
             raw = sized[at : at + 8]
             (offset,) = INT64.unpack(raw)
-            offsets.append((topic, partition, StoredOffset(offset, epoch, metadata, now_ms, -1, topic_id)))
-            add(key, b"".join((first, raw, between, stamp, last)), now_ms)
+            offsets.append((topic, partition, StoredOffset(offset, epoch, metadata, dated_ms, -1, topic_id)))
+            add(key, b"".join((first, raw, between, stamp, last)), dated_ms)
         return OffsetsCommitted(template.layout.group_id, tuple(offsets))
 
     # -- learning

@@ -66,16 +66,23 @@ class TransactionHost(HostedShard[Command, Reply]):
 
     def _perform(self, command: Command, now_ms: int) -> None:
         self._commands.append(command)
-        self._carry_out(self.shard.decide(command, now_ms), now_ms)
+        ahead_ms = self._look_at_clocks(now_ms)
+        self._carry_out(self.shard.decide(command, now_ms), now_ms + ahead_ms)
 
     def _after_failure(self, command: Command, code: Code, now_ms: int) -> None:
-        self._carry_out(self.shard.append_failed(command, code, now_ms), now_ms)
+        ahead_ms = self._look_at_clocks(now_ms)
+        self._carry_out(self.shard.append_failed(command, code, now_ms), now_ms + ahead_ms)
 
-    def _carry_out(self, decision: Decision, now_ms: int) -> None:
+    def _look_at_clocks(self, now_ms: int) -> int:
+        """Tell the core how far the wall's clock is ahead, and return it."""
+        self.shard.wall_ahead_ms = self.node.dated_ms(now_ms) - now_ms
+        return self.shard.wall_ahead_ms
+
+    def _carry_out(self, decision: Decision, wall_ms: int) -> None:
         for fact in decision.facts:
             self.shard.apply(fact)
             for key, value in self.shard.records(fact):
-                self.records.add(key, value, now_ms)
+                self.records.add(key, value, wall_ms)
         self._replies.extend(decision.replies)
         self._markers.extend(decision.markers)
         self._set_wakes(decision)
@@ -122,12 +129,14 @@ class TransactionHost(HostedShard[Command, Reply]):
     # -- coming and going
 
     def _replay(self) -> Iterator[None]:
+        self._look_at_clocks(self.node.now_ms())
         return self._read_log(self._read)
 
     def _read(self, piece: bytes) -> Generator[None, None, int]:
+        now_ms = self.node.now_ms()
         for at, header in scan(piece):
             if not header.control:
-                self.shard.load((r.key or b"", r.value) for r in records_of(piece, at))
+                self.shard.load(((r.key or b"", r.value) for r in records_of(piece, at)), now_ms)
             offset = header.last_offset + 1
             yield
         return offset

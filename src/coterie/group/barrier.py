@@ -65,7 +65,7 @@ def start_rebalance(draft: Draft, group: Group, *, code: Code = Code.REBALANCE_I
         draft.then("sync-phase-cut-short")
         draft.clear(("sync", group.group_id))
     from_empty = group.state is State.EMPTY
-    draft.take(RebalanceStarted(group.group_id, draft.now_ms))
+    draft.take(RebalanceStarted(group.group_id, draft.wall_ms))
     if from_empty:
         start_initial_delay(draft, group)
         return
@@ -180,7 +180,7 @@ def elect(draft: Draft, group: Group) -> bool:
 def empty(draft: Draft, group: Group) -> None:
     """Nobody is left: store the group as Empty (RB-8)."""
     draft.then("group-emptied")
-    draft.note(GroupEmptied(group.group_id, group.generation + 1, draft.now_ms))
+    draft.note(GroupEmptied(group.group_id, group.generation + 1, draft.wall_ms))
     draft.note(GroupStored(group.group_id))
 
 
@@ -219,4 +219,4 @@ def begin_generation(draft: Draft, group: Group) -> None:
         draft.restart_session(member)
     due_ms = draft.now_ms + group.rebalance_timeout_ms()
     draft.arm(("sync", group.group_id), due_ms)
-    draft.note(GenerationStarted(group.group_id, generation, protocol, draft.now_ms, due_ms))
+    draft.note(GenerationStarted(group.group_id, generation, protocol, draft.wall_ms, due_ms))

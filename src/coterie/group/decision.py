@@ -228,6 +228,7 @@ class Draft:
         "shard",
         "steps",
         "wakes",
+        "wall_ms",
     )
 
     def __init__(
@@ -236,10 +237,16 @@ class Draft:
         now_ms: int,
         call: int | None,
         before: Callable[[Fact], None] | None = None,
+        *,
+        wall_ms: int | None = None,
     ) -> None:
-        """`before` is shown each fact before it is applied."""
+        """Deadlines go by `now_ms`, and what is written is dated by `wall_ms`, without it by `now_ms` too.
+
+        `before` is shown each fact before it is applied.
+        """
         self.shard = shard
         self.now_ms = now_ms
+        self.wall_ms = now_ms if wall_ms is None else wall_ms
         self.call = call
         self.facts: list[Fact] = []
         self.records: list[RawRecord] = []  # of the durable facts that are applied

@@ -47,7 +47,7 @@ def join_nowhere(draft: Draft, _: None, command: Join) -> Decision:
         return refuse(draft, command, Code.INVALID_SESSION_TIMEOUT, "session-timeout-out-of-bounds")
     if command.member_id:
         return refuse(draft, command, Code.UNKNOWN_MEMBER_ID, "no-such-group")
-    draft.take(GroupCreated(command.group_id, draft.now_ms))
+    draft.take(GroupCreated(command.group_id, draft.wall_ms))
     draft.then("group-created")
     draft.note(GroupStored(command.group_id))  # as it is now, whatever the join itself leads to
     return join_empty(draft, draft.group(command.group_id), command)

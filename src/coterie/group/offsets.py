@@ -80,7 +80,7 @@ def commit_nowhere(draft: Draft, _: None, command: CommitOffsets) -> Decision:
         newer = command.version >= GROUP_ID_NOT_FOUND_SINCE
         code = Code.GROUP_ID_NOT_FOUND if newer else Code.ILLEGAL_GENERATION
         return refuse_commit(draft, command, code, "no-such-group")
-    draft.note(GroupCreated(command.group_id, draft.now_ms))
+    draft.note(GroupCreated(command.group_id, draft.wall_ms))
     draft.then("simple-group-created")
     return store(draft, command, "committed-alone")
 
@@ -127,7 +127,7 @@ def commit_refusal(group: Group, command: CommitOffsets | TxnCommitOffsets) -> t
 
 def store(draft: Draft, command: CommitOffsets, why: str) -> Decision:
     """Store every offset but those with too much metadata (OC-11, OC-12)."""
-    expire_ms = -1 if command.retention_ms == NO_RETENTION else draft.now_ms + command.retention_ms
+    expire_ms = -1 if command.retention_ms == NO_RETENTION else draft.wall_ms + command.retention_ms
     stored, codes = storable(draft, command.offsets, expire_ms)
     if expire_ms != -1:
         draft.then("own-retention")
@@ -141,14 +141,14 @@ def storable(
     draft: Draft, offsets: tuple[OffsetToCommit, ...], expire_ms: int
 ) -> tuple[tuple[tuple[str, int, StoredOffset], ...], tuple[Code, ...]]:
     """Return what there is to store, and the code of each offset: some have too much metadata (OC-11)."""
-    limit, now_ms = draft.shard.settings.offset_metadata_max_bytes, draft.now_ms
+    limit, dated_ms = draft.shard.settings.offset_metadata_max_bytes, draft.wall_ms
     stored, codes = [], []
     for offset in offsets:
         if too_long(offset.metadata, limit):
             once(draft, "some-metadata-too-large")
             codes.append(Code.OFFSET_METADATA_TOO_LARGE)
             continue
-        stored.append((offset.topic, offset.partition, to_store(offset, now_ms, expire_ms)))
+        stored.append((offset.topic, offset.partition, to_store(offset, dated_ms, expire_ms)))
         codes.append(Code.NONE)
     if stored and len(stored) < len(codes):
         draft.then("some-metadata-too-large")
@@ -162,13 +162,13 @@ def too_long(metadata: str | None, limit: int) -> bool:
     return len(metadata) + sum(character > "\uffff" for character in metadata) > limit
 
 
-def to_store(offset: OffsetToCommit, now_ms: int, expire_ms: int) -> StoredOffset:
+def to_store(offset: OffsetToCommit, dated_ms: int, expire_ms: int) -> StoredOffset:
     """Return what lasts of a commit: a record with an end of its own has no place for more (OC-12)."""
     if expire_ms != -1:
-        return StoredOffset(offset.offset, -1, offset.metadata or "", now_ms, expire_ms)
+        return StoredOffset(offset.offset, -1, offset.metadata or "", dated_ms, expire_ms)
     topic_id = None if offset.topic_id == ZERO_UUID else offset.topic_id
     return StoredOffset(
-        offset.offset, offset.leader_epoch, offset.metadata or "", now_ms, expire_ms, topic_id
+        offset.offset, offset.leader_epoch, offset.metadata or "", dated_ms, expire_ms, topic_id
     )
 
 
@@ -179,7 +179,7 @@ def txn_commit_nowhere(draft: Draft, _: None, command: TxnCommitOffsets) -> Deci
     """Make a simple group for who commits without one; a member of a lost group is refused (TX-4)."""
     if command.generation >= 0:
         return refuse_commit(draft, command, Code.ILLEGAL_GENERATION, "no-such-group")
-    draft.note(GroupCreated(command.group_id, draft.now_ms))
+    draft.note(GroupCreated(command.group_id, draft.wall_ms))
     draft.then("simple-group-created")
     return hold_back(draft, command, "pending-alone")
 
@@ -421,8 +421,11 @@ def offsets_age(group: Group) -> bool:
 
 
 def why_expired(draft: Draft, group: Group, stored: StoredOffset) -> str:
-    """Return by which rule an offset has expired, "" if by none (XP-1 to XP-4, XP-8, XP-9)."""
-    now_ms, retention_ms = draft.now_ms, draft.shard.settings.offsets_retention_ms
+    """Return by which rule an offset has expired, "" if by none (XP-1 to XP-4, XP-8, XP-9).
+
+    Nothing goes that is young by either clock: the wall's may be wrong, now or when the broker started.
+    """
+    now_ms, retention_ms = min(draft.now_ms, draft.wall_ms), draft.shard.settings.offsets_retention_ms
     if stored.expire_ms != -1:
         return "expired-at-its-own-end" if now_ms >= stored.expire_ms else ""
     if group.protocol_type is None:

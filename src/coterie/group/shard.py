@@ -66,13 +66,21 @@ class Shard(Undoable[tuple[Fact, Undo]]):
 
     # -- deciding
 
-    def decide(self, command: Command, now_ms: int) -> Decision:
-        """Return what the command leads to. Nothing has changed when this returns."""
-        draft = Draft(self, now_ms, getattr(command, "call", None))
+    def decide(self, command: Command, now_ms: int, *, wall_ms: int | None = None) -> Decision:
+        """Return what the command leads to. Nothing has changed when this returns.
+
+        Deadlines go by `now_ms`, which never jumps; what is written is dated by `wall_ms`, if that is given.
+        """
+        draft = Draft(self, now_ms, getattr(command, "call", None), wall_ms=wall_ms)
         return self._drafted(lambda: answer(draft, command))
 
     def perform(
-        self, command: Command, now_ms: int, before: Callable[[Fact], None] | None = None
+        self,
+        command: Command,
+        now_ms: int,
+        before: Callable[[Fact], None] | None = None,
+        *,
+        wall_ms: int | None = None,
     ) -> Performed:
         """Decide and apply; return the decision, and the records of its durable facts.
 
@@ -80,7 +88,7 @@ class Shard(Undoable[tuple[Fact, Undo]]):
         tries on stays on. `before` is shown each fact before it is applied. A decision that raises leaves
         nothing behind.
         """
-        draft = Draft(self, now_ms, getattr(command, "call", None), before)
+        draft = Draft(self, now_ms, getattr(command, "call", None), before, wall_ms=wall_ms)
         mark = self.mark()
         try:
             decision = answer(draft, command)
@@ -90,13 +98,15 @@ class Shard(Undoable[tuple[Fact, Undo]]):
             raise
         return Performed(decision, draft.records)
 
-    def append_failed(self, command: Command, code: Code, now_ms: int) -> Decision:
+    def append_failed(
+        self, command: Command, code: Code, now_ms: int, *, wall_ms: int | None = None
+    ) -> Decision:
         """Return what follows for one command of a batch that the log refused with `code`.
 
         The batch has been undone (`undo_to`) before the first of its commands comes here, in the batch's
         order; each decision is carried out before the next is asked for.
         """
-        draft = Draft(self, now_ms, getattr(command, "call", None))
+        draft = Draft(self, now_ms, getattr(command, "call", None), wall_ms=wall_ms)
         self._rearm(draft)
 
         def after() -> Decision:
@@ -223,12 +233,14 @@ class Shard(Undoable[tuple[Fact, Undo]]):
         if kind not in KNOWN_KINDS:
             self.skipped[kind] = self.skipped.get(kind, 0) + 1
 
-    def loaded(self, now_ms: int, group_ids: Iterable[str] | None = None) -> Decision:
+    def loaded(
+        self, now_ms: int, group_ids: Iterable[str] | None = None, *, wall_ms: int | None = None
+    ) -> Decision:
         """Return what the end of loading leads to: sessions begin, groups over the limit rebalance (LO-4).
 
         `group_ids` takes a slice of the groups.
         """
-        draft = Draft(self, now_ms, None)
+        draft = Draft(self, now_ms, None, wall_ms=wall_ms)
         groups = tuple(self.groups.values() if group_ids is None else map(self.groups.__getitem__, group_ids))
 
         def start() -> Decision:

@@ -107,7 +107,7 @@ def distribute(draft: Draft, group: Group, command: Sync) -> None:
     assignments = {member_id: given.get(member_id, b"") for member_id in group.members}
     draft.note(Assigned(group.group_id, assignments))
     draft.note(GroupStored(group.group_id))  # still with the time of entering CompletingRebalance (RC-2)
-    draft.note(GroupStabilized(group.group_id, draft.now_ms))
+    draft.note(GroupStabilized(group.group_id, draft.wall_ms))
     for member in group.in_order():
         call = command.call if member.member_id == command.member_id else member.sync_call
         if call is not None:

@@ -58,8 +58,11 @@ def hangs(txn: Transaction, now_ms: int) -> bool:
 
 
 def ids_due(shard: Shard, _: None, command: Expire, now_ms: int) -> Decision:
-    """Forget the transactional ids that have been idle for too long."""
-    limit_ms = now_ms - shard.settings.id_expiration_ms
+    """Forget the transactional ids that have been idle for too long.
+
+    Nothing goes that is young by either clock: the wall's may be wrong, now or when the broker started.
+    """
+    limit_ms = now_ms + min(shard.wall_ahead_ms, 0) - shard.settings.id_expiration_ms
     unused = [
         txn.transactional_id
         for txn in shard.transactions.values()

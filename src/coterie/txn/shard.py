@@ -33,6 +33,9 @@ class Shard(Undoable[tuple[str, Transaction | None]]):
         self.transactions: dict[str, Transaction] = {}
         self.ongoing: dict[str, None] = {}
         self.skipped = 0  # records of a time to come, passed over while loading
+        # How far the wall's clock is ahead of the one that never jumps, by which this shard decides. Times
+        # that others see, in records and in what is described, are the wall's.
+        self.wall_ahead_ms = 0
 
     # -- deciding
 
@@ -67,16 +70,19 @@ class Shard(Undoable[tuple[str, Transaction | None]]):
 
     def records(self, fact: Fact) -> tuple[RawRecord, ...]:
         """Return the record of a durable fact, asked for right after its `apply`; () for a volatile one."""
-        return record_of(self.transactions, fact)
+        return record_of(self.transactions, fact, wall_ahead_ms=self.wall_ahead_ms)
 
     def _undo(self, step: tuple[str, Transaction | None]) -> None:
         put(self, *step)
 
     # -- coming and going
 
-    def load(self, records: Iterable[RawRecord]) -> None:
-        """Replay a piece of the log, oldest piece first. Raises Corrupt where it cannot be read."""
-        for fact in facts_of(self, records):
+    def load(self, records: Iterable[RawRecord], now_ms: int) -> None:
+        """Replay a piece of the log, oldest piece first. Raises Corrupt where it cannot be read.
+
+        What began later than now was dated by a clock that was wrong: it must not hang until then.
+        """
+        for fact in facts_of(self, records, now_ms):
             apply_fact(self, fact)
 
     def loaded(self, now_ms: int) -> Decision:

@@ -10,6 +10,7 @@ from coterie.base.codes import Code
 from coterie.txn.commands import Describe
 from coterie.txn.decision import Decision, DescribeAnswer, Reply
 from coterie.txn.model import Producer, State, Transaction
+from coterie.txn.records import dated
 
 if TYPE_CHECKING:
     from coterie.txn.shard import Shard
@@ -29,7 +30,7 @@ def describe(shard: Shard, txn: Transaction, command: Describe, now_ms: int) -> 
         Code.NONE,
         txn.state.value,
         txn.timeout_ms,
-        txn.started_ms,
+        dated(txn.started_ms, shard.wall_ahead_ms),
         Producer(txn.producer_id, txn.epoch),
         tuple(txn.partitions),
     )

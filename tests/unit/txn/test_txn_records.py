@@ -137,10 +137,10 @@ def test_pieces_of_a_log_are_loaded_one_after_the_other():
     shard = Rig().shard
 
     for record in rig.log:
-        shard.load([record])
+        shard.load([record], rig.now_ms)
     tombstone = transaction_record("tid", None)
     loaded = dict(shard.transactions)
-    shard.load([tombstone])
+    shard.load([tombstone], rig.now_ms)
 
     assert loaded["tid"].state is State.COMPLETE_ABORT
     assert not shard.transactions
@@ -161,7 +161,7 @@ def test_keys_and_values_of_a_time_to_come_are_passed_over_and_counted():
 @pytest.mark.parametrize("bad", [b"", b"\0", b"\0\1", b"\0\1" + bytes(20)])
 def test_bytes_that_cannot_be_read_are_corrupt(bad):
     with pytest.raises(Corrupt):
-        Rig().shard.load([(b"\0\0\0\3tid", bad)])
+        Rig().shard.load([(b"\0\0\0\3tid", bad)], 0)
 
 
 def test_a_state_that_there_is_not_is_corrupt():
@@ -170,7 +170,7 @@ def test_a_state_that_there_is_not_is_corrupt():
     value = last_value(rig)._replace(transaction_status=8)
 
     with pytest.raises(Corrupt, match="a state of 0 to 7"):
-        rig.shard.load([transaction_record("tid", value)])
+        rig.shard.load([transaction_record("tid", value)], rig.now_ms)
 
 
 def test_what_old_brokers_wrote_is_read():
@@ -181,7 +181,7 @@ def test_what_old_brokers_wrote_is_read():
     )
     rig = Rig()
 
-    rig.shard.load([(b"\0\0\0\3tid", bytes.fromhex(raw))])
+    rig.shard.load([(b"\0\0\0\3tid", bytes.fromhex(raw))], rig.now_ms)
 
     assert rig.owner == Producer(7, 3)
     assert (rig.state, rig.txn.timeout_ms) == (State.ONGOING, 60_000)
