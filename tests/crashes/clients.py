@@ -198,6 +198,10 @@ class Clients:
                     commits.left_over |= commits.allowed(power_lost=False)
                 commits.acknowledge(None, self.owed.next())
         for txn in self._running():
+            if not sure:  # the transaction may still commit them
+                for key, (value, _) in txn.offsets.items():
+                    if key.where.topic == name:
+                        self.owed.of(key).left_over.add(value)
             txn.offsets = {key: value for key, value in txn.offsets.items() if key.where.topic != name}
 
     def topic_wanted(self, name: str) -> None:
