@@ -351,14 +351,13 @@ class Node:
         for the disk once for each would keep everybody waiting.
         """
         failed: dict[str, StorageFailed] = {}
-        names = [topic.name for topic in wanted]
-        self.topics.claim(names)
+        self.topics.claim(wanted)
         try:
             for at in range(0, len(wanted), TOPICS_AT_ONCE):
                 failed |= yield from self._create_some(wanted[at : at + TOPICS_AT_ONCE])
                 yield
         finally:
-            self.topics.give_up(names)
+            self.topics.give_up(wanted)
         return failed
 
     def _create_some(self, wanted: Sequence[Topic]) -> Pieces[dict[str, StorageFailed]]:

@@ -74,7 +74,7 @@ class Topics:
         self._by_metric_name: dict[str, str] = {}
         # About to be written down; written down, and found by nobody until their logs are there; and gone,
         # while their logs still are.
-        self._claimed: set[str] = set()
+        self._claimed: dict[str, UUID] = {}
         self._coming: dict[str, Topic] = {}
         self._going: dict[str, UUID] = {}
         self._texts: dict[UUID, tuple[Topic, str]] = {}
@@ -195,16 +195,18 @@ class Topics:
             configs=dict(configs or {}),
         )
 
-    def claim(self, names: Collection[str]) -> None:
-        """Let nobody else have names that are valid and free, until they are announced or given up."""
-        self._claimed.update(names)
-        self._by_metric_name |= {metric_name(name): name for name in names}
+    def claim(self, topics: Iterable[Topic]) -> None:
+        """Let nobody else have the names of topics, valid and free, until they are announced or given up."""
+        for topic in topics:
+            self._claimed[topic.name] = topic.topic_id
+            self._by_metric_name[metric_name(topic.name)] = topic.name
 
-    def give_up(self, names: Iterable[str]) -> None:
-        """Let others have the names that were claimed and have not been announced."""
-        for name in self._claimed.intersection(names):
-            self._claimed.remove(name)
-            del self._by_metric_name[metric_name(name)]
+    def give_up(self, topics: Iterable[Topic]) -> None:
+        """Let others have the names that were claimed for topics which have not been announced."""
+        for topic in topics:
+            if self._claimed.get(topic.name) == topic.topic_id:  # not another's of the name by now
+                del self._claimed[topic.name]
+                del self._by_metric_name[metric_name(topic.name)]
 
     def announce(self, topics: Iterable[Topic]) -> None:
         """Write down topics whose names are claimed. Nobody finds one before it has arrived."""
@@ -216,7 +218,8 @@ class Topics:
             for name in coming:
                 del self._coming[name]
             raise
-        self._claimed -= coming.keys()
+        for name in coming:
+            self._claimed.pop(name, None)
 
     def arrive(self, name: str) -> Topic:
         """Have a topic that was announced be found, and return it: its logs are there."""

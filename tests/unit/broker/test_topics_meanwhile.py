@@ -11,6 +11,7 @@ from admin_rig import NOW_MS, Rig, part
 from coterie.base.ids import TopicPartition
 from coterie.broker import node as node_module
 from coterie.broker import topics as topics_module
+from coterie.broker.handlers import admin
 from coterie.broker.pieces import Pieces, at_once
 from coterie.wire.batches import Record, build_batch
 
@@ -179,3 +180,47 @@ def test_of_topics_that_are_gone_the_latest_are_remembered(monkeypatch: pytest.M
         at_once(rig.node.delete_topics([name]))
 
     assert list(rig.topics._graves) == gone[2:]
+
+
+def deletion(rig: Rig, **named: Any) -> Any:
+    return rig.begin(20, 6, topics=(part(20, 6, "DeleteTopicState", **named),), timeout=1_000)
+
+
+def test_of_two_who_delete_a_topic_one_is_told_that_it_is_not_there(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(admin, "ITEMS_AT_ONCE", 1)
+    rig = Rig()
+    rig.node.create_topic("t", partitions=1)
+    slow = a_part_of(deletion(rig, name="t", topic_id=None), 1)
+
+    assert codes_of_deletion(at_once(deletion(rig, name="t", topic_id=None))) == ["none"]
+    assert codes_of_deletion(at_once(slow)) == ["unknown_topic_or_partition"]
+
+
+def test_a_topic_that_is_deleted_by_its_id_is_not_the_next_one_of_its_name(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(admin, "ITEMS_AT_ONCE", 1)
+    rig = Rig()
+    topic = rig.node.create_topic("t", partitions=1)
+    slow = a_part_of(deletion(rig, name=None, topic_id=topic.topic_id), 1)
+
+    at_once(rig.node.delete_topics(["t"]))
+    anew = rig.node.create_topic("t", partitions=1)
+
+    assert codes_of_deletion(at_once(slow)) == ["unknown_topic_id"]
+    assert rig.topics.get("t") is anew
+
+
+def codes_of_deletion(response: Any) -> list[str]:
+    return [one.error_code.name.lower() for one in response.responses]
+
+
+def test_a_name_that_is_claimed_stays_so_when_an_earlier_creation_of_it_ends():
+    rig = Rig()
+    first = rig.topics.new("t", partitions=1)
+    ending = a_part_of(rig.node.create_topics([first]), 2)
+    assert rig.topics.get("t") is first
+    at_once(rig.node.delete_topics(["t"]))
+
+    rig.topics.claim([rig.topics.new("t", partitions=1)])
+    at_once(ending)
+
+    assert rig.topics.is_taken("t")

@@ -274,10 +274,12 @@ def _delete_topics(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
         judged.append((one, topic, _refuse_deletion(node, ctx, one, topic, times)))
         if len(judged) % ITEMS_AT_ONCE == 0:
             yield
-    # what others have deleted meanwhile is gone as it was to be
-    doomed = [topic.name for _, topic, refusal in judged if topic and not refusal]
+    # What others have deleted since it was judged is theirs, and what has its name by now was not meant.
+    for place, (one, topic, refusal) in enumerate(judged):
+        if topic is not None and refusal is None and node.topics.by_id(topic.topic_id) is None:
+            judged[place] = one, None, _refuse_deletion(node, ctx, one, None, times)
+    names = [topic.name for _, topic, refusal in judged if topic and not refusal]
     failed: Mapping[str, OSError | StorageFailed]
-    names = [name for name in doomed if node.topics.get(name) is not None]
     try:
         failed = yield from node.delete_topics(names)
     except STORAGE_ERRORS as error:

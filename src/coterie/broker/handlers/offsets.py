@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from coterie.base.codes import Code
@@ -22,10 +22,11 @@ from coterie.wire.codec import build, entity, response_type
 if TYPE_CHECKING:
     from coterie.broker.node import Node
 
-__all__ = ["HANDLERS", "committed", "mark_unknown", "named_in", "sorted_out"]
+__all__ = ["HANDLERS", "committed", "mark_unknown", "named_in", "sorted_out", "still_there"]
 
 FETCH = 9
 RETENTION_UNSET = -1
+BY_ID_SINCE = 10
 OFFSETS_AT_ONCE = 500  # of one decision of a group
 WHOLE_TOPIC = -1  # in the place of a partition: the topic itself is not known
 NO_OFFSET = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
@@ -69,6 +70,10 @@ def _commit_part(
     take: Callable[[Any], None],
 ) -> None:
     retention_ms = getattr(request, "retention_time", None)
+    offsets, take = still_there(node, ctx, offsets, take)
+    if not offsets:
+        take(Code.NONE)
+        return
     ask(
         node,
         ctx,
@@ -86,6 +91,32 @@ def _commit_part(
         take,
         nameless=True,
     )
+
+
+class Codes(NamedTuple):
+    """What came of offsets, in their order."""
+
+    codes: Sequence[Code]
+
+
+def still_there(
+    node: Node, ctx: Context, offsets: tuple[commands.OffsetToCommit, ...], take: Callable[[Any], None]
+) -> tuple[tuple[commands.OffsetToCommit, ...], Callable[[Any], None]]:
+    """Return the offsets whose topics are there, and who takes what becomes of them.
+
+    For when others were heard since they were sorted out: a commit for a topic that they have deleted would
+    stay, and be the next topic's of the name.
+    """
+    there = [one.topic_id is None or node.topics.by_id(one.topic_id) is not None for one in offsets]
+    if all(there):
+        return offsets, take
+    missing = Code.UNKNOWN_TOPIC_ID if ctx.version >= BY_ID_SINCE else Code.UNKNOWN_TOPIC_OR_PARTITION
+
+    def told(answer: Any) -> None:
+        codes = iter([answer] * sum(there) if isinstance(answer, Code) else answer.codes)
+        take(Codes([next(codes) if one else missing for one in there]))
+
+    return tuple(one for one, is_there in zip(offsets, there, strict=True) if is_there), told
 
 
 def sorted_out(

@@ -20,6 +20,7 @@ from coterie.broker.handlers.offsets import (
     mark_unknown,
     named_in,
     sorted_out,
+    still_there,
 )
 from coterie.broker.pieces import Pieces, paced
 from coterie.broker.topic_names import OFFSETS_TOPIC
@@ -157,7 +158,11 @@ class WaitingCommit:
         if unavailable:
             self.respond(unavailable)
             return
-        call = self.node.coordinator.new_call(host, self.respond)
+        offsets, respond = still_there(self.node, self.ctx, self.offsets, self.respond)
+        if not offsets:
+            respond(Code.NONE)
+            return
+        call = self.node.coordinator.new_call(host, respond)
         self.ctx.gone = lambda: forget(host, call)
         command = commands.TxnCommitOffsets(
             group_id=request.group_id,
@@ -167,7 +172,7 @@ class WaitingCommit:
             generation=getattr(request, "generation_id", -1),
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,
-            offsets=self.offsets,
+            offsets=offsets,
         )
         host.execute_in_transaction(command, verified)
 
