@@ -62,9 +62,9 @@ class Cleaner:
     def tick(self, now_ms: int) -> None:
         """Do what time asks for, and begin a compaction where one is due."""
         self._remove_doomed(now_ms)
-        dated_ms = self._dated_ms(now_ms)
+        today_ms = self._today_ms(now_ms)
         for one in tuple(self._node.store.logs.values()):
-            one.tick(now_ms, dated_ms)
+            one.tick(now_ms, today_ms)
             self._flush_closed(one)
             self._tell(one)
         try:
@@ -74,7 +74,7 @@ class Cleaner:
         if not self._compacting:
             self._compact_next(now_ms)
 
-    def _dated_ms(self, now_ms: int) -> int:
+    def _today_ms(self, now_ms: int) -> int:
         """Return the time from which the age of records is counted: nothing goes while either clock takes it
         for young, since the wall's may have been set wrong by years, now or when the broker started.
         """
@@ -112,7 +112,7 @@ class Cleaner:
         """Begin the compaction that is needed most: what waits longest beyond its lag, else the dirtiest."""
         waiting = [(need, one) for one in self._node.store.logs.values() if (need := self._need(one, now_ms))]
         for _, one in sorted(waiting, key=lambda entry: entry[0], reverse=True):
-            plan = one.plan_compaction(self._dated_ms(now_ms))
+            plan = one.plan_compaction(self._today_ms(now_ms), self._node.wall_ms())
             if plan is not None:
                 self._compacting = True
                 disk = self._node.store.disk
@@ -126,7 +126,7 @@ class Cleaner:
         if self._not_before_ms.get(one, 0) > now_ms:
             return None
         try:
-            return one.need_of_compaction(self._dated_ms(now_ms))
+            return one.need_of_compaction(self._today_ms(now_ms))
         except StorageFailed as error:
             self._leave_uncleaned(one, str(error))
         except OSError as error:

@@ -68,6 +68,7 @@ class CompactionPlan(NamedTuple):
     first_dirty: int
     upto: int
     now_ms: int
+    wall_ms: int
     delete_retention_ms: int
     interval: int
     producers: frozenset[int]
@@ -145,6 +146,7 @@ def plan(
     producers: Iterable[int],
     aborted: Sequence[AbortedSpan],
     now_ms: int,
+    wall_ms: int,
 ) -> CompactionPlan | None:
     """Return how to compact a range; None if there is nothing dirty in it."""
     if not found.dirty_bytes:
@@ -155,6 +157,7 @@ def plan(
         first_dirty=found.first_dirty,
         upto=found.upto,
         now_ms=now_ms,
+        wall_ms=wall_ms,
         delete_retention_ms=config.delete_retention_ms,
         interval=config.index_interval_bytes,
         producers=frozenset(producers),
@@ -353,7 +356,7 @@ def _kept(
         return _emptied(header) if _must_stay(header, plan, newest.written) else None
     waits = done or (not header.control and any(not record.has_value for record in staying))
     if waits and not header.attributes & HORIZON_BIT:
-        header, staying = _with_horizon(header, staying, plan.now_ms + plan.delete_retention_ms)
+        header, staying = _with_horizon(header, staying, plan.wall_ms + plan.delete_retention_ms)
     elif len(staying) == len(records):
         return header, found.data[found.at : found.at + header.size]
     return _rebuilt(header, staying)

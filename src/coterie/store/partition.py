@@ -675,8 +675,11 @@ class FileLog:
         unsure = [one.ended_from for one in self._segments[first:] if one.ended_from is not None]
         return min(self.last_stable_offset, self.recovery_point, *unsure)
 
-    def plan_compaction(self, now_ms: int) -> CompactionPlan | None:
-        """Return what a compaction would do now; None if nothing can be compacted."""
+    def plan_compaction(self, now_ms: int, wall_ms: int | None = None) -> CompactionPlan | None:
+        """Return what a compaction would do now; None if nothing can be compacted.
+
+        How old things are goes by `now_ms`; what is written of that, for later, by `wall_ms` if it is given.
+        """
         if not self._config.compacted or self._swaps:
             return None
         found = self._compaction_range(now_ms)
@@ -687,6 +690,7 @@ class FileLog:
             producers=self.producers.producers,
             aborted=tuple(self._aborted_within(self._bases[0], found.upto)),
             now_ms=now_ms,
+            wall_ms=now_ms if wall_ms is None else wall_ms,
         )
 
     def finish_compaction(self, result: CompactionResult, now_ms: int) -> bool:

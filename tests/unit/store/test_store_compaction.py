@@ -146,6 +146,26 @@ def test_a_tombstone_stays_until_its_time_is_over(rig: Rig):
     assert b"gone" not in {record.key for record in everything(log)}
 
 
+def test_a_tombstone_met_by_a_clock_that_was_behind_stays_as_long(rig: Rig):
+    """What is written of when it may go is the wall's time, which the next start goes by."""
+    log = rig.log_of(**SETTINGS)
+    log.append(keyed(("gone", None)), now_ms=NOW)
+    pad(log)
+    log.flush()
+    plan = log.plan_compaction(NOW, NOW + HOUR)
+    assert plan is not None
+    log.finish_compaction(run_compaction(plan, log._disk), NOW)
+    log = rig.restart()
+    pad(log)
+
+    log.compact(NOW + HOUR + 999)
+    assert kinds(log) == ["gone"]
+    pad(log)
+    log.compact(NOW + HOUR + 1000)
+
+    assert "gone" not in kinds(log)
+
+
 def test_the_last_batch_of_a_producer_stays_if_need_be_empty(rig: Rig):
     log = rig.log_of(**SETTINGS)
     how = {"producer_id": 5, "producer_epoch": 1}
