@@ -38,7 +38,7 @@ RARE_FROM = {
     "what_a_producer_has_not_flushed_replaces_what_it_has": 24_000,
     "the_removal_of_a_segment_that_could_not_be_begun_is_not_flushed": 44_000,
 }
-"""Where the hunt for a fault begins that the first seeds do not show."""
+"""Where the hunt begins for what few seeds show."""
 REMEMBERED = Path(__file__).with_name("planted_seeds.json")
 
 Fault = Callable[[], AbstractContextManager[None]]
@@ -204,12 +204,12 @@ def what_a_producer_has_not_flushed_replaces_what_it_has() -> Iterator[None]:
     look, plan = compaction._newest_of, FileLog.plan_compaction
     written: dict[str, dict[int, tuple[int, int]]] = {}
 
-    def planned(self: FileLog, now_ms: int) -> CompactionPlan | None:
+    def planned(self: FileLog, *times: int) -> CompactionPlan | None:
         written[self.directory] = {
             key: (-1 if one.last is None else one.last.last_offset, one.epoch)
             for key, one in self.producers.producers.items()
         }
-        return plan(self, now_ms)
+        return plan(self, *times)
 
     def over_the_edge(plan: CompactionPlan, disk: Any) -> Any:
         return look(plan, disk)._replace(written=written[plan.directory])
