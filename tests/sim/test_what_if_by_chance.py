@@ -9,10 +9,12 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 
+import pytest
+
 from coterie.history.advice import advice_for
 from coterie.sim.replay import Change
-from coterie.sim.whatif import answers, backings, questions
-from sim.lives_by_chance import Chance, lived
+from coterie.sim.whatif import WhatIf, answers, backings, questions
+from sim.lives_by_chance import Chance, Lived, lived
 
 SEEDS = range(20)
 ASKED = ("session.timeout.ms=20s", "group.instance.id=on", "assignor=cooperative-sticky")
@@ -63,6 +65,23 @@ def test_lives_by_chance_are_recorded_replayed_and_foretold():
     assert found["rebalances foretold"] >= 0.95 * of, found
     assert found["moves foretold"] >= 0.8 * of, found
     assert found["within what is said"] >= 0.9 * of, found
+
+
+def recorded(seed: int) -> tuple[WhatIf, Lived]:
+    """The row of a life's own replay, and the life."""
+    chance = Chance(seed)
+    was = lived(chance.life(), Change(), seed=seed, commits_every_ms=chance.commits_every_ms)
+    (own,) = answers(was.told(), [])
+    return own, was
+
+
+@pytest.mark.parametrize("seed", [116, 127, 137])
+def test_a_slow_member_that_a_rebalance_waits_for_stands_still_until_it_gives_up(seed: int):
+    """What it commits then it had read before it was slow: a part of what an interval brings."""
+    own, was = recorded(seed)
+
+    assert near(own.recorded_stood_still_ms, was.figures.stood_still_ms)
+    assert near(own.stood_still_ms or 0, was.figures.stood_still_ms)
 
 
 def test_advice_that_is_given_is_borne_out_by_its_own_replay():

@@ -13,6 +13,7 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from coterie.base.ids import TopicPartition
+from coterie.history.presence import gave_up_late
 from coterie.history.runs import Run
 from coterie.history.tables import Move, Ownership, Stall
 
@@ -183,15 +184,16 @@ def silences(runs: Sequence[Run]) -> Iterator[Silence]:
             hung = None
         if last_ms is not None and run.first_ms - last_ms >= least_ms:
             yield from waited(Silence(last_ms, run.first_ms, last, run.first), rate, cadence_ms)
-        found = spoken_of(run)
-        if found is not None:
-            rate, cadence_ms = found
+        spoken = spoken_of(run)
+        if spoken is not None:
+            rate, cadence_ms = spoken
             least_ms = max(STALL_LEAST_MS, BUSY_TIMES * cadence_ms)
         if run.silent_to_ms - run.silent_from_ms >= least_ms:
             quiet = Silence(run.silent_from_ms, run.silent_to_ms, run.silent_before, run.silent_after)
-            # One that hung while others waited for it commits, as it gives up, what it had before.
-            hung = quiet if quiet.to_ms == run.last_ms and quiet.before == quiet.after else None
-            yield from waited(quiet, rate, cadence_ms)
+            found = list(waited(quiet, rate, cadence_ms))
+            yield from found
+            # What had waited for one that gave up late, whoever comes next commits.
+            hung = quiet if not found and gave_up_late(run) else None
         last_ms, last = run.last_ms, run.last
 
 

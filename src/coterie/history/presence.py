@@ -13,13 +13,15 @@ from typing import NamedTuple
 from coterie.base.ids import TopicPartition
 from coterie.history.runs import Run
 
-__all__ = ["USUAL_CADENCE_MS", "Presence", "by_partition", "presence"]
+__all__ = ["HELD_TIMES", "USUAL_CADENCE_MS", "Presence", "by_partition", "gave_up_late", "presence"]
 
 USUAL_CADENCE_MS = 5_000.0
 """auto.commit.interval.ms of every client, where a member's own cannot be seen."""
 REGULAR_COMMITS, REGULAR_TIMES = 5, 4
 STEADY_SHARE = 0.7
 """Of what comes at other times, so much came in a silence in which a member hung."""
+HELD_TIMES = 1.5
+"""Of what an interval brings, so much may one that hangs have read and not committed, at most."""
 new = partial(tuple.__new__, TopicPartition)  # there are runs by the million
 
 
@@ -83,6 +85,17 @@ def hung(run: Run) -> bool:
     spoken_ms = run.last_ms - run.first_ms - longest_ms
     brought = run.silent_after - run.silent_before
     read = run.last - run.first - brought
-    if not brought and run.silent_to_ms == run.last_ms:
-        return True  # it gave up at last what it had, with what it had committed before
+    if gave_up_late(run):
+        return True
     return 0 < STEADY_SHARE * read * longest_ms <= brought * spoken_ms
+
+
+def gave_up_late(run: Run) -> bool:
+    """Return whether its longest silence ended as it gave up at last what it had.
+
+    What it commits then it had read before it began to hang: no more than what an interval brings.
+    """
+    brought = run.silent_after - run.silent_before
+    read = run.last - run.first - brought
+    intervals = run.count - 2
+    return run.silent_to_ms == run.last_ms and brought * max(intervals, 1) <= HELD_TIMES * max(read, 0)

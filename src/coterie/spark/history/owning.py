@@ -26,6 +26,7 @@ from coterie.history.ownership import (
     STALL_LEAST_MS,
     part_least_ms,
 )
+from coterie.history.presence import HELD_TIMES
 from coterie.history.seats import Formed, Seat, numbers_by_topic
 from coterie.spark.history.schemas import STAMP, batch_of, stamps
 
@@ -320,8 +321,10 @@ class Tables:
         half = (cadence / 2).astype(np.int64)
         quiet = loud_ms - quiet_ms
         inside = waited(quiet, after - before, rate, cadence)
-        # One that hung while others waited for it commits, as it gives up, what it had before.
-        ends = np.roll(begins, -1) | (loud_ms != last_ms) | (before != after)
+        late = (loud_ms == last_ms) & (
+            (after - before) * np.maximum(count - 2, 1) <= HELD_TIMES * read
+        )  # `presence.gave_up_late`
+        ends = np.roll(begins, -1) | ~late
         inside |= waited(quiet, np.roll(first, -1) - before, rate, cadence) & ~ends
         gap_ms = first_ms - np.roll(last_ms, 1)
         between = waited(gap_ms, first - np.roll(last, 1), np.roll(rate, 1), np.roll(cadence, 1)) & ~begins
