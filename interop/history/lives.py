@@ -26,6 +26,7 @@ USAGE = "usage: python -m interop.history.lives LIFE DIRECTORY"
 TOPIC, RECORD_EVERY_S = "orders", 0.02
 COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky"}
 Life = tuple[int, Mapping[str, Mapping[str, Any]], Sequence[tuple[Any, ...]]]
+SESSION_10 = {"session.timeout.ms": 10_000}
 POLL_20 = {"session.timeout.ms": 8_000, "max.poll.interval.ms": 20_000}
 POLL_12 = {"session.timeout.ms": 8_000, "max.poll.interval.ms": 12_000}
 LIVES: Mapping[str, Life] = {
@@ -80,6 +81,39 @@ LIVES: Mapping[str, Life] = {
             # a death, a newcomer that makes the group wait for the dead, and another death meanwhile
             (120, "crash", 2), (123, "start", 3), (125, "crash", 1), (150, "start", 1), (151, "start", 2),
             (175, "stall", 0, 27), (215, "crash", 3), (217, "crash", 2), (245, "close", 0), (262, "close", 1),
+        ],
+    ),
+    "five": (
+        9,
+        {
+            "base": SESSION_10,
+            "session25": {"session.timeout.ms": 25_000},
+            "coop": SESSION_10 | COOPERATIVE,
+            "static": SESSION_10 | {"static": True},
+            "static25": {"session.timeout.ms": 25_000, "static": True},
+            "coopstatic": SESSION_10 | COOPERATIVE | {"static": True},
+        },
+        [
+            (0, "start", 0), (2, "start", 1), (4, "start", 2), (6, "start", 3), (30, "crash", 1),
+            (48, "start", 1), (70, "close", 2), (74, "start", 2), (95, "crash", 3), (98, "start", 3),
+            (130, "start", 4), (150, "crash", 0), (153, "crash", 4), (185, "start", 0), (205, "close", 3),
+            (220, "crash", 2), (250, "close", 0), (251, "close", 1),
+        ],
+    ),
+    "six": (
+        6,
+        {
+            "base": {"session.timeout.ms": 15_000},
+            "session8": {"session.timeout.ms": 8_000},
+            "session40": {"session.timeout.ms": 40_000},
+            "coop": {"session.timeout.ms": 15_000, **COOPERATIVE},
+            "static": {"session.timeout.ms": 15_000, "static": True},
+        },
+        [
+            (0, "start", 0), (5, "start", 1), (10, "start", 2), (40, "crash", 2), (80, "start", 2),
+            (100, "close", 0), (103, "start", 0), (112, "close", 1), (115, "start", 1), (124, "close", 2),
+            (127, "start", 2), (160, "crash", 0), (166, "start", 0), (200, "crash", 1), (245, "start", 3),
+            (270, "crash", 3), (310, "close", 0), (311, "close", 2),
         ],
     ),
 }  # fmt: skip

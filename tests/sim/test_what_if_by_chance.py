@@ -84,6 +84,14 @@ def test_a_slow_member_that_a_rebalance_waits_for_stands_still_until_it_gives_up
     assert near(own.stood_still_ms or 0, was.figures.stood_still_ms)
 
 
+def test_a_member_is_dead_that_a_rebalance_waited_for_as_long_as_it_may_after_another_left():
+    """Its time since its last commit fits one that was slow and says so just as well."""
+    own, was = recorded(115)
+
+    assert near(own.stood_still_ms or 0, was.figures.stood_still_ms)
+    assert own.fidelity == 1
+
+
 def test_advice_that_is_given_is_borne_out_by_its_own_replay():
     for seed in SEEDS[:10]:
         chance = Chance(seed)

@@ -50,6 +50,14 @@ HELD_UP = (
     },
 )
 """Deploys that a slow member holds up, and members that die while the group waits for another."""
+DEATHS = {
+    "five-session25": "session.timeout.ms=25s",
+    "five-coop": "assignor=cooperative-sticky",
+    "five-static": "group.instance.id=on",
+    "five-static25": "group.instance.id=on,session.timeout.ms=25s",
+    "five-coopstatic": "assignor=cooperative-sticky,group.instance.id=on",
+}
+"""Members that die, come and leave; the last two leave within a second."""
 GROUPS = [(life, group) for life, (base, others) in SETTINGS.items() for group in (base, *others)]
 FORETOLD = [
     (life, base, group, asked) for life, (base, others) in SETTINGS.items() for group, asked in others.items()
@@ -85,6 +93,25 @@ def test_what_is_foretold_of_a_life_is_what_it_was_under_those_settings(
 
     assert (foretold.rebalances, foretold.moves) == (was.recorded_rebalances, was.recorded_moves)
     assert off(foretold.stood_still_ms or 0, was.recorded_stood_still_ms) <= TENTH
+
+
+@pytest.mark.parametrize(("group", "asked"), DEATHS.items())
+def test_how_long_a_life_of_deaths_and_newcomers_stands_still_is_foretold_within_a_tenth(
+    group: str, asked: str
+):
+    own, foretold = answers(histories("five")["five-base"], questions(asked))
+    (was,) = answers(histories("five")[group], [])
+
+    assert own.fidelity == was.fidelity == 1
+    assert off(foretold.stood_still_ms or 0, was.recorded_stood_still_ms) <= TENTH
+
+
+def test_members_that_leave_one_right_after_another_do_not_hear_of_each_other():
+    """Then no generation is formed between; the record has none, and what is seen of all others counts."""
+    (row,) = answers(histories("five")["five-base"], [])
+
+    assert (row.matched, row.rebalances, row.moves) == (12, 12, row.recorded_moves)
+    assert row.stood_still_error <= TENTH / 2
 
 
 @pytest.mark.parametrize(

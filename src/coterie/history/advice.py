@@ -74,8 +74,6 @@ class Backing(NamedTuple):
     would: Lived
     stood_still_error: float = 0.0
     """By which share the replay's standing still is off what was recorded."""
-    usual: Lived | None = None
-    """The replay with the recorded settings and heartbeats as they usually come, as `would` has them."""
 
     @property
     def believed(self) -> bool:
@@ -85,11 +83,9 @@ class Backing(NamedTuple):
     @property
     def bears_out(self) -> bool:
         """Return whether the group would have been better off: not worse in rebalances or standing still, and
-        better in one. What heartbeats did by chance is neither.
+        better in one.
         """
-        return self.believed and all(
-            better(self.would, one) for one in (self.was, self.usual) if one is not None
-        )
+        return self.believed and better(self.would, self.was)
 
     def __str__(self) -> str:
         """Return it in words, for whoever has to decide."""

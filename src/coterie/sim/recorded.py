@@ -40,8 +40,6 @@ LEAD_MS = 1_000
 """How long after its beginning a replay has something to do."""
 REPLACED_WITHIN_MS = 600_000
 AWAY_MS = 3_000
-LAG_MS = -1_250
-"""Half an interval of heartbeats, less half of one of commits, as far as nothing is known of either."""
 
 
 class Reading(NamedTuple):
@@ -53,14 +51,10 @@ class Reading(NamedTuple):
 
 
 class LastBeat(NamedTuple):
-    """The last heartbeat of a process that died: when it came, and when it would have on average.
-
-    What was by chance would have been otherwise by another, so under other settings the average counts.
-    """
+    """The last heartbeat of a process that died, and when it came."""
 
     place: int
     at_ms: int
-    usual_ms: int
 
 
 class Rest(NamedTuple):
@@ -113,13 +107,6 @@ class Life(NamedTuple):
     share: float = 0.0
     """How many partitions a member had, on average over the generations."""
 
-    def usually(self) -> Life:
-        """Return the same with heartbeats as they usually come: what was chance would be another one."""
-        return self._replace(
-            beats=tuple(one.usual for one in self.beats),
-            last_beats=tuple(one._replace(at_ms=one.usual_ms) for one in self.last_beats),
-        )
-
 
 @dataclass(slots=True)
 class Place:
@@ -152,11 +139,10 @@ def life_of(history: History, reading: Reading) -> Life | None:
         return None
     wanted = {topic for one in history.subscriptions for topic in one.topics}
     topics = dict.fromkeys(sorted(wanted), 0) | topics
-    first = Recorder(history, told, topics, reading, LAG_MS, AWAY_MS)
+    first = Recorder(history, told, topics, reading, AWAY_MS)
     first.life()
-    lags, aways = [LAG_MS, *first.lags], sorted(first.aways) or [AWAY_MS]
-    usual = sum(lags) // len(lags), aways[len(aways) // 2]
-    life = Recorder(history, told, topics, reading, *usual).life()
+    aways = sorted(first.aways) or [AWAY_MS]
+    life = Recorder(history, told, topics, reading, aways[len(aways) // 2]).life()
     return life if life.kinds else None
 
 
@@ -293,13 +279,8 @@ class Recorder:
         told: Sequence[Generation],
         topics: Mapping[str, int],
         reading: Reading,
-        lag_ms: int,
         away_ms: int,
     ) -> None:
-        self.lag_ms = lag_ms
-        """How long after its last commit a member that dies sends its last heartbeat, on average."""
-        self.lags: list[int] = []
-        """How long after it that was, where the record tells."""
         self.away_ms = away_ms
         """How long a process that leaves is away until it is started again, usually."""
         self.aways: list[int] = []
@@ -420,14 +401,10 @@ class Recorder:
                     at_ms=one.at_ms - begins_ms,
                     since_ms=one.since_ms - begins_ms,
                     next_ms=one.next_ms - begins_ms,
-                    last_ms=one.last_ms - begins_ms,
                 )
                 for one in self.beats
             ),
-            tuple(
-                one._replace(at_ms=one.at_ms - begins_ms, usual_ms=one.usual_ms - begins_ms)
-                for one in self.last_beats
-            ),
+            tuple(one._replace(at_ms=one.at_ms - begins_ms) for one in self.last_beats),
             tuple(one._replace(at_ms=max(one.at_ms - begins_ms, 0)) for one in self.leads),
             tuple(one._replace(at_ms=one.at_ms - begins_ms) for one in self.rests),
             sum(one.confidence * (1 - one.confidence) * len(one.left) for one in self.told),
@@ -457,9 +434,9 @@ class Recorder:
         what = f"{missed} times subscriptions or topics changed, which is not replayed" if missed else ""
         return "; ".join(one for one in (self.note, what) if one)
 
-    def last_beat(self, place: Place, at_ms: int, usual_ms: int) -> None:
-        """Note when a process sent its last heartbeat, and when it would have on average."""
-        self.last_beats.append(LastBeat(place.number, at_ms, usual_ms))
+    def last_beat(self, place: Place, at_ms: int) -> None:
+        """Note when a process sent its last heartbeat."""
+        self.last_beats.append(LastBeat(place.number, at_ms))
 
     def act(self, at_ms: int, what: str, place: Place, takes_ms: int = 0, kind: Kind | None = None) -> None:
         """Note something that is done to a place's process."""
@@ -534,7 +511,7 @@ class Recorder:
             return
         first_ms = max(stops_ms - settings.heartbeat_interval_ms, one.at - settings.session_timeout_ms)
         beat_ms = (min(first_ms, stops_ms) + stops_ms) // 2
-        self.last_beat(place, beat_ms, beat_ms)
+        self.last_beat(place, beat_ms)
         self.act(stops_ms, "stop", place)
         place.free_since = stops_ms
         self.comes_at(one.to_member, one.at - JUST_MS)

@@ -31,7 +31,7 @@ from coterie.sim.worker import NOTHING, Worker
 from coterie.sim.world import START_MS
 from coterie.wire.internal import GroupMetadataValue
 
-__all__ = ["Change", "Figures", "Replayed", "replayed", "understood"]
+__all__ = ["Change", "Figures", "Replayed", "foretold", "replayed", "understood"]
 
 READINGS = tuple(Reading(by_sight, seed) for seed in (1, 2, 3) for by_sight in (True, False))
 SAME_WITHIN_MS = 30_000
@@ -98,13 +98,6 @@ class Replayed(NamedTuple):
     figures: Figures
     matched: int
     """How many of the recorded rebalances came out with their causes, about when they were."""
-
-    def usually(self) -> Figures:
-        """Return what the recorded settings come to when heartbeats come as they usually do.
-
-        Other settings are answered so: this is what differs from them by nothing but the settings.
-        """
-        return replayed(self.life.usually(), Change(), self.reading.seed)
 
     @property
     def stood_still_error(self) -> float:
@@ -343,17 +336,25 @@ def moves_of(ownership: Ownership) -> int:
 
 
 def replayed(life: Life, change: Change, seed: int) -> Figures:
-    """Live through a recorded life with other settings: heartbeats come as they usually do.
-
-    With its own they come as they came.
-    """
+    """Live through a recorded life with other settings: what is done is the same, and so are heartbeats."""
     kinds = tuple(change.of(kind) for kind in life.kinds)
     acts = tuple(act if act.kind is None else act._replace(kind=change.of(act.kind)) for act in life.acts)
-    if (kinds, acts) != (life.kinds, life.acts) or change.broker:
-        life = life.usually()
     replay = Replay(variant_of(life, change, kinds, seed), life=life, acts=acts)
     replay.run()
     return replay.figures()
+
+
+def foretold(life: Life, change: Change, seed: int) -> Figures:
+    """Return what other settings would have come to: standing still is the mean of two replays.
+
+    Those who stay hear of a rebalance when they did in the one, and when it comes about in the other: the
+    record has one chance of several.
+    """
+    came = replayed(life, change, seed)
+    if not life.beats:
+        return came
+    fell = replayed(life._replace(beats=()), change, seed)
+    return came._replace(stood_still_ms=(came.stood_still_ms + fell.stood_still_ms) // 2)
 
 
 def variant_of(life: Life, change: Change, kinds: tuple[Kind, ...], seed: int) -> Variant:

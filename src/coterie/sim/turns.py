@@ -39,6 +39,8 @@ HELD_UP_MS = 500
 """So long after the last one gave up, a generation waited for somebody who was dead."""
 LATE_MS = 300
 """How much later than an interval after the last one a heartbeat may come."""
+WAITED_MS = 100
+"""How much longer than it may a rebalance waits for a member, at most."""
 POLL_CHECK_MS = 1_500
 """How late a client may notice that nobody polls."""
 LEFT, EXPIRED, STALLED, SWAPPED = (
@@ -63,13 +65,6 @@ class Beat(NamedTuple):
     """How much more than the interval lies between them."""
     joins_ms: int
     """How long after this heartbeat it joins again, where the group waited for that."""
-    last_ms: int
-    """When the last of all heard of it."""
-
-    @property
-    def usual(self) -> Beat:
-        """The same by another chance: members that heard of it far apart are closer to each other."""
-        return self._replace(next_ms=(self.next_ms + self.last_ms) // 2, joins_ms=0)
 
 
 class Turn:
@@ -102,7 +97,8 @@ class Turn:
             rounds = min(2, len(self.one.joined))  # more than one: the delay is taken twice (ID-1)
             return max(self.floor_ms, self.formed_ms - rounds * self.recorder.initial_delay_ms - JUST_MS)
         if not self.one.members:
-            return max(self.floor_ms, self.formed_ms - JUST_MS)
+            first_ms = min(map(self._left_at, self.ways)) if self._all_leave else self.formed_ms
+            return max(self.floor_ms, min(first_ms, self.formed_ms - JUST_MS))
         earliest_ms, latest_ms = self._window()
         if self._relieves and set(self.ways.values()) == {LEFT}:
             return max(self.floor_ms, latest_ms)  # it was formed as the last of them left
@@ -162,9 +158,13 @@ class Turn:
         self._listen()
         seated = self.recorder.seated
         dead = [seated[who].number for who in self.joined_and_died if who in seated]
-        if self._relieves and {LEFT, STALLED} & set(self.ways.values()):
+        for who in self.ways if self._all_leave else ():  # they leave before they hear of each other
+            at_ms = min(self._left_at(who) + JUST_MS, self.begins_ms + HEARTBEAT_MS)
+            self._beats(who, at_ms)
+        back = any(map(self._came_back, self.ways))  # then its place is free only when it has gone
+        if self._relieves and not back and {LEFT, STALLED} & set(self.ways.values()):
             for who in self.ways:  # they go before they hear of those who come
-                self._beats(who, self.begins_ms + JUST_MS, 0, self.begins_ms + JUST_MS)
+                self._beats(who, self.begins_ms + JUST_MS)
             self._come(max(self.floor_ms, self.begins_ms - 2 * JUST_MS))
             self.floor_ms = self.begins_ms
             self._go(after_ms=self.formed_ms)
@@ -174,6 +174,15 @@ class Turn:
         slow = [who for who, way in self.ways.items() if way == STALLED]
         if slow and all(self._silent_ms(who) and who not in self.evicted for who in slow):
             self.recorder.unsaid.add(self.one.generation)
+
+    @property
+    def _all_leave(self) -> bool:
+        """Whether all leave, one after another, and nobody has heard of it that leaves later."""
+        return not self.one.members and set(self.ways.values()) == {LEFT} and not self._skipped
+
+    def _left_at(self, member_id: str) -> int:
+        """Return when a member left, of those that all do."""
+        return self._seen(self.recorder.gone.get(member_id), self.floor_ms, self.formed_ms - 2 * JUST_MS)
 
     @property
     def _relieves(self) -> bool:
@@ -202,13 +211,13 @@ class Turn:
         }
         for who, at_ms in when.items():
             joins_ms = waits_ms if who == slow and 0 < waits_ms < HEARTBEAT_MS else 0
-            self._beats(who, at_ms, joins_ms, max(when.values()))
+            self._beats(who, at_ms, joins_ms)
 
     def _changed(self, member_id: str) -> bool:
         """Return whether a member came to want other topics by then: that began it."""
         return any(since == self.one.generation for since, _ in self.recorder.wishes.get(member_id, ())[1:])
 
-    def _beats(self, member_id: str, at_ms: int, joins_ms: int, last_ms: int) -> None:
+    def _beats(self, member_id: str, at_ms: int, joins_ms: int = 0) -> None:
         """Note when a heartbeat of a member came by which it heard of this: the one before it had not."""
         place = self.recorder.seated.get(member_id)
         if place is None or self.before is None:
@@ -217,7 +226,7 @@ class Turn:
         late_ms = at_ms - (self.begins_ms - JUST_MS) - place.kind.settings.heartbeat_interval_ms
         if since_ms + SETTLED_MS <= at_ms:
             when = since_ms + SETTLED_MS, place.number, since_ms, at_ms
-            self.recorder.beats.append(Beat(*when, max(late_ms, 0), joins_ms, last_ms))
+            self.recorder.beats.append(Beat(*when, max(late_ms, 0), joins_ms))
 
     def _come(self, at_ms: int) -> None:
         """Note that members come: the leader of a new group first, for it stays the leader."""
@@ -278,9 +287,16 @@ class Turn:
             return False
         heard_ms = POLL_CHECK_MS + (HEARTBEAT_MS + LATE_MS) * (not self.heard and bool(self.one.members))
         late = seen_ms is None or self.formed_ms - seen_ms > limit_ms + heard_ms
+        late = late or any(0 <= self.formed_ms - limit_ms - at_ms <= WAITED_MS for at_ms in self._leaves())
         return self._relieved(member_id) or (
             late and self.formed_ms - limit_ms < min(self.heard.values(), default=self.formed_ms)
         )
+
+    def _leaves(self) -> list[int]:
+        """Return when members left, as their last commits show, if any did: that began the rebalance."""
+        recorder = self.recorder
+        left = [who for who in self.one.left if who not in recorder.silent] if LEFT in self.one.causes else ()
+        return [recorder.gone[who] for who in left if who in recorder.gone]
 
     def _relieved(self, member_id: str) -> bool:
         """Return whether its own process came again with this generation: then it was dead by then."""
@@ -347,7 +363,7 @@ class Turn:
     def _seen(self, at_ms: int | None, least_ms: int, most_ms: int) -> int:
         """Return when something was done: when it was seen to be, if that is to be gone by and can be."""
         if at_ms is None or not self.recorder.reading.by_sight:
-            at_ms = self.begins_ms
+            at_ms = self.formed_ms if not self.one.members else self.begins_ms
         return max(least_ms, min(at_ms, most_ms))
 
     def _last_seen(self, member_id: str) -> int | None:
@@ -391,10 +407,7 @@ class Turn:
         at_ms = max(at_ms, place.since + SETTLED_MS)
         last_ms = max(at_ms - interval_ms + JUST_MS, min(heard_ms, at_ms - JUST_MS))
         seen_ms = self._last_seen(member_id)
-        if decisive and seen_ms is not None:
-            recorder.lags.append(last_ms - seen_ms)
-        usual_ms = min(at_ms - JUST_MS, (at_ms if seen_ms is None else seen_ms) + recorder.lag_ms)
-        recorder.last_beat(place, last_ms, max(usual_ms, place.since + SETTLED_MS))
+        recorder.last_beat(place, last_ms)
         self.recorder.act(at_ms, "kill", place)
         if seen_ms is None:
             self.recorder.rested(place, at_ms)
@@ -411,7 +424,7 @@ class Turn:
             return False
         if member_id in self.joined_and_died:
             heard_ms = max(seen_ms, place.since + SETTLED_MS)
-            recorder.last_beat(place, heard_ms - JUST_MS, heard_ms - JUST_MS)
+            recorder.last_beat(place, heard_ms - JUST_MS)
             at_ms = heard_ms + SETTLED_MS
         elif seen_ms == self.before.formed_at:
             gave_up_ms = recorder.heard.get(seen_ms, {}).get(member_id, 0)
