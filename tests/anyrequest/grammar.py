@@ -75,6 +75,8 @@ class Grammar:
         self.long = self.random.random() < LONG_SHARE
         if api.title == "Produce" and self.random.random() < 0.6:
             return self.one_batch(version)
+        if api.title == "Fetch" and self.random.random() < 0.4:
+            return Drawn(self.patient_fetch(version), None)
         return Drawn(self.entity(request_type(api.key, version), api.title), None)
 
     @staticmethod
@@ -242,6 +244,20 @@ class Grammar:
             request_type(0, version), acks=self.random.choice((1, -1)), timeout=1_000, topic_data=(asked,)
         )
         return Drawn(request, Produced(topic, partition, youngest))
+
+    def patient_fetch(self, version: int) -> Any:
+        """Return a fetch that waits for more than there will be, of one partition named again and again."""
+        version = min(version, 12)
+        cls = entity("fetch", version, "FetchPartition")
+        times = self.random.choice(LONG)
+        part = build(cls, partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+        asked = build(
+            entity("fetch", version, "FetchTopic"),
+            topic=self.random.choice(TOPICS),
+            partitions=(part,) * times,
+        )
+        terms = {"replica_id": -1, "max_wait": 30_000, "min_bytes": 2**31 - 1, "max_bytes": 2**31 - 1}
+        return build(request_type(1, version), topics=(asked,), **terms)
 
     def batch(self) -> tuple[bytes, int | None]:
         """Return a batch, honest or lying or a bomb, and the greatest time of its records."""

@@ -33,6 +33,7 @@ __all__ = ["Asker", "QuickCommits", "Template"]
 OFFSET_COMMIT = 8
 LEAST, MOST = 8, 10  # the flexible versions; topics have ids instead of names from 10 on
 IDS_SINCE = 10
+LEARNT_BYTES_MOST = 16_384  # of a request: what says more is answered in pieces, which takes longer for few
 INT32, INT64 = Struct(">i"), Struct(">q")
 # Of a value of version 4: where its offset and, counted from behind its metadata, its timestamp are.
 OFFSET_AT, EPOCH_AT = 2, 10
@@ -162,7 +163,7 @@ class QuickCommits:
 
     def _learn(self, asker: Asker, sized: bytes) -> Template | None:
         """Find out what is constant in a request, and remember it for whoever sent it."""
-        layout = layout_of(sized)
+        layout = layout_of(sized) if len(sized) <= LEARNT_BYTES_MOST else None
         if layout is None or layout.generation < 0 or not layout.places:
             return None
         if self._node.topics.get(OFFSETS_TOPIC) is None:

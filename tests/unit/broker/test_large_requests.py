@@ -17,11 +17,19 @@ from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.broker.context import Context
 from coterie.broker.handlers.produce import HANDLERS
-from coterie.broker.pieces import at_once
+from coterie.broker.pieces import ITEMS_AT_ONCE, at_once
 from coterie.broker.server import Connection
 from coterie.broker.turns import Turns, here_and_now
 from coterie.wire.batches import Record, build_batch, head_for, records_of
-from coterie.wire.codec import build, decode_response, encode_request, entity, request_type, response_type
+from coterie.wire.codec import (
+    RequestHeader,
+    build,
+    decode_response,
+    encode_request,
+    entity,
+    request_type,
+    response_type,
+)
 from coterie.wire.compression import compress
 from unit.broker.rig import Client, Line, Rig
 
@@ -566,3 +574,44 @@ def test_many_batches_of_many_records_are_walked_over_with_others_heard_between(
 
     assert written[-1] >= 37
     assert max(later - sooner for sooner, later in pairwise(written)) <= 3
+
+
+def stops_of(rig: Rig, api: int, version: int, **terms: Any) -> int:
+    """Return how often others have their turn before the answer to a request is whole."""
+    waiting: list[Any] = []
+    told = {"client_id": "", "client_host": "", "listener_host_port": ("", 0)}
+    context = Context(
+        api_key=api, version=version, correlation_id=1, send=lambda _, answer: waiting.append(answer), **told
+    )
+    handler = rig.node.handler_of(RequestHeader(api, version, 1, "", 0))
+    assert handler is not None
+    waiting.append(handler(rig.node, context, build(request_type(api, version), **terms)))
+    stops = 0
+    while waiting:
+        answer = waiting.pop()
+        if isinstance(answer, Iterator):
+            try:
+                while True:
+                    assert next(answer) is None
+                    stops += 1
+            except StopIteration as done:
+                waiting.append(done.value)
+        rig.settle()
+    return stops
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "terms"),
+    [(METADATA, 12, {"topics": None}), (35, 4, {"topics": None}), (9, 7, {"group_id": "g", "topics": None})],
+    ids=["Metadata", "DescribeLogDirs", "OffsetFetch"],
+)
+def test_all_that_there_is_is_told_in_pieces(rig: Rig, api: int, version: int, terms: dict[str, Any]):
+    wanted = [rig.node.topics.new(f"topic-{number}", partitions=1) for number in range(1_000)]
+    at_once(rig.node.create_topics(wanted))
+    cls = entity("offset_commit", 9, "OffsetCommitRequestTopic")
+    parts = (build(entity("offset_commit", 9, "OffsetCommitRequestPartition"), partition_index=0),)
+    topics = tuple(build(cls, name=topic.name, partitions=parts) for topic in wanted)
+    no_member = {"generation_id_or_member_epoch": -1, "member_id": ""}
+    rig.client().ask(8, 9, group_id="g", topics=topics, **no_member)
+
+    assert stops_of(rig, api, version, **terms) >= 1_000 // ITEMS_AT_ONCE

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
+from coterie.broker import quick_commits
 from coterie.broker.pieces import at_once
 from coterie.broker.quick_commits import QuickCommits, layout_of
 from coterie.broker.topic_names import OFFSETS_TOPIC
@@ -240,3 +241,16 @@ def test_rubbish_has_no_layout_or_one_within_it(rubbish: bytes, version: int):
     layout = layout_of(sized)
 
     assert layout is None or all(12 <= place.at <= len(sized) - 8 for place in layout.places)
+
+
+def test_a_commit_of_very_many_offsets_is_read_in_pieces_and_not_at_once(monkeypatch: pytest.MonkeyPatch):
+    """Found by the requests that are drawn: to learn one of 20,000 took 60 ms."""
+    rig, member_id = a_rig()
+    read: list[int] = []
+    monkeypatch.setattr(quick_commits, "layout_of", lambda sized: read.append(len(sized)))
+    client = rig.client()
+
+    for count in (3, 2_000):
+        give(client, a_frame(rig, 9, ("orders", [(0, n, "") for n in range(count)]), member_id=member_id))
+
+    assert len(read) == 1

@@ -33,7 +33,8 @@ def describe_topic_partitions(node: Node, ctx: Context, request: Any) -> Pieces[
     cursor = request.cursor
     begin = "" if cursor is None else cursor.topic_name
     named = {one.name for one in request.topics}
-    names = sorted(name for name in named or {topic.name for topic in node.topics.all()} if name >= begin)
+    there = sorted(named) or [topic.name for topic in node.topics.all()]
+    names = [name for name in there if name >= begin]
     if cursor is not None and (cursor.partition_index < 0 or (named and begin not in names)):
         refused = []
         for one in request.topics:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.broker.context import Context
+from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces, paced
 from coterie.wire.codec import build, entity, response_type
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
-    from coterie.broker.pieces import Pieces
 
 __all__ = ["HANDLERS"]
 
@@ -30,6 +30,11 @@ log = logging.getLogger("coterie.broker")
 
 def describe_log_dirs(node: Node, ctx: Context, request: Any) -> Any:
     """Answer with the one directory that there is. Partitions that it does not hold are left out."""
+    partitions = _asked(node, request.topics)
+    return paced(_described(node, ctx, partitions), len(partitions))
+
+
+def _described(node: Node, ctx: Context, partitions: list[TopicPartition]) -> Pieces[Any]:
     result_type = entity("describe_log_dirs", ctx.version, "DescribeLogDirsResult", "response")
     where = str(Path(node.store.path).absolute())
     try:
@@ -42,7 +47,7 @@ def describe_log_dirs(node: Node, ctx: Context, request: Any) -> Any:
             result_type,
             error_code=Code.NONE,
             log_dir=where,
-            topics=_topics(node, ctx.version, _asked(node, request.topics)),
+            topics=(yield from _topics(node, ctx.version, partitions)),
             total_bytes=space.total,
             usable_bytes=space.usable,
         )
@@ -57,15 +62,18 @@ def _asked(node: Node, topics: Any) -> list[TopicPartition]:
     return sorted(named & node.store.logs.keys())
 
 
-def _topics(node: Node, version: int, partitions: list[TopicPartition]) -> tuple[Any, ...]:
+def _topics(node: Node, version: int, partitions: list[TopicPartition]) -> Pieces[tuple[Any, ...]]:
     topic_type = entity("describe_log_dirs", version, "DescribeLogDirsTopic", "response")
     partition_type = entity("describe_log_dirs", version, "DescribeLogDirsPartition", "response")
     by_topic: dict[str, list[Any]] = {}
-    for name in partitions:
-        size = node.store.logs[name].size_bytes
-        values = {"partition_index": name.partition, "partition_size": size}
-        one = build(partition_type, **values, offset_lag=0, is_future_key=False)  # no replica lags behind
-        by_topic.setdefault(name.topic, []).append(one)
+    for place, name in enumerate(partitions):
+        there = node.store.logs.get(name)  # it may have gone since the last stop
+        if there is not None:
+            values = {"partition_index": name.partition, "partition_size": there.size_bytes}
+            one = build(partition_type, **values, offset_lag=0, is_future_key=False)  # no replica lags behind
+            by_topic.setdefault(name.topic, []).append(one)
+        if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+            yield
     return tuple(build(topic_type, name=name, partitions=tuple(those)) for name, those in by_topic.items())
 
 

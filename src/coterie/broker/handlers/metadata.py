@@ -99,8 +99,12 @@ def _metadata(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     asked = request.topics
     topics = []
     if asked is None or (ctx.version == 0 and not asked):
-        for topic in node.topics.all():
-            topics.append((yield from _described(node, ctx, request, topic)))
+        for place, one in enumerate(node.topics.all()):
+            topic = node.topics.by_id(one.topic_id)  # it may have gone, or grown, since the last stop
+            if topic is not None:
+                topics.append((yield from _described(node, ctx, request, topic)))
+            if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+                yield
     else:
         named = {(one.name, getattr(one, "topic_id", None)): one for one in asked}  # each once, as in Kafka
         refused = yield from _create(node, request, named.values())

@@ -218,7 +218,8 @@ def offset_fetch(node: Node, ctx: Context, request: Any) -> Any:
     require_stable = getattr(request, "require_stable", False)
 
     def done(answers: list[Any]) -> None:
-        ctx.reply(paced(_all_fetched(node, ctx, asked, answers, many), weight))
+        found = sum(len(answer.partitions) for answer in answers if not isinstance(answer, Code))
+        ctx.reply(paced(_all_fetched(node, ctx, asked, answers, many), max(weight, found)))
 
     weight = sum(1 + len(topic.partition_indexes) for group in asked for topic in group.topics or ())
     weight += len(asked)
@@ -297,10 +298,14 @@ def _fetched(node: Node, ctx: Context, group: Any, answer: Any, many: bool) -> P
     code = answer if isinstance(answer, Code) else answer.code
     topics: tuple[Any, ...] = ()
     if not code:
-        stored = {(p.topic, p.partition): p for p in answer.partitions}
         if group.topics is None:
-            topics = _everything(node, ctx, topic_type, partition_type, stored)
+            topics = yield from _everything(node, ctx, topic_type, partition_type, answer.partitions)
         else:
+            stored = {}
+            for place, one in enumerate(answer.partitions):
+                stored[one.topic, one.partition] = one
+                if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+                    yield
             known_first = sorted(group.topics, key=lambda t: _wanted(node, t) is None)  # as Kafka has them
             told = []
             for t in known_first:
@@ -326,13 +331,16 @@ def _fetched(node: Node, ctx: Context, group: Any, answer: Any, many: bool) -> P
 
 
 def _everything(
-    node: Node, ctx: Context, topic_type: Any, partition_type: Any, stored: dict[tuple[str, int], Any]
-) -> tuple[Any, ...]:
+    node: Node, ctx: Context, topic_type: Any, partition_type: Any, stored: Sequence[Any]
+) -> Pieces[tuple[Any, ...]]:
+    """Return all that a group has committed; `stored` has the partitions of a topic in order."""
     by_topic: dict[str, list[Any]] = {}
-    for (topic, partition), found in sorted(stored.items()):
-        by_topic.setdefault(topic, []).append(_partition(partition_type, partition, found))
+    for place, found in enumerate(stored):
+        by_topic.setdefault(found.topic, []).append(_partition(partition_type, found.partition, found))
+        if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+            yield
     answered = []
-    for name, partitions in by_topic.items():
+    for name, partitions in sorted(by_topic.items()):
         topic_of_name = node.topics.get(name)
         if ctx.version < 10:
             answered.append(build(topic_type, name=name, partitions=tuple(partitions)))
