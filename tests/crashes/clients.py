@@ -322,7 +322,10 @@ class Clients:
             owed.maybe.remove(batch)  # taken for a repeat, in an epoch that was given out before
             txn.broken = True
         elif code is Code.NONE:
-            self.life.owe(where, topic, owed, batch, told.base_offset)
+            if batch.repeats(owed.batches, told.base_offset):  # of what a kill has left unanswered
+                owed.maybe.remove(batch)
+            else:
+                self.life.owe(where, topic, owed, batch, told.base_offset)
             txn.places.setdefault(where, (topic.topic_id, told.base_offset))
             producer.sequences[where] = sequence + 1
         else:

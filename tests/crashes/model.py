@@ -37,6 +37,11 @@ class Batch:
         """Whether it is a marker that the broker has written on its own account."""
         return bool(self.ends) and self.producer < UNKNOWN_FROM
 
+    def repeats(self, batches: list[Batch], base: int) -> bool:
+        """Return whether the one of these at that offset is of the same producer, epoch and sequence."""
+        who = (base, self.producer, self.epoch, self.sequence)
+        return any((one.base, one.producer, one.epoch, one.sequence) == who for one in batches)
+
     def at(self, base: int) -> Batch:
         """Return the batch as it lies at another offset."""
         moved = tuple(record._replace(offset=base + place) for place, record in enumerate(self.records))

@@ -36,6 +36,7 @@ SEEDS = 4_000
 RARE_FROM = {
     "what_an_unflushed_marker_has_decided_replaces_what_is": 8_000,
     "what_a_producer_has_not_flushed_replaces_what_it_has": 24_000,
+    "the_name_of_the_list_of_aborted_transactions_is_not_flushed": 50_000,
     "the_removal_of_a_segment_that_could_not_be_begun_is_not_flushed": 44_000,
 }
 """Where the hunt begins for what few seeds show."""
@@ -237,6 +238,35 @@ def the_removal_of_a_segment_that_could_not_be_begun_is_not_flushed() -> Iterato
 
     with patched(FileLog, "_remove_stray", unflushed):
         yield
+
+
+@fault
+def the_name_of_the_list_of_aborted_transactions_is_not_flushed() -> Iterator[None]:
+    """A clean stop whose snapshot was refused leaves it in no directory, and the start believes that."""
+    sync = Segment.sync_aborted
+
+    def nameless(self: Segment) -> None:
+        disk, self.disk = self.disk, Nameless(self.disk)  # type: ignore[assignment]
+        try:
+            sync(self)
+        finally:
+            self.disk = disk
+
+    with patched(Segment, "sync_aborted", nameless):
+        yield
+
+
+class Nameless:
+    """A disk that flushes no directory."""
+
+    def __init__(self, disk: Any) -> None:
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+    def sync_directory(self, path: str) -> None:
+        """Leave it to the system."""
 
 
 class Forgetful:

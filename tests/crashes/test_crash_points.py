@@ -11,7 +11,7 @@ from crashes.planted import FAULTS, first, remembered
 
 SEEDS = range(750)
 STRIDE = 125
-ONCE_FAILED = (24878, 25371, 41481, 44939, 47548, 48157)
+ONCE_FAILED = (24878, 25371, 41481, 44939, 47548, 48157, 53026, 55085)
 KILLS_LEAST, EFFECTS_LEAST = 800, 50_000  # of a stride, or it is no proof
 
 

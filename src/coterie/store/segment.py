@@ -208,9 +208,10 @@ class Segment:
             self.disk.remove(self.path(ABORTED))
 
     def sync_aborted(self) -> None:
-        """Have the aborted transactions survive a loss of power.
+        """Have the aborted transactions survive a loss of power, their file's name too.
 
-        Other indexes are found out when they are cut short; of this one the next start believes what it says.
+        Other indexes are found out when they are cut short; of this one the next start believes what it says,
+        and that there are none where it is missing.
         """
         if len(self.aborted) == self._synced_aborted:
             return
@@ -220,6 +221,8 @@ class Segment:
             file.sync()
         finally:
             file.close()
+        if not self._synced_aborted:
+            self.disk.sync_directory(self.stem.rpartition("/")[0])
         self._synced_aborted = len(self.aborted)
 
     def _save_aborted(self) -> None:
