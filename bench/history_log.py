@@ -17,8 +17,9 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from coterie.assign.model import Cluster, Member
+from coterie.assign.range_ import NAME, assign
 from coterie.base.hashes import coordinator_partition
-from coterie.base.ids import TopicPartition
 from coterie.wire.batches import Record, build_batch
 from coterie.wire.consumer import Assignment, Subscription
 from coterie.wire.internal import (
@@ -101,19 +102,25 @@ class Life:
 
     def _formed(self, at_ms: int) -> Stamped:
         self.generation += 1
-        subscription = Subscription((self.topic,)).encode()
+        wants = Subscription((self.topic,))
+        cluster = Cluster(partition_counts={self.topic: self.partitions})
+        members = [Member(member_id=member_id, subscription=wants) for _, member_id in self.members]
+        shares = assign(cluster, members)
         seats = tuple(
             MemberMetadata(
-                member_id, client, "/10.0.0.1", SESSION_MS, subscription, self._share(place), None, POLL_MS
+                member_id,
+                client,
+                "/10.0.0.1",
+                SESSION_MS,
+                wants.encode(),
+                Assignment(shares[member_id]).encode(),
+                None,
+                POLL_MS,
             )
-            for place, (client, member_id) in enumerate(self.members)
+            for client, member_id in self.members
         )
-        value = GroupMetadataValue("consumer", self.generation, "range", seats[0].member_id, at_ms, seats)
+        value = GroupMetadataValue("consumer", self.generation, NAME, seats[0].member_id, at_ms, seats)
         return at_ms, *group_metadata_record(GroupMetadataKey(self.group), value)
-
-    def _share(self, place: int) -> bytes:
-        mine = range(place, self.partitions, len(self.members))
-        return Assignment(tuple(TopicPartition(self.topic, number) for number in mine)).encode()
 
     def _commits(self, from_ms: int, until_ms: int) -> Iterator[Stamped]:
         """Yield commits, steadily, each of all partitions."""

@@ -1,6 +1,7 @@
 """What if, held against lives by chance: the truth is the same life lived under the other settings as well.
 
-`python tests/sim/test_what_if_by_chance.py FIRST LAST` prints how many of any number of lives are foretold.
+`PYTHONPATH=tests python tests/sim/test_what_if_by_chance.py FIRST LAST` prints how many of any number of
+lives are foretold, and in how many chance alone leaves nothing to foretell.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from statistics import mean
 
 import pytest
 
@@ -108,5 +110,26 @@ def test_advice_that_is_given_is_borne_out_by_its_own_replay():
         assert (row.rebalances, row.stood_still_ms) == backing.would[:2], (seed, advice.setting)
 
 
+def by_chance(seeds: Iterable[int], asked: Iterable[str], times: int = 5) -> Counter[str]:
+    """How often other settings come to the same within a tenth when the same life is lived again under them.
+
+    Once more, or several times and on average: no estimate can be better than that.
+    """
+    found: Counter[str] = Counter()
+    wanted = [one for text in asked for one in questions(text)]
+    for seed in seeds:
+        life = Chance(seed).life()
+        for one in wanted:
+            truth = lived(life, one.change, seed=1_000 + seed).figures.stood_still_ms
+            chances = range(100_000 + seed * times, 100_000 + (seed + 1) * times)
+            again = [lived(life, one.change, seed=chance).figures.stood_still_ms for chance in chances]
+            found["answers"] += 1
+            found["lived once more"] += near(again[0], truth, ONE_SECOND_MS)
+            found["on average"] += near(mean(again), truth, ONE_SECOND_MS)
+    return found
+
+
 if __name__ == "__main__":
-    print(dict(judged(range(int(sys.argv[1]), int(sys.argv[2])), ASKED)))
+    seeds = range(int(sys.argv[1]), int(sys.argv[2]))
+    print(dict(judged(seeds, ASKED)))
+    print(dict(by_chance(seeds, ASKED)))

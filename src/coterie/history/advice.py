@@ -74,6 +74,8 @@ class Backing(NamedTuple):
     would: Lived
     stood_still_error: float = 0.0
     """By which share the replay's standing still is off what was recorded."""
+    usual: Lived | None = None
+    """The replay with the recorded settings and heartbeats as they come about, too, as `would` has them."""
 
     @property
     def believed(self) -> bool:
@@ -83,9 +85,11 @@ class Backing(NamedTuple):
     @property
     def bears_out(self) -> bool:
         """Return whether the group would have been better off: not worse in rebalances or standing still, and
-        better in one.
+        better in one. What heartbeats did by chance is neither.
         """
-        return self.believed and better(self.would, self.was)
+        return self.believed and all(
+            better(self.would, one) for one in (self.was, self.usual) if one is not None
+        )
 
     def __str__(self) -> str:
         """Return it in words, for whoever has to decide."""

@@ -99,6 +99,10 @@ class Replayed(NamedTuple):
     matched: int
     """How many of the recorded rebalances came out with their causes, about when they were."""
 
+    def usually(self) -> Figures:
+        """Return what the recorded settings come to as others are foretold: only those differ then."""
+        return foretold(self.life, Change(), self.reading.seed)
+
     @property
     def stood_still_error(self) -> float:
         """Return by which share the replay has more or less standing still than the record, of the larger.

@@ -137,30 +137,31 @@ def answers(history: History, asked: Sequence[Question]) -> Iterator[WhatIf]:
         yield nothing(history)
         return
     yield row(known, AS_RECORDED, known.figures, Change())
+    usual = lived(known.usually()) if asked else None
     for one in asked:
         figures = foretold(known.life, one.change, known.reading.seed)
         answer = row(known, one.text, figures, one.change)
-        found = backing(known, lived(figures))
+        found = backing(known, usual, lived(figures))
         yield answer._replace(helps=found.bears_out if found.believed else None)
 
 
 def backings(history: History, asked: Sequence[str]) -> Iterator[Backing | None]:
     """Yield what a group's replay says of each of these questions, as they are taken; each has one value."""
     known = understood(history) if asked else None
-    believed = known is not None and known.fidelity >= BELIEVED
+    usual = lived(known.usually()) if known is not None and known.fidelity >= BELIEVED else None
     for text in asked:
         if known is None:
             yield None
             continue
         (one,) = questions(text)
-        figures = foretold(known.life, one.change, known.reading.seed) if believed else known.figures
-        yield backing(known, lived(figures))
+        figures = known.figures if usual is None else foretold(known.life, one.change, known.reading.seed)
+        yield backing(known, usual, lived(figures))
 
 
-def backing(known: Replayed, would: Lived) -> Backing:
+def backing(known: Replayed, usual: Lived | None, would: Lived) -> Backing:
     """Return what the replay of a group says of one question, which came to this."""
     told = len(known.life.expected), len(known.figures.rebalances), known.matched, known.fidelity
-    return Backing(*told, lived(known.figures), would, known.stood_still_error)
+    return Backing(*told, lived(known.figures), would, known.stood_still_error, usual)
 
 
 def lived(figures: Figures) -> Lived:

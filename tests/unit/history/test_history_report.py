@@ -140,6 +140,10 @@ def test_only_what_is_worse_in_nothing_and_better_in_rebalances_or_standing_stil
     assert not Backing(2, 2, 2, 0.8, Lived(2, 1_000, 3), would).bears_out
 
 
+def test_what_heartbeats_would_have_done_by_another_chance_is_no_merit_of_a_setting():
+    assert not Backing(2, 2, 2, 1.0, Lived(2, 1_000, 3), Lived(2, 900, 3), usual=Lived(2, 900, 3)).bears_out
+
+
 @captures
 def test_the_report_recommends_nothing_that_its_replay_does_not_bear_out():
     page = report(map(captured_history, captured()), title="", replays=backings)
