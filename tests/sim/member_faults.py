@@ -368,3 +368,14 @@ def leader_forgets_the_last_member() -> Iterator[None]:
 
     with patched(Leadership, "__init__", less):
         yield
+
+
+@fault
+def nobody_asks_what_an_earlier_self_has_left() -> Iterator[None]:
+    """A static member that is back takes what it is given for all that there is to give."""
+
+    def content(self: Member, now_ms: int) -> None:
+        self._returned = False
+
+    with without_look(Member._survey, content):
+        yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from coterie.client.member import machine
 from coterie.spark import session
 from coterie.spark.session import GroupSession
 
@@ -80,10 +81,11 @@ def what_is_owned_again() -> Any:
 def what_is_nobody_s() -> Any:
     """A static member that is back takes what it is given, and asks for nothing that is nobody's."""
 
-    async def claim(self: GroupSession, membership: Any) -> None:
-        return None
+    def content(self: machine.Member, now_ms: int) -> None:
+        self._returned = False
 
-    return instead(GroupSession, "_claim", claim)
+    looks = tuple(content if one is machine.Member._survey else one for one in machine.LOOKS)
+    return instead(machine, "LOOKS", looks)
 
 
 FAULTS: dict[str, Fault] = {

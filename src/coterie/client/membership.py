@@ -103,6 +103,8 @@ class Membership:
         self._missing: set[str] = set()
         self._refusal: RefusedBy | None = None
         """What is to be raised once: a topic that waiting will not bring."""
+        self.trouble = ""
+        """What the last answer that did not come failed by, until one comes."""
         self._uncommitted: Code = Code.NONE
         """Why what was consumed is not committed, as far as that was tried last."""
         self._closed = False
@@ -126,6 +128,11 @@ class Membership:
     def generation(self) -> m.Generation:
         """The member's place in the group."""
         return self.member.generation
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """The topics that are subscribed to, and were not there when they were looked at last."""
+        return frozenset(self._missing)
 
     def calls_in(self, task: "asyncio.Task[Any] | None") -> bool:
         """Whether this very task runs a method of the listener."""
@@ -394,8 +401,10 @@ class Membership:
         """Carry out a request and hand the answer to the member."""
         try:
             await self._carry_out(request)
+            self.trouble = ""
         except (Disconnected, ClientTimeout) as error:
             log.info("group %s: %s", self.settings.group_id, error)
+            self.trouble = str(error)
             self.member.unanswered(request, self.now_ms())
 
     async def _carry_out(self, request: m.Request) -> None:
@@ -416,6 +425,8 @@ class Membership:
                 await self._call_listener(request)
             case m.Leave():
                 await self._leave(request)
+            case m.Survey():
+                await self._survey(request)
 
     async def _find(self) -> None:
         code = Code.NONE
@@ -540,6 +551,15 @@ class Membership:
             log.info("group %s: commit: %s", settings.group_id, error)
             return Code.NETWORK_EXCEPTION
         return messages.read_offset_commit(answer)
+
+    async def _survey(self, request: m.Survey) -> None:
+        answer = await self._ask(
+            ApiKey.DESCRIBE_GROUPS,
+            lambda version: messages.describe_group(version, self.settings.group_id),
+            self.cluster.request_timeout_s,
+            PROMPT,
+        )
+        self.member.surveyed(request, m.Surveyed.of(answer), self.now_ms())
 
     async def _call_listener(self, request: m.Call) -> None:
         """Call the application; whatever it raises is told to it, and the member goes on."""

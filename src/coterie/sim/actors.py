@@ -393,10 +393,19 @@ class Reader(Client):
 
         self.work.send(wanted.generation, offsets, done, tell=False)
 
+    def _survey(self, wanted: m.Survey) -> None:
+        def done(answer: Any) -> None:
+            self.member.surveyed(wanted, m.Surveyed.of(answer), self.now_ms)
+
+        request = messages.describe_group(self.version(ApiKey.DESCRIBE_GROUPS), self.group_id)
+        self.ask(request, self._told(wanted, done), purpose=OFFSETS)
+
     # -- the listener
 
     def _call_back(self, wanted: m.Call) -> None:
         """Be the listener, which may take its time, commit what is revoked, or raise something."""
+        if self._dies_instead(wanted):
+            return
         self.diary.calls(wanted, self.member.topics)
         if wanted.partitions:
             self.world.marks.add(f"{'eager' if self.diary.eager else 'cooperative'} {wanted.kind}")
@@ -408,6 +417,18 @@ class Reader(Client):
             self._commit_revoked(wanted)
             return
         self._think(wanted)
+
+    def _dies_instead(self, wanted: m.Call) -> bool:
+        """Whether the process ends before it has given up what it was asked for; it is soon back, in the calm
+        too, but not without end.
+        """
+        open_to = self.settings.instance_id is not None and self.cluster.deaths_in_revocation > 0
+        if wanted.kind != "revoked" or self.leaving or not open_to or not self.world.chance(0.5):
+            return False
+        self.cluster.deaths_in_revocation -= 1
+        self.world.marks.add("died giving up")
+        self.kill()
+        return True
 
     def _commit_revoked(self, wanted: m.Call) -> None:
         """Commit what is about to go, as applications do, and only then be done."""
@@ -477,4 +498,5 @@ CARRY_OUT: Mapping[type[m.Request], Callable[[Reader, Any], None]] = {
     m.Commit: Reader._commit,
     m.Call: Reader._call_back,
     m.Leave: Reader._leave,
+    m.Survey: Reader._survey,
 }

@@ -421,6 +421,7 @@ class Cluster:
         self.network = network
         self.checks: Checks
         self.calm = False
+        self.deaths_in_revocation = options.deaths_in_revocation
         self.topics = dict(options.topics)
         self.brokers = {number: Broker(self, number) for number in range(1, options.brokers + 1)}
         self.led: dict[int, Led] = {}

@@ -371,6 +371,9 @@ class Scenario:
 
     def _settle(self) -> None:
         self._await("groups get to work")
+        if self.options.deaths_in_revocation:
+            self._go_and_come_back()
+            self._await("what is given up finds an owner")
         if self.unseen_growth:
             self.world.run(self.world.now_ms + self.options.session_ms + self.options.rebalance_ms)
             self._await("groups stay at work")
@@ -382,6 +385,18 @@ class Scenario:
         why = self.pending()
         if why:
             raise Violation("groups stay at work", why)
+
+    def _go_and_come_back(self) -> None:
+        """Have a member stay away until its group has given its share to others, who give it back then: a
+        static one may die of that, and come back to what it was left.
+        """
+        seat = self.world.random.choice(self.seats)
+        assert seat.reader is not None
+        self.cluster.deaths_in_revocation = self.options.deaths_in_revocation
+        away_ms = self.options.session_ms + self.options.rebalance_ms
+        seat.reader.kill()
+        seat.empty_until = self.world.now_ms + away_ms
+        self.world.run(seat.empty_until + 2 * self.options.poll_ms)
 
     def _await(self, rule: str) -> None:
         """Let time pass until nothing is pending; that may take so long and no longer."""

@@ -111,6 +111,13 @@ class Options:
         return bool(self.upgrade) or len(set(self.assignors)) > 1
 
     @property
+    def deaths_in_revocation(self) -> int:
+        """How many static members die while they give something up, at most. None where one sends what nobody
+        can read: its next life would say something else (ST-2).
+        """
+        return 4 if self.static_share and self.session_ms % 2 and not self.malformed else 0
+
+    @property
     def late_ms(self) -> int:
         """How much later than due a busy broker may do something: it may be held up several times."""
         return 4 * self.hiccup_ms + 50

@@ -339,6 +339,10 @@ class Worker:
 
         self._call(wanted, lambda call: call.take(Cluster(partition_counts=there)), looked)
 
+    def _survey(self, wanted: m.Survey) -> None:
+        """Be told nothing: members of other clients, whose lives are lived through again here, do not ask."""
+        self.member.surveyed(wanted, m.Surveyed(Code.NONE), self.agenda.now_ms)
+
     def _call_back(self, wanted: m.Call) -> None:
         """Be the application's listener, which has nothing to do."""
         self.member.called_back(None, self.agenda.now_ms)
@@ -465,6 +469,7 @@ CARRY_OUT: Mapping[type[m.Request], Callable[[Worker, Any], None]] = {
     m.Heartbeat: Worker._heartbeat,
     m.Call: Worker._call_back,
     m.Leave: Worker._leave,
+    m.Survey: Worker._survey,
 }
 
 

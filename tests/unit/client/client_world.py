@@ -31,11 +31,14 @@ from coterie.client.member import (
     MemberSettings,
     Phase,
     Request,
+    Survey,
+    Surveyed,
     Sync,
     Synced,
     Wait,
 )
 from coterie.group.commands import Leaver, OffsetToCommit
+from coterie.wire.consumer import Assignment
 
 SESSION_MS, BEAT_MS, REBALANCE_MS = 10_000, 3_000, 30_000
 KINDS: dict[str, tuple[str, ...]] = {
@@ -52,7 +55,7 @@ class Process:
         assignors: tuple[str | Assignor, ...] = tuple(
             Sticky() if name == "little-sticky" else name for name in KINDS[kind]
         )
-        self.world, self.name = world, f"p{next(world.names)}"
+        self.world, self.kind, self.name = world, kind, f"p{next(world.names)}"
         self.settings = MemberSettings(
             group_id="g",
             instance_id=instance_id,
@@ -209,6 +212,11 @@ class World:
                 member.found(Code.NONE, now_ms)
             case Look(topics=topics):
                 member.looked(request, self.cluster if topics is None else self.some(topics), now_ms)
+            case Survey():
+                group = self.rig.group
+                shares = [Assignment.decode(one.assignment).partitions for one in group.members.values()]
+                owned = frozenset(one for share in shares for one in share)
+                member.surveyed(request, Surveyed(Code.NONE, group.state.value, owned), now_ms)
             case _:
                 command = self.command_of(process, request)
                 process.calls[command.call] = request

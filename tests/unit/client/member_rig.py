@@ -28,6 +28,8 @@ from coterie.client.member import (
     MemberSettings,
     Phase,
     Request,
+    Survey,
+    Surveyed,
     Sync,
     Synced,
     Wait,
@@ -181,6 +183,8 @@ class Answers:
                 member.called_back(None, now_ms)
             case Leave():
                 member.left(request)
+            case Survey():
+                member.surveyed(request, Surveyed(Code.NONE, "Stable", frozenset({T0, T1, T2, U0})), now_ms)
             case HangUp() | Wait():
                 pass
 

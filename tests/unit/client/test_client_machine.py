@@ -25,6 +25,8 @@ from coterie.client.member import (
     Look,
     Member,
     Phase,
+    Survey,
+    Surveyed,
     Sync,
     Synced,
     Wait,
@@ -127,6 +129,14 @@ class GroupOfOurs(RuleBasedStateMachine):
     @rule(data=st.data())
     def kill(self, data):
         self.one(data).kill()
+
+    @rule(data=st.data())
+    def restart(self, data):
+        """A static member's process ends without a word, and another is there for it at once."""
+        process = self.one(data)
+        if process.settings.instance_id is not None:
+            process.kill()
+            self.world.start(process.kind, process.settings.instance_id)
 
     @precondition(lambda self: len(self.world.living) > 1)
     @rule(data=st.data(), leave=st.sampled_from((None, True, False)))
@@ -280,6 +290,9 @@ class AnyAnswers(RuleBasedStateMachine):
                 member.called_back(None if code is Code.NONE else ValueError(code.name), now_ms)
             case Leave():
                 member.left(request)
+            case Survey():
+                owned = None if leads else frozenset({T0})
+                member.surveyed(request, Surveyed(code, "Stable", owned), now_ms)
 
     @rule()
     def enforce(self):

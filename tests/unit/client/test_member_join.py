@@ -36,6 +36,8 @@ from coterie.client.member import (
     Joined,
     Look,
     Phase,
+    Survey,
+    Surveyed,
     Sync,
     Synced,
     Wait,
@@ -582,3 +584,58 @@ def test_what_is_owned_counts_only_when_the_application_has_taken_it():
     rig.expect(Call)
 
     assert (rig.member.at_work, rig.member.ready) == (True, False)
+
+
+# A static member that is back
+
+
+def a_member_that_is_back(**changed):
+    """A static member that was given t-0 and t-1, and asks who has what."""
+    rig = a_member(cooperative=True, instance_id="i", **changed)
+    rig.let_in(rig.expect(Join))
+    rig.give(rig.expect(Sync), T0, T1)
+    return rig, rig.expect(Survey)
+
+
+def surveyed(rig, survey, *owned, code=Code.NONE, state="Stable"):
+    rig.member.surveyed(survey, Surveyed(code, state, frozenset(owned)), rig.now_ms)
+
+
+def test_what_a_static_member_was_to_give_up_when_it_ended_has_the_group_rebalance_when_it_is_back():
+    rig, survey = a_member_that_is_back()
+    assert not rig.member.ready
+    surveyed(rig, survey, T0, T1)
+    assert "t-2" in rig.expect(Join).reason
+
+
+def test_a_static_member_that_is_back_to_a_group_that_has_everything_disturbs_nobody():
+    rig, survey = a_member_that_is_back()
+    surveyed(rig, survey, T0, T1, T2)
+    rig.idle()
+    rig.at(rig.now_ms + BEAT_MS).idle()
+    assert rig.member.ready
+    assert rig.log.count(survey) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Surveyed(Code.GROUP_AUTHORIZATION_FAILED),
+        Surveyed(Code.NONE, "PreparingRebalance", frozenset()),
+        Surveyed(Code.NONE, "Stable", None),
+    ],
+)
+def test_who_cannot_be_told_who_has_what_goes_on_with_what_it_has(answer):
+    rig, survey = a_member_that_is_back()
+    rig.member.surveyed(survey, answer, rig.now_ms)
+    rig.idle()
+    assert rig.member.ready
+
+
+def test_a_question_who_has_what_that_is_not_answered_is_asked_again():
+    rig, survey = a_member_that_is_back()
+    rig.member.unanswered(survey, rig.now_ms)
+    again = rig.at(rig.now_ms + BACKOFF_MS).expect(Survey)
+    surveyed(rig, again, code=Code.COORDINATOR_LOAD_IN_PROGRESS)
+    surveyed(rig, rig.at(rig.now_ms + BACKOFF_MS).expect(Survey), T0, T1)
+    assert "t-2" in rig.expect(Join).reason

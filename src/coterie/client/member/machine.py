@@ -19,6 +19,7 @@ from functools import partial
 from coterie.assign.model import Cluster
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt, CoterieError, RefusedBy
+from coterie.base.ids import TopicPartition
 from coterie.client.member.leader import Leadership, view_of
 from coterie.client.member.pace import steady
 from coterie.client.member.reactions import (
@@ -41,6 +42,8 @@ from coterie.client.member.requests import (
     Leave,
     Look,
     Request,
+    Survey,
+    Surveyed,
     Sync,
     Synced,
     Wait,
@@ -226,6 +229,19 @@ class Member(Steps):
         self._commit_at = now_ms + self.settings.auto_commit_interval_ms
         return Commit(self.generation, self.fetchable)
 
+    def _survey(self, now_ms: int) -> Request | None:
+        """Ask once who has what, where a static member may have come back to what its last self was given.
+
+        In a cooperative group that self may have been asked to give something up and to join again. If it
+        ended before it did, nobody else would ever know: Kafka's coordinator and clients look no further.
+        """
+        if not self._returned or self.phase is not Phase.STABLE or Survey in self._out:
+            return None
+        looked = Look not in self._out and now_ms < self._watch_at
+        if not looked or self._closing or not self.coordinator_known:
+            return None
+        return Survey(self.generation) if self._due(self._survey_at, now_ms) else None
+
     def _join(self, now_ms: int) -> Request | None:
         """Join, or sync, as the phase says (CJ-2)."""
         if self.phase not in (Phase.SYNCING, Phase.JOINING) or self._under_way:
@@ -273,6 +289,9 @@ class Member(Steps):
                 self.committed(request, Code.NETWORK_EXCEPTION, now_ms)
             case Leave():
                 self.left(request)
+            case Survey():
+                self._taken(request)
+                self._survey_at = now_ms + backoff_ms
             case Heartbeat():
                 self._taken(request)
                 self._lose_coordinator()
@@ -332,6 +351,7 @@ class Member(Steps):
             return
         if leads.topics - asked - self._seen.keys():
             return  # an assignor added topics: they are looked at before their partitions are watched (CA-5)
+        self._returned = self._returned and leads.skip
         self._snapshot = {topic: self._seen.get(topic) for topic in leads.topics}
         self._assignments = dict(leads.encoded)
         self.phase = Phase.SYNCING
@@ -346,6 +366,7 @@ class Member(Steps):
             code = Code.INCONSISTENT_GROUP_PROTOCOL
         reaction = JOIN.get(code, Reaction.TELL)
         if code is Code.NONE:
+            self._returned |= self.settings.instance_id is not None and not request.member_id
             self._take_place(answer, now_ms)
         elif reaction is Reaction.NAMED:
             self.generation = Generation(member_id=answer.member_id)
@@ -437,6 +458,27 @@ class Member(Steps):
         self.rejoin_why = reason
         self._join_at = at_ms + (self.settings.retry_backoff_ms if pause else 0)
 
+    def surveyed(self, request: Survey, answer: Surveyed, now_ms: int) -> None:
+        """Take who has what, and have the group rebalance if a partition is nobody's (ST-2).
+
+        A group that rebalances anyway needs no more: this member joins with what it has.
+        """
+        self._taken(request)
+        reaction = FIND.get(answer.code, Reaction.TELL)
+        if reaction is Reaction.AGAIN:
+            self._survey_at = now_ms + self.settings.retry_backoff_ms
+            return
+        self._returned = False
+        unchanged = request.generation == self.generation and self.phase is Phase.STABLE
+        if answer.code or answer.owned is None or answer.state != "Stable" or not unchanged:
+            return
+        counts = {topic: len(self._seen.get(topic, ())) for topic in self.topics}
+        there = {TopicPartition(topic, number) for topic in counts for number in range(counts[topic])}
+        left = sorted(there - answer.owned)
+        if left and self.rejoin_why is None:
+            more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+            self._want_rejoin(f"nobody had {left[0]}{more} when this static member came back", now_ms)
+
     def heard(self, request: Heartbeat, code: Code, now_ms: int) -> None:
         """Take the answer to a heartbeat (4.5-1 to 4.5-7, HT-4)."""
         self._taken(request)
@@ -463,6 +505,7 @@ LOOKS: tuple[Callable[[Member, int], Request | None], ...] = (
     Member._beat,
     Member._step,
     Member._look_around,
+    Member._survey,
     Member._commit_now_and_then,
     Member._join,
 )

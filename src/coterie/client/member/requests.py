@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self
 
 from coterie.base.codes import Code
+from coterie.base.errors import Corrupt
 from coterie.base.ids import GroupMetadata, TopicPartition
+from coterie.wire.consumer import Assignment
 
 __all__ = [
     "NOWHERE",
@@ -26,6 +28,8 @@ __all__ = [
     "Leave",
     "Look",
     "Request",
+    "Survey",
+    "Surveyed",
     "Sync",
     "Synced",
     "Wait",
@@ -125,7 +129,14 @@ class Leave:
     reason: str
 
 
-Request = Wait | HangUp | FindCoordinator | Look | Join | Sync | Heartbeat | Commit | Call | Leave
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Send DescribeGroups for the member's own group: who has what; `surveyed`."""
+
+    generation: Generation
+
+
+Request = Wait | HangUp | FindCoordinator | Look | Join | Sync | Heartbeat | Commit | Call | Leave | Survey
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,3 +187,24 @@ class Synced:
             protocol_type=getattr(answer, "protocol_type", None),
             protocol=getattr(answer, "protocol_name", None),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """What DescribeGroups answered."""
+
+    code: Code
+    state: str = ""
+    owned: frozenset[TopicPartition] | None = None
+    """What anybody was given; None where that of a member cannot be read."""
+
+    @classmethod
+    def of(cls, answer: Any) -> Self:
+        """Return what the broker's answer says of the one group that it was asked for."""
+        (group,) = answer.groups
+        try:
+            given = [Assignment.decode(one.member_assignment).partitions for one in group.members]
+        except Corrupt:
+            return cls(Code(group.error_code), group.group_state)
+        owned = frozenset(one for share in given for one in share)
+        return cls(Code(group.error_code), group.group_state, owned)

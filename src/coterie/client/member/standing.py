@@ -74,6 +74,8 @@ class Standing:
         self.topics: frozenset[str] = frozenset()
         self.subscribed = False
         self._joined_topics = self.topics
+        self._returned = False
+        """Whether it may have taken the place of an earlier self that had something to give up yet."""
         self._complaint: BaseException | None = None
         self._out: dict[type[Request], Request] = {}
         self._owned_in = NOWHERE
@@ -97,7 +99,7 @@ class Standing:
         self._soonest: int | None = None
         self._hang_up = False
         self._called_at = self._heard_at = self._heartbeat_at = now_ms
-        self._find_at = self._join_at = self._look_at = self._watch_at = now_ms
+        self._find_at = self._join_at = self._look_at = self._watch_at = self._survey_at = now_ms
         self._commit_at = now_ms + settings.auto_commit_interval_ms
         pace = partial(Backoff, settings.retry_backoff_ms, settings.retry_backoff_max_ms, jitter=jitter)
         self._find_pace, self._beat_pace, self._look_pace = pace(), pace(), pace()
@@ -106,8 +108,11 @@ class Standing:
 
     @property
     def ready(self) -> bool:
-        """Whether the member is at work and nothing is to be given up or handed out."""
-        return self.at_work and not self._agenda and self._awaited is None and self.rejoin_why is None
+        """Whether the member is at work, nothing is to be given up or handed out, and if it has come back, it
+        knows that nothing was left to nobody meanwhile.
+        """
+        idle = not self._agenda and self._awaited is None and self.rejoin_why is None
+        return self.at_work and idle and not self._returned
 
     @property
     def at_work(self) -> bool:
