@@ -15,10 +15,11 @@ from confluent_kafka.admin import AdminClient
 
 from coterie.base.ids import TopicPartition
 from coterie.spark.offsets import GroupDocument
-from coterie.spark.options import parse
+from coterie.spark.options import BadOption, parse
 from coterie.spark.protocol import DataLoss
 from coterie.spark.session import GroupSession
 from coterie.spark.topics import cluster_for
+from coterie.spark.waiting import waited_for
 
 
 def options_of(topic, group, **more):
@@ -506,6 +507,33 @@ def test_available_now_reads_what_was_there_and_ends(new_topic, query, group, ru
 
     assert len(run(scenario())) == 50
     assert topic.committed(group) == {0: 25, 1: 25}
+
+
+def test_available_now_fails_where_a_topic_that_is_named_is_not_there(new_topic, query, run):
+    topic = new_topic()
+
+    async def scenario():
+        one = query(topic, subscribe=f"{topic.name},mispelt")
+        one.start()
+        with pytest.raises(BadOption, match="no such topic or partition: mispelt; `coterie topics list"):
+            await one.session.prepare()
+        await one.stop()
+
+    run(scenario())
+
+
+def test_a_query_says_of_a_topic_that_is_not_there_that_it_waits_for_it(new_topic, query, run):
+    topic = new_topic()
+
+    async def scenario():
+        one = query(topic, subscribe="mispelt")
+        one.start()
+        membership = await one.session.joined()
+        await until(lambda: membership.missing, one.plan)
+        assert "topic mispelt: there is none" in waited_for(membership, servers="here:1")
+        await one.stop()
+
+    run(scenario())
 
 
 @pytest.mark.parametrize("assignor", [pytest.param("range", marks=pytest.mark.interop), "cooperative-sticky"])

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from coterie.client.member import MemberSettings
-from coterie.spark.waiting import LONGEST_WAIT_S, SHORT_WAIT_S, Company, Pace
+from coterie.spark.waiting import LONGEST_WAIT_S, SHORT_WAIT_S, Company, Pace, Word
 
 
 @pytest.fixture
@@ -82,3 +82,22 @@ def test_where_nothing_comes_anywhere_a_source_in_company_waits_a_little():
     company.gave()
     company.begun()
     assert company.patience_s() == 0
+
+
+def test_a_query_that_gets_nothing_to_read_from_says_what_it_waits_for_and_ever_more_seldom(said):
+    word = Word("g")
+    for second in range(100):
+        word.about("a partition", float(second))
+
+    assert said() == [
+        f"group g: reads nothing for {waited} s: it waits for a partition" for waited in (10, 20, 40, 80)
+    ]
+
+
+def test_a_query_that_has_something_to_read_from_says_nothing_and_begins_anew_when_it_waits_again(said):
+    word = Word("g")
+    for second in range(0, 60, 9):
+        word.about("a partition", float(second))
+        word.about("", second + 5.0)
+
+    assert said() == []

@@ -12,12 +12,10 @@ from dataclasses import replace
 from typing import NamedTuple
 from uuid import uuid4
 
-from coterie.assign.model import RebalanceProtocol
 from coterie.base.errors import CoterieError
 from coterie.base.ids import OffsetAndMetadata, TopicPartition, uuid_text
 from coterie.client.addresses import Address
 from coterie.client.assignors import assignor_factory
-from coterie.client.groups import GroupAdmin
 from coterie.client.member import Generation
 from coterie.client.membership import Membership
 from coterie.spark.offsets import (
@@ -31,8 +29,8 @@ from coterie.spark.offsets import (
 from coterie.spark.options import EARLIEST, Bound, SourceOptions
 from coterie.spark.protocol import DataLoss, covered, due, kept, note_of, plannable, replayed, same_place
 from coterie.spark.shape import NOBODY, Source
-from coterie.spark.topics import cluster_for, ends, resolved, there
-from coterie.spark.waiting import LONGEST_WAIT_S, Barrier, Company, Pace
+from coterie.spark.topics import cluster_for, ends, resolved, selected, servers_of, there
+from coterie.spark.waiting import LONGEST_WAIT_S, Barrier, Company, Pace, Word, waited_for
 
 __all__ = ["Gone", "GroupSession"]
 
@@ -96,14 +94,13 @@ class GroupSession:
         """Where each partition of the topics stood, as far as is known; not those that were added since."""
         self._asked_in: Generation | None = None
         """The generation in which was asked last where those stand that others own."""
-        self._known_as = ""
-        """The member id under which was asked last what is nobody's."""
         self.reader = NOBODY
         """Who reads the batch under way: a replayed one is read by the member of now."""
         self._poll_s = POLL_S
         self._gate = Gate(options.min_offsets_per_trigger, delay_s=options.max_trigger_delay_ms / 1000)
         self._pace = Pace(self.settings)
         self.company = Company()
+        self._word = Word(self.settings.group_id)
 
     # The membership
 
@@ -124,6 +121,7 @@ class GroupSession:
         self._membership.called()
         if not self.alive():
             raise Gone("the application is gone")
+        self._word.about(waited_for(self._membership, servers=servers_of(self.cluster)), self.clock.time())
         return self._membership
 
     def _place(self) -> Generation | None:
@@ -152,7 +150,12 @@ class GroupSession:
     # Planning
 
     async def prepare(self) -> None:
-        """Note where the partitions end that are ours now: AvailableNow reads no further."""
+        """Note where the partitions end that are ours now: AvailableNow reads no further.
+
+        A topic that is not there fails it, as it fails Spark's own source: a query that waits for records may
+        wait for a topic, too; this one would end well without having read anything.
+        """
+        await selected(self.cluster, self.options.selection)
         self.targets = {}
         membership = await self.joined()
         await self._ends_of(membership.owned)
@@ -201,9 +204,6 @@ class GroupSession:
         if self._settled != last.plan and member.ready:
             # The batch is done and not committed: a rebalance has to wait for that.
             self._barrier.hold()
-        if member.ready and membership.generation.member_id != self._known_as:
-            self._known_as = membership.generation.member_id
-            await self._claim(membership)
         generation, owned = membership.generation, membership.owned
         if self._seen is not None and self._current(membership):
             self._seen = self._seen._replace(ends=await self._ends_of(owned))
@@ -220,25 +220,6 @@ class GroupSession:
             stands |= {one: offset for one, offset in committed.items() if offset is not None}
             self._seen = Seen(generation, owned, committed, notes, earliest, found)
         return self._current(membership)
-
-    async def _claim(self, membership: Membership) -> None:
-        """Have the group rebalance if a partition is nobody's, once for each return of a static member.
-
-        It is given what its predecessor had been given last. If that was to give something up and to join
-        again at once, and ended before it did, or outlasted the group's patience, nobody else knows of it.
-        """
-        cooperative = membership.member.protocol is RebalanceProtocol.COOPERATIVE
-        if self.settings.instance_id is None or not cooperative:
-            return
-        try:
-            group = await GroupAdmin(self.cluster).described(self.settings.group_id)
-            wanted = await there(self.cluster, self.options.selection)
-        except CoterieError as error:
-            log.info("group %s: what is nobody's was not to be learnt: %s", self.settings.group_id, error)
-            return
-        left = sorted({*wanted} - group.owners().keys())
-        if left and group.state == "Stable":
-            membership.enforce_rebalance(f"{left[0]} and {len(left) - 1} more are nobody's")
 
     async def _noted(
         self, partitions: Iterable[TopicPartition]

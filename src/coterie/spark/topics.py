@@ -1,5 +1,6 @@
 """What the cluster has to say before anything is read: which partitions there are, and their offsets."""
 
+import logging
 from collections.abc import Iterable
 
 from coterie.base.ids import TopicPartition
@@ -7,7 +8,9 @@ from coterie.client.cluster import Cluster
 from coterie.client.messages import Metadata
 from coterie.spark.options import EARLIEST, LATEST, BadOption, Bound, Selection, SourceOptions
 
-__all__ = ["cluster_for", "ends", "resolved", "selected", "there"]
+__all__ = ["cluster_for", "ends", "resolved", "selected", "servers_of", "there"]
+
+log = logging.getLogger("coterie.spark")
 
 
 def cluster_for(options: SourceOptions) -> Cluster:
@@ -23,20 +26,33 @@ async def fresh(cluster: Cluster, selection: Selection) -> Metadata:
 
 
 async def selected(cluster: Cluster, selection: Selection) -> list[TopicPartition]:
-    """Return the partitions that are selected, sorted; a named topic or partition must exist."""
+    """Return the partitions that are selected, sorted; a named topic or partition must exist, and where a
+    pattern matches nothing a warning says so.
+    """
     counts = (await fresh(cluster, selection)).partition_counts()
     missing = sorted(set(selection.topics) - counts.keys())
     absent = [one for one in selection.partitions if one.partition >= counts.get(one.topic, 0)]
     if missing or absent:
-        raise BadOption(f"no such topic or partition: {', '.join(map(str, (*missing, *absent)))}")
+        raise BadOption(
+            f"no such topic or partition: {', '.join(map(str, (*missing, *absent)))};"
+            f" `coterie topics list --bootstrap {servers_of(cluster)}` lists those that there are"
+        )
     if selection.partitions:
         return sorted(selection.partitions)
-    return sorted(
+    found = sorted(
         TopicPartition(topic, partition)
         for topic, count in counts.items()
         if selection.matches(topic)
         for partition in range(count)
     )
+    if not found:
+        log.warning("no topic matches %s at %s: nothing is read", selection.pattern, servers_of(cluster))
+    return found
+
+
+def servers_of(cluster: Cluster) -> str:
+    """Return the addresses that the cluster is asked at first, as an option names them."""
+    return ",".join(map(str, cluster.bootstrap))
 
 
 async def there(cluster: Cluster, selection: Selection) -> list[TopicPartition]:

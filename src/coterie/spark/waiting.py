@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 
 from coterie.base.ids import TopicPartition
 from coterie.client.listener import RebalanceListener
-from coterie.client.member import Generation, MemberSettings
+from coterie.client.member import Generation, MemberSettings, Phase
+from coterie.client.membership import Membership
 
-__all__ = ["LONGEST_WAIT_S", "Barrier", "Company", "Pace"]
+__all__ = ["LONGEST_WAIT_S", "Barrier", "Company", "Pace", "Word", "waited_for"]
 
 log = logging.getLogger("coterie.spark")
 
@@ -20,6 +21,8 @@ LONGEST_WAIT_S = 0.25
 SHORT_WAIT_S = 0.05
 # A batch that takes so much of the rebalance timeout is warned of.
 NEARLY = 0.8
+# Who reads nothing says what it waits for after so long, and again each time after twice as long as before.
+FIRST_WORD_S, REST_S = 10.0, 600.0
 
 
 class Company:
@@ -127,3 +130,47 @@ class Pace:
             over,
             limit_s,
         )
+
+
+class Word:
+    """Says what a query waits for that has nothing to read from: soon, then ever more seldom."""
+
+    def __init__(self, group_id: str) -> None:
+        self._group_id = group_id
+        self._since: float | None = None
+        self._next_s = FIRST_WORD_S
+
+    def about(self, what: str, now_s: float) -> None:
+        """Note what is waited for now, nothing if `what` is empty; say it if that has been so for long."""
+        if not what:
+            self._since, self._next_s = None, FIRST_WORD_S
+            return
+        if self._since is None:
+            self._since = now_s
+        waited_s = now_s - self._since
+        if waited_s >= self._next_s:
+            self._next_s = waited_s + min(waited_s, REST_S)
+            log.warning("group %s: reads nothing for %.0f s: it waits for %s", self._group_id, waited_s, what)
+
+
+def waited_for(membership: Membership, *, servers: str) -> str:
+    """Return what a member waits for before it has anything to read from, "" if it has a partition."""
+    member, group_id = membership.member, membership.settings.group_id
+    who = f"`coterie groups describe {group_id} --members --bootstrap {servers}` shows who is in it"
+    if not member.coordinator_known:
+        return f"the group's coordinator, from {servers}" + (
+            membership.trouble and f" ({membership.trouble})"
+        )
+    if member.phase is Phase.JOINING:
+        return f"the group's other members to join as well (each has its rebalance timeout for that); {who}"
+    if member.phase is Phase.SYNCING:
+        return f"the group's leader to say who reads what; {who}"
+    if membership.owned:
+        return ""
+    if membership.missing:
+        return f"topic {', '.join(sorted(membership.missing))}: there is none of that name at {servers}"
+    if member.pattern is not None and not member.topics:
+        return f"a topic that {member.pattern.pattern} matches: there is none at {servers}"
+    if member.ready:
+        return f"a partition: other members have them all, or are to be back for them; {who}"
+    return f"its place in the group ({member.phase.value})"
