@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from coterie.assign.partitioner import BrokerWaits
 from coterie.base.codes import Code
-from coterie.base.errors import CoterieError
+from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import TopicPartition
 from coterie.client.addresses import Address
 from coterie.client.batcher import NOBODY, Batch, Identity, Memory, Outcome
@@ -26,6 +26,8 @@ __all__ = ["Answer", "Collected", "Producing"]
 
 log = logging.getLogger("coterie.client")
 
+# So long losses of one kind are counted before they are told of again.
+QUIET_MS = 10_000
 WRITTEN = frozenset({Code.NONE, Code.DUPLICATE_SEQUENCE_NUMBER})
 WORTH_ANOTHER_TRY = RETRIABLE | {
     Code.CORRUPT_MESSAGE,
@@ -87,6 +89,10 @@ class Producing:
         self.may_go: Callable[[TopicPartition], bool] = lambda place: True
         """Whether a partition may be written to now; in a transaction it may have to be added before."""
         self._busy: dict[TopicPartition, Lane] = {}
+        self._troubles: dict[TopicPartition, str] = {}
+        """What came of the last try, where that was no success."""
+        self._losses = Losses()
+        self._now_ms = 0.0
 
     # -- records in
 
@@ -153,6 +159,7 @@ class Producing:
         room: dict[Address, int] = {}
         lost: set[str] = set()
         more = False
+        self._now_ms = now_ms
         for place, lane in list(self._busy.items()):
             self._expire(lane, now_ms)
             batch = self._due(lane, now_ms)
@@ -251,15 +258,20 @@ class Producing:
         """Carry on from a broker's word about the batch."""
         lane, code = self.lanes[batch.place], answer.code
         lane.returns(batch)
+        self._now_ms = now_ms
         if batch.outcome is not None:
             return
         if code in WRITTEN:
             lane.drop(batch)
             batch.settle(Outcome(answer.base_offset, answer.append_time_ms))
+            if self._troubles:
+                self._troubles.pop(batch.place, None)
         elif code == Code.MESSAGE_TOO_LARGE and self._may_split(batch):
             lane.replace(batch, batch.split())
         elif self._may_retry(lane, batch, code):
             lane.refused(batch, code)
+            if code is not Code.OUT_OF_ORDER_SEQUENCE_NUMBER:  # which follows from what came of one before
+                self._troubles[batch.place] = str(RefusedBy(code, answer.said or ""))
             self._retry_later(batch, now_ms)
         else:
             what = f"{len(batch)} records for {batch.place}"
@@ -271,6 +283,8 @@ class Producing:
         if batch.outcome is not None:
             return
         batch.doubt = True
+        self._now_ms = now_ms
+        self._troubles[batch.place] = str(error)
         if self.abandoned is None and batch.tries <= self.settings.retries:
             self._retry_later(batch, now_ms)
         else:
@@ -298,7 +312,7 @@ class Producing:
 
     def fail(self, batch: Batch, error: CoterieError) -> None:
         """Give the batch up, and say so."""
-        log.warning("%d records for %s were not acknowledged: %s", len(batch), batch.place, error)
+        self._losses.add(len(batch), batch.place, error, self._now_ms)
         self._give_up(batch, error)
         self.failed(error)
 
@@ -313,9 +327,17 @@ class Producing:
         oldest = next(lane.batches(), None)
         if oldest is None or now_ms < oldest.created_ms + limit_ms:
             return
+        trouble = self._troubles.get(lane.place)
+        why = f"; the last try: {trouble}" if trouble else ""
         for batch in list(lane.batches()):
             if now_ms >= batch.created_ms + limit_ms and not batch.flying:
-                self.fail(batch, DeliveryTimeout(f"{batch.place}: not acknowledged within {limit_ms} ms"))
+                self.fail(
+                    batch, DeliveryTimeout(f"{batch.place}: not acknowledged within {limit_ms} ms{why}")
+                )
+
+    def say_all(self) -> None:
+        """Say what was given up and not told of yet."""
+        self._losses.say_rest()
 
     def abandon(self, error: CoterieError) -> None:
         """Give up everything that does not fly, and from now on whatever comes back without success."""
@@ -336,6 +358,34 @@ class Producing:
         for lane in self.lanes.values():
             if lane.gap:
                 lane.begin_again(identity)
+
+
+class Losses:
+    """Tells of records that were given up: of the first at once, of more of the kind together.
+
+    What stops one batch stops those behind it, and a line for each would hide what it says.
+    """
+
+    def __init__(self) -> None:
+        self._kind: type[CoterieError] | None = None
+        self._told_ms = 0.0
+        self._more = 0
+        self._last: CoterieError | None = None
+
+    def add(self, count: int, place: TopicPartition, error: CoterieError, now_ms: float) -> None:
+        """Tell of so many records, or count them."""
+        if type(error) is self._kind and now_ms < self._told_ms + QUIET_MS:
+            self._more, self._last = self._more + count, error
+            return
+        self.say_rest()
+        log.warning("%d records for %s were not acknowledged: %s", count, place, error)
+        self._kind, self._told_ms = type(error), now_ms
+
+    def say_rest(self) -> None:
+        """Tell of those that were counted."""
+        if self._more:
+            log.warning("%d more records were not acknowledged, the last: %s", self._more, self._last)
+        self._more = 0
 
 
 def later(now_ms: float, one_ms: float, other_ms: float) -> float:

@@ -331,5 +331,6 @@ class Sender:
         self.producing.abandon(closed)
         for batch in list(self.producing.batches()):
             self.producing.fail(batch, closed)
+        self.producing.say_all()
         self._woken()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -344,6 +344,30 @@ def test_what_is_not_acknowledged_in_time_is_given_up():
     assert isinstance(waiting.outcome.error, DeliveryTimeout)
 
 
+def test_what_is_given_up_in_time_says_what_the_last_try_came_to():
+    producing = a_producer(delivery_timeout_ms=30_000)
+    (batch,) = hand_over(producing, b"1")
+    sent(producing)
+    full = Answer(Code.KAFKA_STORAGE_ERROR, said="/data/flights-0: No space left on device")
+    producing.answered(batch, full, now_ms=0)
+
+    collect(producing, now_ms=30_000, most=0)
+
+    assert "/data/flights-0: No space left on device" in str(batch.outcome.error)
+
+
+def test_what_is_given_up_for_one_reason_is_told_in_two_lines_however_much_it_is(caplog):
+    producing = a_producer(delivery_timeout_ms=30_000)
+    hand_over(producing, *(b"%d" % number for number in range(70)))
+
+    collect(producing, now_ms=30_000)
+    producing.say_all()
+
+    first, rest = caplog.messages
+    assert first.startswith("1 records for flights-0 were not acknowledged")
+    assert rest.startswith("69 more records were not acknowledged")
+
+
 def test_a_batch_that_waits_for_its_leader_expires_too_and_that_is_foreseen():
     producing = a_producer(delivery_timeout_ms=30_000)
     (batch,) = hand_over(producing, b"1")
