@@ -5,14 +5,14 @@ import atexit
 import logging
 import os
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError
-from functools import partial, wraps
+from concurrent.futures import CancelledError, wait
+from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from coterie.base.errors import CoterieError
 from coterie.client.errors import Closed, WrongUse
-from coterie.client.loop import LoopThread
+from coterie.client.loop import END_TIMEOUT_S, LoopThread
 
 __all__ = ["BlockingFace", "waiting"]
 
@@ -22,9 +22,11 @@ F = TypeVar("F")
 T = TypeVar("T")
 P = ParamSpec("P")
 
-# How long a process that ends waits for what nobody has closed, and for a loop that does not say.
-EXIT_TIMEOUT_S = 10.0
+# How long a process that ends waits for what nobody has closed, for loops that do not say, and for what was
+# cancelled then: 10 s in all.
+EXIT_TIMEOUT_S = 8.0
 SILENCE_TIMEOUT_S = EXIT_TIMEOUT_S + 1.0
+REST_S = 0.5
 RUNNING: "set[BlockingFace[Any]]" = set()
 """The faces that nobody has closed yet."""
 
@@ -70,9 +72,7 @@ class BlockingFace(Generic[F]):
             self._stop()
             raise
 
-    def _end(
-        self, work: Callable[[], Coroutine[Any, Any, object]], *, timeout_s: float | None = None
-    ) -> None:
+    def _end(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Do this last, and end the thread; nothing if it does not run, or runs in the parent process."""
         if self._thread is None:
             return
@@ -80,18 +80,18 @@ class BlockingFace(Generic[F]):
             self._thread = None
             return
         try:
-            self._run(work(), timeout_s=timeout_s)
+            self._run(work())
         finally:
             self._stop()
 
-    def _stop(self) -> None:
+    def _stop(self, *, patience_s: float = END_TIMEOUT_S) -> None:
         thread, self._thread = self._thread, None
         RUNNING.discard(self)
         if thread is not None:
-            thread.stop()
+            thread.stop(patience_s=patience_s)
 
-    def _run(self, work: Coroutine[Any, Any, T], *, timeout_s: float | None = None) -> T:
-        """Return what the work returns, done on the loop; Ctrl-C ends it there, too, and so does time."""
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what the work returns, done on the loop; Ctrl-C ends it there, too."""
         thread = self._thread
         refusal = self._refusal(thread)
         if thread is None or refusal is not None:
@@ -99,7 +99,7 @@ class BlockingFace(Generic[F]):
             raise refusal or Closed(f"this {self._name} is closed")
         running = thread.submit(work)
         try:
-            return running.result(timeout_s)
+            return running.result()
         except CancelledError:
             raise Closed(f"this {self._name} was closed meanwhile") from None
         except BaseException:
@@ -144,14 +144,19 @@ def waiting(
 
 
 def close_all() -> None:
-    """Close what nobody has closed, as the process ends: what was sent is written, and members leave."""
-    for face in list(RUNNING):
-        if face._process == os.getpid():
-            try:
-                last = partial(within, face._last, EXIT_TIMEOUT_S)
-                face._end(last, timeout_s=SILENCE_TIMEOUT_S)
-            except (CoterieError, RuntimeError, TimeoutError) as error:
-                log.warning("a %s that was not closed: %s", face._name, str(error) or "not done in time")
+    """Close what nobody has closed, as the process ends, all at once: what was sent is written, and members
+    leave. Threads that application code holds then end with the process.
+    """
+    mine = [face for face in list(RUNNING) if face._process == os.getpid()]
+    closing = {face: face._thread.submit(within(face._last, EXIT_TIMEOUT_S)) for face in mine if face._thread}
+    wait(closing.values(), timeout=SILENCE_TIMEOUT_S)
+    for face, future in closing.items():
+        try:
+            future.result(0)
+        except (CoterieError, RuntimeError, TimeoutError, CancelledError) as error:
+            log.warning("a %s that was not closed: %s", face._name, str(error) or "not done in time")
+    for face in closing:
+        face._stop(patience_s=REST_S / len(closing))
 
 
 async def within(work: Callable[[], Coroutine[Any, Any, object]], timeout_s: float) -> None:

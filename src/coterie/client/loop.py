@@ -10,12 +10,12 @@ from contextvars import copy_context
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-__all__ = ["LoopThread", "beside"]
+__all__ = ["END_TIMEOUT_S", "LoopThread", "beside"]
 
 T = TypeVar("T")
 # How long what was cancelled may take to end, and how long a loop may take to say so.
 END_TIMEOUT_S = 5.0
-ANSWER_TIMEOUT_S = END_TIMEOUT_S + 1.0
+ANSWER_S = 1.0
 # How long a fork waits for a loop to come to rest.
 REST_TIMEOUT_S = 1.0
 LOOPS: "WeakSet[LoopThread]" = WeakSet()
@@ -82,33 +82,34 @@ class LoopThread:
         future.add_done_callback(self._open.discard)
         return future
 
-    def stop(self) -> None:
-        """End the loop and its thread; whoever still waits for a result is told that none will come.
+    def stop(self, *, patience_s: float = END_TIMEOUT_S) -> None:
+        """End the loop and its thread; whoever still waits for a result is told that none will come. What is
+        cancelled has so long to end.
 
         A thread that code of the application's holds is left to end when that does, or with the process.
         """
         with self._lock:
             if self._stopped or not self._thread.is_alive():
                 return
-            last = asyncio.run_coroutine_threadsafe(cancel_all(), self.loop)
+            last = asyncio.run_coroutine_threadsafe(cancel_all(patience_s), self.loop)
             self._stopped = True
         with suppress(TimeoutError):
-            last.result(ANSWER_TIMEOUT_S)
+            last.result(patience_s + min(ANSWER_S, patience_s))
         self._over = True
         self.loop.call_soon_threadsafe(self.loop.stop)
         if last.done():
-            self._thread.join(timeout=END_TIMEOUT_S)
+            self._thread.join(timeout=patience_s)
         for future in list(self._open):
             future.cancel()
 
 
-async def cancel_all() -> None:
+async def cancel_all(patience_s: float) -> None:
     """Cancel what else runs on this loop, and wait for it, but not for ever."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
     if others:
-        await asyncio.wait(others, timeout=END_TIMEOUT_S)
+        await asyncio.wait(others, timeout=patience_s)
 
 
 async def beside(function: Callable[..., T], *arguments: Any) -> T:
