@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
+from signal import SIG_DFL, SIGINT, getsignal, signal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -115,25 +117,43 @@ def spark_on(master: str) -> Iterator[Any]:
         from coterie.spark.history import a_session
     except ImportError:
         raise CoterieError("this needs Spark: pip install coterie[spark], and Java 17 or newer") from None
-    with a_session(master) as spark:
-        yield spark
+    before = getsignal(SIGINT)
+    on_ctrl_c(SIG_DFL)
+    try:
+        with a_session(master) as spark:
+            on_ctrl_c(SIG_DFL)  # which Spark has taken for itself: it would interrupt its own answers
+            yield spark
+    finally:
+        on_ctrl_c(before)
+
+
+def on_ctrl_c(action: Any) -> None:
+    """Say what Ctrl-C does; only the main thread may. By default it ends the process, and Spark's with it."""
+    if threading.current_thread() is threading.main_thread():
+        signal(SIGINT, action)
 
 
 def watch_groups(where: Where, stuck_after_s: float) -> None:
     """Print a line for each storm and each stuck group, until somebody presses Ctrl-C."""
     from time import time
 
+    over = threading.Event()
     with spark_on(where.master) as spark:
         from coterie.spark.history.live import watch
+
+        on_ctrl_c(lambda *_: over.set())
 
         def raised(alarm: Alarm) -> None:
             click.echo(plain(f"{stamp(alarm.since_ms)}  {alarm.kind}  {alarm.group_id}: {alarm.words}"))
 
-        with suppress(KeyboardInterrupt):
-            stuck_after_ms = int(stuck_after_s * 1000)
-            watch(
-                spark, where.client, raised, stuck_after_ms=stuck_after_ms, now_ms=lambda: int(time() * 1000)
-            )
+        watch(
+            spark,
+            where.client,
+            raised,
+            stuck_after_ms=int(stuck_after_s * 1000),
+            now_ms=lambda: int(time() * 1000),
+            until=over.is_set,
+        )
 
 
 def write_report(into: Path, where: Where, groups: tuple[str, ...]) -> None:

@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from coterie.base.ids import TopicPartition
-from coterie.history.layout import OFFSETS
+from coterie.history.layout import OFFSETS, STORY
 from coterie.history.records import Entry, read_entry
 from coterie.history.watch import Alarm, Watch
 from coterie.spark.options import SourceOptions, parse
 from coterie.spark.topics import cluster_for, ends
 
-__all__ = ["entries_in", "live_ends", "live_records", "watch"]
+__all__ = ["entries_in", "has_story", "live_ends", "live_records", "watch"]
 
 COLUMNS = ("key", "value", "partition", "offset", "timestamp")
 LOOK_EVERY_S = 1
@@ -24,15 +25,28 @@ AT_ONCE = 200_000
 """Records that the driver takes in at a time: a long log is caught up with in pieces."""
 
 
-def options_of(client: Mapping[str, Any]) -> dict[str, str]:
+def options_of(client: Mapping[str, Any], topic: str = OFFSETS) -> dict[str, str]:
     """Return the source's options for a client's settings, which are in snake case."""
     given = {f"kafka.{name.replace('_', '.')}": str(value) for name, value in client.items()}
-    return {**given, "kafka.isolation.level": "read_committed", "subscribe": OFFSETS}
+    return {**given, "kafka.isolation.level": "read_committed", "subscribe": topic}
 
 
-def live_records(spark: SparkSession, client: Mapping[str, Any]) -> DataFrame:
-    """Return all that the cluster's log of groups holds now."""
-    return spark.read.format("coterie").options(**options_of(client)).load()
+def live_records(spark: SparkSession, client: Mapping[str, Any], topic: str = OFFSETS) -> DataFrame:
+    """Return all that the cluster's log of groups, or its story of them, holds now."""
+    return spark.read.format("coterie").options(**options_of(client, topic)).load()
+
+
+def has_story(client: Mapping[str, Any]) -> bool:
+    """Return whether the cluster keeps a story of its groups that this client may see: Coterie's does."""
+    return asyncio.run(asked_for_story(parse(options_of(client), streaming=False)))
+
+
+async def asked_for_story(options: SourceOptions) -> bool:
+    cluster = cluster_for(options)
+    try:
+        return STORY in (await cluster.metadata({STORY})).partition_counts()
+    finally:
+        await cluster.close()
 
 
 def entries_in(records: DataFrame) -> list[Entry]:
@@ -91,5 +105,8 @@ def watch(
             with one_at_a_time:
                 for alarm in seen.stuck(found, now_ms()):
                     raised(alarm)
+    except StreamingQueryException:
+        if not until():  # what ends the watch may have ended the query as well: Ctrl-C reaches its processes
+            raise
     finally:
         query.stop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -21,7 +21,7 @@ from coterie.spark.history.telling import no_collector, told_of
 from coterie.spark.workers import settle
 from coterie.wire.batches import CONTROL_BIT, TRANSACTIONAL_BIT
 
-__all__ = ["events_of_records", "events_of_units", "told_of_units"]
+__all__ = ["events_of_records", "events_of_story", "events_of_units", "told_of_units"]
 
 CHUNK_BYTES = 8 * 1024 * 1024
 ORDER = [("group_id", "ascending"), ("place", "ascending")]
@@ -32,7 +32,7 @@ def events_of_units(units: Iterable[Unit]) -> Iterator[pa.RecordBatch]:
     """Yield the events of some units, each of which stands for itself."""
     for unit in units:
         if unit.topic == STORY:
-            yield from (story_events(columns) for columns in decoded(unit))
+            yield from events_of_story(decoded(unit))
             continue
         reducer = Reducer()
         yield from batches_of(reducer, (taken(reducer, columns) for columns in decoded(unit)))
@@ -104,17 +104,18 @@ def taken(reducer: Reducer, columns: dict[str, pa.Array]) -> pa.RecordBatch | No
     return reducer.take(columns["key"], columns["value"], places, stamps_ms)
 
 
-def story_events(columns: dict[str, pa.Array]) -> pa.RecordBatch:
-    """Return lines of our own story as events of their groups."""
-    keys = [b"" if key is None else key for key in columns["key"].to_pylist()]
-    count = len(keys)
-    events = {
-        "group_id": pa.array([key.decode(errors="replace") for key in keys], pa.string()),
-        "kind": pa.array(np.full(count, TOLD, np.int32)),
-        "place": columns["offset"],
-        "value": columns["value"],
-    }
-    return filled(events, count)
+def events_of_story(found: Iterable[Mapping[str, pa.Array] | pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield lines of our own story as events of their groups."""
+    for columns in found:
+        keys = [b"" if key is None else key for key in columns["key"].to_pylist()]
+        count = len(keys)
+        events = {
+            "group_id": pa.array([key.decode(errors="replace") for key in keys], pa.string()),
+            "kind": pa.array(np.full(count, TOLD, np.int32)),
+            "place": columns["offset"],
+            "value": columns["value"],
+        }
+        yield filled(events, count)
 
 
 def events_of_records(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

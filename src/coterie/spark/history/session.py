@@ -48,7 +48,7 @@ def a_session(master: str) -> Iterator[SparkSession]:
             builder = builder.config(name, value)
     spark = builder.getOrCreate()
     if not remote:
-        spark.sparkContext.setLogLevel("ERROR")
+        spark.sparkContext.setLogLevel("OFF")  # what fails is raised, and said once
     if " " in os.environ["PYSPARK_PYTHON"] and not remote:  # Spark finds no source of such a Python
         from pyspark_coterie import DefaultSource
 

@@ -25,6 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from coterie.history.layout import STORY
 from coterie.history.tables import History
 from coterie.spark.history import reading
 from coterie.spark.history.commits import COMMITS, commits_of_records, commits_of_units
@@ -191,18 +192,25 @@ def read_cluster(spark: SparkSession, **client: Any) -> Histories:
 
     The client's settings are Kafka's in snake case: `read_cluster(spark, bootstrap_servers="broker:9092")`.
     """
-    from coterie.spark.history.live import live_ends, live_records
+    from coterie.spark.history.live import has_story, live_ends, live_records
 
-    return read_records(live_records(spark, client), partial(live_ends, client))
+    story = live_records(spark, client, STORY) if has_story(client) else None
+    return read_records(live_records(spark, client), partial(live_ends, client), story=story)
 
 
-def read_records(records: DataFrame, ends: Ends | None = None) -> Histories:
+def read_records(
+    records: DataFrame, ends: Ends | None = None, *, story: DataFrame | None = None
+) -> Histories:
     """Return the histories of all groups from records of `__consumer_offsets`, as the source reads them.
 
     The DataFrame has key, value, partition, offset and timestamp, and a partition's records in their order.
+    With the records of `__group_story` what Coterie's broker tells of causes and times stands.
     """
     columns = records.select("key", "value", "partition", "offset", "timestamp")
     events = columns.mapInArrow(reading.events_of_records, spark_type(EVENTS))
+    if story is not None:
+        lines = story.select("key", "value", "offset")
+        events = events.union(lines.mapInArrow(reading.events_of_story, spark_type(EVENTS)))
     return Histories(events, columns.mapInArrow(commits_of_records, spark_type(COMMITS)), ends)
 
 
