@@ -527,7 +527,7 @@ def loaded_members_never_expire() -> Iterator[None]:
     """A failover gives members no session."""
 
     def mute(loaded: Callable[..., Decision]) -> Callable[..., Decision]:
-        return lambda self, *terms: loaded(self, *terms)._replace(wakes=())
+        return lambda self, *terms, **named: loaded(self, *terms, **named)._replace(wakes=())
 
     with patched(Shard, "loaded", mute):
         yield
@@ -643,10 +643,14 @@ def groups_with_members_are_cleaned_away() -> Iterator[None]:
 def compaction_keeps_the_oldest() -> Iterator[None]:
     """Of two records of a key the older one stays."""
 
-    def oldest(newest: Callable[..., dict[bytes, int]]) -> Callable[..., dict[bytes, int]]:
-        return lambda plan, disk: {key: at + 1 for key, at in newest(plan, disk).items()}
+    def oldest(found: Callable[..., Any]) -> Callable[..., Any]:
+        def shifted(plan: Any, disk: Any) -> Any:
+            newest, *rest = found(plan, disk)
+            return compaction._Newest({key: at + 1 for key, at in newest.items()}, *rest)
 
-    with patched(compaction, "_newest_offsets", oldest):
+        return shifted
+
+    with patched(compaction, "_newest_of", oldest):
         yield
 
 

@@ -183,8 +183,12 @@ def assigned_is_called_before_revoked() -> Iterator[None]:
 
 @fault
 def revoked_is_called_though_the_commit_says_lost() -> Iterator[None]:
-    """A cooperative member that hears by its commit that its place is gone goes on as if it had it."""
-    with patched(Steps, "_is_over", lambda _: lambda self, place, now_ms: False):
+    """A cooperative member that hears by its commit that its place is gone goes on as if it had it.
+
+    It asks for nothing that is nobody's either: the one seed that is known to show it goes another way then.
+    """
+    gone_on = patched(Steps, "_is_over", lambda _: lambda self, place, now_ms: False)
+    with nobody_asks_what_an_earlier_self_has_left(), gone_on:
         yield
 
 

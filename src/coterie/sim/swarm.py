@@ -115,7 +115,7 @@ class Options:
         """How many static members die while they give something up, at most. None where one sends what nobody
         can read: its next life would say something else (ST-2).
         """
-        return 4 if self.static_share and self.session_ms % 2 and not self.malformed else 0
+        return 4 if self.static_share and self.session_ms % 4 == 1 and not self.malformed else 0
 
     @property
     def late_ms(self) -> int:
