@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from anyrequest.values import GROUPS, KAFKAS_OWN, ODD_NAMES, TOPICS, numbers_of, setting_value
+from anyrequest.values import GROUPS, KAFKAS_OWN, ODD_NAMES, TOPICS, edges_of, numbers_of, setting_value
 from coterie.broker.known_settings import TOPIC
 from coterie.broker.node import FAMILIES
 from coterie.wire.apis import APIS
@@ -31,6 +31,7 @@ ODDNESS = (0.0, 0.0, 0.03, 0.1, 0.5, 1.0)  # the share of values that are odd; d
 ITEMS_MOST = 20_000  # of all lists of a request
 SHORT, LONG = (1, 1, 1, 2, 3), (40, 700, 5_000, 20_000)
 LONG_SHARE = 0.4  # of the requests that have long lists at all
+EDGES_AT_ONCE = 8
 SMALLEST = bytes((14, 0, 0, 0, 2, 97, 1, 0))  # a record of eight bytes
 HOUR_MS = 3_600_000
 # Produce, Fetch, Metadata, CreateTopics, AlterConfigs, IncrementalAlterConfigs: what leaves most behind.
@@ -64,6 +65,7 @@ class Grammar:
         self.left = 0
         self.oddness = 0.0
         self.long = False
+        self.edges: list[tuple[str, int]] = []  # of settings, that have not had their turn
         self.ids: tuple[UUID, ...] = ()  # of topics that are there
 
     def draw(self) -> Drawn:
@@ -77,6 +79,8 @@ class Grammar:
             return self.one_batch(version)
         if api.title == "Fetch" and self.random.random() < 0.4:
             return Drawn(self.patient_fetch(version), None)
+        if api.title == "IncrementalAlterConfigs" and self.random.random() < 0.7:
+            return Drawn(self.edges_of_settings(version), None)
         return Drawn(self.entity(request_type(api.key, version), api.title), None)
 
     @staticmethod
@@ -244,6 +248,23 @@ class Grammar:
             request_type(0, version), acks=self.random.choice((1, -1)), timeout=1_000, topic_data=(asked,)
         )
         return Drawn(request, Produced(topic, partition, youngest))
+
+    def edges_of_settings(self, version: int) -> Any:
+        """Return a change of some settings of one topic to their edges; each edge has its turn soon."""
+        chosen: dict[str, int] = {}
+        for _ in range(EDGES_AT_ONCE):
+            if not self.edges:
+                self.edges = [(name, edge) for name, known in TOPIC.items() for edge in edges_of(known)]
+                self.random.shuffle(self.edges)
+            name, edge = self.edges.pop()
+            chosen[name] = edge
+        cls = entity("incremental_alter_configs", version, "AlterableConfig")
+        configs = tuple(build(cls, name=n, config_operation=0, value=str(edge)) for n, edge in chosen.items())
+        resource = build(
+            entity("incremental_alter_configs", version, "AlterConfigsResource"),
+            resource_type=2, resource_name=self.random.choice(TOPICS), configs=configs,
+        )  # fmt: skip
+        return build(request_type(44, version), resources=(resource,))
 
     def patient_fetch(self, version: int) -> Any:
         """Return a fetch that waits for more than there will be, of one partition named again and again."""

@@ -69,14 +69,19 @@ def looked_at_for_each_mention() -> None:
     """A7, TH-13: a fetch is tried as often as it names a partition, and looks at it as often each time."""
     from coterie.broker.handlers.data import WaitingFetch
 
-    ready = WaitingFetch.ready
+    begin, ready = WaitingFetch.__init__, WaitingFetch.ready
+    mentions: dict[int, int] = {}
+
+    def counted(self: Any, node: Any, ctx: Any, request: Any, wanted: Any) -> None:
+        mentions[id(self)] = sum(len(asked.partitions) for asked in request.topics)
+        begin(self, node, ctx, request, wanted)
 
     def each(self: Any, changed: Any = None) -> bool:
-        mentions = sum(len(asked.partitions) for asked in self.request.topics)
-        for _ in range(mentions * mentions):
+        for _ in range(mentions[id(self)] ** 2):
             ready(self, changed)
         return ready(self, changed)
 
+    patch(WaitingFetch, "__init__", counted)
     patch(WaitingFetch, "ready", each)
 
 

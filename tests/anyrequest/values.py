@@ -87,6 +87,11 @@ def setting_value(name: str, random: Random, *, odd: bool) -> str:
     return known.default or ""
 
 
+def edges_of(known: Known) -> tuple[int, ...]:
+    """Return the edges of a setting that is a number, none of another."""
+    return edges(known) if known.kind in BITS_OF_KIND else ()
+
+
 def edges(known: Known) -> tuple[int, ...]:
     """Return the least and the greatest number a setting takes, what lies beside them, and its default."""
     bits = BITS_OF_KIND[known.kind]

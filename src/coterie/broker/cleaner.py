@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from coterie.store.disk import Disk
     from coterie.store.files import FileLog
 
-__all__ = ["Aside", "Cleaner"]
+__all__ = ["Cleaner", "WorksBeside"]
 
 log = logging.getLogger("coterie.broker")
 
 RETRY_MS = 60_000
 
 
-class Aside(Protocol):
+class WorksBeside(Protocol):
     """Runs work on plain values elsewhere: in a thread when it only waits, in a process when it computes."""
 
     def __call__(
@@ -48,7 +48,7 @@ def _remove(paths: list[str], trees: list[str], disk: Disk) -> None:
 class Cleaner:
     """Asks every log from time to time what is due. One compaction at a time, as one Kafka cleaner thread."""
 
-    def __init__(self, node: Node, aside: Aside) -> None:
+    def __init__(self, node: Node, aside: WorksBeside) -> None:
         self._node = node
         self._aside = aside
         self._compacting = False

@@ -24,7 +24,7 @@ from coterie.wire.apis import APIS
 if TYPE_CHECKING:
     from coterie.base.codes import Code
     from coterie.broker.alike import Read
-    from coterie.broker.cleaner import Aside, Cleaner
+    from coterie.broker.cleaner import Cleaner, WorksBeside
     from coterie.broker.coordinator import Coordinator, ShardHost
     from coterie.broker.leadership import Leadership
     from coterie.broker.quick import Beater, QuickHeartbeats
@@ -140,7 +140,7 @@ class Node:
         wall: Callable[[], int] | None = None,
         call_soon: Callable[[Callable[[], None]], object],
         alarm: Callable[[int], None],
-        aside: Aside,
+        aside: WorksBeside,
         work: Callable[[Pieces[None]], None] = at_once,
         new_uuid: Callable[[], UUID] = uuid4,
     ) -> None:

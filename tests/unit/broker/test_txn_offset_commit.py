@@ -10,6 +10,7 @@ import pytest
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.broker.leadership import Leader
+from coterie.broker.pieces import at_once
 from coterie.broker.topic_names import OFFSETS_TOPIC
 from coterie.store.log import AppendRefused
 from coterie.wire.batches import BatchHeader, read_marker, records_of, scan
@@ -288,3 +289,21 @@ def test_only_news_of_leadership_counts():
     coordinator.resigned(partition, 5)
 
     assert partition not in coordinator.hosts
+
+
+def test_a_topic_that_goes_while_the_transaction_is_asked_is_not_committed_for():
+    rig = ApiRig()
+    rig.committed("g", ("other", 0, 1))
+    producer = Producer(rig)
+    ask_at_once, delete = producer.client.send_at_once, rig.node.delete_topics
+
+    def send_at_once(*asked: Any, **terms: Any) -> None:
+        ask_at_once(*asked, **terms)
+        at_once(delete(["orders"]))
+
+    producer.client.send_at_once = send_at_once  # type: ignore[method-assign]
+    codes = producer.commit(("orders", 0, 42), ("other", 0, 7))
+
+    assert codes == [Code.UNKNOWN_TOPIC_OR_PARTITION, Code.NONE]
+    shard = rig.node.coordinator.host_of("g").shard
+    assert set(shard.pending.partitions_of("g")) == {("other", 0)}
