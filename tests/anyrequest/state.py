@@ -46,7 +46,8 @@ def look(ask: Ask) -> State:
 
 def differences(before: State, after: State) -> str:
     """Return what is not as it was, empty where all is. What came while nobody looked may be there, too."""
-    for what in ("topics", "settings", "commits"):
+    kept = ("topics", "settings", "commits") if _keeps_commits(before) else ("topics", "settings")
+    for what in kept:
         was, now = getattr(before, what), getattr(after, what)
         for name, value in was.items():
             if now.get(name) != value:
@@ -62,6 +63,11 @@ def differences(before: State, after: State) -> str:
         if lost and not ages:
             return f"the batch of {name} that ends before {min(lost)} is not what it was"
     return ""
+
+
+def _keeps_commits(state: State) -> bool:
+    """Return whether the log of commits is compacted; an administrator may have it deleted, as in Kafka."""
+    return ("cleanup.policy", "compact") in state.settings.get("__consumer_offsets", ())
 
 
 def _settings(ask: Ask, names: list[str]) -> dict[str, Any]:
