@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -29,7 +30,12 @@ PASSING = [Code.NOT_LEADER_OR_FOLLOWER, Code.KAFKA_STORAGE_ERROR, Code.CORRUPT_M
 FOR_GOOD = [Code.INVALID_RECORD, Code.MESSAGE_TOO_LARGE]
 HEALED_WITHIN = 300
 
-logging.getLogger("coterie.client").setLevel(logging.CRITICAL)
+
+@pytest.fixture(autouse=True)
+def _quiet() -> object:
+    logging.disable(logging.CRITICAL)  # a broker that refuses is told of all the time
+    yield
+    logging.disable(logging.NOTSET)
 
 
 def leader_of(place: TopicPartition) -> Address:
