@@ -40,6 +40,7 @@ ALONE = (
     "clients_on_kafka",
     "kills",
     "crashes",
+    "simulator",
     "mixed",
     "live",
     "large",
