@@ -112,10 +112,11 @@ def _alike(
     That one is the last of those `walked`, and sound: so is what has the same lengths in the same places.
     """
     time_at, delta_at, key_at, value_at, headers_at = places
-    two = delta_at + 2 == key_at
+    two = walked >= ONE_BYTE_UNTIL
     most = min(count - walked, (len(data) - begin) // size - 1, ALIKE_MOST)
     most = min(most, (TWO_BYTES_UNTIL if two else ONE_BYTE_UNTIL) - walked)
-    if delta_at > time_at + 2 or headers_at != begin + size - 1:
+    # An offset may be written in more bytes than it needs: those that follow, in fewer, are of another form.
+    if key_at != delta_at + 1 + two or delta_at > time_at + 2 or headers_at != begin + size - 1:
         return 0, -1
     for place in (begin, key_at, value_at, headers_at):
         more = True

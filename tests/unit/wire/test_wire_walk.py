@@ -77,6 +77,22 @@ def test_records_that_would_stop_a_reader_are_corrupt(body: bytes, count: int, b
     assert isinstance(refused.value, EndlessLength) == (body == b"\xff" * 60)
 
 
+@pytest.mark.parametrize("width", [2, 3, 5])
+def test_an_offset_in_more_bytes_than_it_needs_does_not_vouch_for_what_follows(width: int):
+    """In those behind the first two only the first byte is the offset: the rest is of no form at all."""
+
+    def in_bytes(first: int, rest: bytes) -> bytes:
+        body = b"\0\0" + bytes([first]) + rest + sized(None) + sized(b"value") + b"\0"
+        return varlong(len(body)) + body
+
+    padded = b"".join(in_bytes(2 * n | 128, b"\x80" * (width - 2) + b"\0") for n in range(2))
+    body = padded + b"".join(in_bytes(2 * n, bytes(width - 1)) for n in range(2, 30))
+
+    assert youngest_delta(padded, 0, 2) == 0
+    with pytest.raises(Corrupt):
+        youngest_delta(body, 0, 30)
+
+
 def test_what_kafka_lets_pass_passes():
     for body, count in (
         (a_record(0) + a_record(0), 2),
