@@ -96,9 +96,12 @@ def prepared_promptly(batch: Batch, config: LogConfig, now_ms: int) -> Batch:
         try:
             youngest = header.base_timestamp + youngest_delta(records, HEADER_SIZE, header.count)
         except Corrupt:
-            youngest = -2
-        if youngest == header.max_timestamp and youngest <= now_ms + config.message_timestamp_after_max_ms:
-            return batch
+            pass  # `_prepared` says what is wrong
+        else:
+            if youngest == header.max_timestamp and (
+                NO_TIMESTAMP <= youngest <= now_ms + config.message_timestamp_after_max_ms
+            ):
+                return batch
     if is_prompt(batch, config):
         try:
             return _prepared(batch, config, now_ms, most=PROMPT_BYTES_UNPACKED)

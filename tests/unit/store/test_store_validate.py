@@ -213,6 +213,24 @@ def test_records_that_are_not_as_many_as_the_header_says_are_refused(
     assert answer(batch, a_config(message_timestamp_type="LogAppendTime")) == Code.INVALID_RECORD
 
 
+@pytest.mark.parametrize("timestamp", [-(2**63), -3, -2, -1, 0, NOW, 2**63 - 1])
+def test_no_time_in_the_header_makes_records_pass_that_cannot_be_read(rig: Rig, timestamp: int):
+    cut = head_for(GOOD[61:-1], count=2, base_timestamp=timestamp, max_timestamp=timestamp) + GOOD[61:-1]
+    log = rig.log_of()
+
+    for promptly in (True, False):
+        with pytest.raises(AppendRefused):
+            log.append(cut, now_ms=NOW, promptly=promptly)
+
+
+@pytest.mark.parametrize("promptly", [True, False])
+def test_times_before_all_times_are_written_as_none(rig: Rig, promptly: bool):
+    log = rig.log_of()
+    log.append(a_batch("a", at=-5), now_ms=NOW, promptly=promptly)
+
+    assert read_header(log.read(0, max_bytes=1_000)).max_timestamp == -1
+
+
 @pytest.mark.parametrize("codec", CODECS[1:])
 @pytest.mark.parametrize("body", [b"\x13\x37" * 30, b""])
 def test_what_cannot_be_decompressed_is_refused(codec: str, body: bytes):
