@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +31,21 @@ def test_the_lag_is_what_a_live_cluster_has_and_the_group_has_not_committed(
         (0, 4, 10, 6),
         (1, 10, 10, 0),
     ]
+
+
+def test_a_notebook_whose_loop_runs_can_ask_a_live_cluster(bootstrap: str, new_topic: Callable[..., Topic]):
+    from coterie.spark.history.live import has_story, live_ends
+
+    topic = new_topic(partitions=2)
+    topic.produce([b"x"] * 3, partition=1)
+    client = {"bootstrap_servers": bootstrap}
+
+    async def cell() -> tuple[dict[tuple[str, int], int], bool]:
+        return live_ends(client, [topic.name]), has_story(client)
+
+    ends, told = asyncio.run(cell())
+    assert ends == {(topic.name, 0): 0, (topic.name, 1): 3}
+    assert told in (True, False)
 
 
 @pytest.mark.timeout(600)

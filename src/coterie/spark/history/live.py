@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from coterie.base.ids import TopicPartition
+from coterie.client.loop import LoopThread
 from coterie.history.layout import OFFSETS, STORY
 from coterie.history.records import Entry, read_entry
 from coterie.history.watch import Alarm, Watch
@@ -19,6 +19,7 @@ from coterie.spark.topics import cluster_for, ends
 
 __all__ = ["entries_in", "has_story", "live_ends", "live_records", "watch"]
 
+T = TypeVar("T")
 COLUMNS = ("key", "value", "partition", "offset", "timestamp")
 LOOK_EVERY_S = 1
 AT_ONCE = 200_000
@@ -38,7 +39,16 @@ def live_records(spark: SparkSession, client: Mapping[str, Any], topic: str = OF
 
 def has_story(client: Mapping[str, Any]) -> bool:
     """Return whether the cluster keeps a story of its groups that this client may see: Coterie's does."""
-    return asyncio.run(asked_for_story(parse(options_of(client), streaming=False)))
+    return run_beside(asked_for_story(parse(options_of(client), streaming=False)))
+
+
+def run_beside(work: Coroutine[Any, Any, T]) -> T:
+    """Return what the work returns, done in a thread of its own: in a notebook's a loop runs already."""
+    thread = LoopThread("coterie")
+    try:
+        return thread.submit(work).result()
+    finally:
+        thread.stop()
 
 
 async def asked_for_story(options: SourceOptions) -> bool:
@@ -61,7 +71,7 @@ def entries_in(records: DataFrame) -> list[Entry]:
 
 def live_ends(client: Mapping[str, Any], topics: Iterable[str]) -> dict[tuple[str, int], int]:
     """Return where the partitions of those of these topics that there are end now."""
-    return asyncio.run(asked_ends(parse(options_of(client), streaming=False), set(topics)))
+    return run_beside(asked_ends(parse(options_of(client), streaming=False), set(topics)))
 
 
 async def asked_ends(options: SourceOptions, topics: set[str]) -> dict[tuple[str, int], int]:
