@@ -7,6 +7,7 @@ sender is told has failed may be missing.
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
@@ -367,25 +368,40 @@ class Losses:
     """
 
     def __init__(self) -> None:
-        self._kind: type[CoterieError] | None = None
-        self._told_ms = 0.0
-        self._more = 0
-        self._last: CoterieError | None = None
+        self._told: dict[object, Told] = {}
+        """By the class of what stopped them and its code, if there is one: there are only so many."""
 
     def add(self, count: int, place: TopicPartition, error: CoterieError, now_ms: float) -> None:
         """Tell of so many records, or count them."""
-        if type(error) is self._kind and now_ms < self._told_ms + QUIET_MS:
-            self._more, self._last = self._more + count, error
+        kind = type(error), getattr(error, "code", None)
+        told = self._told.get(kind)
+        if told is not None and now_ms < told.at_ms + QUIET_MS:
+            told.more, told.last = told.more + count, error
             return
-        self.say_rest()
+        if told is not None:
+            told.say_rest()
         log.warning("%d records for %s were not acknowledged: %s", count, place, error)
-        self._kind, self._told_ms = type(error), now_ms
+        self._told[kind] = Told(now_ms, error)
 
     def say_rest(self) -> None:
         """Tell of those that were counted."""
-        if self._more:
-            log.warning("%d more records were not acknowledged, the last: %s", self._more, self._last)
-        self._more = 0
+        for told in self._told.values():
+            told.say_rest()
+
+
+@dataclass(slots=True)
+class Told:
+    """When losses of one kind were told of, and how many there were since."""
+
+    at_ms: float
+    last: CoterieError
+    more: int = 0
+
+    def say_rest(self) -> None:
+        """Tell of those that were counted."""
+        if self.more:
+            log.warning("%d more records were not acknowledged, the last: %s", self.more, self.last)
+        self.more = 0
 
 
 def later(now_ms: float, one_ms: float, other_ms: float) -> float:

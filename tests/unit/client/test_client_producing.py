@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from coterie.base.codes import Code
+from coterie.base.errors import RefusedBy
 from coterie.base.ids import TopicPartition
 from coterie.client.addresses import Address
 from coterie.client.batcher import Identity, PackedBatch
 from coterie.client.errors import Disconnected
 from coterie.client.producer_errors import DeliveryTimeout, NotWritten, TransactionAborted
 from coterie.client.producer_settings import ProducerSettings
-from coterie.client.producing import Answer, Producing
+from coterie.client.producing import QUIET_MS, Answer, Losses, Producing
 from coterie.wire.batches import read_header, records_of
 from coterie.wire.compression import compress
 from coterie.wire.packing import Packed, pack_records
@@ -366,6 +367,26 @@ def test_what_is_given_up_for_one_reason_is_told_in_two_lines_however_much_it_is
     first, rest = caplog.messages
     assert first.startswith("1 records for flights-0 were not acknowledged")
     assert rest.startswith("69 more records were not acknowledged")
+
+
+def test_what_is_given_up_for_another_reason_is_told_by_itself(caplog):
+    losses = Losses()
+    for place in (0, 1, 2):
+        where = TopicPartition("flights", place)
+        losses.add(1, where, RefusedBy(Code.TOPIC_AUTHORIZATION_FAILED), place)
+        losses.add(1, where, RefusedBy(Code.POLICY_VIOLATION), place)
+    losses.add(1, where, RefusedBy(Code.POLICY_VIOLATION), QUIET_MS)
+    losses.say_rest()
+    losses.say_rest()
+
+    told = [message.split(";")[0] for message in caplog.messages]
+    assert told == [
+        "1 records for flights-0 were not acknowledged: TOPIC_AUTHORIZATION_FAILED",
+        "1 records for flights-0 were not acknowledged: POLICY_VIOLATION",
+        "2 more records were not acknowledged, the last: POLICY_VIOLATION",
+        "1 records for flights-2 were not acknowledged: POLICY_VIOLATION",
+        "2 more records were not acknowledged, the last: TOPIC_AUTHORIZATION_FAILED",
+    ]
 
 
 def test_a_batch_that_waits_for_its_leader_expires_too_and_that_is_foreseen():
