@@ -552,18 +552,20 @@ def test_what_is_named_again_is_described_again_while_that_is_little(rig: Rig):
     assert 2 < len(without_end.results) < MANY
 
 
-@pytest.mark.parametrize(("codec", "count"), [("none", 3_000), ("gzip", 300)])
+@pytest.mark.parametrize("topics", [1, 40])
+@pytest.mark.parametrize(("codec", "count"), [("none", 1_500), ("none", 3_000), ("gzip", 300)])
 def test_many_batches_of_many_records_are_walked_over_with_others_heard_between(
-    rig: Rig, codec: str, count: int
+    rig: Rig, codec: str, count: int, topics: int
 ):
     """Counted: what lies between two stops is a few thousand records, or a few batches that are unpacked."""
-    rig.node.create_topic("wide", partitions=40)
-    logs = [rig.store.logs[TopicPartition("wide", index)] for index in range(40)]
     batch = build_batch([Record(n, rig.now_ms, b"k", b"v") for n in range(count)], codec=codec)
-    cls = entity("produce", 9, "PartitionProduceData")
-    data = tuple(build(cls, index=index, records=batch) for index in range(40))
-    asked = build(entity("produce", 9, "TopicProduceData"), name="wide", partition_data=data)
-    request = build(request_type(PRODUCE, 9), acks=-1, timeout=1_000, topic_data=(asked,))
+    topic_type, cls = (entity("produce", 9, name) for name in ("TopicProduceData", "PartitionProduceData"))
+    data = [build(cls, index=index, records=batch) for index in range(40 // topics)]
+    for number in range(topics):
+        rig.node.create_topic(f"wide-{number}", partitions=len(data))
+    logs = [log for where, log in rig.store.logs.items() if where.topic.startswith("wide-")]
+    asked = [build(topic_type, name=f"wide-{n}", partition_data=tuple(data)) for n in range(topics)]
+    request = build(request_type(PRODUCE, 9), acks=-1, timeout=1_000, topic_data=tuple(asked))
     terms = {"client_id": "", "client_host": "", "listener_host_port": ("", 0)}
     context = Context(api_key=PRODUCE, version=9, correlation_id=1, send=lambda *_: None, **terms)
 

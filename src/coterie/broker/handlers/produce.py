@@ -112,9 +112,10 @@ def _append_all(
         if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
             yield
     responses = []
+    appends = work = 0  # since the last stop, whatever topics they are in
     for asked, wanted in topics.values():
         topic, missing = topic_named(node, asked)
-        answers, work = [], 0
+        answers = []
         for data in wanted.values():
             refusal = seen = None
             if refused or verified:
@@ -132,9 +133,9 @@ def _append_all(
                     topic, missing = topic_named(node, asked)  # it may be gone by now, or another
             failed = failed or values["error_code"]
             answers.append(build(partition_type, index=data.index, **values))
-            work += _work_on(data.records)
-            if len(answers) % APPENDS_AT_ONCE == 0 or work > RECORDS_AT_ONCE:
-                work = 0
+            appends, work = appends + 1, work + _work_on(data.records)
+            if appends == APPENDS_AT_ONCE or work > RECORDS_AT_ONCE:
+                appends = work = 0
                 yield
                 topic, missing = topic_named(node, asked)  # as above
         responses.append(_like(topic_type, asked, partition_responses=tuple(answers)))
