@@ -118,13 +118,15 @@ def _alike(
     # An offset may be written in more bytes than it needs: those that follow, in fewer, are of another form.
     if key_at != delta_at + 1 + two or delta_at > time_at + 2 or headers_at != begin + size - 1:
         return 0, -1
+    if most < ALIKE_FROM:
+        return 0, -1
     for place in (begin, key_at, value_at, headers_at):
         more = True
         while more:
-            if most < ALIKE_FROM:
-                return 0, -1
             column = data[place + size : place + (most + 1) * size : size]
             most -= len(column.lstrip(data[place : place + 1]))
+            if most < ALIKE_FROM:
+                return 0, -1
             more = data[place] > 127
             place += 1
     end = begin + (most + 1) * size

@@ -93,6 +93,18 @@ def test_an_offset_in_more_bytes_than_it_needs_does_not_vouch_for_what_follows(w
         youngest_delta(body, 0, 30)
 
 
+@pytest.mark.parametrize("place", range(6))
+@pytest.mark.parametrize("at", range(20))
+def test_wherever_alike_records_cease_to_be_alike_they_are_corrupt_and_nothing_else(at: int, place: int):
+    """`place`: one of the lengths in a record of nine bytes, or its offset."""
+    body = bytearray(b"".join(a_record(delta) for delta in range(20)))
+    size = len(body) // 20
+    body[at * size + (0, 3, 4, 6, 8, 8)[place]] ^= 0x01 if place < 5 else 0x80
+
+    with pytest.raises(Corrupt):
+        youngest_delta(bytes(body), 0, 20)
+
+
 def test_what_kafka_lets_pass_passes():
     for body, count in (
         (a_record(0) + a_record(0), 2),
