@@ -17,7 +17,7 @@ from coterie.client.addresses import Address
 from coterie.client.chance import jitter
 from coterie.client.cluster import Cluster
 from coterie.client.connection import Maker
-from coterie.client.errors import ClientTimeout, Closed, Disconnected, ListenerFailed
+from coterie.client.errors import ClientTimeout, Closed, Disconnected, ListenerFailed, Unsupported
 from coterie.client.listener import RebalanceListener
 from coterie.client.member.pace import Backoff
 from coterie.client.member.reactions import Reaction, to_commit
@@ -553,12 +553,17 @@ class Membership:
         return messages.read_offset_commit(answer)
 
     async def _survey(self, request: m.Survey) -> None:
-        answer = await self._ask(
-            ApiKey.DESCRIBE_GROUPS,
-            lambda version: messages.describe_group(version, self.settings.group_id),
-            self.cluster.request_timeout_s,
-            PROMPT,
-        )
+        try:
+            answer = await self._ask(
+                ApiKey.DESCRIBE_GROUPS,
+                lambda version: messages.describe_group(version, self.settings.group_id),
+                self.cluster.request_timeout_s,
+                PROMPT,
+            )
+        except Unsupported as error:  # what it gets serves it as well as Java's
+            log.info("group %s: %s", self.settings.group_id, error)
+            self.member.surveyed(request, m.Surveyed(Code.UNSUPPORTED_VERSION), self.now_ms())
+            return
         self.member.surveyed(request, m.Surveyed.of(answer), self.now_ms())
 
     async def _call_listener(self, request: m.Call) -> None:

@@ -19,6 +19,7 @@ from coterie.client.member import MemberSettings
 from coterie.client.membership import Membership
 from coterie.wire.apis import ApiKey
 from coterie.wire.codec import build, encode_response, entity, response_type
+from coterie.wire.consumer import Assignment
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -33,6 +34,8 @@ class Coordinator:
         self.say = {getattr(ApiKey, name.upper()): list(codes) for name, codes in say.items()}
         self.asked, self.commits, self.left = [], [], []
         self.generation, self.given = 0, b""
+        self.is_back = False
+        """Whether the member is a static one that has what it was given before."""
         self.broker = None
         self.topic_code = Code.NONE
         """What is said of topic t instead of its partitions."""
@@ -102,13 +105,14 @@ class Coordinator:
             "protocol_type": "consumer",
             "protocol_name": request.protocols[0].name,
             "leader": "m-1",
-            "skip_assignment": False,
+            "skip_assignment": self.is_back,
             "member_id": "m-1",
             "members": (member,),
         }
 
     def sync(self, request, version, code):
-        self.given = request.assignments[0].assignment
+        if not self.is_back:
+            self.given = request.assignments[0].assignment
         return {
             "error_code": code,
             "protocol_type": "consumer",
@@ -198,6 +202,17 @@ def test_a_member_joins_alone_and_owns_all():
 
     assert (owned, generation) == ({T0, T1}, 1)
     assert metadata == ("g", 1, "m-1", None)
+
+
+def test_a_static_member_is_back_at_a_broker_that_cannot_say_who_has_what_and_works():
+    coordinator = Coordinator()
+    coordinator.is_back, coordinator.given = True, Assignment((T0, T1)).encode()
+
+    async def scenario(member):
+        await ready(member)
+        return member.owned
+
+    assert run(coordinator, scenario, settings={"instance_id": "i"}) == {T0, T1}
 
 
 def test_a_topic_that_is_not_there_is_told_of_once_and_waited_for(caplog):
