@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,8 +12,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import OFFSET_BEGINNING, Consumer
+from confluent_kafka import TopicPartition as Place
 
+from .conftest import OTHER_BROKER
 from .kafka import Topic
 
 
@@ -46,6 +50,39 @@ def test_a_notebook_whose_loop_runs_can_ask_a_live_cluster(bootstrap: str, new_t
     ends, told = asyncio.run(cell())
     assert ends == {(topic.name, 0): 0, (topic.name, 1): 3}
     assert told in (True, False)
+
+
+@pytest.mark.skipif(OTHER_BROKER in os.environ, reason="only Coterie's broker keeps a story")
+def test_the_causes_that_coteries_broker_tells_stand_in_the_history_of_a_live_cluster(
+    spark: Any, bootstrap: str, group: str, new_topic: Callable[..., Topic]
+):
+    from coterie.spark.history import read_cluster
+
+    topic = new_topic(partitions=2)
+    one = member({"bootstrap.servers": bootstrap, "group.id": group}, topic)
+    polled_until(threading.Event(), (one,), lambda: len(one.assignment()) == 2)
+    one.close()
+    wait_until_told(bootstrap, group, generation=2)
+
+    found = read_cluster(spark, bootstrap_servers=bootstrap)
+
+    rows = found.generations.where(f"group_id = '{group}'").orderBy("generation").collect()
+    assert [(row.generation, row.causes, row.confidence, row.evidence) for row in rows] == [
+        (1, ["member-joined"], 1.0, ["told by the coordinator: member-joined"]),
+        (2, ["member-left"], 1.0, ["told by the coordinator: member-left"]),
+    ]
+
+
+def wait_until_told(bootstrap: str, group: str, *, generation: int) -> None:
+    """Return when the story has this generation: the broker writes it half a second later than the group."""
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "nobody", "enable.auto.commit": False})
+    reader.assign([Place("__group_story", 0, OFFSET_BEGINNING)])
+    told: dict[str, Any] = {}
+    while (told.get("kind"), told.get("group"), told.get("generation")) != ("rebalance", group, generation):
+        record = reader.poll(1)
+        value = None if record is None or record.error() else record.value()
+        told = json.loads(value) if value else {}
+    reader.close()
 
 
 @pytest.mark.timeout(600)

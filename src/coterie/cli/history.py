@@ -121,7 +121,6 @@ def spark_on(master: str) -> Iterator[Any]:
     on_ctrl_c(SIG_DFL)
     try:
         with a_session(master) as spark:
-            on_ctrl_c(SIG_DFL)  # which Spark has taken for itself: it would interrupt its own answers
             yield spark
     finally:
         on_ctrl_c(before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
@@ -46,7 +47,7 @@ def a_session(master: str) -> Iterator[SparkSession]:
     for name, value in SETTINGS.items():
         if name.startswith(OF_A_SESSION) or not remote:  # the rest is the server's own
             builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = builder.getOrCreate() if remote else made_beside(builder)
     if not remote:
         spark.sparkContext.setLogLevel("OFF")  # what fails is raised, and said once
     if " " in os.environ["PYSPARK_PYTHON"] and not remote:  # Spark finds no source of such a Python
@@ -57,3 +58,12 @@ def a_session(master: str) -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
+
+
+def made_beside(builder: SparkSession.Builder) -> SparkSession:
+    """Return the session, started in a thread of its own.
+
+    Started in the main thread, Spark takes Ctrl-C for itself, and interrupts its own answers when it comes.
+    """
+    with ThreadPoolExecutor(1) as beside:
+        return beside.submit(builder.getOrCreate).result()
