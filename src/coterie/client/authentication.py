@@ -4,11 +4,15 @@ import ssl
 from typing import Any
 
 from coterie.base.codes import Code
+from coterie.base.errors import Corrupt
 from coterie.client.addresses import Address
 from coterie.client.errors import Disconnected
 from coterie.security.sasl import AuthenticationFailed
 
-__all__ = ["NONCE_BYTES", "NO_CONNECTION", "accepted", "renewal_s", "shaken", "unreachable", "untrusted"]
+__all__ = [
+    "NONCE_BYTES", "NO_CONNECTION", "accepted", "no_size", "no_tls", "renewal_s", "shaken", "unreachable",
+    "untrusted", "wordless",
+]  # fmt: skip
 
 NONCE_BYTES = 24
 # A session that the broker ends after so long is renewed when this much of it is over (KIP-368).
@@ -40,12 +44,14 @@ def renewal_s(answer: Any) -> float | None:
 NO_CONNECTION = (OSError, ValueError, OverflowError)
 
 
-def unreachable(address: Address, error: Exception) -> Disconnected:
-    """Return what to raise where no connection came about."""
+def unreachable(address: Address, error: Exception, *, over_tls: bool = False) -> Disconnected:
+    """Return what to raise where no connection came about; `over_tls` if TLS was wanted."""
+    if over_tls and isinstance(error, ConnectionResetError | ConnectionAbortedError):
+        return no_tls(address, error)
     if not isinstance(error, OSError):
         return Disconnected(f"no connection to {str(address)!r}: that is no host and port; who says so?")
     refused = isinstance(error, ConnectionRefusedError)
-    why = "nobody listens there" if refused else error.strerror or str(error)
+    why = "nobody listens there" if refused else error.strerror or str(error) or type(error).__name__
     return Disconnected(f"no connection to {address}: {why}; is the address right, and the broker up?")
 
 
@@ -55,3 +61,20 @@ def untrusted(address: Address, error: ssl.SSLCertVerificationError) -> Authenti
         f"the certificate of {address} is not to be trusted: {error.verify_message};"
         " ssl_truststore_location names the authorities to trust"
     )
+
+
+def no_size(size: int) -> str:
+    """Return what was expected where an answer begins, and what is spoken there if it is plain to see."""
+    http = size.to_bytes(4, "big", signed=True) == b"HTTP"
+    return f"its size, not {size}" + (" (HTTP is spoken there)" if http else "")
+
+
+def no_tls(address: Address, error: OSError) -> Disconnected:
+    """Return what to raise where TLS did not begin."""
+    reason = error.reason if isinstance(error, ssl.SSLError) else "the connection was closed"
+    return Disconnected(f"no TLS with {address}: {reason or error}; is security_protocol right?")
+
+
+def wordless(error: Disconnected | Corrupt) -> Disconnected:
+    """Return what to raise where a connection was over before the other side had said what it is."""
+    return Disconnected(f"{error}, before it said what it is; are address and security_protocol right?")

@@ -17,10 +17,13 @@ from coterie.client.authentication import (
     NO_CONNECTION,
     NONCE_BYTES,
     accepted,
+    no_size,
+    no_tls,
     renewal_s,
     shaken,
     unreachable,
     untrusted,
+    wordless,
 )
 from coterie.client.errors import ClientTimeout, Disconnected
 from coterie.client.settings import Security
@@ -75,15 +78,18 @@ class BlockingConnection:
         except ssl.SSLCertVerificationError as error:
             plain.close()
             raise untrusted(self.address, error) from None
+        except ssl.SSLError as error:
+            plain.close()
+            raise no_tls(self.address, error) from error
         except OSError as error:
             plain.close()
-            raise Disconnected(f"no TLS with {self.address}: {error}") from error
+            raise unreachable(self.address, error, over_tls=True) from error
 
     def _offered(self) -> Any:
         try:
             return self.call(ApiKey.API_VERSIONS, lambda _: messages.api_versions())
-        except Disconnected as error:
-            raise Disconnected(f"{error} before it said anything; is security_protocol right?") from None
+        except (Disconnected, Corrupt) as error:
+            raise wordless(error) from None
 
     def _authenticate(self, credentials: Credentials) -> None:
         """Show who we are, or raise AuthenticationFailed."""
@@ -144,7 +150,7 @@ class BlockingConnection:
         correlation, reader = self._sent.popleft()
         size = INT32.unpack(self._read(4))[0]
         if not 4 <= size <= MOST_ANSWER:
-            raise Corrupt("answer", expected=f"a size, not {size}")
+            raise Corrupt("answer", expected=no_size(size))
         answered, answer = reader(self._read(size))
         if answered != correlation:
             raise Corrupt("answer", expected=f"correlation id {correlation}, not {answered}")

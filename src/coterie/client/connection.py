@@ -13,10 +13,13 @@ from coterie.client.authentication import (
     NO_CONNECTION,
     NONCE_BYTES,
     accepted,
+    no_size,
+    no_tls,
     renewal_s,
     shaken,
     unreachable,
     untrusted,
+    wordless,
 )
 from coterie.client.errors import ClientTimeout, Disconnected
 from coterie.client.settings import Security
@@ -102,7 +105,7 @@ class Frames(asyncio.BufferedProtocol):
 
     def _refuse(self, size: int) -> None:
         self._held = 0
-        self.ended(Corrupt("answer", expected=f"its size, not {size}"))
+        self.ended(Corrupt("answer", expected=no_size(size)))
         assert self.transport is not None
         self.transport.abort()
 
@@ -169,16 +172,16 @@ class Connection:
         except ssl.SSLCertVerificationError as error:
             raise untrusted(self.address, error) from None
         except ssl.SSLError as error:
-            raise Disconnected(f"no TLS with {self.address}: {error.reason or error}") from error
+            raise no_tls(self.address, error) from error
         except NO_CONNECTION as error:
-            raise unreachable(self.address, error) from error
+            raise unreachable(self.address, error, over_tls=tls is not None) from error
 
     async def _greet(self, timeout_s: float) -> None:
         """Agree on versions, then show who we are."""
         try:
             answer = await self._ask(ApiKey.API_VERSIONS, lambda _: messages.api_versions(), timeout_s)
         except Disconnected as error:
-            raise Disconnected(f"{error} before it said anything; is security_protocol right?") from None
+            raise wordless(error) from None
         self.agreed = messages.agree(answer.api_keys)
         self.features = messages.features_of(answer)
         if self._credentials is not None:

@@ -6,12 +6,14 @@ import asyncio
 import ssl
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from small_broker import OFFERED, SmallBroker
 
 from coterie.base.codes import Code
 from coterie.client import messages
+from coterie.client.addresses import Address
 from coterie.client.blocking import BlockingConnection
 from coterie.client.connection import Connection
 from coterie.client.errors import Disconnected
@@ -87,6 +89,26 @@ def beaten(request):
                 return [key for key, _ in broker.seen]
 
         return asyncio.run(scenario())
+
+    return run
+
+
+@pytest.fixture(params=[beat, beat_blocking])
+def opened_to(request):
+    """A function that opens a connection to whoever says so much to what comes first, and hangs up."""
+
+    def run(security, first_words):
+        async def scenario():
+            async def say(reader, writer):
+                await reader.read(1 << 16)
+                writer.write(first_words)
+                writer.close()
+
+            async with await asyncio.start_server(say, "127.0.0.1", 0) as server:
+                address = Address(*server.sockets[0].getsockname()[:2])
+                await request.param(SimpleNamespace(address=address), security)
+
+        asyncio.run(scenario())
 
     return run
 
@@ -249,8 +271,18 @@ def test_a_certificate_of_an_authority_that_is_not_trusted_is_refused(beaten, se
 
 
 def test_plain_words_to_a_server_that_wants_tls_get_a_hint(beaten, server_tls):
-    with pytest.raises(Disconnected, match="is security_protocol right"):
+    with pytest.raises(Disconnected, match="are address and security_protocol right"):
         beaten(Security(), PlainServer(), tls=server_tls)
+
+
+def test_plain_words_to_a_server_that_speaks_http_get_a_hint(opened_to):
+    with pytest.raises(Disconnected, match=r"HTTP is spoken there.*are address and security_protocol right"):
+        opened_to(Security(), b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def test_tls_to_a_server_that_hangs_up_instead_gets_a_hint(opened_to):
+    with pytest.raises(Disconnected, match=r"no TLS with .*is security_protocol right"):
+        opened_to(client_settings().security(), b"")
 
 
 def test_tls_to_a_server_that_speaks_none_is_told(server_tls):
