@@ -84,6 +84,7 @@ def test_what_cannot_be_done_is_said(topic: str, consume: Consume) -> None:
         ((topic, "--set", "fetch.min.byte=1"), "did you mean fetch_min_bytes?"),
         ((topic, "--set", "nothing"), "write NAME=VALUE"),
         ((topic, "--group", "g", "--until-end"), "leave out --group"),
+        ((topic, "--until-end"), "add --from beginning"),
     ):
         code, said, complained = consume(*words)
         assert code in (1, 2)

@@ -303,7 +303,7 @@ def test_a_reset_says_where_to_and_whose(groups: Command, words: list[str], sent
     [
         (["reset", "g", "--all-topics", "--to-latest"], "group g has committed nothing"),
         (["reset", "g", "--topic", "nowhere", "--to-latest"], "there is no topic nowhere"),
-        (["reset", "g", "--from-file", "/nowhere"], "cannot read /nowhere"),
+        (["reset", "g", "--from-file", "/nowhere"], "cannot read /nowhere: No such file"),
         (["reset", "g", "--topic", "t", "--by-duration", "soon"], "'soon' is no duration"),
         (["delete", "nowhere"], "there is no classic group nowhere"),
     ],

@@ -222,7 +222,9 @@ async def _listen(loop: asyncio.AbstractEventLoop, node: Node, turns: Turns) -> 
     except (OSError, UnicodeError) as error:  # UnicodeError: what can be no host name
         where = f"{settings.listen_host}:{settings.listen_port}"
         why = error.strerror if isinstance(error, OSError) else None
-        raise CannotServe(f"cannot listen on {where}: {why or error}") from error
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        hint = "; another broker, perhaps: end it, or choose another port" if taken else ""
+        raise CannotServe(f"cannot listen on {where}: {why or error}{hint}") from error
     for listening in server.sockets:  # what is accepted inherits it
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     return server

@@ -80,7 +80,9 @@ def settings_in(config: str) -> Settings:
 
     try:
         given = read_properties(Path(config).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, PropertiesError) as error:
+    except OSError as error:
+        raise CoterieError(f"cannot read {config}: {error.strerror}") from None
+    except (UnicodeDecodeError, PropertiesError) as error:
         raise CoterieError(f"cannot read {config}: {error}") from None
     return {name.replace(".", "_"): value for name, value in given.items()}
 

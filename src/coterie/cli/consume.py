@@ -73,6 +73,8 @@ def command(
         raise click.UsageError(
             f"--partition and --until-end read without a group; leave out {group_words(group)}"
         )
+    if until_end and settings["auto_offset_reset"] == "latest":
+        raise click.UsageError("--until-end stops where --from end begins; add --from beginning")
     tell = tell_json if output == "json" else tell_text
     run_until_stopped(consume(settings, topics, partitions, tell=tell, most=most, until_end=until_end))
 

@@ -104,7 +104,9 @@ def lines_of(name: str) -> list[str]:
 
     try:
         return Path(name).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise CoterieError(f"cannot read {name}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
         raise CoterieError(f"cannot read {name}: {error}") from None
 
 

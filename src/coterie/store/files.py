@@ -42,7 +42,9 @@ class FileStore(Store):
             os.makedirs(where, exist_ok=True)
             lock = DirectoryLock(where)
         except OSError as error:
-            raise DirectoryUnusable(f"cannot use {where}: {error.strerror or error}") from error
+            taken = isinstance(error, FileExistsError)
+            why = "it is a file, not a directory" if taken else error.strerror or error
+            raise DirectoryUnusable(f"cannot use {where}: {why}") from error
         try:
             return cls(
                 lock,

@@ -86,19 +86,21 @@ def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path):
 
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.startswith(f"coterie: cannot listen on 127.0.0.1:{port}: ")
+    assert ended.stderr.endswith("; another broker, perhaps: end it, or choose another port\n")
     assert ended.stderr.count("\n") == 1
 
 
 @pytest.mark.slow
-def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path):
-    blocked = tmp_path / "file"
-    blocked.write_text("")
+@pytest.mark.parametrize(
+    ("data", "why"), [("file/data", "Not a directory"), ("file", "it is a file, not a directory")]
+)
+def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path, data: str, why: str):
+    (tmp_path / "file").write_text("")
 
-    ended = run("serve", "--listen", "127.0.0.1:0", "--data", str(blocked / "data"))
+    ended = run("serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path / data))
 
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr.startswith(f"coterie: cannot use {blocked}/data")
-    assert ended.stderr.count("\n") == 1
+    assert ended.stderr == f"coterie: cannot use {tmp_path / data}: {why}\n"
 
 
 @pytest.mark.slow
