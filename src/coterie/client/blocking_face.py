@@ -10,7 +10,6 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from coterie.base.errors import CoterieError
 from coterie.client.errors import Closed, WrongUse
 from coterie.client.loop import END_TIMEOUT_S, LoopThread
 
@@ -151,9 +150,12 @@ def close_all() -> None:
     closing = {face: face._thread.submit(within(face._last, EXIT_TIMEOUT_S)) for face in mine if face._thread}
     wait(closing.values(), timeout=SILENCE_TIMEOUT_S)
     for face, future in closing.items():
+        error: BaseException | None
         try:
-            future.result(0)
-        except (CoterieError, RuntimeError, TimeoutError, CancelledError) as error:
+            error = future.exception(0)
+        except (TimeoutError, CancelledError) as ended:
+            error = ended
+        if error is not None:  # whatever it is: the others are to be stopped, too
             log.warning("a %s that was not closed: %s", face._name, str(error) or "not done in time")
     for face in closing:
         face._stop(patience_s=REST_S / len(closing))
