@@ -25,6 +25,7 @@ __all__ = [
     "run_until_stopped",
     "say",
     "say_json",
+    "text_of",
     "with_admin",
 ]
 
@@ -78,13 +79,24 @@ def settings_in(config: str) -> Settings:
     from coterie.base.errors import CoterieError
     from coterie.broker.properties import PropertiesError, read_properties
 
+    text = text_of(config)
     try:
-        given = read_properties(Path(config).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CoterieError(f"cannot read {config}: {error.strerror}") from None
-    except (UnicodeDecodeError, PropertiesError) as error:
+        given = read_properties(text)
+    except PropertiesError as error:
         raise CoterieError(f"cannot read {config}: {error}") from None
     return {name.replace(".", "_"): value for name, value in given.items()}
+
+
+def text_of(name: str) -> str:
+    """Return what a text file says; CoterieError names a file that cannot be read."""
+    from coterie.base.errors import CoterieError
+
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise CoterieError(f"cannot read {name}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise CoterieError(f"cannot read {name}: {error}") from None
 
 
 def settings_of(assignments: Iterable[str]) -> Settings:

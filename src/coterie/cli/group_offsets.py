@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from coterie.cli.asking import Settings, broker_options, output_option, say, say_json, with_admin
+from coterie.cli.asking import Settings, broker_options, output_option, say, say_json, text_of, with_admin
 
 if TYPE_CHECKING:
     from coterie.client.admin import Admin
@@ -92,22 +91,10 @@ def reset_of(group: str, forms: Mapping[str, Any]) -> Reset:
         "shift_by": resets.ShiftBy,
         "to_datetime": lambda text: resets.ToTime(resets.time_ms(text)),
         "by_duration": lambda text: resets.ByDuration(resets.duration_ms(text)),
-        "from_file": lambda name: resets.file_of(lines_of(name), group),
+        "from_file": lambda name: resets.file_of(text_of(name).splitlines(), group),
     }
     ((name, value),) = given.items()
     return makers[name](value)
-
-
-def lines_of(name: str) -> list[str]:
-    """Return the lines of a text file."""
-    from coterie.base.errors import CoterieError
-
-    try:
-        return Path(name).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise CoterieError(f"cannot read {name}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise CoterieError(f"cannot read {name}: {error}") from None
 
 
 def reset_lines(group: str, moves: Sequence[Move], *, executed: bool) -> list[str]:
