@@ -31,6 +31,7 @@ from coterie.wire.batches import (
 from coterie.wire.internal import (
     BARE_SIZE,
     GroupMetadataKey,
+    OffsetCommitKey,
     UnknownKey,
     check_offset_value,
     read_key,
@@ -164,21 +165,24 @@ class Loader:
         key = read_key(raw_key)
         if isinstance(key, UnknownKey):
             self._shard.load([(raw_key, value)], now_ms)
+        elif value is None and self._ends_something(key):
+            yield from self.settle(now_ms)
+            self._shard.load([(raw_key, None)], now_ms)
         elif not isinstance(key, GroupMetadataKey):
-            if value is None and self._shard.pending.of((key.group, key.topic, key.partition)):
-                # It ends what transactions committed here (OM-7): a later commit must not stand for it.
-                yield from self.settle(now_ms)
-                self._shard.load([(raw_key, None)], now_ms)
-                return
             rest = raw_key[TYPE_BYTES:]
             if value is None and self._offsets.get(rest) is not None:
                 self._seen.add(key.group)
             self._offsets[rest] = value
         elif value is not None:
             self._groups[key.group] = value
-        else:
-            yield from self.settle(now_ms)
-            self._shard.load([(raw_key, None)], now_ms)
+
+    def _ends_something(self, key: GroupMetadataKey | OffsetCommitKey) -> bool:
+        """Return whether a tombstone takes more along than what stood there: a group, or what transactions
+        committed (OM-7). A later record of its key must not stand for it.
+        """
+        if isinstance(key, GroupMetadataKey):
+            return True
+        return bool(self._shard.pending.of((key.group, key.topic, key.partition)))
 
     # -- handing over
 
