@@ -33,7 +33,6 @@ __all__ = [
     "Prepared",
     "coordinator_batches",
     "headed",
-    "is_prompt",
     "prepare",
     "prepared",
     "prepared_promptly",
@@ -74,7 +73,7 @@ def prepare(records: bytes, config: LogConfig, now_ms: int) -> Prepared | Append
         return refused
 
 
-def is_prompt(batch: Batch, config: LogConfig) -> bool:
+def _is_prompt(batch: Batch, config: LogConfig) -> bool:
     """Return whether `prepared_promptly` is worth trying: few records, few bytes to unpack, none to pack."""
     header, records = batch
     if _codec_wanted(header, config) != header.codec:
@@ -102,7 +101,7 @@ def prepared_promptly(batch: Batch, config: LogConfig, now_ms: int) -> Batch:
                 NO_TIMESTAMP <= youngest <= now_ms + config.message_timestamp_after_max_ms
             ):
                 return batch
-    if is_prompt(batch, config):
+    if _is_prompt(batch, config):
         try:
             return _prepared(batch, config, now_ms, most=PROMPT_BYTES_UNPACKED)
         except Unbounded:

@@ -18,7 +18,7 @@ from coterie.broker.pieces import ITEMS_AT_ONCE, Aside, Pieces, paced
 from coterie.store.log import AppendRefused, TakesLong
 from coterie.store.producers import ONGOING
 from coterie.store.validate import Prepared, prepare
-from coterie.wire.batches import CODEC_BITS, HEADER_SIZE, BatchHeader, read_header
+from coterie.wire.batches import ATTRIBUTES_AT, CODEC_BITS, HEADER_SIZE, BatchHeader, read_header
 from coterie.wire.codec import build, entity, response_type
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ APPENDS_AT_ONCE, RECORDS_AT_ONCE = 8, 2_000
 RECORDS_LIKE_AN_ITEM, UNPACKING = 100, 1_000
 ABORTABLE_SINCE = 11  # the first version whose clients know TRANSACTION_ABORTABLE
 JOINS_SINCE = 12
-ATTRIBUTES_AT = 22  # the low byte of a batch's attributes
-COUNT_AT = 57
+LOW_ATTRIBUTES_AT = ATTRIBUTES_AT + 1
+COUNT_AT = HEADER_SIZE - 4  # the last that a header says
 TRANSACTIONAL_BIT = 0x10
 # What is found before the log is looked at: such an answer does not say where the log starts.
 UNREAD_BATCH = (Code.CORRUPT_MESSAGE, Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE)
@@ -72,7 +72,8 @@ def _work_on(records: bytes | None) -> int:
     if records is None or len(records) < HEADER_SIZE:
         return 0
     return (
-        int.from_bytes(records[COUNT_AT:HEADER_SIZE]) + bool(records[ATTRIBUTES_AT] & CODEC_BITS) * UNPACKING
+        int.from_bytes(records[COUNT_AT:HEADER_SIZE])
+        + bool(records[LOW_ATTRIBUTES_AT] & CODEC_BITS) * UNPACKING
     )
 
 
@@ -247,8 +248,8 @@ def _is_transactional(records: bytes | None) -> bool:
     """Return whether a batch says that it belongs to a transaction."""
     return (
         records is not None
-        and len(records) > ATTRIBUTES_AT
-        and bool(records[ATTRIBUTES_AT] & TRANSACTIONAL_BIT)
+        and len(records) > LOW_ATTRIBUTES_AT
+        and bool(records[LOW_ATTRIBUTES_AT] & TRANSACTIONAL_BIT)
     )
 
 
