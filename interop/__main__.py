@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bench import kafka
@@ -65,6 +65,10 @@ BY_NAME = (
 AFTERWARDS = ("dumplog",)  # reads what the broker has written, once it has stopped
 LANES = 2  # suites at once: most of a suite is waiting
 SUITE_S = 1500
+SUITES: set[int] = set()
+"""The process groups of the suites that run."""
+ENDED = threading.Event()
+"""Set when no more suites are to begin."""
 # rust-rdkafka's tests ask for broker 0 and topics of three partitions; transactions are looked through
 # more often than by default, so that a timed-out one need not be waited for.
 SETTINGS = {
@@ -75,9 +79,22 @@ SETTINGS = {
 }
 
 
+def end_suites(number: int, frame: object) -> None:
+    """End what was started, in order, and then this process: suites have sessions of their own, which
+    neither a terminal's Ctrl-C nor the end of this process reaches.
+    """
+    ENDED.set()
+    for group in list(SUITES):
+        with suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGTERM)
+    raise SystemExit(128 + number)
+
+
 def main() -> int:
     """Run the suites that were asked for; returns 1 if a check failed that must pass."""
     asked = arguments()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, end_suites)
     with tempfile.TemporaryDirectory(prefix="coterie-interop-", dir=on_disk()) as work:
         outcomes = run_suites(asked.suites, Path(work), on=asked.on)
     if not os.environ.get(OTHER_BROKER) and not os.environ.get(SOME_CHECKS):
@@ -185,6 +202,8 @@ def running(on: str, data: Path) -> Iterator[str]:
 
 def run_suite(name: str, *, bootstrap: str, data: Path, work: Path, on: str) -> Outcome:
     """Run one suite, show its lines behind its name, and judge them by its list."""
+    if ENDED.is_set():
+        raise SetupError(f"{name} was not begun")
     print(f"== {name}", flush=True)
     begun = time.monotonic()
     outcome = Outcome(name, on, datetime.date.today().isoformat())
@@ -195,6 +214,7 @@ def run_suite(name: str, *, bootstrap: str, data: Path, work: Path, on: str) -> 
         text=True,
         start_new_session=True,
     ) as process:
+        SUITES.add(process.pid)
         late = threading.Timer(SUITE_S, os.killpg, (process.pid, signal.SIGKILL))
         late.start()
         assert process.stdout is not None
@@ -202,6 +222,7 @@ def run_suite(name: str, *, bootstrap: str, data: Path, work: Path, on: str) -> 
             print(f"{name}: {line}", end="", flush=True)
             read_line(outcome, line)
         late.cancel()
+        SUITES.discard(process.pid)
     if not outcome.passed and not outcome.failed and not outcome.skipped:  # a suite that is one check
         (outcome.failed if process.returncode else outcome.passed).append(name)
     elif process.returncode < 0 or (process.returncode and not outcome.failed):

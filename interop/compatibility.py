@@ -51,6 +51,13 @@ DIFFERENCES = """## Differences that a program can notice
 - What one request may ask for is bounded ([decision 11](decisions/0011-what-a-request-may-ask.md)): 250,000
   items, a million records or 64 MiB a batch; repeats in an answer end after 10,000 items.
 - A batch's greatest timestamp is read off its records only where its header cannot be right (same page).
+- After a stop that was not clean, what a log has open of a producer whose transactional id the coordinator
+  still has a record of is ended, whatever that record has missed, and no epoch of it that a log has is
+  given out again. Where every record of the id is lost its transaction hangs, as such transactions do in
+  Apache Kafka. What cannot be told is aborted: a transaction whose commit was acknowledged is aborted in a
+  partition that has lost its marker, unless its end is the last that the record tells and its client uses
+  `transaction.version` 2. Below version 2 a lost marker looks like a lost beginning, so an owner that has
+  just begun may find itself fenced.
 """
 
 

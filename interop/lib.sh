@@ -20,8 +20,8 @@ tool() {
         *) class=org.apache.kafka.tools.$class ;;
     esac
     [ -e "$ARCHIVE" ] || archive
-    # One compiler tier: tools live for a second.
-    timeout "$TOOL_SECONDS" "$JAVA" -Xmx256m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC \
+    # One compiler tier: tools live for a second. In the foreground: who ends the suite ends its tools.
+    timeout --foreground "$TOOL_SECONDS" "$JAVA" -Xmx256m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC \
         -XX:SharedArchiveFile="$ARCHIVE" -Xshare:auto -Xlog:disable -Xlog:all=off \
         -Dorg.slf4j.simpleLogger.defaultLogLevel=error -cp "$KAFKA_CLASSPATH" "$class" "$@" 2>&1
 }

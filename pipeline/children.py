@@ -19,6 +19,7 @@ from pipeline.processes import living, signal_all, tree
 from pipeline.say import heard
 
 LAST_LINES = 12
+DEAD_WITHIN_S = 30.0  # after SIGKILL, and its output read to the end, on a machine however busy
 SLOW = "Nothing is known to be wrong. Is the machine busy? With fewer records: make run EVENTS=20000"
 # What goes wrong last is seldom what went wrong: a gateway that exited, a pipe that broke.
 CAUSE = re.compile(r"\s*(Error\b|Caused by\b|Exception in\b|[\w.]+(Error|Exception): )")
@@ -76,6 +77,8 @@ class Child:
                 self.on_event(event)
             await self._note(event)
         await self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()  # asyncio does when it has looked at it, which may be too late
         await self._note({"event": "ended", "code": self._process.returncode})
 
     async def _note(self, event: dict[str, Any]) -> None:
@@ -151,7 +154,7 @@ class Child:
             known = {(process.pid, process.command) for process in family}
             left = [process for process in living() if (process.pid, process.command) in known]
             signal_all(left, signal.SIGKILL)
-            await asyncio.wait({self._listening}, timeout=within_s)
+            await asyncio.wait({self._listening}, timeout=DEAD_WITHIN_S)
 
 
 LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None

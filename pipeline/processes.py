@@ -70,6 +70,34 @@ def readers_first(family: Iterable[Process]) -> list[Process]:
     return sorted(family, key=lambda process: READER not in process.command)
 
 
+def stop(process: Process, *, within_s: float) -> bool:
+    """Send SIGSTOP, and return whether every thread of the process stands within that time.
+
+    A thread that runs, or waits for the disk, goes on for as long as a busy machine lets it.
+    """
+    os.kill(process.pid, signal.SIGSTOP)
+    until = time.monotonic() + within_s
+    while set(states(process.pid)) != {"T"}:
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def states(pid: int) -> list[str]:
+    """Return the letters of what the threads of a process do; nothing where it is gone."""
+    if not (PROC / "self" / "stat").exists():
+        listed = subprocess.run(["ps", "-o", "state=", "-p", str(pid)], capture_output=True, text=True)
+        return [listed.stdout.strip()[:1]]
+    found = []
+    for thread in (PROC / str(pid) / "task").glob("*/stat"):
+        try:
+            found.append(thread.read_text().rpartition(") ")[2][:1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has just ended
+    return found
+
+
 def signal_all(family: Iterable[Process], number: signal.Signals) -> None:
     """Send a signal to each, in order; who is gone already is passed over."""
     for process in family:

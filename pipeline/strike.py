@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.checkpoint import Planned, Transactions, planned, under_way
-from pipeline.processes import READER, Process, readers_first, signal_all, tree, wait_gone
+from pipeline.processes import READER, Process, readers_first, signal_all, stop, tree, wait_gone
 from pipeline.say import now_ms
 
 LOOK_EVERY_S = 0.001
-SETTLE_S = 0.005  # every thread of the JVM has stopped by then
+STANDS_WITHIN_S = 5.0
 
 
 class Missed(Exception):
@@ -77,8 +77,9 @@ def freeze(jvm: Process, *, checkpoint: Path, table: Path, within_s: float) -> t
             batch = planned(checkpoint, number)
         written.read_on()
         if batch is not None and (written.have(batch) or spent_s > within_s / 2):
-            os.kill(jvm.pid, signal.SIGSTOP)
-            time.sleep(SETTLE_S)
+            if not stop(jvm, within_s=STANDS_WITHIN_S):
+                signal_all([jvm], signal.SIGCONT)
+                raise Missed(f"the JVM still ran {STANDS_WITHIN_S:.0f} s after SIGSTOP")
             if under_way(checkpoint) == batch.number:
                 written.read_on()
                 return batch, written.have(batch)

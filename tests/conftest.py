@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import signal
 from typing import Any
 
 import pytest
@@ -15,6 +17,8 @@ __all__ = [
     "pytest_collection_modifyitems",
     "pytest_configure",
     "pytest_runtest_call",
+    "pytest_runtest_setup",
+    "pytest_sessionstart",
     "pytest_xdist_auto_num_workers",
     "pytest_xdist_make_scheduler",
 ]
@@ -36,6 +40,17 @@ settings.register_profile(
 )
 settings.register_profile("exhaustive", deadline=None, max_examples=2_000)
 settings.load_profile("steady")
+
+
+def pytest_sessionstart() -> None:
+    """Have Ctrl-C heard: what a script starts in the background ignores it, and so do its children."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Have each test meet the same chance in each run, as a client's pauses differ by chance."""
+    random.seed(item.nodeid)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -103,6 +103,7 @@ PURE = (
     "client/sessions.py",
     "client/settings.py",
     "client/transacting.py",
+    "client/tries.py",
     "client/resets.py",
     "spark/options.py",
     "spark/offsets.py",

@@ -1,5 +1,22 @@
-"""`python -m coterie`: the same as the `coterie` command."""
+"""`coterie`, and `python -m coterie`: the command line."""
 
-from coterie.cli import main
+import signal
+from typing import NoReturn
 
-main()
+__all__ = ["main"]
+
+
+def main() -> NoReturn:
+    """Run the command line. While it is read from disk, Ctrl-C ends the process without a word, as `cat`."""
+    waits = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not so beneath `nohup ... &`
+    if waits:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from coterie.cli import main as run
+
+    if waits:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -35,10 +35,13 @@ from coterie.client.errors import Closed, ListenerFailed, WrongUse
 from coterie.client.groups import NoSuchGroup
 from coterie.client.membership import Membership
 from coterie.client.producer_errors import ProducerClosed
+from coterie.client.transactions import Transactions
+from coterie.wire.apis import ApiKey
 from no_task_left import watched
 
 from . import cancelled_places
 from .cutting import CUT, HANGS_S, RECORDS, STEPS, cut, fill, soon, values_in, waits
+from .proxy import LAST_BEFORE_KIP_890, Proxy
 
 __all__ = ["LIVES", "live"]
 
@@ -350,29 +353,36 @@ def is_written(delivery: Any) -> bool:
     return False
 
 
+class GivesUp(CoterieError):
+    """What the application raises in a transaction that it does not want any more."""
+
+
 async def transactions_life(rng: Random, bootstrap: str, topic: str) -> None:
-    """Each transaction is there whole or not at all, and one whose block ended well is there."""
+    """Each transaction is there whole or not at all: one whose block ended well is, one given up is not.
+
+    At times the broker's answers to what is written are late, and it looks like one before KIP-890.
+    """
     async with Admin(bootstrap) as admin:
         await admin.create_topic(topic, partitions=2)
-    producer = Producer(bootstrap, transactional_id=topic, retry_backoff_ms=10)
-    if await cut(rng, producer.start(), whole=0.8) is CUT:
-        await producer.close()
-        return
-    ended = set()
-
-    async def block(number: int) -> str:
-        async with producer.transaction():
-            for part in range(3):
-                await producer.send(topic, b"%d-%d" % (number, part), partition=part % 2)
-                if rng.random() < 0.2:
-                    await producer.flush()
-        return "ended"
-
-    for number in range(STEPS // 2):
-        if await cut(rng, block(number)) == "ended":
-            ended.add(number)
-    while await cut(rng, producer.close(), whole=0.6) is CUT:
-        pass
+    ended: set[int] = set()
+    given_up: set[int] = set()
+    async with Proxy(hidden=True, most=rng.choice([None, LAST_BEFORE_KIP_890])) as proxy:
+        proxy.target, late = int(bootstrap.rpartition(":")[2]), rng.choice([0, 0.8])
+        proxy.keep_back = lambda api_key: api_key == ApiKey.PRODUCE and rng.random() < late
+        producer = Producer(f"127.0.0.1:{proxy.port}", transactional_id=topic, retry_backoff_ms=10)
+        if await cut(rng, producer.start(), whole=0.8) is CUT:
+            await producer.close()
+            return
+        for number in range(STEPS // 2):
+            came = await cut(rng, transaction(rng, producer, topic, number))
+            if came == "ended":
+                ended.add(number)
+            elif isinstance(came, GivesUp):
+                given_up.add(number)
+            else:
+                assert came is CUT, f"transaction {number}: {came!r}"
+        while await cut(rng, producer.close(), whole=0.6) is CUT:
+            pass
     async with Producer(bootstrap, transactional_id=topic):
         pass  # whatever a cut close left open is over now
     found = await values_in(bootstrap, topic, isolation_level="read_committed")
@@ -380,6 +390,20 @@ async def transactions_life(rng: Random, bootstrap: str, topic: str) -> None:
     assert set(found.values()) <= {1}, "twice"
     assert set(parts.values()) <= {3}, f"parts of transactions: {parts}"
     assert ended <= parts.keys(), f"ended well, and not there: {ended - parts.keys()}"
+    assert not given_up & parts.keys(), f"given up, and there: {given_up & parts.keys()}"
+
+
+async def transaction(rng: Random, producer: Producer, topic: str, number: int) -> str:
+    """Write three records in a transaction, or give up when they are sent."""
+    async with producer.transaction():
+        for part in range(3):
+            await producer.send(topic, b"%d-%d" % (number, part), partition=part % 2)
+            if rng.random() < 0.2:
+                await producer.flush()
+        if rng.random() < 0.3:
+            await asyncio.sleep(0.002)
+            raise GivesUp
+    return "ended"
 
 
 async def admin_life(rng: Random, bootstrap: str, topic: str) -> None:
@@ -549,6 +573,8 @@ PLANTS: dict[str, Callable[[], None]] = {
     "fork": lambda: setattr(BlockingFace, "_refusal", lambda self, thread: None),
     # a producer closes without having sent what is left
     "hurry": lambda: setattr(Producer, "_end", in_a_hurry),
+    # a transaction ends while what was written in it is on its way
+    "abort": lambda: setattr(Transactions, "_settled", nothing),
     # a leave is under way when its close is cut short
     "leave": lambda: setattr(Membership, "_leave_soon", nothing),
 }
@@ -564,8 +590,8 @@ async def in_a_hurry(self: Producer, sender: Any, cluster: Any, timeout_ms: floa
     await cluster.close()
 
 
-async def nothing(self: Any, leave: bool | None) -> None:
-    """Tell nobody."""
+async def nothing(*_: object) -> None:
+    """Tell nobody, wait for nobody."""
 
 
 def main(words: Iterable[str] | None = None) -> int:

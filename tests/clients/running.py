@@ -22,7 +22,7 @@ class Member:
         self.membership, self.commits = membership, commits
         self.seen: list[Message] = []
         self.owns: frozenset[Place] = frozenset()
-        self.assigned = 0
+        self.assigned = self.anew = 0
         self.revoked: list[Place] = []
         self.failure: BaseException | None = None
         self._stop = threading.Event()
@@ -46,6 +46,7 @@ class Member:
         if owns == held(heard):  # else its listener is about to hear of it
             self.assigned = sum(kind == "assigned" for kind, _ in heard)
             self.revoked = [place for kind, places in heard if kind == "revoked" for place in sorted(places)]
+            self.anew = consumer.anew
             self.owns = owns
 
     def stop(self) -> None:

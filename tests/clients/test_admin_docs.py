@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import io
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from inspect import CO_COROUTINE
 from pathlib import Path
@@ -50,6 +52,25 @@ def run_console(text: str, capsys: pytest.CaptureFixture[str]) -> None:
             assert complained == "", words
 
 
+def run_page(
+    page: str, bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run all examples of a page, in order, as somebody at a terminal and a prompt of Python would."""
+    names: dict[str, Any] = {}
+    monkeypatch.setenv("COTERIE_BOOTSTRAP", bootstrap)
+    for kind, text in blocks(page):
+        if kind == "python":
+            run_python(text.replace(WRITTEN_ADDRESS, bootstrap), names)
+            continue
+        if text.startswith("$ printf "):
+            printed, _, command = text.removeprefix("$ printf ").partition(" | ")
+            lines = printed.strip("'").replace("\\n", "\n")
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
+            text = f"$ {command}"
+        capsys.readouterr()
+        run_console(text, capsys)
+
+
 def test_placements_are_shown_as_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
     for kind, text in blocks("placement.md"):
         if kind == "python":
@@ -61,12 +82,5 @@ def test_placements_are_shown_as_the_page_says(capsys: pytest.CaptureFixture[str
 def test_the_administrators_page_runs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names: dict[str, Any] = {}
     with broker() as running:
-        monkeypatch.setenv("COTERIE_BOOTSTRAP", running.bootstrap)
-        for kind, text in blocks("admin.md"):
-            if kind == "python":
-                run_python(text.replace(WRITTEN_ADDRESS, running.bootstrap), names)
-            else:
-                capsys.readouterr()
-                run_console(text, capsys)
+        run_page("admin.md", running.bootstrap, capsys, monkeypatch)

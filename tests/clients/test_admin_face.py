@@ -20,8 +20,10 @@ from coterie.client.admin_messages import ConfigSource, Resource
 from coterie.client.errors import Closed, Disconnected
 from coterie.client.groups import NoSuchGroup, NoSuchMember
 from coterie.client.resets import Reset
+from coterie.wire.apis import ApiKey
 
 from .adapters import CLIENTS, Membership
+from .proxy import Proxy
 from .running import Member, wait_until
 
 NewTopic = Callable[..., str]
@@ -29,6 +31,13 @@ Ask = Callable[[Callable[[Admin], Awaitable[Any]]], Any]
 CONFLUENT = CLIENTS[0]
 MINUTE_MS = 60_000
 TRIES = 1_000
+CHANGES = [
+    ApiKey.CREATE_TOPICS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.DELETE_GROUPS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.LEAVE_GROUP,
+]
 
 
 @pytest.fixture
@@ -374,6 +383,39 @@ def test_a_member_is_evicted(admin: Ask, joined: Membership) -> None:
 
     with pytest.raises(NoSuchMember):
         admin(lambda admin: admin.evict_member(joined.group, member_id="nobody"))
+
+
+def test_a_change_whose_answer_was_lost_is_done_all_the_same(bootstrap: str, joined: Membership) -> None:
+    lost: list[int] = []
+
+    def lose(api_key: int) -> bool:
+        first = api_key in CHANGES and api_key not in lost
+        lost.extend([api_key] * first)
+        return first
+
+    async def live() -> None:
+        topic, group = a_name(), a_name()
+        async with Proxy(hidden=True) as proxy:
+            proxy.target = int(bootstrap.rpartition(":")[2])
+            async with Admin(f"127.0.0.1:{proxy.port}", default_api_timeout_ms=20_000) as admin:
+                proxy.cut_after = lambda asked: (
+                    asked in CHANGES and asked not in lost and not lost.append(asked)
+                )
+                created = await admin.create_topic(topic, partitions=2)
+                await admin.create_partitions(topic, total=3)
+                await admin.alter_group_offsets(group, {TopicPartition(topic, 0): 1})
+                await admin.delete_group(group)
+                await admin.delete_topic(topic)
+                await evict_the_only(admin, joined.group)
+                assert (created.name, created.partitions, created.replication_factor) == (topic, 2, 1)
+
+    asyncio.run(live())
+    assert lost == CHANGES
+
+
+async def evict_the_only(admin: Admin, group: str) -> None:
+    (member,) = (await admin.describe_group(group)).members
+    await admin.evict_member(group, member_id=member.member_id, reason="a test")
 
 
 def test_offsets_and_groups_are_deleted(admin: Ask, filled: str) -> None:

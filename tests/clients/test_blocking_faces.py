@@ -27,7 +27,7 @@ from coterie.client import (
 )
 from coterie.client.errors import Closed, Disconnected, Undecodable, WrongUse
 from coterie.client.groups import NoSuchGroup
-from coterie.client.producer_errors import ProducerClosed
+from coterie.client.producer_errors import ProducerClosed, TransactionMisuse
 
 NewTopic = Callable[..., str]
 WITHIN_MS = 10_000
@@ -263,7 +263,7 @@ def ask():
     os._exit(0)
 
 threading.Thread(target=ask, daemon=True).start()
-threading.Event().wait(10)
+threading.Event().wait(50)
 os._exit(1)
 """
 
@@ -433,6 +433,28 @@ def test_what_comes_as_a_call_is_interrupted_is_handed_out_by_the_next(
             consumer._run = run  # type: ignore[method-assign]
             read += ask()
         assert [one.offset for one in read] == list(range(6))
+
+
+def test_a_transaction_that_is_interrupted_as_it_begins_is_none(bootstrap: str, new_topic: NewTopic) -> None:
+    """Ctrl-C between the loop's last step and the script's first."""
+    topic = new_topic()
+    with BlockingProducer(bootstrap, transactional_id=topic) as producer:
+        run = producer._run
+
+        def interrupted(work: Coroutine[Any, Any, Any]) -> Any:
+            producer._run = run  # type: ignore[method-assign]
+            run(work)
+            raise KeyboardInterrupt
+
+        producer._run = interrupted  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt) as told, producer.transaction():
+            pass
+        with producer.transaction(), pytest.raises(TransactionMisuse, match="open"), producer.transaction():
+            pass
+        with producer.transaction():
+            sent = producer.send(topic, b"v")
+        assert sent.result().offset == 0
+        assert told.tb is not None  # whoever holds it holds all that was there then
 
 
 @pytest.mark.parametrize("face", [BlockingAdmin, BlockingProducer, BlockingConsumer])

@@ -11,12 +11,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from select import select
 from typing import Any
 
 import pytest
 
 from coterie.base.ids import TopicPartition
-from coterie.client import BlockingAdmin, BlockingProducer
+from coterie.client import BlockingAdmin, BlockingConsumer, BlockingProducer
+from coterie.client.errors import WrongUse
 from coterie.testing import broker
 
 from .soon import soon
@@ -65,6 +67,36 @@ def test_a_signal_makes_consume_commit_and_leave(
         assert admin.list_group_offsets(topic) == {TopicPartition(topic, 0): 3}
 
 
+def test_produce_tells_where_a_line_is_before_the_next_one_comes(bootstrap: str, new_topic: NewTopic) -> None:
+    """Who writes the next one may wait for that."""
+    topic = new_topic()
+    running = command("produce", topic, "--bootstrap", bootstrap, "--output", "json", stdin=subprocess.PIPE)
+    assert running.stdin is not None
+    assert running.stdout is not None
+    for offset in range(3):
+        running.stdin.write(b"line\n")
+        running.stdin.flush()
+        assert select([running.stdout], [], [], WITHIN_S)[0]
+        assert json.loads(running.stdout.readline())["offset"] == offset
+
+    assert ended(running) == (0, b"", b"")
+
+
+def test_a_line_that_fails_ends_produce_while_it_waits_for_the_next(
+    bootstrap: str, new_topic: NewTopic
+) -> None:
+    topic = new_topic(config={"max.message.bytes": "1000"})
+    running = command("produce", topic, "--bootstrap", bootstrap, stdin=subprocess.PIPE)
+    assert running.stdin is not None
+    running.stdin.write(b"one\n" + b"z" * 3000 + b"\n")
+    running.stdin.flush()
+
+    assert running.wait(WITHIN_S) == 1
+    _, out, err = ended(running)
+    assert out == f"1 record written to {topic}\n".encode()
+    assert err.splitlines()[-1].startswith(b"coterie: line 2 failed: ")
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_signal_ends_produce_once_its_lines_are_written(
@@ -85,6 +117,144 @@ def test_a_signal_ends_produce_once_its_lines_are_written(
     os.close(writes)
 
 
+def test_produce_says_that_it_still_tries_to_write_while_its_broker_is_away() -> None:
+    """And a second signal ends it, with the lines of which nothing is known."""
+    with broker() as one:
+        running = command(
+            "produce", "t", "--bootstrap", one.bootstrap, "--output", "json", stdin=subprocess.PIPE
+        )
+        assert running.stdin is not None
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdin.write(b"one\n")
+        running.stdin.flush()
+        assert running.stdout.readline()
+        one.kill()
+        running.stdin.write(b"two\n")
+        running.stdin.flush()
+        assert b"no answer to" in running.stderr.readline()  # so the line is on its way
+        running.send_signal(signal.SIGTERM)
+        told = [running.stderr.readline()]
+        while b"still trying" not in told[-1] and told[-1]:
+            told.append(running.stderr.readline())
+        running.send_signal(signal.SIGTERM)
+        code, _, err = ended(running)
+
+    assert told[-1] == b"still trying to write what was read; Ctrl-C again ends at once\n"
+    assert (code, err.splitlines()[-1]) == (1, b"coterie: whether these lines are written is not known: 2")
+
+
+def test_consume_ends_by_itself_where_its_broker_is_gone_and_says_what_may_not_be_committed() -> None:
+    with broker() as one:
+        fill(one.bootstrap, "t", 3)
+        running = command(
+            "consume", "t", "--group", "g", "--from", "beginning", "--bootstrap", one.bootstrap,
+            "--set", "auto.commit.interval.ms=3600000",
+        )  # fmt: skip
+        assert running.stdout is not None
+        for _ in range(3):
+            assert running.stdout.readline()
+        one.kill()
+        running.send_signal(signal.SIGTERM)
+        code, _, err = ended(running)
+
+    assert code == 0
+    assert b"; not known to be committed: t-0 up to 3\n" in err
+
+
+def test_a_story_that_is_followed_goes_on_when_its_broker_is_back() -> None:
+    """Found by trying: it ended when the broker had been away for longer than one answer may take."""
+    with broker() as one:
+        fill(one.bootstrap, "t", 1)
+
+        def come_and_go() -> None:
+            settings = {"group_id": "g", "auto_offset_reset": "earliest", "enable_auto_commit": False}
+            with BlockingConsumer("t", bootstrap_servers=one.bootstrap, **settings) as consumer:
+                consumer.getone()
+
+        come_and_go()
+        with BlockingAdmin(one.bootstrap) as admin:  # it is told half a second late
+            soon(lambda: "__group_story" in [topic.name for topic in admin.list_topics(internal=True)])
+        running = command(
+            "groups", "story", "g", "--follow", "--output", "json", "--bootstrap", one.bootstrap,
+            "--set", "default.api.timeout.ms=2000",
+        )  # fmt: skip
+        assert running.stdout is not None
+        generations = [0]
+
+        def read_up_to(generation: int) -> None:
+            while generations[-1] < generation:
+                generations.append(json.loads(running.stdout.readline())["generation"])
+
+        try:
+            read_up_to(2)
+            one.kill()
+            with pytest.raises(subprocess.TimeoutExpired):  # it says so, and stays
+                running.wait(3)
+            one.restart()
+            come_and_go()
+            read_up_to(4)
+            running.send_signal(signal.SIGINT)
+        except BaseException:
+            running.kill()
+            print(running.communicate())
+            raise
+        code, _, err = ended(running)
+
+    assert (code, b"Traceback" in err) == (0, False)
+
+
+def test_a_consumer_gives_up_when_its_time_to_close_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    with broker() as one:
+        fill(one.bootstrap, "t", 3)
+        settings = {"group_id": "g", "auto_offset_reset": "earliest", "auto_commit_interval_ms": 3_600_000}
+        consumer = BlockingConsumer("t", bootstrap_servers=one.bootstrap, **settings)
+        consumer.start()
+        read = [consumer.getone() for _ in range(3)]
+        one.kill()
+        consumer.close(timeout_ms=50)
+
+    assert len(read) == 3
+    assert "; not known to be committed: t-0 up to 3" in caplog.text
+
+
+def test_what_is_no_time_to_close_is_refused_and_for_ever_is_one(bootstrap: str, new_topic: NewTopic) -> None:
+    """Found by trying: with an infinite one nothing was committed, and the member did not leave."""
+    topic = new_topic()
+    fill(bootstrap, topic, 3)
+    settings = {"group_id": topic, "auto_offset_reset": "earliest", "auto_commit_interval_ms": 3_600_000}
+    consumer = BlockingConsumer(topic, bootstrap_servers=bootstrap, **settings)
+    consumer.start()
+    read = [consumer.getone() for _ in range(3)]
+    for wrong in (-1, float("nan"), "5"):
+        with pytest.raises(WrongUse, match="timeout_ms is"):
+            consumer.close(timeout_ms=wrong)  # type: ignore[arg-type]
+    consumer.close(timeout_ms=float("inf"))
+
+    with BlockingAdmin(bootstrap) as admin:
+        group = admin.describe_group(topic)
+        committed = admin.list_group_offsets(topic)
+
+    assert len(read) == 3
+    assert (list(group.members), committed) == ([], {TopicPartition(topic, 0): 3})
+
+
+def test_what_is_no_time_to_close_a_producer_is_refused_and_what_it_has_is_sent(
+    bootstrap: str, new_topic: NewTopic
+) -> None:
+    """Found by trying: what had not been sent was given up."""
+    topic = new_topic()
+    producer = BlockingProducer(bootstrap, linger_ms=60_000)
+    producer.start()
+    sent = [producer.send(topic, b"v") for _ in range(3)]
+    for wrong in (-1, float("nan"), "1000"):
+        with pytest.raises(WrongUse, match="timeout_ms is"):
+            producer.close(timeout_ms=wrong)  # type: ignore[arg-type]
+    producer.close(timeout_ms=float("inf"))
+
+    assert [one.result().offset for one in sent] == [0, 1, 2]
+
+
 def test_consume_says_that_it_still_tries_to_leave_while_its_broker_is_away() -> None:
     """And a second Ctrl-C ends it."""
     with broker() as one:
@@ -95,11 +265,13 @@ def test_consume_says_that_it_still_tries_to_leave_while_its_broker_is_away() ->
         one.kill()
         running.send_signal(signal.SIGINT)
         assert running.stderr is not None
-        told = running.stderr.readline()
+        told = [running.stderr.readline()]
+        while b"Ctrl-C again" not in told[-1] and told[-1]:
+            told.append(running.stderr.readline())
         running.send_signal(signal.SIGINT)
         _, _, err = ended(running)
 
-    assert b"Ctrl-C again ends at once" in told
+    assert b"Ctrl-C again ends at once" in told[-1]
     assert b"Traceback" not in err
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -14,12 +16,22 @@ from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.admin import Admin
 from coterie.client.blocking_consumer import BlockingConsumer
 from coterie.client.consumer import Consumer
-from coterie.client.errors import Closed, Disconnected, NoOffset, NotAssigned, Undecodable, WrongUse
+from coterie.client.errors import (
+    Closed,
+    Disconnected,
+    MissingLibrary,
+    NoOffset,
+    NotAssigned,
+    Undecodable,
+    WrongUse,
+)
 from coterie.client.listener import RebalanceListener
+from coterie.wire.apis import ApiKey
 from no_task_left import run
 
 from .adapters import CLIENTS, Message
 from .brokers import Broker
+from .proxy import Proxy, until
 from .test_produce_consume import CODECS, EARLIEST_MS, contents, some_messages
 
 NewTopic = Callable[..., str]
@@ -278,6 +290,37 @@ def test_auto_commit_spares_what_the_application_has_in_its_hands(
     assert run(committed(f"{topic}-fails")) == 40
 
 
+def test_an_auto_commit_that_failed_takes_back_nothing_that_was_committed_since(
+    bootstrap: str, new_topic: NewTopic
+) -> None:
+    topic, group, cuts = new_topic(), f"group-{uuid.uuid4()}", []
+    produce(bootstrap, numbered(topic, 6))
+
+    def cut(api_key: int) -> bool:
+        if api_key != ApiKey.OFFSET_COMMIT or cuts:
+            return False
+        cuts.append(api_key)
+        return True
+
+    async def scenario() -> int | None:
+        async with Proxy(hidden=True) as proxy:
+            proxy.target = int(bootstrap.rpartition(":")[2])
+            settings = {"group_id": group, "max_poll_records": 3, "auto_commit_interval_ms": 60_000}
+            async with a_consumer(f"127.0.0.1:{proxy.port}", **settings, retry_backoff_ms=300) as consumer:
+                consumer.assign([(topic, 0)])
+                await take(consumer, 3)
+                proxy.cut_after = cut
+                consumer._commit_at = 0.0
+                await take(consumer, 3)
+                await until(lambda: cuts)
+                await asyncio.sleep(0.05)  # until the consumer has heard of it
+                await consumer.commit()
+                await until(lambda: consumer._committing is None)
+                return (await consumer.committed([(topic, 0)]))[TopicPartition(topic, 0)]
+
+    assert run(scenario()) == 6
+
+
 def test_fetching_ahead_stops_at_the_bound(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic(partitions=4)
     for partition in range(4):
@@ -338,8 +381,85 @@ def test_deserialisers_and_interceptors_see_each_record_and_a_bad_one_can_be_lef
             assert failed.value.record.value == b"three"
             consumer.seek((topic, 0), 4)
             assert await drain(consumer) == []  # an even number
+            consumer.seek((topic, 0), 0)
+            ones = [await consumer.getone(timeout_ms=WITHIN_MS) for _ in range(2)]
+            assert [one and one.offset for one in ones] == [0, 2]
 
     run(scenario())
+
+
+@pytest.mark.parametrize("broken", ["value_deserializer", "interceptors"])
+def test_records_reach_the_application_though_its_own_code_was_interrupted_between_them(
+    bootstrap: str, new_topic: NewTopic, broken: str
+) -> None:
+    """As Ctrl-C, or an interceptor's mistake: two batches come together, and it strikes in the second."""
+    topic = new_topic()
+    produce(bootstrap, numbered(topic, 3))
+    produce(bootstrap, numbered(topic, 3, first=3))
+    left = [4]
+
+    def strike(given: Any) -> Any:
+        left[0] -= 1 if broken == "value_deserializer" else len(given)
+        if -3 < left[0] <= 0:
+            left[0] -= 3
+            raise SystemExit
+        return given
+
+    async def scenario() -> None:
+        settings = {broken: strike if broken == "value_deserializer" else [strike]}
+        async with a_consumer(bootstrap, **settings) as consumer:
+            consumer.assign([(topic, 0)])
+            with pytest.raises(SystemExit):
+                await take(consumer, 6)
+            assert sorted(one.value for one in await take(consumer, 6)) == [b"%d" % n for n in range(6)]
+
+    run(scenario())
+
+
+def test_records_that_could_not_be_made_columns_are_handed_out_yet(
+    bootstrap: str, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(partitions=2)
+    produce(bootstrap, numbered(topic, 3) + numbered(topic, 3, partition=1))
+
+    async def scenario() -> None:
+        async with a_consumer(bootstrap, group_id=topic) as consumer:
+            consumer.assign([(topic, 0), (topic, 1)])
+            monkeypatch.setitem(sys.modules, "coterie.columns.records", None)  # as where pyarrow is not there
+            for _ in range(2):
+                with pytest.raises(MissingLibrary):
+                    await consumer.getmany(timeout_ms=WITHIN_MS, columns=True)
+            monkeypatch.undo()
+            assert len(await take(consumer, 6)) == 6
+
+    run(scenario())
+
+
+def test_tasks_that_share_a_consumer_get_each_record_once(bootstrap: str, new_topic: NewTopic) -> None:
+    topic = new_topic(partitions=2)
+    produce(bootstrap, numbered(topic, 400) + numbered(topic, 400, partition=1))
+    got: list[Any] = []
+
+    async def scenario() -> None:
+        async with a_consumer(bootstrap, max_poll_records=30) as consumer:
+            consumer.assign([(topic, 0), (topic, 1)])
+
+            async def work() -> None:
+                while len(got) < 800:
+                    got.append(await consumer.getone())
+                    await asyncio.sleep(0)
+
+            async with asyncio.timeout(WITHIN_MS / 1000):
+                done = [asyncio.create_task(work()) for _ in range(3)]
+                await asyncio.wait(done, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.cancel()
+            await asyncio.gather(*done, return_exceptions=True)
+
+    run(scenario())
+    assert sorted((one.partition, one.offset) for one in got) == [
+        (at, n) for at in range(2) for n in range(400)
+    ]
 
 
 def test_a_consumer_waits_for_a_topic_that_is_not_there_yet(bootstrap: str, new_topic: NewTopic) -> None:
@@ -351,15 +471,32 @@ def test_a_consumer_waits_for_a_topic_that_is_not_there_yet(bootstrap: str, new_
     run(scenario())
 
 
-def test_calls_that_make_no_sense_say_what_does(bootstrap: str) -> None:
+def test_calls_that_make_no_sense_say_what_does(bootstrap: str, new_topic: NewTopic) -> None:
+    topic = new_topic()
+
     async def scenario() -> None:
         consumer = a_consumer(bootstrap)
         with pytest.raises(WrongUse, match="not started"):
             await consumer.getmany()
+        async with a_consumer(bootstrap, group_id="g") as placed:
+            placed.assign([(topic, 0)])
+            for never, why in ((2**63, "no offset"), (-1, "no offset"), ("5", "a whole number")):
+                with pytest.raises(WrongUse, match=why):
+                    placed.seek((topic, 0), never)  # type: ignore[arg-type]
+            for beyond in (OffsetAndMetadata(2**63), OffsetAndMetadata(1, -1, "\ud800")):
+                with pytest.raises(WrongUse, match="OffsetCommit cannot carry what was given"):
+                    await placed.commit({(topic, 0): beyond})
+            for never in (-1, -2, 2**63, "now"):
+                with pytest.raises(WrongUse, match="a timestamp is milliseconds since 1970"):
+                    await placed.offsets_for_times({(topic, 0): never})  # type: ignore[dict-item]
+                with pytest.raises(WrongUse, match="a timestamp is milliseconds since 1970"):
+                    await placed.seek_to_time(never)  # type: ignore[arg-type]
         with pytest.raises(WrongUse, match=r"a topic's name is text, not \['orders'\]"):
             Consumer(["orders"], bootstrap_servers=bootstrap, group_id="g")
         with pytest.raises(WrongUse, match="needs a group_id"):
             consumer.subscribe(["t"])
+        with pytest.raises(WrongUse, match="needs a group_id"):
+            Consumer("t", bootstrap_servers=bootstrap, group_id="")
         async with consumer:
             with pytest.raises(WrongUse, match="subscribe to topics or assign"):
                 await consumer.getmany()

@@ -185,7 +185,7 @@ def test_a_group_gets_through_a_full_disk(disk: SmallDisk, broker: coterie.testi
 def serve(disk: SmallDisk) -> subprocess.CompletedProcess[str]:
     """Start a broker that is expected to give up."""
     command = [sys.executable, "-m", "coterie", "serve", "--listen", "127.0.0.1:0", "--data", str(disk.data)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
 
 def test_a_broker_that_cannot_begin_on_a_full_disk_says_why_in_a_sentence(disk: SmallDisk) -> None:

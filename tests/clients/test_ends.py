@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from coterie.base.ids import TopicPartition
-from coterie.client import Admin, Consumer, RebalanceListener
+from coterie.client import Admin, Consumer, Producer, RebalanceListener
 from coterie.client.errors import Closed, ListenerFailed, WrongUse
 from no_task_left import run
+
+from .proxy import Proxy, until
 
 NewTopic = Callable[..., str]
 WITHIN_MS = 20_000
@@ -42,6 +44,13 @@ class Ending(RebalanceListener):
 
     async def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
         await self._hear("lost")
+
+
+def cancel_others() -> None:
+    """Cancel whatever runs, but for this task and what looks after it."""
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        if "watched" not in repr(task) and "Proxy" not in repr(task):
+            task.cancel()
 
 
 def a_member(bootstrap: str, group: str, **settings: Any) -> Consumer:
@@ -238,16 +247,56 @@ def test_who_cancels_whatever_runs_can_still_close_and_the_member_leaves(
 
     async def scenario() -> None:
         consumer = await a_settled_member(bootstrap, group)
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            if "watched" not in repr(task):
-                task.cancel()
+        cancel_others()
         with pytest.raises(Closed, match="cancelled"):
             await consumer.getmany(timeout_ms=WITHIN_MS)
         await consumer.close()
         assert await members_of(bootstrap, group) == []
 
     run(scenario())
+
+
+def test_who_cancels_whatever_runs_is_told_by_a_consumer_whose_partitions_were_assigned(
+    bootstrap: str, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+
+    async def scenario() -> None:
+        async with Consumer(bootstrap_servers=bootstrap) as consumer:
+            consumer.assign([(topic, 0)])
+            await consumer.position((topic, 0))
+            cancel_others()
+            with pytest.raises(Closed, match="cancelled"):
+                await consumer.getmany(timeout_ms=WITHIN_MS)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("begun", [True, False], ids=["in its pause", "before it has begun"])
+def test_who_cancels_whatever_runs_ends_no_producer(bootstrap: str, new_topic: NewTopic, begun: bool) -> None:
+    topic = new_topic()
+
+    async def scenario() -> int:
+        port = int(bootstrap.rpartition(":")[2])
+        pauses = {"retry_backoff_ms": 100_000, "retry_backoff_max_ms": 100_000}
+        async with Proxy(hidden=True) as proxy:
+            proxy.target = port
+            async with Producer(f"127.0.0.1:{proxy.port}", **pauses) as producer:
+                await (await producer.send(topic, b"0"))
+                sender = producer._sender
+                assert sender is not None
+                proxy.target = 1  # where nobody is
+                proxy.hang_up()
+                await until(lambda: all(one.closed for one in sender._links.values()))
+                kept = await producer.send(topic, b"1")
+                await until(lambda: sender._paces if begun else sender._tasks)
+                cancel_others()
+                await asyncio.sleep(0)
+                proxy.target = port
+                async with asyncio.timeout(WITHIN_MS / 1000):
+                    return (await kept).offset
+
+    assert run(scenario()) == 1
 
 
 def test_unsubscribing_commits_what_is_done_and_in_the_listener_too(
@@ -267,8 +316,6 @@ def test_unsubscribing_commits_what_is_done_and_in_the_listener_too(
             return (await admin.list_group_offsets(group)).get(place)
 
     async def fill() -> None:
-        from coterie.client import Producer
-
         async with Producer(bootstrap) as producer:
             for _ in range(5):
                 await producer.send(topic, b"v", partition=0)

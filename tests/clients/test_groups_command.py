@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from coterie.client import Admin
+from coterie.client.story import StoryReader
 from unit.observe.story_schema import problems
 
 from .adapters import CLIENTS, Membership, Message
+from .asynchronous import run
 from .brokers import broker
 from .commands import Command, Ended, runner
 from .running import Member, shared, wait_until
@@ -92,6 +95,7 @@ def dynamic_of(groups: Command, membership: Membership) -> str:
     return next(member["member_id"] for member in described["members"] if not member["instance_id"])
 
 
+BATCHES = "coterie-sink-1f0c9a52-0b7e-4f0e-8d43-6a1f9b1c2d3e-3"
 NO_STORY = pytest.mark.ours("Apache Kafka keeps no story of its groups")
 
 
@@ -155,6 +159,21 @@ def test_a_story_is_told_in_words_and_no_more_of_it_than_is_wanted(
     assert whole.count("member-joined: ") == 2
     assert "generation 2 with 2 members because member-joined" in last
     assert "generation 1" not in last
+
+
+@NO_STORY
+def test_who_reads_a_story_from_where_it_is_there_no_more_is_told_it_from_where_it_begins(
+    bootstrap: str, groups: Command, membership: Membership, two: list[Member]
+) -> None:
+    """Found by trying: `--follow` of a broker that had begun anew ended with OFFSET_OUT_OF_RANGE."""
+    told = story_with(groups, membership.group, lambda one: is_rebalance(one) and one["generation"] == 2)
+
+    async def read() -> list[dict[str, Any]]:
+        async with Admin(bootstrap) as admin:
+            reader = StoryReader(admin.cluster, membership.group, offset=1 << 40, end=1 << 41)
+            return [one async for one in reader.until_now()]
+
+    assert run(read())[: len(told)] == told
 
 
 @pytest.mark.parametrize(
@@ -229,8 +248,13 @@ def test_a_reset_is_shown_first_and_done_when_told_to(groups: Command, filled: s
 
     assert shown.said.splitlines()[1].split() == [filled, "0", "-", "4"]
     assert "nothing is changed yet: --execute does it" in shown.said
+    assert f"there is no group {group} yet; --execute would make it" in shown.complained
     assert "400 is past the end" in done.said
     assert f"group {group} is reset" in done.said
+    assert f"there was no group {group}; it is made now" in done.complained
+    misspelt = groups("reset", group[:-1], "--topic", filled, "--to-offset", "4")
+    assert f"did you mean {group}?" in misspelt.complained
+    assert groups("reset", group, "--topic", filled, "--to-offset", "4").complained == ""
     assert committed(groups, group) == [(1, 10, 0)]
     assert groups("list", "--state", "empty", "--output", "json").said.count(group) == 1
     assert group not in groups("list", "--state", "stable").said
@@ -243,6 +267,7 @@ FORMS = [
     (["--to-offset", "7"], 7),
     (["--shift-by", "-2"], 3),
     (["--to-datetime", "2020-01-01T00:00:00.000"], 0),
+    (["--to-datetime", "1969-12-31T23:59:59.999"], 0),
     (["--by-duration", "PT1H"], 0),
 ]
 
@@ -306,6 +331,7 @@ def test_a_reset_says_where_to_and_whose(groups: Command, words: list[str], sent
         (["reset", "g", "--from-file", "/nowhere"], "cannot read /nowhere: No such file"),
         (["reset", "g", "--topic", "t", "--by-duration", "soon"], "'soon' is no duration"),
         (["delete", "nowhere"], "there is no classic group nowhere"),
+        (["reset", BATCHES, "--all-topics", "--to-latest"], "a Spark sink notes there what batches it has"),
     ],
 )
 def test_a_mistake_about_offsets_is_one_sentence(groups: Command, words: list[str], sentence: str) -> None:

@@ -27,7 +27,7 @@ class Client:
     """A connection that speaks in bytes."""
 
     def __init__(self, broker: coterie.testing.Broker) -> None:
-        self.socket = socket.create_connection((broker.host, broker.port), timeout=10)
+        self.socket = socket.create_connection((broker.host, broker.port), timeout=60)
 
     def __enter__(self) -> Client:
         return self

@@ -435,6 +435,6 @@ def test_a_broker_that_is_gone_keeps_nobody_from_closing(bootstrap: str) -> None
             member = group.join()
             await asyncio.sleep(0.3)
             member.called()
-            await asyncio.wait_for(member.close(), 5)
+            await asyncio.wait_for(member.close(), 25)
 
     run(scenario)

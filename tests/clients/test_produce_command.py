@@ -76,10 +76,51 @@ def test_a_line_without_a_separator_is_named_and_those_before_it_are_written(
     assert [one.key for one in everything(bootstrap, topic, count=1)] == [b"a"]
 
 
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_lines_that_are_written_are_told_of_although_others_before_them_failed(
+    produce, bootstrap: str, new_topic: NewTopic, output: str
+) -> None:
+    """Who goes on at the line after the last that is told of writes none twice."""
+    topic = new_topic(config={"max.message.bytes": "1000"})
+    long = b"z" * 3000
+
+    ended = produce(b"a\nb\n%b\n\nd\n%b\n%b\ne\n" % (long, long, long), topic, "--output", output)
+
+    there = [one.value for one in everything(bootstrap, topic, count=5)]
+    assert there == [b"a", b"b", b"", b"d", b"e"]
+    if output == "text":
+        assert ended.said == f"5 records written to {topic}\n"
+    else:
+        assert [json.loads(line)["offset"] for line in ended.said.splitlines()] == [0, 1, 2, 3, 4]
+    assert ended.code == 1
+    assert ended.complained.splitlines()[-1].startswith("coterie: lines 3,6-7 failed: ")
+
+
+def test_both_what_failed_and_what_cannot_be_sent_are_told(produce, new_topic: NewTopic) -> None:
+    topic = new_topic(config={"max.message.bytes": "1000"})
+
+    ended = produce(b"a=1\nb=%b\nno key\n" % (b"z" * 3000), topic, "--key-separator", "=")
+
+    assert (ended.code, ended.said) == (1, f"1 record written to {topic}\n")
+    assert "coterie: line 2 failed: " in ended.complained
+    assert ended.complained.endswith("\nline 3 has no '=' between key and value; it is not sent\n")
+
+
+def test_a_line_that_never_ends_is_refused_before_it_fills_the_memory(produce, new_topic: NewTopic) -> None:
+    topic = new_topic()
+
+    ended = produce(b"one\n" + b"z" * 300_000, topic, "--set", "max.request.size=100000")
+
+    assert (ended.code, ended.said) == (1, f"1 record written to {topic}\n")
+    assert ended.complained == (
+        "coterie: line 2 is longer than max.request.size (100000 bytes); it is not sent\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--set", "linger_msx=1"], "did you mean linger_ms?"),
+        (["--set", "linger_msx=1"], "did you mean linger.ms?"),
         (["--set", "acks=2"], "acks must be 'all', 1 or 0"),
         (["--header", "nothing"], "write NAME=VALUE"),
         (["--partition", "7"], "no partition 7"),

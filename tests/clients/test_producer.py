@@ -16,6 +16,8 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, RefusedBy
+from coterie.base.ids import TopicPartition
+from coterie.client.admin import Admin
 from coterie.client.batcher import Batch
 from coterie.client.errors import ClientTimeout, Disconnected, WrongUse
 from coterie.client.producer import Delivery
@@ -32,7 +34,7 @@ from .adapters import CLIENTS, Message
 from .asynchronous import WatchedProducer as Producer
 from .asynchronous import run
 from .brokers import Broker, broker
-from .proxy import Proxy
+from .proxy import Proxy, Slow, until
 
 NewTopic = Callable[..., str]
 CONFLUENT = CLIENTS[0]
@@ -193,6 +195,10 @@ def test_what_cannot_be_sent_is_refused_at_once(bootstrap: str, new_topic: NewTo
             for wrong in ({"h": "text"}, [("h", 7)], {7: b"v"}, ["h"], {"h": bytearray(1)}):
                 with pytest.raises(TypeError, match="a header is a name and bytes or None"):
                     await producer.send(topic, b"v", headers=wrong)  # type: ignore[arg-type]
+            with pytest.raises(WrongUse, match="a header's name is text that UTF-8 can write"):
+                await producer.send(topic, b"v", headers={"\udc80": b"from os.fsdecode"})
+            with pytest.raises(WrongUse, match="Metadata cannot carry what was given"):
+                await producer.send("\udc80", b"v")
             for never in (-1, 1.5, "now", 1 << 63):
                 with pytest.raises(WrongUse, match="a timestamp is milliseconds since 1970"):
                     await producer.send(topic, b"v", timestamp=never)  # type: ignore[arg-type]
@@ -272,6 +278,85 @@ def test_many_tasks_share_a_small_buffer(bootstrap: str, new_topic: NewTopic) ->
     run(scenario())
 
     assert sorted(values(everything(bootstrap, topic, count=1_000, partitions=2))) == list(range(1_000))
+
+
+def test_a_topic_that_was_deleted_does_not_come_back_by_itself(bootstrap: str) -> None:
+    deleted, other = (f"topic-{uuid.uuid4()}" for _ in range(2))
+
+    async def scenario() -> list[bool]:
+        there = []
+        async with Admin(bootstrap) as admin, Producer(bootstrap, metadata_max_age_ms=20) as producer:
+            await (await producer.send(deleted, b"v"))
+            await admin.delete_topic(deleted)
+            for _ in range(20):
+                await (await producer.send(other, b"v"))
+                await asyncio.sleep(0.01)
+            there.append(deleted in {one.name for one in await admin.list_topics()})
+            await (await producer.send(deleted, b"v"))
+            there.append(deleted in {one.name for one in await admin.list_topics()})
+        return there
+
+    assert run(scenario()) == [False, True]
+
+
+def test_a_batch_whose_time_is_over_takes_no_other_with_it(bootstrap: str, new_topic: NewTopic) -> None:
+    """They go in one request; were its connection closed, the other one would be written twice."""
+    topic = new_topic(partitions=2)
+
+    async def scenario() -> int:
+        async with Proxy(hidden=True) as proxy:
+            proxy.target = int(bootstrap.rpartition(":")[2])
+            slow = Slow(ApiKey.PRODUCE)
+            proxy.keep_back = slow
+            settings: dict[str, Any] = {
+                "enable_idempotence": False,
+                "linger_ms": 20_000,
+                "retry_backoff_ms": 1,
+            }
+            async with Producer(f"127.0.0.1:{proxy.port}", **settings) as producer:
+                old, young = [await producer.send(topic, b"%d" % one, partition=one) for one in (0, 1)]
+                (batch,) = producer._producing.lane(TopicPartition(topic, 0)).waiting
+                batch.created_ms -= producer.settings.delivery_timeout_ms - 50
+                flushes = asyncio.create_task(producer.flush())
+                with pytest.raises(DeliveryTimeout):
+                    await old
+                slow.passes = True
+                await young
+                await flushes
+            return proxy.seen.count((producer.settings.client_id, ApiKey.PRODUCE))
+
+    assert run(scenario()) == 1
+
+
+@pytest.mark.parametrize("end", ["closed", "of no more use"])
+def test_all_who_wait_for_room_hear_that_there_will_be_none(
+    bootstrap: str, new_topic: NewTopic, end: str
+) -> None:
+    topic = new_topic()
+    small: dict[str, Any] = {"buffer_memory": 1_000, "batch_size": 1_000, "max_block_ms": 5_000}
+
+    async def scenario() -> list[Any]:
+        async with Proxy(hidden=True) as proxy:
+            proxy.target = int(bootstrap.rpartition(":")[2])
+            producer = Producer(f"127.0.0.1:{proxy.port}", **small)
+            await producer.start()
+            await producer.partitions_for(topic)
+            proxy.hold = lambda api_key: api_key == ApiKey.PRODUCE
+            sends = [asyncio.create_task(producer.send(topic, bytes(900))) for _ in range(5)]
+            assert producer._sender is not None
+            sender = producer._sender
+            await until(lambda: len(sender._waiting) == 4)
+            if end == "of no more use":
+                sender.abandon(ProducerClosed("refused"))
+            else:
+                await producer.close(timeout_ms=0)
+            came = await asyncio.gather(*sends, return_exceptions=True)
+            await producer.close(timeout_ms=0)
+            return came
+
+    _, *waited = run(scenario())
+
+    assert [type(one) for one in waited] == [ProducerClosed] * 4
 
 
 def test_whoever_waits_may_be_cancelled_and_nobody_else_notices(bootstrap: str, new_topic: NewTopic) -> None:

@@ -31,7 +31,7 @@ from coterie.wire.apis import ApiKey
 from .asynchronous import WatchedProducer as Producer
 from .asynchronous import run
 from .brokers import Broker, broker
-from .proxy import LAST_BEFORE_KIP_890, Proxy
+from .proxy import LAST_BEFORE_KIP_890, Proxy, Slow, until
 from .test_producer import behind
 from .test_transactions import a_name, committed_offset, committed_values, read
 
@@ -82,7 +82,8 @@ def running_kind(request: pytest.FixtureRequest) -> Iterator[Kind]:
 @pytest.fixture
 def kind(running_kind: Kind) -> Kind:
     """The same, with a proxy that passes everything on until the test says otherwise."""
-    running_kind.proxy.cut_after = running_kind.proxy.hold = lambda api_key: False
+    proxy = running_kind.proxy
+    proxy.cut_after = proxy.hold = proxy.keep_back = lambda api_key: False
     running_kind.proxy.seen.clear()
     return running_kind
 
@@ -157,6 +158,28 @@ def test_offsets_of_a_member_that_the_group_does_not_know_abort_the_transaction(
 
     assert code in (Code.ILLEGAL_GENERATION, Code.UNKNOWN_MEMBER_ID)
     assert committed == [b"for good"]
+
+
+def test_offsets_asked_for_in_the_moment_of_the_end_count_with_it(kind: Kind) -> None:
+    topic, group = kind.topic(), a_name("group")
+    place = TopicPartition(topic, 0)
+
+    async def scenario() -> tuple[int, int]:
+        async with a_producer(kind) as producer, asyncio.timeout(30):
+            async with producer.transaction():
+                await producer.send(topic, b"first")
+            async with producer.transaction():
+                sending = asyncio.create_task(producer.send_offsets({place: 7}, GroupMetadata(group)))
+                await asyncio.sleep(0)
+            await sending
+            at_the_end = await kind.offset(group, place)
+            with contextlib.suppress(ZeroDivisionError):
+                async with producer.transaction():
+                    await producer.send(topic, b"in vain")
+                    assert 1 / 0
+            return at_the_end, await kind.offset(group, place)
+
+    assert run(scenario()) == (7, 7)
 
 
 def test_the_owner_before_is_fenced(kind: Kind) -> None:
@@ -270,6 +293,63 @@ def test_a_transaction_that_is_cancelled_is_aborted(kind: Kind) -> None:
         return await kind.committed(topic, count=1), await kind.everything(topic)
 
     assert run(scenario()) == ([b"for good"], [b"in vain", b"for good"])
+
+
+def test_an_abort_that_is_cancelled_leaves_no_record_to_the_next_transaction(kind: Kind) -> None:
+    async def scenario() -> list[bytes]:
+        topic, slow = kind.topic(), Slow(ApiKey.PRODUCE)
+        async with a_producer(kind) as producer:
+
+            async def write(value: bytes, *, gives_up: bool = False) -> None:
+                async with producer.transaction():
+                    await producer.send(topic, value)
+                    await until(lambda: slow.kept or not gives_up)
+                    assert not gives_up
+
+            await write(b"first")
+            kind.proxy.keep_back = slow
+            given_up = asyncio.create_task(write(b"in vain", gives_up=True))
+            await until(lambda: slow.kept)
+            await asyncio.sleep(0.01)
+            given_up.cancel()  # while the abort waits for what was sent
+            with pytest.raises((asyncio.CancelledError, AssertionError)):
+                await given_up
+            second = asyncio.create_task(write(b"second"))
+            await asyncio.wait([second], timeout=0.2)
+            slow.passes = True
+            await second
+        return await kind.committed(topic, count=2)
+
+    assert run(scenario()) == [b"first", b"second"]
+
+
+def test_a_cancelled_question_about_offsets_leaves_no_transaction_open(kind: Kind) -> None:
+    async def scenario() -> str:
+        place, name = TopicPartition(kind.topic(), 0), a_name()
+        slow = Slow(ApiKey.TXN_OFFSET_COMMIT if kind.version_2 else ApiKey.ADD_OFFSETS_TO_TXN)
+        async with a_producer(kind, name) as producer, Admin(kind.bootstrap) as admin:
+            async with producer.transaction():
+                await producer.send(place.topic, b"first")
+            kind.proxy.keep_back = slow
+
+            async def give_up() -> None:
+                async with producer.transaction():
+                    sending = asyncio.create_task(producer.send_offsets({place: 1}, GroupMetadata("g")))
+                    await until(lambda: slow.kept)
+                    sending.cancel()
+                    await sending
+
+            given_up = asyncio.create_task(give_up())
+            await asyncio.wait([given_up], timeout=0.1)
+            slow.passes = True
+            with pytest.raises(asyncio.CancelledError):
+                await given_up
+            # Apache Kafka answers an EndTxn at PrepareAbort, and writes the markers after.
+            while (state := (await admin.describe_transaction(name)).state) == "PrepareAbort":
+                pass
+            return state
+
+    assert run(scenario()) == "CompleteAbort"
 
 
 def test_a_producer_that_closes_aborts_what_is_open(kind: Kind) -> None:

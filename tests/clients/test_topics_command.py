@@ -7,6 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from coterie.base.ids import TopicPartition
+from coterie.client import BlockingConsumer
+
 from .commands import Command, runner
 
 NewTopic = Callable[..., str]
@@ -43,6 +46,13 @@ def test_a_topic_lives(topics: Command, name: str) -> None:
     assert [one["partitions"] for one in listed if one["topic"] == name] == [3]
     assert deleted.said == f"topic {name} is deleted\n"
     assert topics("describe", name).code == 1
+
+
+def test_a_misspelt_setting_is_refused_with_the_one_that_was_meant(topics: Command, name: str) -> None:
+    refused = topics("create", name, "--config", "retension.ms=600000")
+
+    assert refused.code == 1
+    assert "retension.ms (did you mean retention.ms?)" in refused.complained
 
 
 def test_replicas_are_placed_by_hand(topics: Command, name: str) -> None:
@@ -82,6 +92,21 @@ def test_what_is_there_or_not_may_be_no_mistake(topics: Command, name: str, new_
     assert topics("delete", name, "--if-exists").said == "there is nothing to delete\n"
     assert topics("delete", there, name).code == 1
     assert layout(topics, there) == [[1]]  # all or none
+
+
+@pytest.mark.ours("Apache Kafka deletes its internal topics when somebody says so")
+def test_what_was_deleted_before_a_topic_that_cannot_be_is_told(
+    topics: Command, bootstrap: str, new_topic: NewTopic
+) -> None:
+    there = new_topic()
+    with BlockingConsumer(bootstrap_servers=bootstrap, group_id=there) as consumer:
+        consumer.assign([(there, 0)])
+        consumer.commit({TopicPartition(there, 0): 0})  # now there is a topic that nobody may delete
+
+    ended = topics("delete", there, "__consumer_offsets")
+
+    assert (ended.code, ended.said) == (1, f"topic {there} is deleted\n")
+    assert "__consumer_offsets" in ended.complained
 
 
 @pytest.mark.parametrize(

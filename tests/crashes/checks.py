@@ -26,28 +26,27 @@ def demand(held: bool, what: str) -> None:
         raise Lost(what)
 
 
-def settle(
-    name: TopicPartition, topic: TopicOwed, log: FileLog, *, power_lost: bool, busy: bool, ill: bool
-) -> None:
+def settle(name: TopicPartition, topic: TopicOwed, log: FileLog, *, power_lost: bool, busy: bool) -> None:
     """See what a crash has left of a partition, and owe that from now on; raise `Lost` if it is too little.
 
-    `busy`: what was under way may have moved the start of the log on its own account. `ill`: the disk had
-    refused things, so that what had moved may have moved back.
+    `busy`: what was under way may have moved the start of the log on its own account. It moves back with a
+    loss of power alone, whatever the disk had refused.
     """
     owed = topic.partitions[name.partition]
     if power_lost:
         owed.reached = 0
     least = owed.certain if power_lost else owed.end
     demand(log.end_offset >= least, f"{name} ends at {log.end_offset}, and up to {least} nothing may be lost")
+    left = log.end_offset  # where the log ended before the start has written to it
     if power_lost:
-        owed.batches = _before_new_markers(owed, log)
+        owed.batches, left = _before_new_markers(owed, log)
         if owed.end < log.start_offset:  # nothing was left that may be read: the log begins anew
             owed.reached = log.start_offset
     read_new(owed, log)
     owed.maybe.clear()
     lowest = owed.start
-    if power_lost or ill:
-        lowest = min(owed.deleted, log.end_offset)
+    if power_lost:
+        lowest = min(owed.deleted, left)
     highest = max(owed.start, owed.maybe_deleted)
     if busy or topic.retained or (power_lost and owed.certain <= highest):  # nothing there need be
         highest = log.end_offset
@@ -70,13 +69,18 @@ def settle(
             owed.certain = batch.base
 
 
-def _before_new_markers(owed: Partition, log: FileLog) -> list[Batch]:
-    """Return what was acknowledged up to where the start itself has written in the place of what is lost."""
+def _before_new_markers(owed: Partition, log: FileLog) -> tuple[list[Batch], int]:
+    """Return what was acknowledged up to where the start itself has written in the place of what is lost,
+    and where that is; the end of the log if it has written nothing.
+    """
     written = {batch.base: batch for batch in owed.batches}
     for base, data in batches_of(log):
-        if read_header(data).control and (base not in written or _batch_of(data) != written[base]):
-            return [batch for batch in owed.batches if batch.end <= base]
-    return owed.batches
+        header = read_header(data)
+        if not (header.control and header.count):  # a marker that a compaction has emptied is an old one
+            continue
+        if base not in written or _batch_of(data) != written[base]:
+            return [batch for batch in owed.batches if batch.end <= base], base
+    return owed.batches, log.end_offset
 
 
 def read_new(owed: Partition, log: FileLog) -> None:
@@ -110,7 +114,7 @@ def _agreeing(owed: Partition, topic: TopicOwed, log: FileLog) -> list[Batch]:
     """Return what was acknowledged without what a loss of power may have taken, as the log seems to know it.
 
     From a compacted log anything may be missing that was not certain, and nobody need know any more what
-    was in the part that is deleted.
+    was in the part that is deleted; or it still knows, by what is left there or by a snapshot behind it.
     """
     there = _bases(log)
     left = [batch for batch in owed.batches if batch.end > log.start_offset]
@@ -119,7 +123,10 @@ def _agreeing(owed: Partition, topic: TopicOwed, log: FileLog) -> list[Batch]:
         readings = [
             [one for one in some if one.base < owed.certain or one.base in there] for some in readings
         ]
-        readings.append(owed.batches)
+        readings += [
+            [one for one in owed.batches if one.base < max(owed.certain, known) or one.base in there]
+            for known in (batch.end for batch in owed.batches if batch.end <= log.start_offset)
+        ]
     return next((some for some in readings if _agrees(log, Transactions.of(some))), readings[0])
 
 
@@ -153,10 +160,14 @@ def check_partition(name: TopicPartition, topic: TopicOwed, log: FileLog) -> Non
 
 
 def check_aborted(name: TopicPartition, known: Transactions, log: FileLog) -> None:
-    """The list has what was aborted; one that began in what is deleted may be missing if nothing is left."""
-    spans = [one[:2] for one in known.aborted if one[2] >= log.start_offset]
+    """The list has what was aborted; one that began in what is deleted may be missing if nothing is left.
+
+    Where a start has read it anew, it begins at the first record that is left.
+    """
+    spans = [(one[0], max(one[1], log.start_offset)) for one in known.aborted if one[2] >= log.start_offset]
+    begun = {one[:2] for one in known.aborted}
     listed = [tuple(one) for one in log.aborted_transactions(log.start_offset, log.end_offset)]
-    needed = {one for one in spans if one[1] >= log.start_offset}
+    needed = {one for one in spans if one in begun}
     odd = {one for one in listed if one not in spans and one[1] >= log.start_offset}
     demand(needed <= set(listed) and not odd, f"{name} lists the aborted transactions {listed}, not {spans}")
 

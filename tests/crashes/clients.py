@@ -78,7 +78,7 @@ class Clients:
         seat = self.owed.seats.get(group, Seat())
         place, _, _ = self.life.somewhere()
         key, value = Key(group, place), self.random.randrange(1_000)
-        self.owed.of(key).maybe.add(value)
+        number = self.owed.of(key).maybe[value] = self.owed.next()
         answer = self.ask(
             COMMIT,
             9,
@@ -94,7 +94,7 @@ class Clients:
         code = None if answer is None else messages.read_offset_commit(answer)
         if code is Code.NONE:
             self.owed.settle()
-            self.owed.of(key).acknowledge(value, self.owed.next())
+            self.owed.of(key).acknowledge(value, number)
             self._flushed()
         return f"commit {value} of {place} for {group}: {code}"
 
@@ -177,7 +177,7 @@ class Clients:
         """Delete a group, with what it has committed."""
         keys = [key for key in self.owed.commits if key.group == group]
         for key in keys:
-            self.owed.of(key).maybe.add(None)
+            self.owed.of(key).maybe[None] = self.owed.next()
         answer = self.ask(DELETE_GROUPS, 2, whole(DELETE_GROUPS, 2, groups_names=(group,)))
         code = None if answer is None else Code(answer.results[0].error_code)
         if code is Code.NONE:
@@ -192,17 +192,22 @@ class Clients:
 
     def topic_gone(self, name: str, *, sure: bool) -> None:
         """A topic is deleted: what was committed for it never comes back, once that was acknowledged."""
+        for txn in self._running():
+            gone = {key: value for key, (value, _) in txn.offsets.items() if key.where.topic == name}
+            txn.offsets = {key: one for key, one in txn.offsets.items() if key not in gone}
+            if txn.asked == "abort":
+                continue
+            for key, value in gone.items():  # the transaction may still commit them: if their tombstones
+                commits = self.owed.of(key)  # could not be written, or a loss of power takes those
+                if sure:
+                    commits.told.append(value)
+                else:
+                    commits.left_over.add(value)
         for key, commits in self.owed.commits.items():
             if key.where.topic == name:
                 if not sure:
                     commits.left_over |= commits.allowed(power_lost=False)
                 commits.acknowledge(None, self.owed.next())
-        for txn in self._running():
-            if not sure:  # the transaction may still commit them
-                for key, (value, _) in txn.offsets.items():
-                    if key.where.topic == name:
-                        self.owed.of(key).left_over.add(value)
-            txn.offsets = {key: value for key, value in txn.offsets.items() if key.where.topic != name}
 
     def topic_wanted(self, name: str) -> None:
         """Somebody asks for a topic: even if it is not made, what was committed for the last may go."""
@@ -211,11 +216,10 @@ class Clients:
                 commits.left_over.add(None)
 
     def topic_made(self, name: str) -> None:
-        """A topic is made: for that one nobody has committed anything."""
+        """A topic is made: for that one nobody has committed anything, whatever a loss of power takes."""
         for key, commits in self.owed.commits.items():
             if key.where.topic == name:
-                commits.left_over.clear()
-                commits.acknowledge(None, self.owed.next())
+                commits.begin_anew(self.owed.next())
 
     # -- transactions
 
@@ -231,7 +235,7 @@ class Clients:
         producer = self.owed.producers.setdefault(name, Producer())
         txn = producer.txn
         if txn is not None:
-            txn.broken = True
+            txn.broken = txn.taken_over = True
             txn.asked = txn.asked or "abort"
         request = whole(
             INIT,
@@ -258,12 +262,18 @@ class Clients:
         txn.answered = answered
         self.owed.ended.append(txn)
         if txn.asked == "commit":
+            self._may_be_in_part(txn)
             for key, (value, number) in txn.offsets.items():
                 commits = self.owed.of(key)
                 if answered:
                     commits.acknowledge(value, number)
                 else:
-                    commits.maybe.add(value)
+                    commits.maybe[value] = number
+
+    def _may_be_in_part(self, txn: Txn) -> None:
+        """A loss of power may leave what a transaction itself has replaced, and not what has replaced it."""
+        for key, value in txn.replaced:
+            self.owed.of(key).told.insert(0, value)
 
     def _writing(self) -> tuple[str, Producer, Txn] | None:
         """Return somebody who can write, in a transaction of his."""
@@ -318,10 +328,7 @@ class Clients:
         answer = self.ask(PRODUCE, 12, request)
         told = None if answer is None else answer.responses[0].partition_responses[0]
         code = None if told is None else Code(told.error_code)
-        if code is Code.NONE and self.owed.doubtful and told.base_offset < owed.end:
-            owed.maybe.remove(batch)  # taken for a repeat, in an epoch that was given out before
-            txn.broken = True
-        elif code is Code.NONE:
+        if code is Code.NONE:
             if batch.repeats(owed.batches, told.base_offset):  # of what a kill has left unanswered
                 owed.maybe.remove(batch)
             else:
@@ -373,13 +380,16 @@ class Clients:
                 ),
             ),
         )
+        txn.broken = True  # unless it is answered that all is well: a kill may leave it without an answer
         answer = self.ask(COMMIT_IN_TRANSACTION, 5, request)
         code = None if answer is None else Code(answer.topics[0].partitions[0].error_code)
         if code is Code.NONE:
             self.owed.settle()
+            if key in txn.offsets:
+                txn.replaced.append((key, txn.offsets[key][0]))
             txn.offsets[key] = value, self.owed.next()
-        else:
-            txn.broken = True
+            self.owed.of(key).undecided = True
+            txn.broken = False
         return f"commit {value} of {place} for {group} in a transaction of {name}: {code}"
 
     def end(self) -> str:
@@ -441,9 +451,9 @@ class Clients:
     def _let_go(self) -> None:
         """A loss of power may have left anything of what is not flushed: the clients begin again."""
         for txn in self._running():
-            for key, (value, _) in txn.offsets.items():
-                self.owed.of(key).maybe.add(value)
-        self.owed.doubtful = True
+            self._may_be_in_part(txn)
+            for key, (value, number) in txn.offsets.items():
+                self.owed.of(key).maybe[value] = number
         self.owed.producers.clear()
         self.owed.ended.clear()
 
@@ -465,7 +475,7 @@ class Clients:
                 continue
             how = self._outcome(txn)
             allowed = (
-                {"open", ""} | ({txn.asked} - {""}) | ({"abort"} if txn.overdue or txn.broken else set())
+                {"open", ""} | ({txn.asked} - {""}) | ({"abort"} if txn.overdue or txn.taken_over else set())
             )
             demand(how in allowed, f"{txn} has come to {how}, and only {allowed} was asked for")
             if how != "open":
@@ -474,12 +484,14 @@ class Clients:
     def _resolve(self, producer: Producer, txn: Txn, how: str) -> None:
         """A client whose question was not answered learns what has come of it."""
         txn.broken = True
+        if how != "abort":
+            self._may_be_in_part(txn)
         if how == "commit":
             for key, (value, number) in txn.offsets.items():
                 self.owed.of(key).acknowledge(value, number)
         elif not how:  # it had reached nothing that tells
-            for key, (value, _) in txn.offsets.items():
-                self.owed.of(key).maybe.add(value)
+            for key, (value, number) in txn.offsets.items():
+                self.owed.of(key).maybe[value] = number
 
     def _outcome(self, txn: Txn) -> str:
         """Return how a transaction has ended in all its places; "" if none of them can tell."""

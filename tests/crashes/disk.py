@@ -97,6 +97,11 @@ class Content:
         self.data += bytes(size - len(self.data))
         self.dropped = (self.dropped[0], min(self.dropped[1], size))
 
+    def renew(self) -> None:
+        """Become a new, empty file: of what the one before it held nothing comes back."""
+        self.data.clear()
+        self.flushed, self.dropped = b"", (0, 0)
+
     def lose_power(self, random: Random) -> None:
         """Become what is left of it."""
         data, flushed = self.data, self.flushed
@@ -192,6 +197,11 @@ class CrashFile:
         self._disk.effect("truncate")
         self._content.truncate(size)
 
+    def renew(self) -> None:
+        """Put a new file in the place of this one. That the old one goes first is no effect of its own."""
+        self._disk.effect("truncate")
+        self._content.renew()
+
     def sync(self) -> None:
         try:
             self._disk.effect("sync")
@@ -265,7 +275,7 @@ class CrashDisk:
     def save(self, path: str, data: bytes, *, sync: bool = False) -> None:
         self.look("save")
         file = self.open(path + ".tmp", create=True)
-        file.truncate(0)
+        file.renew()
         file.write([data], 0)
         if sync:
             file.sync()

@@ -86,8 +86,6 @@ class Owed:
     maybe_changed: dict[str, list[tuple[dict[str, str], int]]] = field(default_factory=dict)
     busy: bool = False
     """Whether what was under way may move the starts of logs by itself, as retention does."""
-    was_ill: bool = False
-    """Whether the disk has refused things: a start that was moved and then refused may move back."""
     producer_ids: set[int] = field(default_factory=set)
     now_ms: int = NOW_MS
     bent: str = ""
@@ -207,9 +205,9 @@ class Life:
         for name, topic in owed.topics.items():
             for place in range(len(topic.partitions)):
                 where = TopicPartition(name, place)
-                settle(where, topic, self.log(where), power_lost=power_lost, busy=owed.busy, ill=owed.was_ill)
+                settle(where, topic, self.log(where), power_lost=power_lost, busy=owed.busy)
         self.clients.settle_after(power_lost=power_lost)
-        owed.busy = owed.was_ill = False
+        owed.busy = False
         self.settled = True
 
     def _owe_topic(self, topic: Topic) -> None:
@@ -278,7 +276,7 @@ class Life:
         if not free:
             return self.delete()
         name, count = self.random.choice(free), self.random.choice((1, 1, 2))
-        kinds = COMPACTED if self.owed.bent == COMPACTING else KINDS
+        kinds = COMPACTED if self.owed.bent in (COMPACTING, RECONFIGURING) else KINDS
         configs = SMALL | self.random.choice(kinds)
         self.owed.maybe_made.add(name)
         self.clients.topic_wanted(name)
@@ -320,6 +318,21 @@ class Life:
         del self.owed.maybe_changed[name]
         topic.partitions.append(Partition())
         return f"grow {name} to {total}"
+
+    def configure(self) -> str:
+        """Give a topic the settings of another kind."""
+        name = self.random.choice(sorted(self.owed.topics))
+        topic = self.owed.topics[name]
+        configs = SMALL | self.random.choice(KINDS)
+        topic.was_compacted |= "compact" in topic.configs.get("cleanup.policy", "")
+        self.owed.maybe_changed.setdefault(name, []).append((configs, len(topic.partitions)))
+        try:
+            self.node.configure_topics({name: configs})
+        except OSError as error:
+            return f"configure {name}: {error}"
+        del self.owed.maybe_changed[name]
+        topic.configs = configs
+        return f"configure {name} with {configs}"
 
     def somewhere(self) -> tuple[TopicPartition, TopicOwed, Partition]:
         name = self.random.choice(sorted(self.owed.topics))
@@ -430,8 +443,8 @@ class Life:
         owed.maybe_deleted = max(owed.maybe_deleted, offset)
         self.owed.busy = True
         try:
+            self.store.ledger.save_starts({where: offset})
             start = log.delete_before(offset, self.owed.now_ms, save=False)
-            self.store.ledger.save_starts()
         except (OSError, StorageFailed) as error:
             return f"delete {where} before {offset}: {error}"
         demand(start >= offset, f"{where} starts at {start} after a deletion before {offset}")
@@ -497,14 +510,13 @@ class Life:
 
     def illness(self) -> tuple[str, ...]:
         """Return what a disk may refuse."""
-        return ("sync",) if self.owed.bent == FLUSHING_BADLY else self.random.choice(ILLNESSES)
+        return ILL_BY.get(self.owed.bent) or self.random.choice(ILLNESSES)
 
     def fall_ill(self) -> str:
         """Have the disk refuse something from now on, or be well again."""
         was_ill = self.disk.illness.operations
         chosen = () if was_ill else self.illness()
         self.disk.illness = Illness(frozenset(chosen), self.random.choice((1.0, 0.4)))
-        self.owed.was_ill = True
         return f"the disk refuses {chosen}" if chosen else "the disk is well"
 
 
@@ -523,7 +535,9 @@ STEPS_WEIGHED: tuple[tuple[Callable[[Life], str], int], ...] = (
     (Life.look, 3),
     (Life.fall_ill, 5),
 )
-COMPACTING, FLUSHING_BADLY = "compactions", "flushes that fail"
+COMPACTING, FLUSHING_BADLY, RECONFIGURING = "compactions", "flushes that fail", "settings that change"
+# Those that were remembered before there were such seeds are none of them.
+RECONFIGURING_EVERY, RECONFIGURING_FROM = 13, 3
 BENT: dict[str, dict[Callable[[Life], str], float]] = {
     "": {},
     COMPACTING: {
@@ -541,6 +555,8 @@ STEPS_OF = {
     bent: ([step for step, _ in STEPS_WEIGHED], [w * more.get(step, 1) for step, w in STEPS_WEIGHED])
     for bent, more in BENT.items()
 }
+STEPS_OF[RECONFIGURING] = ([*STEPS_OF[COMPACTING][0], Life.configure], [*STEPS_OF[COMPACTING][1], 30])
+ILL_BY = {FLUSHING_BADLY: ("sync",), RECONFIGURING: ("save",)}
 
 
 def run(seed: int, *, lives: int = LIVES) -> Outcome:
@@ -564,6 +580,8 @@ class Lives:
         self.disk = CrashDisk(seed)
         flushes = self.random.random() < 0.3
         bent = self.random.choice(("", "", COMPACTING, FLUSHING_BADLY))
+        if seed % RECONFIGURING_EVERY == RECONFIGURING_FROM:
+            bent = RECONFIGURING
         self.owed = Owed(flushes=flushes and bent != COMPACTING, bent=bent)
         self.story: list[str] = []
         self.kills = 0

@@ -24,10 +24,13 @@ class Commits:
 
     told: list[int | None] = field(default_factory=lambda: [None])
     """What was acknowledged, since what no loss of power can take."""
-    maybe: set[int | None] = field(default_factory=set)
-    """What was sent since and not acknowledged."""
+    maybe: dict[int | None, int] = field(default_factory=dict)
+    """What was sent since and not acknowledged, with the number of the request."""
     left_over: set[int | None] = field(default_factory=set)
     """What may still be there of a deleted topic, as nobody has heard that it is gone, until one is made."""
+    undecided: bool = False
+    """Whether a transaction has committed it. A loss of power may take its end; what the start then decides
+    anew is not flushed either, and after the next loss the start after that decides."""
     seen: bool = False
     """Whether the one of `maybe` was there after a crash."""
     newest: int = 0
@@ -40,27 +43,37 @@ class Commits:
         if number > self.newest:
             self.told.append(value)
             self.newest = number
+        else:  # it counts again where a loss of power takes what is newer
+            self.told.insert(0, value)
 
     def allowed(self, *, power_lost: bool) -> set[int | None]:
         """Return what a crash may have left."""
-        return self.maybe | self.left_over | (set(self.told) if power_lost else {self.told[-1]})
+        return self.maybe.keys() | self.left_over | (set(self.told) if power_lost else {self.told[-1]})
 
     def become(self, value: int | None, *, certain: bool, flushes: bool) -> None:
         """Owe what was found from now on; if nobody was told of it, the next loss of power may take it."""
-        self.maybe = set()
+        before = self.allowed(power_lost=True) if self.undecided else set()
+        self.newest = max(self.newest, self.maybe.pop(value, 0))
+        self.maybe = {}
         if certain:
-            self.told = [value]
+            self.told = [*(before - {value}), value]
         elif not flushes:
             self.told.append(value)
         elif value != self.told[-1]:
-            self.maybe = {value}
+            self.maybe = {value: self.newest}
             self.seen = True
+
+    def begin_anew(self, number: int) -> None:
+        """Owe nothing: a topic is made, and whatever was committed is of an earlier one of its name."""
+        self.told, self.seen, self.undecided, self.newest = [None], False, False, number
+        self.maybe.clear()
+        self.left_over.clear()
 
     def settle(self) -> None:
         """Something was appended behind what was refused: that is not there, what was seen is for good."""
         if self.seen:
             self.told.extend(self.maybe)
-        self.maybe, self.seen = set(), False
+        self.maybe, self.seen = {}, False
 
 
 @dataclass(slots=True)
@@ -85,9 +98,13 @@ class Txn:
     """Where it has written: to which life of the topic, and from which offset on."""
     offsets: dict[Key, tuple[int, int]] = field(default_factory=dict)
     """What it commits, with the number of the request."""
+    replaced: list[tuple[Key, int]] = field(default_factory=list)
+    """What it would have committed, had it not committed something newer for the same."""
     asked: str = ""
     answered: bool = False
     overdue: bool = False
+    taken_over: bool = False
+    """Whether somebody has asked for the transactional id anew, which ends it."""
     broken: bool = False
     """Whether something was refused, so that a client would not commit it."""
 
@@ -112,8 +129,6 @@ class OwedToClients:
     ended: list[Txn] = field(default_factory=list)
     """Transactions whose end was answered since the last start: what has become of them is looked at then."""
 
-    doubtful: bool = False
-    """Whether a loss of power may have taken what the coordinator knew: it may give epochs out twice then."""
     number: int = 0
     """Of the last request that commits."""
 

@@ -3,15 +3,52 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
+from errno import EIO
+from itertools import count
+from uuid import UUID
 
 import pytest
 
-from crashes.life import run
+from coterie.base.ids import TopicPartition
+from coterie.broker.topics import Topics
+from coterie.store.checkpoints import write_partition_metadata
+from coterie.store.config import LogConfig
+from coterie.store.directory import Store, things_of_others
+from coterie.store.partition import FileLog
+from crashes.disk import CrashDisk, Killed
+from crashes.life import NOW_MS, SETTINGS, run
 from crashes.planted import FAULTS, first, remembered
+from unit.store.store_rig import a_batch, a_marker, idempotent
 
 SEEDS = range(750)
 STRIDE = 125
-ONCE_FAILED = (24878, 25371, 41481, 44939, 47548, 48157, 53026, 55085)
+ONCE_FAILED = (
+    *(24878, 25371, 41481, 44939, 47548, 48157, 53026, 55085),
+    *(
+        3896,
+        202249,
+        212895,
+        300325,
+        303395,
+        303591,
+        306575,
+        412776,
+        417293,
+        426888,
+        443991,
+        607614,
+        635542,
+        677482,
+        3014671,
+        3014873,
+        4011304,
+        4012294,
+    ),
+)
+PLACE = TopicPartition("orders", 0)
+SMALL_SEGMENTS = LogConfig(segment_bytes=300, flush_messages=1)
+FIRST_START_EFFECTS = 8
 KILLS_LEAST, EFFECTS_LEAST = 800, 50_000  # of a stride, or it is no proof
 
 
@@ -54,6 +91,124 @@ def test_a_planted_fault_is_found_in_the_seed_that_is_remembered(name: str):
     assert not run(seed).violation
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_clean_stop_leaves_a_new_list_of_aborted_transactions_though_its_snapshot_is_refused(seed: int):
+    """What seed 53026 was: one in tens of thousands draws the stop and the refusal that it takes."""
+    disk = Choosy(seed)
+    store = Store(disk, "data", now_ms=NOW_MS, new_uuid=lambda: UUID(int=seed))
+    log = store.create_log(*PLACE, UUID(int=7), LogConfig())
+    log.append(idempotent(0, transactional=True), now_ms=NOW_MS)
+    log.flush()
+    log.append(a_marker(commit=False), now_ms=NOW_MS, origin="coordinator")
+    disk.refused = ".snapshot"
+    store.close()
+
+    disk.revive(power_lost=True)
+
+    again = Store(disk, "data", now_ms=NOW_MS, new_uuid=lambda: UUID(int=seed)).logs[PLACE]
+    assert again.aborted_transactions(0, again.end_offset) == ((9, 0),)
+
+
+def a_store(disk: CrashDisk, seed: int) -> Store:
+    return Store(
+        disk, "data", now_ms=NOW_MS, new_uuid=lambda: UUID(int=seed), configs=lambda _: SMALL_SEGMENTS
+    )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_where_a_kill_has_left_a_log_to_start_is_written_down_with_the_next_deletion(seed: int):
+    """What seed 412776 was: the segments were away, the start unwritten, and the deletion did nothing."""
+    disk = CrashDisk(seed)
+    log = a_store(disk, seed).create_log(*PLACE, UUID(int=7), SMALL_SEGMENTS)
+    for place in range(6):
+        log.append(a_batch(f"{place}" * 150), now_ms=NOW_MS)
+    log.delete_before(4, NOW_MS, save=False)
+    disk.revive(power_lost=False)  # killed before it was written down
+    store = a_store(disk, seed)
+    log = store.logs[PLACE]
+    assert log.start_offset == 4
+
+    log.delete_before(4, NOW_MS, save=False)
+    store.ledger.save_starts()
+    disk.revive(power_lost=True)
+
+    assert a_store(disk, seed).logs[PLACE].start_offset == 4
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_id_that_was_never_put_in_place_does_not_become_that_of_the_next_log(seed: int):
+    """What seed 4011304 was: the next id was written over the last, and a loss of power took it back."""
+    disk = CrashDisk(seed)
+    directory = f"data/{PLACE}"
+    disk.make_directory(directory)
+    disk.save(f"{directory}/partition.metadata", write_partition_metadata(UUID(int=7)), sync=True)
+    disk.rename(f"{directory}/partition.metadata", f"{directory}/partition.metadata.tmp")  # killed before
+    for path in ("data", directory):
+        disk.sync_directory(path)
+
+    a_store(disk, seed).create_log(*PLACE, UUID(int=8), SMALL_SEGMENTS)
+    for path in ("data", directory):
+        disk.sync_directory(path)
+    disk.revive(power_lost=True)
+
+    assert a_store(disk, seed).topic_id(*PLACE) in (None, UUID(int=8))
+
+
+def a_log_without_a_snapshot(disk: Choosy) -> tuple[Store, FileLog]:
+    """Return a log that one producer has begun, and of which one segment has no snapshot at its start."""
+    store = a_store(disk, 0)
+    log = store.create_log(*PLACE, UUID(int=7), SMALL_SEGMENTS)
+    log.append(idempotent(0, transactional=True), now_ms=NOW_MS)
+    for place in range(5):
+        disk.refused = "3.snapshot" if place == 2 else "never"
+        log.append(a_batch(f"{place}" * 200), now_ms=NOW_MS)
+    return store, log
+
+
+def test_a_deletion_that_is_stopped_between_any_two_segments_forgets_no_producer():
+    """What seed 426888 was: a start began at a segment that had no snapshot, after those before had gone."""
+    kills = 0
+    for effects in range(30):
+        disk = Choosy(effects)
+        _, log = a_log_without_a_snapshot(disk)
+        disk.kill_after(effects)
+        with suppress(Killed):
+            log.delete_before(log.end_offset, NOW_MS, save=False)
+        kills += disk.countdown.dead
+        disk.revive(power_lost=False)
+
+        again = a_store(disk, 0).logs[PLACE]
+
+        assert [one.producer_id for one in again.active_producers()] == [9]
+        assert again.open_transaction(9) == 0
+    assert 0 < kills < 30
+
+
+def test_segments_that_had_to_stay_for_their_producers_go_when_the_next_start_needs_them_no_more():
+    disk = Choosy(0)
+    store, log = a_log_without_a_snapshot(disk)
+    log.delete_before(log.end_offset, NOW_MS, save=False)
+    stayed = len([name for name in disk.files(log.directory) if name.endswith(".log")])
+
+    store.ledger.save()  # as every minute
+    log.append(a_batch("x" * 200), now_ms=NOW_MS)
+    log.delete_before(log.end_offset, NOW_MS, save=False)
+
+    left = [name for name in disk.files(log.directory) if name.endswith(".log")]
+    assert (stayed, len(left)) == (4, 1)
+
+
+class Choosy(CrashDisk):
+    """A disk that saves no file of a name that ends so."""
+
+    refused = "never"
+
+    def save(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        if path.endswith(self.refused):
+            raise OSError(EIO, path)
+        super().save(path, data, sync=sync)
+
+
 @pytest.mark.interop
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("name", FAULTS)
@@ -62,3 +217,20 @@ def test_a_planted_fault_is_found_within_its_seeds(name: str):
 
     assert found is not None, f"{name} went unnoticed"
     assert f"python -m crashes --seed {found.seed}" in found.line
+
+
+@pytest.mark.parametrize("power_lost", [False, True])
+def test_wherever_the_first_start_is_stopped_the_directory_is_a_brokers_or_as_empty(power_lost: bool):
+    for effects in count():
+        disk = CrashDisk(effects)
+        disk.kill_after(effects)
+        started = False
+        with suppress(Killed):
+            Topics.open(SETTINGS, a_store(disk, effects))
+            started = True
+        disk.revive(power_lost=power_lost)
+
+        assert things_of_others(disk, "data") == []
+        if started:
+            break
+    assert effects >= FIRST_START_EFFECTS

@@ -19,7 +19,7 @@ BITS = {
     "int64": 64,
     "uint16": 15,
     "timedelta_i32": 32,
-    "timedelta_i64": 40,
+    "timedelta_i64": 64,
 }
 TEXTS = ("", "a", "group", "consumer", "漢字é", "x" * 130)
 

@@ -33,6 +33,8 @@ PRODUCE, COMMIT, CREATE, DELETE, DELETE_RECORDS = 0, 8, 19, 20, 21
 GROW, DELETE_GROUPS, CONFIGURE, OFFSET_DELETE = 37, 42, 44, 47
 TOPICS, GROUPS, PARTITIONS_MOST = ("a", "b", "c"), ("g", "h"), 4
 OPERATIONS, AT_ONCE = 40, 6
+CROWDED_EACH = 5  # one life of so many is of administrators who all want the same names, many at a time
+MANY = tuple("abcdefghijkl")
 PACES = (
     1,
     1,
@@ -44,6 +46,7 @@ NO_ONE = {"generation_id_or_member_epoch": -1, "member_id": ""}
 # One thing at a time, instead of as many as take no time.
 FINE = {
     "ITEMS_AT_ONCE": 1,
+    "FEW": 0,  # what would be done at once is done in pieces as well
     "OFFSETS_AT_ONCE": 1,
     "TOPICS_AT_ONCE": 1,
     "APPENDS_AT_ONCE": 1,
@@ -89,8 +92,7 @@ def finely() -> Iterator[None]:
         if name.startswith("coterie.broker."):
             before += [(module, one, getattr(module, one)) for one in FINE if hasattr(module, one)]
     for module, one, _ in before:
-        # the few that would be done at once are done in pieces as well
-        setattr(module, one, 0 if module.__name__ == "coterie.broker.pieces" else FINE[one])
+        setattr(module, one, FINE[one])
     try:
         yield
     finally:
@@ -107,6 +109,9 @@ class Life:
         self.node = self.rig.node
         self.at = self.stops = self.values = 0
         self.operations: list[Operation] = []
+        self.crowded = seed % CROWDED_EACH == CROWDED_EACH - 1
+        self.taken: tuple[str, ...] = ()  # who was refused a name is about to try again
+        self.names, self.at_once = (MANY, 10) if self.crowded else (TOPICS, AT_ONCE)
         self.gone: list[str] = []  # topics that have just been deleted
         self.tasks: list[Task] = []
         self.ids: list[tuple[str, UUID]] = []  # all that there were
@@ -124,7 +129,7 @@ class Life:
             self.at += 1
             if self.at > STEPS_MOST:
                 raise Violation(f"{len(self.tasks)} requests do not end")
-            if begun < OPERATIONS and len(self.tasks) < AT_ONCE and self.random.random() < 0.3:
+            if begun < OPERATIONS and len(self.tasks) < self.at_once and self.random.random() < 0.3:
                 begun += 1
                 self.begin()
             elif self.rig.soon and (not self.tasks or self.random.random() < 0.2):
@@ -137,6 +142,9 @@ class Life:
 
     def begin(self) -> None:
         """Begin a request that is drawn; whoever deletes a topic likes to make it anew."""
+        if self.crowded:
+            self.begin_among_many()
+            return
         if self.gone and self.random.random() < 0.7:
             self.creation(self.gone.pop())
             return
@@ -145,6 +153,15 @@ class Life:
              self.records_deletion, self.commit, self.commit, self.offsets_deletion, self.groups_deletion)
         )  # fmt: skip
         draw()
+
+    def begin_among_many(self) -> None:
+        """Begin what claims names for long, gives them up late, or asks for them between."""
+        if self.taken and self.random.random() < 0.5:
+            again, self.taken = self.taken, ()
+            self.creation(*again)
+        else:
+            draws = self.creation, self.creation, self.deletion, self.deletion, self.deletion, self.commit
+            self.random.choice(draws)()
 
     def ask(
         self,
@@ -187,7 +204,7 @@ class Life:
             task.result = aside.work(*aside.arguments) if isinstance(aside, Aside) else None
 
     def topic(self) -> str:
-        return self.random.choice(TOPICS)
+        return self.random.choice(self.names)
 
     def life_of(self, name: str) -> UUID | None:
         """Return an id that the topic has or had, if it is to be named by one."""
@@ -195,14 +212,17 @@ class Life:
         return self.random.choice(ids[-2:]) if ids and self.random.random() < 0.5 else None
 
     def creation(self, *names: str) -> None:
-        names = names or tuple(self.random.sample(TOPICS, self.random.choice((1, 1, 2))))
-        count = self.random.randint(1, PARTITIONS_MOST)
+        several = (3, 6, 9) if self.crowded else (1, 1, 2)
+        names = names or tuple(self.random.sample(self.names, self.random.choice(several)))
+        count = 1 if self.crowded else self.random.randint(1, PARTITIONS_MOST)
         cls = entity("create_topics", 7, "CreatableTopic")
         topics = tuple(build(cls, name=n, num_partitions=count, replication_factor=1) for n in names)
 
         def read(response: Any) -> dict[Any, Any]:
             self.ids += [(one.name, one.topic_id) for one in response.topics if not int(one.error_code)]
-            return {one.name: one.error_code for one in response.topics}
+            codes = {one.name: one.error_code for one in response.topics}
+            self.taken = tuple(name for name, code in codes.items() if code) or self.taken
+            return codes
 
         self.ask(Operation("create", self.at, (*names, count)), CREATE, 7, read, topics=topics, timeout=1_000)
 
@@ -210,7 +230,8 @@ class Life:
         name = self.topic()
         topic_id = self.life_of(name)
         cls = entity("delete_topics", 6, "DeleteTopicState")
-        others = self.random.sample([one for one in TOPICS if one != name], self.random.choice((0, 0, 1)))
+        several = (4, 6, 8) if self.crowded else (0, 0, 1)
+        others = self.random.sample([one for one in self.names if one != name], self.random.choice(several))
         topics = (
             build(cls, name=None if topic_id else name, topic_id=topic_id),
             *(build(cls, name=one, topic_id=None) for one in others),
@@ -336,7 +357,7 @@ def judge(life: Life) -> None:
     unanswered = [one for one in life.operations if one.ended == sys.maxsize]
     if unanswered:
         raise Violation(f"never answered: {unanswered[0].told()}")
-    for name in TOPICS:
+    for name in life.names:
         judge_lives(life, name)
     judge_logs(life)
     judge_commits(life)
@@ -444,7 +465,7 @@ def judge_records(life: Life) -> None:
     sent = {one.about[2]: one for one in life.operations if one.kind == "produce"}
     found = set()
     for name, log in life.rig.store.logs.items():
-        if name.topic not in TOPICS:
+        if name.topic not in life.names:
             continue
         data = log.read(log.start_offset, max_bytes=1 << 20) if log.end_offset > log.start_offset else b""
         for at, _ in scan(data):

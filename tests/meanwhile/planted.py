@@ -100,10 +100,10 @@ FAULTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     )
 }
 SEEDS = {
-    "commits_stay": 31,
-    "deleted_twice": 11,
-    "grown_though_gone": 70,
-    "topics_looked_up_once": 332,
-    "names_free_at_once": 34,
-    "claims_of_others_given_up": 423,
+    "commits_stay": 6,
+    "deleted_twice": 2,
+    "grown_though_gone": 66,
+    "topics_looked_up_once": 75,
+    "names_free_at_once": 67,
+    "claims_of_others_given_up": 379,
 }

@@ -10,7 +10,7 @@ import pytest
 from meanwhile.life import run
 from meanwhile.planted import FAULTS, SEEDS
 
-LIVES = range(250)
+LIVES = range(200)
 STOPS_LEAST = 40_000  # of all lives, or it is no proof
 
 

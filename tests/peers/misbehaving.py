@@ -158,6 +158,7 @@ ACTS: tuple[Act, ...] = (
 HELD_BY = {
     begin_and_stop: "requests",
     do_not_read: "answers",
+    half_close: "answers",  # what the honest client wrote grows from life to life
     read_slowly: "answers",
     reset_within_an_answer: "answers",
 }

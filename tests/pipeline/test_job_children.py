@@ -38,10 +38,10 @@ def test_a_plain_line_is_an_event_named_by_its_first_word():
 def test_a_child_is_heard_and_obeys(tmp_path: Path):
     async def talk() -> tuple[str, str]:
         child = await a_child(tmp_path, ECHO)
-        address = (await child.hear("ready", within_s=20))["text"]
+        address = (await child.hear("ready", within_s=60))["text"]
         child.tell("hello")
-        word = (await child.hear("got", within_s=20))["word"]
-        await child.end(within_s=20)
+        word = (await child.hear("got", within_s=60))["word"]
+        await child.end(within_s=60)
         return address, word
 
     assert asyncio.run(talk()) == ("127.0.0.1:9", "hello")
@@ -50,7 +50,7 @@ def test_a_child_is_heard_and_obeys(tmp_path: Path):
 def test_a_child_that_ends_instead_is_trouble_with_the_end_of_its_log(tmp_path: Path):
     async def talk() -> None:
         child = await a_child(tmp_path, "import sys; print('no room left', file=sys.stderr); sys.exit(3)")
-        await child.hear("ready", within_s=20)
+        await child.hear("ready", within_s=60)
 
     with pytest.raises(Trouble, match=r"(?s)a child ended with code 3.*no room left"):
         asyncio.run(talk())
@@ -62,7 +62,7 @@ def test_a_silent_child_is_trouble(tmp_path: Path):
         try:
             await child.hear("ready", within_s=0.1)
         finally:
-            await child.terminate(within_s=5)
+            await child.terminate(within_s=60)
 
     with pytest.raises(Late, match=r"(?s)did not say 'ready'.*Is the machine busy\?"):
         asyncio.run(talk())
@@ -78,7 +78,7 @@ def test_of_a_long_log_the_first_cause_is_shown_beside_its_end(tmp_path: Path):
 
     async def talk() -> None:
         child = await a_child(tmp_path, f"import sys; sys.exit({chr(10).join(log)!r})")
-        await child.hear("ready", within_s=20)
+        await child.hear("ready", within_s=60)
 
     with pytest.raises(Trouble, match=r"(?s)says first:\n  Error: Could not find.*and ends with:.*the end"):
         asyncio.run(talk())
@@ -97,13 +97,13 @@ def test_a_child_that_will_not_end_is_killed_with_all_that_it_started(tmp_path: 
 
     async def talk() -> list[int]:
         child = await a_child(tmp_path, stubborn)
-        await child.hear("ready", within_s=20)
+        await child.hear("ready", within_s=60)
         family = [process.pid for process in tree(child.pid)]
         await child.terminate(within_s=0.2)
         return family
 
     family = asyncio.run(talk())
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while any(tree(pid) for pid in family) and time.monotonic() < until:
         pass
 

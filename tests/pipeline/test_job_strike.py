@@ -9,12 +9,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pipeline.checkpoint import Transactions, commits, last_committed, numbers, planned, under_way
-from pipeline.processes import PROC, READER, Process, living, readers_first, tree, wait_gone
+from pipeline.processes import READER, Process, living, readers_first, states, stop, tree, wait_gone
 from pipeline.strike import Missed, freeze, jvm_of
+
+from pipeline import strike
 
 FAMILY = [
     Process(10, 1, "python -m pipeline.app"),
@@ -109,15 +113,6 @@ def sleeper() -> Iterator[Process]:
         child.communicate()
 
 
-def state_of(process: Process) -> str:
-    """Return its letter, from /proc where there is one: a small system has no `ps`."""
-    stat = PROC / str(process.pid) / "stat"
-    if PROC.is_dir():
-        return stat.read_text().rpartition(") ")[2][:1] if stat.exists() else ""
-    listed = subprocess.run(["ps", "-o", "state=", "-p", str(process.pid)], capture_output=True, text=True)
-    return listed.stdout.strip()[:1]
-
-
 def test_a_batch_is_known_by_its_records_and_by_how_far_it_brings_its_partitions(tmp_path: Path):
     found = planned(a_checkpoint(tmp_path, planned=3, committed=2), 3)
 
@@ -151,13 +146,17 @@ def test_the_jvm_is_stopped_when_a_batch_is_in_the_table_and_not_committed(tmp_p
     worker.join()
 
     assert (batch.number, in_table) == (7, True)
-    assert state_of(sleeper) == "T"
+    assert states(sleeper.pid) == ["T"]
 
 
-def test_a_batch_that_has_written_nothing_will_do_when_time_runs_out(tmp_path: Path, sleeper: Process):
-    checkpoint = a_checkpoint(tmp_path, planned=7, committed=6)
+def test_a_batch_that_has_written_nothing_will_do_when_time_runs_out(
+    tmp_path: Path, sleeper: Process, monkeypatch: pytest.MonkeyPatch
+):
+    checkpoint, seconds = a_checkpoint(tmp_path, planned=7, committed=6), count()
+    clock = SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None)  # a second at each look
+    monkeypatch.setattr(strike, "time", clock)
 
-    batch, in_table = freeze(sleeper, checkpoint=checkpoint, table=tmp_path, within_s=0.1)
+    batch, in_table = freeze(sleeper, checkpoint=checkpoint, table=tmp_path, within_s=10)
 
     assert (batch.number, in_table) == (7, False)
 
@@ -167,7 +166,28 @@ def test_there_is_nothing_to_strike_when_the_work_has_run_out(tmp_path: Path, sl
 
     with pytest.raises(Missed, match="run out"):
         freeze(sleeper, checkpoint=checkpoint, table=tmp_path, within_s=0.05)
-    assert state_of(sleeper) != "T"
+    assert states(sleeper.pid) != ["T"]
+
+
+BUSY = """
+import sys, threading, time
+for _ in range(8):
+    threading.Thread(target=lambda: [time.sleep(0) for _ in iter(int, 1)], daemon=True).start()
+print("busy", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_every_thread_stands_when_a_process_was_stopped():
+    child = subprocess.Popen([sys.executable, "-c", BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert stop(Process(child.pid, os.getpid(), "busy"), within_s=60)
+        assert set(states(child.pid)) == {"T"}
+    finally:
+        child.kill()
+        child.communicate()
 
 
 def test_the_dead_are_not_among_the_living(sleeper: Process):
@@ -175,4 +195,4 @@ def test_the_dead_are_not_among_the_living(sleeper: Process):
 
     os.kill(sleeper.pid, signal.SIGKILL)
 
-    assert wait_gone([sleeper], within_s=5) == []
+    assert wait_gone([sleeper], within_s=60) == []

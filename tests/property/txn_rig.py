@@ -71,6 +71,12 @@ class Rig(ShardRig[Decision, Pending]):
 
     # -- the shell
 
+    def ask(self, command: Any) -> Asked[Decision]:
+        asked = super().ask(command)
+        for transactional_id in asked.decision.overdue:
+            self.ask(Expire(key=(*command.key, transactional_id)))
+        return asked
+
     def _carry_out(self, decision: Decision, pending: Pending) -> None:
         assert decision.why in WHYS
         self.whys.append(decision.why)

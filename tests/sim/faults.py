@@ -162,17 +162,17 @@ def reply_before_its_append() -> Iterator[None]:
 def answered_twice() -> Iterator[None]:
     """A reply stays where it was when it has left."""
 
-    def twice(release: Callable[[ShardHost], None]) -> Callable[[ShardHost], None]:
-        def again(self: ShardHost) -> None:
-            held = [(self.calls.get(reply.call), reply.answer) for reply in self._replies]
-            release(self)
+    def twice(hand_out: Callable[..., None]) -> Callable[..., None]:
+        def again(self: ShardHost, commands: Any, replies: Any, *rest: Any) -> None:
+            held = [(self.calls.get(reply.call), reply.answer) for reply in replies]
+            hand_out(self, commands, replies, *rest)
             for deliver, answer in held[1:]:
                 if deliver is not None:
                     deliver(answer)
 
         return again
 
-    with patched(ShardHost, "_release", twice):
+    with patched(ShardHost, "_hand_out", twice):
         yield
 
 
@@ -631,7 +631,7 @@ def offsets_of_readers_expire() -> Iterator[None]:
 def groups_with_members_are_cleaned_away() -> Iterator[None]:
     """A group without offsets is deleted although somebody is in it."""
 
-    def clean(draft: Draft, group: Group) -> None:
+    def clean(draft: Draft, group: Group, allowance: object) -> None:
         if not draft.shard.offsets.get(group.group_id):
             offsets.remove_group(draft, group, ())
 

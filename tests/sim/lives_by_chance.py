@@ -5,7 +5,7 @@ What is done to a group is the same under all settings; what heartbeats and mess
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from random import Random
 from typing import NamedTuple
 
@@ -177,6 +177,9 @@ class Lived(NamedTuple):
         acts, limit_ms = self.replay.acts, self.replay.seats[0].kind.settings.max_poll_interval_ms
         killed = {(START_MS + act.at_ms, act.member - 1) for act in acts if act.what == "kill"}
         hung = {(START_MS + act.at_ms, act.member - 1): act.takes_ms for act in acts if act.what == "stall"}
+        died = {
+            (at_ms, owner) for at_ms, owner in hung if dies_within(killed, at_ms, owner, hung[at_ms, owner])
+        }
         for (topic, number), row in self.replay.ownership.rows.items():
             began = {(since_ms, owner) for since_ms, _, owner in row.spans}
             for since_ms, until_ms, owner in row.spans:
@@ -184,11 +187,18 @@ class Lived(NamedTuple):
                 first_ms = since_ms + (phase - since_ms) % self.commits_every_ms
                 for at_ms in range(first_ms, until_ms, self.commits_every_ms):
                     yield at_ms, (topic, number, at_ms)
+                if (until_ms, owner) in died:
+                    continue
                 takes_ms = hung.get((until_ms, owner))
                 if takes_ms is not None and takes_ms < limit_ms and (until_ms + takes_ms, owner) not in began:
                     yield until_ms + takes_ms, (topic, number, until_ms)
                 elif takes_ms is None and (until_ms, owner) not in killed and until_ms < self.replay.ends_ms:
                     yield until_ms, (topic, number, until_ms)
+
+
+def dies_within(killed: Iterable[tuple[int, int]], at_ms: int, owner: int, takes_ms: int) -> bool:
+    """Return whether a member dies while it hangs: then it never commits what it had read."""
+    return any(who == owner and at_ms <= when <= at_ms + takes_ms for when, who in killed)
 
 
 def lived(life: Life, change: Change, *, seed: int, commits_every_ms: int = 500) -> Lived:

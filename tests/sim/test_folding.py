@@ -7,8 +7,11 @@ from hypothesis import HealthCheck, given, settings
 from scenes import a_variant, causes, variants
 
 from coterie.sim.ownership import Ownership
+from coterie.sim.replay import Process
 from coterie.sim.script import Variant
-from coterie.sim.simulate import Outcome, simulate
+from coterie.sim.simulate import DIRECTOR, Course, Outcome, Seat, simulate
+from coterie.sim.turns import Beat
+from coterie.sim.world import START_MS
 
 
 def told(outcome: Outcome) -> tuple[object, ...]:
@@ -86,3 +89,59 @@ members.count = 1
 
     assert outcome.folded == 0
     assert causes(outcome) == []
+
+
+def test_a_member_that_wants_another_topic_while_it_looks_is_played_until_it_has_found_it():
+    """The answer is about what it wanted before, so it looks again in a second, before its next heartbeat."""
+
+    class Changing(Course):
+        wanted: tuple[str, ...] = ("orders",)
+
+        def topics_of(self, seat: Seat) -> tuple[str, ...]:
+            return self.wanted
+
+        def want_more(self) -> None:
+            for more in ("payments", "refunds"):
+                self.wanted += (more,)
+                for seat in self.seats:  # whoever leads looks for all of them when it assigns
+                    assert seat.worker is not None
+                    seat.worker.look()
+
+    variant = a_variant(
+        base='lasts = "10m"\ntopics.orders = 6\ntopics.payments = 2\ntopics.refunds = 1\nmembers.count = 3\n'
+    )
+    course = Changing(variant, fold=True)
+    course.agenda.at(START_MS + 120_000, DIRECTOR, course.want_more)
+
+    course.run()
+
+    at_work = {one for seat in course.seats if seat.worker is not None for one in seat.worker.at_work()}
+    assert {one.topic for one in at_work} == {"orders", "payments", "refunds"}
+    assert course.folding.folded > 50
+
+
+def test_a_member_that_hangs_up_before_its_next_heartbeat_is_played_until_then():
+    """A record may have the next heartbeat so late that the session ends unheard before."""
+
+    class Recorded(Course):
+        def _start(self, seat: Seat) -> None:
+            seat.worker = Process(self, seat)
+            seat.worker.start()
+
+        def put_off(self) -> None:
+            for seat in self.seats:
+                assert isinstance(seat.worker, Process)
+                worker, now_ms = seat.worker, self.agenda.now_ms
+                interval_ms = worker.settings.heartbeat_interval_ms
+                since_ms = worker.settled_ms - START_MS
+                worker.beat(Beat(now_ms, 1, since_ms, now_ms + interval_ms - 1, 0, 0))
+
+    variant = a_variant(
+        "members.heartbeat.interval.ms = 5_000\nmembers.session.timeout.ms = 6_000",
+        base='lasts = "2m"\ntopics.orders = 6\nmembers.count = 3\n',
+    )
+    for moment in range(0, 5_000, 500):
+        course = Recorded(variant, fold=True)
+        course.agenda.at(START_MS + 60_000 + moment, DIRECTOR, course.put_off)
+        course.run()
+        assert course.folding.folded > 20

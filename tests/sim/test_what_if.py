@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from coterie.cli.history import command
 from coterie.history.tables import History
-from coterie.sim.replay import Change, replayed, understood
+from coterie.sim.replay import Change, foretold, replayed, understood
 from coterie.sim.values import BadScript
 from coterie.sim.whatif import AS_RECORDED, answers, questions
 from unit.history.history_rig import CAPTURES, Tale, captured_history
@@ -94,6 +94,17 @@ def test_who_relieves_the_only_member_came_before_that_one_went():
     assert known is not None
     assert known.fidelity == 1
     assert [act.what for act in known.life.acts] == ["start", "start", "stop"]
+
+
+def test_who_is_back_has_the_place_on_which_its_process_died():
+    """Also where the other one left just as the generation was formed: then that one had seen it come."""
+    tale = Tale().formed(10_000, {"a/1": (0,), "b/1": (1,)}).commit(10_500, 51_000, 0)
+    tale.commit(10_500, 61_000, 1).formed(61_050, {"a/2": (0, 1)}).commit(61_500, 90_000, 0, 1)
+    known = understood(tale.told())
+
+    assert known is not None
+    assert len(known.life.kinds) == 2, "places"
+    assert known.fidelity == 1
 
 
 def test_who_died_with_nothing_to_do_had_nothing_that_stood_still():
@@ -212,6 +223,17 @@ def test_a_group_nobody_ever_had_a_partition_in_is_told_as_such():
     assert "nothing to replay" in only.note
 
 
+def test_a_session_shorter_than_the_way_of_a_heartbeat_has_its_member_thrown_out_again_and_again():
+    tale = Tale().formed(0, {"a/1": (0, 1), "b/1": (2, 3)}).commit(500, 20_000, 0, 1, 2, 3)
+    tale.formed(21_000, {"b/1": (0, 1, 2, 3)}).commit(21_500, 40_000, 0, 1, 2, 3)
+    known = understood(tale.told())
+    assert known is not None
+
+    figures = foretold(known.life, Change({"session_timeout_ms": 10}), known.reading.seed)
+
+    assert figures.causes["session-expired"] > 10
+
+
 def test_alternatives_make_a_grid():
     asked = questions("session.timeout.ms=10s|30000, assignor=range|sticky")
 
@@ -233,8 +255,12 @@ def test_alternatives_make_a_grid():
         ("session.timeout.ms", "has no value"),
         ("session.timeout.ms=soon", "a span of time"),
         ("session.timeout.ms=1|2,session.timeout.ms=3", "twice"),
+        ("assignor=range,partition.assignment.strategy=sticky", "twice"),
         ("session.timeout.ms=1000,heartbeat.interval.ms=2000", "has to be shorter"),
         ("group.max.size=none", "group.max.size"),
+        ("session.timeout.ms=10", "is 10 ms, and a replay takes 1000 at least; ten seconds are 10s"),
+        ("max.poll.interval.ms=1", "is 1 ms, and a replay takes 1000 at least"),
+        ("session.timeout.ms=1000h", "is 3600000000 ms, and a replay takes 1073741824 at most"),
         (" ", "is empty"),
     ],
 )
@@ -316,3 +342,50 @@ def test_an_answer_says_whether_it_helps_and_the_table_when_nothing_does():
     assert told.output.splitlines()[-2] == "  nothing tried helps"
     (_, on) = answers(captured_history("billing"), questions("group.instance.id=on"))
     assert on.helps is True
+
+
+@pytest.mark.parametrize(
+    ("session_ms", "number", "last_ms", "why"),
+    [
+        (
+            10_000,
+            (1 << 31) - 1,
+            60_000,
+            "somebody was given partition 2,147,483,647 of t, and a replay takes",
+        ),
+        (2, 1, 60_000, "sessions of 2 ms, and a replay takes 1000 at least"),
+        (10_000, 1, 1 << 62, "its times are more than a hundred years apart: a clock was wrong"),
+    ],
+)
+def test_a_record_that_would_take_for_ever_to_replay_is_not_replayed_and_says_why(
+    session_ms: int, number: int, last_ms: int, why: str
+):
+    """Any leader may give any number of a partition, and a broker's clock may say anything."""
+    tale = Tale(session_ms=session_ms).formed(10_000, {"a/1": (0, number), "b/1": (2,)})
+    tale.commit(10_500, 40_000, 0, 1).formed(last_ms, {"a/1": (0, 1, 2)})
+
+    (only,) = answers(tale.told(), questions("group.instance.id=on"))
+
+    assert only.rebalances is None
+    assert only.note.startswith(f"nothing to replay: {why}")
+
+
+@captured
+def test_a_group_that_would_never_have_been_given_anything_is_not_better_off():
+    """Nothing stands still that nobody ever had: a first wait that is longer than the whole life."""
+    _, never = answers(captured_history("shipping"), questions("group.initial.rebalance.delay.ms=2147483647"))
+
+    assert (never.rebalances, never.stood_still_ms, never.helps) == (0, 0, False)
+
+
+def test_a_member_that_wants_others_in_the_first_generation_that_counts_is_replayed_without_that():
+    """It sat in one below 1, which is none: where it came from nobody knows."""
+    tale = Tale()
+    tale.generation = -1
+    tale.formed(1_000, {"a/1": [0], "b/1": [1]}).commit(1_500, 60_000, 0, 1)
+    tale.formed(60_500, {"a/1": [0], "b/1": [1]}, topics={"a/1": ["t", "u"], "b/1": ["t"]})
+    tale.commit(61_000, 90_000, 0, 1).formed(90_500, {"a/1": [0], "b/1": [1], "c/1": [2]})
+
+    first, _ = answers(tale.told(), questions("session.timeout.ms=30000"))
+
+    assert first.setting == AS_RECORDED

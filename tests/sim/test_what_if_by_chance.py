@@ -14,7 +14,7 @@ from statistics import mean
 import pytest
 
 from coterie.history.advice import advice_for
-from coterie.sim.replay import Change
+from coterie.sim.replay import Change, understood
 from coterie.sim.whatif import WhatIf, answers, backings, questions
 from sim.lives_by_chance import Chance, Lived, lived
 
@@ -92,6 +92,25 @@ def test_a_member_is_dead_that_a_rebalance_waited_for_as_long_as_it_may_after_an
 
     assert near(own.stood_still_ms or 0, was.figures.stood_still_ms)
     assert own.fidelity == 1
+
+
+@pytest.mark.parametrize("seed", [30_054, 31_060])
+def test_where_nobody_stayed_who_died_and_who_left_is_told_by_what_fits_together(seed: int):
+    """Each alone might have left: but then nothing would have formed the generation when it was."""
+    own, was = recorded(seed)
+
+    assert near(own.recorded_stood_still_ms, was.figures.stood_still_ms)
+    assert near(own.stood_still_ms or 0, was.figures.stood_still_ms)
+
+
+def test_one_generation_is_read_otherwise_where_no_reading_fits_a_whole_life():
+    chance = Chance(31_042)
+    was = lived(chance.life(), Change(), seed=31_042, commits_every_ms=chance.commits_every_ms)
+    known = understood(was.told())
+
+    assert known is not None
+    assert known.reading.late, "some are read as late as could be, the others by what was seen"
+    assert known.fidelity == 1
 
 
 def test_advice_that_is_given_is_borne_out_by_its_own_replay():

@@ -44,6 +44,15 @@ def bootstrap() -> Iterator[str]:
         yield running.bootstrap
 
 
+@pytest.fixture(autouse=True)
+def _kept_connections_end() -> Iterator[None]:
+    """Close what a task that ran in this process keeps for the next: nobody else would."""
+    yield
+    tasks = sys.modules.get("coterie.spark.tasks")
+    while tasks and tasks.kept:
+        tasks.kept.popitem()[1].close()
+
+
 @pytest.fixture(scope="session")
 def quick_session() -> dict[str, str]:
     """Options of a member whose death is soon noticed: as soon as the broker under test allows."""

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from datetime import UTC, datetime
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 from pyspark.errors import PySparkException
+
+from coterie.base.ids import TopicPartition
+from coterie.spark.batch import range_of
+from coterie.spark.options import parse
+from coterie.spark.protocol import DataLoss
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
@@ -265,3 +271,15 @@ def test_read_committed_hides_what_was_aborted_and_ends_where_a_transaction_is_u
 
     assert read(spark, topic, **{"kafka.isolation.level": "read_committed"}) == committed
     producer.abort_transaction(10)
+
+
+@pytest.mark.parametrize(("isolation", "lost"), [("read_uncommitted", True), ("read_committed", False)])
+def test_a_start_past_the_end_is_a_loss_and_not_an_empty_result(isolation, lost):
+    """A group may have committed it in a topic that was made anew; or behind an open transaction."""
+    given = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t", "kafka.isolation.level": isolation}
+    at = TopicPartition("t", 0)
+    with pytest.raises(DataLoss, match="there are 0 to 9") if lost else nullcontext():
+        assert range_of(at, 10, 9, (0, 9), parse(given, streaming=False)).size == 0
+    careless = parse({**given, "failOnDataLoss": "false"}, streaming=False)
+    assert range_of(at, 10, 9, (0, 9), careless).size == 0
+    assert range_of(at, 9, 9, (0, 9), parse(given, streaming=False)).size == 0

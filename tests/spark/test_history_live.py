@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer
@@ -27,14 +28,17 @@ def test_the_lag_is_what_a_live_cluster_has_and_the_group_has_not_committed(
     topic = new_topic(partitions=2)
     topic.produce([b"x"] * 20)
     topic.commit(group, {0: 4, 1: 10})
+    batches = f"coterie-sink-{uuid4()}-3"
+    topic.commit(batches, {0: 4})
 
     found = read_cluster(spark, bootstrap_servers=bootstrap)
 
-    rows = found.lag.where(f"group_id = '{group}'").orderBy("partition").collect()
-    assert [(row.partition, row.committed, row.end_offset, row.lag) for row in rows] == [
-        (0, 4, 10, 6),
-        (1, 10, 10, 0),
-    ]
+    rows = found.lag.where(f"group_id in ('{group}', '{batches}')").orderBy("partition").collect()
+    assert {(row.group_id, row.partition, row.committed, row.end_offset, row.lag) for row in rows} == {
+        (group, 0, 4, 10, 6),
+        (group, 1, 10, 10, 0),
+        (batches, 0, 4, 10, None),
+    }
 
 
 def test_a_notebook_whose_loop_runs_can_ask_a_live_cluster(bootstrap: str, new_topic: Callable[..., Topic]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import deltalake
 import pyarrow as pa
@@ -92,6 +93,18 @@ def test_a_library_that_forgets_application_transactions_is_refused(ledger, monk
         ledger.append(rows((0, 0, 5)))
 
     assert not [*tmp_path.joinpath("table").iterdir()]
+
+
+def test_what_is_no_table_and_a_place_that_is_none_are_refused(tmp_path: Path):
+    (tmp_path / "file").write_text("mine")
+    rows = pa.table({"topic": ["orders"], "partition": [0], "offset": [0]})
+
+    with pytest.raises(LedgerError, match="append takes a pyarrow Table, not list"):
+        Ledger(str(tmp_path / "table"), group="app").append([])  # type: ignore[arg-type]
+    with pytest.raises(LedgerError, match=r"a table cannot be made at .*file: File exists; it is a folder"):
+        Ledger(str(tmp_path / "file"), group="app").append(rows)
+
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_rows_that_do_not_say_where_they_came_from_are_refused(ledger):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
+from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
 from coterie.client.addresses import Address
 from coterie.security.sasl import Credentials
-from coterie.spark.names import IDLE, KAFKA, KAFKA_IDLE, KAFKA_REFUSED, OURS, OWN, BadOption
+from coterie.spark.names import IDLE, KAFKA, KAFKA_IDLE, KAFKA_REFUSED, KNOWN, OURS, OWN, BadOption
 from coterie.spark.options import COMMITTED, EARLIEST, LATEST, Bound, parse
+from coterie.spark.sink_options import SETTINGS, SINK, parse_sink
 
 JAVA = "org.apache.kafka.clients.consumer"
 LEAST = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
@@ -70,6 +74,7 @@ def test_what_spark_refuses_is_refused_with_the_reason():
         ({"startingOffsets": "begin"}, "it takes earliest, latest"),
         ({"startingTimestamp": "yesterday"}, "milliseconds"),
         ({"startingOffsetsByTimestampStrategy": "guess"}, "error or latest"),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":-1}}'}, "takes milliseconds since 1970, not -1"),
         ({"kafka.isolation.level": "dirty"}, "read_committed"),
         ({"kafka.security.protocol": "SSLL"}, "SASL_SSL"),
         ({"kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism"),
@@ -226,3 +231,79 @@ def test_options_without_effect_that_make_one_believe_something_are_warned_of():
     assert "another zone" in consumer[1]
     assert classic == consumer[1:]
     assert parse({"kafka.bootstrap.servers": "h:1", "subscribe": "t"}, streaming=True).warnings == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"t":{"0":1.7}}',
+        '{"t":{"0":true}}',
+        '{"t":{"0":null}}',
+        '{"t":{"0":-4}}',
+        '{"t":{"0":Infinity}}',
+        '{"t":{"0":9223372036854775808}}',
+        '{"t":{"-1":5}}',
+        '{"t":{"2147483648":5}}',
+        '{"t":{"1_0":5}}',
+        '{"t":{"0":1},"t":{"1":2}}',
+        '{"t":{"0":1,"0":2}}',
+        '{"t":{"0":' + "9" * 5000 + "}}",
+        '{"a":' * 100_000,
+    ],
+)
+def test_offsets_that_nobody_can_mean_are_refused_and_not_read_as_others(text):
+    for name in (
+        "startingOffsets",
+        "startingOffsetsByTimestamp",
+        "endingOffsets",
+        "endingOffsetsByTimestamp",
+    ):
+        said = refused(**{name: text}, streaming=False)
+        assert name in said
+        assert len(said) < 1000
+
+
+def test_what_stands_for_committed_offsets_is_no_offset():
+    for streaming in (True, False):
+        assert "not -3" in refused(startingOffsets='{"t":{"0":-3}}', streaming=streaming)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"t":"01"}', '{"t":[0.5]}', '{"t":[true]}', '{"t":[-3]}', '{"t":[]}', "[1]"]
+)
+def test_partitions_that_nobody_can_mean_are_refused(text):
+    assert "option assign" in refused(without=("subscribe",), assign=text)
+
+
+VALUES = (
+    "",
+    "9" * 5000,
+    str(2**63),
+    "-1",
+    "1.5",
+    "\u0663m",
+    "a{99999999999}",
+    "(" * 5000,
+    "[" * 100_000,
+    "\udcff",
+)
+
+
+@pytest.mark.filterwarnings("ignore:Possible nested set:FutureWarning")
+@pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
+def test_any_value_of_any_option_is_taken_or_refused_in_a_sentence(value):
+    for name in sorted(set(KNOWN.values())):
+        given = {**LEAST, "group.id": "g", name: value}
+        if name in ("assign", "subscribePattern"):
+            del given["subscribe"]
+        for streaming in (True, False):
+            with suppress(CoterieError):
+                parse(given, streaming=streaming)
+    for name in (*SINK, *(f"kafka.{name}" for name in SETTINGS)):
+        with suppress(CoterieError):
+            parse_sink({"kafka.bootstrap.servers": "b:9092", "topic": "t", name: value}, streaming=True)
+
+
+def test_no_delay_is_no_delay():
+    assert parsed(maxTriggerDelay="0s").max_trigger_delay_ms == 0
+    assert parsed().max_trigger_delay_ms == 900_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -126,6 +127,16 @@ def test_what_a_killed_process_has_left_is_taken_away(reader, tmp_path):
     reader().look()
 
     assert len([*folder.iterdir()]) == 1
+
+
+@pytest.mark.parametrize("said", ["", "[]", "{}", '{"group": "g"}', '{"addresses": null, "topics": 7}'])
+def test_the_word_of_another_version_that_lives_is_passed_over(reader, tmp_path, said):
+    reader(group="another").look()
+    theirs = tmp_path / "readers" / "theirs.json"
+    theirs.write_text(said)
+    with theirs.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        reader().look()
 
 
 @pytest.mark.parametrize("kind", ["file", "open to all"])

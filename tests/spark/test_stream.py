@@ -186,7 +186,7 @@ def test_a_query_that_waits_reads_what_comes_and_commits_when_idle(new_topic, gr
 
     began = time.monotonic()
     one.stop()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25  # the session has 30
 
 
 def test_two_queries_of_one_frame_are_two_members_and_one_that_stops_leaves_at_once(new_topic, group, query):

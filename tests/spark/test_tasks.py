@@ -31,8 +31,7 @@ class Clock:
 def clock(monkeypatch):
     made = Clock()
     monkeypatch.setattr(tasks, "time", made)
-    yield made
-    tasks.kept.clear()
+    return made
 
 
 @pytest.fixture
@@ -45,7 +44,6 @@ def connections(monkeypatch):
             super().__init__(*given, **named)
             opened.append(self)
 
-    tasks.kept.clear()
     monkeypatch.setattr(tasks, "BlockingConnection", Noted)
     return opened
 

@@ -30,6 +30,7 @@ __all__ = [
     "Partitioner",
     "RoundRobin",
     "explicit_partition",
+    "no_such_partition",
     "partition_for_key",
     "partitioner_of",
 ]
@@ -49,8 +50,14 @@ def partition_for_key(key: bytes, count: int) -> int:
 def explicit_partition(topic: str, partition: int, *, partitions: int) -> int:
     """Return the partition that a record names, if there is such a one; no partitioner is asked (PT-1)."""
     if not isinstance(partition, SupportsIndex) or not 0 <= partition < partitions:
-        raise CoterieError(f"topic {topic} has no partition {partition!r}, only 0 to {partitions - 1}")
+        raise CoterieError(no_such_partition(topic, partition, count=partitions))
     return partition
+
+
+def no_such_partition(topic: str, partition: object, *, count: int) -> str:
+    """Return what to say of a partition that a topic of so many does not have."""
+    there = "0" if count == 1 else f"0 to {count - 1}"
+    return f"topic {topic} has no partition {partition!r}, only {there}"
 
 
 class Partitioner:

@@ -33,6 +33,10 @@ class Undoable(ABC, Generic[T]):
         while self.mark() > mark:
             self._undo(self._log.pop())
 
+    def take_back(self, mark: int) -> None:
+        """Take back, newest first, every fact applied after the mark: their decision is none after all."""
+        self.undo_to(mark)
+
     @abstractmethod
     def _undo(self, step: T) -> None:
         """Take back the newest step."""

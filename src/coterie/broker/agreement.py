@@ -170,12 +170,17 @@ class Agreement:
     # -- their logs
 
     def _grown(self, topic: Topic) -> Topic:
-        """Return a topic with as many partitions as it has logs."""
-        there = [
-            one.partition for one in self._logs.get(topic.name, ()) if one.topic_id in (None, topic.topic_id)
-        ]
+        """Return a topic with as many partitions as it has logs.
+
+        What has no id, and lies behind those that are written down, may be left of a deleted topic of the
+        name: a loss of power has taken the id from it.
+        """
+        ids = (topic.topic_id,) if topic.name in self._deleted_names else (None, topic.topic_id)
+        there = [one.partition for one in self._logs.get(topic.name, ()) if one.topic_id in ids]
         return replace(topic, partitions=max(topic.partitions, max(there, default=0) + 1))
 
     def _fits(self, one: OnDisk) -> bool:
         topic = self.topics.get(one.topic)
-        return topic is not None and one.topic_id in (None, topic.topic_id)
+        if topic is None or one.topic_id not in (None, topic.topic_id):
+            return False
+        return one.partition < topic.partitions

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -20,6 +21,7 @@ __all__ = ["Beside"]
 log = logging.getLogger("coterie.broker")
 
 NICENESS = 19  # of a process that only computes
+PR_SET_PDEATHSIG = 1  # of Linux's prctl(2)
 
 
 class Ended(Exception):
@@ -112,12 +114,34 @@ class Beside:
 
 
 def _answer(answering: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    _end_with_the_broker()
     answer: tuple[Any, Exception | None]
     try:
         answer = work(*arguments), None
     except Exception as error:  # noqa: BLE001  the root of a process: whoever waits for it raises it
         answer = None, error
     answering.send(answer)
+
+
+def _end_with_the_broker() -> None:
+    """Have this process end when the one that has started it ends, by `kill -9` too.
+
+    It would write on, for minutes, to files that the next broker takes away or writes itself.
+    """
+    from multiprocessing import parent_process
+
+    broker = parent_process()
+    assert broker is not None
+    if sys.platform == "linux":  # with it, not after it: whoever opens the directory next is alone there
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def watch() -> None:
+        broker.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="broker", daemon=True).start()
 
 
 def _go_last() -> None:

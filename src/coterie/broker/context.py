@@ -30,12 +30,13 @@ class Context:
     """One request: who sent it, in which version, and where its answer goes."""
 
     __slots__ = (
+        "_gone",
+        "_hung_up",
         "_send",
         "api_key",
         "client_host",
         "client_id",
         "correlation_id",
-        "gone",
         "listener_host_port",
         "version",
     )
@@ -57,12 +58,28 @@ class Context:
         self.client_id = client_id
         self.client_host = client_host
         self.listener_host_port = listener_host_port
-        self.gone: Callable[[], None] | None = None  # called when the client hangs up before its answer
+        self._gone: Callable[[], None] | None = None
+        self._hung_up = False
         self._send = send
 
     def reply(self, response: Any) -> None:
         """Send the answer of a request whose handler returned `WAITS`, or the pieces it comes of. Once."""
         self._send(self, response)
+
+    def when_gone(self, act: Callable[[], None]) -> None:
+        """Have `act` called when the client hangs up before its answer, at once if it has: a request that is
+        answered in pieces goes on without it. What was to be called before is not any more.
+        """
+        if self._hung_up:
+            act()
+        else:
+            self._gone = act
+
+    def hung_up(self) -> None:
+        """Take note that the client has gone."""
+        self._hung_up = True
+        if self._gone is not None:
+            self._gone()
 
 
 def milliseconds(span: Any) -> int:

@@ -8,9 +8,10 @@ commits, offsets committed in transactions, stories, and the cleaning of what ha
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Set
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.marks import mark
@@ -21,10 +22,12 @@ from coterie.group import commands, facts
 from coterie.group.decision import Reply
 from coterie.group.loading import Loader
 from coterie.group.shard import Shard
-from coterie.store.log import AppendRefused
+from coterie.store.log import AppendRefused, StorageFailed
 from coterie.wire.batches import build_marker
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from coterie.broker.node import Node
     from coterie.broker.pieces import Pieces
     from coterie.broker.quick_commits import Asker
@@ -39,9 +42,9 @@ __all__ = ["Coordinator", "ShardHost"]
 
 log = logging.getLogger("coterie.broker")
 
-RECORD_OVERHEAD_BYTES = 64
 GROUPS_STARTED_AT_ONCE = 50
 COMMITS_LOOKED_AT_ONCE = 2_000
+AGAIN_MS = 1_000  # after which what the log has refused to a shard that is loading is asked for again
 GROUP_COUNTS_AS = 20  # so many commits: looking at a group costs something, too
 
 
@@ -64,9 +67,20 @@ class Bell:
     def __call__(self, now_ms: int) -> None:
         if self.host.status == ShardHost.ACTIVE:
             self.host.execute(commands.Expire(key=self.key))
+        elif self.host.status == ShardHost.LOADING:  # what it has loaded lives on when it answers
+            self.host.node.purgatory.arm(self.key, now_ms + AGAIN_MS, self)
 
 
-class ShardHost(HostedShard[commands.Command, Reply]):
+class Tried(NamedTuple):
+    """A decision whose facts are applied, and the groups as they were before it."""
+
+    decision: Decision
+    records: list[RawRecord]
+    look: Look
+    wall_ms: int
+
+
+class ShardHost(HostedShard[commands.Command, Reply, Tried]):
     """One partition of `__consumer_offsets`."""
 
     shard: Shard
@@ -76,27 +90,24 @@ class ShardHost(HostedShard[commands.Command, Reply]):
         core = Shard(settings=node.settings.group_settings(), new_id=lambda: str(node.new_uuid()))
         super().__init__(coordinator, core, partition, status=status, epoch=epoch)
         self.coordinator = coordinator
-        self._writer: Writer | None = None
         self._quick: list[tuple[Asker, bytes, bytes]] = []  # who committed quickly, what, and the answer
         self._scenes: list[Scene] = []
         self._held: list[Callable[[], None]] = []
         # Topics that were deleted or made while this was loading: what it finds of them is of earlier ones.
         self._outdated: dict[str, None] = {}
+        # For which topics the batch that is gathered ends commits, and up to where the log has done so. Of
+        # what was loaded nobody knows for which.
+        self._ends: set[str] = set()
+        self._ended: dict[str, int] = {}
+        self._loaded_upto = 0
 
     # -- live
 
-    def _perform(self, command: Command, now_ms: int) -> None:
-        """Decide and apply. Records for which the batch has no room fail alone, if they do (RT-5)."""
+    def _try(self, command: Command, now_ms: int) -> Tried:
         wall_ms = self.node.dated_ms(now_ms)
-        before, look = self.shard.mark(), Look(self.shard, wall_ms)
+        look = Look(self.shard, wall_ms)
         decision, records = self.shard.perform(command, now_ms, look, wall_ms=wall_ms)
-        if records and self.records and not self.has_room(weight_of(records)):
-            self.shard.take_back(before)
-            self.flush()  # which may fail, and change what is to be decided
-            look = Look(self.shard, wall_ms)
-            decision, records = self.shard.perform(command, now_ms, look, wall_ms=wall_ms)
-        self._commands.append(command)
-        self._carry_out(decision, records, look, command, wall_ms)
+        return Tried(decision, records, look, wall_ms)
 
     def _recount(self, command: Command) -> str:
         return self.coordinator.stories.recount(getattr(command, "group_id", ""))
@@ -107,21 +118,22 @@ class ShardHost(HostedShard[commands.Command, Reply]):
         self._quick.append((asker, sized, answer))
         self._go_on()
 
-    def _apply(self, decision: Decision, look: Look) -> list[RawRecord]:
-        """Apply what was only decided, and return the records of it."""
+    def _tried(self, decision: Decision, look: Look, wall_ms: int) -> Tried:
+        """Apply what was only decided."""
         records: list[RawRecord] = []
         for fact in decision.facts:
             look(fact)
             self.shard.apply(fact)
             records += self.shard.records(fact)
-        return records
+        return Tried(decision, records, look, wall_ms)
 
-    def _carry_out(
-        self, decision: Decision, records: list[RawRecord], look: Look, command: Command, wall_ms: int
-    ) -> None:
-        """Do what a decision, whose facts are applied, asks for."""
+    def _carry_out(self, tried: Tried, command: Command) -> None:
+        decision, records, look, wall_ms = tried
         for key, value in records:
             self.records.add(key, value, wall_ms)
+        for fact in decision.facts:
+            if isinstance(fact, facts.OffsetsRemoved):
+                self._ends.update(topic for topic, _ in fact.partitions)
         self._replies += decision.replies
         for call in decision.dropped:  # JG-21: a newer request took its place
             self.calls.pop(call, None)
@@ -141,20 +153,29 @@ class ShardHost(HostedShard[commands.Command, Reply]):
             else:
                 purgatory.arm(wake.key, wake.at_ms, Bell(self, wake.key))
 
-    def _append(self) -> None:
-        writer = self._writer
+    def _append(self, writer: Writer | None = None) -> None:
+        ends, self._ends = self._ends, set()
         if writer is None:
             super()._append()
-            return
-        batch = self.records.build(
-            producer_id=writer.producer_id, producer_epoch=writer.producer_epoch, transactional=True
-        )
-        self._append_batch(batch, verified=writer.verified)
+        else:
+            batch = self.records.build(
+                producer_id=writer.producer_id, producer_epoch=writer.producer_epoch, transactional=True
+            )
+            self._append_batch(batch, verified=writer.verified)
+        self._ended |= dict.fromkeys(ends, self.log.end_offset)
 
-    def _release(self) -> None:
-        replies = self._take_settled()[1]
+    def _take_pending(self) -> tuple[Any, ...]:
         scenes, quick = self._scenes, self._quick
         self._scenes, self._quick = [], []
+        return *super()._take_pending(), scenes, quick
+
+    def _hand_out(
+        self,
+        commands: list[Command],
+        replies: list[Reply],
+        scenes: Collection[Scene] = (),
+        quick: Collection[tuple[Asker, bytes, bytes]] = (),
+    ) -> None:
         if scenes:  # before the replies: a client may have sent its next request already
             self.coordinator.stories.tell(scenes)
         if replies:
@@ -162,13 +183,13 @@ class ShardHost(HostedShard[commands.Command, Reply]):
         for asker, _, answer in quick:
             asker.paid(answer)
         if self._held:
-            self._let_go()
+            self._ask_again()
 
     def hold(self, ask_again: Callable[[], None]) -> None:
         """Put off what may not be answered before everything that is decided is appended (P-9)."""
         self._held.append(ask_again)
 
-    def _let_go(self) -> None:
+    def _ask_again(self) -> None:
         held, self._held = self._held, []
         for ask_again in held:
             ask_again()
@@ -187,14 +208,14 @@ class ShardHost(HostedShard[commands.Command, Reply]):
         wall_ms = self.node.dated_ms(now_ms)
         look = Look(self.shard, wall_ms)
         decision = self.shard.append_failed(command, code, now_ms, wall_ms=wall_ms)
-        self._carry_out(decision, self._apply(decision, look), look, command, wall_ms)
+        self._carry_out(self._tried(decision, look, wall_ms), command)
 
     def fence(self) -> None:
         quick = self._drop_quick()
         super().fence()
         for asker, sized in quick:
             asker.answer_at_length(sized)
-        self._let_go()
+        self._ask_again()
 
     # -- transactions
 
@@ -202,27 +223,28 @@ class ShardHost(HostedShard[commands.Command, Reply]):
         self, command: commands.TxnCommitOffsets, verified: Verification | None
     ) -> None:
         """Decide a TxnOffsetCommit; its records go out at once, in a batch of their own (TX-7, RT-5)."""
-        self._alone(lambda: self._execute_in_transaction(command, verified))
+        writer = Writer(command.producer_id, command.producer_epoch, verified)
 
-    def _execute_in_transaction(
-        self, command: commands.TxnCommitOffsets, verified: Verification | None
-    ) -> None:
-        if self.status != self.ACTIVE:
-            return  # whoever waits has been told
-        self._writer = Writer(command.producer_id, command.producer_epoch, verified)
-        try:
-            self.execute(command)
-            self.flush()
-        finally:
-            self._writer = None
+        def commit() -> None:
+            if self.status != self.ACTIVE or self._gather(command) is None:
+                return  # whoever waits has been told
+            if self.records:
+                self._append_gathered(writer=writer)
+            else:
+                self._settle(appended=False)
+
+        self._alone(commit)
 
     def _alone(self, act: Callable[[], None]) -> None:
-        """Act once everything that was decided before is appended."""
-        self.flush()
+        """Act once everything that was decided before is appended. Nobody is let go between the two: who is
+        may have more decided.
+        """
+        self._append_gathered()
         if self.records:  # what a failed append has led to goes out next
             self.node.call_soon(lambda: self._alone(act))
         else:
             act()
+        self._let_go()
 
     def end_transaction(
         self,
@@ -250,14 +272,17 @@ class ShardHost(HostedShard[commands.Command, Reply]):
     def _end(self, command: commands.EndTransaction, marker: bytes, transaction_version: int) -> Code:
         if self.status != self.ACTIVE:
             return Code.NOT_LEADER_OR_FOLLOWER
-        before = self.shard.mark()
+        before, pending = self.shard.mark(), self.shard.pending.keys_of(command.producer_id)
         self.shard.perform(command, self.node.now_ms())
         try:
             self._append_batch(marker, transaction_version=transaction_version)
         except AppendRefused as refused:
             self.shard.undo_to(before)
             return refused.code
-        self._release()
+        if not command.commit:
+            self._ended |= dict.fromkeys((topic for _, topic, _ in pending), self.log.end_offset)
+        self._settle(appended=True)
+        self._let_go()
         return Code.NONE
 
     # -- coming and going
@@ -266,6 +291,7 @@ class ShardHost(HostedShard[commands.Command, Reply]):
         loader, wall_ms = Loader(self.shard), self.node.wall_ms()
         yield from self._read_log(lambda piece: loader.read(piece, wall_ms))
         yield from loader.settle(wall_ms)
+        self._loaded_upto = self.log.end_offset
         skipped = sum(self.shard.skipped.values())
         if skipped:
             log.warning(
@@ -286,24 +312,135 @@ class ShardHost(HostedShard[commands.Command, Reply]):
             look = Look(self.shard, wall_ms)
             some = group_ids[at : at + GROUPS_STARTED_AT_ONCE]
             decision = self.shard.loaded(now_ms, some, wall_ms=wall_ms)
-            self._apply(decision, look)
+            self._tried(decision, look, wall_ms)
             self._scenes += self.coordinator.stories.watch(look, self.shard, None, decision, wall_ms)
             self._set_wakes(decision)
             yield
+        yield from self._forget_outdated()
 
-    def forget_topics(self, names: Iterable[str]) -> None:
-        """Drop what groups have committed for topics, now or as soon as it is loaded (OM-7)."""
-        if self.status == self.LOADING:
-            self._outdated |= dict.fromkeys(names)
-        elif self.status == self.ACTIVE:
-            self.execute(commands.TopicsDeleted(topics=tuple(names)))
+    def carry_out_in_parts(
+        self, command: commands.CleanOffsets | commands.TopicsDeleted
+    ) -> Generator[None, None, None]:
+        """Carry out what need not be done at once: as much as a batch holds at a time (XP-10).
+
+        It ends where the log refuses a part: what is left waits for whoever asks next.
+        """
+        part = replace(command, most_bytes=self.batch_bytes)
+        decision = self._gather(part)
+        while decision is not None and decision.more:
+            lasts = self._append_gathered()
+            self._let_go()
+            if not lasts:
+                return
+            yield
+            if self.status not in (self.LOADING, self.ACTIVE):
+                return
+            decision = self._gather(part)
+        if decision is not None:
+            self._go_on()
+
+    def forget(self, names: Set[str]) -> Generator[None, None, frozenset[str]]:
+        """Drop what groups have committed for topics, and return for which of them it was (OM-7)."""
+        found: frozenset[str] = frozenset()
+        for group_ids, topics in self._committed(names):
+            if topics:
+                found |= topics
+                deleted = commands.TopicsDeleted(topics=tuple(sorted(topics)), group_ids=group_ids)
+                yield from self.carry_out_in_parts(deleted)
+                self.flush()
+            yield
+        return found
+
+    def forget_for_good(self, names: Set[str]) -> Generator[None, None, frozenset[str]]:
+        """Drop what groups have committed for topics, and return those of which some could not be dropped."""
+        found = yield from self.forget(names)
+        left: frozenset[str] = frozenset()
+        for _, topics in self._committed(found):
+            left |= topics
+            yield
+        return left
+
+    def _committed(self, names: Set[str]) -> Iterator[tuple[tuple[str, ...], frozenset[str]]]:
+        """Yield, some groups at a time, those that have committed for these topics, and for which."""
+        if not names or self.status not in (self.LOADING, self.ACTIVE):
+            return
+        offsets, pending = self.shard.offsets, self.shard.pending
+        found: dict[str, frozenset[str]] = {}
+        looked_at = 0
+        for group_id in dict.fromkeys((*offsets, *pending.groups())):
+            waiting = pending.partitions_of(group_id)
+            topics = (offsets.topics_of(group_id) | {topic for topic, _ in waiting}) & names
+            if topics:
+                found[group_id] = frozenset(topics)
+            looked_at += offsets.count_of(group_id) + len(waiting) + GROUP_COUNTS_AS
+            if looked_at >= COMMITS_LOOKED_AT_ONCE:
+                yield tuple(found), frozenset().union(*found.values())
+                if self.status not in (self.LOADING, self.ACTIVE):
+                    return
+                found, looked_at = {}, 0
+        yield tuple(found), frozenset().union(*found.values())
+
+    def note_outdated(self, names: Iterable[str]) -> None:
+        """Have what is being loaded of topics dropped before anybody can ask for it."""
+        self._outdated |= dict.fromkeys(names)
+
+    def _forget_outdated(self) -> Generator[None, None, None]:
+        """Drop what was loaded of earlier topics, as far as the disk allows."""
+        while self.status == self.LOADING:
+            owed = self.node.topics.outdated_in(self.partition)
+            names = frozenset((*self._outdated, *owed.values()))
+            if not names:
+                return
+            left = yield from self.forget_for_good(names)
+            for name in names - left:
+                self._outdated.pop(name, None)
+            try:
+                self._owe_no_more(names, owed, left)
+            except (OSError, StorageFailed) as error:
+                log.error("%s: commits for deleted topics cannot be dropped yet: %s", self, error)
+                return
+
+    def _owe_no_more(self, names: Set[str], owed: Mapping[UUID, str], left: Set[str]) -> None:
+        """Have it certain that commits have ended for all of these topics but the ones `left`, and written
+        down for those of which it was `owed`. Raises `StorageFailed` or OSError.
+
+        It is before anybody commits here: what is still owed at the next start would take the new commits.
+        """
+        try:
+            self.make_ends_certain(names)
+        except StorageFailed:  # which the log has told
+            if owed:
+                raise
+        if left:
+            raise StorageFailed("the log has refused to")
+        if owed:
+            self.node.topics.dropped_in(self.partition, owed)
 
     def begin(self) -> None:
-        """Answer from now on."""
-        super().begin()
-        if self._outdated:
-            outdated, self._outdated = self._outdated, {}
-            self.forget_topics(outdated)
+        """Answer from now on; not before nobody can be told what was committed for an earlier topic."""
+        if self._outdated or self.node.topics.outdated_in(self.partition):
+            again_ms = self.node.now_ms() + AGAIN_MS
+            self.node.purgatory.arm(("begin", self._watched), again_ms, self._begin_later)
+        else:
+            super().begin()
+
+    def _begin_later(self, now_ms: int) -> None:
+        def pieces() -> Pieces[None]:
+            yield from self._forget_outdated()
+            if self.status == self.LOADING:
+                self.begin()
+
+        self.node.work(pieces())
+
+    def make_ends_certain(self, names: Set[str]) -> None:
+        """Have no crash bring back what was committed for topics and has ended, or was refused: a loss of
+        power would take what has ended the commits, and leave them. Raises `StorageFailed`.
+        """
+        flushed = self.log.recovery_point
+        self._ended = {name: upto for name, upto in self._ended.items() if upto > flushed}
+        doubtful = self._loaded_upto > flushed or self.log.may_bring_back
+        if doubtful or not names.isdisjoint(self._ended):
+            self.log.flush()
 
     def _holdings(self) -> str:
         return f"{len(self.shard.groups)} groups"
@@ -316,11 +453,6 @@ class ShardHost(HostedShard[commands.Command, Reply]):
         self._set_wakes(decision)
         self._deliver(decision.replies)
         super().unload()
-
-
-def weight_of(records: Iterable[RawRecord]) -> int:
-    """Return about how many bytes the records add to a batch, rather too many."""
-    return sum(RECORD_OVERHEAD_BYTES + len(key) + len(value or b"") for key, value in records)
 
 
 class Coordinator(ShardsOfTopic[ShardHost]):
@@ -387,56 +519,33 @@ class Coordinator(ShardsOfTopic[ShardHost]):
     def topics_deleted(self, names: tuple[str, ...]) -> Iterator[None]:
         """Have every shard drop what was committed for topics that go, before anybody hears it (OM-7)."""
         for host in tuple(self.hosts.values()):
-            yield from self._forget(host, frozenset(names))
+            if host.status == ShardHost.LOADING:
+                host.note_outdated(names)
+            else:
+                yield from host.forget(frozenset(names))
 
     def topics_made(self, names: Collection[str]) -> Generator[None, None, frozenset[str]]:
         """Have new topics begin without commits, and return those of which some could not be dropped.
 
         A topic may have gone without what was committed for it: the broker was killed between the two, or
-        the disk refused the second. Groups would go on in the new one where they were in the last.
+        the disk refused the second, or a loss of power takes it. Groups would go on in the new one where they
+        were in the last.
         """
-        left: frozenset[str] = frozenset()
+        wanted, left = frozenset(names), frozenset[str]()
         for host in tuple(self.hosts.values()):
-            found = yield from self._forget(host, frozenset(names))
-            for _, topics in self._committed(host, found):
-                left |= topics
-                yield
+            if host.status == ShardHost.LOADING:
+                host.note_outdated(wanted)
+            else:
+                left |= yield from host.forget_for_good(wanted)
+            try:
+                host.make_ends_certain(wanted)
+            except StorageFailed:
+                return wanted
         return left
 
-    def _forget(self, host: ShardHost, names: frozenset[str]) -> Generator[None, None, frozenset[str]]:
-        """Have a shard drop what was committed for topics, and return for which of them it was."""
-        found: frozenset[str] = frozenset()
-        for group_ids, topics in self._committed(host, names):
-            if topics:
-                found |= topics
-                host.execute(commands.TopicsDeleted(topics=tuple(sorted(topics)), group_ids=group_ids))
-                host.flush()
-            yield
-        if host.status == ShardHost.LOADING:
-            host.forget_topics(names)
-        return found
-
-    def _committed(
-        self, host: ShardHost, names: frozenset[str]
-    ) -> Iterator[tuple[tuple[str, ...], frozenset[str]]]:
-        """Yield, some groups at a time, those of a shard that have committed for these topics, and which."""
-        if not names or host.status != ShardHost.ACTIVE:
-            return
-        offsets, pending = host.shard.offsets, host.shard.pending
-        found: dict[str, frozenset[str]] = {}
-        looked_at = 0
-        for group_id in dict.fromkeys((*offsets, *pending.groups())):
-            waiting = pending.partitions_of(group_id)
-            topics = (offsets.topics_of(group_id) | {topic for topic, _ in waiting}) & names
-            if topics:
-                found[group_id] = topics
-            looked_at += offsets.count_of(group_id) + len(waiting) + GROUP_COUNTS_AS
-            if looked_at >= COMMITS_LOOKED_AT_ONCE:
-                yield tuple(found), frozenset().union(*found.values())
-                if host.status != ShardHost.ACTIVE:
-                    return
-                found, looked_at = {}, 0
-        yield tuple(found), frozenset().union(*found.values())
+    def unread(self) -> list[int]:
+        """Return the partitions whose commits are not known: they are being loaded, or could not be."""
+        return [partition for partition, host in self.hosts.items() if host.status != ShardHost.ACTIVE]
 
     def _clean_later(self) -> None:
         interval = self.node.settings.offsets_retention_check_interval_ms
@@ -454,7 +563,7 @@ class Coordinator(ShardsOfTopic[ShardHost]):
             for host in self.active():
                 for group_id in tuple(host.shard.groups):
                     if host.status == ShardHost.ACTIVE:
-                        host.execute(commands.CleanOffsets(group_ids=(group_id,)))
+                        yield from host.carry_out_in_parts(commands.CleanOffsets(group_ids=(group_id,)))
                     yield
         finally:
             self._cleaning = False

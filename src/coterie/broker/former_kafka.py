@@ -89,7 +89,7 @@ class FormerKafka:
         own = self.image.topic_configs(topic.name)
         brokers = self.image.broker_configs(self._node_id)
         found = {}
-        for name in EFFECTIVE - {"min.insync.replicas"} if brokers else ():
+        for name in EFFECTIVE if brokers else ():
             text = synonym_text(name, brokers.get)
             if text is not None:
                 found[name] = text

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from coterie.base.whole import whole_number
+
 __all__ = ["Listener", "ListenerError", "host_and_port", "parse_listeners", "protocol_map"]
 
 PROTOCOLS = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
@@ -31,14 +33,18 @@ class Listener(NamedTuple):
 
 def host_and_port(text: str) -> tuple[str, int]:
     """Return the two halves of `HOST:PORT` or `[IPV6]:PORT`, or raise `ListenerError`."""
+    protocol, scheme, _ = text.partition("://")
+    if scheme:
+        raise ListenerError(f"{text} is not HOST:PORT: leave out {protocol}://")
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
         raise ListenerError(f"{text} is ambiguous: write an IPv6 address as [::1]:9092")
-    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
+    number = whole_number(port, bits=16)
+    if not colon or number is None or not port.isdigit():
         raise ListenerError(f"{text} is not HOST:PORT with a port from 0 to 65535")
-    return host, int(port)
+    return host, number
 
 
 def parse_listeners(items: list[str]) -> list[Listener]:

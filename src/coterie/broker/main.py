@@ -25,8 +25,9 @@ from coterie.broker.node import Node
 from coterie.broker.server import Connection
 from coterie.broker.topics import Topics
 from coterie.broker.turns import Done, Turns
+from coterie.store.directory import things_of_others
 from coterie.store.disk import OsDisk
-from coterie.store.files import FileStore
+from coterie.store.files import FileStore, unusable
 from coterie.store.log import DirectoryInUse, DirectoryUnusable, StorageFailed
 
 if TYPE_CHECKING:
@@ -38,9 +39,12 @@ __all__ = ["CannotServe", "serve"]
 log = logging.getLogger("coterie.broker")
 
 FILES_WANTED = 100_000
+NAMED = 3  # of the things of others in a directory
 WARM_UP_AFTER_S = 0.05
 # What lives long here has no cycles: looking through all of it less often costs nothing and pauses less.
 GC_THRESHOLDS = (20_000, 20, 20)
+# A deadline that is noticed so late was slept through; for so long at most it then waits for what has come.
+LATE_MS, CATCH_UP_MS = 500, 1_000
 PUT_BACK_S = 1e-4  # for each thing that work aside looks at, many times what that takes
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt(3)
 
@@ -53,6 +57,9 @@ def serve(settings: BrokerSettings) -> int:
     """Serve until told to stop. Raises `CannotServe` with a sentence for the user."""
     _raise_file_limit()
     clock = steady_clock_ms()
+    if not os.path.exists(settings.data_directory):
+        _try_port(settings)  # a directory for nothing would be left there
+    _check_whose(settings.data_directory)
     try:
         configs = Topics.written_configs(settings, OsDisk(), settings.data_directory)
         store = FileStore.open(settings.data_directory, now_ms=clock(), configs=configs)
@@ -61,6 +68,10 @@ def serve(settings: BrokerSettings) -> int:
     try:
         with _runner() as runner:
             return runner.run(_serve(settings, store, clock))
+    except CannotServe:
+        with contextlib.suppress(StorageFailed):  # of the same cause, which has been told
+            store.close()
+        raise
     finally:
         store.close()
 
@@ -150,25 +161,40 @@ def _keep_freed_blocks() -> None:
 
 
 class Alarm:
-    """Calls the purgatory at its next deadline."""
+    """Calls the purgatory at its next deadline.
+
+    Where the process has not run for a while (it was stopped, its machine was), what clients have sent
+    meanwhile lies in the sockets, heartbeats among it: that is read before anybody's time is up.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], int]) -> None:
         self._loop = loop
         self._clock = clock
         self._handle: asyncio.TimerHandle | None = None
+        self._due_ms = 0
+        self._overdue = False  # when it was set: it follows others that have been put off
+        self._not_before_ms = 0
         self.node: Node | None = None
 
     def set(self, at_ms: int) -> None:
         """Ring at `at_ms` instead of whenever it was to ring."""
         if self._handle is not None:
             self._handle.cancel()
-        delay = max(0.0, (at_ms - self._clock()) / 1000)
-        self._handle = self._loop.call_later(delay, self._ring)
+        now_ms = self._clock()
+        self._overdue = at_ms <= now_ms
+        self._due_ms = max(at_ms, self._not_before_ms, now_ms)
+        self._handle = self._loop.call_later((self._due_ms - now_ms) / 1000, self._ring)
 
     def _ring(self) -> None:
         assert self.node is not None
         self._handle = None
-        self.node.purgatory.expire(self._clock())
+        now_ms = self._clock()
+        late_ms = now_ms - self._due_ms
+        if late_ms > LATE_MS and not self._overdue:
+            self._not_before_ms = now_ms + min(late_ms, CATCH_UP_MS)
+            self.set(self._due_ms)
+        else:
+            self.node.purgatory.expire(now_ms)
 
 
 def thinking_of(loop: asyncio.AbstractEventLoop) -> Callable[..., None]:
@@ -209,6 +235,43 @@ def _warm_up(node: Node) -> None:
     node.get_ready()
 
 
+def _check_whose(directory: str) -> None:
+    """Raise CannotServe if a directory holds other things only: a broker's would be hard to tell apart."""
+    try:
+        others = things_of_others(OsDisk(), directory)
+    except OSError:  # not there yet, or about to be refused with the reason
+        return
+    if others:
+        named = ", ".join(others[:NAMED]) + (", ..." if len(others) > NAMED else "")
+        raise CannotServe(
+            f"cannot use {directory}: it holds other things ({named}) and nothing of a broker's; "
+            "name a directory that is new or empty, or that Coterie or Kafka has kept its topics in"
+        )
+
+
+def _try_port(settings: BrokerSettings) -> None:
+    """Raise CannotServe if somebody listens where this broker is to."""
+    wanted = (settings.listen_host, settings.listen_port)
+    try:
+        for family, kind, protocol, _, address in socket.getaddrinfo(*wanted, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind, protocol) as probe:
+                if os.name == "posix":  # elsewhere this would let two listen on one port
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(address)
+    except (OSError, UnicodeError) as error:
+        raise _cannot_listen(settings, error) from error
+
+
+def _cannot_listen(settings: BrokerSettings, error: OSError | UnicodeError) -> CannotServe:
+    where = f"{settings.listen_host}:{settings.listen_port}"
+    why = error.strerror if isinstance(error, OSError) else None
+    taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+    hint = "; another broker, perhaps: end it, or choose another port" if taken else ""
+    return CannotServe(f"cannot listen on {where}: {why or error}{hint}")
+
+
 async def _listen(loop: asyncio.AbstractEventLoop, node: Node, turns: Turns) -> asyncio.Server:
     """Return what listens for clients."""
     settings = node.settings
@@ -220,14 +283,18 @@ async def _listen(loop: asyncio.AbstractEventLoop, node: Node, turns: Turns) -> 
             backlog=settings.socket_listen_backlog_size,
         )
     except (OSError, UnicodeError) as error:  # UnicodeError: what can be no host name
-        where = f"{settings.listen_host}:{settings.listen_port}"
-        why = error.strerror if isinstance(error, OSError) else None
-        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-        hint = "; another broker, perhaps: end it, or choose another port" if taken else ""
-        raise CannotServe(f"cannot listen on {where}: {why or error}{hint}") from error
+        raise _cannot_listen(settings, error) from error
     for listening in server.sockets:  # what is accepted inherits it
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     return server
+
+
+def _topics(settings: BrokerSettings, store: FileStore) -> Topics:
+    """Return the topics of a data directory."""
+    try:
+        return Topics.open(settings, store)
+    except OSError as error:
+        raise CannotServe(unusable(store.path, error)) from error
 
 
 async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[], int]) -> int:
@@ -237,7 +304,7 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
     turns = Turns(loop.call_soon, aside=thinking_of(loop))
     node = Node(
         settings=settings,
-        topics=Topics.open(settings, store),
+        topics=_topics(settings, store),
         store=store,
         clock=clock,
         wall=wall_clock_ms,
@@ -270,7 +337,7 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
             loop.add_signal_handler(number, stopping.set)
     gc.freeze()  # what start-up made is never collected again
     gc.set_threshold(*GC_THRESHOLDS)
-    sys.stdout.write(f"ready {host}:{port}\n")
+    sys.stdout.write(f"ready {f'[{host}]' if ':' in host else host}:{port}\n")
     sys.stdout.flush()
     loop.call_later(WARM_UP_AFTER_S, _warm_up, node)
     await stopping.wait()

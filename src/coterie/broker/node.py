@@ -285,8 +285,10 @@ class Node:
         verified: Verification | None = None,
         transaction_version: int = 0,
         promptly: bool = False,
+        wakes: bool = True,
     ) -> Appended:
-        """Append to a partition that exists and wake who waits for it. Raises `AppendRefused`.
+        """Append to a partition that exists and wake who waits for it, if this `wakes` at once: who is woken
+        may have the next request answered within. Raises `AppendRefused`.
 
         `verified` comes with what a client writes in a transaction, `transaction_version` with its marker;
         `promptly` as with the log, which may raise `TakesLong`.
@@ -302,7 +304,8 @@ class Node:
             transaction_version=transaction_version,
             promptly=promptly,
         )
-        self.purgatory.changed(watched)
+        if wakes:
+            self.purgatory.changed(watched)
         return appended
 
     def write_marker(
@@ -370,7 +373,7 @@ class Node:
             key = frozenset(topic.configs.items())
             alike[key] = alike.get(key) or self.settings.log_config(topic.configs)
         try:
-            self.topics.announce(wanted)
+            self.topics.announce(wanted, outdated_in=self._unread_commits())
         except OSError as error:
             failure = StorageFailed(f"{error.strerror or error}")
             return {topic.name: failure for topic in wanted}
@@ -394,6 +397,10 @@ class Node:
         if self.topics.get(OFFSETS_TOPIC) is None:
             return frozenset()
         return (yield from self.coordinator.topics_made(names))
+
+    def _unread_commits(self) -> list[int]:
+        """Return the partitions of the groups' topic in which nobody can say now what is committed."""
+        return [] if self.topics.get(OFFSETS_TOPIC) is None else self.coordinator.unread()
 
     def add_partitions(self, name: str, total: int) -> None:
         """Grow a topic that exists to `total` partitions. Raises `StorageFailed`."""
@@ -448,6 +455,7 @@ class Node:
         made = {name: self.settings.log_config(configs) for name, configs in wanted.items()}
         found = [self.topics.get(name) for name in wanted]
         topics = [topic for topic in found if topic is not None]
+        self.store.ledger.expect_gaps()  # or the next start cuts a log that was compacted, and is no more
         self.topics.change([replace(topic, configs=dict(wanted[topic.name])) for topic in topics])
         for topic in topics:
             for partition in range(topic.partitions):
@@ -530,6 +538,8 @@ class Node:
             self.warm_up()
         if self.topics.get(TRANSACTIONS_TOPIC) is not None:
             make(self.transactions)
+        else:
+            self.store.in_doubt = False  # nobody else goes by what a loss of power may have taken
         self._housekeep(self.now_ms())
 
     def warm_up(self) -> None:
@@ -555,6 +565,7 @@ class Node:
         """Write what is owed and let go of the files."""
         if "transactions" in vars(self):
             self.transactions.flush_all()
+            self.store.in_doubt = self.store.in_doubt and self.transactions.in_doubt()
         self.coordinator.flush_all()
         self.store.close()
 

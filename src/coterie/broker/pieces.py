@@ -6,14 +6,18 @@ on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Hashable, Iterable
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["ITEMS_AT_ONCE", "Aside", "Pieces", "at_once", "paced"]
+__all__ = ["ITEMS_AT_ONCE", "Aside", "Pieces", "at_once", "gathered", "mapped", "paced"]
 
 ITEMS_AT_ONCE = 64  # so many things are seen to between two stops, where each takes microseconds
+FEW = ITEMS_AT_ONCE  # a request about so few is answered without a stop
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+C = TypeVar("C")
 
 
 class Aside(NamedTuple):
@@ -43,12 +47,36 @@ def at_once(pieces: Pieces[T]) -> T:
         return whole
 
 
+def gathered(items: Iterable[T | None]) -> Pieces[list[T]]:
+    """Return what comes one after the other, with others heard between. None is left out.
+
+    What leaves things out itself, as a generator with an `if`, may go on for long without a stop.
+    """
+    found: list[T] = []
+    return _taken(items, found, found.extend)
+
+
+def mapped(pairs: Iterable[tuple[K, T] | None]) -> Pieces[dict[K, T]]:
+    """Return keys with what belongs to them, the last where one comes again, as `gathered` does a list."""
+    found: dict[K, T] = {}
+    return _taken(pairs, found, found.update)
+
+
+def _taken(items: Iterable[T | None], found: C, take: Callable[[list[T]], None]) -> Pieces[C]:
+    rest = iter(items)
+    while some := tuple(islice(rest, ITEMS_AT_ONCE)):
+        take([one for one in some if one is not None])
+        if len(some) == ITEMS_AT_ONCE:
+            yield
+    return found
+
+
 def paced(pieces: Pieces[Any], items: int) -> Any:
     """Return what comes of a few items at once; of more, the pieces to be done one after the other.
 
     Of a few, too, pieces are returned where something is to be done aside: they go on from there.
     """
-    if items > ITEMS_AT_ONCE:
+    if items > FEW:
         return pieces
     try:
         aside = next(pieces)

@@ -7,6 +7,7 @@ finished exactly once. Nothing here sleeps or knows a clock: the shell is told b
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Any, Protocol
 
@@ -49,6 +50,8 @@ class Purgatory:
         self._watchers: dict[Hashable, dict[Parked, None]] = {}
         self._timers: dict[Hashable, Callable[[int], None]] = {}
         self._mistakes: list[Exception] = []
+        self._changed: deque[Hashable] = deque()
+        self._waking = False
 
     def __len__(self) -> int:
         """Return how many operations and timers wait."""
@@ -69,10 +72,25 @@ class Purgatory:
         return parked
 
     def changed(self, key: Hashable) -> None:
-        """Try again whoever watches `key`."""
-        watching = self._watchers.get(key)
-        for parked in tuple(watching or ()):
-            self._apart(self.look_again, parked, key)
+        """Try again whoever watches `key`.
+
+        Who is woken may have the next request answered at once, which may change more. Whoever watches that
+        is tried when all who watch this have been: to do it within would take a deeper stack for each.
+        """
+        if self._waking:
+            self._changed.append(key)
+            return
+        if key not in self._watchers:
+            return
+        self._waking = True
+        self._changed.append(key)
+        try:
+            while self._changed:
+                key = self._changed.popleft()
+                for parked in tuple(self._watchers.get(key, ())):
+                    self._apart(self.look_again, parked, key)
+        finally:
+            self._waking = False
 
     def look_again(self, parked: Parked, key: Hashable) -> None:
         """Try one operation again, for one of the keys that it watches."""

@@ -13,11 +13,12 @@ from uuid import UUID
 
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
-from coterie.broker.coordinator import RECORD_OVERHEAD_BYTES, ShardHost
+from coterie.broker.coordinator import ShardHost
 from coterie.broker.topic_names import OFFSETS_TOPIC
 from coterie.group.facts import OffsetsCommitted, StoredOffset
 from coterie.group.offsets import too_long
 from coterie.wire.codec import build, encode_response, entity, read_request_header, response_type
+from coterie.wire.growing import RECORD_OVERHEAD_BYTES
 from coterie.wire.growing import sized as with_size
 from coterie.wire.internal import OffsetCommitValue, group_key, offset_value, partition_key
 from coterie.wire.varints import read_uvarint

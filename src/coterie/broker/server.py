@@ -11,8 +11,8 @@ import logging
 import os
 import struct
 import sys
-from collections.abc import Callable
-from io import BytesIO
+from collections.abc import Callable, Iterator
+from mmap import ACCESS_COPY, ACCESS_WRITE, mmap
 from sys import intern
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, cast
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, cast
 from coterie.base.errors import Corrupt
 from coterie.broker.context import SILENT, WAITS, Context, Hangup
 from coterie.broker.pieces import at_once
-from coterie.wire.codec import decode_request, encode_response_parts, read_request_header
-from coterie.wire.piecemeal import decode_in_pieces, encode_in_pieces, is_light
+from coterie.wire.codec import encode_response_parts, read_request_header
+from coterie.wire.piecemeal import decode_in_pieces, decode_light, encode_in_pieces
 
 if TYPE_CHECKING:
     from coterie.broker.alike import Read
@@ -37,8 +37,11 @@ __all__ = ["Connection"]
 log = logging.getLogger("coterie.broker")
 
 SIZE = struct.Struct(">i")
-# What is larger is never copied whole: 50 MB take the loop's time for 70 ms.
+# What is larger is never copied whole, nor written: 50 MB take the loop's time for 70 ms.
 LARGE_BYTES = 1 << 22
+ROOM_FROM = 1 << 20  # so much of a large request is there before room is made for all of it
+WRITTEN_AT_ONCE = 1 << 20  # so much of a large answer is written between two stops
+ROOM_ACCESS = ACCESS_WRITE if sys.platform == "win32" else ACCESS_COPY  # for this process alone
 UNREAD_BYTES_MAX = 1 << 20  # a busy connection stops reading when this much waits in its buffer
 PRODUCE = 0
 JOINED_BYTES_MAX = 1 << 16  # an answer up to this size is joined and written at once
@@ -53,6 +56,31 @@ def writable_fd(transport: asyncio.BaseTransport) -> int:
         return -1
     fd: int = socket.fileno()
     return fd
+
+
+class LargeAnswer:
+    """What is left to write of an answer, as it is taken: a copy of all would take as much again."""
+
+    __slots__ = ("left", "stretches", "under_way")
+
+    def __init__(self, parts: list[bytes], size: int) -> None:
+        self.stretches, self.left = stretches(parts), size
+        self.under_way = False  # whether somebody is about to go on
+
+
+def stretches(parts: list[bytes]) -> Iterator[bytes]:
+    """Yield an answer as it is written, so much at once."""
+    some: list[memoryview] = []
+    size = 0
+    for part in parts:
+        for at in range(0, len(part), WRITTEN_AT_ONCE):
+            some.append(memoryview(part)[at : at + WRITTEN_AT_ONCE])
+            size += len(some[-1])
+            if size >= WRITTEN_AT_ONCE:
+                yield b"".join(some)
+                some, size = [], 0
+    if some:
+        yield b"".join(some)
 
 
 class Connection(asyncio.Protocol):
@@ -73,6 +101,7 @@ class Connection(asyncio.Protocol):
         "_missing",
         "_paused_reading",
         "_pumping",
+        "_rest",
         "_turns",
         "_writable",
         "beat",
@@ -94,9 +123,11 @@ class Connection(asyncio.Protocol):
         self.host = "/?"
         self.listener_host_port = ("", 0)
         self._buffer = bytearray()
-        # A large request, without its size, while it comes in, and how much of it is still to come. BytesIO
-        # gives away what it has gathered without a copy.
-        self._large: BytesIO | None = None
+        # A large request, without its size, and how much of it is still to come. It is read where it lies: a
+        # buffer that grows would be moved as it does, 32 MB at a time. Room for all of it is filled page by
+        # page; but a page may have 2 MB, and some systems count all of the room at once, so there is none for
+        # who announces much and sends little.
+        self._large: mmap | None = None
         self._missing = 0
         self._busy = False
         self._pumping = False
@@ -104,6 +135,7 @@ class Connection(asyncio.Protocol):
         # Whether the peer has closed, and what it sent before without wanting an answer is still to be done.
         self._left = False
         self._writable = True
+        self._rest: LargeAnswer | None = None
         self._paused_reading = False
         self._awaiting: Context | None = None
         self._gone: Callable[[], None] | None = None
@@ -142,9 +174,12 @@ class Connection(asyncio.Protocol):
         self._direct = False
         self.node.peers.leave(self)
         waiting, self._awaiting = self._awaiting, None
-        gone = self._gone if waiting is None else waiting.gone
-        if gone is not None:
-            gone()
+        if waiting is not None:
+            waiting.hung_up()
+        elif self._gone is not None:
+            self._gone()
+        if self._rest is not None:
+            self._forget()
         if self._closed or not (self._busy or self._buffer or self._large is not None):
             self._closed = True
             return
@@ -160,8 +195,11 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writable = True
         self._direct = self._fd >= 0
-        self.node.peers.owe(self, 0)
-        self._pump()
+        self.node.peers.owe(self, self.unsent)
+        if self._rest is None:
+            self._pump()
+        else:
+            self._write_on()
 
     def data_received(self, data: bytes) -> None:
         self.heard = True
@@ -171,8 +209,10 @@ class Connection(asyncio.Protocol):
             return
         if self._closed:
             return
-        self._buffer += data if self._large is None else self._gather(data)
-        self._pump()
+        rest = data if self._busy or not self._writable or self._large is not None else self._take_ahead(data)
+        if not self._closed:  # by what came first
+            self._buffer += rest if self._large is None else self._gather(rest)
+        self._pump(taken=rest is not data)
 
     # -- among the others
 
@@ -183,8 +223,8 @@ class Connection(asyncio.Protocol):
 
     @property
     def unsent(self) -> int:
-        """How many bytes of the last answer the transport still holds."""
-        return self.transport.get_write_buffer_size()
+        """How many bytes of the last answer are still to be sent."""
+        return self.transport.get_write_buffer_size() + (0 if self._rest is None else self._rest.left)
 
     @property
     def closing(self) -> bool:
@@ -207,12 +247,37 @@ class Connection(asyncio.Protocol):
     def _whole(self, data: bytes) -> bool:
         return 4 <= len(data) <= self._longest and SIZE.unpack_from(data)[0] == len(data) - 4
 
-    def _pump(self) -> None:
-        """Answer what has come whole, one request after the other, as long as none is owed an answer."""
+    def _take_ahead(self, data: bytes) -> bytes:
+        """Answer what is whole with what has just come, as long as none is owed an answer; return the rest.
+
+        It is copied once: a producer's requests are long, and several come at a time.
+        """
+        begun, at = self._buffer, 0
+        if 0 < len(begun) < SIZE.size:
+            return data
+        self._pumping = True
+        try:
+            while not self._busy and self._writable and not self._closed and len(begun) + len(data) - at >= 4:
+                (size,) = SIZE.unpack_from(begun or data, 0 if begun else at)
+                end = at + SIZE.size + size - len(begun)
+                if not 0 <= size <= self._longest - SIZE.size or end > len(data):
+                    break
+                frame = b"".join((begun, data[at:end])) if begun else data[at:end]
+                begun.clear()
+                at = end
+                self._take(frame)
+        finally:
+            self._pumping = False
+        return data[at:] if at else data
+
+    def _pump(self, *, taken: bool = False) -> None:
+        """Answer what has come whole, one request after the other, as long as none is owed an answer.
+
+        `taken` when some of what came has been answered already.
+        """
         if self._pumping:
             return
         self._pumping = True
-        taken = False
         try:
             while not self._busy and self._writable and not self._closed:
                 if self._large is not None:
@@ -248,13 +313,27 @@ class Connection(asyncio.Protocol):
             self._hang_up(f"announced a request of {size} bytes (socket.request.max.bytes={limit})")
             return None
         if len(buffer) < 4 + size:
-            if size > LARGE_BYTES:
-                self._large, self._missing = BytesIO(), size
-                self._buffer = bytearray(self._gather(memoryview(buffer)[4:]))
+            if size > LARGE_BYTES and len(buffer) >= ROOM_FROM:
+                self._begin_large(size)
             return None
         frame = bytes(memoryview(buffer)[: 4 + size])
         del buffer[: 4 + size]
         return frame
+
+    def _begin_large(self, size: int) -> None:
+        """Make room for the large request that the buffer begins, and put there what has come of it."""
+        self._large, self._missing = self._room_for(size), size
+        if self._large is not None:
+            self._buffer = bytearray(self._gather(memoryview(self._buffer)[4:]))
+
+    def _room_for(self, size: int) -> mmap | None:
+        """Return room for a large request; where there is none, end the connection and say so."""
+        try:
+            return mmap(-1, size, access=ROOM_ACCESS)
+        except OSError as error:  # what the process may have is used up
+            why = f"for which there is no memory ({error.strerror})"
+            self._hang_up(f"announced a request of {size} bytes, {why}")
+            return None
 
     def _gather(self, data: bytes | memoryview) -> bytes | memoryview:
         """Put what has come to the large request that it belongs to; return what comes behind it."""
@@ -264,11 +343,12 @@ class Connection(asyncio.Protocol):
         return data[taken:]
 
     def _balance_reading(self) -> None:
-        held_back = self._busy or not self._writable
-        if held_back and len(self._buffer) > UNREAD_BYTES_MAX and not self._paused_reading:
+        """Read nothing more while enough waits here: whoever takes it out goes on, and comes by again."""
+        enough = len(self._buffer) > UNREAD_BYTES_MAX and (self._busy or not self._writable)
+        if enough and not self._paused_reading:
             self._paused_reading = True
             self.transport.pause_reading()
-        elif self._paused_reading and not held_back and not self._closed:
+        elif self._paused_reading and not enough and not self._closed:
             self._paused_reading = False
             self.transport.resume_reading()
 
@@ -297,9 +377,14 @@ class Connection(asyncio.Protocol):
     def _take_large(self) -> None:
         """Answer the large request that has come whole. It has no short way."""
         assert self._large is not None
-        frame, self._large = self._large.getvalue(), None
+        large, self._large = self._large, None
+        room = self._room_for(len(large))  # kio copies what it reads, and has no words for what it cannot get
+        if room is None:
+            return
+        room.close()
+        frame = memoryview(large).toreadonly()
         self._busy = True
-        self._work(self._serve_large(frame))
+        self._work(self._serve_large(cast(bytes, frame)))  # it is read as bytes are
 
     def _serve_large(self, frame: bytes) -> Pieces[None]:
         header = read_request_header(frame)
@@ -326,19 +411,18 @@ class Connection(asyncio.Protocol):
             self._answer_by_handler(sized, taken or None)
 
     def _answer_by_handler(self, sized: bytes, read: Read | None = None) -> None:
-        frame = sized[4:]
         try:
-            header = read_request_header(frame) if read is None else read.header
+            header = read_request_header(sized, SIZE.size) if read is None else read.header
             handler = self.node.handler_of(header)
             if handler is None:
                 self._serve(header, lambda *_: self.node.refuse_version(header), None)
             elif read is not None:
                 self._serve(header, handler, read.request)
-            elif is_light(header, frame):
-                self._serve(header, handler, decode_request(header, frame))
+            elif (request := decode_light(header, sized)) is not None:
+                self._serve(header, handler, request)
             else:
                 self._busy = True
-                self._work(self._serve_in_pieces(header, handler, frame))
+                self._work(self._serve_in_pieces(header, handler, sized))
         except (Corrupt, Hangup) as refusal:
             self._refuse(refusal)
         except Exception:  # noqa: BLE001  a handler's mistake
@@ -437,11 +521,39 @@ class Connection(asyncio.Protocol):
             return
         assert self._left or self._awaiting is context, f"an answer to {context.api_key} nobody waits for"
         self._awaiting = None
+        size = sum(map(len, parts))
+        if size > LARGE_BYTES:
+            self._rest = LargeAnswer(parts, size)
+            self.node.peers.owe(self, self.unsent)  # all of it is held from now on, whatever the socket takes
+            if self._rest is not None:
+                self._write_on()
+            return
         self._busy = False
-        if parts:
-            self._write(parts)
+        if size:
+            self._write(parts, size)
         if self._buffer and not self._pumping:
             self._pump()
+
+    def _write_on(self) -> None:
+        """Write of a large answer as much as is taken; `resume_writing` goes on."""
+        rest = self._rest
+        assert rest is not None
+        if not rest.under_way:
+            rest.under_way = True
+            self._work(self._write_in_pieces(rest))
+
+    def _write_in_pieces(self, rest: LargeAnswer) -> Pieces[None]:
+        while self._writable and self._rest is rest:
+            data = next(rest.stretches, None)
+            if data is None:
+                self._rest, self._busy = None, False
+                self.node.peers.owe(self, self.unsent)
+                self._pump()
+                return
+            rest.left -= len(data)
+            self.transport.write(data)
+            yield
+        rest.under_way = False
 
     def owed(self, gone: Callable[[], None] | None = None) -> None:
         """Take note that the answer comes later; `gone` is called when the client hangs up before it."""
@@ -466,8 +578,8 @@ class Connection(asyncio.Protocol):
 
     # -- writing
 
-    def _write(self, parts: list[bytes]) -> None:
-        if sum(map(len, parts)) <= JOINED_BYTES_MAX:
+    def _write(self, parts: list[bytes], size: int) -> None:
+        if size <= JOINED_BYTES_MAX:
             self._send(b"".join(parts))
         else:
             self.transport.writelines(parts)
@@ -500,7 +612,7 @@ class Connection(asyncio.Protocol):
         """Do nothing more for this connection."""
         self._closed = True
         self._buffer = bytearray()
-        self._large = None
+        self._large = self._rest = None
 
     def _tell(self, reason: str) -> None:
         self.node.peers.seldom.warn("%s %s; its connection is closed", self.peer, reason)

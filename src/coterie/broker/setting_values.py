@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from coterie.base.whole import whole_number
 from coterie.broker.known_settings import Known
 
-__all__ = ["InvalidValueError", "Value", "join_words", "read_list", "read_value", "wanted", "whole_number"]
+__all__ = ["InvalidValueError", "Value", "join_words", "read_list", "read_value", "wanted"]
 
 Value = bool | int | float | str | list[str] | None
 
 BITS: Final = {"int": 31, "short": 15, "long": 63}
-DIGITS_MOST = len(str(1 << 63))
 
 
 class InvalidValueError(ValueError):
@@ -47,21 +47,6 @@ def _whole(known: Known, text: str) -> int:
     if number is None:
         raise InvalidValueError(known, text, f"Not a number of type {known.kind.upper()}")
     return number
-
-
-def whole_number(text: str, *, bits: int) -> int | None:
-    """Return the whole number that Java reads in a text, None if there is none or it needs more bits.
-
-    Python refuses to read thousands of digits, were they zeros.
-    """
-    negative, digits = text.startswith("-"), text[1:] if text[:1] in {"+", "-"} else text
-    if not (digits.isascii() and digits.isdigit()):
-        return None
-    digits = digits.lstrip("0")
-    if len(digits) > DIGITS_MOST:
-        return None
-    number = int(digits or "0") * (-1 if negative else 1)
-    return number if -(1 << bits) <= number < 1 << bits else None
 
 
 def _double(known: Known, text: str) -> float:
@@ -170,7 +155,7 @@ def check_replicas(known: Known, items: list[str]) -> None:
 
 def _is_pair(item: str) -> bool:
     partition, colon, broker = item.partition(":")
-    return bool(colon) and partition.isdigit() and broker.isdigit()
+    return bool(colon) and item.isascii() and partition.isdigit() and broker.isdigit()
 
 
 # -- for people

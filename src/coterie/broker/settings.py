@@ -37,11 +37,15 @@ class SettingError(CoterieError):
 
 
 class UnknownSetting(SettingError):
-    """A name that Kafka does not know either. Names the nearest one that it knows."""
+    """A name that Kafka does not know either. Names the one for a topic's setting, or the nearest known."""
 
     def __init__(self, name: str) -> None:
-        near = nearest(name, KNOWN, likeness=0.5)
-        hint = f"; did you mean {near}?" if near else "; Kafka's documentation lists the names"
+        if name in SYNONYMS:
+            near: str | None = SYNONYMS[name][0][0]
+            hint = f"; topics have it, and {near} says what they have by default"
+        else:
+            near = nearest(name.lower(), KNOWN, likeness=0.5)
+            hint = f"; did you mean {near}?" if near else "; Kafka's documentation lists the names"
         super().__init__(f"{name} is not a setting of a Kafka broker{hint}")
         self.name, self.nearest = name, near
 
@@ -152,13 +156,6 @@ class BrokerSettings:
                 config, cleanup_policy=frozenset({"delete"}), retention_ms=-1, retention_bytes=-1
             )
         return config, unread
-
-    def min_insync_replicas(self, configs: Mapping[str, str]) -> int:
-        """Return how many replicas must have a record before `acks=all` is answered, for a topic."""
-        try:
-            return int(configs.get("min.insync.replicas") or self._needed("min.insync.replicas"))
-        except ValueError:  # see `stored_log_config`
-            return int(self._needed("min.insync.replicas"))
 
     def group_settings(self) -> GroupSettings:
         """Return what the coordinator core goes by."""
@@ -316,7 +313,7 @@ def _check_reachable(listener: Listener, told: Listener | None) -> None:
     where = "advertised.listeners" if told else "listeners"
     raise SettingError(
         f"{where} stands for every address of this machine, which no client can connect to; "
-        "say what clients use with advertised.listeners=PLAINTEXT://HOST:PORT"
+        "say what clients use with advertised.listeners=PLAINTEXT://HOST:PORT, by --set or in --config's file"
     )
 
 
@@ -367,8 +364,13 @@ def _check_segment_bytes(name: str, size: int) -> None:
 
 
 def _log_texts(given: Mapping[str, str]) -> dict[str, str]:
-    defaults = topic_defaults(lambda name: given.get(name, KNOWN[name].default))
-    texts = {name: plain_text(name, text) for name, text in defaults.items()}
+    texts = {}
+    for name, text in topic_defaults(lambda name: given.get(name, KNOWN[name].default)).items():
+        try:
+            texts[name] = plain_text(name, text)
+        except InvalidValueError:
+            said = next(synonym for synonym, _ in SYNONYMS[name] if synonym in given)
+            raise SettingError(f"{said} is {given[said]!r}; it takes {wanted(TOPIC[name])}") from None
     expiration = _read("producer.id.expiration.ms", given)
     return texts | {"producer.id.expiration.ms": str(expiration)}
 
@@ -378,6 +380,6 @@ def _notes(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _note(name: str) -> str:
-    if name.endswith(("replication.factor", ".min.isr")):
+    if name.endswith(("replication.factor", ".min.isr", "min.insync.replicas")):
         return f"{name} has no effect here: there is one broker, so one replica of everything"
     return f"{name} is known but has no effect here"

@@ -3,6 +3,10 @@
 What comes in while the event loop answers one round of requests goes out as one batch (P-9, RT-5), and
 replies wait for it. When the append fails, the facts of the batch are undone, newest first, and the core says
 what everybody is answered.
+
+Whoever is answered may have sent the next request already, and it is answered within the answering. So
+nobody is told anything between a decision and the gathering of its records, nor between the append of a batch
+and the beginning of the next: what may go waits until then (`_let_go`).
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -20,7 +24,7 @@ from coterie.base.hashes import coordinator_partition
 from coterie.base.ids import TopicPartition
 from coterie.base.marks import mark
 from coterie.store.log import AppendRefused, StorageFailed
-from coterie.wire.growing import GrowingBatch
+from coterie.wire.growing import GrowingBatch, weight_of
 
 if TYPE_CHECKING:
     from coterie.base.undo import Undoable
@@ -48,14 +52,27 @@ class Reply(Protocol):
     def answer(self) -> Any: ...
 
 
+D = TypeVar("D", covariant=True)
+
+
+class Tried(Protocol[D]):
+    """A decision whose facts are applied, and the records of those that are durable."""
+
+    @property
+    def decision(self) -> D: ...
+    @property
+    def records(self) -> Sequence[tuple[bytes, bytes | None]]: ...
+
+
 C = TypeVar("C")
 R = TypeVar("R", bound=Reply)
+T = TypeVar("T", bound=Tried[Any])
 
 
-class HostedShard(ABC, Generic[C, R]):
+class HostedShard(ABC, Generic[C, R, T]):
     """One partition of an internal topic: its core, its log, and what is decided but not yet appended.
 
-    It takes commands of the type `C`, and its core replies with `R`.
+    It takes commands of the type `C`, tries them on as `T`, and its core replies with `R`.
     """
 
     LOADING, ACTIVE, FAILED, AWAY = "loading", "active", "failed", "away"
@@ -76,6 +93,10 @@ class HostedShard(ABC, Generic[C, R]):
         self._replies: list[R] = []
         self._mark = core.mark()
         self._scheduled = False
+        self._due: deque[tuple[bool, tuple[Any, ...]]] = (
+            deque()
+        )  # what lasts and lets others go, oldest first
+        self._letting_go = False
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -94,24 +115,54 @@ class HostedShard(ABC, Generic[C, R]):
         loading = self.status == self.LOADING
         return Code.COORDINATOR_LOAD_IN_PROGRESS if loading else Code.NOT_COORDINATOR
 
-    def execute(self, command: C) -> None:
-        """Decide, apply, gather; replies leave with the batch, or at once if there is nothing to wait for."""
-        now_ms = self.node.now_ms()
+    def execute(self, command: C) -> Any:
+        """Decide, apply, gather; replies leave with the batch, or at once if there is nothing to wait for.
+
+        Return the decision, None if it was a mistake.
+        """
+        decision = self._gather(command)
+        if decision is not None:
+            self._go_on()
+        return decision
+
+    def _gather(self, command: C) -> Any:
+        """Decide and apply, and gather the records; let nobody go. Return the decision as `execute` does."""
         try:
-            self._perform(command, now_ms)
+            return self._perform(command, self.node.now_ms())
         except Exception:  # our own mistake: this shard is no longer to be trusted, the others are
             log.exception("%s is taken out of service\n%s", self, self._recount(command))
             self.fence()
-            return
-        self._go_on()
+            return None
+
+    def _perform(self, command: C, now_ms: int) -> Any:
+        """Decide and apply. Records for which the batch has no room fail alone, if they do (RT-5)."""
+        before = self.shard.mark()
+        tried = self._try(command, now_ms)
+        while tried.records and self.records and not self.has_room(weight_of(tried.records)):
+            self.shard.take_back(before)
+            self._append_gathered()  # which may fail, and change what is to be decided
+            before = self.shard.mark()
+            tried = self._try(command, now_ms)
+        self._commands.append(command)
+        self._carry_out(tried, command)
+        return tried.decision
 
     @abstractmethod
-    def _perform(self, command: C, now_ms: int) -> None:
-        """Decide, apply and gather."""
+    def _try(self, command: C, now_ms: int) -> T:
+        """Decide and apply."""
+
+    @abstractmethod
+    def _carry_out(self, tried: T, command: C) -> None:
+        """Gather the records of what was tried, and whatever else it asks for."""
 
     def _recount(self, command: C) -> str:
         """Return what is known of the past of whom a command concerns."""
         return ""
+
+    @property
+    def batch_bytes(self) -> int:
+        """How much goes into one batch, by `weight_of`."""
+        return self.log.config.max_message_bytes - BATCH_OVERHEAD_BYTES
 
     def has_room(self, weight: int) -> bool:
         """Return whether so many bytes more go into the batch."""
@@ -120,11 +171,13 @@ class HostedShard(ABC, Generic[C, R]):
     def _go_on(self) -> None:
         """Let go what waits for nothing; have the batch appended after this round of requests."""
         if not self.records:
-            self._release()
+            self._settle(appended=False)
         elif not self.has_room(0):
-            self.flush()
+            self._append_gathered()
         else:
             self._flush_soon()
+        if self._due:
+            self._let_go()
 
     def _flush_soon(self) -> None:
         if not self._scheduled:
@@ -133,28 +186,64 @@ class HostedShard(ABC, Generic[C, R]):
 
     def flush(self) -> None:
         """Append what has been gathered and let the replies go, or undo it and answer with the failure."""
+        self._append_gathered()
+        self._let_go()
+
+    def _append_gathered(self, **terms: Any) -> bool:
+        """Append what has been gathered, or undo it; let nobody go. Return whether it lasts."""
         self._scheduled = False
         if not self.records:
-            return
+            return True
         try:
-            self._append()
+            self._append(**terms)
         except AppendRefused as refused:
             self._undo(refused.code)
-            return
-        self._release()
+            return False
+        self._settle(appended=True)
+        return True
 
     def _append(self) -> None:
         self._append_batch(self.records.build())
 
     def _append_batch(self, batch: bytes, **terms: Any) -> None:
-        now_ms = self.node.now_ms()
         self.node.append(
-            *self._watched, batch, now_ms=now_ms, leader_epoch=self.epoch, origin="coordinator", **terms
+            *self._watched,
+            batch,
+            now_ms=self.node.now_ms(),
+            leader_epoch=self.epoch,
+            origin="coordinator",
+            wakes=False,
+            **terms,
         )
 
+    def _settle(self, *, appended: bool) -> None:
+        """Begin a new batch: what was decided lasts, and what waited for it is due to go."""
+        self._mark = self.shard.mark()
+        self.shard.settle(self._mark)
+        self._due.append((appended, self._take_pending()))
+
     @abstractmethod
-    def _release(self) -> None:
-        """Let go what waited for what lasts now."""
+    def _hand_out(self, commands: list[C], replies: list[R]) -> None:
+        """Let go all that waited for these. It takes what `_take_pending` returns."""
+
+    def _let_go(self) -> None:
+        """Let go whatever is due to, oldest first. What comes due meanwhile goes behind it: to let that go
+        within would take a deeper stack for each.
+        """
+        if self._letting_go:
+            return
+        self._letting_go = True
+        try:
+            while self._due:
+                self._hand_out_next()
+        finally:
+            self._letting_go = False
+
+    def _hand_out_next(self) -> None:
+        appended, waited = self._due.popleft()
+        if appended:
+            self.node.purgatory.changed(self._watched)
+        self._hand_out(*waited)
 
     def _deliver(self, replies: Iterable[R]) -> None:
         for reply in replies:
@@ -162,32 +251,26 @@ class HostedShard(ABC, Generic[C, R]):
             if deliver is not None:
                 deliver(reply.answer)
 
-    def _take_pending(self) -> tuple[list[C], list[R]]:
-        """Begin a new batch; return what the one before was made of."""
+    def _take_pending(self) -> tuple[Any, ...]:
+        """Begin a new batch; return what the one before was made of: commands, replies, and what else is."""
         commands, replies = self._commands, self._replies
         self._commands, self._replies = [], []
         if self.records:
             self.records = GrowingBatch()
         return commands, replies
 
-    def _take_settled(self) -> tuple[list[C], list[R]]:
-        """Begin a new batch, the one before lasts; return what it was made of."""
-        self._mark = self.shard.mark()
-        self.shard.settle(self._mark)
-        return self._take_pending()
-
     def _undo(self, code: Code) -> None:
         """Undo the batch, newest fact first, and do what the core says of each of its commands."""
         log.error("%s: append failed with %s", self, code.name)
         self.shard.undo_to(self._mark)
-        commands, _ = self._take_pending()
+        commands, *_ = self._take_pending()
         now_ms = self.node.now_ms()
         for command in commands:
             self._after_failure(command, code, now_ms)
         if self.records:
             self._flush_soon()
         else:
-            self._release()
+            self._settle(appended=False)
 
     @abstractmethod
     def _after_failure(self, command: C, code: Code, now_ms: int) -> None:
@@ -197,6 +280,8 @@ class HostedShard(ABC, Generic[C, R]):
         """Take this shard out of service: nothing more is appended, and whoever waits is sent elsewhere."""
         self.status = self.FAILED
         self._take_pending()
+        while self._due:
+            self._hand_out_next()
         waiting, self.calls = self.calls, {}
         for deliver in waiting.values():
             deliver(Code.NOT_COORDINATOR)
@@ -263,7 +348,7 @@ class HostedShard(ABC, Generic[C, R]):
         self.status = self.AWAY
 
 
-H = TypeVar("H", bound=HostedShard[Any, Any])
+H = TypeVar("H", bound=HostedShard[Any, Any, Any])
 
 
 class ShardsOfTopic(ABC, Generic[H]):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from collections.abc import Mapping
-from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
 from coterie.broker.topic_names import STORY_TOPIC
-from coterie.observe.story import MemberView, Move, Page, Person, Rebalance
+from coterie.observe.story import MemberView, Move, Page, Person, Pieces, Rebalance, at_once
 from coterie.store.log import AppendRefused, StorageFailed
 from coterie.wire.batches import Record, build_batch
 from coterie.wire.consumer import PROTOCOL_TYPE, Assignment, read_topics_v0
@@ -24,15 +23,21 @@ __all__ = ["Shot", "StoryTopic", "Turned", "rebalance_of"]
 
 log = logging.getLogger("coterie.story")
 
-# Nothing is told before a group that forms has formed, as a rule. Then so many members and moves at a time,
-# or a part of what waits if that is more, that it takes a twentieth of the time at most: each takes 10 us.
+# Nothing is told before a group that forms has formed, as a rule. Then so many moves and pieces of rebalances
+# at a time, or a part of what waits if that is more, that it takes a twentieth of the time at most, and where
+# very much waits a quarter: a weight of 1 takes 10 us.
 PAUSE_MS, ROUND_MS = 500, 50
-WEIGHT_OF_A_ROUND, ROUNDS_WANTED = 200, 50
-PEOPLE_AS_A_MEMBER = 10  # to name so many takes as long as to tell of one member's partitions
-MEMBERS_TOLD_MAX = 1_000  # of a rebalance: to tell the members of a larger one would be felt by a heartbeat
+WEIGHT_OF_A_ROUND, WEIGHT_OF_A_ROUND_MAX, ROUNDS_WANTED = 200, 2_000, 50
+PEOPLE_AS_A_MEMBER = 10  # to name so many takes as long as to tell of one member
+PARTITIONS_AS_A_MEMBER, BYTES_AS_A_MEMBER = 10, 40
+MEMBERS_TOLD_MAX = 1_000  # of a rebalance: the lists of a larger one would be too long for most readers
+# One is read in one go: more would be felt by a heartbeat. It is told as what cannot be read.
+ASSIGNMENT_READ_MAX, SUBSCRIPTION_READ_MAX = 40 << 10, 256 << 10
 BATCH_BYTES, RECORD_BYTES = 1 << 10, 32  # what the batch and each record take beside keys and values
 UNTOLD_MAX, UNTOLD_BYTES_MAX = 100_000, 64 << 20
 LISTS: Mapping[str, Any] = {"members": {}, "joined": [], "left": [], "who": []}
+
+T = TypeVar("T")
 
 as_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False).encode
 
@@ -59,6 +64,12 @@ class Turned(NamedTuple):
     settled: bool
     shots: tuple[Shot, ...]
 
+    @property
+    def weight(self) -> int:
+        """How many bytes it keeps, which in the group itself the next rebalance replaces."""
+        had = () if self.page is None else self.page.had.values()
+        return sum(len(one.subscription) + len(one.assignment) for one in self.shots) + sum(map(len, had))
+
 
 class StoryTopic:
     """Tells rebalances to the log and, unless `coterie.story.enable` is off, all there is to the topic."""
@@ -67,6 +78,8 @@ class StoryTopic:
         self._node = node
         self._untold: deque[Move | Turned] = deque()
         self._untold_bytes = 0
+        self._untold_weight = 0
+        self._telling: Pieces[Record | None] | None = None
         self._scheduled = False
         self._lost = 0
 
@@ -74,18 +87,18 @@ class StoryTopic:
         """Have something told soon, after what has been told before."""
         if isinstance(what, Move) and not self._node.settings.coterie_story_enable:
             return
-        weight = what.weight if isinstance(what, Move) else 0  # what a rebalance shows are the members' own
-        if len(self._untold) >= UNTOLD_MAX or self._untold_bytes + weight > UNTOLD_BYTES_MAX:
+        if len(self._untold) >= UNTOLD_MAX or self._untold_bytes + what.weight > UNTOLD_BYTES_MAX:
             self._lost += 1
             return
         self._untold.append(what)
-        self._untold_bytes += weight
+        self._untold_bytes += what.weight
+        self._untold_weight += time_weight(what)
         if not self._scheduled:
             self._later(PAUSE_MS)
 
     def flush(self) -> None:
         """Tell what is left: the broker stops."""
-        while self._untold:
+        while self._untold or self._telling is not None:
             self._tell_some()
 
     def _later(self, pause_ms: int) -> None:
@@ -93,47 +106,79 @@ class StoryTopic:
         self._node.purgatory.arm("story", self._node.now_ms() + pause_ms, self._round)
 
     def _round(self, now_ms: int) -> None:
-        self._tell_some()
         self._scheduled = False
-        if self._untold:
-            self._later(ROUND_MS)
+        try:
+            self._tell_some()
+        finally:  # whatever becomes of one, the others are told
+            if self._untold or self._telling is not None:
+                self._later(ROUND_MS)
 
     def _tell_some(self) -> None:
         """Put so many things into words that nobody notices, and write them."""
-        weight_max = max(WEIGHT_OF_A_ROUND, len(self._untold) // ROUNDS_WANTED)
         records: list[Record] = []
-        weight = size = 0
+        size = 0
         bytes_max = self._bytes_max()
-        while self._untold and weight < weight_max:
-            what = self._untold.popleft()
-            if isinstance(what, Move):
-                weight += 1 + len(what.who) // PEOPLE_AS_A_MEMBER
-                self._untold_bytes -= what.weight
-            else:
-                weight += 1 + len(what.shots)
-            document = self._document(what)
-            if document is None:
-                continue
-            value = fitted(document, bytes_max)
-            if size + len(value) > bytes_max:
+        for record in self._worded(bytes_max):
+            assert record.value is not None
+            if size + len(record.value) > bytes_max:
                 self._write(records)
                 records, size = [], 0
-            told_ms = what.at_ms if isinstance(what, Move) else what.over_at_ms
-            records.append(Record(len(records), told_ms, what.group.encode(), value))
-            size += len(value) + len(what.group) + RECORD_BYTES
+            records.append(record._replace(offset=len(records)))
+            size += len(record.value) + len(record.key or b"") + RECORD_BYTES
         if records:
             self._write(records)
 
-    def _document(self, what: Move | Turned) -> dict[str, Any] | None:
-        """Return what is told as JSON values, None if it is not for the topic."""
-        wanted = self._node.settings.coterie_story_enable
+    def _worded(self, bytes_max: int) -> Iterator[Record]:
+        """Yield what is in words as far as a round comes; a rebalance may take many rounds."""
+        left = min(WEIGHT_OF_A_ROUND_MAX, max(WEIGHT_OF_A_ROUND, self._untold_weight // ROUNDS_WANTED))
+        while left > 0 and (self._untold or self._telling is not None):
+            if self._telling is None:
+                what = self._untold.popleft()
+                self._untold_bytes -= what.weight
+                self._untold_weight -= time_weight(what)
+                self._telling = self._in_pieces(what, bytes_max)
+            try:
+                left -= next(self._telling)
+            except StopIteration as over:
+                self._telling = None
+                if over.value is not None:
+                    yield over.value
+
+    def _in_pieces(self, what: Move | Turned, bytes_max: int) -> Pieces[Record | None]:
+        """Return a record of what is told, its place in the batch yet unknown; None if it is for no topic."""
+        document: dict[str, Any] | None
         if isinstance(what, Move):
-            return what.document()
+            yield time_weight(what)
+            document, told_ms = what.document(), what.at_ms
+        else:
+            document, told_ms = (yield from self._turned(what, bytes_max)), what.over_at_ms
+        if document is None:
+            return None
+        return Record(0, told_ms, what.group.encode(), fitted(document, bytes_max))
+
+    def _turned(self, end: Turned, bytes_max: int) -> Pieces[dict[str, Any] | None]:
+        """Return a rebalance as JSON values, None if it is not for the topic."""
+        wanted = self._node.settings.coterie_story_enable
+        yield 1
         if not wanted and not log.isEnabledFor(logging.INFO):
             return None
-        rebalance = rebalance_of(what)
-        say(rebalance)
-        return rebalance.document(abridged=len(what.shots) > MEMBERS_TOLD_MAX) if wanted else None
+        rebalance = yield from reading(end)
+        moved = yield from weighed(rebalance.moving())
+        say(rebalance, moved)
+        if not wanted:
+            return None
+        if len(end.shots) > MEMBERS_TOLD_MAX:
+            return rebalance.abridged(moved)
+        members: dict[str, dict[str, Any]] = {}
+        size = 0
+        for member_id, document in rebalance.views():
+            members[member_id] = document
+            text_size = len(as_json(document))
+            size += text_size
+            if size > bytes_max:
+                return rebalance.abridged(moved)
+            yield 1 + text_size // BYTES_AS_A_MEMBER
+        return rebalance.whole(members, moved)
 
     def _bytes_max(self) -> int:
         """Return how many bytes of values a batch may have."""
@@ -168,8 +213,35 @@ def fitted(document: dict[str, Any], bytes_max: int) -> bytes:
     return value
 
 
-def say(rebalance: Rebalance) -> None:
-    """Tell a rebalance to the log."""
+def time_weight(what: Move | Turned) -> int:
+    """Return about how long something takes to tell, as a multiple of one member with few partitions."""
+    if isinstance(what, Move):
+        return 1 + len(what.who) // PEOPLE_AS_A_MEMBER
+    return 1 + len(what.shots) + what.weight // BYTES_AS_A_MEMBER
+
+
+def weighed(pieces: Pieces[T]) -> Pieces[T]:
+    """Return the same, each piece counted as `time_weight` counts."""
+    while True:
+        try:
+            count = next(pieces)
+        except StopIteration as over:
+            result: T = over.value
+            return result
+        yield 1 + count // PARTITIONS_AS_A_MEMBER
+
+
+def say(rebalance: Rebalance, moved: int) -> None:
+    """Tell a rebalance to the log. That the last member goes is no outage, and nothing moves to anybody."""
+    if not rebalance.members:
+        why = ", ".join(rebalance.why)
+        log.info(
+            "group %s: generation %d ended because %s; nobody is left",
+            rebalance.group,
+            rebalance.generation,
+            why,
+        )
+        return
     log.info(
         "group %s: generation %d with %d members, because %s; stood still %d ms, %d partitions moved",
         rebalance.group,
@@ -177,7 +249,7 @@ def say(rebalance: Rebalance) -> None:
         len(rebalance.members),
         ", ".join(rebalance.why),
         rebalance.stopped_ms,
-        rebalance.moved,
+        moved,
     )
 
 
@@ -186,20 +258,21 @@ def say(rebalance: Rebalance) -> None:
 
 def rebalance_of(end: Turned) -> Rebalance:
     """Return what a rebalance led to. What cannot be read is told as unknown."""
+    return at_once(reading(end))
+
+
+def reading(end: Turned) -> Pieces[Rebalance]:
+    """Return `rebalance_of`, read payload by payload."""
     page = end.page
     assert page is not None
     assert page.formed_at_ms is not None
-    ours = end.protocol_type in (PROTOCOL_TYPE, None)
-    partitions, topics = cache(partitions_of), cache(topics_of)  # many are alike
-    members = {
-        shot.person.member_id: MemberView(
-            shot.person,
-            partitions(shot.assignment) if ours else None,
-            topics(shot.subscription) if ours else None,
-        )
-        for shot in end.shots
-    }
-    nothing: frozenset[TopicPartition] = frozenset()
+    if end.protocol_type in (PROTOCOL_TYPE, None):
+        given = (*(shot.assignment for shot in end.shots), *page.had.values())
+        owned = yield from all_read(given, ASSIGNMENT_READ_MAX, partitions_of)
+        subscriptions = (shot.subscription for shot in end.shots)
+        topics = yield from all_read(subscriptions, SUBSCRIPTION_READ_MAX, topics_of)
+    else:
+        owned, topics = {}, {}
     return Rebalance(
         group=end.group,
         at_ms=page.at_ms,
@@ -212,12 +285,26 @@ def rebalance_of(end: Turned) -> Rebalance:
         settled=end.settled,
         leader=end.leader,
         protocol=end.protocol,
-        members=members,
-        had={
-            member_id: (partitions(given) if ours else None) or nothing
-            for member_id, given in page.had.items()
+        members={
+            shot.person.member_id: MemberView(
+                shot.person, owned.get(shot.assignment), topics.get(shot.subscription)
+            )
+            for shot in end.shots
         },
+        had={member_id: owned.get(given) or frozenset() for member_id, given in page.had.items()},
     )
+
+
+def all_read(
+    payloads: Iterable[bytes], bytes_max: int, read: Callable[[bytes], T | None]
+) -> Pieces[dict[bytes, T | None]]:
+    """Return what each payload says, None for one that cannot be read or is longer than that."""
+    found: dict[bytes, T | None] = {}
+    for payload in payloads:  # many are alike
+        if payload not in found:
+            found[payload] = read(payload) if len(payload) <= bytes_max else None
+            yield 1 + min(len(payload), bytes_max) // BYTES_AS_A_MEMBER
+    return found
 
 
 def partitions_of(assignment: bytes) -> frozenset[TopicPartition] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from coterie.base.topic_settings import TOPIC_SETTINGS
 from coterie.broker.known_settings import TOPIC
 from coterie.broker.setting_values import InvalidValueError, read_value
 from coterie.store.config import NO_EFFECT, BadSetting
@@ -13,7 +14,8 @@ __all__ = ["EFFECTIVE", "SYNONYMS", "plain_text", "refusal_of", "synonym_text", 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
 
-EFFECTIVE = (TOPIC.keys() - NO_EFFECT) | {"min.insync.replicas"}
+assert TOPIC.keys() == TOPIC_SETTINGS
+EFFECTIVE = TOPIC.keys() - NO_EFFECT
 
 SYNONYMS: Mapping[str, tuple[tuple[str, int], ...]] = {
     "cleanup.policy": (("log.cleanup.policy", 1),),
@@ -67,14 +69,12 @@ def synonym_text(name: str, broker_text: Callable[[str], str | None]) -> str | N
     for synonym, factor in SYNONYMS.get(name, ()):
         text = broker_text(synonym)
         if text is not None:
-            return _times(text, factor)
+            return text if factor == 1 and name != "retention.ms" else _times(text, factor)
     return None
 
 
 def _times(text: str, factor: int) -> str:
-    """Return hours or minutes as milliseconds; a negative number is Kafka's "never" whatever its unit."""
-    if factor == 1:
-        return text
+    """Return a time as milliseconds; a negative number is Kafka's "never" whatever its unit."""
     try:
         number = int(text)
         return "-1" if number < 0 else str(number * factor)

@@ -81,6 +81,9 @@ class Topics:
         # Topics whose logs may still lie on disk: without them a crash amid a deletion would bring one back.
         # By their names, too: a loss of power may take the id from a log.
         self._graves: dict[UUID, str] = {}
+        # By partition of `__consumer_offsets`, the topics for which what groups have committed there is of
+        # earlier ones of the name, and nobody could look: it was loading, or could not be loaded.
+        self._outdated: dict[int, dict[UUID, str]] = {}
         self._next_producer_id = 0
         self._reserved_below = 0
 
@@ -208,15 +211,21 @@ class Topics:
                 del self._claimed[topic.name]
                 del self._by_metric_name[metric_name(topic.name)]
 
-    def announce(self, topics: Iterable[Topic]) -> None:
-        """Write down topics whose names are claimed. Nobody finds one before it has arrived."""
+    def announce(self, topics: Iterable[Topic], *, outdated_in: Iterable[int] = ()) -> None:
+        """Write down topics whose names are claimed. Nobody finds one before it has arrived.
+
+        What is committed for them in the partitions `outdated_in` of the groups' topic is of earlier ones.
+        """
         coming = {topic.name: topic for topic in topics}
         self._coming |= coming
+        for partition in outdated_in:
+            outdated = self._outdated.setdefault(partition, {})
+            outdated |= {topic.topic_id: topic.name for topic in coming.values()}
         try:
             self._save()
         except OSError:
             for name in coming:
-                del self._coming[name]
+                self._owe_no_more(self._coming.pop(name))
             raise
         for name in coming:
             self._claimed.pop(name, None)
@@ -234,7 +243,9 @@ class Topics:
         all.
         """
         for name in names:
-            self._remember(self._coming.pop(name))
+            topic = self._coming.pop(name)
+            self._remember(topic)
+            self._owe_no_more(topic)
             del self._by_metric_name[metric_name(name)]
         self._clear_graves()
         with contextlib.suppress(OSError):
@@ -261,9 +272,11 @@ class Topics:
     def delete(self, names: Collection[str]) -> list[Topic]:
         """Forget topics and return what they were. Their names are free when their logs have `gone`."""
         topics = [self._by_name[name] for name in names]
+        outdated = {partition: dict(owed) for partition, owed in self._outdated.items()}
         for topic in topics:
             self._forget(topic)
             self._remember(topic)
+            self._owe_no_more(topic)  # the next of the name has this written down anew
             self._going[topic.name] = topic.topic_id
         self._clear_graves()
         try:
@@ -273,6 +286,7 @@ class Topics:
                 del self._going[topic.name]
                 self._graves.pop(topic.topic_id, None)
                 self._enter(topic)
+            self._outdated = outdated
             raise
         return topics
 
@@ -291,6 +305,27 @@ class Topics:
             going = frozenset(self._going.values())
             for topic_id in [one for one in self._graves if one not in going][:surplus]:
                 del self._graves[topic_id]
+
+    def outdated_in(self, partition: int) -> dict[UUID, str]:
+        """Return the topics, names by id, of which a partition of the groups' topic holds commits for
+        earlier ones, if any.
+        """
+        return dict(self._outdated.get(partition, ()))
+
+    def dropped_in(self, partition: int, topic_ids: Iterable[UUID]) -> None:
+        """Write down that a partition holds no commits for earlier topics any more. Raises OSError."""
+        before = self._outdated.get(partition, {})
+        gone = frozenset(topic_ids)
+        self._outdated[partition] = {one: name for one, name in before.items() if one not in gone}
+        try:
+            self._save()
+        except OSError:
+            self._outdated[partition] = before
+            raise
+
+    def _owe_no_more(self, topic: Topic) -> None:
+        for owed in self._outdated.values():
+            owed.pop(topic.topic_id, None)
 
     def next_producer_id(self) -> int:
         """Return a producer id that was never given out. Blocks are reserved on disk, as Kafka does."""
@@ -340,13 +375,15 @@ class Topics:
         """Return what is written down, each topic as its text."""
         topics = [*self._by_name.values(), *self._coming.values()]
         self._texts = {topic.topic_id: (topic, self._text_of(topic)) for topic in topics}
-        return {
+        document = {
             "cluster_id": self.cluster_id,
             "next_producer_id": self._reserved_below,
             "topics": [text for _, text in self._texts.values()],
             "deleted": [uuid_text(topic_id) for topic_id in self._graves],
             "deleted_names": [*self._graves.values()],
         }
+        outdated = {str(place): [*map(uuid_text, owed)] for place, owed in self._outdated.items() if owed}
+        return {**document, "outdated_commits": outdated} if outdated else document
 
     def _text_of(self, topic: Topic) -> str:
         """Return a topic as JSON: as it was written the last time, unless it has changed."""
@@ -364,6 +401,8 @@ class Topics:
             ids = [uuid_from_text(text) for text in document["deleted"]]
             names = [*document.get("deleted_names", ()), *repeat("", len(ids))]  # early versions wrote none
             self._graves = {topic_id: str(name) for topic_id, name in zip(ids, names, strict=False)}
+            for partition, owed in document.get("outdated_commits", {}).items():
+                self._outdated[int(partition)] = dict.fromkeys(map(uuid_from_text, owed), "")
             for entry in document["topics"]:
                 topic = self._from_json(entry)
                 problem = (
@@ -373,7 +412,7 @@ class Topics:
                     log.error("%s: topic %r is passed over: %s", self._file.path, topic.name, problem)
                 else:
                     self._enter(topic)
-        except (Corrupt, KeyError, TypeError, ValueError) as error:
+        except (Corrupt, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise UnreadableMetadata(f"{self._file.path} is damaged: {error!r}") from error
 
     def _without_copies(self, store: Store, former: FormerKafka) -> list[OnDisk]:
@@ -433,6 +472,8 @@ class Topics:
             self._forget(topic)
         for topic in agreed.topics.values():
             self._enter(topic)
+        for partition, owed in self._outdated.items():
+            self._outdated[partition] = {one: self._by_id[one].name for one in owed if one in self._by_id}
         left = {one.topic_id for one in agreed.dead}
         nameless = {one.topic for one in agreed.aside if one.topic_id is None}
         self._graves = {

@@ -7,28 +7,33 @@ the partitions of their transactions, and when all are, the core is told.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
+from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces, at_once
 from coterie.broker.refusal import STORAGE_ERRORS
 from coterie.broker.shards import HostedShard, ShardsOfTopic
 from coterie.broker.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.store.log import AppendRefused
-from coterie.txn.commands import AddPartitions, Command, Expire, MarkersWritten, VerifyPartitions
+from coterie.txn.commands import AddPartitions, Command, Describe, Expire, MarkersWritten, VerifyPartitions
 from coterie.txn.decision import Reply
 from coterie.txn.failures import NoProducerId, refusal, unfit
-from coterie.txn.model import Producer
+from coterie.txn.model import BUMPS_EPOCH_SINCE, EPOCH_MAX, Producer
+from coterie.txn.recall import recalled, strays
 from coterie.txn.settings import RETRY_MS
 from coterie.txn.shard import ENDING, Shard
 from coterie.wire.batches import build_marker, records_of, scan
+from coterie.wire.growing import GrowingBatch, weight_of
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
     from coterie.broker.shards import Deliver
     from coterie.txn.decision import Decision, Markers, WakeKey
+    from coterie.txn.records import RawRecord
 
 __all__ = ["TransactionCoordinator", "TransactionHost", "write_marker"]
 
@@ -38,9 +43,20 @@ log = logging.getLogger("coterie.broker")
 AS_GOOD_AS_WRITTEN = (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNSUPPORTED_FOR_MESSAGE_FORMAT)
 # Somebody else goes on with the producer, or with the transactional id: we have nothing to say there.
 OVERTAKEN = (Code.INVALID_PRODUCER_EPOCH, Code.TRANSACTION_COORDINATOR_FENCED)
+LOOKED_AT_ONCE = 500  # logs, producers that they know, transactional ids
+STRAY = "%s: what producer %d has open in epoch %d is none that its coordinator will end; it is aborted"
+LESS_THAN_LOGS = "%s: transactional id %s is %s by what is left; the logs know more, so it is %s in epoch %d"
 
 
-class TransactionHost(HostedShard[Command, Reply]):
+class Tried(NamedTuple):
+    """A decision whose facts are applied."""
+
+    decision: Decision
+    records: list[RawRecord]
+    wall_ms: int
+
+
+class TransactionHost(HostedShard[Command, Reply, Tried]):
     """One partition of `__transaction_state`, and the markers that wait for what is not yet appended."""
 
     shard: Shard
@@ -52,37 +68,50 @@ class TransactionHost(HostedShard[Command, Reply]):
         super().__init__(transactions, core, partition, status=status, epoch=epoch)
         self.transactions = transactions
         self._markers: list[Markers] = []
+        self._seeing_to: set[WakeKey] = set()
+        self._unwritten: dict[str, None] = {}  # what was recalled and is not appended
+        self._strays: dict[str, list[StrayAbort]] = {}  # by transactional id, until they are written
+        self._begun = False
 
     # -- live
 
     def ask(self, command: Any, deliver: Deliver) -> None:
         """Have a command with a call answered: `deliver` is called once, at once or later."""
         code = unfit(command, self.shard.settings) or self.unavailable()
+        if not code and command.transactional_id in self._strays and not isinstance(command, Describe):
+            code = Code.CONCURRENT_TRANSACTIONS  # what is left open would join what its producer does next
         if code:
             deliver(refusal(command, code))
             return
         self.calls[command.call] = partial(tell, command, deliver)
         self.execute(command)
 
-    def _perform(self, command: Command, now_ms: int) -> None:
-        self._commands.append(command)
+    def _try(self, command: Command, now_ms: int) -> Tried:
         ahead_ms = self._look_at_clocks(now_ms)
-        self._carry_out(self.shard.decide(command, now_ms), now_ms + ahead_ms)
+        return self._tried(self.shard.decide(command, now_ms), now_ms + ahead_ms)
+
+    def _tried(self, decision: Decision, wall_ms: int) -> Tried:
+        """Apply what was decided."""
+        records: list[RawRecord] = []
+        for fact in decision.facts:
+            self.shard.apply(fact)
+            records += self.shard.records(fact)
+        return Tried(decision, records, wall_ms)
 
     def _after_failure(self, command: Command, code: Code, now_ms: int) -> None:
         ahead_ms = self._look_at_clocks(now_ms)
-        self._carry_out(self.shard.append_failed(command, code, now_ms), now_ms + ahead_ms)
+        decision = self.shard.append_failed(command, code, now_ms)
+        self._carry_out(self._tried(decision, now_ms + ahead_ms), command)
 
     def _look_at_clocks(self, now_ms: int) -> int:
         """Tell the core how far the wall's clock is ahead, and return it."""
         self.shard.wall_ahead_ms = self.node.dated_ms(now_ms) - now_ms
         return self.shard.wall_ahead_ms
 
-    def _carry_out(self, decision: Decision, wall_ms: int) -> None:
-        for fact in decision.facts:
-            self.shard.apply(fact)
-            for key, value in self.shard.records(fact):
-                self.records.add(key, value, wall_ms)
+    def _carry_out(self, tried: Tried, command: Command) -> None:
+        decision, records, wall_ms = tried
+        for key, value in records:
+            self.records.add(key, value, wall_ms)
         self._replies.extend(decision.replies)
         self._markers.extend(decision.markers)
         self._set_wakes(decision)
@@ -98,33 +127,60 @@ class TransactionHost(HostedShard[Command, Reply]):
     def _ring(self, key: WakeKey) -> Callable[[int], None]:
         def ring(now_ms: int) -> None:
             if self.status == self.ACTIVE:
-                self.execute(Expire(key=key))
+                decision = self.execute(Expire(key=key))
+                if decision is not None and decision.overdue and key not in self._seeing_to:
+                    self._seeing_to.add(key)
+                    self.node.work(self._see_to(key, decision.overdue))
 
         return ring
 
-    def _release(self) -> None:
-        commands, replies = self._take_settled()
+    def _see_to(self, key: WakeKey, transactional_ids: tuple[str, ...]) -> Pieces[None]:
+        """See to what a look has found, one after the other. The next look passes over what is left."""
+        for transactional_id in transactional_ids:
+            if self.status != self.ACTIVE:
+                break
+            self.execute(Expire(key=(*key, transactional_id)))
+            yield
+        self._seeing_to.discard(key)
+
+    def _take_pending(self) -> tuple[Any, ...]:
         markers, self._markers = self._markers, []
+        return *super()._take_pending(), markers
+
+    def _hand_out(
+        self, commands: list[Command], replies: list[Reply], markers: Collection[Markers] = ()
+    ) -> None:
         self._deliver(replies)
         for command in commands:
             if isinstance(command, MarkersWritten | Expire):
                 self._tell_ended(command)
+        if markers:
+            count = sum(1 + len(each.partitions) for each in markers)
+            work = at_once if count <= ITEMS_AT_ONCE else self.node.work
+            work(self._end_all(markers))
+
+    def _end_all(self, markers: Collection[Markers]) -> Pieces[None]:
+        """Write the markers of transactions; one may have very many."""
         for each in markers:
-            Ending(self, each).write()
+            yield from Ending(self, each).write()
 
     def _tell_ended(self, command: MarkersWritten | Expire) -> None:
         """Try again what waits for the end of a transaction."""
         ended = command.key[-1] if isinstance(command, Expire) else command.transactional_id
         self.node.purgatory.changed(end_of(ended))
 
-    def _undo(self, code: Code) -> None:
-        self._markers = []
-        super()._undo(code)
-
     def is_ending(self, transactional_id: str) -> bool:
-        """Return whether markers of a transaction are still to be written."""
+        """Return whether markers of a transaction, or of one before it, are still to be written."""
         txn = self.shard.transactions.get(transactional_id)
-        return txn is not None and txn.state in ENDING
+        return transactional_id in self._strays or (txn is not None and txn.state in ENDING)
+
+    def stray_ended(self, stray: StrayAbort) -> None:
+        """Let the owner of a transactional id go on once nothing is left open of what nobody knows."""
+        left = self._strays[stray.transactional_id]
+        left.remove(stray)
+        if not left:
+            del self._strays[stray.transactional_id]
+            self.node.purgatory.changed(end_of(stray.transactional_id))
 
     # -- coming and going
 
@@ -141,6 +197,91 @@ class TransactionHost(HostedShard[Command, Reply]):
             yield
         return offset
 
+    def _revive(self) -> Iterator[None]:
+        """Put what the logs know of producers in the place of what a loss of power took here."""
+        if self.shard.transactions and not self.node.store.was_closed:
+            yield from self._recall()
+        while self._unwritten and self.status == self.LOADING and self._write_recalled():
+            yield
+
+    def _recall(self) -> Iterator[None]:
+        newest, opened = yield from self._known_to_logs()
+        for place, txn in enumerate(tuple(self.shard.transactions.values())):
+            if place % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1:
+                yield
+            if txn.producer_id not in newest:
+                continue
+            known_to_logs = newest[txn.producer_id], opened.get(txn.producer_id, {})
+            left = [
+                StrayAbort(self, txn.transactional_id, name, txn.producer_id, known_to_logs[1][name])
+                for name in strays(txn, *known_to_logs)
+            ]
+            if left:
+                self._strays[txn.transactional_id] = left
+            known = recalled(txn, *known_to_logs)
+            if known is not txn:
+                log.warning(LESS_THAN_LOGS, self, txn.transactional_id, txn.state, known.state, known.epoch)
+                self.shard.recall(known)
+                self._unwritten[txn.transactional_id] = None
+
+    def _known_to_logs(self) -> Pieces[tuple[dict[int, int], dict[int, dict[TopicPartition, int]]]]:
+        """Return the newest epoch of each producer, and where a transaction of it is open, in which epoch."""
+        ids = {txn.producer_id for txn in self.shard.transactions.values()}
+        newest: dict[int, int] = {}
+        opened: dict[int, dict[TopicPartition, int]] = {}
+        looked_at = 0
+        for name, there in tuple(self.node.store.logs.items()):
+            producers = there.producers.producers
+            found = ids & producers.keys()
+            for producer_id in found:
+                epoch = producers[producer_id].epoch
+                newest[producer_id] = max(epoch, newest.get(producer_id, epoch))
+                if there.open_transaction(producer_id) >= 0:
+                    opened.setdefault(producer_id, {})[name] = epoch
+            looked_at += 1 + len(found)
+            if looked_at >= LOOKED_AT_ONCE:
+                looked_at = 0
+                yield
+        return newest, opened
+
+    def _write_recalled(self) -> bool:
+        """Append a batch of what was recalled, for a start that no longer asks the logs; return whether it is
+        there.
+        """
+        now_ms = self.node.now_ms()
+        wall_ms = now_ms + self._look_at_clocks(now_ms)
+        batch, held = GrowingBatch(), []
+        for transactional_id in self._unwritten:
+            record = self.shard.snapshot(transactional_id)
+            if batch and batch.size + weight_of([record]) > self.batch_bytes:
+                break
+            batch.add(*record, wall_ms)
+            held.append(transactional_id)
+        try:
+            self._append_batch(batch.build())
+        except AppendRefused as refused:
+            log.error("%s: what was recalled is not written down: %s", self, refused)
+            return False
+        for transactional_id in held:
+            del self._unwritten[transactional_id]
+        return True
+
+    def _write_recalled_later(self) -> None:
+        if self._unwritten:
+            timer = self.timer(("recalled",))
+            self.node.purgatory.arm(timer, self.node.now_ms() + RETRY_MS, self._write_recalled_again)
+
+    def _write_recalled_again(self, now_ms: int) -> None:
+        if self.status == self.ACTIVE:
+            self.flush()  # what is written is to be what lasts
+            if not self.records:
+                self._write_recalled()
+            self._write_recalled_later()
+
+    def in_doubt(self) -> bool:
+        """Return whether a start that does not ask the logs would know less than they."""
+        return self.status != self.AWAY and bool(self._unwritten or self._strays or not self._begun)
+
     def _holdings(self) -> str:
         return f"{len(self.shard.transactions)} transactional ids"
 
@@ -150,6 +291,10 @@ class TransactionHost(HostedShard[Command, Reply]):
         decision = self.shard.loaded(self.node.now_ms())
         self._set_wakes(decision)
         self._markers.extend(decision.markers)
+        self._write_recalled_later()
+        self._begun = True
+        for stray in [*chain.from_iterable(self._strays.values())]:  # before anybody goes on
+            stray.write()
         super().begin()
 
 
@@ -172,12 +317,13 @@ class Ending:
         self.host, self.markers = host, markers
         self.left = set(markers.partitions)
 
-    def write(self) -> None:
+    def write(self) -> Pieces[None]:
         """Write every marker; the last one to be there ends the transaction."""
         if not self.left:
             self._ended()
         for watched in self.markers.partitions:
             self._write_one(watched)
+            yield
 
     def _write_one(self, watched: TopicPartition) -> None:
         if self.host.status != self.host.ACTIVE:
@@ -208,6 +354,56 @@ class Ending:
     def _ended(self) -> None:
         if self.host.status == self.host.ACTIVE:
             self.host.execute(MarkersWritten(transactional_id=self.markers.transactional_id))
+
+
+class StrayAbort:
+    """The abort of what a producer has open in one partition, of which its coordinator does not know.
+
+    It comes under the next epoch, which a partition refuses once the producer has gone on there.
+    """
+
+    __slots__ = ("_told", "epoch", "host", "producer_id", "transactional_id", "watched")
+
+    def __init__(
+        self,
+        host: TransactionHost,
+        transactional_id: str,
+        watched: TopicPartition,
+        producer_id: int,
+        epoch: int,
+    ) -> None:
+        self.host, self.transactional_id = host, transactional_id
+        self.watched, self.producer_id, self.epoch = watched, producer_id, epoch
+        self._told = False
+
+    def write(self) -> None:
+        """Write the marker, now or later."""
+        node = self.host.node
+        there = node.log_of(*self.watched)
+        known = None if there is None else there.producers.producers.get(self.producer_id)
+        if known is None or known.open_since < 0 or known.epoch != self.epoch:
+            self.host.stray_ended(self)
+            return
+        if not self._told:  # once: a full disk refuses again and again
+            self._told = True
+            log.warning(STRAY, self.watched, self.producer_id, self.epoch)
+        node.write_marker(
+            self.watched,
+            producer_id=self.producer_id,
+            producer_epoch=min(self.epoch + 1, EPOCH_MAX),
+            coordinator_epoch=max(known.coordinator_epoch, 0),
+            commit=False,
+            transaction_version=BUMPS_EPOCH_SINCE if self.epoch < EPOCH_MAX else 0,
+            deliver=self._written,
+        )
+
+    def _written(self, code: Code) -> None:
+        if code in AS_GOOD_AS_WRITTEN or code in OVERTAKEN:
+            self.host.stray_ended(self)
+        else:
+            node = self.host.node
+            timer = (TRANSACTIONS_TOPIC, "stray", self.watched, self.producer_id)
+            node.purgatory.arm(timer, node.now_ms() + RETRY_MS, lambda _: self.write())
 
 
 def write_marker(
@@ -301,6 +497,10 @@ class TransactionCoordinator(ShardsOfTopic[TransactionHost]):
     def _new_host(self, partition: int, *, status: str, epoch: int) -> TransactionHost:
         return TransactionHost(self, partition, status=status, epoch=epoch)
 
+    def in_doubt(self) -> bool:
+        """Return whether a start that does not ask the logs would know less than they."""
+        return self.loading() or any(host.in_doubt() for host in self.hosts.values())
+
     # -- the way in
 
     def new_call(self) -> int:
@@ -319,7 +519,7 @@ class TransactionCoordinator(ShardsOfTopic[TransactionHost]):
         try:
             return self.node.topics.next_producer_id()
         except OSError as error:
-            log.error("no producer ids can be reserved: %s", error)
+            self.node.peers.seldom.warn("no producer ids can be reserved: %s", error)
             raise NoProducerId from error
 
     def ask(self, command: Any, deliver: Deliver) -> None:

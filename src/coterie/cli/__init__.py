@@ -13,6 +13,7 @@ from typing import NoReturn
 import click
 
 from coterie import __version__
+from coterie.base.nearest import nearest
 
 __all__ = ["main"]
 
@@ -29,6 +30,9 @@ COMMANDS = (
 )
 
 
+SHOWN = 100
+
+
 class Commands(click.Group):
     """Finds each command in the module of its name."""
 
@@ -37,7 +41,10 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            return None
+            if ctx.resilient_parsing or cmd_name.startswith("-"):
+                return None
+            near = nearest(cmd_name, COMMANDS)
+            ctx.fail(f"No such command {cmd_name!r}.{f' Did you mean {near!r}?' if near else ''}")
         command: click.Command = importlib.import_module(f"coterie.cli.{cmd_name}").command
         return command
 
@@ -54,6 +61,7 @@ def main(words: list[str] | None = None) -> NoReturn:
         _fail("python -O would take out the checks that guard your data; run without it")
     from coterie.base.errors import CoterieError
 
+    _open_standard_files()
     _show_whatever()
     code: object = 0
     try:
@@ -65,10 +73,28 @@ def main(words: list[str] | None = None) -> NoReturn:
             sys.stdout.flush()
     except CoterieError as error:
         _fail(str(error))
+    except UnicodeEncodeError as error:
+        if error.encoding != "utf-8":
+            raise
+        _fail(f"{error.object[:SHOWN]!r} has bytes that are not UTF-8; only the name of a file may")
     except OSError as error:
         _drop_output()
         _fail(f"{error.filename or 'cannot write what there is to say'}: {error.strerror or error}")
     sys.exit(code)  # type: ignore[arg-type]  # what SystemExit had
+
+
+def _open_standard_files() -> None:
+    """Have what the shell has closed (`>&-`) go nowhere: else a log's file or a socket would get its number,
+    and what the interpreter says as it dies would be written there.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # it gets the lowest number that is free
+            if getattr(sys, name) is None:
+                stream = open(number, "w" if number else "r", closefd=False)  # noqa: SIM115  # for good
+                setattr(sys, name, stream)
 
 
 def _show_whatever() -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from contextlib import suppress
+import re
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from coterie.base.errors import CoterieError
+from coterie.base.nearest import nearest
 from coterie.base.plain import plain, plain_json
 from coterie.base.signals import stop_signals
 
@@ -21,15 +25,22 @@ if TYPE_CHECKING:
 __all__ = [
     "Settings",
     "broker_options",
+    "insist_on_writable",
+    "known_ones",
     "output_option",
     "run_until_stopped",
     "say",
+    "say_if_still_closing",
     "say_json",
+    "telling_deleted",
     "text_of",
     "with_admin",
+    "write_text",
 ]
 
 TIMEOUT_MS = 15_000
+PATIENCE_S = 2  # how long somebody who has pressed Ctrl-C waits without a word
+QUOTED_OR_NAME = re.compile(r"""(?<!\w)(?:'[^']*'|"[^"]*")|(?<![\w.-])[\w.]*_\w+(?![\w-]|\.\w)""")
 Settings = dict[str, Any]
 """A client's settings by Kafka's names in snake case."""
 
@@ -66,31 +77,40 @@ def broker_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def with_broker(*, bootstrap: str, config: str | None, assignments: tuple[str, ...], **words: Any) -> Any:
-        given = {**({} if config is None else settings_in(config)), **settings_of(assignments)}
-        return function(broker={"bootstrap_servers": bootstrap, **given}, **words)
+        in_file = {} if config is None else settings_in(config)
+        typed = [*in_file, *(name.partition("=")[0] for name in assignments)]
+        given = {**in_snake_case(in_file), **settings_of(assignments)}
+        try:
+            return function(broker={"bootstrap_servers": bootstrap, **given}, **words)
+        except CoterieError as error:
+            said = in_typed_names(error, typed)
+            if said == str(error):
+                raise
+            raise CoterieError(said) from error
 
     for option in reversed(OPTIONS):
         with_broker = option(with_broker)
     return with_broker
 
 
-def settings_in(config: str) -> Settings:
-    """Return the settings of a properties file."""
-    from coterie.base.errors import CoterieError
+def settings_in(config: str) -> Mapping[str, str]:
+    """Return the settings of a properties file, by the names they have there."""
     from coterie.broker.properties import PropertiesError, read_properties
 
     text = text_of(config)
     try:
-        given = read_properties(text)
+        return read_properties(text)
     except PropertiesError as error:
         raise CoterieError(f"cannot read {config}: {error}") from None
-    return {name.replace(".", "_"): value for name, value in given.items()}
+
+
+def in_snake_case(settings: Mapping[str, str]) -> Settings:
+    """Return settings by the names that the client has for them."""
+    return {name.replace(".", "_"): value for name, value in settings.items()}
 
 
 def text_of(name: str) -> str:
     """Return what a text file says; CoterieError names a file that cannot be read."""
-    from coterie.base.errors import CoterieError
-
     try:
         return Path(name).read_text(encoding="utf-8")
     except OSError as error:
@@ -99,15 +119,73 @@ def text_of(name: str) -> str:
         raise CoterieError(f"cannot read {name}: {error}") from None
 
 
+def write_text(file: Path, text: str) -> None:
+    """Write a file anew; CoterieError names one that cannot be written."""
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CoterieError(f"cannot write {file}: {error.strerror}") from None
+
+
+def insist_on_writable(file: Path) -> None:
+    """Raise CoterieError for a file that cannot be written, before anybody works for what goes into it.
+
+    What is there stays as it is, and nothing is made. Of a pipe or a terminal nothing is asked.
+    """
+    from tempfile import TemporaryFile
+
+    try:
+        if file.is_file():
+            file.open("ab").close()
+        elif not file.exists():
+            TemporaryFile(dir=file.parent).close()
+    except OSError as error:
+        raise CoterieError(f"cannot write {file}: {error.strerror}") from None
+
+
+def known_ones(option: str, words: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Return the words as Kafka writes them; UsageError for one that is none of these, in whatever case."""
+    by_lower = {one.lower(): one for one in known}
+    for word in words:
+        if word.lower() not in by_lower:
+            near = nearest(word.lower(), by_lower)
+            hint = f"; did you mean {by_lower[near]}?" if near else ""
+            raise click.UsageError(f"{option} {word}: it is one of {', '.join(known)}{hint}")
+    return tuple(by_lower[word.lower()] for word in words)
+
+
 def settings_of(assignments: Iterable[str]) -> Settings:
     """Return the settings of NAME=VALUE texts; names may have dots as Kafka's do."""
-    settings: Settings = {}
+    settings: dict[str, str] = {}
     for text in assignments:
         name, equals, value = text.partition("=")
         if not equals:
             raise click.UsageError(f"--set {text}: write NAME=VALUE")
-        settings[name.strip().replace(".", "_")] = value
-    return settings
+        settings[name.strip()] = value
+    return in_snake_case(settings)
+
+
+def in_typed_names(error: CoterieError, as_given: Iterable[str]) -> str:
+    """Return what an error says with settings as they were typed here, and others as Kafka's files have them.
+
+    The client says `group_id`, as a script does; what is quoted is a value. Where an error is about no
+    setting, only its advice is changed, behind the last semicolon: a topic may be called `group_id`.
+    """
+    from coterie.client.errors import NoOffset, WrongSetting
+    from coterie.client.producer_settings import ProducerSettings
+    from coterie.client.settings import JAVAS, ConsumerSettings
+
+    names = {*JAVAS, *ConsumerSettings.__dataclass_fields__, *ProducerSettings.__dataclass_fields__}
+    typed = {name: name.replace("_", ".") for name in names}
+    typed |= {name.strip().replace(".", "_"): name.strip() for name in as_given}
+
+    def as_typed(found: re.Match[str]) -> str:
+        return typed.get(found[0], found[0])
+
+    before, semicolon, advice = str(error).rpartition(";")
+    if isinstance(error, WrongSetting | NoOffset):
+        return QUOTED_OR_NAME.sub(as_typed, str(error))
+    return before + semicolon + (QUOTED_OR_NAME.sub(as_typed, advice) if semicolon else advice)
 
 
 output_option = click.option(
@@ -151,6 +229,11 @@ def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
         asyncio.run(stoppable())
 
 
+def say_if_still_closing(sentence: str) -> None:
+    """Say on standard error what is still being done, unless it is done soon."""
+    asyncio.get_running_loop().call_later(PATIENCE_S, click.echo, sentence, sys.stderr)
+
+
 def say(lines: Iterable[str]) -> None:
     """Print lines; names in them come from strangers and must do nothing to a terminal."""
     for line in lines:
@@ -160,3 +243,19 @@ def say(lines: Iterable[str]) -> None:
 def say_json(value: Any) -> None:
     """Print one JSON value on a line."""
     click.echo(plain_json(json.dumps(value, ensure_ascii=False)))
+
+
+@contextmanager
+def telling_deleted(kind: str, output: str) -> Iterator[list[str]]:
+    """Give a list for the names of what is deleted, and say them at the end.
+
+    They are said though one could not be deleted: those before it are gone.
+    """
+    deleted: list[str] = []
+    try:
+        yield deleted
+    finally:
+        if output == "json":
+            say_json({"deleted": deleted})
+        else:
+            say([f"{kind} {name} is deleted" for name in deleted])

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
-import sys
 from base64 import b64encode
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from coterie.base.moments import moment_text
 from coterie.cli.asking import (
     Settings,
     broker_options,
     output_option,
     run_until_stopped,
     say,
+    say_if_still_closing,
     say_json,
 )
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 WAIT_MS = 1_000
-PATIENCE_S = 2
+CLOSE_TIMEOUT_MS = 5_000  # who waits at a terminal gives up long before Java's 30 s
 STILL_CLOSING = "still trying to commit and to leave the group; Ctrl-C again ends at once"
 
 
@@ -101,8 +101,8 @@ async def consume(
             await tell_all(consumer, tell, most=most, ends=ends)
         except asyncio.CancelledError:
             if settings["group_id"] is not None:
-                asyncio.get_running_loop().call_later(PATIENCE_S, click.echo, STILL_CLOSING, sys.stderr)
-            return
+                say_if_still_closing(STILL_CLOSING)
+            await consumer.close(timeout_ms=CLOSE_TIMEOUT_MS)
 
 
 async def tell_all(consumer: Consumer, tell: Any, *, most: int | None, ends: dict[Any, int] | None) -> None:
@@ -129,6 +129,7 @@ async def partitions_of(
     consumer: Consumer, topics: tuple[str, ...], numbers: tuple[int, ...]
 ) -> list[tuple[str, int]]:
     """Return the partitions to read, or raise for a topic or a partition that there is not."""
+    from coterie.assign.partitioner import no_such_partition
     from coterie.base.errors import CoterieError
 
     wanted: list[tuple[str, int]] = []
@@ -136,9 +137,9 @@ async def partitions_of(
         there = {one.partition for one in await consumer.partitions_for(topic)}
         missing = sorted({*numbers} - there)
         if not there:
-            raise CoterieError(f"there is no topic {topic}")
+            raise CoterieError(f"there is no topic {topic}; `coterie topics list` lists them")
         if missing:
-            raise CoterieError(f"topic {topic} has {len(there)} partitions; there is no {missing[0]}")
+            raise CoterieError(no_such_partition(topic, missing[0], count=len(there)))
         wanted += [(topic, number) for number in sorted({*numbers} or there)]
     return wanted
 
@@ -154,17 +155,8 @@ def group_words(group: str | None) -> str:
 def tell_text(records: Iterable[ConsumerRecord]) -> None:
     """Print a line a record: where, when, key, value."""
     for record in records:
-        place, when = f"{record.topic}-{record.partition}", moment(record.timestamp)
+        place, when = f"{record.topic}-{record.partition}", moment_text(record.timestamp)
         say([f"{place}  {record.offset}  {when}  {readable(record.key)}  {readable(record.value)}"])
-
-
-def moment(stamp_ms: int) -> str:
-    """Return the time in UTC; the bare number where no calendar has it: a producer may write any."""
-    try:
-        stamp = datetime.datetime.fromtimestamp(stamp_ms / 1000, datetime.UTC)
-    except (OverflowError, ValueError, OSError):
-        return str(stamp_ms)
-    return stamp.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def readable(data: bytes | None) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from coterie.base.nearest import nearest
+from coterie.base.plain import plain
 from coterie.cli.asking import Settings, broker_options, output_option, say, say_json, text_of, with_admin
 
 if TYPE_CHECKING:
@@ -60,19 +62,32 @@ def reset_command(
     if bool(topics) + all_topics + (forms["from_file"] is not None) != 1:
         raise click.UsageError("say whose offsets: --topic TOPIC (or several), --all-topics, or --from-file")
 
-    async def reset(admin: Admin) -> list[Move]:
+    async def reset(admin: Admin) -> tuple[list[Move], str]:
         partitions = await admin.partitions_named(topics) if topics else None
+        new = await never_heard_of(admin, group, execute=execute)
         if execute:
-            return await admin.reset_group_offsets(group, to, partitions)
-        return await admin.plan_reset(group, to, partitions)
+            return await admin.reset_group_offsets(group, to, partitions), new
+        return await admin.plan_reset(group, to, partitions), new
 
-    moves = with_admin(broker, reset)
+    moves, new = with_admin(broker, reset)
+    click.echo(new, err=True, nl=False)
     if export:
         say(f"{move.partition.topic},{move.partition.partition},{move.after}" for move in moves)
     elif output == "json":
         say_json(reset_document(group, moves, executed=execute))
     else:
         say(reset_lines(group, moves, executed=execute))
+
+
+async def never_heard_of(admin: Admin, group: str, *, execute: bool) -> str:
+    """Return a line about a group that a reset makes: it may be misspelt. Nothing of one that is there."""
+    known = [one.group_id for one in await admin.list_groups()]
+    if group in known:
+        return ""
+    near = nearest(group, known)
+    hint = f"; did you mean {plain(near)}?" if near else ""
+    fate = "was no group {}; it is made now" if execute else "is no group {} yet; --execute would make it"
+    return f"coterie: there {fate.format(plain(group))}{hint}\n"
 
 
 def reset_of(group: str, forms: Mapping[str, Any]) -> Reset:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from textwrap import TextWrapper
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from coterie.base.batch_notes import notes_batches
+from coterie.base.moments import moment_text
 from coterie.base.plain import plain
 from coterie.cli.tables import table
 
@@ -27,6 +28,9 @@ WIDTH = 160
 RANDOM = re.compile(r"([0-9a-f]{4})[0-9a-f]{4}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 """The id that a broker adds to a client's name, and what is told of it."""
 UNREADABLE = "unknown: cannot be read"
+BATCHES = (
+    "What is committed are numbers of batches that a Spark query has written, no offsets: there is no lag."
+)
 
 
 # -- a group
@@ -63,6 +67,7 @@ def member_lines(group: DescribedGroup) -> list[str]:
 def partition_lines(group: DescribedGroup, committed: Offsets, ends: Offsets) -> list[str]:
     """Return a table of the partitions that the group reads or has committed."""
     owners = group.owners()
+    ends, note = (ends, []) if not notes_batches(group.group_id) else ({}, ["", BATCHES])
     rows = []
     for one in sorted({*committed, *owners}):
         offset, end = committed.get(one), ends.get(one)
@@ -70,7 +75,9 @@ def partition_lines(group: DescribedGroup, committed: Offsets, ends: Offsets) ->
         who = (owner.client_id, owner.member_id) if owner else (None, None)
         rows.append((one.topic, one.partition, offset, end, lag(offset, end), *who))
     head = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT", "MEMBER")
-    return table(head, rows) if rows else ["nothing is committed, and nobody owns a partition"]
+    if not rows:
+        return ["nothing is committed, and nobody owns a partition"]
+    return [*table(head, rows), *note]
 
 
 def lag(offset: int | None, end: int | None) -> int | None:
@@ -99,6 +106,8 @@ def group_document(group: DescribedGroup, offsets: tuple[Offsets, Offsets] | Non
     }
     if offsets is not None:
         committed, ends = offsets
+        if notes_batches(group.group_id):
+            ends = {}
         owners = group.owners()
         document["partitions"] = [
             {
@@ -129,7 +138,7 @@ def story_lines(document: Mapping[str, Any], *, coloured: bool = False) -> list[
 
     They are plain but for the colours.
     """
-    stamp = time_text(document["at"] + document.get("stopped_ms", 0))
+    stamp = moment_text(document["at"] + document.get("stopped_ms", 0))
     match document.get("kind"):
         case "move":
             first, *rest = wrapped(plain(f"{stamp}  {move_line(document)}"), INDENT)
@@ -141,10 +150,6 @@ def story_lines(document: Mapping[str, Any], *, coloured: bool = False) -> list[
             return [f"{stamp}  {title}", *lines]
         case other:
             return [plain(f"{stamp}  {other}: told by a newer broker")]
-
-
-def time_text(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000).isoformat(" ", "milliseconds")
 
 
 def wrapped(line: str, indent: str) -> list[str]:

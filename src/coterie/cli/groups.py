@@ -5,13 +5,22 @@ Talks to any broker, Coterie's or Apache Kafka's; the story is kept by Coterie's
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from coterie.base.nearest import nearest
-from coterie.cli.asking import Settings, broker_options, output_option, say, say_json, with_admin
+from coterie.cli.asking import (
+    Settings,
+    broker_options,
+    known_ones,
+    output_option,
+    say,
+    say_json,
+    telling_deleted,
+    with_admin,
+)
 from coterie.cli.group_offsets import delete_offsets_command, reset_command
 
 if TYPE_CHECKING:
@@ -27,6 +36,7 @@ STATES = (
     "Assigning", "Reconciling", "NotReady", "Unknown",
 )  # fmt: skip
 TYPES = ("classic", "consumer", "share", "streams")
+AWAY_S = 1  # between two looks at a broker that does not answer
 
 
 @click.group("groups")
@@ -43,23 +53,13 @@ def list_command(states: tuple[str, ...], types: tuple[str, ...], broker: Settin
     """List the groups of the cluster."""
     from coterie.cli.tables import table
 
-    known_ones("--state", states, STATES)
-    known_ones("--type", types, TYPES)
+    states, types = known_ones("--state", states, STATES), known_ones("--type", types, TYPES)
     groups = with_admin(broker, lambda admin: admin.list_groups(states=states, types=types))
     if output == "json":
         say_json([group._asdict() for group in groups])
         return
     rows = [(one.group_id, one.state, one.group_type, one.protocol_type) for one in groups]
     say(table(("GROUP", "STATE", "TYPE", "PROTOCOL"), rows) if rows else ["There are no groups."])
-
-
-def known_ones(option: str, words: tuple[str, ...], known: tuple[str, ...]) -> None:
-    """Raise UsageError for a word that is none of these, in whatever case."""
-    for word in words:
-        if word.lower() not in map(str.lower, known):
-            near = nearest(word.lower(), map(str.lower, known))
-            hint = f"; did you mean {near}?" if near else ""
-            raise click.UsageError(f"{option} {word}: it is one of {', '.join(known)}{hint}")
 
 
 @command.command("describe")
@@ -143,6 +143,7 @@ async def _story(
     """Tell the story up to now, its last entries only if so many are asked for, and then what follows."""
     from collections import deque
 
+    from coterie.client.errors import ClientTimeout
     from coterie.client.story import StoryReader
 
     reader = await StoryReader.open(cluster, group)
@@ -153,7 +154,12 @@ async def _story(
         tell(document)
     told = len(entries)
     while follow:
-        for document in await reader.more():
+        try:
+            documents = await reader.more()
+        except ClientTimeout:  # the client has said that nobody answers; the broker may come back
+            await asyncio.sleep(AWAY_S)
+            continue
+        for document in documents:
             tell(document)
             told += 1
     return told
@@ -194,20 +200,13 @@ def evict_command(
 def delete_command(groups: tuple[str, ...], broker: Settings, output: str) -> None:
     """Delete groups that have no members, and what they have committed."""
 
-    deleted: list[str] = []
-
     async def delete(admin: Admin) -> None:
         for group in dict.fromkeys(groups):
             await admin.delete_group(group)
             deleted.append(group)
 
-    try:
+    with telling_deleted("group", output) as deleted:
         with_admin(broker, delete)
-    finally:  # those before the one that could not be deleted are gone
-        if output == "json":
-            say_json({"deleted": deleted})
-        else:
-            say([f"group {group} is deleted" for group in deleted])
 
 
 command.add_command(reset_command)

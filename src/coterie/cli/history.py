@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from coterie.base.moments import moment_text
 from coterie.base.plain import plain, plain_json
-from coterie.cli.asking import settings_of
+from coterie.cli.asking import insist_on_writable, settings_of, write_text
 
 if TYPE_CHECKING:
     from coterie.history.tables import Generation, History
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 LINES = 20
+STUCK_AFTER_S = 30.0
 
 
 @click.command("history")
@@ -35,7 +37,7 @@ LINES = 20
 )  # fmt: skip
 @click.option("--watch", is_flag=True, help="With --bootstrap: a line for each storm and each stuck group.")
 @click.option(
-    "--stuck-after", metavar="S", type=click.FloatRange(min=0.1), default=30.0, show_default=True,
+    "--stuck-after", metavar="S", type=click.FloatRange(min=0.1), show_default=f"{STUCK_AFTER_S}",
     help="With --watch: seconds without a commit, while records wait.",
 )  # fmt: skip
 @click.option("--parquet", metavar="OUT", help="Write every table into a folder of its own, on Spark.")
@@ -60,7 +62,7 @@ LINES = 20
 )  # fmt: skip
 def command(
     directory: Path | None, bootstrap: str | None, assignments: tuple[str, ...], watch: bool,
-    stuck_after: float, parquet: str | None, html: Path | None, master: str,
+    stuck_after: float | None, parquet: str | None, html: Path | None, master: str,
     groups: tuple[str, ...], last: int, what_if: tuple[str, ...], output: str,
 ) -> None:  # fmt: skip
     """Tell what happened to every group whose log lies in DIRECTORY, a broker's log directory or a copy.
@@ -72,10 +74,18 @@ def command(
         raise click.UsageError("give either a DIRECTORY or --bootstrap")
     if watch and bootstrap is None:
         raise click.UsageError("--watch needs --bootstrap: a directory is not watched")
+    answers = {"--watch": watch, "--parquet": parquet is not None, "--html": html is not None}
+    asked = [name for name, given in answers.items() if given]
+    refuse_both(asked, bool(what_if))
+    if assignments and bootstrap is None:
+        raise click.UsageError("--set is for the client of --bootstrap: a directory is read without one")
+    if stuck_after is not None and not watch:
+        raise click.UsageError("--stuck-after is for --watch: add it")
+    refuse_unheeded(asked, bool(groups), output)
     client = {"bootstrap_servers": bootstrap, **settings_of(assignments)}
     where = Where(directory, client, master)
     if watch:
-        watch_groups(where, stuck_after)
+        watch_groups(where, STUCK_AFTER_S if stuck_after is None else stuck_after)
     elif parquet is not None:
         write_parquet(where, parquet, what_if)
         click.echo(f"written: {parquet}", err=True)
@@ -86,6 +96,23 @@ def command(
     else:
         for history in histories(where, groups):
             click.echo(document(history) if output == "json" else text(history, last))
+
+
+def refuse_both(asked: Sequence[str], what_if: bool) -> None:
+    """Raise `UsageError` where one of the answers that are asked for would not be given."""
+    if what_if and asked != ["--parquet"]:
+        asked = [*asked, "--what-if"]
+    if len(asked) > 1:
+        raise click.UsageError(f"{' and '.join(asked)} are answers of their own: ask for one at a time")
+
+
+def refuse_unheeded(asked: Sequence[str], groups: bool, output: str) -> None:
+    """Raise `UsageError` where an answer would not go by an option that is given."""
+    for answer in asked:
+        if groups and answer != "--html":
+            raise click.UsageError(f"{answer} is of all groups: leave out --group")
+        if output == "json":
+            raise click.UsageError(f"{answer} has a form of its own: leave out --output json")
 
 
 class Where(NamedTuple):
@@ -143,7 +170,7 @@ def watch_groups(where: Where, stuck_after_s: float) -> None:
         on_ctrl_c(lambda *_: over.set())
 
         def raised(alarm: Alarm) -> None:
-            click.echo(plain(f"{stamp(alarm.since_ms)}  {alarm.kind}  {alarm.group_id}: {alarm.words}"))
+            click.echo(plain(f"{moment_text(alarm.since_ms)}  {alarm.kind}  {alarm.group_id}: {alarm.words}"))
 
         watch(
             spark,
@@ -161,7 +188,8 @@ def write_report(into: Path, where: Where, groups: tuple[str, ...]) -> None:
     from coterie.sim.whatif import backings
 
     title = f"Consumer groups of {where}"
-    into.write_text(report(histories(where, groups), title=title, replays=backings), "utf-8")
+    insist_on_writable(into)
+    write_text(into, report(histories(where, groups), title=title, replays=backings))
     click.echo(f"written: {into}", err=True)
 
 
@@ -196,6 +224,8 @@ def histories(where: Where, groups: tuple[str, ...]) -> Iterator[History]:
             yield one
     if missing:
         raise CoterieError(not_there(list(missing), known, str(where)))
+    if not known:
+        click.echo(f"There are no groups in {where}.", err=True)
 
 
 def not_there(missing: Sequence[str], known: Sequence[str], where: str) -> str:
@@ -263,7 +293,8 @@ def text(history: History, last: int) -> str:
     head = f"{plain(history.group_id)}: {rebalances} rebalances, {replacements} replacements"
     lines = [click.style(head, bold=True), *(line(one) for one in told)]
     lines += [
-        f"  {one.kind}, {stamp(one.from_ms)} to {stamp(one.to_ms)}: {plain(one.why)}" for one in history.waves
+        f"  {one.kind}, {moment_text(one.from_ms)} to {moment_text(one.to_ms)}: {plain(one.why)}"
+        for one in history.waves
     ]
     return "\n".join(lines) + "\n"
 
@@ -271,12 +302,7 @@ def text(history: History, last: int) -> str:
 def line(one: Generation) -> str:
     """Return a rebalance in two lines: what, and why it is thought so."""
     causes = ", ".join(one.causes)
-    what = f"  {stamp(one.formed_at)}  generation {one.generation}, {len(one.members)} members: {causes}"
+    what = (
+        f"  {moment_text(one.formed_at)}  generation {one.generation}, {len(one.members)} members: {causes}"
+    )
     return f"{what} ({one.confidence:.0%})\n      {plain('; '.join(one.evidence))}"
-
-
-def stamp(at_ms: int) -> str:
-    """Return a moment as people write it, in UTC."""
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")[:23]

@@ -21,19 +21,19 @@ from coterie.cli.asking import (
     output_option,
     run_until_stopped,
     say,
+    say_if_still_closing,
     say_json,
 )
 
 if TYPE_CHECKING:
-    from coterie.client.producer import Delivery, RecordMetadata
+    from coterie.client.producer import Delivery
 
 __all__ = ["command"]
 
 CHUNK_BYTES = 1 << 16
 CHUNKS_AHEAD = 8
 DELIVERIES_AHEAD = 10_000
-
-Tell = Callable[["RecordMetadata"], None]
+STILL_WRITING = "still trying to write what was read; Ctrl-C again ends at once"
 
 
 @click.command("produce")
@@ -67,65 +67,155 @@ def command(
     """
     settings = {"client_id": "coterie-produce", **broker}
     named = tuple((name, value.encode()) for name, value in map(header_of, headers))
-    told = [0]
-
-    def tell(where: RecordMetadata) -> None:
-        told[0] += 1
-        if output == "json":
-            say_json(where._asdict())
-
+    outcomes = Outcomes(say_json if output == "json" else None)
     record_of = reader_of(key_separator, null)
     if sys.stdin is None:
         raise CoterieError("there is no standard input to read lines from")
-    lines = lines_of(sys.stdin.buffer)
+    stream = sys.stdin.buffer
     try:
         run_until_stopped(
-            produce(settings, topic, lines, record_of, tell, partition=partition, headers=named)
+            produce(settings, topic, stream, record_of, outcomes, partition=partition, headers=named)
         )
     finally:
         if output == "text":
-            say([f"{told[0]} {'record' if told[0] == 1 else 'records'} written to {topic}"])
+            count = outcomes.written
+            say([f"{count} {'record' if count == 1 else 'records'} written to {topic}"])
+    outcomes.check()
+
+
+class Outcomes:
+    """What became of the lines, in their order."""
+
+    def __init__(self, tell: Callable[[dict[str, Any]], None] | None) -> None:
+        self.written = 0
+        self.failed: list[int] = []
+        self.error: CoterieError | None = None
+        """Of the first that failed."""
+        self.stopped: CoterieError | None = None
+        """Why no more lines were sent."""
+        self.sent: deque[tuple[int, Delivery]] = deque()
+        self._tell = tell
+        self._more = asyncio.Event()
+
+    def put(self, number: int, delivery: Delivery) -> None:
+        """Note that a line is on its way."""
+        self.sent.append((number, delivery))
+        self._more.set()
+
+    async def tell(self) -> None:
+        """Take what is settled as soon as it is; return once a line has failed."""
+        while not self.failed:
+            if self.sent:
+                with suppress(CoterieError):
+                    await self.sent[0][1]
+                self.take()
+            else:
+                self._more.clear()
+                await self._more.wait()
+
+    def take(self) -> None:
+        """Count, and tell of, what is settled."""
+        while self.sent and self.sent[0][1].done():
+            number, delivery = self.sent.popleft()
+            try:
+                where = delivery.result()
+            except CoterieError as error:
+                self.failed.append(number)
+                self.error = self.error or error
+                continue
+            self.written += 1
+            if self._tell is not None:
+                self._tell(where._asdict())
+
+    async def keep_up(self, ahead: int) -> None:
+        """Take what is settled, and wait until only so many are on their way."""
+        self.take()
+        while len(self.sent) > ahead:
+            with suppress(CoterieError):
+                await self.sent[0][1]
+            self.take()
+
+    def check(self) -> None:
+        """Raise which lines failed, and why no more were read."""
+        from coterie.cli.group_texts import spans
+
+        said = []
+        if self.failed:
+            which = "line" if len(self.failed) == 1 else "lines"
+            said.append(f"{which} {spans(self.failed)} failed: {self.error}")
+        if self.sent:
+            numbers = spans(number for number, _ in self.sent)
+            said.append(f"whether these lines are written is not known: {numbers}")
+        if self.stopped is not None:
+            said.append(str(self.stopped))
+        if said:
+            raise CoterieError("\n".join(said)) from self.error or self.stopped
 
 
 async def produce(
     settings: dict[str, Any],
     topic: str,
-    chunks: AsyncIterator[list[bytes]],
+    stream: IO[bytes],
     record_of: Callable[[bytes, int], tuple[bytes | None, bytes | None]],
-    tell: Tell,
+    outcomes: Outcomes,
     **more: Any,
 ) -> None:
-    """Send each line and tell where it is; the first that cannot be sent ends it, after those before it."""
+    """Send each line. The first that fails ends it: those that are on their way by then are told of.
+
+    What became of a line is told at once: who writes the next one may wait for that.
+    """
     from coterie.client.producer import Producer
 
     if settings.get("transactional_id"):
         raise CoterieError("lines are written one by one, in no transaction; leave out transactional.id")
     number = 0
-    sent: deque[Delivery] = deque()
     async with Producer(**settings) as producer:
+        telling = asyncio.create_task(outcomes.tell(), name="tells of deliveries")
+        coming = lines_of(stream, longest=producer.settings.max_request_size)
         try:
-            async for lines in chunks:
+            while (lines := await next_of(coming, telling)) is not None:
                 for line in lines:
                     number += 1
                     key, value = record_of(line, number)
-                    sent.append(await producer.send(topic, value, key=key, **more))
-                await tell_of(sent, tell, left=DELIVERIES_AHEAD)
+                    outcomes.put(number, await producer.send(topic, value, key=key, **more))
+                await outcomes.keep_up(DELIVERIES_AHEAD)
+                if outcomes.failed:
+                    break
+        except CoterieError as error:
+            outcomes.stopped = error
+        except asyncio.CancelledError:
+            say_if_still_closing(STILL_WRITING)
+            raise
         finally:
-            await producer.flush()
-            await tell_of(sent, tell)
-
-
-async def tell_of(sent: deque[Delivery], tell: Tell, *, left: int = 0) -> None:
-    """Tell of the deliveries that are done, in order, and wait until only so many are left."""
-    while sent and (len(sent) > left or sent[0].done()):
-        tell(await sent.popleft())
+            try:
+                await producer.flush()
+            finally:
+                telling.cancel()
+                outcomes.take()
+        await asyncio.wait([telling])
+        if not telling.cancelled():
+            telling.result()  # raises if nobody can be told
 
 
 # -- lines
 
 
-async def lines_of(stream: IO[bytes]) -> AsyncIterator[list[bytes]]:
-    """Yield the lines of a stream as they come, without their ends.
+async def next_of(coming: AsyncIterator[list[bytes]], telling: asyncio.Task[None]) -> list[bytes] | None:
+    """Return the next lines, None when there are no more or `telling` is over."""
+
+    async def lines() -> list[bytes] | None:
+        return await anext(coming, None)
+
+    wanted = asyncio.create_task(lines(), name="waits for lines")
+    try:
+        await asyncio.wait([wanted, telling], return_when=asyncio.FIRST_COMPLETED)
+        return wanted.result() if wanted.done() else None
+    finally:
+        wanted.cancel()
+
+
+async def lines_of(stream: IO[bytes], *, longest: int) -> AsyncIterator[list[bytes]]:
+    """Yield the lines of a stream as they come, without their ends, up to one that no record has room for.
 
     A thread reads: Ctrl-C need not wait for a line, nor records for the next one.
     """
@@ -146,15 +236,25 @@ async def lines_of(stream: IO[bytes]) -> AsyncIterator[list[bytes]]:
                 loop.call_soon_threadsafe(chunks.put_nowait, chunk)
 
     threading.Thread(target=read, name="standard input", daemon=True).start()
-    rest = b""
+    rest = bytearray()
+    number = 1
     while chunk := await chunks.get():
         if isinstance(chunk, OSError):
             raise CoterieError(f"cannot read standard input: {chunk.strerror}")
         ahead.release()
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield [line.removesuffix(b"\r") for line in lines]
+        first, *lines = chunk.split(b"\n")
+        rest += first
+        if lines:
+            lines.insert(0, bytes(rest))
+            rest = bytearray(lines.pop())
+            number += len(lines)
+            yield [line.removesuffix(b"\r") for line in lines]
+        if len(rest) > longest + CHUNK_BYTES:
+            raise CoterieError(
+                f"line {number} is longer than max.request.size ({longest} bytes); it is not sent"
+            )
     if rest:
-        yield [rest]
+        yield [bytes(rest)]
 
 
 def chunk_reader(stream: IO[bytes]) -> Callable[[], bytes]:

@@ -63,6 +63,10 @@ def command(
     if listen is not None:
         given["listeners"] = f"PLAINTEXT://{listen}"
     if data is not None:
+        if not data.strip():  # "$UNSET": what is kept would go with the broker
+            raise click.UsageError(
+                "--data names no directory; leave it out for one that is deleted at the end"
+            )
         given["log.dirs"] = data
     settings = BrokerSettings.of(given)
     for note in settings.notes:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from coterie.cli.asking import insist_on_writable, write_text
+
 if TYPE_CHECKING:
     from coterie.sim.script import Script
     from coterie.sim.simulate import Outcome
@@ -31,7 +33,10 @@ LINES = 12
     "--partitions", metavar="N", type=click.IntRange(min=0), default=LINES, show_default=True,
     help="How many partitions to list, those that stood still longest.",
 )  # fmt: skip
-@click.option("--html", type=click.Path(path_type=Path), help="Draw who owned what when, as one page.")
+@click.option(
+    "--html", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
+    help="Draw who owned what when, as one page.",
+)  # fmt: skip
 @click.option("--unfolded", is_flag=True, help="Play every heartbeat; the outcome is the same, later.")
 @click.option(
     "--output",
@@ -49,6 +54,8 @@ def command(
     may have, and examples/ has some to start from. One file and one seed give one outcome, to the byte.
     """
     script = read(file, seed)
+    if html is not None:
+        insist_on_writable(html)
     with rarely_collecting():
         outcomes = [outcome_of(script, number, fold=not unfolded) for number in range(len(script.variants))]
     if html is not None:
@@ -104,13 +111,9 @@ def outcome_of(script: Script, number: int, *, fold: bool) -> Outcome:
 
 def draw(file: Path, script: Script, outcomes: list[Outcome]) -> None:
     """Write the page."""
-    from coterie.base.errors import CoterieError
     from coterie.sim.picture import page
 
-    try:
-        file.write_text(page(script, outcomes, table_of(outcomes)), encoding="utf-8")
-    except OSError as error:
-        raise CoterieError(f"cannot write {file}: {error.strerror}") from None
+    write_text(file, page(script, outcomes, table_of(outcomes)))
 
 
 def table_of(outcomes: list[Outcome]) -> list[tuple[str, ...]]:

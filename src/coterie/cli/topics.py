@@ -1,4 +1,5 @@
-"""`coterie topics`: create, list, describe, delete and grow topics of any broker, and try where replicas go.
+"""`coterie topics`: create, list, describe and delete topics of any broker, add partitions, and try where
+replicas go.
 
 With --dry-run nothing is changed; with --brokers beside it no cluster is needed.
 """
@@ -10,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from coterie.cli.asking import Settings, broker_options, output_option, say, say_json, with_admin
+from coterie.cli.asking import (
+    Settings,
+    broker_options,
+    output_option,
+    say,
+    say_json,
+    telling_deleted,
+    with_admin,
+)
 from coterie.cli.placing import Placing, placing_options
 
 if TYPE_CHECKING:
@@ -22,7 +31,7 @@ __all__ = ["command"]
 
 @click.group("topics")
 def command() -> None:
-    """Look at topics, create, grow and delete them."""
+    """Look at topics, create and delete them, and add partitions."""
 
 
 @command.command("list")
@@ -70,19 +79,18 @@ def describe_command(topics: tuple[str, ...], broker: Settings, output: str) -> 
 def delete_command(topics: tuple[str, ...], if_exists: bool, broker: Settings, output: str) -> None:
     """Delete topics, their records and what groups have committed for them."""
 
-    async def delete(admin: Admin) -> list[str]:
+    async def delete(admin: Admin) -> None:
         there = {topic.name for topic in await admin.list_topics(internal=True)}
         doomed = [name for name in dict.fromkeys(topics) if name in there or not if_exists]
         await admin.describe_topics(doomed)  # if one is not there, none is deleted
         for name in doomed:
             await admin.delete_topic(name)
-        return doomed
+            deleted.append(name)
 
-    deleted = with_admin(broker, delete)
-    if output == "json":
-        say_json({"deleted": deleted})
-        return
-    say([f"topic {name} is deleted" for name in deleted] or ["there is nothing to delete"])
+    with telling_deleted("topic", output) as deleted:
+        with_admin(broker, delete)
+    if output != "json" and not deleted:
+        say(["there is nothing to delete"])
 
 
 @command.command("create")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from coterie.cli.asking import Settings, broker_options, output_option, say, say_json, with_admin
+from coterie.base.moments import moment_text
+from coterie.cli.asking import Settings, broker_options, known_ones, output_option, say, say_json, with_admin
 
 if TYPE_CHECKING:
     from coterie.base.ids import TopicPartition
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from coterie.client.admin_messages import DescribedTransaction
 
 __all__ = ["command"]
+
+# Kafka's.
+STATES = (
+    "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead",
+    "PrepareEpochFence",
+)  # fmt: skip
 
 
 @click.group("transactions")
@@ -34,6 +41,7 @@ def list_command(states: tuple[str, ...], producers: tuple[int, ...], broker: Se
     """List the transactional ids that the brokers know."""
     from coterie.cli.tables import table
 
+    states = known_ones("--state", states, STATES)
     found = with_admin(broker, lambda admin: admin.list_transactions(states=states, producer_ids=producers))
     if output == "json":
         say_json([one._asdict() for one in found])
@@ -57,14 +65,14 @@ def describe_command(transactional_id: str, broker: Settings, output: str) -> No
 
 def lines_of(found: DescribedTransaction) -> Iterator[str]:
     """Yield what a person wants to know of a transactional id."""
-    from coterie.cli.consume import moment
     from coterie.cli.group_texts import by_topic, partitions_text
 
     who = f"producer {found.producer_id} epoch {found.producer_epoch}"
     yield f"transactional id {found.transactional_id}: {found.state}, {who}"
     yield f"coordinator {found.coordinator}, times out after {found.timeout_ms} ms"
     if found.started_ms is not None:
-        yield f"began at {moment(found.started_ms)}, writes to {partitions_text(by_topic(found.partitions))}"
+        written = partitions_text(by_topic(found.partitions))
+        yield f"began at {moment_text(found.started_ms)}, writes to {written}"
 
 
 @command.command("producers")
@@ -73,7 +81,6 @@ def lines_of(found: DescribedTransaction) -> Iterator[str]:
 @output_option
 def producers_command(partition: str, broker: Settings, output: str) -> None:
     """Show the producers that a partition's log knows, and where the transactions begin that are open."""
-    from coterie.cli.consume import moment
     from coterie.cli.tables import table
 
     place = partition_of(partition)
@@ -87,7 +94,7 @@ def producers_command(partition: str, broker: Settings, output: str) -> None:
             one.producer_id,
             one.producer_epoch,
             one.last_sequence,
-            moment(one.last_timestamp_ms) if one.last_timestamp_ms >= 0 else None,
+            moment_text(one.last_timestamp_ms) if one.last_timestamp_ms >= 0 else None,
             one.transaction_start,
         )
         for one in found
@@ -140,8 +147,10 @@ def abort_command(
 def partition_of(text: str) -> TopicPartition:
     """Return the partition that TOPIC:PARTITION names."""
     from coterie.base.ids import TopicPartition
+    from coterie.base.whole import whole_number
 
-    topic, colon, number = text.rpartition(":")
-    if not (topic and colon and number.isdecimal()):
+    topic, _, word = text.rpartition(":")
+    number = whole_number(word, bits=31)
+    if not topic or number is None or number < 0:
         raise click.UsageError(f"{text!r} names no partition; write TOPIC:PARTITION")
-    return TopicPartition(topic, int(number))
+    return TopicPartition(topic, number)

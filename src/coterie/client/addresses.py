@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from coterie.base.errors import CoterieError
+from coterie.base.whole import whole_number
 
 __all__ = ["Address", "addresses_of"]
 
@@ -33,7 +34,8 @@ def addresses_of(servers: str | Iterable[str]) -> tuple[Address, ...]:
 def address_of(text: str) -> Address:
     """Return one address; a listener's name before :// is dropped."""
     host, colon, port = text.rpartition("://")[2].rpartition(":")
-    if not colon or not port.isdecimal() or not 0 < int(port) < 65536:
+    number = whole_number(port, bits=16)
+    if not colon or not number or number < 0:
         raise CoterieError(f"{text!r} in bootstrap.servers is no host:port; write it like broker-1:9092")
     host = host.strip("[]") or "127.0.0.1"
     try:
@@ -41,4 +43,4 @@ def address_of(text: str) -> Address:
     except UnicodeError as error:
         why = str(error.__cause__ or error)
         raise CoterieError(f"{host!r} in bootstrap.servers is no host name: {why}") from None
-    return Address(host, int(port))
+    return Address(host, number)

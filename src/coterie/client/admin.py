@@ -11,9 +11,12 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from coterie.assign.partitioner import no_such_partition
+from coterie.base.batch_notes import notes_batches
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import TopicPartition
@@ -35,9 +38,10 @@ from coterie.client.cluster import Cluster
 from coterie.client.errors import ClientTimeout, Disconnected
 from coterie.client.groups import DescribedGroup, GroupAdmin, ListedGroup, NoSuchGroup
 from coterie.client.messages import ListedOffset
-from coterie.client.partitions import Partitions, many, partition_of
+from coterie.client.partitions import Partitions, checked_stamp, many, partition_of
 from coterie.client.resets import Known, Move, Reset
 from coterie.client.settings import ISOLATION, AdminSettings, one_of
+from coterie.client.tries import Tries
 from coterie.wire.apis import ApiKey
 
 __all__ = ["Admin"]
@@ -134,7 +138,8 @@ class Admin:
 
         Without numbers the broker's defaults hold; a layout places the replicas by hand.
         """
-        created = await self._ask(
+        made = partial(self._created, name, partitions)
+        created = await self._change(
             f"topic {name}",
             ApiKey.CREATE_TOPICS,
             lambda version: admin_messages.create_topic(
@@ -148,29 +153,43 @@ class Admin:
                 timeout_ms=self._timeout_ms,
             ),
             admin_messages.read_created,
-            of=self._controller,
+            done={} if validate_only else {Code.TOPIC_ALREADY_EXISTS: made},
         )
         if not validate_only:
             await self._wait_for(name, created.partitions)
         return created
 
+    async def _created(self, name: str, partitions: int | None) -> CreatedTopic:
+        """Return a topic that was created, though nobody could tell so."""
+        found = (await self.describe_topics([name]))[name]
+        if partitions not in (None, -1, len(found.partitions)):
+            raise RefusedBy(Code.TOPIC_ALREADY_EXISTS, f"topic {name}")
+        replicas = max((len(one.replicas) for one in found.partitions), default=-1)
+        return CreatedTopic(name, found.topic_id, len(found.partitions), replicas)
+
     async def delete_topic(self, name: str) -> None:
         """Delete a topic, its records, and what groups have committed for it."""
-        await self.describe_topics([name])  # one that is not there would be asked for again and again
-        await self._ask(
+        await self.describe_topics([name])
+        await self._change(
             f"topic {name}",
             ApiKey.DELETE_TOPICS,
             lambda version: admin_messages.delete_topic(version, name, timeout_ms=self._timeout_ms),
             admin_messages.read_deleted,
-            of=self._controller,
+            done={Code.UNKNOWN_TOPIC_OR_PARTITION: nothing},
         )
 
     async def create_partitions(
         self, name: str, *, total: int, layout: Layout | None = None, validate_only: bool = False
     ) -> None:
         """Grow a topic to `total` partitions; a layout places the new ones by hand."""
-        await self.describe_topics([name])
-        await self._ask(
+        before = len((await self.describe_topics([name]))[name].partitions)
+
+        async def grown() -> None:
+            now = len((await self.describe_topics([name]))[name].partitions)
+            if before == total or now != total:
+                raise RefusedBy(Code.INVALID_PARTITIONS, f"topic {name} has {now} partitions")
+
+        await self._change(
             f"topic {name}",
             ApiKey.CREATE_PARTITIONS,
             lambda version: admin_messages.create_partitions(
@@ -182,7 +201,7 @@ class Admin:
                 timeout_ms=self._timeout_ms,
             ),
             admin_messages.read_grown,
-            of=self._controller,
+            done={} if validate_only else {Code.INVALID_PARTITIONS: grown},
         )
         if not validate_only:
             await self._wait_for(name, total)
@@ -336,6 +355,12 @@ class Admin:
 
         Without partitions it is those of the file, or else all that the group has committed.
         """
+        if notes_batches(group_id):
+            raise CoterieError(
+                f"group {group_id} commits no offsets: a Spark sink notes there what batches it has written, "
+                "and set anew it would write rows twice or leave them out; a query that is to begin anew "
+                "gets another checkpointLocation"
+            )
         await self._insist_on_empty(group_id)
         committed = await self._groups.committed(group_id)
         everything = to.offsets if isinstance(to, resets.FromFile) else committed
@@ -376,7 +401,7 @@ class Admin:
         at_time: Mapping[TopicPartition, ListedOffset] = {}
         match to:
             case resets.ToTime(ms):
-                at_time = await self.cluster.list_offsets(dict.fromkeys(partitions, ms))
+                at_time = await self.cluster.list_offsets(dict.fromkeys(partitions, max(0, ms)))
             case resets.ByDuration(ms):
                 since = max(0, round(time.time() * 1000) - ms)
                 at_time = await self.cluster.list_offsets(dict.fromkeys(partitions, since))
@@ -405,7 +430,7 @@ class Admin:
             if not 0 <= one.partition < count:
                 raise RefusedBy(
                     Code.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"topic {one.topic} has no partition {one.partition}, only 0 to {count - 1}",
+                    no_such_partition(one.topic, one.partition, count=count),
                 )
         return wanted
 
@@ -523,6 +548,34 @@ class Admin:
 
         return await self.cluster.retrying(what, ask)
 
+    async def _change(
+        self,
+        what: str,
+        api_key: int,
+        make: Callable[[int], Any],
+        read: Callable[[Any], T],
+        *,
+        done: Mapping[Code, Callable[[], Awaitable[T]]],
+    ) -> T:
+        """Return what `read` finds in the controller's answer to a change; retried in time.
+
+        A code in `done` that comes after a try of which nobody knows what became says that it was done: then
+        what is found there is returned. Else it does not pass by waiting.
+        """
+        tries = Tries()
+
+        async def ask() -> T:
+            broker = await self.cluster.connection(await self._controller())
+            try:
+                with tries:
+                    return read(await broker.call(api_key, make, self.cluster.request_timeout_s))
+            except RefusedBy as refusal:
+                if refusal.code not in done or not tries.uncertain:
+                    raise
+                return await done[refusal.code]()
+
+        return await self.cluster.retrying(what, ask, final=done)
+
     async def _anyone(self) -> Address:
         """Return a broker that can be reached."""
         tried: list[str] = []
@@ -549,6 +602,10 @@ class Admin:
         return leader
 
 
+async def nothing() -> None:
+    """Return: there is nothing to find."""
+
+
 def _at(address: Address) -> Callable[[], Awaitable[Address]]:
     async def where() -> Address:
         return address
@@ -564,9 +621,9 @@ def setting_text(value: Value) -> str:
 def _stamp(at: str | int | datetime) -> int:
     """Return what ListOffsets calls a place or a time."""
     if isinstance(at, datetime):
-        return round(at.timestamp() * 1000)
+        return max(0, round(at.timestamp() * 1000))
     if isinstance(at, int):
-        return at
+        return checked_stamp(at)
     if at not in STAMPS:
         raise CoterieError(f"{at!r} is no place in a log; it is {', '.join(STAMPS)}, or a time")
     return STAMPS[at]

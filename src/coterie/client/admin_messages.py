@@ -13,9 +13,12 @@ from uuid import UUID
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
 from coterie.base.ids import TopicPartition
+from coterie.base.nearest import nearest
+from coterie.base.topic_settings import TOPIC_SETTINGS
 from coterie.client.addresses import Address
 from coterie.client.messages import by_topic, part, whole
 from coterie.wire.apis import ApiKey
+from coterie.wire.codec import only
 
 __all__ = [
     "ActiveProducer",
@@ -35,12 +38,19 @@ __all__ = [
 
 BY_DEFAULT = -1  # as a number of partitions or replicas: what the broker's settings say
 TRANSACTION_KEY = 1
+UNKNOWN_SETTING = "Unknown topic config name: "  # as brokers say it, the name behind it
 
 
 def refused(code: int, message: str | None, what: str) -> None:
-    """Raise a refusal, if it is one, with the broker's own words where it has any."""
+    """Raise a refusal, if it is one, with the broker's own words where it has any.
+
+    They do not say which setting may have been meant, so that is added.
+    """
     if code:
-        raise RefusedBy(Code(code), f"{what}: {message}" if message else what)
+        name = (message or "").partition(UNKNOWN_SETTING)[2]
+        near = nearest(name, TOPIC_SETTINGS, likeness=0.5) if name else None
+        hint = f" (did you mean {near}?)" if near else ""
+        raise RefusedBy(Code(code), f"{what}: {message}{hint}" if message else what)
 
 
 # -- the cluster
@@ -176,7 +186,7 @@ def create_topic(
 
 def read_created(answer: Any) -> CreatedTopic:
     """Return the topic that was created."""
-    (topic,) = answer.topics
+    topic = only(answer.topics, "topics")
     refused(topic.error_code, topic.error_message, f"topic {topic.name}")
     topic_id = getattr(topic, "topic_id", None)
     return CreatedTopic(topic.name, topic_id, topic.num_partitions, topic.replication_factor)
@@ -190,7 +200,7 @@ def delete_topic(version: int, name: str, *, timeout_ms: int) -> Any:
 
 def read_deleted(answer: Any) -> None:
     """Return if the topic was deleted."""
-    (topic,) = answer.responses
+    topic = only(answer.responses, "topics")
     refused(topic.error_code, topic.error_message, f"topic {topic.name}")
 
 
@@ -216,7 +226,7 @@ def create_partitions(
 
 def read_grown(answer: Any) -> None:
     """Return if the topic grew."""
-    (topic,) = answer.results
+    topic = only(answer.results, "topics")
     refused(topic.error_code, topic.error_message, f"topic {topic.name}")
 
 
@@ -306,7 +316,7 @@ def describe_configs(version: int, resource: Resource) -> Any:
 
 def read_configs(answer: Any, resource: Resource) -> dict[str, ConfigEntry]:
     """Return the settings by name."""
-    (found,) = answer.results
+    found = only(answer.results, "resources")
     refused(found.error_code, found.error_message, f"settings of {resource}")
     entries = (
         ConfigEntry(one.name, one.value, ConfigSource(one.config_source), one.read_only, one.is_sensitive)
@@ -341,7 +351,7 @@ def alter_configs(
 
 def read_altered(answer: Any, resource: Resource) -> None:
     """Return if the settings were changed."""
-    (found,) = answer.responses
+    found = only(answer.responses, "resources")
     refused(found.error_code, found.error_message, f"settings of {resource}")
 
 
@@ -420,7 +430,7 @@ def find_transaction_coordinator(version: int, transactional_id: str) -> Any:
 
 def read_coordinator(answer: Any) -> Address:
     """Return where the coordinator is."""
-    (found,) = answer.coordinators
+    found = only(answer.coordinators, "coordinators")
     refused(found.error_code, found.error_message, f"coordinator of transactional id {found.key}")
     return Address(found.host, found.port)
 
@@ -454,7 +464,7 @@ def describe_transaction(version: int, transactional_id: str) -> Any:
 
 def read_transaction(answer: Any, coordinator: Address) -> DescribedTransaction:
     """Return how it stands."""
-    (one,) = answer.transaction_states
+    one = only(answer.transaction_states, "transactional ids")
     refused(one.error_code, None, f"transactional id {one.transactional_id}")
     partitions = (TopicPartition(topic.topic, number) for topic in one.topics for number in topic.partitions)
     return DescribedTransaction(
@@ -528,8 +538,8 @@ def write_abort_marker(version: int, partition: TopicPartition, producer: Active
 
 def read_marker(answer: Any, partition: TopicPartition) -> None:
     """Return if the marker was written."""
-    ((topic,),) = (marker.topics for marker in answer.markers)
-    (found,) = topic.partitions
+    topic = only(only(answer.markers, "markers").topics, "topics")
+    found = only(topic.partitions, "partitions")
     refused(found.error_code, None, f"transaction in {partition}")
 
 

@@ -10,11 +10,14 @@ from coterie.client.errors import Disconnected
 from coterie.security.sasl import AuthenticationFailed
 
 __all__ = [
-    "NONCE_BYTES", "NO_CONNECTION", "accepted", "no_size", "no_tls", "renewal_s", "shaken", "unreachable",
-    "untrusted", "wordless",
+    "MOST_ANSWER", "MOST_GREETING", "NONCE_BYTES", "NO_CONNECTION", "accepted", "no_size", "no_tls",
+    "renewal_s", "shaken", "unreachable", "untrusted", "wordless",
 ]  # fmt: skip
 
 NONCE_BYTES = 24
+# How long answers may be: the first, which says what a broker can, and the others.
+MOST_GREETING, MOST_ANSWER = 1 << 20, 1 << 30
+TLS_ALERT = b"\x15\x03"  # how who wants TLS answers what is none
 # A session that the broker ends after so long is renewed when this much of it is over (KIP-368).
 RENEWED_AFTER = 0.85
 
@@ -65,8 +68,9 @@ def untrusted(address: Address, error: ssl.SSLCertVerificationError) -> Authenti
 
 def no_size(size: int) -> str:
     """Return what was expected where an answer begins, and what is spoken there if it is plain to see."""
-    http = size.to_bytes(4, "big", signed=True) == b"HTTP"
-    return f"its size, not {size}" + (" (HTTP is spoken there)" if http else "")
+    begins = size.to_bytes(4, "big", signed=True)
+    spoken = "HTTP" if begins == b"HTTP" else "TLS" if begins.startswith(TLS_ALERT) else ""
+    return f"its size, not {size}" + (f" ({spoken} is spoken there)" if spoken else "")
 
 
 def no_tls(address: Address, error: OSError) -> Disconnected:

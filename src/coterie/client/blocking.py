@@ -5,7 +5,8 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from struct import Struct
 from typing import Any, cast
@@ -14,6 +15,8 @@ from coterie.base.errors import Corrupt
 from coterie.client import messages
 from coterie.client.addresses import Address
 from coterie.client.authentication import (
+    MOST_ANSWER,
+    MOST_GREETING,
     NO_CONNECTION,
     NONCE_BYTES,
     accepted,
@@ -29,14 +32,13 @@ from coterie.client.errors import ClientTimeout, Disconnected
 from coterie.client.settings import Security
 from coterie.security.sasl import Credentials, exchange_of
 from coterie.wire.apis import ApiKey
-from coterie.wire.codec import decode_response, encode_request, response_type
+from coterie.wire.codec import decode_response, response_type
 
 __all__ = ["BlockingConnection"]
 
 # From a frame, and the version of what is in it, to the correlation id and the answer.
 Reader = Callable[..., tuple[int, Any]]
 
-MOST_ANSWER = 1 << 30
 INT32 = Struct(">i")
 PLAIN = Security()
 
@@ -52,13 +54,16 @@ class BlockingConnection:
         self.agreed: dict[int, int] = {ApiKey.API_VERSIONS: 3}
         self._correlation = 0
         self.broken = False
+        """Whether this connection is of no more use: no answer to come would be the one that is awaited."""
         self._sent: deque[tuple[int, Callable[[bytes], tuple[int, Any]]]] = deque()
+        self._most = MOST_GREETING
         self._room = bytearray()
         """Where answers are read into, one after the other: most of what is made of them is a copy."""
         self._renew_at: float | None = None
         self._socket = self._connected(security.tls)
         try:
             self.agreed = messages.agree(self._offered().api_keys)
+            self._most = MOST_ANSWER
             if security.credentials is not None:
                 self._authenticate(security.credentials)
         except BaseException:
@@ -116,7 +121,8 @@ class BlockingConnection:
         if self._renew_at is not None and time.monotonic() >= self._renew_at:
             assert self.security.credentials is not None
             self._room = bytearray()  # somebody may still look at the last answer
-            self._authenticate(self.security.credentials)
+            with self._breaking():
+                self._authenticate(self.security.credentials)
 
     @property
     def awaited(self) -> int:
@@ -133,11 +139,9 @@ class BlockingConnection:
         """Send a request; `receive` gives the answer, as `read` reads it."""
         version = messages.version_for(self.agreed, api_key, self.address)
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
-        frame = encode_request(self._correlation, self.client_id, make(version))
-        try:
+        frame = messages.framed(self._correlation, self.client_id, make(version))
+        with self._breaking():
             self._socket.sendall(frame)
-        except OSError as error:
-            raise self._broken(error) from error
         kind = response_type(api_key, version)
         reader = partial(decode_response, kind) if read is None else partial(read, version=version)
         self._sent.append((self._correlation, reader))
@@ -145,39 +149,49 @@ class BlockingConnection:
     def receive(self) -> Any:
         """Return the answer to the oldest request that has none yet.
 
-        What is no copy in it holds until the next call of `receive` or `call`.
+        What is no copy in it holds until the next call of `receive` or `call`. Whatever goes wrong here, the
+        connection is `broken`: the answers that follow, if any do, would be taken for others'.
         """
         correlation, reader = self._sent.popleft()
-        size = INT32.unpack(self._read(4))[0]
-        if not 4 <= size <= MOST_ANSWER:
-            raise Corrupt("answer", expected=no_size(size))
-        answered, answer = reader(self._read(size))
-        if answered != correlation:
-            raise Corrupt("answer", expected=f"correlation id {correlation}, not {answered}")
+        with self._breaking():
+            until = time.monotonic() + self.timeout_s
+            size = INT32.unpack(self._read(4, until))[0]
+            if not 4 <= size <= self._most:
+                raise Corrupt("answer", expected=no_size(size))
+            answered, answer = reader(self._read(size, until))
+            if answered != correlation:
+                raise Corrupt("answer", expected=f"correlation id {correlation}, not {answered}")
         return answer
 
-    def _read(self, size: int) -> bytes:
+    def _read(self, size: int, until: float) -> bytes:
         """Return exactly so many bytes, as a view that the next call writes over."""
         if len(self._room) < size:
             self._room = bytearray(size)
         view = memoryview(self._room)[:size]
         at = 0
-        try:
-            while at < size:
-                got = self._socket.recv_into(view[at:])
-                if not got:
-                    self.broken = True
-                    raise Disconnected(f"connection to {self.address} closed by the broker")
-                at += got
-        except OSError as error:
-            raise self._broken(error) from error
+        while at < size:
+            got = self._socket.recv_into(view[at:])
+            if not got:
+                raise Disconnected(f"connection to {self.address} closed by the broker")
+            at += got
+            # The socket's own time begins anew with each byte that comes.
+            if at < size and time.monotonic() > until:
+                raise TimeoutError
         return cast(bytes, view.toreadonly())
 
-    def _broken(self, error: OSError) -> Disconnected | ClientTimeout:
-        self.broken = True
-        if isinstance(error, TimeoutError):
-            return ClientTimeout(f"no answer from {self.address} within {self.timeout_s:g} s")
-        return Disconnected(f"connection to {self.address} broke: {error}")
+    @contextmanager
+    def _breaking(self) -> Iterator[None]:
+        """What ends this early, an interrupt too, leaves the sides out of step: it is `broken`."""
+        try:
+            yield
+        except BaseException as error:
+            self.broken = True
+            if not isinstance(error, OSError):
+                raise
+            if isinstance(error, TimeoutError):
+                why = f"no answer from {self.address} within {self.timeout_s:g} s"
+                raise ClientTimeout(why) from error
+            raise Disconnected(f"connection to {self.address} broke: {error}") from error
 
     def close(self) -> None:
         """Close the socket."""

@@ -20,6 +20,7 @@ from coterie.client.consumer import Consumer, Partitions
 from coterie.client.errors import ListenerFailed, WrongUse
 from coterie.client.listener import RebalanceListener
 from coterie.client.loop import beside
+from coterie.client.partitions import checked_timeout_s
 from coterie.client.records import ConsumerRecord
 
 if TYPE_CHECKING:
@@ -52,15 +53,17 @@ class BlockingConsumer(BlockingFace[Consumer]):
         """Connect to one of the bootstrap servers."""
         self._begin(self._inner.start())
 
-    def close(self, *, done: bool = True, leave: bool | None = None) -> None:
+    def close(self, *, done: bool = True, leave: bool | None = None, timeout_ms: float | None = None) -> None:
         """Commit, leave the group, close the connections and end the thread; see Consumer.close.
 
         In a method of the listener this returns at once, and is carried out when the method has returned.
         """
+        if timeout_ms is not None:
+            checked_timeout_s(timeout_ms)  # before the thread ends with nothing done
         if self._inner.in_listener:
-            self._run(self._inner.close(done=done, leave=leave))
+            self._run(self._inner.close(done=done, leave=leave, timeout_ms=timeout_ms))
         else:
-            self._end(lambda: self._inner.close(done=done, leave=leave))
+            self._end(lambda: self._inner.close(done=done, leave=leave, timeout_ms=timeout_ms))
 
     def _last(self) -> Coroutine[Any, Any, object]:
         return self._inner.close(done=False)

@@ -90,19 +90,21 @@ class BlockingFace(Generic[F]):
             thread.stop(patience_s=patience_s)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what the work returns, done on the loop; Ctrl-C ends it there, too."""
+        """Return what the work returns, done on the loop; Ctrl-C ends it there, too, and is raised then.
+
+        The call after it would find what the work has not put right yet. A second Ctrl-C waits for nothing.
+        """
         thread = self._thread
         refusal = self._refusal(thread)
         if thread is None or refusal is not None:
             work.close()
             raise refusal or Closed(f"this {self._name} is closed")
-        running = thread.submit(work)
         try:
-            return running.result()
+            return thread.submit(work).result()
         except CancelledError:
             raise Closed(f"this {self._name} was closed meanwhile") from None
-        except BaseException:
-            running.cancel()
+        except BaseException:  # a signal comes anywhere, even before it is known what is running
+            thread.let_go(work)
             raise
 
     def _refusal(self, thread: LoopThread | None) -> WrongUse | None:

@@ -16,6 +16,7 @@ from typing import Any
 from coterie.base.ids import GroupMetadata, TopicPartition
 from coterie.client.blocking_face import BlockingFace, waiting
 from coterie.client.delivery import Delivery, RecordMetadata
+from coterie.client.partitions import checked_timeout_s
 from coterie.client.producer import Producer
 from coterie.wire.packing import Headers
 
@@ -39,6 +40,8 @@ class BlockingProducer(BlockingFace[Producer]):
 
     def close(self, *, timeout_ms: float | None = None) -> None:
         """Send what is left, for at most so long, close, and end the thread; see Producer.close."""
+        if timeout_ms is not None:
+            checked_timeout_s(timeout_ms)  # before the thread ends with nothing sent
         self._end(lambda: self._inner.close(timeout_ms=timeout_ms))
 
     def _last(self) -> Coroutine[Any, Any, object]:
@@ -66,12 +69,19 @@ class BlockingProducer(BlockingFace[Producer]):
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """A block whose records and offsets are read all or, if an exception leaves it, not at all."""
-        block = self._inner.transaction()
-        self._run(enter(block))
+        block, begun = self._inner.transaction(), False
+
+        async def begin() -> None:
+            nonlocal begun
+            await block.__aenter__()
+            begun = True
+
         try:
+            self._run(begin())
             yield
         except BaseException as error:
-            self._run(leave(block, error))
+            if begun:  # though the script may have been interrupted before it heard of that
+                self._run(leave(block, error))
             raise
         self._run(leave(block, None))
 
@@ -102,11 +112,6 @@ class BlockingDelivery:
 async def outcome_of(delivery: Delivery) -> RecordMetadata:
     """Return where the record is."""
     return await delivery
-
-
-async def enter(block: Any) -> None:
-    """Begin an asynchronous block."""
-    await block.__aenter__()
 
 
 async def leave(block: Any, error: BaseException | None) -> None:

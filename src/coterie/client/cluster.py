@@ -16,11 +16,14 @@ from coterie.client import messages
 from coterie.client.addresses import Address
 from coterie.client.chance import jitter
 from coterie.client.connection import PLAIN, Connection, Maker
+from coterie.client.ending import shared
 from coterie.client.errors import RETRIABLE, ClientTimeout, Closed, Disconnected
 from coterie.client.member.pace import Backoff
 from coterie.client.messages import EpochEnd, ListedOffset, Metadata
 from coterie.client.settings import ClientSettings, Security
+from coterie.client.silence import Silence
 from coterie.wire.apis import ApiKey
+from coterie.wire.codec import only
 
 __all__ = ["Cluster"]
 
@@ -55,6 +58,7 @@ class Cluster:
         self._opening: dict[tuple[str, Address], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._lookups: dict[tuple[int, str], asyncio.Task[Address]] = {}
         self._closed = False
+        self._silence = Silence(self.bootstrap)
 
     @classmethod
     def of(cls, settings: ClientSettings) -> "Cluster":
@@ -262,7 +266,7 @@ class Cluster:
             lookup = asyncio.create_task(self._look_up(kind, key), name=f"coordinator of {key}")
             self._lookups[kind, key] = lookup
             lookup.add_done_callback(lambda done: self._looked_up(kind, key, done))
-        return await asyncio.shield(lookup)
+        return await shared(lookup, Closed("this client was closed meanwhile"))
 
     def _looked_up(self, kind: int, key: str, lookup: asyncio.Task[Address]) -> None:
         self._lookups.pop((kind, key), None)
@@ -275,7 +279,7 @@ class Cluster:
         answer = await self._answer_of_any(
             ApiKey.FIND_COORDINATOR, lambda version: messages.find_coordinator(version, key, kind=kind)
         )
-        (found,) = answer.coordinators
+        found = only(answer.coordinators, "coordinators")
         if found.error_code:
             raise RefusedBy(Code(found.error_code), f"FindCoordinator of {key}")
         return Address(found.host, found.port)
@@ -364,10 +368,12 @@ class Cluster:
         generation: int = -1,
         member_id: str = "",
         instance_id: str | None = None,
+        retry: bool = True,
     ) -> Code:
         """Commit and return the first code that is not worth another try: NONE, or why it was refused.
 
-        By default as nobody's member (CC-3); for no offsets nothing is sent (CC-4).
+        By default as nobody's member (CC-3); for no offsets nothing is sent (CC-4). Without `retry`, whatever
+        goes wrong is raised at once.
         """
 
         async def ask() -> Code:
@@ -391,6 +397,12 @@ class Cluster:
 
         if not offsets:
             return Code.NONE
+        if not retry:
+            try:
+                return await ask()
+            except (Disconnected, ClientTimeout, RefusedBy):
+                self._coordinators.pop(group_id, None)
+                raise
         return await self.retrying("OffsetCommit", ask, forget=lambda: self._coordinators.pop(group_id, None))
 
     # Trying again
@@ -405,8 +417,18 @@ class Cluster:
     ) -> T:
         """Return what `ask` returns; after what may pass, forget what may be wrong, and ask again.
 
-        The codes in `final` do not pass here.
+        The codes in `final` do not pass here. What takes some seconds is told in the log.
         """
+        with self._silence.during(what):
+            return await self._tried(what, ask, forget, final)
+
+    async def _tried(
+        self,
+        what: str,
+        ask: Callable[[], Awaitable[T]],
+        forget: Callable[[], object],
+        final: Container[Code],
+    ) -> T:
         clock = asyncio.get_running_loop()
         until = clock.time() + self.api_timeout_s
         pace = self.pace()
@@ -420,5 +442,6 @@ class Cluster:
                 if clock.time() + pause_s > until:
                     waited = f"{what}: tried for {self.api_timeout_s:g} s"
                     raise ClientTimeout(f"{waited}, last {error}") from error
+                self._silence.failed(what, error, clock.time())
             forget()
             await asyncio.sleep(pause_s)

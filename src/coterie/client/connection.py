@@ -10,6 +10,8 @@ from coterie.base.errors import Corrupt
 from coterie.client import messages
 from coterie.client.addresses import Address
 from coterie.client.authentication import (
+    MOST_ANSWER,
+    MOST_GREETING,
     NO_CONNECTION,
     NONCE_BYTES,
     accepted,
@@ -25,7 +27,7 @@ from coterie.client.errors import ClientTimeout, Disconnected
 from coterie.client.settings import Security
 from coterie.security.sasl import Credentials, exchange_of
 from coterie.wire.apis import APIS, ApiKey
-from coterie.wire.codec import decode_response, encode_request, response_type
+from coterie.wire.codec import decode_response, response_type
 
 __all__ = ["Connection"]
 
@@ -34,7 +36,6 @@ Maker = Callable[[int], Any]
 PLAIN = Security()
 # Frames smaller than this are cut from what one read brought; larger ones are read into a place of their own.
 READ_BYTES = 1 << 16
-MOST_ANSWER = 1 << 30
 # The room of an answer of up to so many bytes is kept for the next.
 MOST_KEPT = 8 << 20
 
@@ -50,6 +51,8 @@ class Frames(asyncio.BufferedProtocol):
         self.writable = asyncio.Event()
         """Set while the system takes what is written."""
         self.writable.set()
+        self.most = MOST_GREETING
+        """How long an answer may be."""
         self._small = bytearray(READ_BYTES)
         self._held = 0
         self._large: memoryview | None = None
@@ -80,7 +83,7 @@ class Frames(asyncio.BufferedProtocol):
         at, held = 0, self._held
         while held - at >= 4:
             size = int.from_bytes(self._small[at : at + 4], "big", signed=True)
-            if not 4 <= size <= MOST_ANSWER:
+            if not 4 <= size <= self.most:
                 self._refuse(size)
                 return
             if held - at - 4 < size:
@@ -182,6 +185,7 @@ class Connection:
             answer = await self._ask(ApiKey.API_VERSIONS, lambda _: messages.api_versions(), timeout_s)
         except Disconnected as error:
             raise wordless(error) from None
+        self._frames.most = MOST_ANSWER
         self.agreed = messages.agree(answer.api_keys)
         self.features = messages.features_of(answer)
         if self._credentials is not None:
@@ -228,7 +232,7 @@ class Connection:
         version = messages.version_for(self.agreed, api_key, self.address, most=most)
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         assert self._frames.transport is not None
-        self._frames.transport.write(encode_request(self._correlation, self.client_id, make(version)))
+        self._frames.transport.write(messages.framed(self._correlation, self.client_id, make(version)))
         return self._correlation, version
 
     @property

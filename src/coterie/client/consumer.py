@@ -27,8 +27,8 @@ from coterie.client.fetcher import Fetcher
 from coterie.client.intake import Intake
 from coterie.client.listener import RebalanceListener
 from coterie.client.member import MemberSettings
-from coterie.client.membership import Membership, caller
-from coterie.client.partitions import Partitions, many, partition_of
+from coterie.client.membership import CLOSE_TIMEOUT_S, Membership, caller
+from coterie.client.partitions import Partitions, checked_stamp, checked_timeout_s, many, partition_of
 from coterie.client.positions import Start, first_positions, offsets_at
 from coterie.client.records import ConsumerRecord
 from coterie.client.settings import ConsumerSettings
@@ -42,6 +42,7 @@ log = logging.getLogger("coterie.client")
 
 T = TypeVar("T")
 
+LAST_OFFSET = 2**63 - 1
 # How often the group hears that the application lives, while it waits or works through a batch.
 CALL_EVERY_S = 1.0
 
@@ -114,8 +115,13 @@ class Consumer:
             await self._hang_up()
             raise
 
-    async def close(self, *, done: bool = True, leave: bool | None = None) -> None:
+    async def close(
+        self, *, done: bool = True, leave: bool | None = None, timeout_ms: float | None = None
+    ) -> None:
         """Commit (if auto commit is on), leave the group and close the connections (CV-4).
+
+        For so long it is tried to commit and to leave, 30 s by default, as in Java, and for 2 s more to leave
+        where that is left. Where brokers do not answer, the log says what is not known to be committed.
 
         `done` says whether what was handed out last is to be committed; `leave` overrules that dynamic
         members leave and static ones stay. In a method of the listener this returns at once, and is carried
@@ -127,20 +133,22 @@ class Consumer:
             return
         same_loop(self._loop, "consumer")
         if self._ending is None:
+            timeout_s = CLOSE_TIMEOUT_S if timeout_ms is None else checked_timeout_s(timeout_ms)
             if done and self._caller is None:
                 self._settle()
-            self._ending = begun(self._end(leave), name="closes the consumer")
+            self._ending = begun(self._end(leave, timeout_s), name="closes the consumer")
         if self._caller is None:
             await ended(self._ending)
 
-    async def _end(self, leave: bool | None) -> None:
+    async def _end(self, leave: bool | None, timeout_s: float) -> None:
         """End the memberships, whatever happens, and then all else."""
+        until = time.monotonic() + timeout_s
         try:
-            await self._commit_at_end()
+            await self._commit_at_end(timeout_s)
             if self._membership is not None:
-                await self._membership.close(leave=leave)
+                await self._membership.close(leave=leave, timeout_s=max(0, until - time.monotonic()))
             if self._parted:
-                await asyncio.wait(self._parted)
+                await asyncio.wait(self._parted, timeout=max(0, until - time.monotonic()))
         finally:
             self._applied(frozenset())
             self._closed = True
@@ -171,12 +179,16 @@ class Consumer:
             if self._cluster is not None:
                 await self._cluster.close()
 
-    async def _commit_at_end(self) -> None:
+    async def _commit_at_end(self, timeout_s: float) -> None:
         if self._committing is not None:
             self._committing.cancel()
             await asyncio.gather(self._committing, return_exceptions=True)
         if self._commits_by_itself:
-            await self._commit_quietly(self._progress())
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._commit_quietly(self._progress())
+            except TimeoutError:
+                log.warning("group %s: the last commit was not answered in time", self._group)
 
     @property
     def _fetcher(self) -> Fetcher:
@@ -209,7 +221,7 @@ class Consumer:
                 )
         if bool(names) == (pattern is not None):
             raise WrongUse("subscribe wants topics or a pattern, one of them")
-        if self.settings.group_id is None:
+        if not self.settings.group_id:
             raise WrongUse("subscribing needs a group_id; without one, assign partitions")
         if self._assigned:
             raise WrongUse("partitions are assigned by hand; unsubscribe() first")
@@ -306,6 +318,8 @@ class Consumer:
     async def __anext__(self) -> ConsumerRecord:
         walk = self._walk
         while walk is None or (record := next(walk.records, None)) is None:
+            if walk is not None:
+                walk.over = True
             walk = await self._next_walk()
         walk.shown = record
         if time.monotonic() >= self._call_at:
@@ -313,29 +327,30 @@ class Consumer:
         return record
 
     async def _next_walk(self) -> "Walk":
-        """Return some records of one partition, as soon as there are any."""
-        self._settle()
-        while True:
-            taken: dict[TopicPartition, list[Any]]
-            taken = await self._taken(self._take_walk, dict, CALL_EVERY_S)
-            for at, records in taken.items():
-                if records:
-                    self._walk = Walk(at, records, epoch=self._fetcher.intakes[at].epoch)
-                    return self._walk
+        """Return some records of one partition, as soon as there are any.
 
-    def _take_walk(self) -> dict[TopicPartition, list[Any]]:
-        taken = self._fetcher.take(self.settings.max_poll_records, partitions=1)
-        return self._intercepted(taken)
+        Tasks that iterate over one consumer share a walk: handed back by each, it would be fetched anew.
+        """
+        walks: list[Walk] = []
+        while not walks:
+            walks = await self._taken(self._take_walk, list, CALL_EVERY_S, walking=True)
+        return walks[0]
+
+    def _take_walk(self) -> "list[Walk]":
+        if self._walk is not None and not self._walk.over:  # another task's, which has begun meanwhile
+            return [self._walk]
+        taken = self._intercepted(self._fetcher.take(self.settings.max_poll_records, partitions=1))
+        for at, records in taken.items():
+            self._walk = Walk(at, records, epoch=self._fetcher.intakes[at].epoch)
+            return [self._walk]
+        return []
 
     async def getone(self, *, timeout_ms: int | None = None) -> ConsumerRecord | None:
         """Return the next record, None after so long without one."""
         if timeout_ms is None:
             return await self.__anext__()
         found = await self.getmany(timeout_ms=timeout_ms, max_records=1)
-        record: ConsumerRecord
-        for (record,) in found.values():
-            return record
-        return None
+        return next((records[0] for records in found.values()), None)
 
     @overload
     async def getmany(
@@ -359,7 +374,11 @@ class Consumer:
             from coterie.client.columnar import table_of
 
             took = await self._taken(self._take_columns, list, timeout_ms / 1000)
-            return table_of(took)
+            try:
+                return table_of(took)
+            except BaseException:  # as a batch that nobody can read: what came with it reaches nobody
+                self.hand_back()
+                raise
         most = self.settings.max_poll_records if max_records is None else max_records
 
         def take() -> dict[TopicPartition, list[ConsumerRecord]]:
@@ -373,14 +392,18 @@ class Consumer:
             self._open.setdefault(intake.at, first)
         return taken
 
-    async def _taken(self, take: Callable[[], T], nothing: Callable[[], T], timeout_s: float) -> T:
+    async def _taken(
+        self, take: Callable[[], T], nothing: Callable[[], T], timeout_s: float, *, walking: bool = False
+    ) -> T:
         """Return what there is to take, as soon as there is something, or nothing when the time is up.
 
         While the listener is told of new partitions nothing is handed out: it may seek in them first (CB-8).
+        Unless one is `walking`, what others left of a walk goes back.
         """
         fetcher = self._fetcher
         await self._check_place()
-        self._settle()
+        if not walking or self._walk is None or self._walk.over:
+            self._settle()
         until = time.monotonic() + timeout_s
         # However much is in stock: the group's heartbeats and the next fetch get their turn.
         await asyncio.sleep(0)
@@ -390,6 +413,8 @@ class Consumer:
             self._called()
             group = self._membership
             telling = group is not None and bool(group.member.announced)
+            if self._walk is not None and not walking:  # another task's, which has begun meanwhile
+                self._walk_back(self._walk)
             found = nothing() if telling else take()
             left_s = until - time.monotonic()
             if found or left_s <= 0:
@@ -410,8 +435,13 @@ class Consumer:
         """Note what the application gets, and let the interceptors see it."""
         for at, records in taken.items():
             self._open.setdefault(at, records[0].offset)
-        for intercept in self.settings.interceptors:
-            taken = {at: intercept(records) for at, records in taken.items()}
+        try:
+            for intercept in self.settings.interceptors:
+                seen = ((at, intercept(records)) for at, records in taken.items())
+                taken = {at: records for at, records in seen if records}
+        except BaseException:
+            self.hand_back()
+            raise
         return taken
 
     def hand_back(self) -> None:
@@ -448,7 +478,9 @@ class Consumer:
             self._membership.called()
         elif self._commits_by_itself and now >= self._commit_at and self._committing is None:
             self._commit_at = now + self.settings.auto_commit_interval_ms / 1000
-            self._committing = asyncio.create_task(self._commit_quietly(self._progress()), name="auto commit")
+            # Once: tried again later, it could come after a commit of the application's that is ahead of it.
+            once = self._commit_quietly(self._progress(), retry=False)
+            self._committing = asyncio.create_task(once, name="auto commit")
             self._committing.add_done_callback(self._committed_quietly)
         elif self._wish is None and not self._assigned:
             raise WrongUse("nothing to read: subscribe to topics or assign partitions first")
@@ -519,6 +551,7 @@ class Consumer:
         intake = self._intake(partition)
         until = time.monotonic() + self._brokers.api_timeout_s
         while (position := self._position_now(intake)) is None:
+            self._fetcher.check_tasks()
             if intake.failure is not None:
                 raise intake.failure
             if time.monotonic() >= until:
@@ -534,6 +567,8 @@ class Consumer:
         """
         intake = self._intake(partition)
         place = noted(offset)
+        if place.offset > LAST_OFFSET:
+            raise WrongUse(f"there is no offset {place.offset}: the last one is {LAST_OFFSET}")
         if place.offset < 0:
             raise WrongUse(f"there is no offset {offset}; seek_to_beginning and seek_to_end find the ends")
         if self._walk is not None and self._walk.partition == intake.at:
@@ -551,7 +586,7 @@ class Consumer:
 
     async def seek_to_time(self, timestamp_ms: int, partitions: Partitions = ()) -> None:
         """Go on at the first record that is not older; at the end where all are."""
-        await self._seek_to(partitions, timestamp_ms)
+        await self._seek_to(partitions, checked_stamp(timestamp_ms))
 
     async def _seek_to(self, partitions: Partitions, stamp: int) -> None:
         wanted = [intake.at for intake in self._intakes(partitions)]
@@ -592,7 +627,7 @@ class Consumer:
         self, stamps: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first record of each partition that is not older than its timestamp, None if all are."""
-        wanted = {partition_of(at): stamp for at, stamp in stamps.items()}
+        wanted = {partition_of(at): checked_stamp(stamp) for at, stamp in stamps.items()}
         found = await self._brokers.list_offsets(wanted, isolation=self.settings.isolation)
         return {
             at: OffsetAndTimestamp(one.offset, one.timestamp) if one.offset >= 0 else None
@@ -615,12 +650,14 @@ class Consumer:
             wanted = {partition_of(at): noted(one) for at, one in offsets.items()}
         await self._commit(wanted)
 
-    async def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    async def _commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, retry: bool = True
+    ) -> None:
         group, membership = self._group, self._caller or self._membership
         if membership is not None:
-            code = await membership.commit(offsets)
+            code = await membership.commit(offsets, retry=retry)
         else:
-            code = await self._brokers.commit(group, offsets)
+            code = await self._brokers.commit(group, offsets, retry=retry)
         if code:
             raise RefusedBy(code, f"OffsetCommit of group {group}")
 
@@ -636,10 +673,12 @@ class Consumer:
         automatic = self.settings.enable_auto_commit and self.settings.group_id is not None
         return automatic and self._membership is None and bool(self._assigned)
 
-    async def _commit_quietly(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    async def _commit_quietly(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, retry: bool = True
+    ) -> None:
         """Commit; what goes wrong is told to the log: the next one will carry it."""
         try:
-            await self._commit(offsets)
+            await self._commit(offsets, retry=retry)
         except CoterieError as error:
             log.warning("auto commit: %s", error)
 
@@ -706,6 +745,8 @@ class Walk:
         self.shown: ConsumerRecord | None = None
         """The one that the application has in its hands."""
         self.first = records[0].offset
+        self.over = False
+        """Whether somebody has asked for more than there was."""
 
     @property
     def position(self) -> int:
@@ -727,8 +768,12 @@ def compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
 
 
 def noted(offset: int | OffsetAndMetadata) -> OffsetAndMetadata:
-    """Return an offset with what is known beside it."""
-    return OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+    """Return an offset with what is known beside it, or raise WrongUse for what is none."""
+    if isinstance(offset, OffsetAndMetadata):
+        return offset
+    if not isinstance(offset, int):
+        raise WrongUse(f"an offset is a whole number, or an OffsetAndMetadata, not {offset!r}")
+    return OffsetAndMetadata(offset)
 
 
 def member_settings(settings: ConsumerSettings) -> MemberSettings:

@@ -2,15 +2,18 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
+from coterie.base.errors import CoterieError
 from coterie.client.errors import WrongUse
 
-__all__ = ["begun", "cut_short", "ended", "same_loop"]
+__all__ = ["begun", "cut_short", "ended", "same_loop", "shared"]
+
+T = TypeVar("T")
 
 
 def begun(work: Coroutine[Any, Any, None], *, name: str) -> "asyncio.Task[None]":
-    """Return the task that carries an end out. What it raises is for those who wait, if anybody does."""
+    """Return the task that does the work. What it raises is for those who wait, if anybody does."""
     ending = asyncio.create_task(work, name=name)
     ending.add_done_callback(look_at)
     return ending
@@ -35,6 +38,17 @@ async def ended(ending: "asyncio.Task[None]") -> None:
             return  # somebody else has cut it short
         await cut_short(ending)
         raise
+
+
+async def shared(task: "asyncio.Task[T]", cut_off: CoterieError) -> T:
+    """Return what a task returns that goes on when who waits for it is cancelled, or raise what it raised.
+
+    `cut_off` is raised if the task itself was cancelled: who waits here was not.
+    """
+    await asyncio.wait([task])
+    if task.cancelled():
+        raise cut_off
+    return task.result()
 
 
 async def cut_short(*endings: "asyncio.Task[None]") -> None:

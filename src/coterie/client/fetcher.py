@@ -7,7 +7,7 @@ is taken by the consumer between two of their steps: everything runs on one loop
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from coterie.base.codes import Code
@@ -16,13 +16,14 @@ from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client import messages
 from coterie.client.addresses import Address
 from coterie.client.cluster import Cluster
-from coterie.client.errors import RETRIABLE, ClientTimeout, Disconnected, MissingLibrary
+from coterie.client.errors import RETRIABLE, ClientTimeout, Closed, Disconnected, MissingLibrary
 from coterie.client.intake import Ends, Fetched, Finish, Intake
 from coterie.client.positions import Start
 from coterie.client.records import Decode, PlainRows, compiled_rows
 from coterie.client.sessions import SESSION_CODES, Ask, FetchSession, Place
 from coterie.client.settings import ConsumerSettings
 from coterie.client.truncation import epoch_ends, settle
+from coterie.security.sasl import AuthenticationFailed
 from coterie.wire.apis import ApiKey
 from coterie.wire.visible import AbortedTransaction
 
@@ -88,10 +89,14 @@ class Fetcher:
         self._leaderless: list[TopicPartition] = []
         """What nothing could be read of when leaders were last looked for."""
         self._failure: BaseException | None = None
+        """What ended a task: raised again and again."""
+        self._trouble: CoterieError | None = None
+        """What a task could not do and tries again: raised once."""
         self._tedious = 0
         self._loading: asyncio.Task[None] | None = None
         keep_blocks(settings.max_buffered_bytes)
-        self._placer = asyncio.create_task(self._place(), name="places of partitions")
+        self._closed = False
+        self._placer = self._begun(self._place(), name="places of partitions")
 
     # What the consumer says
 
@@ -131,17 +136,23 @@ class Fetcher:
         """Return up to so many records, of so many partitions. Raises what is in the way of the next one."""
         self._check()
         taken: dict[TopicPartition, list[Any]] = {}
-        while self._arrived and most > 0 and (partitions is None or len(taken) < partitions):
-            intake = self._arrived[0]
-            records = self._take_of(intake, most, taken)
-            if records is None:
-                break
-            if records:
-                most -= len(records)
-                held = taken.get(intake.at)
-                taken[intake.at] = records if held is None else held + records
-            if intake.paused or not intake.waiting:
-                self._unlist(intake)
+        try:
+            while self._arrived and most > 0 and (partitions is None or len(taken) < partitions):
+                intake = self._arrived[0]
+                records = self._take_of(intake, most, taken)
+                if records is None:
+                    break
+                if records:
+                    most -= len(records)
+                    held = taken.get(intake.at)
+                    taken[intake.at] = records if held is None else held + records
+                if intake.paused or not intake.waiting:
+                    self._unlist(intake)
+        except BaseException:  # as Ctrl-C in a deserialiser: what came before it reaches nobody
+            for at, records in taken.items():
+                intake = self.intakes[at]
+                self.back(intake, records[0].offset, epoch=intake.epoch)
+            raise
         return taken
 
     def _take_of(self, intake: Intake, most: int, taken: Mapping[TopicPartition, object]) -> list[Any] | None:
@@ -215,6 +226,7 @@ class Fetcher:
 
     async def close(self) -> None:
         """End the tasks, and the fetch sessions at the brokers."""
+        self._closed = True
         running = (self._placer, self._loading, *(node.task for node in self._nodes.values()))
         tasks = [task for task in running if task is not None]
         for task in tasks:
@@ -237,17 +249,26 @@ class Fetcher:
             log.info("the fetch session of %s is not closed: %s", node.address, error)
 
     def _failed(self) -> bool:
-        return self._failure is not None or any(
-            intake.failure is not None for intake in self.intakes.values()
+        return (
+            self._failure is not None
+            or self._trouble is not None
+            or any(intake.failure is not None for intake in self.intakes.values())
         )
 
     def _check(self) -> None:
-        """Raise what ended a task, or what a partition waits for somebody to put right."""
-        if self._failure is not None:
-            raise self._failure
+        """Raise what is wrong with a task, or what a partition waits for somebody to put right."""
+        self.check_tasks()
         for intake in self.intakes.values():
             if intake.failure is not None and not intake.waiting:
                 raise intake.failure
+
+    def check_tasks(self) -> None:
+        """Raise what ended a task, or once what stopped one."""
+        if self._failure is not None:
+            raise self._failure
+        if self._trouble is not None:
+            trouble, self._trouble = self._trouble, None
+            raise trouble
 
     def _freed(self, size: int) -> None:
         if size:
@@ -280,11 +301,7 @@ class Fetcher:
         try:
             while True:
                 self._moved.clear()
-                done = await self._find_leaders()
-                done = await self._find_positions() and done
-                done = await self._check_epochs() and done
-                self._start_nodes()
-                if done:
+                if await self._places():
                     pace.reset()
                     await self._moved.wait()
                 else:
@@ -292,9 +309,37 @@ class Fetcher:
         except Exception as error:  # noqa: BLE001  # the task's root: the next call of the consumer raises it
             self._fail(error)
 
+    async def _places(self) -> bool:
+        """Find what is to be found; return whether nothing is left of it."""
+        try:
+            done = await self._find_leaders()
+            done = await self._find_positions() and done
+            done = await self._check_epochs() and done
+        except CoterieError as error:  # as a password that counts no more: who is told of it may mend it
+            self._stumble(error)
+            done = False
+        self._start_nodes()
+        return done
+
+    def _stumble(self, error: CoterieError) -> None:
+        self._trouble = error
+        self._came.set()
+        self._placed.set()
+
+    def _begun(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
+        """Return a task that nothing comes without: who cancels whatever runs is told of it."""
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() and not self._closed:
+            self._fail(Closed(f"the consumer's task '{task.get_name()}' was cancelled: close it"))
+
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
         self._came.set()
+        self._placed.set()
 
     async def _find_leaders(self) -> bool:
         """Ask who leads the partitions whose leader is not known; return whether nothing is left to ask."""
@@ -336,6 +381,8 @@ class Fetcher:
         except (ClientTimeout, Disconnected) as error:
             log.warning("no positions of %s: %s", ", ".join(map(str, lost)), error)
             return False
+        except AuthenticationFailed:  # nothing is wrong with the partitions
+            raise
         except CoterieError as error:
             found = dict.fromkeys(lost, error)
         for at, (intake, turn) in lost.items():
@@ -397,7 +444,7 @@ class Fetcher:
             node = self._nodes.get(address)
             if node is None or node.task is None or node.task.done():
                 node = self._nodes[address] = Node(address)
-                node.task = asyncio.create_task(self._serve(node), name=f"fetches from {address}")
+                node.task = self._begun(self._serve(node), name=f"fetches from {address}")
         self._stir_nodes()
 
     # Fetching
@@ -464,8 +511,8 @@ class Fetcher:
     async def _fetch(self, node: Node, wanted: Wanted) -> bool:
         """Ask for these partitions and take the answer; return whether there was one."""
         partitions = wanted.partitions
-        turns = {intake: intake.turn for intake in partitions.values()}
         places = {at: Place(intake.fetch_at, intake.leader_epoch) for at, intake in partitions.items()}
+        asked = {intake: (intake.turn, places[at]) for at, intake in partitions.items()}
         ask = node.session.ask(places)
         max_wait_ms = 0 if wanted.more_soon else self.settings.fetch_max_wait_ms
         node.ends_asked_at = self._clock.time()
@@ -480,15 +527,20 @@ class Fetcher:
             log.info("fetch: %s", error)
             self._lost(node)
             return False
+        except CoterieError as error:
+            self._lost(node)
+            self._stumble(error)
+            return False
         code = Code(answer.error_code)
         if code:
             node.session.failed(code)
             if code in SESSION_CODES or code in LEADER_CODES:
                 log.info("fetch from %s: %s", node.address, code.name)
                 return code in SESSION_CODES
-            raise RefusedBy(code, f"Fetch from {node.address}")
+            self._stumble(RefusedBy(code, f"Fetch from {node.address}"))
+            return False
         node.session.answered(answer.session_id)
-        return self._received(answer, turns)
+        return self._received(node, answer, asked)
 
     def _request_of(self, ask: Ask[Place], max_wait_ms: int) -> Callable[[int], Any]:
         """Return what makes the request."""
@@ -523,7 +575,7 @@ class Fetcher:
                 intake.leader = None
         self._moved.set()
 
-    def _received(self, answer: Any, turns: Mapping[Intake, int]) -> bool:
+    def _received(self, node: Node, answer: Any, asked: Mapping[Intake, tuple[int, Place]]) -> bool:
         """Take each partition's part of an answer; return whether no part must wait for another try."""
         well = True
         for topic in answer.responses:
@@ -531,8 +583,11 @@ class Fetcher:
                 at = TopicPartition(topic.topic, part.partition_index)
                 intake = self.intakes.get(at)
                 # What was asked before a jump is not wanted any more. Nor what was asked for a partition that
-                # has gone and come back since: what lay undelivered then, and is dropped, is before that.
-                if intake is None or turns.get(intake) != intake.turn:
+                # has gone and come back since: what lay undelivered then, and is dropped, is before that. Nor
+                # what another broker is asked for by now: it may have answered first, and knows better.
+                if intake is None or intake.source != node.address:
+                    continue
+                if asked.get(intake) != (intake.turn, Place(intake.fetch_at, intake.leader_epoch)):
                     continue
                 code = Code(part.error_code)
                 if code:

@@ -13,7 +13,9 @@ from coterie.base.ids import TopicPartition
 from coterie.client import admin_messages, messages
 from coterie.client.cluster import Cluster
 from coterie.client.errors import WrongUse
+from coterie.client.tries import Tries
 from coterie.wire.apis import ApiKey
+from coterie.wire.codec import only
 from coterie.wire.consumer import PROTOCOL_TYPE, Assignment, read_topics_v0
 
 __all__ = [
@@ -126,10 +128,10 @@ class GroupAdmin:
         """Return a classic group and its members. Raises `NoSuchGroup`."""
 
         def read(answer: Any) -> Any:
-            (group,) = answer.groups
+            group = only(answer.groups, "groups")
             return group, group.error_code
 
-        where, group = await self._ask(
+        where, group, _ = await self._ask(
             group_id,
             ApiKey.DESCRIBE_GROUPS,
             lambda version: messages.describe_group(version, group_id),
@@ -163,7 +165,7 @@ class GroupAdmin:
             code, offsets = messages.read_offset_fetch(answer)
             return offsets, code
 
-        _, offsets = await self._ask(
+        _, offsets, _ = await self._ask(
             group_id,
             ApiKey.OFFSET_FETCH,
             lambda version: messages.offset_fetch(version, group_id, None),
@@ -191,7 +193,7 @@ class GroupAdmin:
             codes = [Code(one.error_code) for one in answer.members]
             return codes, answer.error_code
 
-        _, codes = await self._ask(
+        _, codes, again = await self._ask(
             group_id,
             ApiKey.LEAVE_GROUP,
             lambda version: messages.leave_group(
@@ -200,11 +202,13 @@ class GroupAdmin:
             read,
         )
         code = next((code for code in codes if code), Code.NONE)
+        if code is Code.UNKNOWN_MEMBER_ID and again:
+            return
         if code is Code.UNKNOWN_MEMBER_ID:
             named = f"instance id {instance_id}" if instance_id else f"member id {member_id}"
             raise NoSuchMember(
                 f"group {group_id} has no member with {named}; "
-                f"`coterie groups describe {group_id} --members` lists those it has"
+                f"`coterie groups describe {group_id} --members` lists those it has, if there is such a group"
             )
         if code:
             raise RefusedBy(code, f"LeaveGroup of group {group_id}")
@@ -213,11 +217,11 @@ class GroupAdmin:
         """Delete a group without members, and its offsets. Raises `NoSuchGroup`, `RefusedBy`."""
 
         def read(answer: Any) -> Any:
-            (one,) = answer.results
+            one = only(answer.results, "groups")
             return Code(one.error_code), one.error_code
 
         try:
-            _, code = await self._ask(
+            _, code, again = await self._ask(
                 group_id,
                 ApiKey.DELETE_GROUPS,
                 lambda version: admin_messages.delete_group(version, group_id),
@@ -227,7 +231,7 @@ class GroupAdmin:
             if refusal.code is Code.NON_EMPTY_GROUP:
                 raise _non_empty(group_id) from None
             raise
-        if code is Code.GROUP_ID_NOT_FOUND:
+        if code is Code.GROUP_ID_NOT_FOUND and not again:
             raise NoSuchGroup(_no_such_group(group_id, None))
 
     async def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> None:
@@ -238,7 +242,7 @@ class GroupAdmin:
             return (code, codes), code
 
         try:
-            _, (code, codes) = await self._ask(
+            _, (code, codes), _ = await self._ask(
                 group_id,
                 ApiKey.OFFSET_DELETE,
                 lambda version: admin_messages.delete_offsets(version, group_id, partitions),
@@ -258,17 +262,20 @@ class GroupAdmin:
 
     async def _ask(
         self, group_id: str, api_key: int, make: Callable[[int], Any], read: Callable[[Any], Any]
-    ) -> tuple[str, Any]:
-        """Return the coordinator's address and what `read` finds in its answer, beside a code."""
+    ) -> tuple[str, Any, bool]:
+        """Return the coordinator's address, what `read` finds in its answer beside a code, and whether a try
+        before may have been carried out.
+        """
+        tries = Tries()
 
-        async def ask() -> tuple[str, Any]:
+        async def ask() -> tuple[str, Any, bool]:
             address = await self.cluster.coordinator(group_id)
             broker = await self.cluster.connection(address)
-            answer = await broker.call(api_key, make, self.cluster.request_timeout_s)
-            found, code = read(answer)
-            if code and code != Code.GROUP_ID_NOT_FOUND:
-                raise RefusedBy(Code(code), f"group {group_id}")
-            return str(address), found
+            with tries:
+                found, code = read(await broker.call(api_key, make, self.cluster.request_timeout_s))
+                if code and code != Code.GROUP_ID_NOT_FOUND:
+                    raise RefusedBy(Code(code), f"group {group_id}")
+            return str(address), found, tries.uncertain
 
         return await self.cluster.retrying(f"group {group_id}", ask)
 
@@ -276,7 +283,7 @@ class GroupAdmin:
 def _non_empty(group_id: str) -> RefusedBy:
     return RefusedBy(
         Code.NON_EMPTY_GROUP,
-        f"group {group_id} has members; stop them, or take each out by"
+        f"group {group_id} has members; they can be taken out, too, each by"
         f" `coterie groups evict {group_id} --member ID`",
     )
 

@@ -126,15 +126,13 @@ class Intake:
 
     def take(self, most: int, decode: Decode, finish: Finish, *, check: bool) -> list[Any]:
         """Return some records of one batch, or raise what is wrong with the next and stay before it."""
-        rows = self._left or self._next_rows(most, decode, check=check)
-        self._left = rows[most:]
+        rows = self._left = self._left or self._next_rows(most, decode, check=check)
         if not rows:
             return []
-        done, error = finish(rows[:most])
-        if error is not None:
-            self._left = rows[len(done) :]
-            if not done:
-                raise error
+        done, error = finish(rows[:most])  # if it is interrupted, all of them are still there
+        self._left = rows[len(done) :]
+        if error is not None and not done:
+            raise error
         self.position = rows[len(done) - 1].offset + 1
         self._leave_if_done()
         return done

@@ -21,7 +21,7 @@ LAST_EPOCH = 32_767
 class Lane:
     """A partition's queue, and what is known of the batches that were sent."""
 
-    __slots__ = ("_sequence", "flying", "gap", "identity", "outstanding", "place", "waiting")
+    __slots__ = ("_sequence", "flying", "gap", "identity", "outstanding", "place", "used_ms", "waiting")
 
     def __init__(self, place: TopicPartition) -> None:
         self.place = place
@@ -29,6 +29,8 @@ class Lane:
         """Batches that were never sent, or begin again. Only the last one may be open."""
         self.outstanding: list[Batch] = []
         """Batches that were sent and are not settled, in the order of their numbers."""
+        self.used_ms = 0.0
+        """When its last batch was made."""
         self.flying = 0
         """How many of the outstanding are on their way now."""
         self.identity = NOBODY

@@ -4,9 +4,10 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from contextvars import copy_context
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -82,6 +83,11 @@ class LoopThread:
         future.add_done_callback(self._open.discard)
         return future
 
+    def let_go(self, work: Coroutine[Any, Any, object], *, patience_s: float = END_TIMEOUT_S) -> None:
+        """Cancel work, whether or not it has begun, and return when it has ended, or after so long."""
+        with suppress(TimeoutError, CancelledError):
+            self.submit(called_off(work)).result(patience_s)
+
     def stop(self, *, patience_s: float = END_TIMEOUT_S) -> None:
         """End the loop and its thread; whoever still waits for a result is told that none will come. What is
         cancelled has so long to end.
@@ -110,6 +116,17 @@ async def cancel_all(patience_s: float) -> None:
         task.cancel()
     if others:
         await asyncio.wait(others, timeout=patience_s)
+
+
+async def called_off(work: Coroutine[Any, Any, object]) -> None:
+    """Return when no task does this work any more, nor will."""
+    doing = [task for task in asyncio.all_tasks() if task.get_coro() is work]
+    for task in doing:
+        task.cancel()
+    if doing:
+        await asyncio.wait(doing)
+    elif getcoroutinestate(work) == CORO_CREATED:
+        work.close()
 
 
 async def beside(function: Callable[..., T], *arguments: Any) -> T:

@@ -22,9 +22,10 @@ from coterie.client.listener import RebalanceListener
 from coterie.client.member.pace import Backoff
 from coterie.client.member.reactions import Reaction, to_commit
 from coterie.client.messages import TopicInfo
+from coterie.security.sasl import AuthenticationFailed
 from coterie.wire.apis import ApiKey
 
-__all__ = ["Membership", "always", "caller"]
+__all__ = ["CLOSE_TIMEOUT_S", "Membership", "always", "caller"]
 
 log = logging.getLogger("coterie.client")
 
@@ -37,11 +38,17 @@ NAME_TIMEOUT_S = 1.0
 # What does not pass by waiting for the topic.
 NEVER_THERE = frozenset({Code.TOPIC_AUTHORIZATION_FAILED, Code.INVALID_TOPIC_EXCEPTION})
 CLOSE_TIMEOUT_S = 30.0
+NAMED = 10  # of the partitions of which it is told that they may not be committed
 # How long tasks that were cancelled may take to end: the application's listener may be among them.
 END_TIMEOUT_S = 5.0
 # Heartbeats and commits go where the cluster's questions about offsets go. What a broker parks must not: it
 # holds up what is sent after it, so each member's joins and syncs have a connection to themselves.
 PROMPT = "offsets"
+
+
+def offset_of(one: int | OffsetAndMetadata) -> int:
+    """Return the offset to commit."""
+    return one if isinstance(one, int) else one.offset
 
 
 def always() -> bool:
@@ -95,13 +102,15 @@ class Membership:
         self.changed = asyncio.Event()
         """Set whenever the member's state may have moved."""
         self._progress, self._applied = progress, applied
+        self._safe: dict[TopicPartition, int] = {}
+        """Up to where each partition is known to be committed by this member."""
         self._last_applied: frozenset[TopicPartition] = frozenset()
         self._nudged = asyncio.Event()
         self._address: Address | None = None
         self._parked = f"joins of {id(self)}"
         self._failure: BaseException | None = None
         self._missing: set[str] = set()
-        self._refusal: RefusedBy | None = None
+        self._refusal: CoterieError | None = None
         """What is to be raised once: a topic that waiting will not bring."""
         self.trouble = ""
         """What the last answer that did not come failed by, until one comes."""
@@ -244,29 +253,43 @@ class Membership:
         if self._closed:
             return
         self._closed = True
+        reached = {} if self._progress is None else self._progress()
+        patience_s = END_TIMEOUT_S
         try:
             async with asyncio.timeout(timeout_s):
                 await self._resign(leave, timeout_s)
         except TimeoutError:
-            log.warning("group %s: closed before all was done", self.settings.group_id)
+            group_id, patience_s = self.settings.group_id, LEAVE_TIMEOUT_S
+            log.warning("group %s: closed before all was done%s", group_id, self._not_known_safe(reached))
         else:
-            self._tell_uncommitted()
+            self._tell_uncommitted(reached)
         finally:
-            await self.cut(leave)
+            await self.cut(leave, patience_s=patience_s)
         self._raise_complaint()
 
-    def _tell_uncommitted(self) -> None:
+    def _tell_uncommitted(self, reached: Offsets) -> None:
         if self._uncommitted:
             log.warning(
-                "group %s: its last commit failed (%s): what was read since the one before is read again",
+                "group %s: its last commit failed (%s): what was read since the one before is read again%s",
                 self.settings.group_id,
                 self._uncommitted.name,
+                self._not_known_safe(reached),
             )
 
-    async def cut(self, leave: bool | None = None) -> None:
+    def _not_known_safe(self, reached: Offsets) -> str:
+        """Return what the application has read and is not known to be committed, for a sentence's end."""
+        owed = [
+            f"{at} up to {offset_of(one)}"
+            for at, one in reached.items()
+            if self._safe.get(at) != offset_of(one)
+        ]
+        more = f" and {len(owed) - NAMED} more" if len(owed) > NAMED else ""
+        return f"; not known to be committed: {', '.join(owed[:NAMED])}{more}" if owed else ""
+
+    async def cut(self, leave: bool | None = None, *, patience_s: float = END_TIMEOUT_S) -> None:
         """End at once; if the member is in the group, the coordinator is told where that can be done soon."""
         try:
-            await self._leave_soon(leave)
+            await self._leave_soon(leave, patience_s)
         finally:
             await self.abandon()
 
@@ -293,7 +316,7 @@ class Membership:
             self._task = asyncio.create_task(self._run(), name=self._task.get_name())
             await asyncio.wait([self._task])
 
-    async def _leave_soon(self, leave: bool | None) -> None:
+    async def _leave_soon(self, leave: bool | None, patience_s: float) -> None:
         if not self.alive() or self.member.phase is m.Phase.STOPPED or self._address is None:
             return
         await self._named()
@@ -301,10 +324,10 @@ class Membership:
         if request is None:
             leaving = [task for task, out in self._under_way.items() if isinstance(out, m.Leave)]
             if leaving:
-                await asyncio.wait(leaving, timeout=END_TIMEOUT_S)
+                await asyncio.wait(leaving, timeout=patience_s)
             return
         try:
-            await self._tell_leave(request, END_TIMEOUT_S)
+            await self._tell_leave(request, patience_s)
         except CoterieError as error:
             log.info("group %s: %s", self.settings.group_id, error)
 
@@ -405,6 +428,9 @@ class Membership:
         except (Disconnected, ClientTimeout) as error:
             log.info("group %s: %s", self.settings.group_id, error)
             self.trouble = str(error)
+            self.member.unanswered(request, self.now_ms())
+        except AuthenticationFailed as error:  # it may be mended; the application is told
+            self._refusal, self.trouble = error, str(error)
             self.member.unanswered(request, self.now_ms())
 
     async def _carry_out(self, request: m.Request) -> None:
@@ -550,7 +576,10 @@ class Membership:
         except (Disconnected, ClientTimeout) as error:
             log.info("group %s: commit: %s", settings.group_id, error)
             return Code.NETWORK_EXCEPTION
-        return messages.read_offset_commit(answer)
+        code = messages.read_offset_commit(answer)
+        if not code:
+            self._safe.update((at, offset_of(one)) for at, one in offsets.items())
+        return code
 
     async def _survey(self, request: m.Survey) -> None:
         try:

@@ -6,6 +6,7 @@ that the functions here give a request; all brokers since Kafka 3.0 know one of 
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from struct import error as StructError  # noqa: N812
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -15,9 +16,9 @@ from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.addresses import Address
 from coterie.client.errors import Unsupported, WrongUse
 from coterie.wire.apis import APIS, ApiKey
-from coterie.wire.codec import build, entity, request_type
+from coterie.wire.codec import build, encode_request, entity, only, request_type
 
-__all__ = ["SPEAKS", "EpochEnd", "ListedOffset", "Metadata", "TopicInfo", "agree"]
+__all__ = ["SPEAKS", "EpochEnd", "ListedOffset", "Metadata", "TopicInfo", "agree", "framed"]
 
 SPEAKS: Mapping[int, tuple[int, int]] = {
     ApiKey.PRODUCE: (7, 12),  # from 13 on, topics go by id
@@ -130,6 +131,14 @@ def agree(offered: Iterable[Any]) -> dict[int, int]:
         if version >= max(least, api.min_version):
             agreed[int(api.api_key)] = version
     return agreed
+
+
+def framed(correlation_id: int, client_id: str, request: Any) -> bytes:
+    """Return a request's whole frame; raise WrongUse for a number or a text that none can carry."""
+    try:
+        return encode_request(correlation_id, client_id, request)
+    except (StructError, UnicodeEncodeError) as error:
+        raise WrongUse(f"{APIS[request.__api_key__].title} cannot carry what was given: {error}") from error
 
 
 def version_for(agreed: Mapping[int, int], api_key: int, broker: object, *, most: int | None = None) -> int:
@@ -262,8 +271,7 @@ def read_offset_fetch(answer: Any) -> tuple[Code, dict[TopicPartition, int | Non
 
 def read_committed(answer: Any) -> tuple[Code, dict[TopicPartition, OffsetAndMetadata | None]]:
     """Return the same with what was noted beside each offset."""
-    (group,) = answer.groups
-    return committed_of(group)
+    return committed_of(only(answer.groups, "groups"))
 
 
 def read_committed_of(

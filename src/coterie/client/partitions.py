@@ -1,11 +1,14 @@
-"""Partitions as applications name them: as TopicPartitions, or as plain pairs. Pure."""
+"""Partitions and times as applications name them: as TopicPartitions, or as plain pairs, and ms. Pure."""
 
 from collections.abc import Iterable
 
 from coterie.base.ids import TopicPartition
 from coterie.client.errors import WrongUse
 
-__all__ = ["Partitions", "many", "partition_of"]
+__all__ = ["Partitions", "checked_stamp", "checked_timeout_s", "many", "partition_of"]
+
+INT64_MAX = 2**63 - 1
+LONGEST_TIMEOUT_MS = 2**31 - 1
 
 Partitions = Iterable[TopicPartition | tuple[str, int]]
 
@@ -21,3 +24,20 @@ def partition_of(pair: TopicPartition | tuple[str, int]) -> TopicPartition:
         case (str(topic), int(number)) if number >= 0:
             return TopicPartition(topic, number)
     raise WrongUse(f"{pair!r} is no partition: give pairs like ('orders', 0), or await partitions_for(topic)")
+
+
+def checked_stamp(timestamp: int) -> int:
+    """Return a time if it is one: milliseconds since 1970, as Java's clients take them.
+
+    Where brokers are asked for offsets, numbers below 0 stand for places in the log: -1 for its end.
+    """
+    if not isinstance(timestamp, int) or not 0 <= timestamp <= INT64_MAX:
+        raise WrongUse(f"a timestamp is milliseconds since 1970, a whole number, not {timestamp!r}")
+    return timestamp
+
+
+def checked_timeout_s(timeout_ms: float) -> float:
+    """Return how many seconds something may take: 25 days at most, which is as good as for ever."""
+    if not isinstance(timeout_ms, int | float) or not timeout_ms >= 0:
+        raise WrongUse(f"timeout_ms is {timeout_ms!r}; give a number of milliseconds, 0 or more")
+    return min(timeout_ms, LONGEST_TIMEOUT_MS) / 1000

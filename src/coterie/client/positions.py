@@ -46,7 +46,7 @@ def stamp_of(policy: str, now_ms: Callable[[], int]) -> int:
         return messages.EARLIEST
     if policy == "latest":
         return messages.LATEST
-    return now_ms() - duration_ms(policy.partition(":")[2])
+    return max(0, now_ms() - duration_ms(policy.partition(":")[2]))
 
 
 async def offsets_at(

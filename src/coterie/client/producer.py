@@ -21,7 +21,7 @@ from coterie.client.ending import begun, ended, same_loop
 from coterie.client.errors import ClientTimeout, WrongSetting, WrongUse
 from coterie.client.member.pace import Backoff
 from coterie.client.messages import TopicInfo
-from coterie.client.partitions import partition_of
+from coterie.client.partitions import checked_stamp, checked_timeout_s, partition_of
 from coterie.client.producer_errors import BufferFull, ProducerClosed, RecordTooLarge
 from coterie.client.producer_settings import ProducerSettings
 from coterie.client.producing import Producing
@@ -33,7 +33,6 @@ __all__ = ["Delivery", "Producer", "RecordMetadata"]
 
 # Others' turn comes after so many bytes: often enough for all, and enough for requests of several batches.
 TURN_BYTES = 65_536
-INT64_MAX = 2**63 - 1
 # A topic of such a code will not come into being.
 HOPELESS = frozenset({Code.TOPIC_AUTHORIZATION_FAILED, Code.INVALID_TOPIC_EXCEPTION})
 
@@ -105,24 +104,27 @@ class Producer:
             return
         if self._ending is None:
             same_loop(self._sender.loop, "producer")
+            timeout_s = None if timeout_ms is None else checked_timeout_s(timeout_ms)
             self._closed = True
             self._current.clear()
             self._ending = begun(
-                self._end(self._sender, self._cluster, timeout_ms), name="closes the producer"
+                self._end(self._sender, self._cluster, timeout_s), name="closes the producer"
             )
         if not self._ending.done():
             await ended(self._ending)
 
-    async def _end(self, sender: Sender, cluster: Cluster, timeout_ms: float | None) -> None:
+    async def _end(self, sender: Sender, cluster: Cluster, timeout_s: float | None) -> None:
         try:
-            if timeout_ms is None or timeout_ms > 0:
-                async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+            if timeout_s is None or timeout_s > 0:
+                async with asyncio.timeout(timeout_s):
                     await self._finish()
         except TimeoutError:
             pass
         finally:
             try:
                 await sender.stop()
+                if self._transactions is not None:
+                    await self._transactions.stop()
             finally:
                 await cluster.close()
 
@@ -437,17 +439,14 @@ def pairs_of(headers: Headers | Mapping[str, bytes | None]) -> Headers:
     pairs = tuple(headers.items()) if isinstance(headers, Mapping) else tuple(headers)
     for pair in pairs:
         match pair:
-            case (str(), bytes() | None):
+            case (str(name), bytes() | None):
+                try:
+                    name.encode()
+                except UnicodeEncodeError:
+                    raise WrongUse(f"a header's name is text that UTF-8 can write, not {name!r}") from None
                 continue
         raise TypeError(f"a header is a name and bytes or None, not {pair!r}: encode its value")
     return pairs
-
-
-def checked_stamp(timestamp: int) -> int:
-    """Return a record's time if it is one: milliseconds since 1970, as Java's producer takes them."""
-    if not isinstance(timestamp, int) or not 0 <= timestamp <= INT64_MAX:
-        raise WrongUse(f"a timestamp is milliseconds since 1970, a whole number, not {timestamp!r}")
-    return timestamp
 
 
 @types.coroutine

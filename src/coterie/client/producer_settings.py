@@ -6,7 +6,7 @@ from typing import Any
 
 from coterie.assign.partitioner import PARTITIONERS
 from coterie.client.errors import WrongSetting
-from coterie.client.settings import ClientSettings, at_least, one_of
+from coterie.client.settings import ClientSettings, one_of
 from coterie.wire.compression import CODECS
 
 __all__ = ["ProducerSettings"]
@@ -23,21 +23,6 @@ ACKS: dict[object, int] = {
 }
 # A broker remembers the last five batches of a producer in each partition: more could not be told apart.
 MOST_IN_FLIGHT_IDEMPOTENT = 5
-LEAST = {
-    "batch_size": 1,
-    "buffer_memory": 1,
-    "delivery_timeout_ms": 0,
-    "linger_ms": 0,
-    "max_block_ms": 0,
-    "max_in_flight_requests_per_connection": 1,
-    "max_request_size": 1,
-    "metadata_max_age_ms": 0,
-    "partitioner_availability_timeout_ms": 0,
-    "retries": 0,
-    "retry_backoff_max_ms": 0,
-    "retry_backoff_ms": 0,
-    "transaction_timeout_ms": 1,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +76,6 @@ class ProducerSettings(ClientSettings):
         one_of("compression_type", self.codec, CODECS)
         if isinstance(self.partitioner, str):
             one_of("partitioner", self.partitioner, PARTITIONERS)
-        for name, least in LEAST.items():
-            at_least(name, getattr(self, name), least)
         if self.enable_idempotence and not self._fits_idempotence():
             raise WrongSetting(
                 "enable_idempotence needs acks='all', retries, and at most "

@@ -90,8 +90,8 @@ class Producing:
         self.may_go: Callable[[TopicPartition], bool] = lambda place: True
         """Whether a partition may be written to now; in a transaction it may have to be added before."""
         self._busy: dict[TopicPartition, Lane] = {}
-        self._troubles: dict[TopicPartition, str] = {}
-        """What came of the last try, where that was no success."""
+        self._troubles: dict[TopicPartition, tuple[float, str]] = {}
+        """When the last try was no success, and what came of it."""
         self._losses = Losses()
         self._now_ms = 0.0
 
@@ -131,6 +131,7 @@ class Producing:
     def _queue(self, lane: Lane, batch: Batch, reserved: int) -> None:
         batch.waiters.append(lambda: self.memory.give_back(reserved))
         lane.waiting.append(batch)
+        lane.used_ms = batch.created_ms
         self._busy[lane.place] = lane
 
     def batches(self) -> Iterator[Batch]:
@@ -183,11 +184,16 @@ class Producing:
                 going.setdefault(leader, []).append(batch)
                 self._busy[place] = self._busy.pop(place)  # the others come first next time
             more = more or bool(lane.waiting)
+        self._losses.say_due(now_ms)
         return Collected(going, lost, more and bool(going))
 
     def next_ms(self, now_ms: float) -> float:
-        """Return when something is to be done if nothing happens before, infinity for never."""
-        return min((self._next_ms(lane, now_ms) for lane in self._busy.values()), default=inf)
+        """Return when something is to be done if nothing happens before, infinity for never.
+
+        What was due at `now_ms` counts as done: it is the time of the last `collect`.
+        """
+        lanes = min((self._next_ms(lane, now_ms) for lane in self._busy.values()), default=inf)
+        return min(lanes, self._losses.due_ms)
 
     def _due(self, lane: Lane, now_ms: float) -> Batch | None:
         """Return the batch that the lane may send now."""
@@ -214,6 +220,7 @@ class Producing:
         for batch in lane.outstanding:
             if not batch.flying:
                 next_ms = later(now_ms, next_ms, batch.retry_at_ms)
+            if self._may_expire(batch):
                 next_ms = later(now_ms, next_ms, batch.created_ms + self.settings.delivery_timeout_ms)
         if lane.waiting:
             oldest = lane.waiting[0]
@@ -272,7 +279,7 @@ class Producing:
         elif self._may_retry(lane, batch, code):
             lane.refused(batch, code)
             if code is not Code.OUT_OF_ORDER_SEQUENCE_NUMBER:  # which follows from what came of one before
-                self._troubles[batch.place] = str(RefusedBy(code, answer.said or ""))
+                self._troubles[batch.place] = now_ms, str(RefusedBy(code, answer.said or ""))
             self._retry_later(batch, now_ms)
         else:
             what = f"{len(batch)} records for {batch.place}"
@@ -285,11 +292,16 @@ class Producing:
             return
         batch.doubt = True
         self._now_ms = now_ms
-        self._troubles[batch.place] = str(error)
+        self._troubles[batch.place] = now_ms, str(error)
         if self.abandoned is None and batch.tries <= self.settings.retries:
             self._retry_later(batch, now_ms)
         else:
             self.fail(batch, error)
+
+    def hindered(self, error: CoterieError, *, now_ms: float) -> None:
+        """Note what keeps everything from being sent, for whose time is over meanwhile."""
+        for place in self._busy:
+            self._troubles[place] = (now_ms, str(error))
 
     def _may_split(self, batch: Batch) -> bool:
         """Return whether halves of the batch may go in its stead: not if the whole may be there already."""
@@ -299,12 +311,23 @@ class Producing:
         if self.abandoned is not None:
             return False
         if code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.base_sequence >= 0:
+            if lane.is_next(batch) and self._came_too_late(batch):
+                lane.gap = True
+                return True
             # If all before it is written, the log has lost some of that, and the sender is to hear of it.
             return not lane.is_next(batch)
         if code == Code.UNKNOWN_PRODUCER_ID and not self.settings.transactional_id:
             lane.gap = True
             return True
         return code in WORTH_ANOTHER_TRY and batch.tries <= self.settings.retries
+
+    def _came_too_late(self, batch: Batch) -> bool:
+        """Return whether there was nothing before a batch that could be lost: one behind it came first.
+
+        A partition that is about to be led refuses the first batch, and takes the second of a producer that
+        it does not know by any number. As Java's producer, both go on under the next epoch.
+        """
+        return batch.base_sequence == 0 and not batch.doubt and not self.settings.transactional_id
 
     def _retry_later(self, batch: Batch, now_ms: float) -> None:
         """Let the batch wait: twice as long each time, a fifth more or less by chance (KIP-580)."""
@@ -328,13 +351,21 @@ class Producing:
         oldest = next(lane.batches(), None)
         if oldest is None or now_ms < oldest.created_ms + limit_ms:
             return
-        trouble = self._troubles.get(lane.place)
-        why = f"; the last try: {trouble}" if trouble else ""
+        tried_ms, trouble = self._troubles.get(lane.place, (-inf, ""))
         for batch in list(lane.batches()):
-            if now_ms >= batch.created_ms + limit_ms and not batch.flying:
+            if now_ms >= batch.created_ms + limit_ms and self._may_expire(batch):
+                why = f"; the last try: {trouble}" if tried_ms >= batch.created_ms else ""
                 self.fail(
                     batch, DeliveryTimeout(f"{batch.place}: not acknowledged within {limit_ms} ms{why}")
                 )
+
+    def _may_expire(self, batch: Batch) -> bool:
+        """Return whether the batch's time may run out now.
+
+        What flies then is settled, and its answer says nothing any more; but the end of a transaction waits
+        for that.
+        """
+        return not batch.flying or self.settings.transactional_id is None
 
     def say_all(self) -> None:
         """Say what was given up and not told of yet."""
@@ -382,6 +413,18 @@ class Losses:
             told.say_rest()
         log.warning("%d records for %s were not acknowledged: %s", count, place, error)
         self._told[kind] = Told(now_ms, error)
+
+    @property
+    def due_ms(self) -> float:
+        """When those that were counted are to be told of, infinity where there are none."""
+        return min((told.at_ms + QUIET_MS for told in self._told.values() if told.more), default=inf)
+
+    def say_due(self, now_ms: float) -> None:
+        """Tell of those that were counted for long enough."""
+        for told in self._told.values():
+            if told.more and now_ms >= told.at_ms + QUIET_MS:
+                told.say_rest()
+                told.at_ms = now_ms
 
     def say_rest(self) -> None:
         """Tell of those that were counted."""

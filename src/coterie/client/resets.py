@@ -2,13 +2,14 @@
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeAlias
 
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
+from coterie.base.whole import whole_number
 
 __all__ = [
     "ByDuration",
@@ -174,7 +175,10 @@ def duration_ms(text: str) -> int:
     if not numbers:
         raise CoterieError(f"{text!r} is no duration; write it like P1DT2H30M or PT15S")
     units = {"days": DAY_MS, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000}
-    return sign * round(sum(float(number) * units[name] for name, number in numbers.items()))
+    total_ms = sum(float(number) * units[name] for name, number in numbers.items())
+    if not total_ms < 1 << 63:  # thousands of digits are infinite
+        raise CoterieError(f"{text[:100]!r} is longer than any time there is")
+    return sign * round(total_ms)
 
 
 def file_of(lines: Iterable[str], group_id: str) -> FromFile:
@@ -183,7 +187,7 @@ def file_of(lines: Iterable[str], group_id: str) -> FromFile:
     Kafka's tool and `coterie groups reset --export` write them.
     """
     offsets: dict[TopicPartition, int] = {}
-    for number, fields in enumerate(csv.reader(lines), start=1):
+    for number, fields in enumerate(fields_of(lines), start=1):
         if not fields:
             continue
         if len(fields) == 4 and fields[0] != group_id:
@@ -202,9 +206,17 @@ def file_of(lines: Iterable[str], group_id: str) -> FromFile:
     return FromFile(offsets)
 
 
+def fields_of(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the fields of each line, or raise CoterieError for what has none."""
+    try:
+        yield from csv.reader(lines)
+    except csv.Error as error:
+        raise CoterieError(f"the file has no lines of topic,partition,offset: {error}") from None
+
+
 def _whole(text: str) -> int:
-    number = int(text)
-    if number < 0:
+    number = whole_number(text.strip())
+    if number is None or number < 0:
         raise ValueError(text)
     return number
 

@@ -25,6 +25,7 @@ from coterie.client.member.pace import Backoff
 from coterie.client.producer_errors import ProducerClosed
 from coterie.client.producer_settings import ProducerSettings
 from coterie.client.producing import WRONG_LEADER, Answer, Producing
+from coterie.security.sasl import AuthenticationFailed
 from coterie.wire.apis import ApiKey
 
 __all__ = ["Sender"]
@@ -33,6 +34,8 @@ log = logging.getLogger("coterie.client")
 
 PURPOSE = "produce"
 AFTER_CANCEL_S = 0.1
+# Of a topic that nothing was sent to for so long nothing is kept up to date: Kafka's metadata.max.idle.ms.
+IDLE_MS = 300_000
 Work = Callable[[], Coroutine[Any, Any, None]]
 
 SETTLED_UNKNOWN = Answer(Code.NONE)
@@ -57,6 +60,9 @@ class Sender:
         self._timer_ms = 0.0
         self._nudged = False
         self._learning: set[str] = set()
+        """Topics whose leaders are needed now, and which are created if they are not there."""
+        self._aging: set[str] = set()
+        """Topics of which it is looked again what was known."""
         self._refreshed = self.loop.time()
         self.stopped = False
 
@@ -80,11 +86,16 @@ class Sender:
         try:
             self._send_due()
         except Exception as error:
-            broken = ProducerClosed(f"the producer broke: {error!r}; please report it")
-            self.producing.abandon(broken)
-            for batch in list(self.producing.batches()):  # those too that count as under way, and may not be
-                self.producing.fail(batch, broken)
+            self._break(error)
             raise
+
+    def _break(self, error: BaseException) -> None:
+        """Fail all there is, and all that is to come: something was raised that nothing here expects."""
+        broken = ProducerClosed(f"the producer broke: {error!r}; please report it")
+        self.producing.abandon(broken)
+        for batch in list(self.producing.batches()):  # those too that count as under way, and may not be
+            self.producing.fail(batch, broken)
+        self._woken()
 
     def _send_due(self) -> None:
         """Send what is due, ask for what is missing, and wake up for what is due next."""
@@ -92,16 +103,27 @@ class Sender:
             self.start("producer id", self._identify)
         more = True
         while more:
-            found = self.producing.collect(self.now_ms(), leader_of=self._leader_of, most=self._most)
+            now_ms = self.now_ms()
+            found = self.producing.collect(now_ms, leader_of=self._leader_of, most=self._most)
             for address, batches in found.batches.items():
                 self._request(address, batches)
             self._learning |= found.lost
             more = found.more
         if self.loop.time() - self._refreshed > self.settings.metadata_max_age_ms / 1000:
-            self._learning |= {place.topic for place in self.producing.lanes}
-        if self._learning:
+            self._refresh()
+        if self._learning or self._aging:
             self.start("metadata", self._learn)
-        self._wake_at(self.producing.next_ms(self.now_ms()))
+        self._wake_at(self.producing.next_ms(now_ms))  # by a later one, what is due since would wait for ever
+
+    def _refresh(self) -> None:
+        """Have it looked again who leads the topics that are written to; forget the others."""
+        self._refreshed = self.loop.time()
+        since_ms = self.now_ms() - IDLE_MS
+        lanes = self.producing.lanes
+        self._aging = {place.topic for place, lane in lanes.items() if lane or lane.used_ms > since_ms}
+        idle = self.cluster.known.topics.keys() & {place.topic for place in lanes} - self._aging
+        if idle:
+            self.cluster.forget(idle)
 
     def _wake_at(self, at_ms: float) -> None:
         """Look again at that time, or earlier: to look once too often does no harm."""
@@ -159,13 +181,9 @@ class Sender:
             return
         answer = link.send(ApiKey.PRODUCE, make, most=most)  # it is open: `_most` has looked
         self._in_flight[address] += 1
-        timer = self.loop.call_later(self._patience_s(batches), self._give_up, address, link, answer)
+        patience_s = settings.request_timeout_ms / 1000
+        timer = self.loop.call_later(patience_s, self._give_up, address, link, answer)
         answer.add_done_callback(partial(self._answered, address, batches, timer))
-
-    def _patience_s(self, batches: Iterable[Batch]) -> float:
-        """Return how long to wait for an answer: no longer than the batches may take in all."""
-        left_ms = min(batch.created_ms for batch in batches) + self.settings.delivery_timeout_ms
-        return max(0.001, min(self.settings.request_timeout_ms, left_ms - self.now_ms()) / 1000)
 
     def _give_up(self, address: Address, link: Connection, answer: "asyncio.Future[Any]") -> None:
         """Close a connection on which an answer is overdue: none after it would come before it."""
@@ -208,10 +226,20 @@ class Sender:
                 self.cluster.forget({batch.place.topic})
         self._woken()
 
+    def abandon(self, error: CoterieError) -> None:
+        """Give up what does not fly, see `Producing.abandon`; who waits for room is told."""
+        self.producing.abandon(error)
+        self._woken()
+
     def _woken(self) -> None:
-        """Go on after something was settled or learnt; who waits for room gets what there is."""
+        """Go on after something was settled or learnt; who waits for room gets what there is.
+
+        If none of them may send any more, all are to hear of it: none would take room and pass on the rest.
+        """
         memory, each = self.producing.memory, max(1, self.settings.batch_size)
         free = max(1, (memory.limit - memory.used) // each)
+        if self.stopped or self.producing.abandoned is not None:
+            free = len(self._waiting)
         while self._waiting and free:
             waiter = self._waiting.popleft()
             if not waiter.done():
@@ -239,26 +267,36 @@ class Sender:
     def start(self, name: str, work: Work) -> None:
         """Run a coroutine function as a task, unless the task of that name runs already."""
         if name not in self._tasks and not self.stopped:
-            self._tasks[name] = asyncio.create_task(self._run(name, work), name=f"producer: {name}")
+            task = asyncio.create_task(self._attempt(name, work), name=f"producer: {name}")
+            self._tasks[name] = task
+            task.add_done_callback(partial(self._ended, name))
 
-    async def _run(self, name: str, work: Work) -> None:
-        """Run a task's work; if it cannot be done now, it is tried again when it is needed again."""
+    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
+        """Have everything looked at again after a task, wherever it was cut off."""
+        self._tasks.pop(name, None)
+        if not task.cancelled():
+            if (error := task.exception()) is not None:
+                self._break(error)
+                raise error
+            self._woken()
+        elif not self.stopped:  # by somebody who cancels whatever runs: not at once, the loop may end
+            self.loop.call_later(AFTER_CANCEL_S, self.nudge)
+
+    async def _attempt(self, name: str, work: Work) -> None:
+        """Do a task's work; if it cannot be done now, return when it may be tried again."""
         try:
             await work()
             self._paces.pop(name, None)
         except (Disconnected, ClientTimeout) as error:
             log.info("%s: %s", name, error)
             await self._pause(name)
+        except AuthenticationFailed as error:  # it may be mended while the records' time runs
+            log.error("%s: %s", name, error)
+            self.producing.hindered(error, now_ms=self.now_ms())
+            await self._pause(name)
         except CoterieError as error:
             log.error("%s: %s", name, error)
             self.producing.abandon(error)
-        except asyncio.CancelledError:
-            del self._tasks[name]
-            if not self.stopped:  # by somebody who cancels whatever runs: not at once, the loop may end
-                self.loop.call_later(AFTER_CANCEL_S, self.nudge)
-            raise
-        self._tasks.pop(name, None)
-        self._woken()
 
     async def _pause(self, name: str) -> None:
         """Wait before what goes by this name is tried again, longer each time until it has gone well."""
@@ -282,7 +320,11 @@ class Sender:
     async def _learn(self) -> None:
         """Learn of the topics whose leaders are not known."""
         topics, self._learning = self._learning, set()
-        self._refreshed = self.loop.time()
+        aging, self._aging = self._aging - topics, set()
+        if aging:  # one of them may have been deleted: who sends to it again may create it
+            await self.cluster.metadata(aging)
+        if not topics:
+            return
         await self.cluster.metadata(topics, create=True)
         if any(self._leader_of(place) is None for place in self.producing.lanes if place.topic in topics):
             await self._pause("leaders")

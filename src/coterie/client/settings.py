@@ -14,13 +14,21 @@ from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 from coterie.assign.model import Assignor
 from coterie.assign.vote import common_protocol
 from coterie.base.nearest import nearest
+from coterie.base.whole import whole_number
 from coterie.client.addresses import Address, addresses_of
 from coterie.client.assignors import assignors_of
 from coterie.client.errors import WrongSetting
 from coterie.security.sasl import MECHANISMS, Credentials
 from coterie.security.tls import TlsFiles, tls_context
 
-__all__ = ["AdminSettings", "ClientSettings", "ConsumerSettings", "Security", "duration_ms"]
+__all__ = [
+    "AdminSettings",
+    "ClientSettings",
+    "ConsumerSettings",
+    "Security",
+    "duration_ms",
+    "usable_instance",
+]
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
@@ -56,16 +64,42 @@ JAVAS = frozenset(
         "ssl_protocol",
     }
 )
-LEAST = {
-    "auto_commit_interval_ms": 0,
-    "fetch_max_bytes": 1,
-    "fetch_max_wait_ms": 0,
-    "fetch_min_bytes": 0,
-    "max_buffered_bytes": 1,
-    "max_partition_fetch_bytes": 1,
-    "max_poll_interval_ms": 1,
-    "max_poll_records": 1,
-}
+# The least that numbers may be, where it is not 0, and those that no request carries: they may have 64 bits.
+LEAST = dict.fromkeys(
+    (
+        "batch_size",
+        "buffer_memory",
+        "default_api_timeout_ms",
+        "fetch_max_bytes",
+        "max_buffered_bytes",
+        "max_in_flight_requests_per_connection",
+        "max_partition_fetch_bytes",
+        "max_poll_interval_ms",
+        "max_poll_records",
+        "max_request_size",
+        "request_timeout_ms",
+        "session_timeout_ms",
+        "transaction_timeout_ms",
+    ),
+    1,
+)
+LONG = frozenset(
+    {
+        "buffer_memory",
+        "linger_ms",
+        "max_block_ms",
+        "max_buffered_bytes",
+        "metadata_max_age_ms",
+        "partitioner_availability_timeout_ms",
+        "retry_backoff_max_ms",
+        "retry_backoff_ms",
+    }
+)
+MOST, MOST_LONG = (1 << 31) - 1, (1 << 63) - 1
+INSTANCE_ID = re.compile(r"[A-Za-z0-9._-]{1,249}")
+# Names that go out with requests, which have room for so many bytes.
+SENT = ("client_id", "client_rack", "group_id", "group_instance_id", "transactional_id")
+LONGEST_NAME = 32_767
 TRUTHS = {"true": True, "false": False}
 JAAS = re.compile(r"""\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')""")
 DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,3})?)S)?)?")
@@ -134,8 +168,12 @@ class ClientSettings:
         for name in ("ssl_truststore_type", "ssl_keystore_type"):
             one_of(name, (getattr(self, name) or "PEM").upper(), ("PEM", "JKS", "PKCS12"))
         addresses_of(self.bootstrap_servers)  # raises for what is no address
-        at_least("request_timeout_ms", self.request_timeout_ms, 1)
-        at_least("default_api_timeout_ms", self.default_api_timeout_ms, 1)
+        for name in SENT:
+            sendable(name, getattr(self, name, None) or "")
+        for name, kind in get_type_hints(type(self)).items():
+            if kind is int:
+                most = MOST_LONG if name in LONG else MOST
+                between(name, getattr(self, name), LEAST.get(name, 0), most)
         if "SASL" in self.security_protocol:
             self.credentials()
         elif self.sasl_mechanism is not None:
@@ -232,8 +270,6 @@ class ConsumerSettings(ClientSettings):
             one_of("auto_offset_reset", self.auto_offset_reset, ("latest", "earliest", "none"))
         else:
             duration_ms(self.auto_offset_reset.partition(":")[2])
-        for name, least in LEAST.items():
-            at_least(name, getattr(self, name), least)
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise WrongSetting(
                 f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be less than"
@@ -242,6 +278,11 @@ class ConsumerSettings(ClientSettings):
         common_protocol(self.assignors())
         if self.group_instance_id is not None and self.group_id is None:
             raise WrongSetting("group_instance_id is set without a group_id")
+        if self.group_instance_id is not None and not usable_instance(self.group_instance_id):
+            raise WrongSetting(
+                "group_instance_id must be 1 to 249 letters, digits, '.', '_' and '-', not "
+                f"{self.group_instance_id[:260]!r}; leave it out for a member that is not static"
+            )
 
     @property
     def isolation(self) -> int:
@@ -283,9 +324,10 @@ def taken(name: str, kind: Any, value: Any) -> Any:
 
 def number(name: str, text: str) -> int:
     """Return the whole number in a text."""
-    if re.fullmatch(r"-?\d+", text.strip()) is None:
+    found = whole_number(text.strip())
+    if found is None:
         raise WrongSetting(f"{name} must be a whole number, not {text!r}")
-    return int(text)
+    return found
 
 
 def truth(name: str, text: str) -> bool:
@@ -305,10 +347,27 @@ def one_of(name: str, value: str, allowed: Iterable[str]) -> None:
         raise WrongSetting(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}{hint}")
 
 
-def at_least(name: str, value: int, least: int) -> None:
-    """Raise WrongSetting for a number that is too small."""
+def between(name: str, value: int, least: int, most: int) -> None:
+    """Raise WrongSetting for a number that is too small or too large."""
     if value < least:
         raise WrongSetting(f"{name} must be at least {least}, not {value}")
+    if value > most:
+        raise WrongSetting(f"{name} must be at most {most}, not {value}")
+
+
+def usable_instance(name: str) -> bool:
+    """Return whether Kafka would take this as a group.instance.id (JG-28)."""
+    return INSTANCE_ID.fullmatch(name) is not None and name not in (".", "..")
+
+
+def sendable(name: str, value: str) -> None:
+    """Raise WrongSetting for a text that no request can carry."""
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise WrongSetting(f"{name} must be text that UTF-8 can write, not {value!r}") from None
+    if size > LONGEST_NAME:
+        raise WrongSetting(f"{name} must have at most {LONGEST_NAME} bytes, not {size}")
 
 
 def jaas(text: str) -> Mapping[str, str]:
@@ -322,4 +381,7 @@ def duration_ms(text: str) -> int:
     if found is None or not any(found.groups()):
         raise WrongSetting(f"{text!r} is no duration; write P1D, PT6H or PT30M")
     days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
-    return round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+    total_ms = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
+    if not total_ms < 1 << 63:  # thousands of digits are infinite
+        raise WrongSetting(f"{text[:100]!r} is longer than any time there is")
+    return round(total_ms)

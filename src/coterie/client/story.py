@@ -1,6 +1,7 @@
 """Reads the story of a group from the topic `__group_story` of a running broker (docs/story.md)."""
 
 import json
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,6 +14,8 @@ from coterie.wire.apis import ApiKey
 from coterie.wire.batches import records_of, scan
 
 __all__ = ["STORY_TOPIC", "NoStory", "StoryReader"]
+
+log = logging.getLogger("coterie.client")
 
 STORY_TOPIC = "__group_story"
 PLACE = TopicPartition(STORY_TOPIC, 0)
@@ -45,8 +48,7 @@ class StoryReader:
         found = (await cluster.metadata([STORY_TOPIC])).topics[STORY_TOPIC]
         if found.code is Code.UNKNOWN_TOPIC_OR_PARTITION:
             raise NoStory(", ".join(map(str, cluster.bootstrap)))
-        first = (await cluster.list_offsets({PLACE: messages.EARLIEST}))[PLACE].offset
-        end = (await cluster.list_offsets({PLACE: messages.LATEST}))[PLACE].offset
+        first, end = await bounds(cluster)
         return cls(cluster, group_id, offset=first, end=end)
 
     async def until_now(self) -> AsyncIterator[dict[str, Any]]:
@@ -56,8 +58,19 @@ class StoryReader:
                 yield document
 
     async def more(self) -> list[dict[str, Any]]:
-        """Return what is told next; nothing if that takes more than a moment, or is about other groups."""
-        batches = await self._fetch()
+        """Return what is told next; nothing if that takes more than a moment, or is about other groups.
+
+        What is there no more is passed over: retention took it, or the broker has begun another story.
+        """
+        try:
+            batches = await self._fetch()
+        except RefusedBy as refusal:
+            if refusal.code is not Code.OFFSET_OUT_OF_RANGE:
+                raise
+            log.warning("what was to be told next is gone; the story goes on from where it now begins")
+            self._offset, end = await bounds(self._cluster)
+            self._end = min(self._end, end)
+            return []
         found = []
         for at, header in scan(batches):
             if not header.control:
@@ -91,3 +104,10 @@ class StoryReader:
             return batches
 
         return await self._cluster.retrying("Fetch", ask, forget=lambda: self._cluster.forget([STORY_TOPIC]))
+
+
+async def bounds(cluster: Cluster) -> tuple[int, int]:
+    """Return the offsets at which the story begins and ends now."""
+    first = (await cluster.list_offsets({PLACE: messages.EARLIEST}))[PLACE].offset
+    end = (await cluster.list_offsets({PLACE: messages.LATEST}))[PLACE].offset
+    return first, end

@@ -102,9 +102,9 @@ class Transacting:
             self.joined.clear()
             self.groups.clear()
 
-    def check_open(self) -> None:
-        """Raise why nothing can be written now, if so."""
-        if self.state is not State.OPEN:
+    def check_open(self, *, before: bool = False) -> None:
+        """Raise why nothing can be written now, if so; what was asked for `before` its end may be."""
+        if self.state is not State.OPEN and not (before and self.state is State.COMMITTING):
             if self.cause is not None:
                 raise self.cause
             raise TransactionMisuse(

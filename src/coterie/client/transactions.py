@@ -15,9 +15,10 @@ from coterie.client.batcher import NOBODY, Identity
 from coterie.client.chance import jitter
 from coterie.client.connection import Connection, Maker
 from coterie.client.delivery import settled
+from coterie.client.ending import begun, cut_short, shared
 from coterie.client.errors import ClientTimeout, Disconnected
 from coterie.client.member.pace import Backoff
-from coterie.client.producer_errors import OutcomeUnknown, TransactionAborted
+from coterie.client.producer_errors import OutcomeUnknown, ProducerClosed, TransactionAborted
 from coterie.client.sender import Sender
 from coterie.client.transacting import State, Step, Transacting, Verdict, refusal, verdict
 from coterie.wire.apis import ApiKey
@@ -30,6 +31,8 @@ PURPOSE = "transactions"
 FEATURE, VERSION_2 = "transaction.version", 2
 # The end of the last transaction takes a few milliseconds.
 CONCURRENT_BACKOFF_MS = 20
+# What a transaction ends with, or a producer begins with: it comes after everything else.
+ENDS = frozenset({ApiKey.END_TXN, ApiKey.INIT_PRODUCER_ID})
 
 Key = tuple[int, str]
 
@@ -44,6 +47,9 @@ class Transactions:
         self.producing.may_go = self._may_write
         self.producing.failed = self._batch_failed
         self._coordinators: dict[Key, Address] = {}
+        self._asked: set[asyncio.Future[None]] = set()
+        """Is done, each, when a coordinator has answered: the transaction's end comes after that."""
+        self._offsets: set[asyncio.Task[None]] = set()
         self._own: Key = (messages.TRANSACTION, transactional_id)
 
     async def start(self) -> None:
@@ -99,9 +105,7 @@ class Transactions:
         self.producing.urgent += 1
         self.sender.nudge()
         try:
-            for batch in list(self.producing.batches()):
-                if batch.outcome is None:
-                    await settled(batch)
+            await self._settled()
         except asyncio.CancelledError:
             self.state.broken(TransactionAborted("the commit was cancelled before it was asked for"))
             await self.abort_after_failure()
@@ -117,13 +121,19 @@ class Transactions:
     async def abort(self) -> None:
         """Drop what was not sent, wait for what was, and abort."""
         self.state.move(Step.ABORT)
-        self.producing.abandon(
-            TransactionAborted("the transaction was aborted before the record was written")
-        )
+        self.sender.abandon(TransactionAborted("the transaction was aborted before the record was written"))
+        await self._end(commit=False)
+
+    async def _settled(self) -> None:
+        """Return when nothing of the transaction is under way any more.
+
+        What came to a broker after the end would count as the next transaction's.
+        """
+        while under_way := self._asked | self._offsets:  # of offsets that nothing has been asked for yet, too
+            await asyncio.wait(under_way)
         for batch in list(self.producing.batches()):
             if batch.outcome is None:
                 await settled(batch)
-        await self._end(commit=False)
 
     async def abort_after_failure(self) -> None:
         """Abort as well as can be: what made it necessary is about to be raised.
@@ -134,9 +144,9 @@ class Transactions:
             return
         try:
             await self.abort()
-        except (RefusedBy, ClientTimeout) as error:
+        except CoterieError as error:
             if self.state.useless:
-                self.producing.abandon(error)
+                self.sender.abandon(error)
 
     async def finish(self) -> None:
         """Abort what is open before the producer closes, and end what was being ended."""
@@ -145,11 +155,19 @@ class Transactions:
         if state in (State.COMMITTING, State.ABORTING):
             try:
                 await self._end(commit=state is State.COMMITTING)
-            except (RefusedBy, ClientTimeout) as error:
+            except CoterieError as error:
                 log.warning("the end of a transaction is not known: %s", error)
 
+    async def stop(self) -> None:
+        """Ask nothing more: the producer is closed."""
+        await cut_short(*self._offsets)
+
     async def _end(self, *, commit: bool) -> None:
-        """Tell the coordinator of the end, and go on under the identity that it gives."""
+        """Tell the coordinator of the end, and go on under the identity that it gives.
+
+        Whoever is cancelled in here leaves it to the next transaction, which comes here first.
+        """
+        await self._settled()
         state, identity = self.state, self.producing.identity
         if state.begun and not state.anew:
 
@@ -170,17 +188,29 @@ class Transactions:
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: GroupMetadata
     ) -> None:
-        """Commit a group's offsets within the transaction."""
-        state, identity = self.state, self.producing.identity
-        state.check_open()
+        """Commit a group's offsets within the transaction.
+
+        Who is cancelled here does not cut the question off: the transaction ends when it has its answer.
+        """
+        self.state.check_open()
         if not offsets:
             return
+        sending = begun(self._send_offsets(offsets, group), name="offsets of the transaction")
+        self._offsets.add(sending)
+        sending.add_done_callback(self._offsets.discard)
+        await shared(sending, ProducerClosed("the producer was closed before the offsets were written"))
+
+    async def _send_offsets(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: GroupMetadata
+    ) -> None:
+        state, identity = self.state, self.producing.identity
         most = None
         if state.version_2:
             state.begun = True
         else:
             most = asks.MOST_BEFORE_V2[ApiKey.TXN_OFFSET_COMMIT]
             await self._add_group(group.group_id)
+            state.check_open(before=True)  # or it has been aborted meanwhile
 
         def make(version: int) -> Any:
             return asks.transaction_offsets(version, state.transactional_id, identity, group, offsets)
@@ -230,7 +260,7 @@ class Transactions:
     def _stop_if_broken(self) -> None:
         """Send nothing more in a transaction that will be aborted, or at all by a producer of no more use."""
         if self.state.cause is not None and self.producing.abandoned is None:
-            self.producing.abandon(self.state.cause)
+            self.sender.abandon(self.state.cause)
 
     # -- asking
 
@@ -253,8 +283,18 @@ class Transactions:
             link = await self._link(whom)
             return await link.call(api_key, make, self.cluster.request_timeout_s, most=most)
 
+        answered = self.sender.loop.create_future()
+        if api_key not in ENDS:
+            self._asked.add(answered)
         try:
             return await self._retrying(api_key, whom, ask, read)
+        except asyncio.CancelledError:  # of whatever runs; what the coordinator has heard is not known
+            if api_key not in ENDS:
+                self.state.refused(
+                    Verdict.ANEW, TransactionAborted("a question to its coordinator was cut off")
+                )
+                self._stop_if_broken()
+            raise
         except ClientTimeout as error:
             if api_key == ApiKey.END_TXN:
                 raise OutcomeUnknown(f"{error}; the next transaction asks on") from error
@@ -268,6 +308,9 @@ class Transactions:
                 return None
             self._stop_if_broken()
             raise
+        finally:
+            self._asked.discard(answered)
+            answered.cancel()
 
     async def _retrying(
         self, api_key: int, whom: Key, ask: Callable[[], Awaitable[Any]], read: Callable[[Any], Code]
@@ -294,6 +337,8 @@ class Transactions:
                 self._coordinators.pop(whom, None)
             elif how is not Verdict.AGAIN:
                 raise failure
+            if api_key not in ENDS and self.state.state is State.ABORTING:
+                raise ClientTimeout(f"{failure}; not tried again, as the transaction is aborted") from failure
             if loop.time() > until:
                 raise ClientTimeout(f"{failure}; tried for {self.settings.max_block_ms} ms") from failure
             pauses = soon if code == Code.CONCURRENT_TRANSACTIONS else pace

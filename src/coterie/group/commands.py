@@ -192,18 +192,26 @@ class Expire:
 
 @dataclass(slots=True, kw_only=True)
 class CleanOffsets:
-    """Drop what has expired, and groups that nothing holds (3.4, DE-2). `group_ids` takes a slice of them."""
+    """Drop what has expired, and groups that nothing holds (3.4, DE-2). `group_ids` takes a slice of them.
+
+    `most_bytes` are the bytes that its records may have: of what would have more a part is decided (XP-10).
+    """
 
     group_ids: tuple[str, ...] | None = None
+    most_bytes: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class TopicsDeleted:
-    """Topics are gone, and what groups committed for them goes too (OM-7): of all groups, or of some."""
+    """Topics are gone, and what groups committed for them goes too (OM-7): of all groups, or of some.
+
+    `most_bytes` is that of `CleanOffsets`.
+    """
 
     topics: tuple[str, ...]
     topic_ids: Mapping[str, UUID] = field(default_factory=dict)
     group_ids: tuple[str, ...] | None = None
+    most_bytes: int | None = None
 
 
 Command: TypeAlias = (

@@ -186,7 +186,8 @@ class Decision(NamedTuple):
 
     `why` is the test's handle, the metric's label, the story's line; `steps` are what else happened on the
     way, in order. Both are slugs of `whys.py`. `waits` says that the call which asked is parked. `dropped`
-    are parked calls that nobody will ever answer: a newer request took their place (JG-21).
+    are parked calls that nobody will ever answer: a newer request took their place (JG-21). `more` says that
+    this is a part of what was asked for: the same command, asked again, decides the next.
     """
 
     why: str
@@ -196,6 +197,7 @@ class Decision(NamedTuple):
     waits: bool = False
     dropped: tuple[int, ...] = ()
     steps: tuple[str, ...] = ()
+    more: bool = False
 
 
 class Performed(NamedTuple):
@@ -222,6 +224,7 @@ class Draft:
         "call",
         "dropped",
         "facts",
+        "more",
         "now_ms",
         "records",
         "replies",
@@ -254,6 +257,7 @@ class Draft:
         self.wakes: list[Wake] = []
         self.dropped: list[int] = []
         self.steps: tuple[str, ...] = ()
+        self.more = False
         self._before = before
         self._applied = 0  # how many of the facts are
         self._answered = call is None
@@ -320,4 +324,5 @@ class Draft:
             not self._answered,
             tuple(self.dropped),
             self.steps,
+            self.more,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from coterie.base.codes import Code
@@ -37,6 +38,10 @@ from coterie.group.facts import (
     TransactionEnded,
 )
 from coterie.group.model import CONSUMER, Group, OffsetTable, State, offset_of, stranger_why
+from coterie.group.records import Allowance
+
+if TYPE_CHECKING:
+    from coterie.group.shard import Shard
 
 __all__ = [
     "clean_offsets",
@@ -359,30 +364,40 @@ def remove_group(draft: Draft, group: Group, partitions: tuple[tuple[str, int], 
 
 def clean_offsets(draft: Draft, command: CleanOffsets) -> Decision:
     """Drop the offsets that have expired, and the Empty groups that are left with none (3.4, DE-2, DE-3)."""
-    groups = draft.shard.groups
+    groups, allowance = draft.shard.groups, Allowance(command.most_bytes)
     for group_id in tuple(groups) if command.group_ids is None else command.group_ids:
         group = groups.get(group_id)
         if group is not None:
-            clean_group(draft, group)
+            clean_group(draft, group, allowance)
+        if draft.more:
+            break
     return draft.decision("offsets-expired" if draft.facts else "nothing-expired")
 
 
-def clean_group(draft: Draft, group: Group) -> None:
-    """Drop what has expired of a group; one of a kind that is not known is left to who knows it (LO-7)."""
+def clean_group(draft: Draft, group: Group, allowance: Allowance) -> None:
+    """Drop what has expired of a group; one of a kind that is not known is left to who knows it (LO-7).
+
+    It goes itself with the last of it: where a crash comes between two parts, there is a group with the rest.
+    """
     if group.group_id in draft.shard.foreign:
         once(draft, "kept-for-another-kind")
         return
     table = draft.shard.offsets.get(group.group_id, {})
     pending = draft.shard.pending.partitions_of(group.group_id)
     expired = tuple(expired_of(draft, group, table, pending))
-    everything_gone = len(expired) == sum(map(len, table.values()))
+    allowed = tuple(allowance.up_to(group.group_id, expired))
+    draft.more = len(allowed) < len(expired)
+    everything_gone = len(allowed) == sum(map(len, table.values()))
     if everything_gone and group.state is State.EMPTY and pending:
         once(draft, "held-by-transaction")
     if everything_gone and group.state is State.EMPTY and not pending:
-        once(draft, "group-outlived" if expired else "group-unused")
-        remove_group(draft, group, expired)
-    elif expired:
-        draft.note(OffsetsRemoved(group.group_id, expired))
+        draft.more = not allowance.takes_group(group.group_id)
+        if not draft.more:
+            once(draft, "group-outlived" if allowed else "group-unused")
+            remove_group(draft, group, allowed)
+            return
+    if allowed:
+        draft.note(OffsetsRemoved(group.group_id, allowed))
 
 
 def expired_of(
@@ -440,18 +455,29 @@ def why_expired(draft: Draft, group: Group, stored: StoredOffset) -> str:
 def topics_deleted(draft: Draft, command: TopicsDeleted) -> Decision:
     """Drop what groups committed for topics that are gone, but not for later ones of the name (OM-7)."""
     offsets, pending = draft.shard.offsets, draft.shard.pending
-    names = frozenset(command.topics)
-    group_ids = command.group_ids
+    allowance, group_ids = Allowance(command.most_bytes), command.group_ids
     for group_id in dict.fromkeys((*offsets, *pending.groups())) if group_ids is None else group_ids:
-        removed: dict[tuple[str, int], None] = {}
-        gone = offsets.topics_of(group_id) & names
-        table = offsets[group_id] if gone else {}
-        for topic in sorted(gone):
-            topic_id = command.topic_ids.get(topic)
-            for partition, stored in table[topic].items():
-                if not differ(stored.topic_id, topic_id):
-                    removed[topic, partition] = None
-        removed |= dict.fromkeys(place for place in pending.partitions_of(group_id) if place[0] in names)
+        outdated = outdated_of(draft.shard, group_id, command)
+        removed = tuple(allowance.up_to(group_id, outdated))
         if removed:
-            draft.note(OffsetsRemoved(group_id, tuple(removed)))
+            draft.note(OffsetsRemoved(group_id, removed))
+        if len(removed) < len(outdated):
+            draft.more = True
+            break
     return draft.decision("topics-deleted")
+
+
+def outdated_of(shard: Shard, group_id: str, command: TopicsDeleted) -> Collection[tuple[str, int]]:
+    """Return for which partitions a group has committed that are gone."""
+    names = frozenset(command.topics)
+    outdated: dict[tuple[str, int], None] = {}
+    gone = shard.offsets.topics_of(group_id) & names
+    table = shard.offsets[group_id] if gone else {}
+    for topic in sorted(gone):
+        topic_id = command.topic_ids.get(topic)
+        for partition, stored in table[topic].items():
+            if not differ(stored.topic_id, topic_id):
+                outdated[topic, partition] = None
+    return outdated | dict.fromkeys(
+        place for place in shard.pending.partitions_of(group_id) if place[0] in names
+    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
+from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
 from coterie.base.errors import Corrupt
@@ -22,6 +23,7 @@ from coterie.group.facts import (
     StoredOffset,
 )
 from coterie.group.stored import stored_offset
+from coterie.wire.growing import weight_of
 from coterie.wire.internal import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -40,7 +42,7 @@ from coterie.wire.internal import (
 if TYPE_CHECKING:
     from coterie.group.model import Group, Member
 
-__all__ = ["RawRecord", "facts_of", "group_loaded", "part_of", "records_of", "stored"]
+__all__ = ["Allowance", "RawRecord", "facts_of", "group_loaded", "part_of", "records_of", "stored"]
 
 RawRecord: TypeAlias = tuple[bytes, bytes | None]
 
@@ -129,6 +131,39 @@ def group_value(group: Group, members: tuple[MemberMetadata, ...]) -> GroupMetad
     return GroupMetadataValue(
         group.protocol_type or "", group.generation, group.protocol, group.leader, since_ms, members
     )
+
+
+class Allowance:
+    """How many bytes the tombstones of a decision may still have, by `weight_of`; the first has any size."""
+
+    __slots__ = ("_begun", "_left")
+
+    def __init__(self, most_bytes: int | None) -> None:
+        self._left = inf if most_bytes is None else float(most_bytes)
+        self._begun = False
+
+    def up_to(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+        """Yield the partitions of a group, from the first on, whose tombstones are allowed."""
+        weights: dict[str, int] = {}
+        for topic, partition in partitions:
+            if topic not in weights:
+                key = OffsetCommitKey(group_id, topic, partition)
+                weights[topic] = weight_of((offset_commit_record(key, None),))
+            if not self._takes(weights[topic]):
+                return
+            yield topic, partition
+
+    def takes_group(self, group_id: str) -> bool:
+        """Return whether the tombstone of the group itself is allowed."""
+        return self._takes(weight_of((group_metadata_record(GroupMetadataKey(group_id), None),)))
+
+    def _takes(self, weight: int) -> bool:
+        if self._begun and weight > self._left:
+            self._left = 0
+            return False
+        self._begun = True
+        self._left -= weight
+        return True
 
 
 # -- records to facts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from coterie.base.codes import Code
@@ -15,7 +15,7 @@ from coterie.group.model import Group, Member, State
 if TYPE_CHECKING:
     from coterie.group.shard import Shard
 
-__all__ = ["ListedGroup", "describe", "describe_nowhere", "describe_stable", "list_groups"]
+__all__ = ["ListedGroup", "describe", "describe_nowhere", "describe_stable", "folded", "list_groups"]
 
 CLASSIC = "classic"
 UNKNOWN = "Unknown"  # as Kafka's clients call a state that they do not know
@@ -31,21 +31,28 @@ class ListedGroup(NamedTuple):
     group_type: str = CLASSIC
 
 
-def list_groups(shard: Shard, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[ListedGroup]:
-    """Return the groups in one of the states and of one of the types; none given means any (LS-2, LS-3)."""
+def list_groups(
+    shard: Shard, *, states: Collection[str] = (), types: Collection[str] = ()
+) -> list[ListedGroup]:
+    """Return the groups in one of the states and of one of the types; none given means any (LS-2, LS-3).
+
+    Both are in small letters, as `folded` makes them: once for all shards, since they may be many.
+    """
     mark("groups-listed", LIST_GROUPS)
-    wanted_states = {state.strip().lower() for state in states}
-    wanted_types = {kind.strip().lower() for kind in types}
-    if wanted_states:
+    if states:
         mark("groups-filtered-by-state", LIST_GROUPS)
-    if wanted_types:
+    if types:
         mark("groups-filtered-by-type", LIST_GROUPS)
     return [
         one
         for one in everything(shard)
-        if (not wanted_types or one.group_type in wanted_types)
-        and (not wanted_states or one.state.lower() in wanted_states)
+        if (not types or one.group_type in types) and (not states or one.state.lower() in states)
     ]
+
+
+def folded(name: str) -> str:
+    """Return a state or a type as groups are looked for by it, however a client writes it."""
+    return name.strip().lower()
 
 
 def everything(shard: Shard) -> Iterator[ListedGroup]:

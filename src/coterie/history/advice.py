@@ -6,6 +6,7 @@ not what it would have had instead: a replay of its life (`coterie.sim.whatif`) 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -105,8 +106,11 @@ class Backing(NamedTuple):
 
 
 def better(would: Lived, was: Lived) -> bool:
-    """Return whether one life had no more rebalances and standing still than another, and less of one."""
-    fewer = would.rebalances <= was.rebalances, would.stood_still_ms <= was.stood_still_ms
+    """Return whether one life had no more rebalances and standing still than another, and less of one.
+
+    One without any never began: nobody was given anything, and nothing can stand still then.
+    """
+    fewer = 0 < would.rebalances <= was.rebalances, would.stood_still_ms <= was.stood_still_ms
     return all(fewer) and would[:2] != was[:2]
 
 
@@ -165,7 +169,12 @@ class Case:
         self.history = history
         self.seats: dict[str, Assignment] = {one.member_id: one for one in history.assignments}
         self.generations: dict[int, Generation] = {one.generation: one for one in history.generations}
-        self.births = births_of(history.generations)
+        self.births = births_of(history.generations, self.name)
+        self.silent: dict[str | None, list[Stall]] = {}
+        """The stand-stills of each member that got nowhere."""
+        for one in history.stalls:
+            if one.kind == "no-progress":
+                self.silent.setdefault(one.member_id, []).append(one)
         last = history.generations[-1] if history.generations else None
         self.kip_848 = last is not None and last.protocol_type == KIP_848
         named = [one.protocol for one in history.generations if one.protocol]
@@ -185,13 +194,12 @@ class Case:
 
     def back_ms(self, member_id: str, after_ms: int) -> int | None:
         """Return when a client of the same name came, at or after a moment; None if it did not."""
-        name = self.name(member_id)
-        for at_ms, born in self.births:
-            if (
-                after_ms <= at_ms <= after_ms + BACK_WITHIN_MS
-                and born != member_id
-                and self.name(born) == name
-            ):
+        born = self.births.get(self.name(member_id), ())
+        for place in range(bisect_left(born, (after_ms,)), len(born)):
+            at_ms, other = born[place]
+            if at_ms > after_ms + BACK_WITHIN_MS:
+                return None
+            if other != member_id:
                 return at_ms
         return None
 
@@ -208,8 +216,17 @@ class Case:
         return max((getattr(self.seats[one], name) for one in members if one in self.seats), default=0)
 
 
-def births_of(generations: Sequence[Generation]) -> list[tuple[int, str]]:
-    return [(one.formed_at, member) for one in generations for member in one.joined]
+def births_of(
+    generations: Sequence[Generation], name: Callable[[str], str]
+) -> dict[str, list[tuple[int, str]]]:
+    """Return by name when members of it came, and their member ids, in the order of time."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for one in generations:
+        for member in one.joined:
+            found.setdefault(name(member), []).append((one.formed_at, member))
+    for born in found.values():
+        born.sort()
+    return found
 
 
 def static_membership(case: Case) -> Iterator[Advice]:
@@ -223,9 +240,9 @@ def static_membership(case: Case) -> Iterator[Advice]:
     ]
     if not restarts:
         return
-    touched = {one.generation for one, _, _ in restarts} | {
-        one.generation for one in case.history.generations if one.formed_at in {at for _, _, at in restarts}
-    }
+    back = {at_ms for _, _, at_ms in restarts}
+    touched = {one.generation for one, _, _ in restarts}
+    touched |= {one.generation for one in case.history.generations if one.formed_at in back}
     lost_ms = sum(
         length(one) for one in case.history.stalls if one.generation in touched and one.member_id is None
     )
@@ -291,7 +308,7 @@ def poll_interval(case: Case) -> Iterator[Advice]:
 
 def worked(case: Case, gone: Generation, member: str) -> int:
     """Return how long it worked, as far as can be seen: from its last commit until it was back."""
-    silent = [one for one in case.history.stalls if one.member_id == member and one.kind == "no-progress"]
+    silent = case.silent.get(member, ())
     since_ms = min(
         (one.from_ms for one in silent if one.to_ms >= gone.formed_at - BACK_WITHIN_MS),
         default=gone.formed_at,

@@ -63,6 +63,10 @@ class Chapter(NamedTuple):
     """The group was new, or nothing of it was known: there is nothing to compare with."""
     seen: dict[str, Presence]
     """What was found out about its members."""
+    steady: dict[str, float]
+    """How often members committed that did so steadily, as last seen in this generation or one before."""
+    over_ms: int | None = None
+    """When the group was no more, or went on under the other protocol; None where a generation follows."""
 
     @property
     def last(self) -> Formed:
@@ -73,34 +77,48 @@ class Chapter(NamedTuple):
         """Return how a member of this generation behaved; it is asked several times."""
         found = self.seen.get(seat.member_id)
         if found is None:
-            found = self.seen[seat.member_id] = presence(seat.assigned, self.runs)
+            found = presence(seat.assigned, self.runs)
+            usual_ms = self.steady.get(seat.member_id)
+            if not found.regular and found.last_ms is not None and usual_ms is not None:
+                found = found._replace(cadence_ms=usual_ms, regular=True)
+            self.seen[seat.member_id] = found
         return found
 
 
 def chapters_of(
-    records: Sequence[Formed | None], places: Sequence[int], runs: Sequence[Run]
+    records: Sequence[Formed | None], places: Sequence[int], times_ms: Sequence[int], runs: Sequence[Run]
 ) -> list[Chapter]:
-    """Return a group's generations. None among the records is the group's end; `places` are their offsets."""
+    """Return a group's generations. None among the records is the group's end; `places` are their offsets,
+    `times_ms` their times.
+    """
     order = sorted(runs, key=attrgetter("place"))
     starts = [run.place for run in order]
     chapters: list[Chapter] = []
     fresh = True
     gathered: list[Formed] = []
 
-    def close(until: int) -> None:
+    def close(until: int, over_ms: int | None = None) -> None:
         if gathered:
             mine = order[bisect_right(starts, gathered[0].place) : bisect_right(starts, until)]
-            chapters.append(Chapter(gathered[0], tuple(gathered), by_partition(mine), fresh, {}))
+            steady = {} if fresh or not chapters else steady_of(chapters[-1])
+            told = gathered[0], tuple(gathered), by_partition(mine), fresh
+            chapters.append(Chapter(*told, {}, steady, over_ms))
 
-    for record, place in zip(records, places, strict=True):
+    for record, place, at_ms in zip(records, places, times_ms, strict=True):
         if record is not None and gathered and record.generation == gathered[0].generation:
             gathered.append(record)
             continue
-        close(place)
+        close(place, at_ms if record is None else None)
         fresh = record is None or not gathered or record.generation < gathered[0].generation
         gathered = [] if record is None else [record]
     close(starts[-1] if starts else 0)
     return chapters
+
+
+def steady_of(chapter: Chapter) -> dict[str, float]:
+    """Return how often members of a generation committed that were steady in it, or before."""
+    shown = {key: chapter.presence_of(seat) for key, seat in chapter.last.seats.items()}
+    return {key: one.cadence_ms for key, one in shown.items() if one.regular}
 
 
 def explained(chapters: Sequence[Chapter]) -> Iterator[tuple[Chapter, list[Cause], list[Departure]]]:
@@ -368,8 +386,6 @@ def is_seen(leaver: Leaver) -> bool:
 def leaver_of(seat: Seat, chapters: Sequence[Chapter], place: int, before: Chapter) -> Leaver:
     """Return what is known of one who is gone."""
     shown = before.presence_of(seat)
-    if shown.last_ms is not None and not shown.regular:
-        shown = shown._replace(cadence_ms=cadence_before(seat, chapters, place, shown.cadence_ms))
     return Leaver(
         seat.member_id,
         seat.name,
@@ -384,7 +400,10 @@ def leaver_of(seat: Seat, chapters: Sequence[Chapter], place: int, before: Chapt
 
 
 def mute_since(seat: Seat, chapters: Sequence[Chapter], place: int, before: Chapter) -> int | None:
-    """Return when a member was given partitions that others committed before and after, and it never."""
+    """Return when a member was given partitions that others committed before and after, and it never.
+
+    After the end of a group nobody commits: then what was committed steadily before it tells as much.
+    """
     if not seat.assigned or before.presence_of(seat).last_ms is not None or seat.session_ms is None:
         return None
     formed_ms = before.first.formed_ms
@@ -395,17 +414,10 @@ def mute_since(seat: Seat, chapters: Sequence[Chapter], place: int, before: Chap
     ]
     due_ms = DUE_TIMES * max(cadences, default=USUAL_CADENCE_MS)
     spoke = any(partition in chapters[place].runs for partition in seat.assigned)
+    if not chapters[place].first.seats and place > 1 and not before.fresh:
+        earlier = chapters[place - 2].runs
+        spoke = any(last_rate(earlier.get(partition, ())) is not None for partition in seat.assigned)
     return formed_ms if spoke and chapters[place].first.formed_ms - formed_ms > due_ms else None
-
-
-def cadence_before(seat: Seat, chapters: Sequence[Chapter], place: int, otherwise: float) -> float:
-    """Return how often it committed in the generations before, if it was steady there."""
-    for chapter in reversed(chapters[max(0, place - 5) : place - 1]):
-        found = chapter.last.seats.get(seat.member_id)
-        shown = None if found is None else chapter.presence_of(found)
-        if shown is not None and shown.regular:
-            return shown.cadence_ms
-    return otherwise
 
 
 def waiting(
@@ -491,15 +503,16 @@ def scene_of(before: Chapter, now: Formed, change: Change, *, set_off: bool) -> 
     formed_ms = now.formed_ms
     heartbeat_ms = HEARTBEAT_MS
     end = Window(formed_ms - SLACK_MS, formed_ms + SLACK_MS)
-    if not now.seats:
-        return emptied(formed_ms, before, change)
+    nobody_stayed = not change.stayed and not change.swapped
+    eager = not any(seat.owned for seat in (*before.last.seats.values(), *now.seats.values()))
+    if not now.seats or (nobody_stayed and len(change.gone) > 1):
+        return emptied(formed_ms, before, change)._replace(eager=eager, stayed=False)
     heard = stopped(before, change)
     if heard is None:
         usual = Window(formed_ms - heartbeat_ms - SLACK_MS, formed_ms + SLACK_MS)
-        nobody_stayed = not change.stayed and not change.swapped
         held = HELD if nobody_stayed else HELD_PERHAPS if set_off or len(change.gone) > 1 else NOT_HELD
         return Scene(usual, end, held)
-    first_ms, last_ms, cadence_ms, all_seen = heard
+    first_ms, heard_ms, last_ms, cadence_ms, all_seen = heard
     latest = min(formed_ms, first_ms + max(cadence_ms, SLACK_MS)) + SLACK_MS
     joined_ms = last_ms if all_seen else last_ms + heartbeat_ms
     waited = formed_ms - joined_ms > waits_least(cadence_ms)
@@ -507,9 +520,10 @@ def scene_of(before: Chapter, now: Formed, change: Change, *, set_off: bool) -> 
     skipped = now.generation - before.first.generation > 1
     held = (HELD if alone else HELD_PERHAPS) if waited and (set_off or skipped) else NOT_HELD
     # The last who heard of it had not with its heartbeat before, unless it was slow to join.
-    unheard = last_ms if last_ms - heartbeat_ms <= first_ms else first_ms
+    unheard = heard_ms if heard_ms - heartbeat_ms <= first_ms else first_ms
     began = Window(unheard - heartbeat_ms - SLACK_MS, latest)
-    return Scene(began, end, held, joined_ms if waited and (set_off or skipped or not alone) else None)
+    waited_for_one = waited and (set_off or skipped or not alone)
+    return Scene(began, end, held, joined_ms if waited_for_one else None, began_seen=True)
 
 
 def waits_least(cadence_ms: float) -> float:
@@ -534,20 +548,35 @@ def emptied(formed_ms: int, before: Chapter, change: Change) -> Scene:
     return Scene(began, end, HELD_PERHAPS, float(max(times)))
 
 
-def stopped(before: Chapter, change: Change) -> tuple[float, float, float, bool] | None:
-    """Return when the first and the last of those who stayed stopped committing, how often they did, and
-    whether that is true of them all.
+class Stopped(NamedTuple):
+    """When those who stayed gave up what they had, as their commits show."""
+
+    first_ms: int
+    heard_ms: int
+    """The last of those that heard of it with a heartbeat, and were not slow."""
+    last_ms: int
+    """The last of all: the group waits for one that is slow."""
+    cadence_ms: float
+    all_seen: bool
+    """Whether that is true of them all."""
+
+
+def stopped(before: Chapter, change: Change) -> Stopped | None:
+    """Return when those who stayed stopped committing.
 
     None where it says nothing: they are cooperative and go on, or none was steady before.
     """
     if any(new.owned for _, new in change.stayed):
         return None
     shown = [before.presence_of(old) for old, _ in change.stayed if old.assigned]
-    steady = [(one.last_ms, one.cadence_ms) for one in shown if one.regular and one.last_ms is not None]
+    steady = [one for one in shown if one.regular and one.last_ms is not None]
+    prompt = [one for one in steady if not one.late] or steady
     if not steady:
         return None
-    times = [at for at, _ in steady]
-    return min(times), max(times), max(cadence for _, cadence in steady), len(steady) == len(change.stayed)
+    times = [one.last_ms for one in prompt if one.last_ms is not None]
+    last_ms = max(one.last_ms for one in steady if one.last_ms is not None)
+    cadence_ms = max(one.cadence_ms for one in prompt)
+    return Stopped(min(times), max(times), last_ms, cadence_ms, len(steady) == len(change.stayed))
 
 
 def names(seats: Iterable[Seat]) -> str:

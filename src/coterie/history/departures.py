@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from math import inf
+from math import inf, log
 from typing import NamedTuple
 
 from coterie.history.presence import Presence
@@ -83,6 +83,9 @@ SLOW_MS = 20_000
 HELD, CHAINED = 0.95, 0.8
 """How sure it is that a rebalance waited for the one that fits best, and that one died as it waited."""
 
+LEAST_LIKELY = 1e-12
+"""Less than that is nothing: a time that fits no cause is one that was misread."""
+
 UNSEEN_CREDIT = 0.9
 """Of one that committed nothing: what is said with 0.62 was right in 0.57 of 35 cases (docs/history.md)."""
 
@@ -109,7 +112,13 @@ class Scene(NamedTuple):
     skipped: int = 0
     """How many generations were formed before this one of which nothing was stored."""
     others_until_ms: float = -inf
-    """How long the one that it waited for went on working: it had not heard that anybody left."""
+    """How long others went on working: they had not heard that anybody left."""
+    eager: bool = True
+    """Whether all give up what they have when they hear of a rebalance."""
+    stayed: bool = True
+    """Whether anybody stayed: it may have waited for such a one."""
+    began_seen: bool = False
+    """Whether those who stayed gave up what they had when it began, and were seen to."""
 
 
 class Leaver(NamedTuple):
@@ -154,8 +163,10 @@ def verdicts(leavers: Sequence[Leaver], scene: Scene) -> list[Departure]:
     If the rebalance waited, then for one of them. Where a generation before it was never stored, one died
     after it had joined: it was given its share and never took it, and the group waited for it once more.
     """
-    if scene.joined_ms is None or (len(leavers) == 1 and not scene.skipped):
+    if len(leavers) == 1 and not scene.skipped:
         return [verdict(leaver, scene) for leaver in leavers]
+    if scene.joined_ms is None:
+        return [verdict(*one) for one in zip(leavers, evicting(leavers, scene), strict=True)]
     found: dict[str, Departure] = {}
     ended, left = scene.ended, sorted(leavers, key=last_seen, reverse=True)
     for _ in range(scene.skipped):
@@ -169,15 +180,138 @@ def verdicts(leavers: Sequence[Leaver], scene: Scene) -> list[Departure]:
             leaver.member_id, SESSION_EXPIRED, CHAINED, at_ms, words, True, since_ms
         )
         ended = Window(ended.from_ms - leaver.waited_for_ms, ended.to_ms - leaver.waited_for_ms)
-    free = Window(scene.set_off.from_ms, ended.to_ms)
-    holder = max(reversed(left), key=lambda one: holds(one, scene._replace(ended=ended)), default=None)
-    until_ms = -inf if holder is None else last_seen(holder)
-    for leaver in left:
-        mine = scene._replace(set_off=free, ended=free, others_until_ms=until_ms)
-        if leaver is holder and ended.from_ms > scene.joined_ms:
-            mine = scene._replace(ended=ended, held=HELD)
+    for leaver, mine in zip(left, waiting_for_one(left, scene._replace(ended=ended)), strict=True):
         found[leaver.member_id] = verdict(leaver, mine)
     return [found[leaver.member_id] for leaver in leavers]
+
+
+def waiting_for_one(left: Sequence[Leaver], scene: Scene) -> list[Scene]:
+    """Return the scene of each, if the rebalance waited for the one for which all of it is likeliest.
+
+    The others went before that, at any time from the beginning of it. Who goes on until when only weighs on
+    whether another left, and in proportion: so two weighings of each are enough for all choices.
+    """
+    free = Window(scene.set_off.from_ms, scene.ended.to_ms)
+    assert scene.joined_ms is not None
+    waited = scene.ended.from_ms > scene.joined_ms
+    gone, waits = scene._replace(set_off=free, ended=free), scene._replace(held=HELD if scene.stayed else 1.0)
+    latest = sorted(left, key=last_seen)[-2:]
+
+    def until_ms(leaver: Leaver, holder: Leaver) -> float:
+        """Return how long others went on: all that are gone, if they are eager, else the one waited for."""
+        others = latest if scene.eager else [holder]
+        return max((last_seen(one) for one in others if one is not leaver), default=-inf)
+
+    unheard = [weight(leaver, gone) for leaver in left]
+    heard = [weight(leaver, gone._replace(others_until_ms=inf)) for leaver in left]
+    held = [log_of(weight(leaver, waits)) for leaver in left] if waited else []
+
+    def apart(holder: Leaver) -> list[float]:
+        """Return how likely it is of each that it went by itself."""
+        return [
+            log_of(least + (most - least) * unaware(leaver, until_ms(leaver, holder)))
+            for leaver, least, most in zip(left, heard, unheard, strict=True)
+        ]
+
+    same = apart(left[0]) if scene.eager and left else []
+
+    def likely(place: int) -> float:
+        alone = same or apart(left[place])
+        return sum(alone) + (held[place] - alone[place] if waited else 0.0)
+
+    chosen = max(reversed(range(len(left))), key=likely, default=None)
+    return [
+        waits if at == chosen and waited else gone._replace(others_until_ms=until_ms(leaver, left[chosen]))
+        for at, leaver in enumerate(left)
+        if chosen is not None
+    ]
+
+
+def evicting(leavers: Sequence[Leaver], scene: Scene) -> list[Scene]:
+    """Return the scene of each, if it is likelier that one left and another was waited for as long as may be.
+
+    When it began is not seen of cooperative members; but the one who left committed as it did. That is one
+    assumption more, of any two of them: each pair has its share of an even chance. Nobody is taken to have
+    left who stopped when another did, unless its client alone is back: one thing stopped both.
+    """
+    plain = [scene] * len(leavers)
+    if scene.began_seen:
+        return plain
+    usual = [log_of(weight(leaver, scene)) for leaver in leavers]
+    best, found = sum(usual), plain
+    for last_ms, firsts in parted(leavers).items():
+        began = Window(last_ms - SLACK_MS, last_ms + 2 * SLACK_MS)
+        free = Window(began.from_ms, scene.ended.to_ms)
+        waits = scene._replace(set_off=began, held=HELD)
+        holders = [at for at, leaver in enumerate(leavers) if evicted(leaver, waits)]
+        if not holders:
+            continue
+        left, gone = scene._replace(set_off=began, ended=began), scene._replace(set_off=free, ended=free)
+        others = [log_of(weight(leaver, gone)) for leaver in leavers]
+        leaves = {at: log_of(weight(leavers[at], left)) - others[at] for at in firsts}
+        waited = {at: log_of(weight(leavers[at], waits)) - others[at] for at in holders}
+        first, holder = likeliest_pair(leaves, waited)
+        if first == holder:
+            continue
+        total = sum(others) + leaves[first] + waited[holder] - log(len(leavers) * (len(leavers) - 1))
+        if total > best:
+            best = total
+            found = [left if at == first else waits if at == holder else gone for at in range(len(leavers))]
+    return found
+
+
+def parted(leavers: Sequence[Leaver]) -> dict[int, list[int]]:
+    """Return the places of those that may have left while others hung, by when; by and large the same is one.
+
+    Nobody else was seen last when it was, or its client alone is back at once.
+    """
+    order = sorted(
+        (leaver.presence.last_ms, at)
+        for at, leaver in enumerate(leavers)
+        if leaver.presence.last_ms is not None
+    )
+    found: dict[int, list[int]] = {}
+    begun: int | None = None
+    for place, (last_ms, at) in enumerate(order):
+        reach_ms, back = leavers[at].presence.cadence_ms, is_back(leavers[at])
+        beside = [*order[max(place - 1, 0) : place], *order[place + 1 : place + 2]]
+        together = [leavers[other] for other_ms, other in beside if abs(last_ms - other_ms) <= reach_ms]
+        if any(is_back(other) or not back for other in together):
+            continue
+        if begun is None or last_ms - begun >= SLACK_MS:
+            begun = last_ms
+        found.setdefault(begun, []).append(at)
+    return found
+
+
+def is_back(leaver: Leaver) -> bool:
+    """Return whether its client is back at once: it was started again, and does not hang."""
+    return leaver.returned is Return.WITH_THIS_GENERATION
+
+
+def likeliest_pair(leaves: Mapping[int, float], waited: Mapping[int, float]) -> tuple[int, int]:
+    """Return who left and who was waited for; twice the same if there are no two."""
+    firsts = sorted(leaves, key=leaves.__getitem__)[-2:]
+    holders = sorted(waited, key=waited.__getitem__)[-2:]
+    pairs = [(first, holder) for first in firsts for holder in holders if first != holder]
+    return max(pairs, key=lambda pair: leaves[pair[0]] + waited[pair[1]], default=(firsts[0], firsts[0]))
+
+
+def weight(leaver: Leaver, scene: Scene) -> float:
+    """Return how likely it is that one went as it did, whatever the cause."""
+    return sum(weighed(leaver, scene)[0].values())
+
+
+def log_of(likely: float) -> float:
+    """Return the logarithm, of no less than a little: one that nothing fits must not outweigh them all."""
+    return log(max(likely, LEAST_LIKELY))
+
+
+def unaware(leaver: Leaver, until_ms: float) -> float:
+    """Return how likely it is that others go on for so long, if it left when it was seen last."""
+    if leaver.presence.last_ms is None:
+        return 1.0
+    return min(max(1 - (until_ms - leaver.presence.last_ms) / leaver.heartbeat_ms, 0.0), 1.0)
 
 
 def last_seen(leaver: Leaver) -> float:
@@ -192,23 +326,12 @@ def died_joining(leaver: Leaver, ended: Window, set_off: Window) -> bool:
     return ended.to_ms - last_ms >= leaver.waited_for_ms
 
 
-def holds(leaver: Leaver, scene: Scene) -> float:
-    """Return how well it fits that a rebalance waited for this one."""
-    last_ms = leaver.presence.last_ms
-    if last_ms is None:
-        return 0.0
-    return max(
-        part_within(*predicted(SESSION_EXPIRED, leaver, last_ms), *scene.ended),
-        part_within(*shifted(scene.set_off, leaver.rebalance_ms), *scene.ended),
-    )
-
-
 def shifted(window: Window, by_ms: float) -> Window:
     return Window(window.from_ms + by_ms, window.to_ms + by_ms)
 
 
-def verdict(leaver: Leaver, scene: Scene) -> Departure:
-    """Return the likeliest of the three, and how likely it is."""
+def weighed(leaver: Leaver, scene: Scene) -> tuple[dict[str, float], dict[str, Window]]:
+    """Return how likely each of the three is, and when one would have gone by it, if that can be told."""
     before = BEFORE_STATIC if leaver.static else BEFORE_DYNAMIC
     returns = RETURNS[leaver.returned]
     last_ms = leaver.presence.last_ms
@@ -228,7 +351,15 @@ def verdict(leaver: Leaver, scene: Scene) -> Departure:
             cause: before[cause] * returns[cause] * likelihood(cause, leaver, last_ms, window, scene)
             for cause, window in expected.items()
         }
+    return weights, expected
+
+
+def verdict(leaver: Leaver, scene: Scene) -> Departure:
+    """Return the likeliest of the three, and how likely it is."""
+    weights, expected = weighed(leaver, scene)
+    last_ms = leaver.presence.last_ms
     if sum(weights.values()) <= 0.0:
+        before, returns = BEFORE_STATIC if leaver.static else BEFORE_DYNAMIC, RETURNS[leaver.returned]
         weights = {cause: before[cause] * returns[cause] for cause in before}
     cause = max(weights, key=weights.__getitem__)
     confidence = weights[cause] / sum(weights.values())
@@ -297,8 +428,10 @@ def likelihood(cause: str, leaver: Leaver, last_ms: int, expected: Window, scene
         if cause == LEFT:
             closing = part_within(last_ms - SLACK_MS, last_ms + 2 * SLACK_MS, least_ms, most_ms)
             working = COMMITS_AT_CLOSE * closing + (1 - COMMITS_AT_CLOSE) * working
-            working *= min(max(1 - (scene.others_until_ms - last_ms) / leaver.heartbeat_ms, 0.0), 1.0)
+            working *= unaware(leaver, scene.others_until_ms)
         idling = part_within(to_ms, to_ms + idle_ms, least_ms, most_ms)
+        if cause == LEFT and share >= HELD and scene.joined_ms is not None:
+            idling *= HELD_BY_LEAVER  # one that lives joins again, and then may leave
         total += share * ((1 - idle) * working + idle * idling)
     return total
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from operator import attrgetter
+from typing import NamedTuple, TypeVar
 
 from coterie.base.ids import TopicPartition
 from coterie.history.causes import SUBSCRIPTION_CHANGED, Cause, Chapter, chapters_of, explained
+from coterie.history.clock import in_order
 from coterie.history.departures import LEFT, Departure
 from coterie.history.nextgen import next_generation
-from coterie.history.ownership import Ended, Owner, Owners, stalls_of
+from coterie.history.ownership import NO_OWNER, Ended, Owner, Owners, gaps, stalls_of
 from coterie.history.presence import by_partition, presence
 from coterie.history.records import CLASSIC, NEXT_GENERATION, Entry
 from coterie.history.runs import Run
@@ -19,6 +21,7 @@ from coterie.history.tables import (
     Assignment,
     Generation,
     History,
+    Ownership,
     Replacement,
     Stall,
     Subscription,
@@ -27,6 +30,8 @@ from coterie.history.tables import (
 from coterie.history.waves import waves_of
 
 __all__ = ["Outline", "ends", "history_of", "outlined"]
+
+Row = TypeVar("Row")
 
 
 class Outline(NamedTuple):
@@ -53,9 +58,18 @@ class Outline(NamedTuple):
         return min(max(signs, default=self.chapters[-1].first.formed_ms), self.chapters[-1].first.formed_ms)
 
     def until(self, place: int) -> dict[str, tuple[int, int | None]]:
-        """Return until when each member of the generation before this place had its partitions (`ends`)."""
-        over_ms = self.ended_ms if place == len(self.chapters) - 1 else None
-        return ends(self.chapters[place - 1], self.chapters[place].first, self.gone[place], over_ms)
+        """Return until when each member of the generation at this place had its partitions (`ends`).
+
+        Those of the last one have them to the end of the log: nothing is said of them. A group that is no
+        more, or went over to the other protocol as it was at work, gave all of it up then.
+        """
+        chapter, after = self.chapters[place], place + 1
+        if chapter.over_ms is not None:
+            return dict.fromkeys(chapter.last.seats, (chapter.over_ms, None))
+        if after == len(self.chapters):
+            return {}
+        ended_ms = self.ended_ms if after == len(self.chapters) - 1 else None
+        return ends(chapter, self.chapters[after].first, self.gone[after], ended_ms)
 
     def waves(self) -> tuple[Wave, ...]:
         """Return the deploys and storms among its rebalances."""
@@ -74,34 +88,74 @@ class Outline(NamedTuple):
 
 def history_of(group_id: str, entries: Sequence[Entry], runs: Sequence[Run]) -> History:
     """Return what happened to a group. `entries` are its records but the commits, in the order of the log."""
-    classic = classic_history(outlined(group_id, entries, runs), runs)
+    outline = outlined(group_id, entries, runs)
+    classic = classic_history(outline, runs)
     newer = [one for one in entries if one.kind in NEXT_GENERATION]
     if not newer:
         return classic
-    found = next_generation(group_id, newer, runs)
+    went_over = {key for one in outline.chapters if one.over_ms is not None for key in one.last.seats}
+    found = next_generation(group_id, newer, runs, went_over)
     return found if not classic.generations else joined(classic, found)
 
 
 def joined(one: History, other: History) -> History:
-    """Return both histories of a group that went from one protocol to the other."""
+    """Return both histories of a group that went from one protocol to the other, maybe there and back.
+
+    Each knows nothing of the owners that partitions had under the other one.
+    """
+    tenures = in_time([*one.ownership, *other.ownership], "topic", "partition", "from_ms")
+    owned: dict[tuple[str, int], list[Ownership]] = {}
+    for tenure in tenures:
+        owned.setdefault((tenure.topic, tenure.partition), []).append(tenure)
+    stalls = [each for each in one.stalls + other.stalls if each.kind != NO_OWNER or is_last(each, owned)]
+    stalls += [gap for mine in owned.values() for gap in gaps(one.group_id, mine, None)]
+    givers = {
+        (after.topic, after.partition, after.generation, after.member_id): giver.member_id
+        for mine in owned.values()
+        for giver, after in pairwise(mine)
+    }
+    moves = [
+        each
+        for each in one.moves + other.moves
+        if givers.get((each.topic, each.partition, each.generation, each.to_member)) == each.from_member
+    ]
     return History(
         one.group_id,
-        one.generations + other.generations,
-        one.assignments + other.assignments,
-        one.ownership + other.ownership,
-        one.stalls + other.stalls,
-        one.moves + other.moves,
-        one.replacements + other.replacements,
-        one.waves + other.waves,
-        one.subscriptions + other.subscriptions,
+        in_time(one.generations + other.generations, "formed_at"),
+        in_time(one.assignments + other.assignments, "formed_at"),
+        tenures,
+        in_time(stalls, "topic", "partition", "from_ms", "kind"),
+        in_time(moves, "at", "generation", "topic", "partition"),
+        in_time(one.replacements + other.replacements, "at"),
+        in_time(one.waves + other.waves, "from_ms"),
+        in_time(one.subscriptions + other.subscriptions, "formed_at"),
     )
+
+
+def in_time(rows: Sequence[Row], *names: str) -> tuple[Row, ...]:
+    """Return rows sorted by these columns; of what is alike there, the classic group's stand first."""
+    return tuple(sorted(rows, key=attrgetter(*names)))
+
+
+def is_last(stall: Stall, owned: Mapping[tuple[str, int], Sequence[Ownership]]) -> bool:
+    """Return whether a partition without an owner never had one again."""
+    to_ms = owned[stall.topic, stall.partition][-1].to_ms
+    return to_ms is not None and to_ms <= stall.from_ms
 
 
 def outlined(group_id: str, entries: Sequence[Entry], runs: Sequence[Run]) -> Outline:
     """Return the outline of a group of the classic protocol."""
     mine = [one for one in entries if one.kind == CLASSIC]
     records = [None if one.value is None else formed(one) for one in mine]
-    chapters = chapters_of(records, [one.place for one in mine], runs)
+    times_ms = [
+        one.at_ms if record is None else record.formed_ms for one, record in zip(mine, records, strict=True)
+    ]
+    right_ms = in_order(times_ms)
+    if right_ms is not times_ms:
+        records = [
+            one and one._replace(formed_ms=at_ms) for one, at_ms in zip(records, right_ms, strict=True)
+        ]
+    chapters = chapters_of(records, [one.place for one in mine], right_ms, runs)
     generations: list[Generation] = []
     gone: list[Sequence[Departure]] = []
     for place, (chapter, causes, departures) in enumerate(explained(chapters)):
@@ -119,8 +173,11 @@ def classic_history(outline: Outline, runs: Sequence[Run]) -> History:
     owners, dead = Owners(group_id), list[Stall]()
     for place, chapter in enumerate(chapters):
         before = chapters[place - 1] if place else None
-        dead += owned_on(owners, before, chapter, outline.until(place) if place else {})
+        dead += owned_on(owners, before, chapter, outline.until(place - 1) if place else {})
         replaced_on(owners, chapter)
+        if chapter.over_ms is not None:
+            for partition in owners.held():
+                owners.give_up(partition, at_ms=chapter.over_ms)
     owners.close()
     formed_ms = sorted(chapter.first.formed_ms for chapter in chapters)
     ended = ended_of(outline.ended_ms, outline.generations)
@@ -225,8 +282,10 @@ def left_ms(before: Chapter, gone: Departure) -> int:
 
 
 def ended_of(ended_ms: int | None, generations: Sequence[Generation]) -> Ended | None:
-    """Return the end of a group with the generation that says so, None where it goes on."""
-    return None if ended_ms is None else Ended(ended_ms, generations[-1].generation)
+    """Return the end of a group with the generation that says so, None where it goes on, or never began:
+    generations below 1 are none, though a stranger's log may have any.
+    """
+    return None if ended_ms is None or not generations else Ended(ended_ms, generations[-1].generation)
 
 
 def owned_on(

@@ -30,7 +30,7 @@ def partitions(directory: Path) -> list[PartitionLog]:
     if not any(one.topic == OFFSETS for one in found):
         raise CoterieError(
             f"{directory} holds no segments of {OFFSETS}: give the directory that a broker's log.dirs names,"
-            f" with {OFFSETS}-0 and so on in it"
+            f" with {OFFSETS}-0 and so on in it, once the broker has had a group"
         )
     return found
 

@@ -6,11 +6,15 @@ log is the broker's session time-out; a client that comes back has the member id
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from operator import itemgetter
 from uuid import UUID
 
 from coterie.base.ids import TopicPartition, uuid_text
 from coterie.history.causes import CERTAIN, GUESSED, LIKELY, SURE, Cause, rate_of
+from coterie.history.clock import in_order
 from coterie.history.departures import LEFT, SLACK_MS, Departure, Leaver, Return, Scene, Window, verdict
 from coterie.history.ownership import Ended, Owner, Owners, stalls_of
 from coterie.history.presence import Presence, by_partition, presence
@@ -45,9 +49,16 @@ FIRST_EPOCHS = 2
 GONE_FOR_A_WHILE = -2  # the epoch of a static member that is to come back
 
 
-def next_generation(group_id: str, entries: Sequence[Entry], runs: Sequence[Run]) -> History:
-    """Return what happened to a group of the newer protocol."""
-    told = Telling(group_id, entries, runs)
+def next_generation(
+    group_id: str, entries: Sequence[Entry], runs: Sequence[Run], went_over: Iterable[str] = ()
+) -> History:
+    """Return what happened to a group of the newer protocol.
+
+    Members that `went_over` were in it under the classic one: they did not join it.
+    """
+    times_ms = in_order([one.at_ms for one in entries])
+    entries = [one._replace(at_ms=at_ms) for one, at_ms in zip(entries, times_ms, strict=True)]
+    told = Telling(group_id, entries, runs, went_over)
     for entry in entries:
         told.hear(entry)
     told.owners.close()
@@ -70,7 +81,9 @@ def next_generation(group_id: str, entries: Sequence[Entry], runs: Sequence[Run]
 class Telling:
     """A group as it stands, while its records are told one after the other."""
 
-    def __init__(self, group_id: str, entries: Sequence[Entry], runs: Sequence[Run]) -> None:
+    def __init__(
+        self, group_id: str, entries: Sequence[Entry], runs: Sequence[Run], went_over: Iterable[str] = ()
+    ) -> None:
         self.group_id = group_id
         self.owners = Owners(group_id)
         self.runs = by_partition(runs)
@@ -86,7 +99,8 @@ class Telling:
         self.targets: dict[str, Owned] = {}
         self.regexes: dict[str, tuple[str, ...]] = {}
         self.epoch: GroupEpoch | None = None
-        self.whole = False
+        self.went_over = set(went_over)
+        self.whole = bool(self.went_over)
         self.counts: dict[UUID, int] = {}
         self._forget_changes()
 
@@ -129,7 +143,9 @@ class Telling:
         before = self.members.get(member_id)
         self.clients[member_id] = member.instance_id or member.client_id or member_id
         self.members[member_id] = member
-        if before is None:
+        if member_id in self.went_over:
+            self.went_over.remove(member_id)
+        elif before is None:
             self.came[member_id] = member
         elif (before.topics, before.topic_regex) != (member.topics, member.topic_regex):
             self.wanted[member_id] = wishes(before), wishes(member)
@@ -275,23 +291,25 @@ class Telling:
 
     def _returned(self, member_id: str, member: Member, at_ms: int) -> Return:
         """Return whether it comes back: the same member id, or another of its client and host."""
-        for one, other, born_ms in self.born:
-            if at_ms <= born_ms <= at_ms + BACK_WITHIN_MS:
-                if one == member_id:
-                    return Return.AS_ITSELF
-                if (other.client_id, other.client_host) == (member.client_id, member.client_host):
-                    return Return.LATER
+        since = bisect_left(self.born, at_ms, key=itemgetter(2))
+        for one, other, born_ms in islice(self.born, since, None):
+            if born_ms > at_ms + BACK_WITHIN_MS:
+                break
+            if one == member_id:
+                return Return.AS_ITSELF
+            if (other.client_id, other.client_host) == (member.client_id, member.client_host):
+                return Return.LATER
         return Return.NEVER if self.last_ms - at_ms > 60_000 else Return.UNKNOWN
 
     def _dead(self, gone: Departure) -> Iterator[Stall]:
         """Yield the time that a member was dead before it was noticed."""
         if gone.cause == LEFT or not gone.stood_still:
             return
-        for tenure in reversed(self.owners.tenures):
-            if tenure.member_id != gone.member_id or tenure.to_ms is None:
-                continue
-            if tenure.to_ms < gone.at_ms - 2 * SLACK_MS:
+        for tenure in reversed(self.owners.tenures):  # in the order that they ended in
+            if tenure.to_ms is None or tenure.to_ms < gone.at_ms - 2 * SLACK_MS:
                 break
+            if tenure.member_id != gone.member_id:
+                continue
             runs = self.runs.get(TopicPartition(tenure.topic, tenure.partition), ())
             last_ms = max(
                 (run.last_ms for run in runs if run.last_ms <= tenure.to_ms), default=tenure.from_ms
@@ -352,7 +370,7 @@ def names_of(entries: Iterable[Entry], runs: Iterable[Run]) -> dict[UUID, str]:
 
 
 def births(entries: Iterable[Entry]) -> list[tuple[str, Member, int]]:
-    """Return when each member was written for the first time since it was last gone."""
+    """Return when each member was written for the first time since it was last gone, in order."""
     there: set[str] = set()
     found: list[tuple[str, Member, int]] = []
     for entry in entries:

@@ -17,8 +17,9 @@ from coterie.history.presence import gave_up_late
 from coterie.history.runs import Run
 from coterie.history.tables import Move, Ownership, Stall
 
-__all__ = ["STALL_LEAST_MS", "Ended", "Owner", "Owners", "part_least_ms", "stalls_of"]
+__all__ = ["NO_OWNER", "STALL_LEAST_MS", "Ended", "Owner", "Owners", "gaps", "part_least_ms", "stalls_of"]
 
+NO_OWNER = "no-owner"
 STALL_LEAST_MS = 5_000
 """A shorter silence is no stand-still."""
 SILENT_TIMES = 4
@@ -52,6 +53,7 @@ class Owners:
         self.moves: list[Move] = []
         self._open: dict[TopicPartition, tuple[Owner, int, int]] = {}
         self._last: dict[TopicPartition, Owner] = {}
+        self._over_ms: dict[TopicPartition, int] = {}
 
     def held(self) -> dict[TopicPartition, Owner]:
         """Return who owns what now."""
@@ -62,9 +64,9 @@ class Owners:
         return self._last
 
     def take(self, partition: TopicPartition, owner: Owner, *, at_ms: int, generation: int) -> None:
-        """Note that a partition has an owner from now on."""
+        """Note that a partition has an owner from now on: not from before the last one gave it up."""
         last = self._last.get(partition)
-        self._open[partition] = owner, at_ms, generation
+        self._open[partition] = owner, max(at_ms, self._over_ms.get(partition, at_ms)), generation
         self._last[partition] = owner
         if last is None or last.member_id == owner.member_id:
             return
@@ -76,7 +78,8 @@ class Owners:
         """Note that a partition had its owner until then."""
         found = self._open.pop(partition, None)
         if found is not None:
-            self._write(partition, found, max(at_ms, found[1]))
+            self._over_ms[partition] = max(at_ms, found[1])
+            self._write(partition, found, self._over_ms[partition])
 
     def close(self) -> None:
         """The log is at its end."""
@@ -163,11 +166,11 @@ def gaps(group_id: str, owned: Sequence[Ownership], ended: Ended | None) -> Iter
     for one, after in pairwise(owned):
         if one.to_ms is not None and one.to_ms < after.from_ms:
             where = (group_id, one.topic, one.partition)
-            yield Stall(*where, "no-owner", one.to_ms, after.from_ms, after.generation, None)
+            yield Stall(*where, NO_OWNER, one.to_ms, after.from_ms, after.generation, None)
     last = owned[-1]
     if ended is not None and last.to_ms is not None and last.to_ms < ended.at_ms:
         where = (group_id, last.topic, last.partition)
-        yield Stall(*where, "no-owner", last.to_ms, ended.at_ms, ended.generation, None)
+        yield Stall(*where, NO_OWNER, last.to_ms, ended.at_ms, ended.generation, None)
 
 
 def silences(runs: Sequence[Run]) -> Iterator[Silence]:

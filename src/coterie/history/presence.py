@@ -20,6 +20,8 @@ USUAL_CADENCE_MS = 5_000.0
 REGULAR_COMMITS, REGULAR_TIMES = 5, 4
 STEADY_SHARE = 0.7
 """Of what comes at other times, so much came in a silence in which a member hung."""
+LATE_TIMES, LATE_LEAST_MS = 1.5, 1_000
+"""Who is silent for more intervals than that, and this is no jitter, hung."""
 HELD_TIMES = 1.5
 """Of what an interval brings, so much may one that hangs have read and not committed, at most."""
 new = partial(tuple.__new__, TopicPartition)  # there are runs by the million
@@ -32,6 +34,8 @@ class Presence(NamedTuple):
     cadence_ms: float
     regular: bool
     """It committed steadily: when it stops, something happened to it."""
+    late: bool = False
+    """Its last commit ended a silence in which it hung: it had been asked for what it has before that."""
 
 
 def by_partition(runs: Iterable[Run]) -> dict[TopicPartition, list[Run]]:
@@ -71,7 +75,9 @@ def presence(partitions: Iterable[TopicPartition], runs: Mapping[TopicPartition,
         return Presence(last_ms, USUAL_CADENCE_MS, False)
     cadence_ms, longest_ms, fewer, *_ = busiest
     if -fewer > REGULAR_COMMITS and hung(run):
-        return Presence(last_ms, (run.last_ms - run.first_ms - longest_ms) / (run.count - 2), True)
+        steady_ms = (run.last_ms - run.first_ms - longest_ms) / (run.count - 2)
+        late = gave_up_late(run) and longest_ms > LATE_TIMES * max(steady_ms, LATE_LEAST_MS)
+        return Presence(last_ms, steady_ms, True, late)
     regular = -fewer >= REGULAR_COMMITS and longest_ms <= REGULAR_TIMES * max(cadence_ms, 100)
     return Presence(last_ms, cadence_ms, regular)
 

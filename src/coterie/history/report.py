@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from heapq import nsmallest
 from html import escape
 from typing import NamedTuple
 
+from coterie.base.moments import moment, moment_text
 from coterie.history.advice import Advice, Backing, Losses, Replays, advice_for, losses_of, seconds
 from coterie.history.tables import Generation, History, Stall
 from coterie.observe.drawing import (
@@ -238,7 +238,8 @@ def by_day(stalls: Sequence[Stall]) -> Mapping[tuple[str, int], int]:
     """Return the time that each partition stood still on each day; what goes on over midnight is of both."""
     lost: Counter[tuple[str, int]] = Counter()
     for one in stalls:
-        for day in range(one.from_ms // DAY_MS, one.to_ms // DAY_MS + 1):
+        last = one.to_ms // DAY_MS  # of those before, none is shown: a clock may be centuries wrong
+        for day in range(max(one.from_ms // DAY_MS, last - DAYS_MOST + 1), last + 1):
             within_ms = min(one.to_ms, (day + 1) * DAY_MS) - max(one.from_ms, day * DAY_MS)
             if within_ms > 0:
                 lost[f"{one.topic}-{one.partition}", day] += within_ms
@@ -246,15 +247,19 @@ def by_day(stalls: Sequence[Stall]) -> Mapping[tuple[str, int], int]:
 
 
 def date(day: int) -> str:
-    return datetime.fromtimestamp(day * DAY_MS / 1000, UTC).date().isoformat()
+    """Return the date of a day, counted from 1970 on."""
+    at = moment(day * DAY_MS)
+    return f"day {day}" if at is None else at.date().isoformat()
 
 
 def stamp(at_ms: int) -> str:
-    """Return a moment, in UTC."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")[:19]
+    """Return a moment, in UTC; the bare number where no calendar has it."""
+    return moment_text(at_ms, "seconds")
 
 
 def short(at_ms: int) -> str:
     """Return a moment as there is room for it on a time line: days at midnight, else the time."""
-    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    at = moment(at_ms)
+    if at is None:
+        return date(at_ms // DAY_MS)
     return at.strftime("%m-%d") if at_ms % DAY_MS == 0 else at.strftime("%H:%M:%S")

@@ -7,13 +7,15 @@ and when a rebalance began in the place of the last commit before it.
 from __future__ import annotations
 
 import json
+import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any
 
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
+from coterie.history.clock import in_order
 from coterie.history.ownership import Owner, Owners, stalls_of
 from coterie.history.tables import Assignment, Generation, History, Ownership, Stall
 
@@ -35,6 +37,7 @@ SLUGS: Mapping[str, str] = {
 }
 TOLD = "told by the coordinator"
 COOPERATIVE, SILENT = "cooperative-sticky", "no-progress"
+HALF = re.compile("[\ud800-\udfff]")
 
 
 def read_story(values: Iterable[bytes]) -> dict[str, list[dict[str, Any]]]:
@@ -43,26 +46,127 @@ def read_story(values: Iterable[bytes]) -> dict[str, list[dict[str, Any]]]:
     for value in values:
         try:
             told = json.loads(value)
-            if told["kind"] == "rebalance" and told["generation"] > 0:
-                found.setdefault(str(told["group"]), []).append(told)
-        except (ValueError, TypeError, KeyError) as failure:
+            counts = told["kind"] == "rebalance" and told["generation"] > 0
+        except (ValueError, TypeError, KeyError, RecursionError) as failure:
             raise Corrupt(
                 "record of __group_story", expected=f"a move or a rebalance ({failure})"
             ) from failure
+        if counts:
+            wrong = malformed({"size": 0, **told}, REBALANCE)
+            if wrong is not None:
+                which = f"generation {told['generation']} of group {told.get('group')!s}"
+                raise Corrupt(
+                    f"record of __group_story: {which:.200}", expected=f"{wrong} as story.md has it"
+                )
+            found.setdefault(told["group"], []).append(told)
     return found
+
+
+Checks = Mapping[str, Callable[[Any], bool]]
+
+
+def malformed(told: Mapping[str, Any], checks: Checks) -> str | None:
+    """Return the first field that is missing or of another kind, None if all are as they should be."""
+    return next((name for name, holds in checks.items() if not (name in told and holds(told[name]))), None)
+
+
+def is_text(value: Any) -> bool:
+    """Return whether it is a text that can be written: JSON may have halves of characters."""
+    return isinstance(value, str) and (value.isascii() or not HALF.search(value))
+
+
+def is_name(value: Any) -> bool:
+    return value is None or is_text(value)
+
+
+def is_long(value: Any) -> bool:
+    return isinstance(value, int) and 0 <= value < 1 << 63
+
+
+def are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(is_text, value))
+
+
+def are_partitions(value: Any) -> bool:
+    """Return whether it is numbers of partitions by topic."""
+    return isinstance(value, dict) and all(
+        is_text(topic)
+        and isinstance(numbers, list)
+        and all(isinstance(one, int) and 0 <= one < 1 << 31 for one in numbers)
+        for topic, numbers in value.items()
+    )
+
+
+def are_members(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        is_text(member_id) and isinstance(member, dict) and malformed(member, MEMBER) is None
+        for member_id, member in value.items()
+    )
+
+
+MEMBER: Checks = {
+    "client_id": is_text,
+    "host": is_text,
+    "instance_id": is_name,
+    "partitions": are_partitions,
+}
+REBALANCE: Checks = {
+    "group": is_text,
+    "generation": lambda value: is_long(value) and value < 1 << 31,
+    "at": is_long,
+    "formed_at": is_long,
+    "why": are_texts,
+    "protocol": is_name,
+    "leader": is_name,
+    "members": are_members,
+    "joined": are_texts,
+    "left": are_texts,
+    "size": is_long,
+}
+"""What is read of a rebalance; the rest of it may be missing."""
+
+
+def dated(story: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return rebalances with their times in the order of the log, as those of the group's records are put."""
+    story = list(story)
+    times_ms = in_order([told["formed_at"] for told in story])
+    return [
+        {**told, "formed_at": at_ms, "at": min(told["at"], at_ms)}
+        for told, at_ms in zip(story, times_ms, strict=True)
+    ]
 
 
 def generation_of(told: Mapping[str, Any], before: Mapping[str, Any] | None) -> Generation:
     """Return the row of a rebalance."""
     slugs = dict.fromkeys(SLUGS.get(why, "unknown") for why in told["why"])
-    if "topics-changed" in slugs and before is not None and topics_of(before) == topics_of(told):
+    if "topics-changed" in slugs and before is not None and same_topics(before, told):
         slugs = dict.fromkeys("partitions-changed" if one == "topics-changed" else one for one in slugs)
     told_words = f"{TOLD}: {', '.join(told['why'])}"
+    if abridged(told):
+        told_words += f"; who its {told.get('size', 0):,} members are, it does not tell"
     return Generation(
         told["group"], told["generation"], told["formed_at"], "consumer", told["protocol"], told["leader"],
         tuple(sorted(told["members"])), tuple(sorted(told["joined"])), tuple(sorted(told["left"])),
         tuple(slugs), 1.0, (told_words,),
     )  # fmt: skip
+
+
+def abridged(told: Mapping[str, Any]) -> bool:
+    """Return whether a rebalance is told without its members: there were too many."""
+    return bool(told.get("abridged"))
+
+
+def is_known(member: Mapping[str, Any]) -> bool:
+    """Return whether it is told what a member has: where that is malformed or very long, it is not."""
+    return bool(member.get("partitions_known", True))
+
+
+def same_topics(before: Mapping[str, Any], told: Mapping[str, Any]) -> bool:
+    """Return whether two rebalances are known to be about partitions of the same topics."""
+    for one in (before, told):
+        if abridged(one) or not all(map(is_known, one["members"].values())):
+            return False
+    return topics_of(before) == topics_of(told)
 
 
 def topics_of(told: Mapping[str, Any]) -> frozenset[str]:
@@ -80,12 +184,15 @@ def generations_of(story: Iterable[Mapping[str, Any]]) -> Iterator[Generation]:
 def told_history(group_id: str, story: Iterable[Mapping[str, Any]]) -> History:
     """Return the history of a group of which there is nothing but the story.
 
-    Eager members gave up all they had when the rebalance began, also what they got back.
+    Eager members gave up all they had when the rebalance began, also what they got back. What is told without
+    its members, or without what one of them has, takes nothing from its owners.
     """
-    story = list(story)
+    story = dated(story)
     owners = Owners(group_id)
     assignments: list[Assignment] = []
     for told in story:
+        if abridged(told):
+            continue  # until something is known again, those who owned do
         seated = {member_id: Owner(member_id, one["client_id"], one["host"], one["instance_id"])
                   for member_id, one in told["members"].items()}  # fmt: skip
         has = {
@@ -94,7 +201,10 @@ def told_history(group_id: str, story: Iterable[Mapping[str, Any]]) -> History:
             for topic, numbers in one["partitions"].items()
             for number in numbers
         }
+        unknown = {member_id for member_id, one in told["members"].items() if not is_known(one)}
         for partition, owner in owners.held().items():
+            if partition not in has and owner.member_id in unknown:
+                continue
             if has.get(partition) != owner or told["protocol"] != COOPERATIVE:
                 owners.give_up(partition, at_ms=told["at"])
             else:
@@ -115,8 +225,10 @@ def told_history(group_id: str, story: Iterable[Mapping[str, Any]]) -> History:
 
 
 def assigned(told: Mapping[str, Any], seated: Mapping[str, Owner]) -> Iterator[Assignment]:
-    """Yield what each member has; the story does not keep time-outs."""
+    """Yield what each member has, as far as that is told; the story does not keep time-outs."""
     for member_id, one in told["members"].items():
+        if not is_known(one):
+            continue
         owner = seated[member_id]
         for topic, numbers in (one["partitions"] or {"": []}).items():
             who = (member_id, owner.client_id, owner.host, owner.instance_id, -1, -1)
@@ -127,14 +239,19 @@ def assigned(told: Mapping[str, Any], seated: Mapping[str, Owner]) -> Iterator[A
 
 def overlaid(inferred: History, story: Iterable[Mapping[str, Any]]) -> History:
     """Return the history with what the story says of its generations."""
-    story = list(story)
+    story = dated(story)
     if not inferred.generations and not inferred.ownership:
         return told_history(inferred.group_id, story)
     if not story:
         return inferred
     told = {(one.generation, one.formed_at): one for one in generations_of(story)}
-    kept = tuple(told.pop((one.generation, one.formed_at), one) for one in inferred.generations)
-    both = sorted([*kept, *told.values()], key=lambda one: (one.formed_at, one.generation))
+    nameless = {(one["generation"], one["formed_at"]) for one in story if abridged(one)}
+    for one in inferred.generations:
+        at = one.generation, one.formed_at
+        if at in nameless:
+            told[at] = told[at]._replace(members=one.members, joined=one.joined, left=one.left)
+        told.setdefault(at, one)
+    both = sorted(told.values(), key=lambda one: (one.formed_at, one.generation))
     return filled(timed(inferred._replace(generations=tuple(both)), story), story)
 
 

@@ -10,8 +10,9 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
+from coterie.base.batch_notes import notes_batches
 from coterie.history.group import history_of
-from coterie.history.records import OFFSET_KINDS, Entry
+from coterie.history.records import CLASSIC, GROUP_EPOCH, OFFSET_KINDS, Entry
 from coterie.history.runs import Commit, runs_of
 from coterie.history.segments import commit_of
 from coterie.history.waves import STORM_PAUSE_MS
@@ -53,6 +54,13 @@ class Pulse:
         self.count += 1
         self.last_ms, self.offset, self.told = max(at_ms, self.last_ms), offset, False
 
+    def silent_for_ms(self, now_ms: int) -> int:
+        """Return how long nothing was committed. What is dated later than now was committed by now: clocks
+        are set back.
+        """
+        self.last_ms = min(self.last_ms, now_ms)
+        return now_ms - self.last_ms
+
     @property
     def cadence_ms(self) -> float:
         """The time from commit to commit, on average."""
@@ -62,12 +70,14 @@ class Pulse:
 class Kept:
     """What is kept of a group: its last records and commits."""
 
-    __slots__ = ("commits", "entries", "epoch", "storm_ms")
+    __slots__ = ("commits", "entries", "epoch", "places", "storm_ms")
 
     def __init__(self) -> None:
         self.entries: deque[Entry] = deque(maxlen=RECORDS_KEPT)
         self.commits: deque[Commit] = deque(maxlen=COMMITS_KEPT)
         self.epoch = 0
+        self.places = 0
+        """How many partitions it has committed offsets of."""
         self.storm_ms = 0
         """Until when a storm was told of."""
 
@@ -82,7 +92,7 @@ class Watch:
 
     def hear(self, entries: Iterable[Entry]) -> Iterator[Alarm]:
         """Take records in the order of the log; yield the storms among them that were not told of."""
-        formed: dict[str, None] = {}
+        formed: dict[str, bool] = {}
         for entry in entries:
             if entry.kind in OFFSET_KINDS:
                 self._committed(entry)
@@ -90,21 +100,39 @@ class Watch:
                 kept = self._groups[entry.group]
                 kept.entries.append(entry)
                 kept.epoch += 1
-                formed[entry.group] = None
-        for group in formed:
+                over = entry.value is None and (
+                    formed.get(entry.group) or entry.kind in (CLASSIC, GROUP_EPOCH)
+                )
+                formed[entry.group] = bool(over)
+        for group, is_over in formed.items():
             yield from self._storms(group)
+            if is_over:
+                self._groups[group].entries.clear()
+                self._groups[group].commits.clear()
+                self._forget(group)
+
+    def _forget(self, group: str) -> None:
+        """Forget a group of which there is nothing left: it is gone, and so are its offsets."""
+        kept = self._groups[group]
+        if not kept.entries and not kept.places:
+            del self._groups[group]
 
     def _committed(self, entry: Entry) -> None:
         where = entry.group, entry.topic, entry.partition
         if not isinstance(entry.value, OffsetCommitValue):
-            self._pulses.pop(where, None)  # its offset has expired, or was deleted
+            if self._pulses.pop(where, None) is not None:  # its offset has expired, or was deleted
+                self._groups[entry.group].places -= 1
+                self._forget(entry.group)
             return
         kept = self._groups[entry.group]
         commit = commit_of(entry, entry.value, kept.epoch)
+        # A committer may name any time; that of the record is the broker's.
+        commit = commit._replace(at_ms=min(commit.at_ms, entry.at_ms))
         kept.commits.append(commit)
         pulse = self._pulses.get(where)
         if pulse is None:
             pulse = self._pulses[where] = Pulse(commit.at_ms)
+            kept.places += 1
         pulse.beat(commit.at_ms, commit.offset)
 
     def _storms(self, group: str) -> Iterator[Alarm]:
@@ -123,8 +151,9 @@ class Watch:
             where
             for where, pulse in self._pulses.items()
             if not pulse.told
+            and not notes_batches(where[0])
             and pulse.count >= SEEN_AGAIN
-            and now_ms - pulse.last_ms >= max(self.stuck_after_ms, SILENT_TIMES * pulse.cadence_ms)
+            and pulse.silent_for_ms(now_ms) >= max(self.stuck_after_ms, SILENT_TIMES * pulse.cadence_ms)
         ]
 
     def stuck(self, ends: Mapping[tuple[str, int], int], now_ms: int) -> Iterator[Alarm]:

@@ -218,7 +218,8 @@ def lines(moments: Iterable[tuple[int, str]], window: Window, floor: int) -> Ite
 def axis(window: Window, floor: int, stamp: Callable[[int], str], *, origin_ms: int = 0) -> Iterator[str]:
     """Yield the time line: round times since `origin_ms`, as `stamp` writes them."""
     seconds = (window.to_ms - window.from_ms) / 1_000
-    step_ms = 1_000 * next((step for step in STEPS_S if seconds / step <= TICKS), STEPS_S[-1])
+    weeks = -(-int(seconds) // (TICKS * STEPS_S[-1]))  # a clock may be centuries wrong
+    step_ms = 1_000 * next((step for step in STEPS_S if seconds / step <= TICKS), weeks * STEPS_S[-1])
     place = f'x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{floor + 2}" y2="{floor + 2}"'
     yield f'<line class="line" {place} stroke-width=".6"/>'
     first = -(-(window.from_ms - origin_ms) // step_ms) * step_ms

@@ -7,13 +7,25 @@ Values and bookkeeping only: times are arguments, bytes are read elsewhere. `Mov
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
 
 from coterie.base.ids import TopicPartition
 
-__all__ = ["CAUSES", "MemberView", "Move", "Page", "Person", "Rebalance", "StoryMemory", "by_topic"]
+__all__ = [
+    "CAUSES",
+    "MemberView",
+    "Move",
+    "Page",
+    "Person",
+    "Pieces",
+    "Rebalance",
+    "StoryMemory",
+    "at_once",
+    "by_topic",
+]
 
 CAUSES: Mapping[str, str] = {
     "member-joined": "A new member joined.",
@@ -35,6 +47,11 @@ CAUSES: Mapping[str, str] = {
     "group-expired": "Nobody was in the group, and its last offset expired.",
     "unknown": "Nothing that is told here.",
 }
+
+T = TypeVar("T")
+Pieces = Generator[int, None, T]
+"""Work in pieces, each of which says how much it was, and what the whole comes to."""
+PARTITIONS_AT_ONCE = 2_000
 
 DECISIONS_OF_A_GROUP = 1_000
 DECISIONS_IN_ALL = 20_000
@@ -142,6 +159,16 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return numbers
 
 
+def at_once(pieces: Pieces[T]) -> T:
+    """Return what work comes to, done without a pause."""
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as over:
+            result: T = over.value
+            return result
+
+
 class Page:
     """A rebalance under way: since when, why, and what everybody had before it, still as bytes."""
 
@@ -207,13 +234,45 @@ class Rebalance:
     @property
     def moved(self) -> int:
         """How many partitions have another owner than before, or have lost or found one."""
-        old = {partition: member for member, owned in self.had.items() for partition in owned}
-        new = {partition: member for member, view in self.members.items() for partition in view.owned or ()}
-        return sum(old.get(partition) != new.get(partition) for partition in old.keys() | new.keys())
+        return at_once(self.moving())
 
-    def document(self, *, abridged: bool = False) -> dict[str, Any]:
-        """Return the rebalance as the JSON value that `__group_story` holds, abridged without its members."""
+    def moving(self) -> Pieces[int]:
+        """Return `moved`, counted in pieces of so many partitions."""
+        old: dict[TopicPartition, str] = {}
+        new: dict[TopicPartition, str] = {}
+        for member, owned in self.had.items():
+            old.update(dict.fromkeys(owned, member))
+            yield len(owned)
+        for member, view in self.members.items():
+            new.update(dict.fromkeys(view.owned or (), member))
+            yield len(view.owned or ())
+        moved = 0
+        held, lost = iter(new.items()), iter(old)
+        while some := tuple(islice(held, PARTITIONS_AT_ONCE)):
+            moved += sum(old.get(partition) != member for partition, member in some)
+            yield len(some)
+        while gone := tuple(islice(lost, PARTITIONS_AT_ONCE)):
+            moved += sum(partition not in new for partition in gone)
+            yield len(gone)
+        return moved
+
+    def document(self) -> dict[str, Any]:
+        """Return the rebalance as the JSON value that `__group_story` holds."""
+        return self.whole(dict(self.views()), self.moved)
+
+    def views(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the members by member id, each as the JSON values that `whole` takes."""
         nothing: frozenset[TopicPartition] = frozenset()
+        for member_id, view in self.members.items():
+            yield member_id, view.document(self.had.get(member_id, nothing))
+
+    def whole(self, members: dict[str, dict[str, Any]], moved: int) -> dict[str, Any]:
+        """Return `document`, of which these parts are made already."""
+        people = {"members": members, "joined": self.joined, "left": self.left, "abridged": False}
+        return self.abridged(moved) | people
+
+    def abridged(self, moved: int) -> dict[str, Any]:
+        """Return the rebalance as the JSON value that `__group_story` holds, without who is in it."""
         return {
             "kind": "rebalance",
             "at": self.at_ms,
@@ -227,16 +286,13 @@ class Rebalance:
             "leader": self.leader,
             "protocol": self.protocol,
             "size": len(self.members),
-            "members": {
-                member_id: view.document(self.had.get(member_id, nothing))
-                for member_id, view in ({} if abridged else self.members).items()
-            },
-            "joined": () if abridged else self.joined,
-            "left": () if abridged else self.left,
+            "members": {},
+            "joined": (),
+            "left": (),
             "barrier_ms": self.barrier_ms,
             "stopped_ms": self.stopped_ms,
-            "moved": self.moved,
-            "abridged": abridged,
+            "moved": moved,
+            "abridged": True,
         }
 
 

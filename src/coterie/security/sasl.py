@@ -12,7 +12,7 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 class AuthenticationFailed(CoterieError):
     """The broker did not accept who we say we are, or could not show who it is. Check name and password, or
-    the certificates; trying again does not help.
+    the certificates. Clients that were let in before try again, and lose nothing meanwhile.
     """
 
 

@@ -8,6 +8,7 @@ import hmac
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 
+from coterie.base.whole import whole_number
 from coterie.security.sasl import AuthenticationFailed, Credentials
 
 __all__ = ["LEAST_ITERATIONS", "MOST_ITERATIONS", "Scram"]
@@ -63,7 +64,7 @@ class Scram:
         nonce = said.get("r", "")
         if not nonce.startswith(self.nonce) or nonce == self.nonce:
             raise AuthenticationFailed("the broker answered to another SCRAM exchange: its nonce is not ours")
-        iterations = int(said["i"]) if said.get("i", "").isdecimal() else 0
+        iterations = whole_number(said.get("i", "")) or 0
         if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
             raise AuthenticationFailed(
                 f"the broker asks for {said.get('i')} SCRAM iterations;"

@@ -186,6 +186,8 @@ class Reader(Client):
         if fetchable != self.work.fetchable or member.generation != self._place:
             self._place = member.generation
             self.work.apply(fetchable)
+            if self.malformed:  # a leader cannot read what it has, and gives it to others
+                return
             owner = self.settings.instance_id or member.generation.member_id
             since = self.diary.since
             self.cluster.checks.works(owner, self.group_id, member.generation, fetchable, since)

@@ -83,6 +83,8 @@ class Checks:
         self.troubled: dict[Process, int] = {}
         self._torn: set[int] = set()
         """Partitions whose log may end in what was refused, if the disk would not even take it away again."""
+        self._last_words: set[int] = set()
+        """Partitions whose leader ends in order: it writes what it owes, though nobody may wait for it."""
         self._flushed: dict[int, int] = dict.fromkeys(self.journals, 0)
 
     # -- requests
@@ -251,6 +253,7 @@ class Checks:
             if found.end != journal.end:
                 what = f"the log of {partition} ends at {found.end}, and was at {journal.end}"
                 raise Violation("what was written lasts", what)
+        self._last_words.discard(partition)
         self.life[partition] += 1
         self._flushed[partition] = max(self._flushed[partition], log.recovery_point)
         self._new_life(partition)
@@ -262,7 +265,7 @@ class Checks:
         Whoever that was for has been told that it failed, and tries again; it may count all the same.
         """
         log, journal = process.store.logs[self._names[partition]], self.journals[partition]
-        if partition not in self._torn:
+        if partition not in self._torn and partition not in self._last_words:
             what = f"the log of {partition} ends at {log.end_offset}, and was at {journal.end}"
             raise Violation("nothing comes from nowhere", what)
         journal.read(log)
@@ -286,7 +289,7 @@ class Checks:
 
     def stopping(self, process: Process) -> None:
         """Take note that a process ends in order, and writes what it owes before."""
-        self._torn |= {p for p, led in self.cluster.led.items() if led.leader == process.broker.node_id}
+        self._last_words |= {p for p, led in self.cluster.led.items() if led.leader == process.broker.node_id}
 
     def resigned(self, process: Process, partition: int) -> None:
         """Check that whoever waited was sent elsewhere (DE-6)."""

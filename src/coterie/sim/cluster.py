@@ -89,7 +89,7 @@ class Session:
         self._waiting.clear()
         if self._owed is not None:
             self.process.cluster.checks.gone(self._owed[1])
-        gone = self._gone if self._context is None else self._context.gone
+        gone = self._gone if self._context is None else self._context.hung_up
         if gone is not None:
             self.process.run(gone)
 

@@ -94,8 +94,11 @@ class Folding:
     def _taken_over(self, worker: Worker, beat_at: int, until_ms: int) -> int:
         round_trip_ms = 2 * worker.delay_ms
         until_ms = min(until_ms, worker.silent_after_ms()) - round_trip_ms
-        if beat_at >= until_ms or worker.settings.max_poll_interval_ms <= beat_span_ms(worker):
+        patience_ms = min(worker.settings.max_poll_interval_ms, worker.settings.session_timeout_ms)
+        if beat_at >= until_ms or patience_ms <= beat_span_ms(worker):
             return beat_at
+        if beat_at < worker.member.next_heartbeat_ms + worker.late_ms:
+            return beat_at  # it wakes for something else: to hang up, where a record has its heartbeat late
         following = play(worker, beat_at)
         period_ms = following - beat_at
         more = (until_ms - 1 - beat_at) // period_ms

@@ -30,7 +30,7 @@ from coterie.sim.turns import (
     Turn,
 )
 
-__all__ = ["NEWER", "Life", "Reading", "life_of"]
+__all__ = ["NEWER", "Life", "Reading", "life_of", "unplayable"]
 
 NEWER = "kip-848"
 SESSION_MS, POLL_MS, INITIAL_DELAY_MS = 45_000, 300_000, 3_000
@@ -40,6 +40,8 @@ LEAD_MS = 1_000
 """How long after its beginning a replay has something to do."""
 REPLACED_WITHIN_MS = 600_000
 AWAY_MS = 3_000
+PARTITIONS_MOST, SESSION_LEAST_MS, SPAN_MOST_MS = 100_000, 1_000, 100 * 366 * 86_400_000
+"""What a replay takes: any member may be given any partition's number, and a clock may say anything."""
 
 
 class Reading(NamedTuple):
@@ -48,6 +50,8 @@ class Reading(NamedTuple):
     by_sight: bool = True
     seed: int = 1
     """Of the phases of the heartbeats, which no record has."""
+    late: frozenset[int] = frozenset()
+    """Generations for which it is as late as could be, whatever was seen."""
 
 
 class LastBeat(NamedTuple):
@@ -133,10 +137,9 @@ class Member(NamedTuple):
 
 def life_of(history: History, reading: Reading) -> Life | None:
     """Return what was done to a group; None for one of which a replay would tell nothing."""
-    told = [one for one in history.generations if one.protocol_type in ("consumer", NEWER)]
-    topics = topics_of(history.assignments)
-    if not told or not topics:
+    if unplayable(history):
         return None
+    told, topics = told_of(history), topics_of(history.assignments)
     wanted = {topic for one in history.subscriptions for topic in one.topics}
     topics = dict.fromkeys(sorted(wanted), 0) | topics
     first = Recorder(history, told, topics, reading, AWAY_MS)
@@ -144,6 +147,30 @@ def life_of(history: History, reading: Reading) -> Life | None:
     aways = sorted(first.aways) or [AWAY_MS]
     life = Recorder(history, told, topics, reading, aways[len(aways) // 2]).life()
     return life if life.kinds else None
+
+
+def told_of(history: History) -> list[Generation]:
+    """Return the generations of consumers."""
+    return [one for one in history.generations if one.protocol_type in ("consumer", NEWER)]
+
+
+def unplayable(history: History) -> str:
+    """Return why a group cannot be replayed, "" if it can."""
+    topics = topics_of(history.assignments)
+    if not told_of(history) or not topics:
+        return "no rebalance of consumers is told, or nobody was ever given a partition"
+    if sum(topics.values()) > PARTITIONS_MOST:
+        most = max(topics, key=topics.__getitem__)
+        what = f"somebody was given partition {topics[most] - 1:,} of {most}"
+        return f"{what}, and a replay takes {PARTITIONS_MOST:,} partitions at most"
+    short = [one.session_timeout_ms for one in history.assignments if one.session_timeout_ms > 1]
+    if short and min(short) < SESSION_LEAST_MS:
+        return f"sessions of {min(short)} ms, and a replay takes {SESSION_LEAST_MS} at least"
+    times_ms = [one.formed_at for one in history.generations]
+    times_ms += [one.from_ms for one in history.stalls] + [one.to_ms for one in history.stalls]
+    if max(times_ms) - min(times_ms) > SPAN_MOST_MS:
+        return "its times are more than a hundred years apart: a clock was wrong"
+    return ""
 
 
 def topics_of(assignments: Iterable[Assignment]) -> dict[str, int]:
@@ -371,9 +398,10 @@ class Recorder:
     def _change(self, one: Generation, at_ms: int) -> None:
         """Note that members that stayed came to want other topics."""
         for member_id in one.members:
+            place = self.seated.get(member_id)
             for since, topics in self.wishes.get(member_id, ())[1:]:
-                if since == one.generation:
-                    self.wanted.append((at_ms, self.seated[member_id].number, tuple(sorted(topics))))
+                if since == one.generation and place is not None:
+                    self.wanted.append((at_ms, place.number, tuple(sorted(topics))))
                     self.played.add(one.generation)
 
     def _life(self) -> Life:

@@ -34,6 +34,8 @@ from coterie.wire.internal import GroupMetadataValue
 __all__ = ["Change", "Figures", "Replayed", "foretold", "replayed", "understood"]
 
 READINGS = tuple(Reading(by_sight, seed) for seed in (1, 2, 3) for by_sight in (True, False))
+MENDED_AT_MOST = 8
+"""How many single generations are read otherwise, where no reading of a life has all that was."""
 SAME_WITHIN_MS = 30_000
 """How far apart a rebalance and its replay may be; the record knows it to a few heartbeats."""
 SAME_WITHIN = 0.1
@@ -378,13 +380,39 @@ def understood(history: History) -> Replayed | None:
     """Return the reading whose replay comes nearest to the record; None if there is nothing to replay."""
     best: Replayed | None = None
     for reading in READINGS:
-        life = life_of(history, reading)
-        if life is None:
+        found = read(history, reading)
+        if found is None:
             return None
-        figures = replayed(life, Change(), reading.seed)
-        found = Replayed(life, reading, figures, matched(life.expected, figures.rebalances))
         if best is None or found.fidelity > best.fidelity:
             best = found
+        if best.fidelity == 1:
+            return best
+    assert best is not None
+    return mended(history, best)
+
+
+def read(history: History, reading: Reading) -> Replayed | None:
+    """Return a reading of a record, and its replay; None if there is nothing to replay."""
+    life = life_of(history, reading)
+    if life is None:
+        return None
+    figures = replayed(life, Change(), reading.seed)
+    return Replayed(life, reading, figures, matched(life.expected, figures.rebalances))
+
+
+def mended(history: History, best: Replayed) -> Replayed:
+    """Return a better reading, in which single generations are read otherwise, or the best as it is.
+
+    Those of which it is least sure why members went are tried first: each costs a replay.
+    """
+    reading = best.reading if best.reading.by_sight else READINGS[0]
+    doubtful = sorted(
+        (one for one in history.generations if one.left), key=lambda one: (one.confidence, one.formed_at)
+    )
+    for one in doubtful[:MENDED_AT_MOST]:
+        found = read(history, reading._replace(late=reading.late | {one.generation}))
+        if found is not None and found.fidelity > best.fidelity:
+            best, reading = found, found.reading
         if best.fidelity == 1:
             break
     return best

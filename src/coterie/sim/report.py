@@ -194,5 +194,5 @@ def story_document(told: Move | Rebalance) -> dict[str, Any]:
     """Return an entry as `__group_story` holds it, but for its times."""
     if isinstance(told, Move):
         return told.document() | {"at": told.at_ms - START_MS}
-    values = told.document(abridged=len(told.members) > MEMBERS_TOLD_MAX)
+    values = told.abridged(told.moved) if len(told.members) > MEMBERS_TOLD_MAX else told.document()
     return values | {"at": told.at_ms - START_MS, "formed_at": told.formed_at_ms - START_MS}

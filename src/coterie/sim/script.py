@@ -13,6 +13,7 @@ from typing import Any
 
 from coterie.assign.registry import ASSIGNORS
 from coterie.base.errors import CoterieError
+from coterie.base.whole import whole_number
 from coterie.broker.settings import BrokerSettings, SettingError
 from coterie.client.member import Member, MemberSettings
 from coterie.sim.values import (
@@ -384,11 +385,10 @@ def renamed(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def member(given: Any, where: str) -> int:
     """Return a member's number; members are named m1, m2, ..."""
-    if isinstance(given, str) and given.removeprefix("m").isdecimal():
-        given = int(given.removeprefix("m"))
-    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+    number = whole_number(given.removeprefix("m")) if isinstance(given, str) else given
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise bad(where, given, 'a member, as in "m3"')
-    return given
+    return number
 
 
 CLIENT = {

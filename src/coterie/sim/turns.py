@@ -7,7 +7,7 @@ first of them gave up, and not a heartbeat before the last one did.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from coterie.history.causes import SUBSCRIPTION_CHANGED
@@ -39,6 +39,8 @@ HELD_UP_MS = 500
 """So long after the last one gave up, a generation waited for somebody who was dead."""
 LATE_MS = 300
 """How much later than an interval after the last one a heartbeat may come."""
+HUNG_MS = 3_000
+"""One that was seen so long before its session can have begun to end hung before it died."""
 WAITED_MS = 100
 """How much longer than it may a rebalance waits for a member, at most."""
 POLL_CHECK_MS = 1_500
@@ -47,6 +49,7 @@ LEFT, EXPIRED, STALLED, SWAPPED = (
     "member-left", "session-expired", "poll-interval-exceeded", "static-member-replaced",
 )  # fmt: skip
 GOING = (LEFT, EXPIRED, STALLED)
+COOPERATIVE = "cooperative-sticky"
 TOPICS_CHANGED = "topics-changed"
 GROWING = frozenset((TOPICS_CHANGED, "partitions-changed"))
 CHANGING = GROWING | {SUBSCRIPTION_CHANGED}
@@ -74,6 +77,7 @@ class Turn:
         self, recorder: Recorder, one: Generation, before: Generation | None, seen: Mapping[str, int]
     ) -> None:
         self.recorder, self.one, self.before = recorder, one, before
+        self.by_sight = recorder.reading.by_sight and one.generation not in recorder.reading.late
         self.formed_ms = one.formed_at
         self.floor_ms = -(1 << 62) if before is None else before.formed_at + SETTLED_MS
         self.founded = before is None or not before.members
@@ -103,7 +107,7 @@ class Turn:
         if self._relieves and set(self.ways.values()) == {LEFT}:
             return max(self.floor_ms, latest_ms)  # it was formed as the last of them left
         begins_ms = earliest_ms
-        if self.recorder.reading.by_sight:
+        if self.by_sight:
             begins_ms = (earliest_ms + latest_ms) // 2
             if self._by_itself:
                 return max(self.floor_ms, latest_ms + JUST_MS)
@@ -161,19 +165,40 @@ class Turn:
         for who in self.ways if self._all_leave else ():  # they leave before they hear of each other
             at_ms = min(self._left_at(who) + JUST_MS, self.begins_ms + HEARTBEAT_MS)
             self._beats(who, at_ms)
-        back = any(map(self._came_back, self.ways))  # then its place is free only when it has gone
-        if self._relieves and not back and {LEFT, STALLED} & set(self.ways.values()):
+        others = self._go_last()
+        first = [who for who in self.ways if who not in others]
+        if self._relieves and {LEFT, STALLED} & {self.ways[who] for who in others}:
             for who in self.ways:  # they go before they hear of those who come
                 self._beats(who, self.begins_ms + JUST_MS)
+            self._go(first, after_ms=self.formed_ms - 1)
             self._come(max(self.floor_ms, self.begins_ms - 2 * JUST_MS))
             self.floor_ms = self.begins_ms
-            self._go(after_ms=self.formed_ms)
+            self._go(others, after_ms=self.formed_ms)
         else:
-            self._come(max(self.begins_ms, self._go(after_ms=self.formed_ms - 1)))
+            self._come(max(self.begins_ms, self._go(self.ways, after_ms=self.formed_ms - 1)))
         self._lead(dead[::-1])
         slow = [who for who, way in self.ways.items() if way == STALLED]
         if slow and all(self._silent_ms(who) and who not in self.evicted for who in slow):
             self.recorder.unsaid.add(self.one.generation)
+
+    def _go_last(self) -> list[str]:
+        """Return who goes after others have come, where nobody of before has stayed.
+
+        Whoever is back has its place when that is free, and one that was seen to leave before has left. But
+        where no session kept the group, somebody was in it all the time.
+        """
+        last = [who for who in self.ways if not self._goes_first(who)]
+        if last or EXPIRED in self.ways.values():
+            return last
+        leavers = [who for who in self.ways if not self._came_back(who)]
+        return sorted(leavers, key=lambda who: (self.recorder.gone.get(who, self.formed_ms), who))[-1:]
+
+    def _goes_first(self, member_id: str) -> bool:
+        """Return whether a member goes before others come."""
+        if self._came_back(member_id) or self._relieved(member_id):
+            return True
+        left_ms = self.recorder.gone.get(member_id) if self.by_sight else None
+        return self.ways[member_id] == LEFT and left_ms is not None and left_ms < self.begins_ms - 2 * JUST_MS
 
     @property
     def _all_leave(self) -> bool:
@@ -244,18 +269,33 @@ class Turn:
         if instance and instance in {self.recorder.members[who].instance for who in self.joined_and_died}:
             return max(at_ms, self.formed_ms - 2 * JUST_MS)
         left = [who for who in self.ways if self.recorder.members[who].client == client]
+        if len(left) == 1 and instance is None and not self.heard and self.by_sight:
+            return min(at_ms, self._back_ms(left[0], member_id))
         if len(left) != 1 or self.ways[left[0]] != LEFT or len(self.ways) > 1 or not self.heard:
             return at_ms
         if self.formed_ms - max(self.heard.values()) < HELD_UP_MS:
             return at_ms
         return max(at_ms, min(at_ms + self.recorder.away_ms, self.formed_ms - 2 * JUST_MS))
 
+    def _back_ms(self, went: str, member_id: str) -> int:
+        """Return when a process was back, where nobody was seen to hear of it: as soon as usual.
+
+        The group has not waited longer for anybody than it may, and who is eager heard of it.
+        """
+        recorder, settings = self.recorder, self.recorder.members[member_id].kind.settings
+        gone_ms = self._last_seen(went) or recorder.gone.get(went, self.formed_ms)
+        others = [recorder.gone[who] for who in self.ways if who != went and who in recorder.gone]
+        least_ms = self.formed_ms - settings.max_poll_interval_ms + 2 * JUST_MS
+        if recorder.assignor != COOPERATIVE:
+            least_ms = max(least_ms, max(others, default=least_ms) - HEARTBEAT_MS // 2)
+        return max(gone_ms + recorder.away_ms, least_ms, self.floor_ms)
+
     # -- who went
 
-    def _go(self, *, after_ms: int) -> int:
+    def _go(self, who: Iterable[str], *, after_ms: int) -> int:
         """Note that members go; return when the last one was out. Who stalled may be back after a time."""
         return max(
-            (self._goes(one, way, after_ms=after_ms) for one, way in self.ways.items()),
+            (self._goes(one, self.ways[one], after_ms=after_ms) for one in who),
             default=self.begins_ms,
         )
 
@@ -353,16 +393,30 @@ class Turn:
             most_ms = self.formed_ms - 2 * JUST_MS
             if self._alone and self.heard:
                 most_ms = min(most_ms, min(self.heard.values()) - JUST_MS)
-            at_ms = self._seen(recorder.gone.get(member_id), self.floor_ms, most_ms)
+            seen_ms = recorder.gone.get(member_id)
+            if seen_ms is not None and self._waited_as_well(seen_ms):
+                seen_ms = (seen_ms + self.formed_ms) // 2
+            at_ms = self._seen(seen_ms, self.floor_ms, most_ms)
             recorder.act(at_ms, "stop", place)
             place.free_since = at_ms
             out_ms = at_ms + 1
         recorder.seated.pop(member_id, None)
         return out_ms
 
+    def _waited_as_well(self, seen_ms: int) -> bool:
+        """Return whether one that left had given up what it had, as others had, and may have left any later.
+
+        Who was seen last before the others had heard of anything began it, and the cooperative work on.
+        """
+        if self.recorder.assignor == COOPERATIVE or not self.one.members:
+            return False
+        heard = seen_ms >= min(self.heard.values(), default=self.formed_ms)
+        heard = heard or seen_ms > min(self._leaves(), default=self.formed_ms)
+        return heard and seen_ms < self.formed_ms - HELD_UP_MS
+
     def _seen(self, at_ms: int | None, least_ms: int, most_ms: int) -> int:
         """Return when something was done: when it was seen to be, if that is to be gone by and can be."""
-        if at_ms is None or not self.recorder.reading.by_sight:
+        if at_ms is None or not self.by_sight:
             at_ms = self.formed_ms if not self.one.members else self.begins_ms
         return max(least_ms, min(at_ms, most_ms))
 
@@ -396,7 +450,7 @@ class Turn:
             return
         out_ms, decisive = self._out_ms(member_id)
         heard_ms = out_ms - settings.session_timeout_ms
-        at_ms = self._last_seen(member_id) if self.recorder.reading.by_sight else None
+        at_ms = self._last_seen(member_id) if self.by_sight else None
         if at_ms is None:
             at_ms = heard_ms + interval_ms // 2
         elif decisive:
@@ -407,6 +461,8 @@ class Turn:
         at_ms = max(at_ms, place.since + SETTLED_MS)
         last_ms = max(at_ms - interval_ms + JUST_MS, min(heard_ms, at_ms - JUST_MS))
         seen_ms = self._last_seen(member_id)
+        if seen_ms is not None and self.by_sight and at_ms - seen_ms > HUNG_MS:
+            recorder.act(max(seen_ms, place.since + SETTLED_MS), "stall", place, at_ms - seen_ms + HUNG_MS)
         recorder.last_beat(place, last_ms)
         self.recorder.act(at_ms, "kill", place)
         if seen_ms is None:
@@ -427,7 +483,11 @@ class Turn:
             recorder.last_beat(place, heard_ms - JUST_MS)
             at_ms = heard_ms + SETTLED_MS
         elif seen_ms == self.before.formed_at:
-            gave_up_ms = recorder.heard.get(seen_ms, {}).get(member_id, 0)
+            out_ms, decisive = self._out_ms(member_id)
+            heard_ms = out_ms - recorder.members[member_id].kind.settings.session_timeout_ms
+            if decisive and heard_ms >= seen_ms - HELD_UP_MS:
+                return False  # its session ended too late for that
+            gave_up_ms = recorder.heard.get(seen_ms, {}).get(member_id, seen_ms - HEARTBEAT_MS)
             since_ms = max(gave_up_ms, place.since)
             at_ms = min(
                 max((since_ms + seen_ms) // 2, since_ms + SETTLED_MS), max(seen_ms, place.since) - JUST_MS

@@ -11,10 +11,12 @@ from itertools import product
 from math import hypot, sqrt
 from typing import Any, NamedTuple
 
+from coterie.base.whole import whole_number
 from coterie.broker.settings import BrokerSettings, SettingError
 from coterie.history.advice import BELIEVED, Backing, Lived
 from coterie.history.tables import History
-from coterie.sim.replay import Change, Figures, Replayed, foretold, understood
+from coterie.sim.recorded import unplayable
+from coterie.sim.replay import FOREVER_MS, Change, Figures, Replayed, foretold, understood
 from coterie.sim.script import CLIENT, KIND, Kind, check_client
 from coterie.sim.turns import HEARTBEAT_MS
 from coterie.sim.values import BadScript, Read, hint
@@ -28,6 +30,8 @@ ALIASES: Mapping[str, str] = {ASSIGNOR: "partition.assignment.strategy"}
 EVEN_CHANCE = 0.29
 SWITCH = {"on": True, "off": False, "true": True, "false": False}
 KNOWN = (*CLIENT, ASSIGNOR, STATIC, *BROKER)
+LEAST_MS: Mapping[str, int] = {"session.timeout.ms": 1_000, "max.poll.interval.ms": 1_000}
+"""Below it the 20 ms between polls and the few that a message takes count, which are not in the record."""
 
 
 class Question(NamedTuple):
@@ -84,7 +88,8 @@ def questions(text: str) -> list[Question]:
     if not given:
         raise BadScript("--what-if is empty; name a setting, as in session.timeout.ms=30000")
     names = [name for name, _ in given]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    meant = [ALIASES.get(name, name) for name in names]
+    twice = next((name for name, one in zip(names, meant, strict=True) if meant.count(one) > 1), None)
     if twice is not None:
         raise BadScript(f"--what-if names {twice} twice; for a question each, write {twice}=one|other")
     choices = product(*(values for _, values in given))
@@ -103,7 +108,8 @@ def pair(text: str) -> tuple[str, list[str]]:
 
 def question(given: Mapping[str, str]) -> Question:
     """Return one question, checked as a member and a broker would check it."""
-    client = {CLIENT[ALIASES.get(name, name)]: value for name, value in read(given).items()}
+    asked = read(given)
+    client = {CLIENT[ALIASES.get(name, name)]: value for name, value in asked.items()}
     broker = {name: value for name, value in given.items() if name in BROKER}
     try:
         BrokerSettings.of(broker)
@@ -112,9 +118,23 @@ def question(given: Mapping[str, str]) -> Question:
     static = given.get(STATIC)
     if static is not None and static not in SWITCH:
         raise BadScript(f"--what-if: {STATIC} is {static!r}; it takes on (each place has its own) or off")
+    check_spans({name: value for name, value in asked.items() if isinstance(value, int)})
     change = Change(client, None if static is None else SWITCH[static], broker)
     check_client(change.of(Kind()).settings, "--what-if")
     return Question(",".join(f"{name}={value}" for name, value in given.items()), change)
+
+
+def check_spans(spans: Mapping[str, Any]) -> None:
+    """Raise `BadScript` for a span that no replay can tell of, as where 10 was meant in seconds."""
+    for name, asked_ms in spans.items():
+        least_ms = LEAST_MS.get(name, 0)
+        if asked_ms < least_ms:
+            raise BadScript(
+                f"--what-if: {name} is {asked_ms} ms, and a replay takes {least_ms} at least;"
+                " ten seconds are 10s"
+            )
+        if asked_ms > FOREVER_MS:
+            raise BadScript(f"--what-if: {name} is {asked_ms} ms, and a replay takes {FOREVER_MS} at most")
 
 
 def read(given: Mapping[str, str]) -> dict[str, Any]:
@@ -123,7 +143,9 @@ def read(given: Mapping[str, str]) -> dict[str, Any]:
     for name, value in given.items():
         if name in CLIENT or name in ALIASES:
             reader: Read = KIND[ALIASES.get(name, name)]
-            found[name] = reader(int(value) if value.isdecimal() else value, f"--what-if: {name}")
+            found[name] = reader(
+                value if (number := whole_number(value)) is None else number, f"--what-if: {name}"
+            )
     return found
 
 
@@ -220,7 +242,7 @@ def chance_ms(known: Replayed, figures: Figures) -> float:
 
 def nothing(history: History) -> WhatIf:
     """Return the row of a group that cannot be replayed."""
-    why = "nothing to replay: no rebalance of consumers is told, or nobody was ever given a partition"
+    why = f"nothing to replay: {unplayable(history) or 'nobody ever was in it'}"
     count = len(history.generations)
     none = (None, (), None, None, None)
     return WhatIf(history.group_id, AS_RECORDED, *none, count, 0, len(history.moves), 0, 0, 0.0, why)

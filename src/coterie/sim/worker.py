@@ -257,7 +257,7 @@ class Worker:
         """Whether the member works and its group has it in the generation that it believes in."""
         member = self.member
         at_work = self.running and self._has_looked and member.coordinator_known and member.ready
-        if not at_work or self.is_paused:
+        if not at_work or self.is_paused or member.missing:  # before its next heartbeat it looks for those
             return False
         group, generation = self.station.group(), member.generation
         return (

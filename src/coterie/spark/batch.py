@@ -94,9 +94,14 @@ async def young(cluster: Cluster, ranges: list[Range], wanted: Pushed, options: 
 def range_of(
     at: TopicPartition, first: int, until: int, there: tuple[int, int], options: SourceOptions
 ) -> Range:
-    """Return what is to be read of a partition, which must be there if data loss is to fail the query."""
+    """Return what is to be read of a partition, which must be there if data loss is to fail the query.
+
+    With read_committed there may be records behind the end: a start there, which a group may have committed
+    without, is no loss.
+    """
     earliest, latest = there
-    if options.fail_on_data_loss and (first < earliest or until > latest):
+    past_end = until > latest or (first > latest and not options.isolation)
+    if options.fail_on_data_loss and (first < earliest or past_end):
         raise DataLoss(
             f"{at}: offsets {first} to {until} are asked for, and there are {earliest} to {latest};"
             " with failOnDataLoss=false the query reads what is there"

@@ -70,7 +70,7 @@ class AllPartitions:
         found = self.targets
         if found is None:
             found = await self._ends_of(await self.partitions())
-        self._refuse_lost(start, found)
+        await self._refuse_lost(start, found)
         started = start | await self._earliest_of(found.keys() - start.keys())
         ranges = [Range(*one, started[one], max(started[one], end)) for one, end in sorted(found.items())]
         # Held back, AvailableNow would end with records left.
@@ -81,14 +81,21 @@ class AllPartitions:
             self._poll_s = POLL_S
         return started | {one.at: one.until for one in taken}
 
-    def _refuse_lost(self, start: Offsets, found: Offsets) -> None:
-        """Raise DataLoss for partitions that are gone, or whose offsets went back."""
+    async def _refuse_lost(self, start: Offsets, found: Offsets) -> None:
+        """Raise DataLoss for partitions that are gone, or whose offsets went back.
+
+        What is behind a transaction under way may have been read before without read_committed.
+        """
         if not self.options.fail_on_data_loss:
             return
         gone = sorted(start.keys() - found.keys())
         if gone:
             raise DataLoss(f"partitions {', '.join(map(str, gone))} are gone; failOnDataLoss=false goes on")
-        for one, offset in start.items():
+        past = [one for one, offset in start.items() if offset > found[one]]
+        if self.options.isolation:
+            found = found | await ends(self.cluster, past, isolation=0)
+        for one in past:
+            offset = start[one]
             if offset > found[one]:
                 raise DataLoss(
                     f"{one}: the query has read up to {offset}, and the partition ends at {found[one]};"

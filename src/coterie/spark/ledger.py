@@ -69,6 +69,10 @@ class Ledger:
 
     def append(self, rows: pa.Table) -> Outcome:
         """Write rows that come from elsewhere than Spark, by the same account; return what became of them."""
+        if not isinstance(rows, pa.Table):
+            raise LedgerError(
+                f"append takes a pyarrow Table, not {type(rows).__name__}; a batch of Spark's is for `write`"
+            )
         schema = deltas(rows.schema)
         refuse_without_place(schema.names)
         self._rules.refuse_query(None)

@@ -74,8 +74,14 @@ class Place:
 
     def make(self) -> None:
         """Make the folder, if it is one. Tasks do not: where they find none, it is not the same."""
-        if self.local:
+        if not self.local:
+            return
+        try:
             os.makedirs(self.uri, exist_ok=True)
+        except OSError as error:
+            raise LedgerError(
+                f"a table cannot be made at {self.uri}: {error.strerror}; it is a folder"
+            ) from error
 
     def store(self) -> fs.PyFileSystem:
         """Return the table's files by their names in the table."""

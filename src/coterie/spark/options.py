@@ -13,11 +13,12 @@ from coterie.assign.vote import common_protocol
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
 from coterie.base.nearest import nearest
+from coterie.base.whole import whole_number
 from coterie.client.addresses import Address
 from coterie.client.assignors import assignor_factory
 from coterie.client.errors import WrongSetting
 from coterie.client.member import MemberSettings
-from coterie.client.settings import ClientSettings
+from coterie.client.settings import ClientSettings, usable_instance
 from coterie.spark.names import (
     COLUMNS,
     KAFKA_REFUSED,
@@ -55,6 +56,10 @@ UNITS = {
     "": "ms", "ms": "ms", "millisecond": "ms", "s": "s", "sec": "s", "second": "s", "m": "m", "min": "m",
     "minute": "m", "h": "h", "hour": "h", "d": "d", "day": "d",
 }  # fmt: skip
+
+
+MOST_TIME_BITS = 36  # of a unit: days are milliseconds of 63 bits
+MOST_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +141,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     reader = Values(values)
     refuse_misplaced(reader, streaming)
     kafka = reader.under("kafka.")
+    delay_ms = reader.time_ms("maxTriggerDelay")
     options = SourceOptions(
         selection=selection_of(reader),
         starting=starting_of(reader, streaming),
@@ -148,13 +154,13 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         pushdown=reader.flag("pushdown", False),
         max_offsets_per_trigger=reader.count("maxOffsetsPerTrigger"),
         min_offsets_per_trigger=reader.count("minOffsetsPerTrigger"),
-        max_trigger_delay_ms=reader.time_ms("maxTriggerDelay") or 900_000,
+        max_trigger_delay_ms=900_000 if delay_ms is None else delay_ms,
         trigger_interval_ms=reader.time_ms("triggerInterval"),
-        min_partitions=reader.count("minPartitions"),
+        min_partitions=reader.count("minPartitions", bits=31),
         max_records_per_partition=reader.count("maxRecordsPerPartition"),
         poll_timeout_ms=reader.count("kafkaConsumer.pollTimeoutMs") or 120_000,
-        fetch_max_bytes=kafka.count("fetch.max.bytes") or 4 << 20,
-        partition_max_bytes=kafka.count("max.partition.fetch.bytes") or 4 << 20,
+        fetch_max_bytes=kafka.count("fetch.max.bytes", bits=31) or 4 << 20,
+        partition_max_bytes=kafka.count("max.partition.fetch.bytes", bits=31) or 4 << 20,
         isolation=isolation_of(kafka),
         idle=tuple(sorted(KNOWN[name] for name in values if is_idle(name) or idles(name, streaming))),
         warnings=tuple(misled_by(values)),
@@ -184,14 +190,16 @@ class Values:
             raise BadOption(f"option {self.prefix}{name} must be set")
         return value
 
-    def count(self, name: str) -> int | None:
-        """Return a number of at least 1."""
+    def count(self, name: str, *, bits: int = 63) -> int | None:
+        """Return a number of at least 1 that needs no more bits."""
         value = self.get(name)
         if value is None:
             return None
-        if not value.strip().isdecimal() or int(value) < 1:
-            raise BadOption(f"option {self.prefix}{name} must be a number of at least 1, not {value!r}")
-        return int(value)
+        number = whole_number(value.strip(), bits=bits)
+        if number is None or number < 1:
+            least = f"must be a number of at least 1 and at most {(1 << bits) - 1}"
+            raise BadOption(f"option {self.prefix}{name} {least}, not {shown(value)}")
+        return number
 
     def time_ms(self, name: str) -> int | None:
         """Return a time in milliseconds, of `500`, `15m` or `10 seconds`."""
@@ -200,13 +208,21 @@ class Values:
             return None
         found = re.fullmatch(r"(\d+)\s*([a-z]*)", value.strip().lower())
         unit = None if found is None else UNITS.get(found[2]) or UNITS.get(found[2].removesuffix("s"))
-        if found is None or unit is None:
-            raise BadOption(f"option {self.prefix}{name} must be a time like 500ms or 15m, not {value!r}")
-        return int(found[1]) * UNITS_MS[unit]
+        number = None if found is None else whole_number(found[1], bits=MOST_TIME_BITS)
+        if number is None or unit is None:
+            raise BadOption(
+                f"option {self.prefix}{name} must be a time like 500ms or 15m, not {shown(value)}"
+            )
+        return number * UNITS_MS[unit]
 
     def flag(self, name: str, default: bool) -> bool:
         """Return a true or false."""
         return truth(self.values, self.prefix + name, default)
+
+
+def shown(value: str) -> str:
+    """Return a value as an error tells it: what is far too long only begins there."""
+    return repr(value) if len(value) <= MOST_SHOWN else f"{value[:MOST_SHOWN]!r}..."
 
 
 def refuse_unknown(name: str) -> None:
@@ -273,25 +289,21 @@ def selection_of(reader: Values) -> Selection:
         return Selection(partitions=partitions_of(value))
     try:
         re.compile(value)
-    except re.error as error:
-        raise BadOption(f"option subscribePattern {value!r}: {error}") from error
+    except (re.error, OverflowError, RecursionError) as error:
+        raise BadOption(f"option subscribePattern {shown(value)}: {error}") from error
     return Selection(pattern=value)
 
 
 def partitions_of(text: str) -> tuple[TopicPartition, ...]:
     """Return the partitions of assign, `{"topic": [0, 1]}`."""
-    topics = json_of("assign", text)
-    try:
-        found = tuple(
-            TopicPartition(topic, int(partition))
-            for topic, numbers in topics.items()
-            for partition in numbers
-        )
-    except (AttributeError, TypeError, ValueError):
-        found = ()
-    if not found:
-        raise BadOption(f'option assign must be like {{"topic":[0,1]}}, not {text!r}')
-    return found
+    match json_of("assign", text):
+        case dict(topics) if topics and all(type(numbers) is list for numbers in topics.values()):
+            found = dict.fromkeys(
+                (topic, whole_of(one, bits=31)) for topic, numbers in topics.items() for one in numbers
+            )
+            if found and all(number is not None and number >= 0 for _, number in found):
+                return tuple(TopicPartition(topic, number or 0) for topic, number in found)
+    raise BadOption(f'option assign must be like {{"topic":[0,1]}}, not {shown(text)}')
 
 
 def starting_of(reader: Values, streaming: bool) -> Bound:
@@ -329,14 +341,18 @@ def timestamps_of(reader: Values, which: str, *, latest_if_none: bool) -> Bound 
     """Return the bound by time, if one is set."""
     text = reader.get(f"{which}Timestamp")
     if text is not None:
-        if not text.strip().isdecimal():
-            raise BadOption(f"option {which}Timestamp must be milliseconds since 1970, not {text!r}")
-        return Bound(int(text), timestamps=True, latest_if_none=latest_if_none)
+        moment_ms = whole_number(text.strip())
+        if moment_ms is None or moment_ms < 0:
+            raise BadOption(f"option {which}Timestamp must be milliseconds since 1970, not {shown(text)}")
+        return Bound(moment_ms, timestamps=True, latest_if_none=latest_if_none)
     name = f"{which}OffsetsByTimestamp"
     text = reader.get(name)
     if text is None:
         return None
-    return Bound(None, numbers_of(name, text), timestamps=True, latest_if_none=latest_if_none)
+    stamps = numbers_of(name, text)
+    if min(stamps.values(), default=0) < 0:  # to a broker they would be the log's end, or its beginning
+        raise BadOption(f"option {name} takes milliseconds since 1970, not {min(stamps.values())}")
+    return Bound(None, stamps, timestamps=True, latest_if_none=latest_if_none)
 
 
 def offsets_of(name: str, text: str, *, committed: bool) -> Bound:
@@ -345,30 +361,56 @@ def offsets_of(name: str, text: str, *, committed: bool) -> Bound:
     word = words.get(text.strip().lower())
     if word is None and not text.lstrip().startswith("{"):
         raise BadOption(
-            f'option {name} is {text!r}: it takes {", ".join(words)}, or JSON like {{"topic":{{"0":23}}}}'
+            f"option {name} is {shown(text)}: it takes {', '.join(words)},"
+            ' or JSON like {"topic":{"0":23}}'
         )
-    return Bound(None, numbers_of(name, text)) if word is None else Bound(word)
+    if word is not None:
+        return Bound(word)
+    numbers = numbers_of(name, text)
+    if min(numbers.values(), default=0) < EARLIEST:
+        raise BadOption(
+            f"option {name} takes offsets, -1 (latest) and -2 (earliest), not {min(numbers.values())}"
+        )
+    return Bound(None, numbers)
 
 
 def numbers_of(name: str, text: str) -> dict[TopicPartition, int]:
     """Return the numbers of `{"topic": {"0": 23}}`."""
-    topics = json_of(name, text)
-    try:
-        return {
-            TopicPartition(topic, int(partition)): int(number)
-            for topic, each in topics.items()
-            for partition, number in each.items()
-        }
-    except (AttributeError, TypeError, ValueError):
-        raise BadOption(f'option {name} must be like {{"topic":{{"0":23}}}}, not {text!r}') from None
+    match json_of(name, text):
+        case dict(topics) if all(type(each) is dict for each in topics.values()):
+            found = [
+                (topic, whole_of(partition, bits=31), whole_of(number))
+                for topic, each in topics.items()
+                for partition, number in each.items()
+            ]
+            numbers = {
+                TopicPartition(topic, partition): number
+                for topic, partition, number in found
+                if partition is not None and partition >= 0 and number is not None
+            }
+            if len(numbers) == len(found):
+                return numbers
+    raise BadOption(f'option {name} must be like {{"topic":{{"0":23}}}}, not {shown(text)}')
+
+
+def whole_of(value: Any, *, bits: int = 63) -> int | None:
+    """Return the number that a value of JSON is, or writes; True and 1.5 are none."""
+    return whole_number(str(value), bits=bits) if type(value) in (int, str) else None
 
 
 def json_of(name: str, text: str) -> Any:
-    """Return the JSON that the option holds."""
+    """Return the JSON that the option holds. What it says twice would be read once."""
+
+    def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise BadOption(f"option {name} says something twice: {shown(text)}")
+        return found
+
     try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise BadOption(f"option {name} is no JSON ({error}): {text!r}") from error
+        return json.loads(text, object_pairs_hook=each_once, parse_int=whole_number)
+    except (ValueError, RecursionError) as error:
+        raise BadOption(f"option {name} is no JSON ({error}): {shown(text)}") from error
 
 
 def member_of(reader: Values, kafka: Values) -> MemberSettings | None:
@@ -382,13 +424,16 @@ def member_of(reader: Values, kafka: Values) -> MemberSettings | None:
         return None
     if reader.get("assign") is not None:
         raise BadOption("assign and group.id exclude each other: a member reads what its group assigns to it")
-    session, beat = kafka.count("session.timeout.ms") or 45_000, kafka.count("heartbeat.interval.ms")
+    session, beat = (
+        kafka.count("session.timeout.ms", bits=31) or 45_000,
+        kafka.count("heartbeat.interval.ms", bits=31),
+    )
     settings = MemberSettings(
         group_id=group_id,
         instance_id=checked_instance(instance_id),
         session_timeout_ms=session,
         heartbeat_interval_ms=beat or min(3_000, session // 3),
-        max_poll_interval_ms=kafka.count("max.poll.interval.ms") or 300_000,
+        max_poll_interval_ms=kafka.count("max.poll.interval.ms", bits=31) or 300_000,
         assignors=assignors_of(strategy or "range"),
         retry_backoff_ms=kafka.count("retry.backoff.ms") or 100,
         metadata_max_age_ms=kafka.count("metadata.max.age.ms") or 300_000,
@@ -410,7 +455,7 @@ def checked_instance(instance_id: str | None) -> str | None:
     """Return the instance id if Kafka would take it (JG-28)."""
     if instance_id is None:
         return None
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", instance_id) or instance_id in (".", ".."):
+    if not usable_instance(instance_id):
         raise BadOption(f"group.instance.id {instance_id!r}: 1 to 249 letters, digits, dots, - and _")
     return instance_id
 
@@ -440,8 +485,8 @@ def client_of(kafka: Values) -> ClientSettings:
         return ClientSettings.of(
             bootstrap_servers=kafka.required("bootstrap.servers"),
             client_id=kafka.get("client.id") or "coterie-spark",
-            request_timeout_ms=kafka.count("request.timeout.ms") or 30_000,
-            default_api_timeout_ms=kafka.count("default.api.timeout.ms") or 60_000,
+            request_timeout_ms=kafka.count("request.timeout.ms", bits=31) or 30_000,
+            default_api_timeout_ms=kafka.count("default.api.timeout.ms", bits=31) or 60_000,
             metadata_max_age_ms=kafka.count("metadata.max.age.ms") or 300_000,
             **asked,
         )

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
+from coterie.base.whole import whole_number
 from coterie.spark.offsets import GroupDocument, Range
 
 __all__ = ["DataLoss", "covered", "due", "kept", "note_of", "plannable", "replayed", "same_place"]
@@ -76,8 +77,9 @@ def note_of(query: str, plan: int) -> str:
 def kept(note: str, *, query: str, plan: int) -> bool:
     """Return whether a note says that the query has kept the partition since this plan, or before."""
     match note.split(" "):
-        case [word, noted, since] if word == NOTED and noted == query and since.isdecimal():
-            return int(since) <= plan
+        case [word, noted, since] if word == NOTED and noted == query:
+            number = whole_number(since)
+            return number is not None and 0 <= number <= plan
     return False
 
 
@@ -138,7 +140,8 @@ def plannable(
     if past_end and fail_on_data_loss:
         raise DataLoss(
             f"{at}: the group's committed offset {committed} is past the partition's end; was the topic made"
-            " anew? With failOnDataLoss=false the query waits until the end has come up to it"
+            " anew? With failOnDataLoss=false such a topic is read from where the group stands in it, or from"
+            " its beginning; if it is the same topic, the query waits until the end has come up to the offset"
         )
     if committed < earliest and fail_on_data_loss:
         raise DataLoss(

@@ -64,6 +64,8 @@ class Seen(NamedTuple):
     """What is noted beside the committed offsets."""
     earliest: dict[TopicPartition, int]
     ends: dict[TopicPartition, int]
+    behind: dict[TopicPartition, int]
+    """Where logs end of which more was read than counts as there: a transaction may be under way (LSO)."""
     begun: bool = False
     """Whether each partition is known to have a committed offset, and a note of this query's."""
 
@@ -218,8 +220,16 @@ class GroupSession:
             committed, notes = noted
             self._asked_in = generation
             stands |= {one: offset for one, offset in committed.items() if offset is not None}
-            self._seen = Seen(generation, owned, committed, notes, earliest, found)
+            stood = {one: max(committed[one] or 0, stands.get(one, 0)) for one in owned}
+            past = [one for one, offset in stood.items() if offset > found[one]]
+            behind = await ends(self.cluster, past, isolation=0) if self.options.isolation else {}
+            self._seen = Seen(generation, owned, committed, notes, earliest, found, behind)
         return self._current(membership)
+
+    def _is_past(self, at: TopicPartition, offset: int) -> bool:
+        """Return whether an offset is past all that there is of a partition."""
+        assert self._seen is not None
+        return offset > max(self._seen.ends[at], self._seen.behind.get(at, 0))
 
     async def _noted(
         self, partitions: Iterable[TopicPartition]
@@ -368,7 +378,7 @@ class GroupSession:
         seen = self._seen
         assert seen is not None
         starts = {one: stands[one] for one in fresh if one in stands}
-        past = sorted(one for one, offset in starts.items() if offset > seen.ends[one])
+        past = sorted(one for one, offset in starts.items() if self._is_past(one, offset))
         if past and self.options.fail_on_data_loss:
             raise DataLoss(
                 f"{past[0]}: the query has read up to {starts[past[0]]}, and the partition ends at"
@@ -479,7 +489,7 @@ class GroupSession:
                 committed=committed,
                 earliest=seen.earliest[one],
                 end=min(seen.ends[one], targets.get(one, seen.ends[one])),
-                past_end=committed > seen.ends[one],
+                past_end=self._is_past(one, committed),
                 fail_on_data_loss=self.options.fail_on_data_loss,
             )
             for one in sorted(seen.owned)

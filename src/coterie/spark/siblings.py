@@ -153,7 +153,7 @@ class Siblings:
         for path in self._folder.glob("*.json"):
             if path == self._path:
                 continue
-            with suppress(OSError, ValueError, TypeError), path.open("r+") as file:
+            with suppress(OSError, ValueError, TypeError, KeyError), path.open("r+") as file:
                 try:
                     fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 
+from coterie.base.batch_notes import NOTES
 from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import GroupMetadata, OffsetAndMetadata, TopicPartition
 from coterie.client.cluster import Cluster
@@ -24,7 +25,6 @@ __all__ = ["LedgerExpired", "OtherRows", "Turn", "note_done", "write_once"]
 
 logger = logging.getLogger("coterie.spark")
 
-LEDGER = "coterie-sink"
 QUERY, BATCH, RUN = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
 
 noted_last: dict[str, tuple[str, int]] = {}
@@ -89,7 +89,7 @@ async def write_once(options: SinkOptions, batches: Iterable[pa.RecordBatch], tu
                 async for batch in coming:
                     await send(batch)
                 note = OffsetAndMetadata(turn.batch, metadata=str(tally))
-                group = GroupMetadata(f"{LEDGER}-{turn.name}")
+                group = GroupMetadata(f"{NOTES}-{turn.name}")
                 await producer.send_offsets({place_of(options): note}, group)
     return outbox.rows
 
@@ -101,15 +101,15 @@ async def done_before(options: SinkOptions, turn: Turn) -> OffsetAndMetadata | N
     """
     cluster = Cluster.of(options.producer())
     try:
-        done = await noted(cluster, f"{LEDGER}-{turn.name}", options)
+        done = await noted(cluster, f"{NOTES}-{turn.name}", options)
         if done is not None or turn.batch == 0 or options.start_ledger:
             return done
-        if await noted(cluster, f"{LEDGER}-{turn.query}", options) is not None:
+        if await noted(cluster, f"{NOTES}-{turn.query}", options) is not None:
             return None
     finally:
         await cluster.close()
     raise LedgerExpired(
-        f"batch {turn.batch} of query {turn.query}: its ledger, groups {LEDGER}-{turn.query}…, is gone"
+        f"batch {turn.batch} of query {turn.query}: its ledger, groups {NOTES}-{turn.query}…, is gone"
         " (offsets.retention.minutes after the last batch). If no batch is unfinished, or if repeated"
         " rows do no harm, start once with startLedger=true"
     )
@@ -151,7 +151,7 @@ async def note_done(options: SinkOptions, query: str, batch: int, *, tasks: int,
     been tried before with more tasks: after one that this run has noted, nobody else is asked.
     """
     first = not run or noted_last.get(query) != (run, batch - 1)
-    cluster, group = Cluster.of(options.producer()), f"{LEDGER}-{query}"
+    cluster, group = Cluster.of(options.producer()), f"{NOTES}-{query}"
     try:
         before = await noted(cluster, group, options)
         most = max(tasks, int(before.metadata or 0) if before else 0)
@@ -170,7 +170,7 @@ async def refuse_other_tasks(
     cluster: Cluster, options: SinkOptions, query: str, batch: int, others: Iterable[int]
 ) -> None:
     """Raise OtherRows if tasks that the batch has no more have written it, too: it was planned otherwise."""
-    groups = (f"{LEDGER}-{query}-{task}" for task in others)
+    groups = (f"{NOTES}-{query}-{task}" for task in others)
     found = await cluster.notes_of_groups(groups, place_of(options))
     wrote = [group for group, note in found.items() if note and note.offset == batch]
     if wrote:

@@ -179,10 +179,13 @@ class MemberReader(StreamReader):
 
     def stop(self) -> None:
         """Leave the group and end the thread. Spark's SIGTERM must not cut the leaving short."""
+        if self._session is not None:
+            # First of all: a signal that comes once the session is taken would find nothing to leave, and end
+            # the process. Spark closes the connection and sends one at the same time.
+            on_sigterm(signal.SIG_IGN)
         session, self._session = self._session, None
         try:
             if session is not None:
-                on_sigterm(signal.SIG_IGN)
                 self.ask(session.close())
         finally:
             if self._siblings is not None:

@@ -4,6 +4,7 @@ Nothing of the driver's reader arrives here: all that a task needs is in its inp
 serve many tasks, so connections are kept from one to the next.
 """
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ from coterie.wire.fetched import Fetched, FetchedPartition, read_fetched
 __all__ = ["FetchSettings", "TaskPartition", "read_task"]
 
 BACKOFF_S = 0.1
+
+log = logging.getLogger("coterie.spark")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,12 +119,20 @@ def pieces_of(task: TaskPartition) -> dict[TopicPartition, Piece]:
 
 
 class Reader:
-    """Reads one task's ranges. A fetch is sent before the answer to the last is decoded."""
+    """Reads one task's ranges. A fetch is sent before the answer to the last is decoded.
+
+    `left` moves on with the rows that are handed out, and with nothing else: whatever breaks, what was not
+    handed out is asked for again.
+    """
 
     def __init__(self, task: TaskPartition) -> None:
         self.settings = task.settings
         self.leaders = dict(task.leaders)
+        self.brokers = list(dict.fromkeys((*task.settings.client.addresses, *task.leaders.values())))
+        """Whom to ask for leaders, who did not answer the last time last."""
         self.left = {one.at: one for one in task.ranges}
+        self.lost: set[TopicPartition] = set()
+        """What the leader being read from says is out of its log's range."""
         self.pieces = pieces_of(task)
         self.progress_at = time.monotonic()
 
@@ -149,18 +160,22 @@ class Reader:
 
     def batches_of(self, address: Address) -> Iterator[pa.RecordBatch]:
         """Yield what this leader has of what is left."""
+        self.lost.clear()
         connection = self.take(address)
         try:
-            self.send(connection, address)
+            self.send(connection, address, {})
             while connection.awaited:
                 got = self.received(connection.receive(), address)
-                # The broker works on the next fetch while this one is decoded, which must happen even if the
-                # connection breaks: the ranges have moved on.
-                broke = self.try_send(connection, address)
-                for one, planned in got:
+                # The broker works on the next fetch while this one is decoded.
+                ahead = {at: one.planned.next_offset for at, one in got.items()}
+                broke = self.try_send(connection, address, ahead)
+                for one, planned in got.values():
                     yield from self.decoded(one, planned)
+                    self.moved_to(one, planned.next_offset)
                 if broke is not None:
                     raise broke
+            if self.lost:
+                self.skip_lost(connection, address)
         finally:
             self.give_back(connection)
 
@@ -198,9 +213,15 @@ class Reader:
             replaced.close()
         kept[key] = connection
 
-    def send(self, connection: BlockingConnection, address: Address) -> None:
-        """Ask for what is left on this leader, if anything is."""
-        positions = {at: one.first for at, one in self.left.items() if self.leaders.get(at) == address}
+    def send(
+        self, connection: BlockingConnection, address: Address, ahead: Mapping[TopicPartition, int]
+    ) -> None:
+        """Ask for what is left on this leader, if anything is, behind what is about to be handed out."""
+        positions = {}
+        for at, one in self.left.items():
+            position = ahead.get(at, one.first)
+            if position < one.until and self.leaders.get(at) == address and at not in self.lost:
+                positions[at] = position
         if not positions:
             return
         settings = self.settings
@@ -218,37 +239,52 @@ class Reader:
             read_fetched,
         )
 
-    def try_send(self, connection: BlockingConnection, address: Address) -> Exception | None:
+    def try_send(
+        self, connection: BlockingConnection, address: Address, ahead: Mapping[TopicPartition, int]
+    ) -> Exception | None:
         """Ask for what is left; return what went wrong."""
         try:
-            self.send(connection, address)
+            self.send(connection, address, ahead)
         except (Disconnected, ClientTimeout) as error:
             return error
         return None
 
-    def received(self, answer: Fetched, address: Address) -> list[Got]:
-        """Take an answer: note how far each range has come, and return what is to be decoded."""
+    def received(self, answer: Fetched, address: Address) -> dict[TopicPartition, Got]:
+        """Return what is to be decoded of an answer; drop the leaders that refuse for now."""
         if answer.error_code:
             raise RefusedBy(Code(answer.error_code), f"Fetch from {address}")
-        got = []
+        got = {}
+        known = len(self.leaders)
         for part in answer.partitions:
             one = self.left.get(TopicPartition(part.topic, part.partition))
             if one is not None and self.accepts(one, Code(part.error_code)):
                 planned = self.planned(one, part)
-                got.append(Got(one, planned))
-                self.moved_to(one, planned.next_offset)
+                got[one.at] = Got(one, planned)
+                if planned.next_offset > one.first:
+                    self.progress_at = time.monotonic()
         self.check_progress(address)
+        if len(self.leaders) < known:
+            time.sleep(BACKOFF_S)
         return got
 
     def accepts(self, one: Range, code: Code) -> bool:
-        """Return whether there are records; a refusal that passes drops the leader, another is raised."""
-        if code is Code.OFFSET_OUT_OF_RANGE:
-            self.skip_lost(one)
-        elif code in RETRIABLE:
-            self.leaders.pop(one.at, None)
-            time.sleep(BACKOFF_S)
+        """Return whether there are records. What is out of range is noted; it is seen to after the rest."""
+        if code is not Code.OFFSET_OUT_OF_RANGE:
+            return self.agrees(one.at, code, f"Fetch of {one.at} at offset {one.first}")
+        if self.settings.fail_on_data_loss:
+            raise DataLoss(
+                f"{one.at}: offset {one.first} is not there any more;"
+                " with failOnDataLoss=false the query goes on without what was lost"
+            )
+        self.lost.add(one.at)
+        return False
+
+    def agrees(self, at: TopicPartition, code: Code, what: str) -> bool:
+        """Return whether the leader does it; a refusal that passes drops the leader, another is raised."""
+        if code in RETRIABLE:
+            self.leaders.pop(at, None)
         elif code:
-            raise RefusedBy(code, f"Fetch of {one.at} at offset {one.first}")
+            raise RefusedBy(code, what)
         return code is Code.NONE
 
     def planned(self, one: Range, part: FetchedPartition) -> Plan:
@@ -257,41 +293,39 @@ class Reader:
 
     def moved_to(self, one: Range, position: int) -> None:
         """Note that the range has been read up to `position`."""
-        if position > one.first:
-            self.progress_at = time.monotonic()
         if position >= one.until:
             del self.left[one.at]
         else:
             self.left[one.at] = one._replace(first=position)
 
-    def check_progress(self, where: object) -> None:
-        """Raise ClientTimeout if nothing has come for kafkaConsumer.pollTimeoutMs."""
+    def check_progress(self, where: object, error: Exception | None = None) -> None:
+        """Raise RefusedBy, because of the error, if nothing has come for kafkaConsumer.pollTimeoutMs."""
         if self.left and time.monotonic() - self.progress_at > self.settings.poll_timeout_ms / 1000:
             one = next(iter(self.left.values()))
             raise RefusedBy(
                 Code.REQUEST_TIMED_OUT,
                 f"no record of {one.at} from offset {one.first} on came from {where} within"
                 f" kafkaConsumer.pollTimeoutMs ({self.settings.poll_timeout_ms} ms)",
-            )
+            ) from error
 
-    def skip_lost(self, one: Range) -> None:
-        """Go on at the log's start, if the query puts up with it."""
-        if self.settings.fail_on_data_loss:
-            raise DataLoss(
-                f"{one.at}: offset {one.first} is not there any more;"
-                " with failOnDataLoss=false the query goes on without what was lost"
-            )
-        connection = self.take(self.leader_of(one.at))
-        stamps = {one.at: messages.EARLIEST}
-        try:
-            connection.renew()
-            answer = connection.call(
-                ApiKey.LIST_OFFSETS, lambda version: messages.list_offsets(version, stamps, isolation=0)
-            )
-        finally:
-            self.give_back(connection)
-        start = messages.read_list_offsets(answer)[one.at].offset
-        self.moved_to(one, start if start > one.first else one.until)
+    def skip_lost(self, connection: BlockingConnection, address: Address) -> None:
+        """Go on at the start of the logs where the leader tells it; what else is left is fetched again."""
+        stamps = dict.fromkeys(self.lost, messages.EARLIEST)
+        connection.renew()
+        answer = connection.call(
+            ApiKey.LIST_OFFSETS, lambda version: messages.list_offsets(version, stamps, isolation=0)
+        )
+        for at, found in messages.read_list_offsets(answer).items():
+            if at in self.lost and self.agrees(at, found.code, f"ListOffsets of {at}") and found.offset >= 0:
+                one = self.left[at]
+                start = found.offset if one.first < found.offset < one.until else one.until
+                log.warning("%s: offsets %d to %d are not there any more", at, one.first, start - 1)
+                self.lost.discard(at)
+                self.moved_to(one, start)
+                self.progress_at = time.monotonic()
+        if self.lost:
+            self.check_progress(address)
+            time.sleep(BACKOFF_S)
 
     def forget(self, address: Address, error: Exception) -> None:
         """Look for the leaders anew after a connection broke; give up when it takes too long."""
@@ -304,25 +338,34 @@ class Reader:
     def ask_leaders(self) -> None:
         """Ask any broker for the leaders of what is left."""
         topics = {at.topic for at in self.left}
-        for address in self.settings.client.addresses:
+        failure = None
+        for address in tuple(self.brokers):
             try:
-                connection = self.take(address)
-            except Disconnected:
-                continue
-            try:
-                connection.renew()
-                answer = connection.call(ApiKey.METADATA, lambda version: messages.metadata(version, topics))
-            except (Disconnected, ClientTimeout):
-                continue
-            finally:
-                self.give_back(connection)
-            found = messages.read_metadata(answer)
-            for at in self.left:
-                topic = found.topics.get(at.topic)
-                leader = topic.leaders.get(at.partition, -1) if topic else -1
-                if leader in found.brokers:
-                    self.leaders[at] = found.brokers[leader]
-            break
+                self.learn(self.metadata_of(address, topics))
+                break
+            except (Disconnected, ClientTimeout) as error:
+                failure = error
+                self.brokers.remove(address)
+                self.brokers.append(address)
         if not self.left.keys() <= self.leaders.keys():
-            self.check_progress("any broker")
+            self.check_progress("any broker", failure)
             time.sleep(BACKOFF_S)
+
+    def metadata_of(self, address: Address, topics: Set[str]) -> messages.Metadata:
+        """Return what a broker knows of these topics."""
+        connection = self.take(address)
+        try:
+            connection.renew()
+            answer = connection.call(ApiKey.METADATA, lambda version: messages.metadata(version, topics))
+        finally:
+            self.give_back(connection)
+        return messages.read_metadata(answer)
+
+    def learn(self, found: messages.Metadata) -> None:
+        """Take over where the leaders are, and which brokers there are."""
+        self.brokers += [one for one in found.brokers.values() if one not in self.brokers]
+        for at in self.left:
+            topic = found.topics.get(at.topic)
+            leader = topic.leaders.get(at.partition, -1) if topic else -1
+            if leader in found.brokers:
+                self.leaders[at] = found.brokers[leader]

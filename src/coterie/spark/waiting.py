@@ -10,6 +10,7 @@ from coterie.base.ids import TopicPartition
 from coterie.client.listener import RebalanceListener
 from coterie.client.member import Generation, MemberSettings, Phase
 from coterie.client.membership import Membership
+from coterie.client.silence import next_word_s
 
 __all__ = ["LONGEST_WAIT_S", "Barrier", "Company", "Pace", "Word", "waited_for"]
 
@@ -22,7 +23,7 @@ SHORT_WAIT_S = 0.05
 # A batch that takes so much of the rebalance timeout is warned of.
 NEARLY = 0.8
 # Who reads nothing says what it waits for after so long, and again each time after twice as long as before.
-FIRST_WORD_S, REST_S = 10.0, 600.0
+FIRST_WORD_S = 10.0
 
 
 class Company:
@@ -149,7 +150,7 @@ class Word:
             self._since = now_s
         waited_s = now_s - self._since
         if waited_s >= self._next_s:
-            self._next_s = waited_s + min(waited_s, REST_S)
+            self._next_s = next_word_s(waited_s)
             log.warning("group %s: reads nothing for %.0f s: it waits for %s", self._group_id, waited_s, what)
 
 

@@ -44,6 +44,8 @@ __all__ = [
 
 HORIZON_BIT = 0x40
 LONGEST_KEY = 32
+NO_TIMESTAMP = -1
+LEAST_MS, MOST_MS = -(2**63), 2**63 - 1
 
 
 # -- what is to be done
@@ -86,11 +88,14 @@ class Group(NamedTuple):
 
 
 class CompactionResult(NamedTuple):
-    """What was written for a plan; or, where the log is damaged, which file and where, and nothing else."""
+    """What was written for a plan; or, where the log is damaged, which file and where, and nothing else; or
+    why it has `failed` this time: the disk refused, or a segment of the plan went while it was carried out.
+    """
 
     plan: CompactionPlan
     groups: tuple[Group, ...]
     damage: str = ""
+    failed: str = ""
 
 
 def range_of(
@@ -187,20 +192,24 @@ def _grouped(segments: Sequence[Segment], config: LogConfig, *, upto: int) -> It
 def run_compaction(plan: CompactionPlan, disk: Disk) -> CompactionResult:
     """Write a `.cleaned` segment for each group of the plan. Changes nothing that exists.
 
-    What fails takes its files away again: a full disk needs their room.
+    What fails takes its files away again, whatever it fails of: a full disk needs their room.
     """
     groups = []
+    whole = False
     try:
         newest = _newest_of(plan, disk)
         transactions = _Transactions(plan.aborted)
         for bases in plan.groups:
             groups.append(_clean_group(plan, bases, newest, transactions, disk))
-    except (OSError, StorageFailed) as error:
-        with suppress(OSError):
-            discard(plan, disk)
-        if isinstance(error, OSError):
-            raise
+        whole = True
+    except StorageFailed as error:
         return CompactionResult(plan, (), str(error))
+    except OSError as error:  # a full disk, or a file that went: by retention, DeleteRecords, with the topic
+        return CompactionResult(plan, (), failed=str(error))
+    finally:
+        if not whole:
+            with suppress(OSError):
+                discard(plan, disk)
     return CompactionResult(plan, tuple(groups))
 
 
@@ -356,8 +365,10 @@ def _kept(
         return _emptied(header) if _must_stay(header, plan, newest.written) else None
     waits = done or (not header.control and any(not record.has_value for record in staying))
     if waits and not header.attributes & HORIZON_BIT:
-        header, staying = _with_horizon(header, staying, plan.wall_ms + plan.delete_retention_ms)
-    elif len(staying) == len(records):
+        dated = _with_horizon(header, staying, plan.wall_ms + plan.delete_retention_ms)
+        if dated is not None:
+            return _rebuilt(*dated)
+    if len(staying) == len(records):
         return header, found.data[found.at : found.at + header.size]
     return _rebuilt(header, staying)
 
@@ -429,17 +440,25 @@ def _rebuilt(header: BatchHeader, records: Sequence[_Raw]) -> tuple[BatchHeader,
     body = compress(CODECS[header.codec], encoded)
     newest = header.max_timestamp
     if not header.append_time:
-        newest = header.base_timestamp + max(record.timestamp_delta for record in records)
+        greatest = header.base_timestamp + max(record.timestamp_delta for record in records)
+        newest = max(greatest, NO_TIMESTAMP)
     header = header._replace(max_timestamp=newest, count=len(records), length=HEADER_SIZE - 12 + len(body))
     return header, sealed(header, body)
 
 
 def _with_horizon(
     header: BatchHeader, records: Sequence[_Raw], horizon_ms: int
-) -> tuple[BatchHeader, list[_Raw]]:
-    """Return a batch whose tombstones may go at `horizon_ms`, which takes the base timestamp's place."""
+) -> tuple[BatchHeader, list[_Raw]] | None:
+    """Return a batch whose tombstones may go at `horizon_ms`, which takes the base timestamp's place.
+
+    None where 64 bits have no room for it, or for how far from it a record is: then the tombstones stay for
+    good, as in Kafka with a delete.retention.ms that ends beyond all times.
+    """
     shift = header.base_timestamp - horizon_ms
     moved = [record._replace(timestamp_delta=record.timestamp_delta + shift) for record in records]
+    deltas = [record.timestamp_delta for record in moved]
+    if not (min(deltas) >= LEAST_MS and max(deltas) <= MOST_MS and horizon_ms <= MOST_MS):
+        return None
     return header._replace(attributes=header.attributes | HORIZON_BIT, base_timestamp=horizon_ms), moved
 
 

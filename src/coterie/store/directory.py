@@ -13,10 +13,15 @@ from uuid import UUID
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition, uuid_text
 from coterie.store.checkpoints import (
+    CLEAN_OFFSETS,
     CLEAN_SHUTDOWN,
+    HIGH_WATERMARKS,
+    LOCK,
     META,
     NO_BROKER_EPOCH,
     PARTITION_METADATA,
+    RECOVERY_POINTS,
+    START_OFFSETS,
     Meta,
     read_clean_stop,
     read_meta,
@@ -32,7 +37,7 @@ from coterie.store.log import DirectoryUnusable, StorageFailed
 from coterie.store.partition import FileLog
 from coterie.store.segment import LOG
 
-__all__ = ["OnDisk", "Store", "Stray"]
+__all__ = ["OnDisk", "Store", "Stray", "things_of_others"]
 
 log = logging.getLogger("coterie.store")
 
@@ -47,6 +52,11 @@ PARTITION_DIRECTORY = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partitio
 SEGMENT_FILE = re.compile(rf"[0-9]{{20}}\{LOG}")
 # Where Apache Kafka keeps what a cluster has agreed upon.
 KEPT_BY_KAFKA = "__cluster_metadata"
+CHECKPOINTS = (START_OFFSETS, RECOVERY_POINTS, HIGH_WATERMARKS, CLEAN_OFFSETS)
+SHARED_FILES = "|".join(map(re.escape, (META, CLEAN_SHUTDOWN, *CHECKPOINTS)))
+SHARED_FILE = re.compile(rf"({SHARED_FILES}|coterie\.[a-z]+\.json)(\.tmp)?")
+# What the roots of disks have, and what keeps a directory that is to be empty in a repository.
+NOBODYS = frozenset({LOCK, "lost+found", ".snapshot", ".gitkeep", ".gitignore", ".DS_Store"})
 Configs = Callable[[TopicPartition], LogConfig | None]
 """How a partition's log shall behave; None where nobody knows."""
 
@@ -65,6 +75,35 @@ class Stray(NamedTuple):
     directory: str
     topic_id: UUID
     partition: int
+
+
+def things_of_others(disk: Disk, path: str) -> list[str]:
+    """Return what a directory holds if that is something, and no broker had it: then it is no place for logs.
+
+    Nothing is returned where a broker was killed at whatever point of its first start, where some file or log
+    is Apache Kafka's or ours, and for what is the root of an empty disk.
+    """
+    directories = disk.directories(path)
+    held = sorted({*directories, *disk.files(path)} - NOBODYS)
+    if any(map(SHARED_FILE.fullmatch, held)):
+        return []
+    return [] if any(_is_brokers(disk, path, name) for name in directories) else held
+
+
+def _is_brokers(disk: Disk, path: str, name: str) -> bool:
+    """Return whether a directory's name and files are those of a partition, or a broker has just made it."""
+    if DELETED_DIRECTORY.fullmatch(name) or STRAY_DIRECTORY.fullmatch(name):
+        return True
+    if _partition_of(name) is None:  # what is in it may be much, or not ours to read
+        return False
+    where = f"{path}/{name}"
+    return _is_log(disk, where) or not (disk.files(where) or disk.directories(where))
+
+
+def _is_log(disk: Disk, directory: str) -> bool:
+    """Return whether a directory with a partition's name holds one: its topic's id, or a segment."""
+    files = disk.files(directory)
+    return PARTITION_METADATA in files or any(map(SEGMENT_FILE.fullmatch, files))
 
 
 class Store:
@@ -90,6 +129,10 @@ class Store:
         # Logs that are deleted, or were never finished, whose directories the disk would not give up.
         self._left_over: set[TopicPartition] = set()
         self._closed = False
+        self.was_closed = False
+        """Whether it was closed before by who doubted nothing, so that nothing can be missing."""
+        self.in_doubt = False
+        """Whether something may be missing that is still to be looked for. It is not closed cleanly then."""
         self._broker_epoch = NO_BROKER_EPOCH
         self.meta = self._own(cluster_id, node_id)
         self.ledger = Ledger(disk, path)
@@ -118,29 +161,30 @@ class Store:
     def _load(self, configs: Configs | None) -> None:
         marker = f"{self.path}/{CLEAN_SHUTDOWN}"
         clean = self.disk.exists(marker)
+        self.was_closed = clean
         if clean:
             self._broker_epoch = read_clean_stop(self.disk.load(marker))
-        for name in sorted(self.disk.directories(self.path)):
+        names = sorted(self.disk.directories(self.path))
+        if not self.ledger.compacted_is_known:  # before one of them is written down, and no other
+            found_logs = filter(None, map(_partition_of, names))
+            self.ledger.compacted = dict.fromkeys(found_logs, 0)
+        for name in names:
             if DELETED_DIRECTORY.fullmatch(name):
                 self._doomed.append((self._now_ms, f"{self.path}/{name}"))
                 continue
             found = _partition_of(name)
             if found is None or found.topic == KEPT_BY_KAFKA:
                 continue
-            if found.partition < MOST_PARTITIONS and self._is_log(name):
+            if found.partition < MOST_PARTITIONS and _is_log(self.disk, f"{self.path}/{name}"):
                 self.logs[found] = self._open(found, configs and configs(found), clean=clean)
             elif not self._is_free(found):
                 log.warning("%s/%s is no partition of ours and is left alone", self.path, name)
         self.ledger.keep_only(self.logs)
+        self.in_doubt = not clean and bool(self.logs)
         if clean:
             self.disk.remove(marker)
         # Or a loss of power brings the mark back, to vouch for another life, or takes what was found.
         self.disk.sync_directory(self.path)
-
-    def _is_log(self, name: str) -> bool:
-        """Return whether a directory with a partition's name holds one: its topic's id, or a segment."""
-        files = self.disk.files(f"{self.path}/{name}")
-        return PARTITION_METADATA in files or any(map(SEGMENT_FILE.fullmatch, files))
 
     def _open(self, name: TopicPartition, config: LogConfig | None, *, clean: bool) -> FileLog:
         """Return the log of a directory. Only if it is known never to have been compacted are gaps damage."""
@@ -194,8 +238,8 @@ class Store:
         """Put a directory that was set aside back in its place, which is free, and open its log."""
         name = TopicPartition(topic, stray.partition)
         self.ledger.forget(name)  # what is there is of another log
-        self.disk.rename(f"{self.path}/{stray.directory}", self._directory(name))
         self.expect_gaps([name])
+        self.disk.rename(f"{self.path}/{stray.directory}", self._directory(name))
         self.logs[name] = self._open(name, None, clean=False)
 
     def expect_gaps(self, names: Iterable[TopicPartition]) -> None:
@@ -338,7 +382,7 @@ class Store:
                 failed = error
         try:
             self.ledger.save(self._high_watermarks())
-            if failed is None:
+            if failed is None and not self.in_doubt:
                 mark = write_clean_stop(self._broker_epoch)
                 self.disk.save(f"{self.path}/{CLEAN_SHUTDOWN}", mark, sync=True)
         except OSError as error:

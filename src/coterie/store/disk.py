@@ -55,8 +55,8 @@ class Disk(Protocol):
     def save(self, path: str, data: bytes, *, sync: bool = False) -> None:
         """Replace the file at once: a crash leaves the old content or the new.
 
-        With `sync`, a loss of power leaves the new one from the moment this returns. After an OSError it may
-        be either.
+        With `sync`, a loss of power leaves the new one from the moment this returns; without, perhaps only
+        its beginning, but never what an earlier save has left unfinished. After an OSError it may be either.
         """
         ...
 
@@ -150,12 +150,16 @@ class OsDisk:
         fd = os.open(path, os.O_RDONLY | BINARY)  # a third of the time that open() takes
         try:
             return OsFile(fd).read(os.fstat(fd).st_size, 0)
+        except OSError as error:
+            error.filename = path  # as what cannot be opened has it
+            raise
         finally:
             os.close(fd)
 
     def save(self, path: str, data: bytes, *, sync: bool = False) -> None:
         beside = path + ".tmp"
-        with open(beside, "wb") as file:
+        self.remove(beside)  # a loss of power could give what is written over its earlier content back
+        with open(beside, "xb") as file:
             file.write(data)
             if sync and self._durable:
                 file.flush()

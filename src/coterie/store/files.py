@@ -10,7 +10,7 @@ from coterie.store.lock import DirectoryLock
 from coterie.store.log import DirectoryUnusable
 from coterie.store.partition import FileLog, FlushPlan, run_flush
 
-__all__ = ["FileLog", "FileStore", "FlushPlan", "OnDisk", "run_flush"]
+__all__ = ["FileLog", "FileStore", "FlushPlan", "OnDisk", "run_flush", "unusable"]
 
 
 class FileStore(Store):
@@ -43,8 +43,8 @@ class FileStore(Store):
             lock = DirectoryLock(where)
         except OSError as error:
             taken = isinstance(error, FileExistsError)
-            why = "it is a file, not a directory" if taken else error.strerror or error
-            raise DirectoryUnusable(f"cannot use {where}: {why}") from error
+            why = f"cannot use {where}: it is a file, not a directory" if taken else unusable(where, error)
+            raise DirectoryUnusable(why) from error
         try:
             return cls(
                 lock,
@@ -57,7 +57,7 @@ class FileStore(Store):
             )
         except OSError as error:
             lock.release()
-            raise DirectoryUnusable(f"cannot use {where}: {error.strerror or error}") from error
+            raise DirectoryUnusable(unusable(where, error)) from error
         except BaseException:
             lock.release()
             raise
@@ -65,6 +65,13 @@ class FileStore(Store):
     def release(self) -> None:
         """Unlock the directory."""
         self._lock.release()
+
+
+def unusable(directory: str, error: OSError) -> str:
+    """Return what keeps a directory from being used, and where in it that is."""
+    file = error.filename2 or error.filename
+    where = f"{file}: " if file not in (None, directory) else ""
+    return f"cannot use {directory}: {where}{error.strerror or error}"
 
 
 def _new_uuid() -> UUID:

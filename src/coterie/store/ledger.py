@@ -1,6 +1,7 @@
 """The checkpoint files of the data directory, which hold an offset for each of its partitions."""
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
+from types import MappingProxyType
 
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
@@ -17,6 +18,9 @@ from coterie.store.disk import Disk
 __all__ = ["Ledger"]
 
 
+NOWHERE: Mapping[TopicPartition, int] = MappingProxyType({})
+
+
 def nothing(why: str) -> None:
     """Do nothing."""
 
@@ -30,6 +34,8 @@ class Ledger:
         self.starts = self._load(START_OFFSETS)
         self.flushed = self._load(RECOVERY_POINTS)
         self.compacted = self._load(CLEAN_OFFSETS)
+        self.compacted_is_known = self._is_sound(CLEAN_OFFSETS)
+        """Whether nothing but the logs named there can have been compacted."""
         # Up to where each log is flushed, as far as the disk knows: opening after a crash begins there.
         self.written = dict(self.flushed)
         # How many directories of partitions were made, and how many of them survive a loss of power.
@@ -40,13 +46,27 @@ class Ledger:
         self.on_failed_flush: Callable[[str], None] = nothing
         # Whom the files may name. They go by a partition's name, which the next topic may have again.
         self._named = self._known()
+        # Which logs the disk knows to be compacted, or to have gaps for another reason.
+        self._known_compacted = frozenset(self.compacted)
 
     def _load(self, name: str) -> dict[TopicPartition, int]:
-        """Return a checkpoint, empty if it is missing or damaged: that costs time, not records."""
+        """Return a checkpoint, empty if it is missing or damaged: that costs time, not records.
+
+        Of a damaged one of compacted logs `compacted_is_known` tells.
+        """
         try:
             return read_offsets(self._disk.load(f"{self._directory}/{name}"))
         except (FileNotFoundError, Corrupt):
             return {}
+
+    def _is_sound(self, name: str) -> bool:
+        try:
+            read_offsets(self._disk.load(f"{self._directory}/{name}"))
+        except FileNotFoundError:
+            return True
+        except Corrupt:
+            return False
+        return True
 
     def _known(self) -> set[TopicPartition]:
         return {*self.starts, *self.flushed, *self.compacted}
@@ -87,25 +107,40 @@ class Ledger:
                 raise
             self._certain = self._made
 
-    def save_starts(self) -> None:
-        """Write where the logs start."""
-        self._named |= self.starts.keys()
-        self._save(START_OFFSETS, self.starts)
+    def save_starts(self, ahead: Mapping[TopicPartition, int] = NOWHERE) -> None:
+        """Write where the logs start, and where some are about to: until it is written nobody is told.
+
+        After an OSError none of them is to start there.
+        """
+        moved = {name: offset for name, offset in ahead.items() if offset > self.starts.get(name, 0)}
+        self._named |= self.starts.keys() | moved.keys()
+        self._save(START_OFFSETS, {**self.starts, **moved})
+        self.starts.update(moved)
 
     def save_compacted(self) -> None:
         """Write up to where the logs are compacted, and that they were: gaps in those are no damage."""
         self._named |= self.compacted.keys()
+        self._known_compacted = frozenset()  # after an OSError it may be either
         self._save(CLEAN_OFFSETS, self.compacted)
+        self._known_compacted = frozenset(self.compacted)
+
+    def expect_gaps(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Have the disk know which logs may have gaps, those that it was to know before too. Raises OSError.
+
+        It has to know before there are any, and before the topic's policy is another one: a start that is
+        told to delete would take a gap for damage, and cut the log there.
+        """
+        for partition in partitions:
+            self.compacted.setdefault(partition, 0)
+        if not self.compacted.keys() <= self._known_compacted:
+            self.save_compacted()
 
     def save(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
         """Write everything; the high watermarks are for Kafka's brokers, which trust nothing beyond them."""
-        for name, offsets in (
-            (START_OFFSETS, self.starts),
-            (CLEAN_OFFSETS, self.compacted),
-            (RECOVERY_POINTS, self.flushed),
-        ):
-            self._named |= offsets.keys()
-            self._save(name, offsets)
+        self._named |= self._known()
+        self._save(START_OFFSETS, self.starts)
+        self.save_compacted()
+        self._save(RECOVERY_POINTS, self.flushed)
         self.written = dict(self.flushed)
         self._named = self._known()
         if high_watermarks is not None:

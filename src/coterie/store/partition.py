@@ -4,6 +4,7 @@ import logging
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice, takewhile
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
@@ -115,6 +116,8 @@ class FileLog:
         self.directory = directory
         self.producers: ProducerState = loaded.producers
         self.start_offset = max(ledger.starts.get(name, 0), loaded.segments[0].base_offset)
+        if self.start_offset:  # what lay before may come back with a loss of power, if nobody has written it
+            ledger.starts[name] = self.start_offset
         self.end_offset = loaded.end_offset
         self.closed = False
         self._disk = disk
@@ -122,12 +125,16 @@ class FileLog:
         self._ledger = ledger
         self._segments = loaded.segments
         self._bases = [segment.base_offset for segment in loaded.segments]
-        self._epochs: Epochs = loaded.epochs
+        # Who moved the start may have been killed before that was written; the next to write them does it.
+        self._epochs: Epochs = from_start(loaded.epochs, self.start_offset)
         flushed = max(ledger.flushed.get(name, 0), loaded.segments[0].base_offset)
         self.recovery_point = min(flushed, loaded.end_offset)
         # What the disk refused last while time was served; empty when it is well.
         self.trouble = ""
-        self._torn = False
+        self._torn = False  # whether there may be bytes of a failed append behind the end
+        self._cut = False  # whether there were, and a loss of power might bring them back
+        self._gaps_untold = loaded.gaps  # whether the next start would take what is missing for damage
+        self._recovered = loaded.recovered  # whether what a start has cut off might come back
         self._takes_none = False
         """The disk has refused the last append, and that was told."""
         self._stray: int | None = None
@@ -199,8 +206,10 @@ class FileLog:
         log = cls(disk, directory, name, config, loaded, ledger)
         if not log._epochs:
             log._epochs = [(0, log.start_offset)]
-        if log._epochs != loaded.written_epochs:
+        if log._epochs != from_start(loaded.written_epochs, log.start_offset):
             log._save_epochs()
+        with suppress(OSError):  # tried again before anything is written behind them, or the policy changes
+            log._tell_of_gaps()
         return log
 
     # -- what it is
@@ -333,11 +342,7 @@ class FileLog:
         segment = self._segments[-1]
         sync = next_offset - self.recovery_point >= self._config.flush_messages
         try:
-            if self._torn:
-                segment.mend()
-                self._torn = False
-            if self._stray is not None:
-                self._remove_stray(self._stray)
+            self._clear_away()
             if segment.size and self._is_full(segment, size, next_offset - 1, spans[-1][2], wall_ms):
                 segment = self._roll(wall_ms)
             if sync and (self.recovery_point < segment.base_offset or not self._names_flushed):
@@ -363,10 +368,25 @@ class FileLog:
 
     def _take_back(self, segment: Segment) -> None:
         """Cut off what a failed append left; if even that fails, the next append tries again first."""
+        self._cut = True
         try:
             segment.mend()
         except OSError:
             self._torn = True
+
+    def _tell_of_gaps(self) -> None:
+        if self._gaps_untold:
+            self._ledger.expect_gaps([self.name])
+            self._gaps_untold = False
+
+    def _clear_away(self) -> None:
+        """Take away what failed appends have left, where that has failed as well."""
+        self._tell_of_gaps()
+        if self._torn:
+            self._segments[-1].mend()
+            self._torn = False
+        if self._stray is not None:
+            self._remove_stray(self._stray)
 
     def _remove_stray(self, base_offset: int) -> None:
         """Take away the files of a segment that could not be begun.
@@ -393,20 +413,40 @@ class FileLog:
 
     def _roll(self, wall_ms: int) -> Segment:
         """Begin a new segment at the end of the log."""
+        self._clear_away()  # opening would take what is torn for the end, and drop what comes behind
         if self.recovery_point >= self.end_offset:  # a crash would not look at the last segment again
-            self._segments[-1].sync_aborted()
+            self._flush_unseen(self._segments[-1])
         interval = self._config.index_interval_bytes
         self._stray = self.end_offset  # until all of its files are there
         segment = Segment.create(
-            self._disk, self.directory, self.end_offset, now_ms=wall_ms, interval=interval
+            self._disk,
+            self.directory,
+            self.end_offset,
+            now_ms=wall_ms,
+            interval=interval,
+            opened=self._segments[-1].opened,
         )
         self._stray = None
         self._segments[-1].save_indexes(final=True)
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
-        self._names_flushed = False
+        self._names_flushed = self._recovered = False
         self._take_snapshot()
         return segment
+
+    def _flush_unseen(self, last: Segment) -> None:
+        """Flush what a recovery point says nothing of: the list of what was aborted, and what was cut off."""
+        if last.flush_failed:  # the next start is to look at it again
+            self._demand_flushes()
+        try:
+            last.sync_aborted()
+            if self._cut or self._recovered:
+                last.sync()
+                self._cut = False
+        except OSError as error:
+            if last.flush_failed:  # and not refused for want of room
+                self._fail_flush(error.strerror or str(error))
+            raise
 
     def _learn(self, records: bytes | bytearray, spans: Sequence[Span]) -> None:
         """Let producers know of what was written."""
@@ -471,7 +511,8 @@ class FileLog:
         """Return what `read` does up to the last stable offset, and which transactions in it were aborted."""
         end = self.last_stable_offset
         records = self.read(offset, max_bytes=max_bytes, at_least_one=at_least_one, end_offset=end)
-        if not records or not any(len(segment.aborted) for segment in self._segments):
+        here = max(0, bisect_right(self._bases, offset) - 1)
+        if not records or not any(len(segment.aborted) for segment in islice(self._segments, here, None)):
             return records, ()
         with self._told_of():
             beyond = self._offset_beyond(offset, max(max_bytes, len(records)), end)
@@ -565,42 +606,29 @@ class FileLog:
     def delete_before(self, offset: int, now_ms: int, *, save: bool = True) -> int:
         """Forget what lies before `offset`; return the new start.
 
-        Who moves many starts lets none `save` them, and has the store do so once.
+        Who moves many starts has them written down first, with `Ledger.save_starts`, and lets none `save`.
         """
         if not 0 <= offset <= self.end_offset:
             raise OffsetOutOfRange(offset=offset, start=self.start_offset, end=self.end_offset)
         if offset > self.start_offset:
             with self._told_of():
                 if save:
-                    self._save_start(offset)
+                    self._ledger.save_starts({self.name: offset})
                 self._start_at(offset)
+                self._save_epochs()
                 self._delete_breached(now_ms)
         return self.start_offset
 
-    def _save_start(self, offset: int) -> None:
-        """Write down where the log is about to start. Until that is on the disk nobody is to believe it."""
-        starts = self._ledger.starts
-        before = starts.get(self.name)
-        starts[self.name] = offset
-        try:
-            self._ledger.save_starts()
-        except OSError:
-            if before is None:
-                del starts[self.name]
-            else:
-                starts[self.name] = before
-            raise
-
     def _start_at(self, offset: int) -> None:
+        """Have the log start there, once no kill takes it back: a start that was told never does."""
         self.start_offset = offset
-        self._ledger.starts[self.name] = offset
+        self._ledger.starts[self.name] = max(offset, self._ledger.starts.get(self.name, 0))
         self._epochs = from_start(self._epochs, offset)
-        self._save_epochs()
 
     def _delete_breached(self, now_ms: int) -> None:
         """Delete the segments that end below the start of the log."""
         count = sum(base <= self.start_offset for base in self._bases[1:])
-        self._delete_segments(count, now_ms)
+        self._delete_segments(self._deletable(count, now_ms), now_ms)
 
     def _retain(self, now_ms: int, wall_ms: int) -> None:
         """Delete what is too old or too much, whole segments from the oldest on."""
@@ -622,21 +650,29 @@ class FileLog:
     def _delete_oldest(self, count: int, now_ms: int, wall_ms: int) -> None:
         if count == len(self._segments):
             self._roll(wall_ms)
-        if self._segments[count].base_offset > self.start_offset:
-            self._start_at(self._segments[count].base_offset)
-        self._delete_segments(count, now_ms)
+        before = self.start_offset
+        self._delete_segments(self._deletable(count, now_ms), now_ms)
+        if self.start_offset != before:
+            self._save_epochs()
 
     def _delete_segments(self, count: int, now_ms: int) -> None:
-        """Take the first segments out of the log; their files go later, in case somebody wants them back."""
-        self._finish_swaps(now_ms)
-        if not self._knows_producers_from(count):
-            self._flush_snapshots()
-        while count and not self._knows_producers_from(count):
-            count -= 1
+        """Take the first segments out of the log; their files go later, in case somebody wants them back.
+
+        Where it starts then is written down nowhere but by what is gone: what the disk keeps is not passed.
+        """
         for _ in range(count):
             self._doom(self._segments[0], now_ms)
             del self._segments[0], self._bases[0]
+            if self._bases[0] > self.start_offset:
+                self._start_at(self._bases[0])
         self._flushed_to(max(self.recovery_point, self._bases[0]))
+
+    def _deletable(self, count: int, now_ms: int) -> int:
+        """Return how many of the first `count` segments may go one by one: a crash may come after any."""
+        self._finish_swaps(now_ms)
+        if not all(map(self._knows_producers_from, range(1, count + 1))):
+            self._flush_snapshots()
+        return sum(1 for _ in takewhile(self._knows_producers_from, range(1, count + 1)))
 
     def _doom(self, segment: Segment, now_ms: int) -> None:
         segment.release()
@@ -694,13 +730,18 @@ class FileLog:
         )
 
     def finish_compaction(self, result: CompactionResult, now_ms: int) -> bool:
-        """Put compacted segments in their places; or return False if the log has changed under the plan."""
-        for group in result.groups:
-            if not self._still_there(group):
-                compaction.discard(result.plan, self._disk)
-                return False
+        """Put compacted segments in their places; or return False if the log has changed under the plan.
+
+        Raises StorageFailed where the disk refuses, or has refused what was to be written.
+        """
+        if not all(map(self._still_there, result.plan.groups)):
+            compaction.discard(result.plan, self._disk)
+            return False
+        if result.failed:  # by nothing that the log knows of
+            raise StorageFailed(result.failed)
         try:
             with self._told_of():
+                self._ledger.expect_gaps([self.name])
                 for group in result.groups:
                     self._swap(group, now_ms)
                 self._ledger.compacted[self.name] = result.plan.upto
@@ -712,9 +753,9 @@ class FileLog:
             raise
         return True
 
-    def _still_there(self, group: compaction.Group) -> bool:
-        place = bisect_right(self._bases, group.bases[0]) - 1
-        return tuple(self._bases[place : place + len(group.bases)]) == group.bases
+    def _still_there(self, bases: tuple[int, ...]) -> bool:
+        place = bisect_right(self._bases, bases[0]) - 1
+        return tuple(self._bases[place : place + len(bases)]) == bases
 
     def _swap(self, group: compaction.Group, now_ms: int) -> None:
         """Put a compacted segment in the place of those it was made of.
@@ -733,6 +774,7 @@ class FileLog:
             created_ms=old[-1].written_ms,
             interval=self._config.index_interval_bytes,
             suffix=SWAP,
+            opened=old[0].opened,
         )
         new.adopt_aborted(AbortedIndex(group.aborted))
         self._segments[place : place + len(old)] = [new]
@@ -763,19 +805,26 @@ class FileLog:
     # -- flushing
 
     def flush(self) -> None:
-        """Make everything appended so far survive a loss of power."""
+        """Make everything appended so far survive a loss of power, and nothing that was refused."""
         self._demand_flushes()
         with self._told_of():
+            self._clear_away()
             self._flush_closed()
-            if self.recovery_point < self.end_offset:
+            if self.recovery_point < self.end_offset or self._cut:
                 try:
                     self._segments[-1].sync()
                 except OSError as error:
                     self._fail_flush(error.strerror or str(error))
                     raise
+                self._cut = False
         if self.recovery_point < self._bases[-1]:
             raise StorageFailed(f"{self.directory}: the indexes of closed segments cannot be written")
         self._flushed_to(self.end_offset)
+
+    @property
+    def may_bring_back(self) -> bool:
+        """Whether a crash might leave what was refused, until the next flush."""
+        return self._torn or self._cut
 
     @property
     def needs_restart(self) -> bool:
@@ -836,6 +885,7 @@ class FileLog:
         """Take note that a plan was carried out, or that the disk would not flush."""
         if plan.failed:
             self._fail_flush(plan.failed)
+        if self._flush_failed:  # it may have failed before this plan was carried out
             return
         for offset in plan.snapshots:
             if offset in self._unflushed_snapshots:
@@ -945,7 +995,7 @@ class FileLog:
         saved = self._segments[-1].save_indexes(final=True)
         self._take_snapshot()
         try:
-            self.flush()
+            self.flush()  # what lies behind the end, too, or the next start takes it for good
             with self._told_of():
                 self._segments[-1].sync_aborted()
             if not saved:

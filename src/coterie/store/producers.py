@@ -264,6 +264,14 @@ class ProducerState:
             aborted=not marker.commit,
         )
 
+    def record_emptied(self, header: BatchHeader) -> None:
+        """Take in a marker that compaction has left without its record, for the epoch of its producer.
+
+        Nothing else tells of a producer whose batches are gone. (Apache Kafka passes over it when it starts.)
+        """
+        known = self._of_epoch(header.producer_id, header.producer_epoch)
+        known.timestamp = max(known.timestamp, header.max_timestamp)
+
     def expire(self, *, before_ms: int) -> None:
         """Forget producers that wrote nothing since `before_ms` and have no transaction open."""
         idle = [

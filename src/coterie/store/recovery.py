@@ -29,6 +29,7 @@ from coterie.store.segment import (
     OFFSETS_OF_A_SEGMENT,
     SWAP,
     TIME_INDEX,
+    Opened,
     Segment,
     name_of,
 )
@@ -54,6 +55,10 @@ class Loaded:
     written_epochs: Epochs
     snapshots: list[int]
     unflushed_snapshots: list[int]
+    recovered: bool = False
+    """Whether it was stopped without a word: what a start before this one has cut off may not be flushed."""
+    gaps: bool = False
+    """Whether offsets are missing in what was looked at, and were let pass."""
 
 
 class Sound(NamedTuple):
@@ -81,8 +86,17 @@ def load(
     A log that is `gapless`, because it was never compacted, ends before the first gap between its segments.
     """
     files = _settled(disk, directory, disk.files(directory))
+    opened = Opened()
     segments = [
-        Segment(disk, directory, base, size=info.size, created_ms=info.modified_ms, interval=interval)
+        Segment(
+            disk,
+            directory,
+            base,
+            size=info.size,
+            created_ms=info.modified_ms,
+            interval=interval,
+            opened=opened,
+        )
         for base, info in _logs(files)
     ]
     epochs = _read_epochs(disk, directory, files)
@@ -93,7 +107,8 @@ def load(
     end_offset = opening.mend(clean=clean) if segments else -1
     if end_offset < start_offset:  # nothing is left that may be read
         opening.forget_all()
-        segments.append(Segment.create(disk, directory, start_offset, now_ms=now_ms, interval=interval))
+        first = Segment.create(disk, directory, start_offset, now_ms=now_ms, interval=interval, opened=opened)
+        segments.append(first)
         opening.rebuilt.add(start_offset)
         end_offset = start_offset
     opening.complete(files)
@@ -103,8 +118,11 @@ def load(
     known = opening.epochs
     left = until_end(known, end_offset)
     snapshots = sorted(opening.snapshots)
-    unflushed = snapshots.copy() if opening.rebuilt and opening.producers.producers else []
-    return Loaded(segments, end_offset, opening.producers, left, epochs, snapshots, unflushed)
+    recovered = bool(opening.rebuilt)
+    unflushed = snapshots.copy() if recovered and opening.producers.producers else []
+    return Loaded(
+        segments, end_offset, opening.producers, left, epochs, snapshots, unflushed, recovered, opening.gaps
+    )
 
 
 # -- names
@@ -243,6 +261,7 @@ class _Opening:
     gapless: bool
     recovery_point: int
     rebuilt: set[int] = field(default_factory=set)
+    gaps: bool = False
 
     def mend(self, *, clean: bool) -> int:
         """Bring everything into agreement with the batches that are whole; return the log's end."""
@@ -274,6 +293,7 @@ class _Opening:
                 break
             if segment.base_offset != known:
                 self._write_snapshot(segment.base_offset)
+            self.gaps |= segment.base_offset > end
             segment.doubt()
             end, reached = self._scan(segment, start=0, learn=True)
             segment.settle()
@@ -311,6 +331,7 @@ class _Opening:
             header = found.header
             segment.note(header, header.base_offset, found.position, header.max_timestamp)
             if learn:
+                self.gaps |= header.base_offset > end
                 ended = self._learn(header, found.data, found.at)
                 if ended is not None and ended.aborted:
                     segment.aborted.add(AbortedSpan(*ended[:4]))
@@ -440,5 +461,7 @@ def _learn(state: ProducerState, header: BatchHeader, data: bytes, at: int) -> C
         return None
     marker = marker_of(data, at)
     if marker is None:
+        if header.count == 0 and header.producer_id >= 0:
+            state.record_emptied(header)
         return None
     return state.end_transaction(header, marker, offset=header.base_offset, timestamp=header.max_timestamp)

@@ -25,6 +25,7 @@ __all__ = [
     "LOG",
     "SWAP",
     "TIME_INDEX",
+    "Opened",
     "Segment",
     "name_of",
 ]
@@ -39,11 +40,30 @@ LOOK = 4096 + HEADER_SIZE
 OFFSETS_OF_A_SEGMENT = 2**31 - 1
 UNSAVED_ENTRIES = 128
 ENDS_KEPT = 16
+OPEN_MOST = 4
 
 
 def name_of(base_offset: int) -> str:
     """Return the name, without its ending, of the files of the segment that starts with this offset."""
     return f"{base_offset:020d}"
+
+
+class Opened:
+    """The segments of a log whose files were opened last: the others' are closed.
+
+    Segments may be very small, and all that are open more than the process may have.
+    """
+
+    def __init__(self) -> None:
+        self._segments: list[Segment] = []
+
+    def note(self, segment: "Segment") -> None:
+        """Take in one that was opened; of too many, the first is let go of."""
+        if segment in self._segments:  # it was closed meanwhile
+            self._segments.remove(segment)
+        self._segments.append(segment)
+        if len(self._segments) > OPEN_MOST:
+            self._segments.pop(0).release()
 
 
 class Segment:
@@ -59,6 +79,7 @@ class Segment:
         created_ms: int,
         interval: int,
         suffix: str = "",
+        opened: Opened | None = None,
     ) -> None:
         self.disk = disk
         # After how many bytes an index entry is due.
@@ -84,18 +105,35 @@ class Segment:
         self._saved = self._saved_times = 0
         self._since_entry = 0
         self._peeked = False
+        self.opened = Opened() if opened is None else opened
         self._file: DiskFile | None = None
         self._read_ends: dict[int, int] = {}
 
     @classmethod
     def create(
-        cls, disk: Disk, directory: str, base_offset: int, *, now_ms: int, interval: int, suffix: str = ""
+        cls,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        *,
+        now_ms: int,
+        interval: int,
+        suffix: str = "",
+        opened: Opened | None = None,
     ) -> "Segment":
         """Return a new segment with its three files, empty. `suffix` marks one that does not count yet."""
         segment = cls(
-            disk, directory, base_offset, size=0, created_ms=now_ms, interval=interval, suffix=suffix
+            disk,
+            directory,
+            base_offset,
+            size=0,
+            created_ms=now_ms,
+            interval=interval,
+            suffix=suffix,
+            opened=opened,
         )
         segment._file = disk.open(segment.path(LOG), create=True)
+        segment.opened.note(segment)
         try:
             segment._file.truncate(0)
             segment.rebuilt(OffsetIndex(), TimeIndex())
@@ -116,6 +154,7 @@ class Segment:
         self.idle = False
         if self._file is None:
             self._file = self.disk.open(self.path(LOG))
+            self.opened.note(self)
         return self._file
 
     def release(self) -> None:
@@ -219,10 +258,13 @@ class Segment:
         file = self.disk.open(self.path(ABORTED))
         try:
             file.sync()
+            if not self._synced_aborted:
+                self.disk.sync_directory(self.stem.rpartition("/")[0])
+        except OSError:
+            self.flush_failed = True
+            raise
         finally:
             file.close()
-        if not self._synced_aborted:
-            self.disk.sync_directory(self.stem.rpartition("/")[0])
         self._synced_aborted = len(self.aborted)
 
     def _save_aborted(self) -> None:

@@ -16,6 +16,7 @@ from coterie.store.rewrite import fitted, sealed
 from coterie.wire.batches import (
     APPEND_TIME_BIT,
     CODEC_BITS,
+    CONTROL_BIT,
     HEADER_SIZE,
     BatchHeader,
     check_crc,
@@ -43,6 +44,7 @@ OVERHEAD = 12  # offset and length, which the length does not count
 LEAST_LENGTH = 14
 UP_TO_MAGIC = 17
 CODECS = len(CODEC_NAMES)
+RARE_BITS = CONTROL_BIT | 4  # of types of compression, zstd has it and those that are nobody's
 NO_TIMESTAMP, TIMESTAMP_MOST = -1, 2**63 - 1
 # A few kilobytes can hold tens of millions of records, which nobody would ever finish reading one by one.
 RECORDS_MOST = 1_000_000
@@ -200,10 +202,11 @@ def headed(records: bytes | bytearray, config: LogConfig) -> Batch:
         raise AppendRefused(
             Code.RECORD_LIST_TOO_LARGE, f"a batch of {header.count} records, where {RECORDS_MOST} are allowed"
         )
-    if header.codec >= CODECS:
-        raise AppendRefused(Code.UNKNOWN_SERVER_ERROR, f"there is no compression of type {header.codec}")
-    if header.control:
-        raise _invalid("only coordinators write control records")
+    if header.attributes & RARE_BITS:
+        if header.codec >= CODECS:
+            raise AppendRefused(Code.UNKNOWN_SERVER_ERROR, f"there is no compression of type {header.codec}")
+        if header.control:
+            raise _invalid("only coordinators write control records")
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise _invalid(f"producer {header.producer_id} sent a batch without a sequence number")
     if size > config.segment_bytes:
@@ -285,11 +288,13 @@ def _fault_of_time(timestamp: int, header: BatchHeader, config: LogConfig, now_m
         return "a producer may not set LogAppendTime" if header.append_time else ""
     if timestamp == NO_TIMESTAMP:
         return ""
-    earliest = now_ms - config.message_timestamp_before_max_ms
-    latest = now_ms + config.message_timestamp_after_max_ms
-    if earliest <= timestamp <= latest:
+    before_ms, after_ms = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
+    age_ms = now_ms - timestamp
+    if age_ms > TIMESTAMP_MOST:  # as in Kafka, which counts in 64 bits: what is so old comes from the future
+        age_ms -= 1 << 64
+    if -after_ms <= age_ms <= before_ms:
         return ""
-    return f"timestamp {timestamp} is not within {earliest} and {latest}"
+    return f"timestamp {timestamp} is not within {now_ms - before_ms} and {now_ms + after_ms}"
 
 
 def _invalid(message: str) -> AppendRefused:

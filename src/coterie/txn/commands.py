@@ -86,7 +86,7 @@ class Describe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expire:
-    """A deadline that a `Wake` of this key set is due."""
+    """A deadline that a `Wake` of this key set is due, or what a look at all has found overdue."""
 
     key: tuple[str, ...]
 

@@ -99,7 +99,8 @@ class Decision(NamedTuple):
     """What one command leads to. The shell applies, appends, arms, replies and marks; nothing else.
 
     `why` is the test's handle and the metric's label, a slug of `whys.py`. Neither `replies` nor `markers`
-    leave before the facts are durable.
+    leave before the facts are durable. `overdue` names transactional ids: for each, the shell asks
+    `Expire((*key, id))` with the key of the command that has found it.
     """
 
     why: str
@@ -107,3 +108,4 @@ class Decision(NamedTuple):
     replies: tuple[Reply, ...] = ()
     wakes: tuple[Wake, ...] = ()
     markers: tuple[Markers, ...] = ()
+    overdue: tuple[str, ...] = ()

@@ -79,8 +79,8 @@ assert {*REFUSALS, MarkersWritten, Expire} == set(Command.__args__)
 def after_failure(command: Command, code: Code, now_ms: int) -> Decision:
     """Return what follows for a command whose facts could not be appended and have been undone.
 
-    A completion is tried again a little later, for its markers are written; the next look of a shard through
-    itself comes by itself.
+    A completion is tried again a little later, for its markers are written; what a look has found is found
+    again by the next.
     """
     if isinstance(command, MarkersWritten):
         return Decision("append-failed", wakes=(_try_again(command.transactional_id, now_ms),))

@@ -21,7 +21,7 @@ from coterie.wire.transaction_log import (
 if TYPE_CHECKING:
     from coterie.txn.shard import Shard
 
-__all__ = ["RawRecord", "dated", "facts_of", "record_of"]
+__all__ = ["RawRecord", "dated", "facts_of", "record_of", "snapshot_of"]
 
 RawRecord: TypeAlias = tuple[bytes, bytes | None]
 
@@ -32,9 +32,15 @@ def record_of(
     """Return what a fact is written as, asked for right after it was applied; () for a volatile one."""
     if not fact.durable:
         return ()
-    transactional_id = fact.transactional_id
+    return (snapshot_of(transactions, fact.transactional_id, wall_ahead_ms=wall_ahead_ms),)
+
+
+def snapshot_of(
+    transactions: Mapping[str, Transaction], transactional_id: str, *, wall_ahead_ms: int
+) -> RawRecord:
+    """Return as what a transactional id is written now, gone or not."""
     txn = transactions.get(transactional_id)
-    return (transaction_record(transactional_id, None if txn is None else value_of(txn, wall_ahead_ms)),)
+    return transaction_record(transactional_id, None if txn is None else value_of(txn, wall_ahead_ms))
 
 
 def value_of(txn: Transaction, wall_ahead_ms: int) -> TransactionLogValue:

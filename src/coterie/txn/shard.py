@@ -10,10 +10,10 @@ from coterie.txn.apply import apply_fact, put
 from coterie.txn.commands import Command, Describe, VerifyPartitions
 from coterie.txn.decision import Decision, Markers, Reply, Wake
 from coterie.txn.expiry import IDS, TIMEOUTS
-from coterie.txn.facts import Fact
+from coterie.txn.facts import Fact, TransactionLoaded
 from coterie.txn.failures import NoProducerId, after_failure, refusal
 from coterie.txn.model import Producer, State, Transaction
-from coterie.txn.records import RawRecord, facts_of, record_of
+from coterie.txn.records import RawRecord, facts_of, record_of, snapshot_of
 from coterie.txn.settings import TransactionSettings
 from coterie.txn.table import answer
 
@@ -45,10 +45,8 @@ class Shard(Undoable[tuple[str, Transaction | None]]):
             return answer(self, command, now_ms)
         except NoProducerId:
             call = getattr(command, "call", None)
-            if call is None:
-                return Decision(
-                    "no-producer-id", wakes=(Wake(TIMEOUTS, now_ms + self.settings.timeouts_interval_ms),)
-                )
+            if call is None:  # a look finds it again
+                return Decision("no-producer-id")
             reply = Reply(call, refusal(command, Code.COORDINATOR_LOAD_IN_PROGRESS))
             return Decision("no-producer-id", replies=(reply,))
 
@@ -84,6 +82,14 @@ class Shard(Undoable[tuple[str, Transaction | None]]):
         """
         for fact in facts_of(self, records, now_ms):
             apply_fact(self, fact)
+
+    def recall(self, transaction: Transaction) -> None:
+        """Know a transactional id as `recalled` has it, after the last piece."""
+        apply_fact(self, TransactionLoaded(transaction))
+
+    def snapshot(self, transactional_id: str) -> RawRecord:
+        """Return the record of what is known of a transactional id now, its end if there is none."""
+        return snapshot_of(self.transactions, transactional_id, wall_ahead_ms=self.wall_ahead_ms)
 
     def loaded(self, now_ms: int) -> Decision:
         """Return what the end of loading leads to: whatever was about to end gets its markers again."""

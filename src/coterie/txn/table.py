@@ -25,7 +25,7 @@ from coterie.txn.commands import (
 )
 from coterie.txn.decision import Decision, Reply
 from coterie.txn.end import EndTransactionBeforeV5
-from coterie.txn.expiry import IDS, TIMEOUTS, IdsDue, TimeoutsDue
+from coterie.txn.expiry import IDS, TIMEOUTS, IdDue, IdsDue, TimeoutDue, TimeoutsDue, completion_key
 from coterie.txn.facts import IdForgotten
 from coterie.txn.failures import refusal
 from coterie.txn.model import BUMPS_EPOCH_SINCE, State, Transaction
@@ -55,6 +55,8 @@ NOWHERE: Row = MappingProxyType(  # the transactional id is not there
         EndTransaction: end.end_nowhere,
         EndTransactionBeforeV5: end.end_nowhere,
         MarkersWritten: end.marked_nowhere,
+        TimeoutDue: expiry.otherwise_nowhere,
+        IdDue: expiry.otherwise_nowhere,
         Describe: views.describe_nowhere,
     }
 )
@@ -67,6 +69,8 @@ IDLE_ROW: Row = MappingProxyType(
         EndTransaction: end.end_complete,
         EndTransactionBeforeV5: end.end_old_complete,
         MarkersWritten: end.pass_over,
+        TimeoutDue: expiry.otherwise,
+        IdDue: expiry.forget_unused,
         Describe: views.describe,
     }
 )
@@ -79,6 +83,8 @@ ENDING_ROW: Row = MappingProxyType(
         EndTransaction: end.end_ending,
         EndTransactionBeforeV5: end.end_old_ending,
         MarkersWritten: end.complete,
+        TimeoutDue: expiry.otherwise,
+        IdDue: expiry.otherwise,
         Describe: views.describe,
     }
 )
@@ -91,6 +97,8 @@ NEVER_ROW: Row = MappingProxyType(
         EndTransaction: never,
         EndTransactionBeforeV5: never,
         MarkersWritten: end.pass_over,
+        TimeoutDue: expiry.otherwise,
+        IdDue: expiry.otherwise,
         Describe: views.describe,
     }
 )
@@ -109,6 +117,8 @@ ANSWERS: Mapping[State, Row] = MappingProxyType(
             EndTransaction: end.end_ongoing,
             EndTransactionBeforeV5: end.end_old_ongoing,
             MarkersWritten: end.pass_over,
+            TimeoutDue: expiry.abort_hanging,
+            IdDue: expiry.otherwise,
             Describe: views.describe,
         },
         State.PREPARE_COMMIT: ENDING_ROW,
@@ -122,10 +132,13 @@ ANSWERS: Mapping[State, Row] = MappingProxyType(
 
 SHARD_WIDE: Row = MappingProxyType({TimeoutsDue: expiry.timeouts_due, IdsDue: expiry.ids_due})
 DUE: Mapping[tuple[str, ...], type] = MappingProxyType({TIMEOUTS: TimeoutsDue, IDS: IdsDue})
+DUE_OF_ONE: Mapping[str, type] = MappingProxyType(
+    {completion_key("")[0]: MarkersWritten, TIMEOUTS[0]: TimeoutDue, IDS[0]: IdDue}
+)
 
 assert ANSWERS.keys() == set(State)
 assert all(row.keys() == NOWHERE.keys() for row in ANSWERS.values())
-assert {*NOWHERE, Expire} - {EndTransactionBeforeV5} == set(Command.__args__)
+assert {*NOWHERE, Expire} - {EndTransactionBeforeV5, TimeoutDue, IdDue} == set(Command.__args__)
 assert set(DUE.values()) == set(SHARD_WIDE)
 
 
@@ -135,7 +148,7 @@ def answer(shard: Shard, command: Command, now_ms: int) -> Decision:
     if isinstance(command, Expire):
         if command.key in DUE:
             return SHARD_WIDE[DUE[command.key]](shard, None, command, now_ms)
-        kind, transactional_id = MarkersWritten, command.key[1]
+        kind, transactional_id = DUE_OF_ONE[command.key[0]], command.key[1]
     else:
         transactional_id = command.transactional_id
     if isinstance(command, EndTransaction) and command.client_version < BUMPS_EPOCH_SINCE:

@@ -49,10 +49,13 @@ WHYS: Mapping[str, Why] = MappingProxyType(
         "transaction-ended": Why((KIP_98,), "every marker is written"),
         "markers-passed-over": Why((KIP_98,), "markers of an end that is not under way any more"),
         # -- time
-        "hanging-transactions-aborted": Why((KIP_98,), "transactions were open for longer than allowed"),
+        "hanging-transactions-found": Why((KIP_98,), "transactions were open for longer than allowed"),
         "no-transaction-hangs": Why((KIP_98,), "a look for transactions that hang found none"),
-        "unused-ids-forgotten": Why((KIP_98,), "transactional ids were idle for too long"),
+        "hanging-transaction-aborted": Why((KIP_98,), "it was open for longer than allowed"),
+        "unused-ids-found": Why((KIP_98,), "transactional ids were idle for too long"),
         "no-id-unused": Why((KIP_98,), "a look for transactional ids out of use found none"),
+        "unused-id-forgotten": Why((KIP_98,), "the transactional id was idle for too long"),
+        "look-outdated": Why((KIP_98,), "what a look found is otherwise by the time it is seen to"),
         # -- looking
         "described": Why((KIP_664,), "an administrator looks at the transactional id"),
     }

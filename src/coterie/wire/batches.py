@@ -188,8 +188,7 @@ def check_crc(buf: bytes | bytearray | memoryview, at: int, header: BatchHeader)
 
 
 def _crc_of(buf: bytes | bytearray | memoryview, at: int, size: int) -> int:
-    with memoryview(buf) as view:
-        return crc32c(view[at + ATTRIBUTES_AT : at + size])
+    return crc32c(memoryview(buf)[at + ATTRIBUTES_AT : at + size])
 
 
 def restamp(

@@ -3,7 +3,7 @@
 Reading raises Corrupt and nothing else, whatever the bytes; writing trusts what it is given.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from struct import Struct
 from struct import error as StructError  # noqa: N812
@@ -18,7 +18,7 @@ from coterie.wire.guards import (
     Edit,
     apply_edits,
     checker_of,
-    has_bare_times,
+    has_bounded_times,
     walk_tags,
     walker_of,
 )
@@ -30,12 +30,14 @@ __all__ = [
     "decode",
     "decode_request",
     "decode_response",
+    "decode_walked",
     "encode",
     "encode_request",
     "encode_response",
     "encode_response_parts",
     "entity",
     "frame_head",
+    "only",
     "prepare",
     "read_request_header",
     "request_type",
@@ -61,17 +63,18 @@ class RequestHeader(NamedTuple):
     body_at: int
 
 
-def read_request_header(frame: bytes) -> RequestHeader:
-    """Return the header of a request frame (without its size), known API or not, or raise Corrupt.
+def read_request_header(frame: bytes, at: int = 0) -> RequestHeader:
+    """Return the header of a request, known API or not, or raise Corrupt. It starts at `at`, behind its size.
 
     The client id always has a 16-bit length; the header of flexible versions ends in tagged fields.
     """
     try:
-        key, version, correlation_id, length = HEADER.unpack_from(frame)
-        at = HEADER.size + length if length > 0 else HEADER.size
-        client_id = None if length < 0 else str(frame[HEADER.size : at], "utf-8")
+        key, version, correlation_id, length = HEADER.unpack_from(frame, at)
+        begin = at + HEADER.size
+        at = begin + length if length > 0 else begin
+        client_id = None if length < 0 else str(frame[begin:at], "utf-8")
         if at > len(frame) or length < -1:
-            raise Corrupt("client id", at=HEADER.size, expected=f"{length} bytes")
+            raise Corrupt("client id", at=begin, expected=f"{length} bytes")
         api = APIS.get(key)
         if api is not None and api.is_flexible(version):
             at = at + 1 if frame[at] == 0 else walk_tags(frame, at, len(frame), [], {})
@@ -84,7 +87,7 @@ def read_request_header(frame: bytes) -> RequestHeader:
 def _decoder_of(cls: type) -> Callable[[bytes, int], Any]:
     """Return the reader of a class behind its checker."""
     check, read = checker_of(cls), kio_reader_of(cls)
-    if has_bare_times(plan_of(cls)):
+    if has_bounded_times(plan_of(cls)):
         return lambda data, at: read(_edited(cls, data, at), 0)[0]
     if check is None:
         return lambda data, at: read(data, at)[0]
@@ -109,8 +112,20 @@ def decode(cls: type, data: bytes, at: int = 0) -> Any:
 
 def _decode_known_tags(cls: type, data: bytes, at: int) -> Any:
     """Return the entity after the tagged fields that its class does not have are cut out."""
+    edits: list[Edit] = []
     try:
-        return _decoder_of(cls)(_edited(cls, data, at), 0)
+        walker_of(cls)(data, at, len(data), edits)
+    except read_failures() as failure:
+        raise Corrupt(f"{cls.__name__}: {failure}", at=at) from failure
+    return decode_walked(cls, data, at, edits)
+
+
+def decode_walked(cls: type, data: bytes, at: int, edits: Sequence[Edit]) -> Any:
+    """Return the entity that starts at `at`, over which a checker has walked that found these edits."""
+    if edits:
+        data, at = apply_edits(data, at, edits), 0
+    try:
+        return kio_reader_of(cls)(data, at)[0]
     except KeyError as failure:
         raise Corrupt(f"{cls.__name__}: a tag kio cannot place", at=at) from failure
     except read_failures() as failure:
@@ -196,8 +211,9 @@ def encode_response_parts(correlation_id: int, response: Any, cls: type | None =
         return [_response_writer(cls)(correlation_id, response)]
     out: list[bytes] = [b""]
     writer_of(cls)(out, response)
-    out[0] = frame_head(correlation_id, cls, sum(map(len, out)))
-    return splice(out)
+    size = sum(map(len, out))
+    out[0] = frame_head(correlation_id, cls, size)
+    return [b"".join(out)] if size < SPLICE_BYTES else splice(out)
 
 
 def frame_head(correlation_id: int, cls: type, size: int) -> bytes:
@@ -213,6 +229,13 @@ def _carries_records(cls: type) -> bool:
         field.kind == "records" or (field.entity is not None and _carries_records(field.entity))
         for field in plan_of(cls)
     )
+
+
+def only(entries: Sequence[Any], what: str) -> Any:
+    """Return the entry of an answer about one thing, or raise Corrupt where it has none or several."""
+    if len(entries) != 1:
+        raise Corrupt(f"answer about {len(entries)} {what}", expected="one")
+    return entries[0]
 
 
 def splice(chunks: list[bytes]) -> list[bytes]:

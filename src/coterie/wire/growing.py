@@ -3,10 +3,14 @@
 `build_batch` does the same for records that are all there already; a test holds the two against each other.
 """
 
+from collections.abc import Iterable
+
 from coterie.wire.batches import head_for
 from coterie.wire.varints import varlong
 
-__all__ = ["GrowingBatch", "sized"]
+__all__ = ["RECORD_OVERHEAD_BYTES", "GrowingBatch", "sized", "weight_of"]
+
+RECORD_OVERHEAD_BYTES = 64  # of a record besides its key and its value, at most
 
 # The varints of small numbers: deltas, and sizes of records.
 VARLONGS = tuple(varlong(number) for number in range(512))
@@ -21,6 +25,11 @@ def sized(data: bytes | None) -> bytes:
         return NULL
     size = len(data)
     return (VARLONGS[size] if size < SMALL else varlong(size)) + data
+
+
+def weight_of(records: Iterable[tuple[bytes, bytes | None]]) -> int:
+    """Return about how many bytes the records add to a batch, rather too many."""
+    return sum(RECORD_OVERHEAD_BYTES + len(key) + len(value or b"") for key, value in records)
 
 
 class GrowingBatch:

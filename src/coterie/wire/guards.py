@@ -3,8 +3,9 @@
 The reader allocates room for as many items as an array claims to have before it looks for them, and
 where that fails the process aborts. So every array is checked first: it cannot have more items than
 the bytes that follow could hold. The reader also refuses tagged fields that it does not know, which
-Kafka ignores; a checker that walks the whole entity says how to cut them out. And it refuses the time -1,
-which Kafka writes where there is none (DescribeTransactions): such a time becomes 0.
+Kafka ignores; a checker that walks the whole entity says how to cut them out. And it refuses times of 64
+bits that it has no value for, which Kafka takes and writes: -1 where there is none (DescribeTransactions),
+2^63 - 1 for ever. Such a time becomes the nearest that there is.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ __all__ = [
     "apply_edits",
     "checker_of",
     "checker_of_field",
-    "has_bare_times",
+    "has_bounded_times",
     "overclaims",
     "walk_tags",
     "walker_of",
@@ -48,7 +49,11 @@ class Edit(NamedTuple):
     instead: bytes
 
 
-NO_TIME = bytes(8)
+# The least and the most milliseconds that kio reads: up to the year 9999, and 64 bits of microseconds.
+BOUNDS_OF_TIMES = {
+    "datetime_i64": (0, 253_402_300_799_999),
+    "timedelta_i64": (-9_223_372_036_854_775, 9_223_372_036_854_775),
+}
 
 # From bytes, where to start, where they end, and the edits found so far, to where the entity ends.
 Checker = Callable[[bytes, int, int, list[Edit]], int]
@@ -57,6 +62,8 @@ Weigher = Callable[[bytes, int, int, list[Edit]], tuple[int, int] | None]
 
 int16_at = Struct(">h").unpack_from
 int32_at = Struct(">i").unpack_from
+INT64 = Struct(">q")
+int64_at = INT64.unpack_from
 
 
 def overclaims(at: int, count: int) -> Corrupt:
@@ -138,7 +145,7 @@ def _least_item_size(field: FieldPlan, flexible: bool) -> int:
 def fixed_size(plan: Plan) -> int | None:
     """Return how long every such entity is, or None where that differs."""
     fixed = all(not field.is_array and field.kind in FIXED_FORMATS for field in plan.plain)
-    fixed = fixed and not has_bare_times(plan)
+    fixed = fixed and not has_bounded_times(plan)
     return least_size(plan) if fixed and not plan.flexible else None
 
 
@@ -151,17 +158,25 @@ def _leads_to_array(field: FieldPlan) -> bool:
     return field.is_array or (field.entity is not None and has_arrays(plan_of(field.entity)))
 
 
-def has_bare_times(plan: Plan) -> bool:
-    """Return whether a time that cannot be null, as kio sees it, occurs anywhere in such an entity."""
+def has_bounded_times(plan: Plan) -> bool:
+    """Return whether a time that kio may have no value for occurs anywhere in such an entity."""
     return any(
-        is_bare_time(field) or (field.entity is not None and has_bare_times(plan_of(field.entity)))
+        is_bounded_time(field) or (field.entity is not None and has_bounded_times(plan_of(field.entity)))
         for field in plan
     )
 
 
-def is_bare_time(field: FieldPlan) -> bool:
-    """Return whether a field is a time that cannot be null, as kio sees it."""
-    return field.kind == "datetime_i64" and not field.nullable and not field.is_array
+def is_bounded_time(field: FieldPlan) -> bool:
+    """Return whether a field is a time that kio may have no value for. Of those that can be null, it has."""
+    return field.kind in BOUNDS_OF_TIMES and not field.nullable and not field.is_array
+
+
+def bound_time(data: bytes, at: int, kind: str, edits: list[Edit]) -> None:
+    """Note the edit that a time needs to be one that kio has a value for."""
+    least, most = BOUNDS_OF_TIMES[kind]
+    (time,) = int64_at(data, at)
+    if not least <= time <= most:
+        edits.append(Edit(at, at + INT64.size, INT64.pack(max(least, min(time, most)))))
 
 
 class Walk:
@@ -175,8 +190,7 @@ class Walk:
         self.weighs = weighs
         self.scope: dict[str, Any] = {
             "Corrupt": Corrupt,
-            "Edit": Edit,
-            "NO_TIME": NO_TIME,
+            "bound_time": bound_time,
             "int16_at": int16_at,
             "int32_at": int32_at,
             "overclaims": overclaims,
@@ -242,9 +256,9 @@ def walk_field(out: Walk, field: FieldPlan, *, flexible: bool, whole: bool = Tru
         walk_array(out, field, flexible=flexible, whole=whole)
     elif field.entity is not None:
         walk_nested(out, field, field.entity)
-    elif is_bare_time(field):
-        out.line("if data[at] > 127: edits.append(Edit(at, at + 8, NO_TIME))")
-        out.skip += len(NO_TIME)
+    elif is_bounded_time(field):
+        out.line(f"bound_time(data, at, {field.kind!r}, edits)")
+        out.skip += INT64.size
     else:
         walk_primitive(out, field.kind, flexible=flexible)
 

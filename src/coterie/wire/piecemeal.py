@@ -13,14 +13,22 @@ from typing import Any
 
 from coterie.base.errors import Corrupt
 from coterie.wire.apis import APIS
-from coterie.wire.codec import RequestHeader, decode, frame_head, splice
+from coterie.wire.codec import RequestHeader, decode, decode_request, decode_walked, frame_head, splice
 from coterie.wire.compiled import writer_in_pieces_of
 from coterie.wire.entities import build, kio_field_reader_of, read_failures, request_type
-from coterie.wire.guards import Checker, checker_of_field, overclaims, walk_tags, weigher_of
+from coterie.wire.guards import (
+    Checker,
+    Edit,
+    apply_edits,
+    checker_of_field,
+    overclaims,
+    walk_tags,
+    weigher_of,
+)
 from coterie.wire.plan import FieldPlan, plan_of
 from coterie.wire.varints import read_uvarint
 
-__all__ = ["ITEMS_MOST", "decode_in_pieces", "encode_in_pieces", "is_light"]
+__all__ = ["ITEMS_MOST", "decode_in_pieces", "decode_light", "encode_in_pieces"]
 
 LIGHT_BYTES = 1 << 14  # what is shorter has no room for more than is read in a few milliseconds
 ITEMS_AT_ONCE = 64
@@ -50,17 +58,23 @@ class Tally:
             )
 
 
-def is_light(header: RequestHeader, frame: bytes) -> bool:
-    """Return whether a request is read in no time: it is short, or holds few things however long they are."""
+def decode_light(header: RequestHeader, frame: bytes) -> Any | None:
+    """Return the request of a frame, as `decode_request` does, if it is read in no time, else None.
+
+    It is where it is short, or holds few things however long they are. Raises Corrupt.
+    """
     if len(frame) <= LIGHT_BYTES or header.api_key not in APIS:
-        return True
-    return _weighed(request_type(header.api_key, header.api_version), frame, header.body_at) is not None
+        return decode_request(header, frame)
+    cls, edits = request_type(header.api_key, header.api_version), list[Edit]()
+    if _weighed(cls, frame, header.body_at, edits) is None:
+        return None
+    return decode_walked(cls, frame, header.body_at, edits)
 
 
-def _weighed(cls: type, data: bytes, at: int) -> tuple[int, int] | None:
+def _weighed(cls: type, data: bytes, at: int, edits: list[Edit]) -> tuple[int, int] | None:
     """Return where an entity ends and how many items it has, None if those are many."""
     try:
-        return weigher_of(cls)(data, at, len(data), [])
+        return weigher_of(cls)(data, at, len(data), edits)
     except read_failures() as failure:
         raise Corrupt(f"{cls.__name__}: {failure}", at=at) from failure
 
@@ -78,7 +92,7 @@ def decode_in_pieces(header: RequestHeader, frame: bytes) -> Generator[None, Non
 
 
 def _entity(cls: type, data: bytes, at: int, tally: Tally) -> Reading:
-    weighed = _weighed(cls, data, at)
+    weighed = _weighed(cls, data, at, [])
     if weighed is not None:
         end, items = weighed
         if end - at <= COPIED_BYTES or not items:
@@ -129,7 +143,11 @@ def _value(cls: type, field: FieldPlan, data: bytes, at: int, tally: Tally) -> t
     """Read a field that is no list of entities, after a look at what it claims."""
     if field.is_array:
         tally.add(_count(data, at, flexible=plan_of(cls).flexible)[0], at)
-    _checker(cls, field.name)(data, at, len(data), [])
+    edits: list[Edit] = []
+    end = _checker(cls, field.name)(data, at, len(data), edits)
+    if edits:
+        data, at = apply_edits(data[:end], at, edits), 0
+        return _reader(cls, field.name, tagged=False)(data, at)[0], end
     value, size = _reader(cls, field.name, tagged=False)(data, at)
     return value, at + size
 

@@ -28,13 +28,28 @@ def varlong(number: int) -> bytes:
 
 def read_uvarint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """Return the unsigned varint at `at` and where it ends. More than five bytes are Corrupt."""
-    number = shift = 0
-    for end in range(at, min(at + LONGEST_UVARINT, len(data))):
-        byte = data[end]
-        number |= (byte & 127) << shift
+    try:
+        number = data[at]
+        if number < 128:
+            return number, at + 1
+        number += (data[at + 1] << 7) - 128
+        if number < 1 << 14:
+            return number, at + 2
+        number += (data[at + 2] << 14) - (1 << 14)
+        if number < 1 << 21:
+            return number, at + 3
+        return _read_long_uvarint(data, at)
+    except IndexError:
+        raise Corrupt("varint", at=at, expected="at most five whole bytes") from None
+
+
+def _read_long_uvarint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    number = 0
+    for place in range(LONGEST_UVARINT):
+        byte = data[at + place]
+        number |= (byte & 127) << 7 * place
         if byte < 128:
-            return number, end + 1
-        shift += 7
+            return number, at + place + 1
     raise Corrupt("varint", at=at, expected="at most five whole bytes")
 
 

@@ -62,6 +62,8 @@ class Consumer(abc.ABC):
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, frozenset[Place]]] = []
+        self.anew = 0
+        """How often it got stuck and was made anew, and so left its group and came back."""
 
     def hear(self, kind: str, partitions: Iterable[Any]) -> None:
         """Note that partitions were `assigned` or `revoked`; whichever thread calls the listener."""

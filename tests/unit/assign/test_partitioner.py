@@ -362,6 +362,8 @@ def test_a_name_of_nobody_is_one_sentence():
 def test_a_partition_that_a_record_names_must_be_there():
     """PT-1."""
     assert explicit_partition("t", 2, partitions=3) == 2
+    with pytest.raises(CoterieError, match=r"topic t has no partition 1, only 0$"):
+        explicit_partition("t", 1, partitions=1)
     with pytest.raises(CoterieError, match="topic t has no partition 3, only 0 to 2"):
         explicit_partition("t", 3, partitions=3)
     with pytest.raises(CoterieError, match="no partition -1"):

@@ -24,6 +24,7 @@ class Line(asyncio.Transport):
         super().__init__({"peername": ("127.0.0.1", 50_000), "sockname": ("127.0.0.1", 9_092)})
         self.written = b""
         self.closed = False
+        self.reading = True
 
     def write(self, data: Any) -> None:
         self.written += bytes(data)
@@ -45,9 +46,11 @@ class Line(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return 0
 
-    def pause_reading(self) -> None: ...
+    def pause_reading(self) -> None:
+        self.reading = False
 
-    def resume_reading(self) -> None: ...
+    def resume_reading(self) -> None:
+        self.reading = True
 
 
 class Rig:

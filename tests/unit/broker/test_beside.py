@@ -61,6 +61,33 @@ def test_a_stop_ends_what_is_computed_and_says_nothing_of_it(caplog: pytest.LogC
     assert caplog.records == []
 
 
+COMPUTES = """
+import asyncio
+from coterie.broker.beside import Beside
+
+WORK = "import time; print('computing', flush=True); time.sleep(3_600)"
+
+async def compute():
+    Beside(asyncio.get_running_loop())(exec, (WORK,), print, computes=True)
+    await asyncio.Event().wait()
+
+if __name__ == "__main__":
+    asyncio.run(compute())
+"""
+
+
+def test_what_is_computed_ends_with_a_broker_that_is_killed():
+    """A compaction went on for minutes, beside that of the next broker, and wrote to the same files."""
+    broker = subprocess.Popen([sys.executable, "-c", COMPUTES], stdout=subprocess.PIPE, text=True)
+    assert broker.stdout is not None
+    began = broker.stdout.readline()
+
+    broker.kill()
+
+    # What it has started shares its output, which ends with the last of them.
+    assert (began, *broker.communicate(timeout=60)) == ("computing\n", "", None)
+
+
 THINKS_FOR_EVER = """
 import asyncio, threading
 from coterie.broker.main import thinking_of

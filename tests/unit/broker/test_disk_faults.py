@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from coterie.base.codes import Code
+from coterie.base.ids import TopicPartition
 from coterie.group.model import State
 from coterie.store.memory import OPERATIONS
 from coterie.wire.batches import Record, build_batch
@@ -21,7 +22,8 @@ from unit.broker.story_rig import GROUP, Reader, a_stable_group, given, together
 
 PRODUCE, COMMIT, FETCH, FIND, CREATE, DELETE, INIT_PRODUCER = 0, 8, 9, 10, 19, 20, 22
 METADATA, JOIN_OFFSETS = 3, 25
-GROW, DELETE_GROUPS, DELETE_OFFSETS = 37, 42, 47
+DELETE_RECORDS, GROW, DELETE_GROUPS, DELETE_OFFSETS = 21, 37, 42, 47
+ORDERS = TopicPartition("orders", 0)
 
 REFUSALS = {  # what a client may be told: as Kafka maps a disk that fails (P-10), and nothing else
     Code.NONE,
@@ -78,6 +80,12 @@ class Asker:
         who = {"generation_id_or_member_epoch": -1, "member_id": ""} | of_a_member
         return self.ask(COMMIT, 8, group_id=group, topics=(topic,), **who)
 
+    def delete_records(self, *names: str, before: int = -1) -> set[Code]:
+        part = build(entity("delete_records", 2, "DeleteRecordsPartition"), partition_index=0, offset=before)
+        cls = entity("delete_records", 2, "DeleteRecordsTopic")
+        topics = tuple(build(cls, name=name, partitions=(part,)) for name in names)
+        return self.ask(DELETE_RECORDS, 2, topics=topics, timeout=1_000)
+
     def look_for(self, *names: str) -> set[Code]:
         topic = entity("metadata", 9, "MetadataRequestTopic")
         return self.ask(METADATA, 9, topics=tuple(build(topic, name=name) for name in names))
@@ -133,6 +141,7 @@ EVERYTHING: dict[str, Ask] = {
     "add partitions": lambda asker: asker.grow("orders", 5),
     "reserve a producer id": lambda asker: asker.new_producer(),
     "begin with transactions": lambda asker: asker.new_producer("payments"),
+    "delete records": lambda asker: asker.delete_records("orders"),
     "delete a topic": lambda asker: asker.delete("old"),
 }
 
@@ -375,3 +384,37 @@ def test_faults_by_chance_lose_nothing_that_was_acknowledged(rig: DiskRig, seed:
     }
     assert found == acknowledged
     assert lasting(rig)["offsets"] == before["offsets"]
+
+
+@pytest.mark.parametrize("how", ["save", "sync", "full"])
+def test_a_start_that_was_told_outlives_a_kill_whatever_the_disk_has_refused(rig: DiskRig, how: str):
+    """Found by anyrequest, seed 61: records were deleted with nothing written, and came back."""
+    asker = Asker(rig)
+    for _ in range(3):
+        assert asker.produce() == {Code.NONE}
+    spoil(rig, how)
+    assert asker.delete_records("orders", "orders", before=2) == {Code.KAFKA_STORAGE_ERROR}
+    assert rig.store.logs[ORDERS].start_offset == 0
+    mend(rig)
+
+    assert asker.delete_records("orders", before=1) == {Code.NONE}
+    rig.crash()
+
+    assert rig.store.logs[ORDERS].start_offset in (1, 2), "which of them was written is not known"
+    assert asker.delete_records("orders", before=2) == {Code.NONE}
+    rig.crash()
+    assert rig.store.logs[ORDERS].start_offset == 2
+
+
+def test_before_a_topic_s_policy_changes_the_disk_knows_which_logs_may_have_gaps():
+    """A start may have found no room to write it down; told to delete, the next one would cut those logs."""
+    rig = DiskRig()
+    rig.node.create_topic("t", partitions=1, configs={"cleanup.policy": "compact"})
+    rig.disk.faults.refuse = {"save"}
+    with pytest.raises(OSError):
+        rig.store.ledger.expect_gaps([TopicPartition("t", 0)])
+    rig.disk.faults.refuse = set()
+
+    rig.node.configure_topics({"t": {"cleanup.policy": "delete"}})
+
+    assert b"\nt 0 0\n" in rig.disk.load("data/cleaner-offset-checkpoint")

@@ -16,6 +16,7 @@ import pytest
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.broker.context import Context
+from coterie.broker.handlers.data import delete_records
 from coterie.broker.handlers.produce import HANDLERS
 from coterie.broker.pieces import ITEMS_AT_ONCE, at_once
 from coterie.broker.server import Connection
@@ -136,6 +137,24 @@ def test_a_partition_that_list_offsets_names_twice_is_refused_and_the_others_are
     assert told == [(0, Code.INVALID_REQUEST), (1, Code.NONE)]
 
 
+@pytest.mark.parametrize(
+    ("timestamp", "since"), [(-1, 1), (-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 12), (-(2**63), 12)]
+)
+def test_a_time_that_means_nothing_yet_is_refused_and_not_taken_for_another(
+    rig: Rig, timestamp: int, since: int
+):
+    """As Apache Kafka 4.3.1 does, version by version: -3 to -6 came with later ones."""
+    for version in range(1, 12):
+        cls = entity("list_offsets", version, "ListOffsetsPartition")
+        partition = build(cls, partition_index=0, timestamp=timestamp)
+        topic = build(entity("list_offsets", version, "ListOffsetsTopic"), name="t", partitions=(partition,))
+
+        answer = rig.client().ask(LIST_OFFSETS, version, replica_id=-1, topics=(topic,))
+
+        refused = answer.topics[0].partitions[0].error_code == Code.UNSUPPORTED_VERSION
+        assert refused == (version < since)
+
+
 def test_records_that_are_deleted_twice_in_one_request_are_deleted_as_it_is_said_last(rig: Rig):
     client = rig.client()
     for _ in range(3):
@@ -243,6 +262,28 @@ def test_a_batch_that_is_looked_through_aside_is_not_written_to_the_next_topic_o
     [told] = answer.responses[0].partition_responses
     assert told.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
     assert rig.store.logs[TopicPartition("t", 0)].end_offset == 0
+
+
+@pytest.mark.parametrize("stop", range(5))
+def test_a_topic_made_anew_while_records_are_deleted_does_not_start_where_the_last_was_to(
+    rig: Rig, stop: int
+):
+    """What is written down would be believed at the next start, and what the new one has be dropped."""
+    for _ in range(3):
+        produce(rig.client())
+    cls = entity("delete_records", 2, "DeleteRecordsPartition")
+    partitions = tuple(build(cls, partition_index=number, offset=3) for number in range(ITEMS_AT_ONCE + 1))
+    topic = build(entity("delete_records", 2, "DeleteRecordsTopic"), name="t", partitions=partitions)
+    terms = {"client_id": "", "client_host": "", "listener_host_port": ("", 0)}
+    context = Context(api_key=DELETE_RECORDS, version=2, correlation_id=1, send=lambda *_: None, **terms)
+    work = delete_records(rig.node, context, build(request_type(DELETE_RECORDS, 2), topics=(topic,)))
+    for _ in range(stop):
+        next(work)
+
+    made_anew(rig)()
+    at_once(work)
+
+    assert not rig.node.store.ledger.starts.get(TopicPartition("t", 0), 0)
 
 
 def test_a_topic_that_goes_while_its_batches_are_looked_through_is_not_there(rig: Rig):

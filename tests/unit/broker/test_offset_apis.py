@@ -203,6 +203,25 @@ def test_a_retention_of_its_own_is_stored_as_the_offsets_end(version: int):
     assert (stored.commit_timestamp, stored.expire_timestamp) == (rig.now_ms, rig.now_ms + 2_000)
 
 
+@row("OC-12", "3.1-2")
+@pytest.mark.parametrize("version", [2, 3, 4])
+@pytest.mark.parametrize("offsets", [1, 6_000], ids=["few", "many"])
+def test_a_retention_as_long_as_a_number_can_be_keeps_an_offset_and_the_least_does_not(
+    version: int, offsets: int
+):
+    """Whatever it is, Kafka 4.3.1 answers 0: asked on 2026-11-23 with 2^63-1, -2^63, 2^62 and -5."""
+    rig = ApiRig(offsets_retention_minutes=1)
+    for group, retention_ms in (("long", 2**63 - 1), ("short", -(2**63))):
+        asked = ("orders", (0, 5, "")), *[("nope", (0, 5, ""))] * (offsets - 1)
+        answer = commit(rig, version, group, *asked, retention_time=retention_ms)
+        assert Code.NONE in [one.error_code for topic in answer.topics for one in topic.partitions]
+
+    rig.pass_ms(1_200_000)
+
+    kept = [ask_fetch(rig.client(), 5, group, None).topics for group in ("long", "short")]
+    assert [len(topics) for topics in kept] == [1, 0]
+
+
 def records_of(rig: ApiRig, group_id: str) -> dict[Any, bytes]:
     """Return what the log has for a group: its last value by key."""
     from coterie.wire.batches import records_of as records

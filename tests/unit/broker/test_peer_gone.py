@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rig import Line, Rig
 
 from coterie.broker.server import Connection
 from coterie.broker.turns import Turns, here_and_now
 from coterie.wire.batches import Record, build_batch
 from coterie.wire.codec import build, encode_request, entity, request_type
+from unit.broker.group_api_rig import ApiRig
+from unit.broker.rig import Line, Rig
 
-PRODUCE, METADATA, VERSION = 0, 3, 9
+PRODUCE, FETCH, METADATA, VERSION = 0, 1, 3, 9
 LARGE = 300_000
 
 
@@ -34,9 +35,12 @@ class Busy:
         self._now_s += 1.0  # every slice is over as soon as it is looked at
         return self._now_s
 
-    def closes_after(self, *requests: object) -> None:
-        """Send all of them at once, and close."""
+    def closes_after(self, *requests: object, slices: int = 0) -> None:
+        """Send all of them at once, and close when so many slices of work are done."""
         self.connection.data_received(b"".join(encode_request(n, "x", one) for n, one in enumerate(requests)))
+        for _ in range(slices):
+            if self.rig.soon:
+                self.rig.soon.pop(0)()
         self.connection.connection_lost(None)
         while self._thought or self.rig.soon:
             self.rig.settle()
@@ -88,3 +92,19 @@ def test_behind_a_request_whose_answer_nobody_can_get_any_more_nothing_is_done(
 
     assert busy.written() == 1
     assert busy.line.written == b""
+
+
+@pytest.mark.parametrize("slices", range(6))
+def test_a_fetch_of_many_partitions_waits_no_longer_than_its_client_whenever_that_hangs_up(slices: int):
+    rig = ApiRig()
+    rig.node.create_topic("wide", partitions=130)
+    rig.settle()
+    waiting = len(rig.node.purgatory)
+    asked = tuple(build(entity("fetch", 11, "FetchPartition"), partition=n) for n in range(130))
+    topic = build(entity("fetch", 11, "FetchTopic"), topic="wide", partitions=asked)
+    fetch = build(request_type(FETCH, 11), max_wait=2**31 - 1, min_bytes=1, topics=(topic,))
+
+    Busy(rig).closes_after(fetch, slices=slices)
+
+    assert len(rig.node.purgatory) == waiting
+    rig.close()

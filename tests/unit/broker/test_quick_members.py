@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.broker import alike, server
+from coterie.broker import alike
 from coterie.broker.alike import member_id_in
+from coterie.wire import piecemeal
 from coterie.wire.codec import (
     build,
     decode_request,
@@ -271,7 +272,7 @@ def test_what_goes_the_general_way_after_all_is_read_once(
         times.append(header.api_key)
         return decode_request(header, frame)
 
-    for module in (alike, server):
+    for module in (alike, piecemeal):
         monkeypatch.setattr(module, "decode_request", counted)
     client = rig.client()
 

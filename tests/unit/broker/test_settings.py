@@ -68,9 +68,10 @@ def test_what_is_given_is_read_by_its_type():
 
 
 def test_a_setting_without_effect_is_taken_with_a_note():
-    settings = settings_of(num_io_threads=8, offsets_topic_replication_factor=3)
+    settings = settings_of(num_io_threads=8, offsets_topic_replication_factor=3, min_insync_replicas=2)
 
     assert settings.notes == (
+        "min.insync.replicas has no effect here: there is one broker, so one replica of everything",
         "num.io.threads is known but has no effect here",
         "offsets.topic.replication.factor has no effect here: "
         "there is one broker, so one replica of everything",
@@ -91,6 +92,11 @@ def test_an_unknown_setting_is_refused_with_the_nearest_known_name():
     assert str(refused.value) == (
         "num_partitions is not a setting of a Kafka broker; did you mean num.partitions?"
     )
+
+
+def test_a_setting_of_topics_is_refused_with_the_brokers_name_for_its_default():
+    with pytest.raises(UnknownSetting, match=r"segment.ms is not .*; topics have it, and log.roll.ms says"):
+        BrokerSettings.of({"segment.ms": "1000"})
 
 
 def test_a_name_far_from_all_others_is_refused_without_a_guess():
@@ -258,13 +264,6 @@ def test_tests_may_have_smaller_segments_than_users():
     config = BrokerSettings.of({}).log_config({"internal.segment.bytes": "100", "segment.bytes": "2000000"})
 
     assert config.segment_bytes == 100
-
-
-def test_minimal_in_sync_replicas_are_the_topics_or_the_brokers():
-    settings = settings_of(min_insync_replicas=2)
-
-    assert settings.min_insync_replicas({}) == 2
-    assert settings.min_insync_replicas({"min.insync.replicas": "1"}) == 1
 
 
 def test_the_coordinator_gets_its_settings():

@@ -92,6 +92,13 @@ REFUSED = [
         "leader.replication.throttled.replicas must be the literal '*' or a list of replicas in the "
         "following format: [partitionId]:[brokerId],[partitionId]:[brokerId],...",
     ),
+    (
+        "leader.replication.throttled.replicas",
+        "1:\u00b2",
+        "Invalid value [1:\u00b2] for configuration leader.replication.throttled.replicas: "
+        "leader.replication.throttled.replicas must be the literal '*' or a list of replicas in the "
+        "following format: [partitionId]:[brokerId],[partitionId]:[brokerId],...",
+    ),
 ]
 
 

@@ -10,7 +10,13 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.broker import story_topic
-from coterie.broker.story_topic import PAUSE_MS, ROUND_MS, WEIGHT_OF_A_ROUND
+from coterie.broker.story_topic import (
+    ASSIGNMENT_READ_MAX,
+    PAUSE_MS,
+    ROUND_MS,
+    WEIGHT_OF_A_ROUND,
+    partitions_of,
+)
 from coterie.observe.story import CAUSES
 from coterie.wire.batches import Record, build_batch
 from coterie.wire.codec import build, entity
@@ -322,6 +328,17 @@ def test_turned_off_it_goes_to_the_log_alone(tmp_path: Path, caplog: pytest.LogC
     rig.close()
 
 
+def test_the_log_says_of_a_group_that_ends_that_nobody_is_left(rig: Rig, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, "coterie.story")
+    reader = Reader(rig)
+    a_stable_group(rig, reader)
+
+    reader.leave()
+    rig.pass_ms(PAUSE_MS)
+
+    assert caplog.messages[-1] == f"group {GROUP}: generation 2 ended because member-left; nobody is left"
+
+
 def test_nobody_but_the_broker_writes_the_story(rig: Rig):
     a_stable_group(rig, Reader(rig))
     before = len(told(rig))
@@ -391,6 +408,78 @@ def test_a_story_is_told_a_little_later_and_many_in_rounds(tmp_path: Path):
     assert story_bytes(rig) > first
     assert whys(rig) == ["member-joined"] * len(group)
     rig.close()
+
+
+def given_much(rig: Rig, reader: Reader, assignment: bytes) -> None:
+    """Have a member that is alone in its group given this in a generation of its own."""
+    reader.join()
+    rig.pass_ms(1)
+    reader.joined()
+    reader.sync({reader.member_id: assignment})
+    reader.client.answers()
+
+
+def most_read_in_a_round(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Have the story told; return of how many bytes assignments were read in one round at most."""
+    read: list[int] = [0]
+
+    def reading(assignment: bytes) -> object:
+        read[-1] += len(assignment)
+        return partitions_of(assignment)
+
+    monkeypatch.setattr(story_topic, "partitions_of", reading)
+    for _ in range(100):
+        rig.pass_ms(ROUND_MS)
+        read.append(0)
+    return max(read)
+
+
+def test_of_many_partitions_a_round_reads_no_more_than_nobody_notices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    rig = a_rig(tmp_path)
+    readers = [Reader(rig, group=f"group {number}") for number in range(8)]
+    for reader in readers:
+        given_much(rig, reader, given(*range(9_000)))
+
+    most = most_read_in_a_round(rig, monkeypatch)
+
+    rebalances = [one for one in told(rig, "rebalance") if one["group"].startswith("group ")]
+    assert [one["moved"] for one in rebalances] == [9_000] * len(readers)
+    assert most <= ASSIGNMENT_READ_MAX
+    rig.close()
+
+
+def test_an_assignment_that_nobody_can_read_without_being_noticed_is_told_as_unknown(rig: Rig):
+    reader = Reader(rig)
+    given_much(rig, reader, given(*range(20_000)))
+
+    (rebalance,) = told(rig, "rebalance")
+
+    assert rebalance["members"][reader.member_id]["partitions_known"] is False
+    assert (rebalance["moved"], rebalance["size"]) == (0, 1)
+
+
+def test_what_waits_to_be_told_keeps_no_more_bytes_than_it_may(rig: Rig, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(story_topic, "UNTOLD_BYTES_MAX", 50_000)
+    readers = [Reader(rig, group=f"group {number}") for number in range(8)]
+    for reader in readers:
+        given_much(rig, reader, given(*range(5_000)))
+
+    assert len(told(rig, "rebalance")) == 2
+
+
+def test_the_story_goes_on_after_one_that_could_not_be_told(rig: Rig, monkeypatch: pytest.MonkeyPatch):
+    given_much(rig, Reader(rig), given(1))
+    with monkeypatch.context() as broken:
+        broken.setattr(story_topic, "say", None)
+        with pytest.raises(TypeError):
+            rig.pass_ms(PAUSE_MS)
+
+    given_much(rig, Reader(rig, group="others"), given(1))
+    rig.pass_ms(PAUSE_MS)
+
+    assert [one["group"] for one in told(rig, "rebalance")] == ["others"]
 
 
 def story_bytes(rig: Rig) -> int:

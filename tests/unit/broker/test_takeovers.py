@@ -16,6 +16,7 @@ from coterie.broker.node import Node
 from coterie.broker.topics import Topics
 from coterie.store import cluster_log, recovery
 from coterie.store.directory import Store
+from coterie.store.ledger import Ledger
 
 SEEDS = 60
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -106,6 +107,7 @@ def transactions_taken_at_once(patch: pytest.MonkeyPatch) -> None:
 def gaps_taken_for_damage(patch: pytest.MonkeyPatch) -> None:
     """After a crash of ours, what lies behind a gap that Kafka's compaction left is cut off."""
     patch.setattr(Store, "expect_gaps", lambda *_: None)
+    patch.setattr(Ledger, "expect_gaps", lambda *_: None)  # where they are seen at a start
 
 
 def old_settings_of_logs(patch: pytest.MonkeyPatch) -> None:

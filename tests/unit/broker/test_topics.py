@@ -354,6 +354,10 @@ def test_logs_of_an_earlier_topic_of_the_same_name_are_deleted():
         b'{"version": 1, "cluster_id": "c", "next_producer_id": "x", "topics": [], "deleted": []}',
         b'{"version": 1, "cluster_id": "c", "next_producer_id": 0, "topics": [7], "deleted": []}',
         b'{"version": 1, "cluster_id": "c", "next_producer_id": 0, "topics": [], "deleted": ["x"]}',
+        b'{"version": 1, "cluster_id": "c", "next_producer_id": 1e999, "topics": [], "deleted": []}',
+        b'{"version": 1, "next_producer_id": 0, "topics": [], "deleted": [], "outdated_commits": [1]}',
+        b'{"version": 1, "next_producer_id": 0, "topics": [], "deleted": [], "outdated_commits": {"0": 1}}',
+        b'{"version": 1, "next_producer_id": 0, "topics": [], "deleted": [], "outdated_commits": {"x": []}}',
     ],
 )
 def test_a_file_that_cannot_be_understood_stops_the_start_with_its_name(content: bytes):

@@ -15,7 +15,7 @@ from coterie.broker.pieces import at_once
 from coterie.broker.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.transactions import TransactionHost
 from coterie.broker.turns import SLICE_S, Turns
-from coterie.store.memory import Faults
+from coterie.store.memory import Faults, MemoryStore
 from coterie.txn.model import Producer
 from coterie.txn.settings import RETRY_MS
 from coterie.wire.batches import Record, build_batch, read_marker, scan
@@ -524,6 +524,232 @@ def test_a_restart_writes_the_markers_that_were_missing(rig):
 
     assert again.markers() == [(True, 1, 0)]
     assert again.state() == "CompleteCommit"
+    again.close()
+
+
+def test_a_start_ends_what_a_log_has_open_and_a_loss_of_power_took_from_the_coordinator(rig):
+    """Found by the crash points: an epoch was given out twice, and the next transaction passed for it."""
+    producer = rig.owner()
+    lost = Producer(producer.producer_id, producer.epoch + 4)
+    rig.write(lost)
+
+    again = rig.started_again()
+
+    assert (again.state(), again.markers()) == ("CompleteAbort", [(False, lost.epoch + 1, 0)])
+    log = again.node.log_of(*ORDERS)
+    assert log is not None
+    assert log.last_stable_offset == log.end_offset
+    assert again.owner() == Producer(producer.producer_id, lost.epoch + 2)
+    again.close()
+
+
+def test_after_a_clean_stop_nobody_doubts_what_the_coordinator_knows(rig):
+    producer = rig.owner()
+    rig.write(Producer(producer.producer_id, producer.epoch + 4))
+    rig.node.stop()
+
+    again = TxnRig(rig.disk, **rig.told)
+
+    assert (again.state(), again.markers()) == ("Empty", [])
+    again.close()
+
+
+def stopped_cleanly(rig: TxnRig) -> TxnRig:
+    rig.node.stop()
+    return TxnRig(rig.disk, **rig.told)
+
+
+def test_an_epoch_that_the_logs_have_is_not_given_out_again_by_the_start_after_the_next_either(rig):
+    producer = rig.owner()
+    lost = Producer(producer.producer_id, producer.epoch + 4)
+    rig.write(lost)
+    end = {"producer_id": lost.producer_id, "producer_epoch": lost.epoch, "coordinator_epoch": 0}
+    rig.node.write_marker(ORDERS, **end, commit=True, deliver=lambda code: None)
+
+    again = stopped_cleanly(rig.started_again())
+
+    assert again.owner() == Producer(producer.producer_id, lost.epoch + 1)
+    again.close()
+
+
+def what_a_loss_of_power_has_taken_from_a_transaction(rig: TxnRig) -> Producer:
+    """Have it written to orders-0, and its coordinator not know of that."""
+    producer = rig.owner()
+    rig.add(producer, TopicPartition("orders", 1))
+    rig.write(producer)
+    return producer
+
+
+def ended_everywhere(rig: TxnRig) -> bool:
+    log = rig.node.log_of(*ORDERS)
+    assert log is not None
+    return log.last_stable_offset == log.end_offset
+
+
+def test_a_partition_that_a_start_put_back_into_a_transaction_is_in_it_after_a_clean_stop(rig):
+    producer = what_a_loss_of_power_has_taken_from_a_transaction(rig)
+
+    again = stopped_cleanly(rig.started_again())
+
+    assert again.end(producer).error_code == Code.NONE
+    assert again.markers() == [(True, 1, 0)]
+    assert ended_everywhere(again)
+    again.close()
+
+
+def test_a_start_that_was_stopped_before_it_had_asked_the_logs_leaves_that_to_the_next(rig):
+    producer = what_a_loss_of_power_has_taken_from_a_transaction(rig)
+
+    again = stopped_cleanly(rig.started_again(settled=False))
+
+    assert again.end(producer).error_code == Code.NONE
+    assert ended_everywhere(again)
+    again.close()
+
+
+def test_a_start_that_came_to_nothing_leaves_it_to_the_next_to_ask_the_logs(rig):
+    """A port that is taken, for one: the store was opened, and nobody has looked at what is in it."""
+    producer = what_a_loss_of_power_has_taken_from_a_transaction(rig)
+    rig.settle()
+    disk = rig.store.crash()
+    MemoryStore.open(now_ms=rig.now_ms, disk=disk).close()
+
+    again = TxnRig(disk, **rig.told)
+
+    assert again.end(producer).error_code == Code.NONE
+    assert ended_everywhere(again)
+    again.close()
+
+
+def test_what_a_full_disk_kept_from_being_written_down_is_written_later_or_recalled_again(rig):
+    producer = what_a_loss_of_power_has_taken_from_a_transaction(rig)
+    rig.settle()
+    disk = rig.store.crash()
+    again = TxnRig(disk, settled=False, **rig.told)
+    disk.faults = Faults(capacity=0)
+    again.settle()
+    before = again.host().in_doubt()
+    disk.faults = Faults()
+    again.pass_ms(2 * RETRY_MS)
+
+    assert (before, again.host().in_doubt()) == (True, False)
+    third = stopped_cleanly(again)
+    assert third.end(producer).error_code == Code.NONE
+    assert ended_everywhere(third)
+    third.close()
+
+
+def what_a_loss_of_power_has_taken_from_an_end(rig: TxnRig) -> Producer:
+    """Have the marker of a first transaction, acknowledged, be lost from orders-0 while a second is open."""
+    first = rig.owner()
+    rig.write(first)
+    other = TopicPartition("orders", 1)
+    rig.add(first, other)
+    answer = rig.end(first)
+    second = Producer(answer.producer_id, answer.producer_epoch)
+    rig.add(second, other)
+    return second
+
+
+def test_what_an_earlier_transaction_left_open_is_aborted_while_its_owner_goes_on(rig):
+    second = what_a_loss_of_power_has_taken_from_an_end(rig)
+
+    again = rig.started_again()
+    before = (again.state(), again.markers(), ended_everywhere(again))
+    again.add(second, ORDERS)
+    again.write(second)
+
+    assert before == ("Ongoing", [(False, second.epoch, 0)], True)
+    assert again.end(second).error_code == Code.NONE
+    assert again.markers() == [(False, second.epoch, 0), (True, second.epoch + 1, 0)]
+    assert ended_everywhere(again)
+    again.close()
+
+
+def test_who_asks_for_producer_ids_on_a_full_disk_does_not_fill_the_log(rig, caplog):
+    """Found with a disk that was full: each request, which anybody can send, had a line."""
+    rig.disk.faults = Faults(capacity=0)
+
+    codes = {Code(rig.init(transactional_id=None).error_code) for _ in range(10)}
+    rig.disk.faults = Faults()
+
+    assert codes == {Code.COORDINATOR_LOAD_IN_PROGRESS}
+    assert caplog.text.count("no producer ids can be reserved") == 1
+
+
+def started_on_a_full_disk(rig: TxnRig) -> TxnRig:
+    rig.settle()
+    again = TxnRig(rig.store.crash(), settled=False, **rig.told)  # type: ignore[attr-defined]
+    again.disk.faults = Faults(capacity=0)
+    again.settle()
+    again.disk.faults = Faults()
+    return again
+
+
+def test_while_what_an_earlier_transaction_left_open_cannot_be_aborted_its_owner_is_to_come_back(rig):
+    """Found by reading: what was open joined the next transaction there, and was committed with it."""
+    second = what_a_loss_of_power_has_taken_from_an_end(rig)
+
+    again = started_on_a_full_disk(rig)
+    before = again.markers(), again.host().in_doubt(), again.state()
+    told = again.add(second, ORDERS)[ORDERS], Code(again.end(second).error_code)
+    again.pass_ms(2 * RETRY_MS)
+
+    assert before == ([], True, "Ongoing")
+    assert told == (Code.CONCURRENT_TRANSACTIONS, Code.CONCURRENT_TRANSACTIONS)
+    assert (again.markers(), again.host().in_doubt()) == ([(False, second.epoch, 0)], False)
+    assert again.add(second, ORDERS) == {ORDERS: Code.NONE}
+    again.write(second)
+    assert again.end(second).error_code == Code.NONE
+    assert again.markers() == [(False, second.epoch, 0), (True, second.epoch + 1, 0)]
+    assert ended_everywhere(again)
+    again.close()
+
+
+def test_who_writes_goes_on_as_soon_as_what_an_earlier_transaction_left_open_is_aborted(rig):
+    second = what_a_loss_of_power_has_taken_from_an_end(rig)
+    again = started_on_a_full_disk(rig)
+    joined: list[Any] = []
+    joining = (second.producer_id, second.epoch, [ORDERS])
+    again.pass_ms(RETRY_MS - 10)
+    again.node.transactions.partitions("tid", *joining, add=True, deliver=joined.append)
+    again.settle()
+    waits = not joined
+
+    again.pass_ms(20)
+
+    assert waits
+    assert again.markers() == [(False, second.epoch, 0)]
+    assert joined == [{ORDERS: Code.NONE}]
+    again.close()
+
+
+def test_a_stop_before_what_was_left_open_is_aborted_leaves_that_to_the_next_start(rig):
+    second = what_a_loss_of_power_has_taken_from_an_end(rig)
+
+    again = stopped_cleanly(started_on_a_full_disk(rig))
+
+    assert again.markers() == [(False, second.epoch, 0)]
+    assert ended_everywhere(again)
+    again.close()
+
+
+def test_an_end_that_its_producer_has_left_behind_is_brought_to_its_end(rig):
+    """Found by reading: the next transaction had begun in orders-0, so the marker was refused for ever."""
+    an_end_that_cannot_be_marked(rig)
+    rig.disk.faults = Faults()
+    host = rig.host()
+    producer = Producer(host.shard.transactions["tid"].producer_id, host.shard.transactions["tid"].epoch)
+    end = {"producer_id": producer.producer_id, "producer_epoch": producer.epoch, "coordinator_epoch": 0}
+    rig.node.write_marker(ORDERS, **end, commit=True, transaction_version=2, deliver=lambda code: None)
+    rig.write(producer)
+
+    again = rig.started_again()
+
+    assert again.state() == "CompleteCommit"
+    assert again.markers() == [(True, producer.epoch, 0), (False, producer.epoch + 1, 0)]
+    assert ended_everywhere(again)
+    assert again.owner().epoch > producer.epoch + 1
     again.close()
 
 

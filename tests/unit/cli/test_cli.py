@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -40,7 +44,11 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]):
 
 def test_a_command_line_that_makes_no_sense_ends_with_2(capsys: pytest.CaptureFixture[str]):
     assert Ended(capsys, "serve", "--colour", "red").code == 2
-    assert Ended(capsys, "sreve").code == 2
+    mistyped = Ended(capsys, "sreve")
+    assert (mistyped.code, "No such command 'sreve'. Did you mean 'serve'?" in mistyped.complained) == (
+        2,
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,6 +59,14 @@ def test_a_command_line_that_makes_no_sense_ends_with_2(capsys: pytest.CaptureFi
             "num_partitions is not a setting of a Kafka broker; did you mean num.partitions?",
         ),
         (["--set", "num.partitions"], "'num.partitions' is not name=value, as in num.partitions=3"),
+        (
+            ["--listen", "PLAINTEXT://a:1"],
+            "listeners: PLAINTEXT://a:1 is not HOST:PORT: leave out PLAINTEXT://",
+        ),
+        (
+            ["--set", "NUM.PARTITIONS=6"],
+            "NUM.PARTITIONS is not a setting of a Kafka broker; did you mean num.partitions?",
+        ),
         (["--listen", "9092"], "listeners: 9092 is not HOST:PORT with a port from 0 to 65535"),
         (["--config", "/no/such/file"], "cannot read /no/such/file: No such file or directory"),
     ],
@@ -65,7 +81,7 @@ def test_a_wrong_setting_is_one_sentence_on_standard_error(
 
 def run(*words: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *options, "-m", "coterie", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
 
 @pytest.mark.slow
@@ -86,6 +102,7 @@ def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path):
 
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.startswith(f"coterie: cannot listen on 127.0.0.1:{port}: ")
+    assert not (tmp_path / "data").exists()
     assert ended.stderr.endswith("; another broker, perhaps: end it, or choose another port\n")
     assert ended.stderr.count("\n") == 1
 
@@ -104,6 +121,96 @@ def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path, data
 
 
 @pytest.mark.slow
+def test_a_directory_without_a_name_is_no_wish_for_one_that_is_deleted():
+    """`--data "$UNSET"`."""
+    ended = run("serve", "--listen", "127.0.0.1:0", "--data", "")
+
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "--data names no directory" in ended.stderr
+
+
+@pytest.mark.slow
+def test_a_directory_of_other_things_is_refused_and_left_as_it_was(tmp_path: Path):
+    """`--data /`, a home directory: a broker's files among others' would be hard to find again."""
+    for name in (".profile", "mail", "orders-1", "src"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "notes").write_text("")
+
+    ended = run("serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path))
+
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == (
+        f"coterie: cannot use {tmp_path}: it holds other things (.profile, mail, orders-1, ...) and nothing "
+        "of a broker's; name a directory that is new or empty, or that Coterie or Kafka has kept its topics "
+        "in\n"
+    )
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="no shell that limits how long files may be")
+def test_a_start_that_the_disk_refuses_says_why_and_not_how_it_was_closed(tmp_path: Path):
+    """Found with a disk that was full: it "was not closed cleanly"."""
+    (tmp_path / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\ndirectory.id=d\n")
+    serve = [sys.executable, "-m", "coterie", "serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path)]
+    command = ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *serve]
+
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == f"coterie: cannot use {tmp_path}: File too large\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["meta.properties", "t-0/partition.metadata"])
+@pytest.mark.slow
+def test_what_cannot_be_read_in_a_data_directory_is_named(tmp_path: Path, name: str):
+    place = tmp_path / name
+    place.mkdir(parents=True)
+    (place.parent / "00000000000000000000.log").touch()
+
+    ended = run("serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path))
+
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.endswith(f"coterie: cannot use {tmp_path}: {place}: Is a directory\n")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks into /proc")
+def test_a_broker_whose_standard_files_are_closed_serves(tmp_path: Path):
+    """Else a log's file or a socket gets their numbers."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    words = f"exec {sys.executable} -m coterie serve --listen 127.0.0.1:{port} --data {tmp_path} <&- >&- 2>&-"
+    with subprocess.Popen(["sh", "-c", words]) as process:
+        try:
+            while process.poll() is None:
+                with contextlib.suppress(ConnectionRefusedError):
+                    socket.create_connection(("127.0.0.1", port)).close()
+                    break
+                time.sleep(0.02)
+            assert process.poll() is None
+            assert {os.readlink(f"/proc/{process.pid}/fd/{number}") for number in range(3)} == {"/dev/null"}
+        finally:
+            process.terminate()
+    assert process.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no signals")
+def test_ctrl_c_while_the_command_line_is_read_from_disk_leaves_no_traceback(tmp_path: Path):
+    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "coterie", "--help"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        timeout=60,
+    )
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, b"", b"")
+
+
 def test_serving_imports_nothing_heavy():
     script = (
         "import sys, coterie.cli, coterie.cli.serve, coterie.broker.main, coterie.broker.settings\n"
@@ -111,7 +218,7 @@ def test_serving_imports_nothing_heavy():
     )
 
     ended = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=True
     )
 
     assert ended.stdout.split() == []

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from coterie.base.codes import Code
+from coterie.base.errors import RefusedBy
 from coterie.cli import main
+from coterie.cli.asking import in_typed_names
 
 COMMANDS = [
     ["groups", "list"],
@@ -33,7 +36,7 @@ def test_every_command_takes_the_settings_of_a_client(
     code, _, complained = ended(capsys, *words, "--set", "securty.protocol=SSL")
 
     assert code == 1
-    assert complained == "coterie: there is no setting securty_protocol; did you mean security_protocol?\n"
+    assert complained == "coterie: there is no setting securty.protocol; did you mean security.protocol?\n"
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
@@ -46,8 +49,45 @@ def test_a_file_says_them_too_and_words_overrule_it(
     from_file = ended(capsys, *words, "--command-config", str(file))
     overruled = ended(capsys, *words, "--command-config", str(file), "--set", "sasl.mechanism=SCRAM-SHA-256")
 
-    assert from_file[2].startswith("coterie: PLAIN needs sasl_username and sasl_password")
-    assert overruled[2].startswith("coterie: SCRAM-SHA-256 needs sasl_username and sasl_password")
+    assert from_file[2].startswith("coterie: PLAIN needs sasl.username and sasl.password")
+    assert overruled[2].startswith("coterie: SCRAM-SHA-256 needs sasl.username and sasl.password")
+
+
+@pytest.mark.parametrize(
+    ("assignment", "said"),
+    [
+        ("sesion_timeout.ms=3", "there is no setting sesion_timeout.ms; did you mean session.timeout.ms?"),
+        ("session_timeout_ms=x", "session_timeout_ms must be a whole number, not 'x'"),
+        ("heartbeat.interval.ms=90000", "heartbeat.interval.ms (90000) must be less than session.timeout.ms"),
+        ("auto.offset.reset=group_id", "auto.offset.reset must be one of .*, not 'group_id'"),
+        ("group.instance.id=a", "group.instance.id is set without a group.id"),
+    ],
+)
+def test_a_setting_is_spoken_of_as_it_was_typed_and_others_by_kafkas_names(
+    assignment: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, complained = ended(capsys, "consume", "t", "--set", assignment)
+
+    assert code == 1
+    assert re.match(f"coterie: {re.escape(said).replace(re.escape('.*'), '.*')}", complained)
+
+
+def test_a_setting_of_a_file_is_spoken_of_as_the_file_has_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("request.timeout = 3\n")
+
+    code, _, complained = ended(capsys, "groups", "list", "--command-config", str(file))
+
+    assert code == 1
+    assert complained == "coterie: there is no setting request.timeout; did you mean request.timeout.ms?\n"
+
+
+def test_advice_has_kafkas_names_and_what_a_topic_is_called_stays() -> None:
+    error = RefusedBy(Code.INVALID_GROUP_ID, "topic group_id")
+
+    assert in_typed_names(error, ()) == "INVALID_GROUP_ID: topic group_id; set a group.id that is not empty"
 
 
 def test_a_file_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,7 +100,8 @@ def test_a_file_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["groups", "list", "--state", "Emty"], "--state Emty: it is one of Empty, .*; did you mean empty?"),
+        (["groups", "list", "--state", "Emty"], "--state Emty: it is one of Empty, .*; did you mean Empty?"),
+        (["transactions", "list", "--state", "Ongong"], "it is one of Empty, .*; did you mean Ongoing?"),
         (["groups", "list", "--type", "clasic"], "--type clasic: it is one of classic, .*mean classic?"),
         (["consume", "t", "--set", "group.id=g", "--until-end"], "leave out group.id, in --set or"),
     ],

@@ -39,6 +39,46 @@ def test_a_directory_without_groups_is_an_error(tmp_path: Path):
         CliRunner().invoke(command, [str(tmp_path)], catch_exceptions=False)
 
 
+def test_a_log_without_groups_is_said_to_have_none(tmp_path: Path):
+    partition = tmp_path / "__consumer_offsets-0"
+    partition.mkdir()
+    (partition / f"{0:020d}.log").touch()
+
+    told = CliRunner().invoke(command, [str(tmp_path)], catch_exceptions=False)
+
+    assert (told.exit_code, told.stdout) == (0, "")
+    assert told.stderr == f"There are no groups in {tmp_path}.\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--html", "x.html", "--what-if", "group.instance.id=on"], "--html and --what-if are answers"),
+        (["--html", "x.html", "--parquet", "tables"], "--parquet and --html are answers"),
+        (["--set", "client.id=me"], "--set is for the client of --bootstrap"),
+        (["--stuck-after", "3"], "--stuck-after is for --watch"),
+        (["--parquet", "tables", "--group", "mine"], "--parquet is of all groups: leave out --group"),
+        (["--html", "x.html", "--output", "json"], "--html has a form of its own"),
+    ],
+)
+def test_an_answer_that_would_not_be_given_is_refused(tmp_path: Path, words: list[str], says: str):
+    asked = CliRunner().invoke(command, [str(tmp_path), *words])
+
+    assert (asked.exit_code, says in asked.output) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_that_cannot_be_written_is_told_of_before_anything_is_read(tmp_path: Path):
+    partition = tmp_path / "__consumer_offsets-0"
+    partition.mkdir()
+    (partition / f"{0:020d}.log").mkdir()  # reading this would fail
+
+    with pytest.raises(CoterieError, match=r"^cannot write .*gone/x.html: No such file or directory$"):
+        CliRunner().invoke(
+            command, [str(tmp_path), "--html", str(tmp_path / "gone" / "x.html")], catch_exceptions=False
+        )
+
+
 def test_what_a_name_would_do_to_a_terminal_is_shown_instead():
     history = Tale().formed(0, {"a\x1b[2J/1": (0,)}).told()._replace(group_id="\x1b]0;gone\x07")
 

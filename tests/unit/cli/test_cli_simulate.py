@@ -146,6 +146,15 @@ def test_a_page_that_cannot_be_written_is_one_sentence(
     assert "page.html: No such file or directory" in complained
 
 
+def test_a_page_that_is_a_directory_is_refused_before_anything_is_played(
+    capsys: pytest.CaptureFixture[str], scene: Path, tmp_path: Path
+):
+    code, _, complained = run(capsys, scene, "--html", tmp_path)
+
+    assert code == 2
+    assert f"File '{tmp_path}' is a directory" in complained
+
+
 @pytest.mark.parametrize(
     ("span_ms", "said"),
     [(0, "0 ms"), (999, "999 ms"), (6_240, "6.2 s"), (59_940, "59.9 s"), (59_950, "1 m 00 s"),

@@ -144,6 +144,29 @@ def test_a_group_as_json_names_the_owner_of_each_partition():
     ]
 
 
+QUERY = "coterie-sink-1f0c9a52-0b7e-4f0e-8d43-6a1f9b1c2d3e"
+
+
+@pytest.mark.parametrize("name", [QUERY, f"{QUERY}-12"])
+def test_a_group_that_commits_numbers_of_batches_has_no_lag_and_says_why(name: str):
+    group = a_group()._replace(group_id=name)
+
+    lines = partition_lines(group, {ORDERS_0: 4}, {ORDERS_0: 10})
+    document = group_document(group, ({ORDERS_0: 4}, {ORDERS_0: 10}))
+
+    assert lines[1].split() == ["orders", "0", "4", "-", "-", "-", "-"]
+    assert lines[-1].startswith("What is committed are numbers of batches that a Spark query has written")
+    assert [(one["committed"], one["end"], one["lag"]) for one in document["partitions"]] == [(4, None, None)]
+
+
+@pytest.mark.parametrize("name", ["coterie-sink", "coterie-sink-orders", f"{QUERY}-x", f"my-{QUERY}"])
+def test_a_group_of_a_similar_name_has_its_lag(name: str):
+    lines = partition_lines(a_group()._replace(group_id=name), {ORDERS_0: 4}, {ORDERS_0: 10})
+
+    assert lines[1].split() == ["orders", "0", "4", "10", "6", "-", "-"]
+    assert len(lines) == 2
+
+
 def test_a_move_tells_why_whom_and_between_which_states():
     (line,) = story_lines(a_move(reason="closed"))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from contextlib import contextmanager
 
 from coterie.client.addresses import Address
 from coterie.wire.apis import ApiKey
@@ -46,6 +48,9 @@ class SmallBroker:
         self.seen = []
         self.connections = []
         self.writers = []
+        self.may_answer = asyncio.Event()
+        """Is there while answers go out at once; they wait for it."""
+        self.may_answer.set()
 
     async def __aenter__(self):
         self.server = await asyncio.start_server(self.serve, "127.0.0.1", 0, ssl=self.tls)
@@ -71,6 +76,7 @@ class SmallBroker:
                 answer = self.answer(frame)
                 if answer is None:
                     break
+                await self.may_answer.wait()
                 writer.write(answer)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass  # the client hung up, and may have left an answer unread
@@ -83,3 +89,27 @@ class SmallBroker:
         if header.api_key == ApiKey.API_VERSIONS:
             return encode_response(header.correlation_id, offer(self.offered))
         return self.react(header, decode_request(header, frame))
+
+
+@contextmanager
+def brokers_beside():
+    """What starts small brokers on a loop in a thread, for callers that block; returns an address."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    brokers = []
+
+    def start(react, **more):
+        broker = SmallBroker(react, **more)
+        asyncio.run_coroutine_threadsafe(broker.__aenter__(), loop).result(5)
+        brokers.append(broker)
+        return broker.address
+
+    try:
+        yield start
+    finally:
+        for broker in brokers:
+            asyncio.run_coroutine_threadsafe(broker.__aexit__(), loop).result(5)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(5)
+        loop.close()

@@ -94,6 +94,15 @@ def test_a_refusal_carries_the_brokers_code_and_words():
     assert refused.value.code is Code.INVALID_REPLICA_ASSIGNMENT
 
 
+def test_a_refused_setting_of_a_topic_comes_with_the_nearest_that_there_is():
+    result = entity("create_topics", 7, "CreatableTopicResult", "response")
+    message = "Unknown topic config name: retension.ms"
+    refused = build(result, name="a", error_code=40, error_message=message)
+
+    with pytest.raises(RefusedBy, match=r"retension.ms \(did you mean retention.ms\?\); check"):
+        admin_messages.read_created(build(response_type(ApiKey.CREATE_TOPICS, 7), topics=(refused,)))
+
+
 def test_a_state_that_transactions_do_not_have_is_named():
     answer = build(response_type(ApiKey.LIST_TRANSACTIONS, 1), unknown_state_filters=("Odd",))
 

@@ -1,8 +1,11 @@
-"""What a process leaves open when it ends: all of it is closed, whatever one of them says."""
+"""What is interrupted, and what a process leaves open when it ends: all is put right or closed."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
+import threading
 
 import pytest
 
@@ -23,6 +26,25 @@ class Face(BlockingFace[object]):
     async def _last(self) -> None:
         if self._says is not None:
             raise self._says
+
+
+def test_an_interrupted_call_returns_when_its_work_has_put_everything_right():
+    face, right = Face("interrupted"), []
+    main = threading.main_thread().ident
+    assert main is not None
+
+    async def work() -> None:
+        try:
+            signal.pthread_kill(main, signal.SIGINT)
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.05)
+            right.append("aborted")
+
+    with pytest.raises(KeyboardInterrupt):
+        face._run(work())
+    assert right == ["aborted"]
+    face._stop()
 
 
 def test_what_one_face_raises_at_the_end_keeps_no_other_from_being_stopped(

@@ -6,14 +6,15 @@ import asyncio
 
 import pytest
 from small_broker import SmallBroker
+from small_cluster import until
 
 from coterie.base.codes import Code
-from coterie.base.errors import RefusedBy
+from coterie.base.errors import Corrupt, RefusedBy
 from coterie.base.ids import TopicPartition
 from coterie.client import messages
 from coterie.client.addresses import Address
 from coterie.client.cluster import Cluster
-from coterie.client.errors import Disconnected
+from coterie.client.errors import Closed, Disconnected
 from coterie.client.messages import Metadata
 from coterie.wire.apis import ApiKey
 from coterie.wire.codec import build, encode_response, entity, response_type
@@ -26,6 +27,8 @@ class Answering:
 
     def __init__(self, *codes):
         self.codes, self.asked, self.broker = list(codes), [], None
+        self.times = 1
+        """How often each answer says what it is asked for once."""
 
     def __call__(self, header, request):
         key, version = header.api_key, header.api_version
@@ -40,9 +43,9 @@ class Answering:
                 error_code=0,
                 error_message=None,
             )
-            answer = {"coordinators": (found,)}
+            answer = {"coordinators": (found,) * self.times}
         elif key == ApiKey.OFFSET_FETCH:
-            answer = {"groups": (self.offsets(version),)}
+            answer = {"groups": (self.offsets(version),) * self.times}
         else:
             return b""
         return encode_response(header.correlation_id, build(response_type(key, version), **answer))
@@ -88,6 +91,21 @@ def asking(answering, ask):
     return asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("times", [0, 2])
+@pytest.mark.parametrize("known", [False, True])
+def test_an_answer_that_does_not_say_the_one_thing_is_refused_in_a_sentence(times, known):
+    answering = Answering()
+    answering.times = times
+
+    async def ask(cluster):
+        if known:
+            cluster._coordinators["g"] = answering.broker.address
+        with pytest.raises(Corrupt, match=f"answer about {times} (groups|coordinators), expected one"):
+            await cluster.committed("g", [T0])
+
+    asking(answering, ask)
+
+
 def test_whoever_asks_for_a_coordinator_during_a_lookup_waits_for_that_one():
     """CL-1: one lookup in flight shared by all callers."""
     answering = Answering()
@@ -114,6 +132,19 @@ def test_a_lookup_that_nobody_waits_for_any_more_disturbs_nobody():
             await cluster.coordinator("g")
 
     asking(Answering(), ask)
+
+
+def test_closing_cancels_nobody_who_waits_for_a_lookup():
+    async def scenario():
+        async with SmallBroker(lambda header, request: b"") as silent:
+            cluster = Cluster([silent.address])
+            cluster.known = Metadata({1: silent.address}, {})
+            waiting = [asyncio.create_task(cluster.committed("g", [T0])) for _ in range(2)]
+            await until(lambda: silent.seen)
+            await cluster.close()
+            return await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert [type(one) for one in asyncio.run(scenario())] == [Closed, Closed]
 
 
 def test_the_least_loaded_broker_is_asked_first():

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
+import time
+from contextlib import suppress
 from itertools import chain, repeat
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_broker import SmallBroker
+from small_broker import SmallBroker, brokers_beside, offer
 
 from coterie.base.errors import Corrupt
 from coterie.client import messages
@@ -30,8 +33,11 @@ def beat_answer(header, code=0):
     return encode_response(header.correlation_id, build(kind, error_code=code))
 
 
+API_VERSIONS_ANSWER = encode_response(1, offer())
+
+
 async def opened(broker):
-    return await Connection.open(broker.address, client_id="test", timeout_s=5)
+    return await Connection.open(broker.address, client_id="test", timeout_s=60)
 
 
 def test_the_newest_version_that_both_speak_is_used():
@@ -148,7 +154,7 @@ def test_nobody_at_the_address_is_a_disconnect_that_says_where():
     async def scenario():
         async with SmallBroker() as broker:
             gone = broker.address
-        await Connection.open(gone, client_id="test", timeout_s=5)
+        await Connection.open(gone, client_id="test", timeout_s=60)
 
     with pytest.raises(Disconnected, match=r"no connection to 127\.0\.0\.1"):
         asyncio.run(scenario())
@@ -157,28 +163,13 @@ def test_nobody_at_the_address_is_a_disconnect_that_says_where():
 @pytest.fixture
 def served():
     """A small broker on a loop in a thread, for callers that block."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    brokers = []
-
-    def start(react):
-        broker = SmallBroker(react)
-        asyncio.run_coroutine_threadsafe(broker.__aenter__(), loop).result(5)
-        brokers.append(broker)
-        return broker.address
-
-    yield start
-    for broker in brokers:
-        asyncio.run_coroutine_threadsafe(broker.__aexit__(), loop).result(5)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(5)
-    loop.close()
+    with brokers_beside() as start:
+        yield start
 
 
 def test_a_blocking_connection_sends_ahead_of_the_answers(served):
     address = served(lambda header, request: beat_answer(header, code=request.generation_id))
-    connection = BlockingConnection(address, client_id="test", timeout_s=5)
+    connection = BlockingConnection(address, client_id="test", timeout_s=60)
 
     for code in (22, 25):
         connection.send(ApiKey.HEARTBEAT, lambda version, code=code: heartbeat(version, code))
@@ -190,16 +181,62 @@ def test_a_blocking_connection_sends_ahead_of_the_answers(served):
 
 
 def test_a_blocking_connection_tells_a_hang_up_from_silence_and_rubbish(served):
-    hang_up = BlockingConnection(served(lambda *_: None), client_id="test", timeout_s=5)
-    silent = BlockingConnection(served(lambda *_: b""), client_id="test", timeout_s=0.05)
-    babbling = BlockingConnection(served(lambda *_: b"\0\0\0\4\0\0\0\0"), client_id="test", timeout_s=5)
+    hang_up = BlockingConnection(served(lambda *_: None), client_id="test", timeout_s=60)
+    silent = BlockingConnection(served(lambda *_: b""), client_id="test", timeout_s=60)
+    silent._socket.settimeout(0.05)
+    babbling = BlockingConnection(served(lambda *_: b"\0\0\0\4\0\0\0\0"), client_id="test", timeout_s=60)
 
     for connection, error in ((hang_up, Disconnected), (silent, ClientTimeout), (babbling, Corrupt)):
         with pytest.raises(error):
             connection.call(ApiKey.HEARTBEAT, heartbeat)
+        assert connection.broken
         connection.close()
-    assert hang_up.broken
-    assert silent.broken
+
+
+def test_an_answer_that_comes_by_the_byte_is_over_when_its_time_is():
+    """The time of a socket begins anew with each byte."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def trickle():
+            accepted, _ = listening.accept()
+            with accepted, suppress(ConnectionError):
+                accepted.sendall(API_VERSIONS_ANSWER)
+                accepted.sendall(b"\0\0\1\0")
+                while True:
+                    accepted.sendall(b"\0")
+                    time.sleep(0.02)
+
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        address = Address(*listening.getsockname())
+        connection = BlockingConnection(address, client_id="test", timeout_s=60)
+        connection.timeout_s = 0.1  # for what is asked next; no single byte takes as long as its socket waits
+        with pytest.raises(ClientTimeout, match=r"within 0\.1 s"):
+            connection.call(ApiKey.HEARTBEAT, heartbeat)
+        connection.close()
+        thread.join()
+
+
+@pytest.mark.parametrize("step", ["sendall", "recv_into"])
+def test_a_blocking_connection_that_was_interrupted_is_of_no_more_use(served, step):
+    """Half a request may have gone out, or half an answer have come: the next would be taken for another."""
+
+    class Interrupted:
+        def __getattr__(self, name):
+            if name == step:
+                raise KeyboardInterrupt
+            return getattr(plain, name)
+
+    connection = BlockingConnection(
+        served(lambda header, _: beat_answer(header)), client_id="t", timeout_s=60
+    )
+    plain = connection._socket
+    connection._socket = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        connection.call(ApiKey.HEARTBEAT, heartbeat)
+    connection.close()
+
+    assert connection.broken
 
 
 @given(
@@ -242,8 +279,8 @@ def test_what_a_broker_advertises_and_is_no_address_is_out_of_reach(address):
 
     async def scenario():
         with pytest.raises(Disconnected, match="no connection to"):
-            await Connection.open(Address(*address), client_id="test", timeout_s=5)
+            await Connection.open(Address(*address), client_id="test", timeout_s=60)
 
     asyncio.run(scenario())
     with pytest.raises(Disconnected, match="no connection to"):
-        BlockingConnection(Address(*address), client_id="test", timeout_s=5)
+        BlockingConnection(Address(*address), client_id="test", timeout_s=60)

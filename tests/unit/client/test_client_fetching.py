@@ -207,6 +207,32 @@ def test_a_replica_that_is_none_any_more_is_left_for_the_leader():
     assert 1 in {node for node, _ in fetches}
 
 
+def test_two_answers_for_one_place_are_taken_once():
+    """The replica is of no more account while it is asked, as the time for it is over: then both answer."""
+
+    async def scenario():
+        async with SmallCluster(Log(3, 3)) as cluster:
+            cluster.preferred = 2
+            async with a_consumer(cluster, client_rack="r2") as consumer:
+                consumer.assign([T0])
+                await take(consumer, 2)
+                leader, replica = cluster.brokers
+                replica.may_answer.clear()
+                cluster.log = Log(3, 3, 3)
+                cluster.fetches.clear()
+                await until(lambda: cluster.fetches)
+                cluster.preferred = -1
+                consumer._fetcher.intakes[T0].replica_until = 0.0
+                consumer._fetcher._wanted(leader.address)
+                got = await take(consumer, 1)
+                cluster.preferred = 2  # the replica's answer shall be one
+                replica.may_answer.set()
+                cluster.log = Log(3, 3, 3, 3)
+                return got + await take(consumer, 1)
+
+    assert asyncio.run(scenario()) == [2, 3]
+
+
 def test_closing_ends_the_fetch_sessions():
     """KIP-227: the last request of each session has the final epoch, and asks for nothing."""
 

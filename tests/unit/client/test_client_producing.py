@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from coterie.base.codes import Code
@@ -242,8 +244,9 @@ def test_after_a_refusal_those_behind_follow_one_by_one_in_their_order():
 
 def test_a_gap_that_the_log_has_is_told_to_the_sender_and_the_rest_begins_again_in_the_next_epoch():
     producing = a_producer()
-    lost, *behind = hand_over(producing, b"1", b"2", b"3")
+    written, lost, *behind = hand_over(producing, b"0", b"1", b"2", b"3")
     sent(producing)
+    answer(producing, written, Code.NONE)
     for batch in (lost, *behind):
         answer(producing, batch, Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
@@ -281,6 +284,41 @@ def test_a_producer_that_the_broker_has_forgotten_begins_again_in_the_next_epoch
 
     assert sent(producing) == batches
     assert [sequence(batch) for batch in batches] == [(7, 1, 0), (7, 1, 1)]
+
+
+def test_a_first_batch_that_comes_after_the_second_goes_on_under_the_next_epoch():
+    """A partition that is led meanwhile takes any number of a producer that it does not know."""
+    producing = a_producer()
+    first, second = hand_over(producing, b"1", b"2")
+    sent(producing)
+    answer(producing, first, Code.NOT_LEADER_OR_FOLLOWER)
+    answer(producing, second, Code.NONE)
+    assert sent(producing, now_ms=1_000) == [first]
+
+    answer(producing, first, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, now_ms=1_000)
+
+    assert first.outcome is None
+    assert sent(producing, now_ms=5_000) == [first]
+    assert sequence(first) == (7, 1, 0)
+
+
+@pytest.mark.parametrize("how", ["in a transaction", "in doubt"])
+def test_a_first_batch_of_which_more_may_be_wrong_is_given_up(how: str):
+    settings = {"transactional_id": "mine"} if how == "in a transaction" else {}
+    producing = a_producer(**settings)
+    first, second = hand_over(producing, b"1", b"2")
+    sent(producing)
+    if how == "in doubt":
+        producing.lost(first, Disconnected("gone"), now_ms=0)
+    else:
+        answer(producing, first, Code.NOT_LEADER_OR_FOLLOWER)
+    answer(producing, second, Code.NONE)
+    sent(producing, now_ms=1_000)
+
+    answer(producing, first, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, now_ms=1_000)
+
+    assert first.outcome is not None
+    assert first.outcome.error is not None
 
 
 def test_after_the_last_epoch_another_producer_id_is_asked_for():
@@ -345,6 +383,32 @@ def test_what_is_not_acknowledged_in_time_is_given_up():
     assert isinstance(waiting.outcome.error, DeliveryTimeout)
 
 
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_what_flies_is_given_up_in_time_too_and_those_behind_go_when_it_is_back(idempotent):
+    producing = a_producer(delivery_timeout_ms=30_000, enable_idempotence=idempotent)
+    (old,) = hand_over(producing, b"1")
+    sent(producing)
+    foreseen_ms = producing.next_ms(0)
+    collect(producing, now_ms=30_000)
+    (young,) = hand_over(producing, b"2", now_ms=30_000)
+    early = sent(producing, now_ms=30_000)
+    answer(producing, old, offset=5, now_ms=31_000)
+
+    assert foreseen_ms == 30_000
+    assert isinstance(old.outcome.error, DeliveryTimeout)
+    assert (early, sent(producing, now_ms=31_000)) == ([], [young])
+
+
+def test_what_flies_in_a_transaction_is_waited_for():
+    producing = a_producer(delivery_timeout_ms=30_000, transactional_id="t")
+    (batch,) = hand_over(producing, b"1")
+    sent(producing)
+    collect(producing, now_ms=30_000)
+
+    assert batch.outcome is None
+    assert producing.next_ms(29_000) == inf
+
+
 def test_what_is_given_up_in_time_says_what_the_last_try_came_to():
     producing = a_producer(delivery_timeout_ms=30_000)
     (batch,) = hand_over(producing, b"1")
@@ -367,6 +431,33 @@ def test_what_is_given_up_for_one_reason_is_told_in_two_lines_however_much_it_is
     first, rest = caplog.messages
     assert first.startswith("1 records for flights-0 were not acknowledged")
     assert rest.startswith("69 more records were not acknowledged")
+
+
+def test_what_was_given_up_is_told_in_time_though_nothing_more_is(caplog):
+    producing = a_producer(delivery_timeout_ms=30_000)
+    hand_over(producing, b"1", b"2")
+    collect(producing, now_ms=30_000)
+
+    told_ms = producing.next_ms(30_000)
+    collect(producing, now_ms=told_ms)
+
+    assert told_ms == 30_000 + QUIET_MS
+    assert [message[:6] for message in caplog.messages] == ["1 reco", "1 more"]
+    assert producing.next_ms(told_ms) == inf
+
+
+def test_what_is_given_up_does_not_name_what_came_of_a_try_before_it_was_sent():
+    producing = a_producer(delivery_timeout_ms=30_000)
+    (early,) = hand_over(producing, b"1")
+    sent(producing)
+    producing.answered(early, Answer(Code.KAFKA_STORAGE_ERROR), now_ms=5)
+    collect(producing, now_ms=30_000, most=0)
+    (late,) = hand_over(producing, b"2", now_ms=30_000)
+
+    collect(producing, now_ms=60_000, most=0)
+
+    assert "the last try: KAFKA_STORAGE_ERROR" in str(early.outcome.error)
+    assert str(late.outcome.error).endswith("not acknowledged within 30000 ms")
 
 
 def test_what_is_given_up_for_another_reason_is_told_by_itself(caplog):

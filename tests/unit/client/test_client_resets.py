@@ -145,6 +145,11 @@ def test_what_is_no_duration_is_one_sentence(text: str):
         duration_ms(text)
 
 
+def test_a_duration_of_hundreds_of_digits_is_one_sentence():
+    with pytest.raises(CoterieError, match="is longer than any time there is"):
+        duration_ms("P" + "9" * 400 + "D")
+
+
 def test_what_is_no_time_is_one_sentence():
     with pytest.raises(CoterieError, match="'soon' is no time"):
         time_ms("soon")
@@ -164,6 +169,11 @@ def test_of_a_file_with_several_groups_one_is_read():
 def test_a_line_that_makes_no_sense_is_shown(line: str):
     with pytest.raises(CoterieError, match=r"line 2 of the file is '.*'; write topic,partition,offset"):
         file_of(["a,0,5", line], "g")
+
+
+def test_a_file_that_has_no_lines_of_fields_is_one_sentence():
+    with pytest.raises(CoterieError, match="no lines of topic,partition,offset"):
+        file_of(["a,0,5", "z" * 200_000], "g")
 
 
 def test_a_file_without_a_line_for_the_group_is_a_mistake():

@@ -57,7 +57,7 @@ def heartbeat(version):
 
 async def beat(broker, security):
     """Open a connection and send one request over it."""
-    connection = await Connection.open(broker.address, client_id="test", timeout_s=5, security=security)
+    connection = await Connection.open(broker.address, client_id="test", timeout_s=60, security=security)
     try:
         return await connection.call(ApiKey.HEARTBEAT, heartbeat, 5)
     finally:
@@ -69,7 +69,7 @@ async def beat_blocking(broker, security):
     """The same over a connection that blocks, as Spark's workers have them."""
 
     def beat():
-        connection = BlockingConnection(broker.address, client_id="test", timeout_s=5, security=security)
+        connection = BlockingConnection(broker.address, client_id="test", timeout_s=60, security=security)
         try:
             return connection.call(ApiKey.HEARTBEAT, heartbeat)
         finally:
@@ -141,7 +141,7 @@ def test_a_session_that_ends_soon_is_renewed_before_the_next_request():
 
     async def scenario():
         async with SmallBroker(server, offered=SASL) as broker:
-            connection = await Connection.open(broker.address, client_id="t", timeout_s=5, security=PLAIN)
+            connection = await Connection.open(broker.address, client_id="t", timeout_s=60, security=PLAIN)
             over = connection.clock.time() + server.lifetime_ms / 1000
             while connection.clock.time() < over:
                 pass
@@ -158,7 +158,7 @@ def test_a_blocking_session_that_ends_soon_is_renewed_when_asked():
     server = PlainServer(lifetime_ms=1)
 
     def beat_twice(address):
-        connection = BlockingConnection(address, client_id="t", timeout_s=5, security=PLAIN)
+        connection = BlockingConnection(address, client_id="t", timeout_s=60, security=PLAIN)
         over = time.monotonic() + server.lifetime_ms / 1000
         while time.monotonic() < over:
             pass
@@ -182,7 +182,7 @@ def test_what_a_blocking_connection_has_received_outlives_a_renewal():
         return int.from_bytes(frame[:4], "big"), frame
 
     def received_and_renewed(address):
-        connection = BlockingConnection(address, client_id="t", timeout_s=5, security=PLAIN)
+        connection = BlockingConnection(address, client_id="t", timeout_s=60, security=PLAIN)
         connection.send(ApiKey.HEARTBEAT, heartbeat, as_it_came)
         answer = connection.receive()
         before = bytes(answer)
@@ -243,7 +243,7 @@ def test_a_large_answer_comes_whole_over_tls(server_tls):
             lambda header, _: answer(header, coordinators=(one,) * 90), tls=server_tls
         ) as broker:
             security = client_settings().security()
-            connection = await Connection.open(broker.address, client_id="t", timeout_s=5, security=security)
+            connection = await Connection.open(broker.address, client_id="t", timeout_s=60, security=security)
             found = await asyncio.gather(ask(connection), ask(connection))
             connection.close()
             await connection.wait_closed()
@@ -280,6 +280,12 @@ def test_plain_words_to_a_server_that_speaks_http_get_a_hint(opened_to):
         opened_to(Security(), b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
+def test_plain_words_to_a_server_that_says_it_wants_tls_name_it(opened_to):
+    """What OpenSSL and Java answer: an alert, fatal, of a record that is none."""
+    with pytest.raises(Disconnected, match=r"TLS is spoken there.*are address and security_protocol right"):
+        opened_to(Security(), bytes((21, 3, 3, 0, 2, 2, 70)))
+
+
 def test_tls_to_a_server_that_hangs_up_instead_gets_a_hint(opened_to):
     with pytest.raises(Disconnected, match=r"no TLS with .*is security_protocol right"):
         opened_to(client_settings().security(), b"")
@@ -296,7 +302,7 @@ def test_tls_to_a_server_that_speaks_none_is_told(server_tls):
         settings = client_settings(bootstrap_servers=f"127.0.0.1:{port}")
         try:
             (address,) = settings.addresses
-            await Connection.open(address, client_id="t", timeout_s=5, security=settings.security())
+            await Connection.open(address, client_id="t", timeout_s=60, security=settings.security())
         finally:
             server.close()
             await server.wait_closed()

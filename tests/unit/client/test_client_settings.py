@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_type_hints
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,8 @@ from coterie.assign.model import RebalanceProtocol
 from coterie.base.errors import CoterieError
 from coterie.client.addresses import Address
 from coterie.client.errors import WrongSetting
-from coterie.client.settings import ClientSettings, ConsumerSettings, duration_ms
+from coterie.client.producer_settings import ProducerSettings
+from coterie.client.settings import LONG, AdminSettings, ClientSettings, ConsumerSettings, duration_ms
 from coterie.security.sasl import Credentials
 
 HERE = "127.0.0.1:9092"
@@ -62,11 +65,19 @@ def test_servers_may_be_a_text_or_a_list():
         ({"max_poll_records": True}, "max_poll_records cannot be True"),
         ({"enable_auto_commit": "perhaps"}, "enable_auto_commit must be true or false"),
         ({"group_id": 5}, "group_id cannot be 5"),
+        ({"group_id": "\udc80"}, "group_id must be text that UTF-8 can write"),
+        ({"client_id": "x" * 32_768}, "client_id must have at most 32767 bytes, not 32768"),
         ({"value_deserializer": "json"}, "value_deserializer cannot be 'json'"),
         ({"isolation_level": "read_commited"}, "did you mean 'read_committed'?"),
         ({"auto_offset_reset": "by_duration:1h"}, "'1h' is no duration"),
         ({"heartbeat_interval_ms": 45_000}, "must be less than session_timeout_ms"),
         ({"group_instance_id": "one"}, "without a group_id"),
+        ({"group_id": "g", "group_instance_id": ""}, "group_instance_id must be 1 to 249 letters"),
+        ({"group_id": "g", "group_instance_id": "x" * 250}, "group_instance_id must be 1 to 249 letters"),
+        ({"group_id": "g", "group_instance_id": "a b"}, "not 'a b'; leave it out"),
+        ({"group_id": "g", "group_instance_id": ".."}, "group_instance_id must be 1 to 249 letters"),
+        ({"session_timeout_ms": 1 << 31}, "session_timeout_ms must be at most 2147483647, not 2147483648"),
+        ({"retry_backoff_ms": -1}, "retry_backoff_ms must be at least 0, not -1"),
         ({"security_protocol": "TLS"}, "security_protocol must be one of"),
         ({"security_protocol": "SASL_SSL"}, "needs sasl_mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
         ({"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}, "needs sasl_username and"),
@@ -76,6 +87,16 @@ def test_servers_may_be_a_text_or_a_list():
 def test_what_nobody_can_mean_is_refused_with_what_to_write_instead(given, why):
     with pytest.raises(WrongSetting, match=why.replace("?", r"\?")):
         settings(**given)
+
+
+@pytest.mark.parametrize("kind", [AdminSettings, ConsumerSettings, ProducerSettings])
+def test_no_number_is_taken_that_a_request_has_no_room_for_nor_one_below_0(kind):
+    for name, hint in get_type_hints(kind).items():
+        if hint is not int:
+            continue
+        for odd in (-1, 1 << 63, 1 << 100) if name in LONG else (-1, 1 << 31, 1 << 63):
+            with pytest.raises(WrongSetting, match=f"{name} must be at "):
+                kind.of(bootstrap_servers=HERE, **{name: odd})
 
 
 class Own:
@@ -154,3 +175,22 @@ def test_durations_are_those_of_iso_8601(days, hours, minutes, seconds):
 def test_what_is_no_duration_is_refused(text):
     with pytest.raises(WrongSetting, match="write P1D, PT6H or PT30M"):
         duration_ms(text)
+
+
+def test_a_duration_of_hundreds_of_digits_is_refused():
+    with pytest.raises(WrongSetting, match="is longer than any time there is"):
+        duration_ms("P" + "9" * 400 + "D")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"session_timeout_ms": "9" * 5000},
+        {"linger_ms": "1_0"},
+        {"bootstrap_servers": "a:" + "9" * 5000},
+        {"bootstrap_servers": "a:+-1"},
+    ],
+)
+def test_more_digits_than_python_reads_are_no_number(given):
+    with pytest.raises(CoterieError):
+        ConsumerSettings.of(**{"bootstrap_servers": HERE, **given})

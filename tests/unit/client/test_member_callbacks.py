@@ -186,10 +186,29 @@ def test_a_commit_that_may_pass_is_tried_again_before_the_join(code):
 
     rig.member.committed(commit, code, rig.now_ms)
 
-    assert rig.next() == Wait(rig.now_ms + BACKOFF_MS)
+    assert rig.idle() == Wait(rig.now_ms + BACKOFF_MS)
     again = rig.at(rig.now_ms + BACKOFF_MS).next()
     assert again == commit
     assert again is not commit
+
+
+def test_a_deleted_topic_that_cannot_be_committed_holds_up_no_join():
+    """What else was consumed is committed; a partition that is there keeps the join waiting (CB-1)."""
+    rig = a_stable_member(T0, U0, auto_commit=True, topics=("t", "u")).recall()
+    commit = rig.expect(Commit)
+    assert commit.partitions == {T0, U0}
+    rig.cluster = rig.cluster.__class__(partition_counts={"t": 3})
+
+    rig.member.committed(commit, Code.UNKNOWN_TOPIC_OR_PARTITION, rig.now_ms)
+    rig.idle()
+
+    rest = rig.at(rig.now_ms + BACKOFF_MS).expect(Commit)
+    assert rest.partitions == {T0}
+    rig.cluster = rig.cluster.__class__(partition_counts={})
+    rig.member.committed(rest, Code.UNKNOWN_TOPIC_OR_PARTITION, rig.now_ms)
+    rig.idle()
+    assert isinstance(rig.at(rig.now_ms + BACKOFF_MS).expect(Join), Join)
+    assert rig.calls[-1] == ("revoked", (T0, U0))
 
 
 def test_a_commit_that_fails_for_good_holds_up_no_join():

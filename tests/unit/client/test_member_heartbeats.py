@@ -33,6 +33,7 @@ from coterie.client.member import (
     Sync,
     Wait,
 )
+from coterie.client.member.pace import Backoff
 
 
 def beats(rig, *, until_ms, step_ms=500, code=Code.NONE):
@@ -180,6 +181,22 @@ def test_a_rebalance_that_is_told_while_syncing_is_not_joined():
     assert rig.member.ready
 
 
+@pytest.mark.parametrize("code", [Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID, Code.ILLEGAL_GENERATION])
+def test_a_member_that_lost_its_place_while_its_sync_was_parked_waits_for_no_answer_to_it(code):
+    """LG-9: a coordinator never answers the sync of a member that it removed."""
+    rig = a_member()
+    rig.let_in(rig.expect(Join))
+    sync = rig.expect(Sync)
+    beat = rig.at(BEAT_MS).expect(Heartbeat)
+
+    rig.member.heard(beat, code, rig.now_ms)
+
+    assert isinstance(rig.next(), HangUp)
+    rig.member.unanswered(sync, rig.now_ms)
+    if code is not Code.FENCED_INSTANCE_ID:
+        assert rig.at(BEAT_MS + BACKOFF_MS).expect(Join)
+
+
 @pytest.mark.parametrize(
     ("code", "keeps", "lost"),
     [
@@ -300,3 +317,23 @@ def test_the_wait_ends_with_whatever_comes_first():
 
     assert rig.next() == Wait(500)
     assert a_leader().next() == Wait(BEAT_MS)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"heartbeat_interval_ms": 0}, {"metadata_max_age_ms": 0}, {"auto_commit_interval_ms": 0}],
+    ids=lambda one: next(iter(one)),
+)
+def test_a_member_that_is_set_to_no_time_at_all_asks_no_faster_than_anybody_needs(settings):
+    rig = a_stable_member(auto_commit=True, **settings)
+
+    for now_ms in range(0, 1_000, 5):
+        rig.at(now_ms).idle()
+
+    assert len([one for one in rig.log if not isinstance(one, Wait)]) <= 12
+
+
+def test_pauses_of_no_time_at_all_grow_too():
+    pace = Backoff(0, 0)
+
+    assert sum(pace.next_ms() for _ in range(20)) > 1_000

@@ -78,6 +78,12 @@ class Tale:
         self.place += 1
         return self
 
+    def gone(self, at_ms: int) -> Tale:
+        """The group is no more, or goes on under the other protocol: a tombstone."""
+        self.entries.append(Entry(self.place, at_ms, 2, "g"))
+        self.place += 1
+        return self
+
     def seat(
         self,
         name: str,

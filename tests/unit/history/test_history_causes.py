@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+from operator import eq
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from coterie.base.ids import TopicPartition
+from coterie.history.clock import in_order
 from coterie.history.presence import by_partition, presence
 from coterie.history.runs import Commit, runs_of
 from unit.history.history_rig import Tale, causes, stalls
@@ -191,3 +198,93 @@ def test_how_a_member_behaved_hangs_on_no_order_of_its_partitions():
 
     assert presence([one, other], runs) == presence([other, one], runs)
     assert presence([one], runs) != presence([other], runs)
+
+
+def three(**settings: int) -> Tale:
+    """Three members of one partition each, that have been at work for half a minute."""
+    tale = Tale(**settings).formed(1_000, {"a/1": [0], "b/1": [1], "c/1": [2]})
+    return tale.commit(1_500, 31_000, 0, 1, 2)
+
+
+def test_a_slow_member_that_stays_does_not_tell_when_the_rebalance_began_that_waits_for_it():
+    """What it commits in the end it had read before it was slow; the others had given up by then."""
+    tale = three(session_ms=6_000).commit(31_500, 33_000, 0).commit(31_500, 36_000, 1)
+    tale.commits.append(tale.commits[-1]._replace(at_ms=38_500, partition=2, offset=1_575))
+    told = tale.formed(38_500, {"a/2": [0], "b/1": [1], "c/1": [2]}).commit(39_000, 60_000, 0, 1, 2).told()
+
+    assert causes(told)[1] == {"member-left", "member-joined"}
+
+
+def test_who_was_steady_in_the_generation_before_gave_up_when_it_was_seen_last():
+    """Few commits in a short generation tell nothing alone; from the last one on there was no owner."""
+    told = (
+        a_pair(cadence_ms=5_000)
+        .formed(41_000, {"a/1": [0], "b/2": [1]})
+        .commit(43_000, 48_000, 0, 1)
+        .formed(60_000, {"a/1": [0], "b/2": [1], "c/1": []})
+        .commit(62_000, 90_000, 0, 1)
+        .told()
+    )
+
+    assert (48_000, 60_000) in stalls(told, "no-owner", 0)
+    assert not [one for one in stalls(told, "no-progress", 0) if one[1] == 60_000]
+
+
+def test_where_nobody_stayed_the_group_waited_for_one_that_was_dead():
+    """One left and came back. The other hung, long before its session; but who lives would have joined."""
+    tale = a_pair(poll_ms=300_000).commit(31_500, 33_000, 1)
+    told = tale.formed(47_000, {"b/2": [0, 1]}).commit(47_500, 90_000, 0, 1).told()
+
+    assert causes(told)[1] == {"session-expired", "member-left", "member-joined"}
+
+
+def test_one_left_and_another_was_waited_for_as_long_as_may_be():
+    """Cooperative members do not show when a rebalance began, but who left does: so long before its end."""
+    tale = Tale(session_ms=30_000, poll_ms=15_000)
+    tale.formed(1_000, {"a/1": [0], "b/1": [1], "c/1": [2]}).commit(1_500, 31_000, 0, 1, 2)
+    tale.commit(31_500, 34_000, 1).commit(31_500, 49_000, 0)
+    told = tale.formed(49_000, {"a/1": [0], "b/2": [1, 2]}, owned={"a/1": [0]}).commit(
+        49_500, 90_000, 0, 1, 2
+    )
+
+    assert causes(told.told())[1] == {"poll-interval-exceeded", "member-left", "member-joined"}
+
+
+def test_who_is_silent_at_the_end_of_a_group_in_which_all_was_committed_had_died():
+    """Nobody commits after it: what was committed of the same partitions before it tells as much."""
+    tale = a_pair(session_ms=30_000).formed(32_000, {"a/1": [1], "b/1": [0]}).commit(32_500, 40_000, 0)
+
+    assert causes(tale.formed(62_000, {}).told())[2] == {"session-expired", "member-left"}
+
+
+def test_a_clock_that_is_set_back_makes_no_stand_still():
+    """The second generation is stamped a millisecond before the first one, and has the same owner."""
+    tale = Tale().formed(100_000, {"a/1": [0]}).formed(99_999, {"a/1": [0]})
+    told = tale.formed(18_000_000, {"b/1": [0]}).told()
+
+    assert [(one.from_ms, one.to_ms) for one in told.ownership] == [
+        (99_999, 99_999),
+        (99_999, 18_000_000),
+        (18_000_000, None),
+    ]
+    assert told.stalls == ()
+
+
+@given(st.lists(st.integers(0, 9), max_size=8))
+def test_times_are_put_in_order_and_as_few_are_changed_as_can_be(times_ms):
+    found = in_order(times_ms)
+
+    assert list(found) == sorted(found)
+    assert set(found) <= set(times_ms)
+    rises = (
+        some
+        for size in range(len(times_ms), 0, -1)
+        for some in combinations(times_ms, size)
+        if list(some) == sorted(some)
+    )
+    assert sum(map(eq, found, times_ms)) == len(next(rises, ()))
+
+
+def test_one_wild_time_moves_no_other():
+    assert in_order([1, 2, 1_000, 3, 4]) == [1, 2, 3, 3, 4]
+    assert in_order([1_000, 1_001, 5, 1_002]) == [1_000, 1_001, 1_001, 1_002]

@@ -208,8 +208,12 @@ def tales(draw):
         owned = {
             name: draw(st.lists(st.sampled_from(some), unique=True)) for name, some in shares.items() if some
         }
+        stamped_ms = at_ms - draw(st.sampled_from((0, 0, 0, 1, 5_000, 10**9)))  # clocks are set back
         tale.formed(
-            at_ms, shares, owned=owned if draw(st.booleans()) else None, again=draw(st.integers(0, 9)) == 9
+            stamped_ms,
+            shares,
+            owned=owned if draw(st.booleans()) else None,
+            again=draw(st.integers(0, 9)) == 9,
         )
         busy = draw(st.lists(st.integers(0, 4), unique=True, max_size=4))
         for _ in range(draw(st.integers(0, 2))):
@@ -222,6 +226,8 @@ def tales(draw):
                 tale.place += 1
             at_ms = until_ms + draw(st.integers(1, 90)) * 1_000
         at_ms += 1_000
+        if draw(st.integers(0, 9)) == 9:
+            tale.gone(at_ms - 500)
     return tale
 
 

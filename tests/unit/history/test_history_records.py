@@ -25,6 +25,7 @@ from coterie.history.segments import entries_of
 from coterie.history.told import overlaid, read_story, told_history
 from coterie.wire.batches import Record, build_batch, build_marker
 from coterie.wire.internal import OffsetCommitKey, OffsetCommitValue, offset_commit_record
+from unit.history.history_rig import Tale
 
 TOPIC = UUID("e6237957-3be0-4e22-8d3c-d4f4b973e308")
 OWNED = b"\x02" + TOPIC.bytes + b"\x03" + b"\0\0\0\0" + b"\0\0\0\1" + b"\0"
@@ -176,3 +177,66 @@ def test_the_story_stands_in_the_place_of_what_was_inferred():
 def test_what_is_no_story_is_corrupt(value: bytes):
     with pytest.raises(Corrupt):
         read_story([value])
+
+
+WHOLE = json.loads(told(1, ["member-joined"], a=[0]))
+SEAT = WHOLE["members"]["a"]
+
+
+@pytest.mark.parametrize(
+    "field", ["group", "at", "formed_at", "why", "protocol", "leader", "members", "left"]
+)
+def test_a_rebalance_of_the_story_without_a_field_is_corrupt_and_says_which_is_missing(field: str):
+    less = {name: value for name, value in WHOLE.items() if name != field}
+
+    with pytest.raises(Corrupt, match=f"generation 1 of group .* expected {field} "):
+        read_story([json.dumps(less).encode()])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"generation": 1e400},
+        {"generation": 1 << 31},
+        {"at": "soon"},
+        {"formed_at": 1 << 63},
+        {"formed_at": 1.5},
+        {"group": None},
+        {"why": "member-joined"},
+        {"joined": [1]},
+        {"left": ["\ud800"]},
+        {"size": "many", "abridged": True},
+        {"members": ["a"]},
+        {"members": {"a": {}}},
+        {"members": {"a": {**SEAT, "partitions": [0]}}},
+        {"members": {"a": {**SEAT, "partitions": {"t": ["0"]}}}},
+        {"members": {"a": {**SEAT, "partitions": {"t": [1 << 31]}}}},
+        {"members": {"a": {**SEAT, "host": 7}}},
+    ],
+    ids=str,
+)
+def test_a_rebalance_of_the_story_with_a_field_of_another_kind_is_corrupt(fields: dict[str, object]):
+    with pytest.raises(Corrupt, match=f"expected {next(iter(fields))} as story.md has it"):
+        read_story([json.dumps(WHOLE | fields).encode()])
+
+
+def test_a_story_that_is_nested_without_end_is_corrupt():
+    with pytest.raises(Corrupt, match="a move or a rebalance"):
+        read_story([b"[" * 100_000])
+
+
+def test_a_rebalance_that_is_told_without_its_size_is_told_all_the_same():
+    story = read_story([json.dumps(WHOLE | {"abridged": True, "members": {}}).encode()])
+
+    assert told_history("g", story["g"]).generations[0].causes == ("member-joined",)
+
+
+def test_a_group_whose_generations_are_all_below_one_is_told_without_any():
+    tale = Tale()
+    tale.generation = -3
+
+    told = tale.formed(1_000, {"a/1": [0]}).commit(1_500, 60_000, 0).formed(60_500, {}).gone(90_000).told()
+
+    assert told.generations == ()
+    assert [(one.from_ms, one.to_ms) for one in told.ownership] == [(1_000, 60_000)]
+    assert told.stalls == ()

@@ -10,8 +10,16 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
-from coterie.cli.history import command
-from coterie.history.advice import Backing, Lived, advice_for, losses_of, remedies_for
+from coterie.cli.history import command, text
+from coterie.history.advice import (
+    Backing,
+    Case,
+    Lived,
+    advice_for,
+    losses_of,
+    remedies_for,
+    static_membership,
+)
 from coterie.history.report import by_day, report
 from coterie.history.tables import History, Stall
 from coterie.sim.whatif import backings
@@ -189,3 +197,60 @@ def test_what_stands_still_over_midnight_is_counted_on_both_days():
 
 def stall(from_ms: int, to_ms: int) -> Stall:
     return Stall("g", "t", 0, "no-owner", from_ms, to_ms, 1, None)
+
+
+@pytest.mark.parametrize(
+    "later_ms", [2**63 - 1, -(2**63), 1_700_000_000_000 + 10**15, 300 * 365 * 86_400_000]
+)
+def test_a_clock_that_is_centuries_wrong_is_told_of_like_any_other(later_ms: int):
+    now_ms = 1_700_000_000_000
+    tale = Tale().commit(now_ms, now_ms + 2_000, 0, 1).formed(now_ms, {"a/1": [0, 1]})
+    tale.formed(later_ms, {"a/1": [0], "b/1": [1]}).commit(later_ms, later_ms + 2_000, 0)
+    history = tale.told()
+
+    assert "generation 2, 2 members" in text(history, 20)
+    assert len(report([history], title="clocks", replays=backings)) < 100_000
+
+
+def test_each_day_of_a_long_stall_is_looked_at_only_if_it_can_be_shown():
+    day_ms = 86_400_000
+    lost = by_day([stall(0, 10**15)])
+
+    assert len(lost) == 31
+    assert max(day for _, day in lost) == 10**15 // day_ms
+
+
+class Moment(int):
+    """A time that counts how often one is compared with another."""
+
+    compared = 0
+
+    def __le__(self, other: int) -> bool:
+        Moment.compared += 1
+        return int(self) <= int(other)
+
+    def __lt__(self, other: int) -> bool:
+        Moment.compared += 1
+        return int(self) < int(other)
+
+    def __gt__(self, other: int) -> bool:
+        Moment.compared += 1
+        return int(self) > int(other)
+
+    def __ge__(self, other: int) -> bool:
+        Moment.compared += 1
+        return int(self) >= int(other)
+
+
+def test_advice_on_many_restarts_does_not_look_at_all_of_them_for_each():
+    tale, times = Tale(), 300
+    for number in range(times):
+        tale.formed(60_000 * number, {"a/1": [0]}).commit(60_000 * number + 500, 60_000 * number + 3_000, 0)
+        tale.formed(60_000 * number + 30_000, {"a/1": [0], f"b/{number}": [1]})
+    history = tale.told()
+    moments = [one._replace(formed_at=Moment(one.formed_at)) for one in history.generations]
+    case = Case(history._replace(generations=tuple(moments)))
+
+    assert case.back_ms("b/0", 60_000) == 90_000
+    assert len([*static_membership(case)]) == 1
+    assert Moment.compared <= 60 * times

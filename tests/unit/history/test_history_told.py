@@ -17,6 +17,7 @@ def rebalance(
     *,
     left: tuple[str, ...] = (),
     protocol: str = "range",
+    abridged: bool = False,
     **has: list[int],
 ) -> dict[str, Any]:
     """What the story has of a rebalance; `a=[0]` is the client a, whose member is a/1."""
@@ -27,7 +28,8 @@ def rebalance(
     return {
         "kind": "rebalance", "group": "g", "generation": number, "at": at, "formed_at": formed_at,
         "why": ["session-expired" if left else "member-joined"], "protocol": protocol, "leader": "a/1",
-        "members": members, "joined": [], "left": [*left],
+        "members": {} if abridged else members, "size": len(members), "joined": [],
+        "left": [] if abridged else [*left], "abridged": abridged,
     }  # fmt: skip
 
 
@@ -98,3 +100,58 @@ def test_who_had_what_in_a_generation_that_was_never_stored_is_known_by_the_stor
     assert {(one.generation, one.client_id, one.partitions) for one in known.assignments} == {
         (1, "a", (0, 1)), (2, "a", (0,)), (2, "b", (1,))
     }  # fmt: skip
+
+
+def test_a_rebalance_told_without_its_members_takes_none_from_the_log():
+    """Of more than a thousand members the story tells why and when, and the log who."""
+    tale = Tale().formed(10_000, {"a/1": (0,), "b/1": (1,)}).commit(10_500, 20_000, 0, 1)
+    log = tale.formed(60_000, {"a/1": (0,), "c/1": (1,)}).told()
+    story = [
+        rebalance(1, 7_000, 10_000, abridged=True, a=[0], b=[1]),
+        rebalance(2, 59_000, 60_000, abridged=True, a=[0], c=[1]),
+    ]
+    known = overlaid(log, story)
+
+    assert [one[6:9] for one in known.generations] == [one[6:9] for one in log.generations]
+    assert [(one.causes, one.confidence) for one in known.generations] == [(("member-joined",), 1.0)] * 2
+    assert known.assignments == log.assignments
+    assert ends(known, 0) == [59_000, None]
+
+
+def test_a_rebalance_told_without_its_members_takes_nothing_from_its_owners():
+    story = [
+        rebalance(1, 7_000, 10_000, a=[0], b=[1]),
+        rebalance(2, 29_000, 30_000, abridged=True, a=[0], b=[1], c=[]),
+        rebalance(3, 59_000, 60_000, a=[0], c=[1]),
+    ]
+    known = overlaid(History("g"), story)
+
+    assert [(one.member_id, one.from_ms, one.to_ms) for one in known.ownership] == [
+        ("a/1", 10_000, 59_000),
+        ("a/1", 60_000, None),
+        ("b/1", 10_000, 59_000),
+        ("c/1", 60_000, None),
+    ]
+    assert known.generations[1].evidence == (
+        "told by the coordinator: member-joined; who its 3 members are, it does not tell",
+    )
+
+
+def test_topics_that_are_not_told_are_not_said_to_be_the_same():
+    story = [rebalance(number, number * 10_000, number * 10_000, abridged=True, a=[0]) for number in (1, 2)]
+    story[1]["why"] = ["topics-changed"]
+
+    assert overlaid(History("g"), story).generations[1].causes == ("topics-changed",)
+
+
+def test_a_member_whose_partitions_are_not_told_is_not_said_to_have_none():
+    """Assignments of more than 40 KiB are not read for the story: docs/story.md."""
+    story = [rebalance(1, 7_000, 10_000, a=[0, 1], b=[2]), rebalance(2, 29_000, 30_000, a=[], b=[1, 2])]
+    story[1]["members"]["a/1"] |= {"partitions": {}, "partitions_known": False}
+    story[1]["why"] = ["topics-changed"]
+    known = overlaid(History("g"), story)
+
+    assert ends(known, 0) == [None]
+    assert ends(known, 1) == [29_000, None]
+    assert [one.member_id for one in known.assignments if one.generation == 2] == ["b/1"]
+    assert known.generations[1].causes == ("topics-changed",)

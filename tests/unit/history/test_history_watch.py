@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from coterie.history.records import Entry
+from coterie.history.records import CLASSIC, Entry
 from coterie.history.segments import entries_of
 from coterie.history.watch import Watch
 from coterie.wire.internal import OffsetCommitValue
-from unit.history.history_rig import CAPTURES, captured_history
+from unit.history.history_rig import CAPTURES, Tale, captured_history
 
 STUCK_AFTER_MS = 10_000
 
@@ -47,8 +47,9 @@ def test_the_captured_storm_is_raised_once_and_before_it_is_over_and_nothing_els
 
 def test_a_silent_partition_with_records_left_is_raised_once_until_it_is_committed_again():
     watch = Watch(stuck_after_ms=STUCK_AFTER_MS)
-    assert list(watch.hear([*steady(20_000), *steady(40_000, partition=1)])) == []
+    assert list(watch.hear([*steady(20_000), *steady(29_000, partition=1)])) == []
     assert watch.silent(29_999) == []
+    assert list(watch.hear(committed(40_000, partition=1))) == []
 
     (alarm,) = watch.stuck({("t", 0): 500, ("t", 1): 500}, 40_000)
 
@@ -80,3 +81,57 @@ def test_an_offset_that_was_deleted_is_nobodys_any_more():
     list(watch.hear([*steady(20_000), Entry(99, 21_000, 1, "g", "", "t", 0, None)]))
 
     assert watch.silent(90_000) == []
+
+
+def test_a_group_that_is_gone_with_its_offsets_leaves_nothing_behind():
+    watch = Watch(stuck_after_ms=STUCK_AFTER_MS)
+    tale = Tale().formed(1_000, {"a/1": [0]})
+    deleted = Entry(98, 21_000, 1, "g", "", "t", 0, None)
+    end = Entry(99, 21_000, CLASSIC, "g")
+    for ways in ((deleted, end), (end, deleted)):
+        list(watch.hear([*tale.entries, *steady(20_000)]))
+        assert set(watch._groups) == {"g"}
+        for one in ways:
+            list(watch.hear([one]))
+        assert not watch._groups
+
+    list(watch.hear([*steady(20_000), deleted]))  # a group that only commits
+    assert not watch._groups
+
+
+def test_a_group_that_goes_over_to_the_other_protocol_is_watched_on():
+    watch = Watch(stuck_after_ms=STUCK_AFTER_MS)
+    list(watch.hear([*Tale().formed(1_000, {"a/1": [0]}).entries, *steady(20_000)]))
+    list(watch.hear([Entry(99, 21_000, CLASSIC, "g")]))
+
+    assert [one.since_ms for one in watch.stuck({("t", 0): 500}, 40_000)] == [20_000]
+
+
+def dated(at_ms: int, *, said_ms: int) -> Entry:
+    """A commit that was written at one time and says another."""
+    return Entry(at_ms, at_ms, 1, "g", "", "t", 0, OffsetCommitValue(200, 0, "", said_ms))
+
+
+def test_a_commit_that_says_it_is_of_tomorrow_is_as_old_as_its_record():
+    watch = Watch(stuck_after_ms=STUCK_AFTER_MS)
+    list(watch.hear([*steady(20_000), dated(21_000, said_ms=90_000_000)]))
+
+    assert [one.since_ms for one in watch.stuck({("t", 0): 500}, 40_000)] == [21_000]
+
+
+def test_a_commit_by_a_clock_that_was_set_back_since_is_as_old_as_the_first_look_at_it():
+    watch = Watch(stuck_after_ms=STUCK_AFTER_MS)
+    list(watch.hear([*steady(20_000), dated(90_000_000, said_ms=90_000_000)]))
+
+    assert watch.silent(40_000) == []
+    assert [one.since_ms for one in watch.stuck({("t", 0): 500}, 60_000)] == [40_000]
+    list(watch.hear(committed(61_000)))
+    assert [one.since_ms for one in watch.stuck({("t", 0): 2_000}, 120_000)] == [61_000]
+
+
+def test_a_query_that_notes_its_batches_is_not_stuck_whatever_the_topic_holds_whose_name_it_takes():
+    watch = Watch(stuck_after_ms=STUCK_AFTER_MS)
+    query = "coterie-sink-1f0c9a52-0b7e-4f0e-8d43-6a1f9b1c2d3e"
+    list(watch.hear(one._replace(group=query) for one in steady(20_000)))
+
+    assert list(watch.stuck({("t", 0): 5_000}, 90_000)) == []

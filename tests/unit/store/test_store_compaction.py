@@ -19,7 +19,7 @@ from store_rig import (
 
 from coterie.store.compaction import cleaned_to_swap, run_compaction
 from coterie.store.files import FileLog
-from coterie.store.log import OffsetAt
+from coterie.store.log import OffsetAt, StorageFailed
 from coterie.wire.batches import check_crc, records_of, scan
 
 HOUR = 3_600_000
@@ -164,6 +164,54 @@ def test_a_tombstone_met_by_a_clock_that_was_behind_stays_as_long(rig: Rig):
     log.compact(NOW + HOUR + 1000)
 
     assert "gone" not in kinds(log)
+
+
+@pytest.mark.parametrize("retention_ms", [0, 2**62, 2**63 - 1])
+def test_a_log_is_compacted_again_and_again_however_long_its_tombstones_are_to_stay(
+    rig: Rig, retention_ms: int
+):
+    """Kafka 4.3.1 leaves a batch whose horizon is beyond 2^63 - 1 without one (asked on 2026-11-23)."""
+    log = rig.log_of(**{**SETTINGS, "delete_retention_ms": retention_ms})
+    log.append(keyed(("gone", None)), now_ms=NOW)
+    for place in range(5):
+        for _ in range(4):
+            log.append(keyed(("k", "v" * 100)), now_ms=NOW)
+        assert log.compact(NOW + place)
+
+    assert [name for name in rig.names() if "cleaned" in name] == []
+    assert offsets(log)[-1] == 20
+    assert (b"gone" in {record.key for record in everything(log)}) == (retention_ms > 0)
+    assert len(offsets(log)) < 8
+
+
+@pytest.mark.parametrize("times", [(-(2**63),), (2**63 - 1,), (-(2**63), -1), (-1, 2**63 - 1)])
+def test_a_tombstone_keeps_its_time_whatever_it_is_in_bytes_that_java_reads(rig: Rig, times: tuple[int, ...]):
+    log = rig.log_of(**{**SETTINGS, "message_timestamp_after_max_ms": 2**63 - 1})
+    log.append(a_batch(*[None] * len(times), key="gone", at=times), now_ms=NOW)
+    pad(log)
+
+    for _ in range(2):
+        assert log.compact(NOW)
+        pad(log)
+
+    data = log.read(0, max_bytes=1)
+    _, header = scan(data)[0]
+    [record] = records_of(data, 0)
+    assert (record.key, record.value, record.timestamp) == (b"gone", None, times[-1])
+    assert -(2**63) <= record.timestamp - header.base_timestamp < 2**63
+    assert header.max_timestamp == max(times[-1], -1)
+
+
+def test_whatever_ends_a_compaction_its_files_go(rig: Rig):
+    log = a_full_log(rig)
+    log.flush()
+    plan = log.plan_compaction(NOW, NOW)
+    assert plan is not None
+
+    with pytest.raises(TypeError):
+        run_compaction(plan._replace(interval="a mistake"), log._disk)  # type: ignore[arg-type]
+
+    assert [name for name in rig.names() if "cleaned" in name] == []
 
 
 def test_the_last_batch_of_a_producer_stays_if_need_be_empty(rig: Rig):
@@ -329,6 +377,10 @@ def test_the_last_marker_of_a_producer_without_batches_stays(rig: Rig):
         pad(log)
 
     assert kinds(log) == ["empty 1"]
+    for name in rig.names():
+        if name.endswith(".snapshot"):
+            rig.store.disk.remove(f"{rig.directory}/{name}")
+    assert [(one.producer_id, one.epoch) for one in rig.kill().active_producers()] == [(9, 1)]
 
 
 def test_the_list_of_aborted_transactions_shrinks_with_them(rig: Rig):
@@ -443,18 +495,36 @@ def test_appends_go_on_while_a_compaction_runs(rig: Rig):
     assert state_of(log)[b"k0"] == b"newest"
 
 
-def test_a_compaction_of_segments_that_are_gone_comes_to_nothing(rig: Rig):
+@pytest.mark.parametrize("gone", ["while it runs", "before it is finished"])
+def test_a_compaction_of_segments_that_are_gone_comes_to_nothing(rig: Rig, gone: str):
+    """The first found by anyrequest: it ended in a traceback."""
     log = a_full_log(rig)
     log.flush()
     plan = log.plan_compaction(NOW)
     assert plan is not None
+    if gone == "while it runs":
+        log.delete_before(15, NOW)
     result = run_compaction(plan, rig.store.disk)
-    log.delete_before(15, NOW)
+    if gone == "before it is finished":
+        log.delete_before(15, NOW)
     after = everything(log)
 
     assert not log.finish_compaction(result, NOW)
 
     assert everything(log) == after
+    assert not any(".cleaned" in name for name in rig.names())
+
+
+def test_a_compaction_says_when_a_file_is_missing_that_nobody_took_away(rig: Rig):
+    log = a_full_log(rig)
+    log.flush()
+    plan = log.plan_compaction(NOW)
+    assert plan is not None
+    rig.store.disk.remove(f"{plan.directory}/{plan.groups[0][0]:020}.log")
+
+    with pytest.raises(StorageFailed, match="No such file or directory"):
+        log.finish_compaction(run_compaction(plan, rig.store.disk), NOW)
+
     assert not any(".cleaned" in name for name in rig.names())
 
 

@@ -20,7 +20,8 @@ from store_rig import (
 
 from coterie.base.codes import Code
 from coterie.store.compaction import run_compaction
-from coterie.store.files import FileLog
+from coterie.store.disk import FileInfo
+from coterie.store.files import FileLog, FlushPlan, run_flush
 from coterie.store.log import AppendRefused, StorageFailed
 from coterie.store.memory import Faults, MemoryDisk, MemoryStore
 
@@ -108,6 +109,25 @@ def test_what_could_not_be_taken_back_at_once_is_taken_back_before_the_next_appe
 
 
 @pytest.mark.parametrize("seed", range(8))
+def test_what_could_not_be_taken_back_at_once_is_taken_back_before_retention_begins_a_segment(seed: int):
+    """The segment before stays when the snapshot that is to know its producers is refused."""
+    disk = MemoryDisk(seed=seed)
+    store, log = a_log(disk, retention_ms=1000)
+    log.append(idempotent(0), now_ms=NOW)
+    disk.faults.refuse = {"write", "truncate"}
+    assert append(log, "lost" * 50) == Code.KAFKA_STORAGE_ERROR
+
+    disk.faults.refuse = {"save"}
+    log.tick(NOW + 2000)
+    disk.faults.refuse = set()
+    assert append(log, "b") == Code.NONE
+    _, log = a_log(store.crash())
+
+    assert log.end_offset == 2
+    assert [one.last_sequence for one in log.active_producers()] == [0]
+
+
+@pytest.mark.parametrize("seed", range(8))
 def test_after_a_failed_flush_no_other_is_believed_until_a_start_has_read_what_is_there(seed: int):
     """The system forgets what it could not write: a second flush of it says that all is well."""
     disk = MemoryDisk(seed=seed)
@@ -127,6 +147,57 @@ def test_after_a_failed_flush_no_other_is_believed_until_a_start_has_read_what_i
     _, log = a_log(store.crash(power=seed % 2 == 0), flush_messages=1)
     assert [record.value for record in everything(log)] == [b"a"]
     assert append(log, "d") == Code.NONE
+
+
+def unseen_by_a_start(what: str) -> tuple[MemoryStore, FileLog]:
+    """Return a log that is flushed to its end, but for this, which no start looks at again."""
+    disk = MemoryDisk()
+    store, log = a_log(disk, segment_bytes=400, retention_ms=1000)
+    in_transaction(log, 0)
+    if what == "aborted transactions":
+        end(log, commit=False)
+    log.flush()
+    if what == "what was cut off":
+        disk.faults.refuse = {"write"}
+        append(log, "lost")
+    return store, log
+
+
+def refused_a_segment(log: FileLog, by: str) -> None:
+    """Have a log that the disk fails be about to begin a segment."""
+    if by == "retention":
+        log.tick(NOW + 2000)
+    else:
+        assert append(log, "x" * 300) == Code.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("what", ["what was cut off", "aborted transactions"])
+@pytest.mark.parametrize("by", ["an append", "retention"])
+def test_a_flush_that_fails_before_a_segment_is_begun_is_told_like_any_other(what: str, by: str):
+    """It is the last word of the system about bytes that no start looks at again."""
+    store, log = unseen_by_a_start(what)
+    told: list[str] = []
+    store.ledger.on_failed_flush = told.append
+    store.disk.faults.refuse = {"sync"}
+
+    refused_a_segment(log, by)
+
+    assert told == ["data/orders-0 cannot be flushed: Input/output error"]
+    assert log.needs_restart
+
+
+@pytest.mark.parametrize("what", ["what was cut off", "aborted transactions"])
+@pytest.mark.parametrize("by", ["an append", "retention"])
+def test_after_a_flush_has_failed_before_a_segment_is_begun_none_is_begun(what: str, by: str):
+    """Found by reading: the next start would begin there, and not look at the one that was not flushed."""
+    store, log = unseen_by_a_start(what)
+
+    for refuse in ({"sync"}, set()):  # the second time the system has nothing left to write
+        store.disk.faults.refuse = refuse
+        refused_a_segment(log, by)
+
+    names = store.disk.files("data/orders-0")
+    assert [name for name in names if name.endswith(".log")] == [f"{0:020}.log"]
 
 
 @pytest.mark.parametrize("refused", ["data/orders-0", "data"])
@@ -307,20 +378,39 @@ def test_flush_ms_flushes_when_its_time_has_come():
     assert offsets(log) == [0, 1, 2, 3]
 
 
-def test_closed_segments_can_be_flushed_aside():
-    from coterie.store.files import run_flush
-
-    disk = MemoryDisk()
+def closed_segments_to_flush(disk: MemoryDisk) -> tuple[FileLog, FlushPlan]:
+    """Return a log of four segments, and how to flush the three that are closed."""
     _, log = a_log(disk, segment_bytes=150)
     for value in "abcd":
         append(log, value * 50)
     plan = log.plan_flush()
     assert plan is not None
+    return log, plan
+
+
+def test_closed_segments_can_be_flushed_aside():
+    disk = MemoryDisk()
+    log, plan = closed_segments_to_flush(disk)
 
     log.finish_flush(run_flush(plan, disk))
 
     assert log.recovery_point == 3
     assert log.plan_flush() is None
+
+
+def test_a_flush_aside_that_was_planned_before_one_has_failed_is_not_believed():
+    """The system forgets what it could not write: the flush aside may have come after that."""
+    disk = MemoryDisk()
+    log, plan = closed_segments_to_flush(disk)
+    disk.faults.refuse = {"sync"}
+    with suppress(StorageFailed, OSError):
+        log.flush()
+    disk.faults.refuse = set()
+
+    log.finish_flush(run_flush(plan, disk))
+
+    assert log.recovery_point == 0
+    assert log.needs_restart
 
 
 def test_a_store_that_cannot_be_flushed_is_not_marked_clean():
@@ -554,7 +644,8 @@ def test_a_compaction_takes_what_a_flushed_marker_has_decided():
     assert [record.value for record in committed(log) if record.key == b"k"] == [b"new" * 50]
 
 
-def test_a_compaction_that_finds_no_room_leaves_no_files_behind():
+def test_a_compaction_that_finds_no_room_says_so_and_leaves_no_files_behind():
+    """It was told as a mistake of ours: with a traceback, and of no log."""
     disk = MemoryDisk()
     _, log = a_log_to_compact(disk)
     before = everything(log)
@@ -563,13 +654,145 @@ def test_a_compaction_that_finds_no_room_leaves_no_files_behind():
     assert plan is not None
     disk.faults.capacity = 2800
 
-    with pytest.raises(OSError, match="No space left"):
-        run_compaction(plan, disk)
+    with pytest.raises(StorageFailed, match="No space left"):
+        log.finish_compaction(run_compaction(plan, disk), NOW)
 
     assert not [name for name in disk.files(log.directory) if ".cleaned" in name]
     assert everything(log) == before
     disk.faults.capacity = None
     assert log.compact(NOW)
+
+
+class Killed(Exception):
+    """The process has ended."""
+
+
+class KilledDisk(MemoryDisk):
+    """A disk on which so many files are named, or named otherwise, before the process is killed."""
+
+    names_left = 10**6
+
+    def save(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        self._name()
+        super().save(path, data, sync=sync)
+
+    def rename(self, old: str, new: str) -> None:
+        self._name()
+        super().rename(old, new)
+
+    def _name(self) -> None:
+        self.names_left -= 1
+        if self.names_left < 0:
+            raise Killed
+
+
+@pytest.mark.parametrize("refused", [set(), {"save"}], ids=["nothing refused", "checkpoints refused"])
+@pytest.mark.parametrize("names", range(14))
+def test_a_log_that_was_compacted_is_whole_after_a_kill_though_it_is_compacted_no_more(
+    names: int, refused: set[str]
+):
+    """cleanup.policy=compact is taken away, and the broker killed before its next checkpoint is written:
+    the start took the gaps for damage, and cut the log where it begins.
+    """
+    disk = KilledDisk()
+    store, log = a_log_to_compact(disk)
+    newest = {record.key: record.value for record in everything(log)}
+    log.flush()
+    plan = log.plan_compaction(NOW)
+    assert plan is not None
+    result = run_compaction(plan, disk)
+    disk.faults.refuse, disk.names_left = refused, names
+    with suppress(StorageFailed, Killed):
+        log.finish_compaction(result, NOW)
+    disk.faults.refuse, disk.names_left = set(), 10**6
+
+    store, log = a_log(store.crash(), cleanup_policy="delete")
+
+    assert {record.key: record.value for record in everything(log)} == newest
+
+
+def test_a_log_that_was_compacted_is_whole_though_the_checkpoint_that_says_so_is_damaged():
+    disk = MemoryDisk()
+    store, log = a_log_to_compact(disk)
+    log.flush()
+    assert log.compact(NOW)
+    newest = {record.key: record.value for record in everything(log)}
+    disk.save("data/cleaner-offset-checkpoint", b"no checkpoint")
+
+    for _ in range(2):  # a later start knows it, too
+        store, log = a_log(store.crash(), cleanup_policy="delete")
+        assert {record.key: record.value for record in everything(log)} == newest
+
+
+class KilledWhileOpening(MemoryDisk):
+    """A disk on which the process is killed as it looks at one directory."""
+
+    killed_at = ""
+
+    def files(self, directory: str) -> dict[str, FileInfo]:
+        if directory == self.killed_at:
+            raise Killed
+        return super().files(directory)
+
+
+def test_a_start_that_is_killed_half_way_leaves_no_checkpoint_that_names_some_logs_alone():
+    """The first log with gaps was written down, and the damaged checkpoint was sound from then on."""
+    disk = KilledWhileOpening()
+    store, log = a_log_to_compact(disk)
+    first = store.create_log("a", 0, TOPIC_ID, log.config)
+    for place in range(20):
+        first.append(keyed((f"k{place % 2}", f"{place}" * 50)), now_ms=NOW)
+    for one in (first, log):
+        one.flush()
+        assert one.compact(NOW)
+    newest = {record.key: record.value for record in everything(log)}
+    store.crash()
+    disk.save("data/cleaner-offset-checkpoint", b"no checkpoint")
+    disk.killed_at = f"data/{ORDERS}"
+    with pytest.raises(Killed):
+        a_log(disk, cleanup_policy="delete")
+    disk.killed_at = ""
+
+    _, log = a_log(disk, cleanup_policy="delete")
+
+    assert {record.key: record.value for record in everything(log)} == newest
+
+
+def test_a_directory_that_was_set_aside_comes_back_when_its_gaps_are_known():
+    disk = MemoryDisk()
+    store, _ = a_log_to_compact(disk)
+    store.make_stray(*ORDERS)
+    (stray,) = store.strays()
+    disk.faults.refuse = {"save"}
+
+    with pytest.raises(OSError):
+        store.recall(stray, ORDERS.topic)
+
+    assert store.strays() == [stray]
+    disk.faults.refuse = set()
+    store.recall(stray, ORDERS.topic)
+    assert ORDERS in store.logs
+
+
+@pytest.mark.parametrize("refused", [set(), {"save"}], ids=["nothing refused", "checkpoints refused"])
+def test_what_is_written_behind_what_a_loss_of_power_took_stays_though_the_log_is_compacted_no_more(
+    refused: set[str],
+):
+    """A compacted log goes on behind what is missing; told to delete, the next start cut it there."""
+    disk = MemoryDisk()
+    store, _ = a_log_to_compact(disk)
+    lost = disk.open(f"data/{ORDERS}/{0:020}.log")
+    store.crash()
+    lost.truncate(0)
+    disk.faults.refuse = refused
+    store, log = a_log(disk, cleanup_policy="compact", segment_bytes=300)
+    disk.faults.refuse = set()
+    log.append(keyed(("k", "behind")), now_ms=NOW)
+    there = everything(log)
+
+    store, log = a_log(store.crash(), cleanup_policy="delete")
+
+    assert everything(log) == there
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -646,3 +869,41 @@ def test_a_swap_that_is_refused_leaves_the_log_readable():
     after = everything(log)
     _, log = a_log(store.crash(), cleanup_policy="compact", segment_bytes=300)
     assert everything(log) == after
+
+
+@pytest.mark.parametrize("operation", ["save", "rename"])
+def test_a_start_that_retention_has_told_outlives_a_kill_whatever_the_disk_has_refused(operation: str):
+    """Found by anyrequest, seed 61: the start moved on a full disk, whose files all stayed."""
+    disk = MemoryDisk()
+    settings = {"segment_bytes": 150, "retention_ms": 1000}
+    store, log = a_log(disk, **settings)
+    for value in "abc":
+        append(log, value * 50)
+    disk.faults.refuse = {operation}
+    log.tick(NOW + 2000)
+    disk.faults.refuse = set()
+    log.configure(a_config(cleanup_policy="compact"))  # nobody tries again
+    log.tick(NOW + 3000)
+    told = log.start_offset
+
+    store, log = a_log(store.crash(), **settings)
+
+    assert log.start_offset == told
+    log.tick(NOW + 2000)
+    assert log.start_offset == log.end_offset
+
+
+def test_the_first_epoch_begins_with_the_log_though_a_kill_came_before_that_was_written():
+    disk = MemoryDisk()
+    settings = {"segment_bytes": 150, "retention_ms": 1000}
+    store, log = a_log(disk, **settings)
+    append(log, "a" * 50)
+    log.append(a_batch("b" * 50), now_ms=NOW, leader_epoch=3)
+    disk.faults.refuse = {"save"}
+    log.configure(a_config(retention_bytes=50))
+    log.tick(NOW)
+    disk.faults.refuse = set()
+
+    _, log = a_log(store.crash(), **settings)
+
+    assert (log.start_offset, log.earliest_epoch) == (1, 3)

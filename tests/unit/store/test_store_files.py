@@ -11,6 +11,7 @@ import pytest
 from store_rig import NOW, ORDERS, TOPIC_ID, a_batch, a_config, everything, idempotent, offsets
 
 from coterie.base.ids import TopicPartition
+from coterie.store.disk import OsDisk
 from coterie.store.files import FileStore
 from coterie.store.log import AppendRefused, DirectoryInUse, DirectoryUnusable, LogConfig
 
@@ -55,6 +56,20 @@ def test_a_file_in_the_place_of_the_directory_says_so(tmp_path: Path):
 
     with pytest.raises(DirectoryUnusable, match=str(tmp_path / "d")):
         FileStore.open(tmp_path / "d", now_ms=NOW)
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_what_an_earlier_save_has_left_unfinished_is_never_written_over(tmp_path: Path, sync: bool):
+    """Or a loss of power might give the next file of the name what the earlier one would have held."""
+    wanted, unfinished = tmp_path / "partition.metadata", tmp_path / "partition.metadata.tmp"
+    unfinished.write_bytes(b"earlier")
+    os.link(unfinished, tmp_path / "the same file")
+
+    OsDisk(durable=False).save(str(wanted), b"new", sync=sync)
+
+    assert (tmp_path / "the same file").read_bytes() == b"earlier"
+    assert wanted.read_bytes() == b"new"
+    assert not unfinished.exists()
 
 
 def test_the_directory_of_another_cluster_is_refused(tmp_path: Path):
@@ -231,3 +246,55 @@ def test_nothing_is_written_to_a_log_that_is_closed(tmp_path: Path):
 
     with pytest.raises(AppendRefused):
         log.append(a_batch("a"), now_ms=NOW)
+
+
+def test_a_log_of_very_many_small_segments_keeps_few_files_open(tmp_path: Path):
+    store = FileStore.open(tmp_path / "d", now_ms=NOW, durable=False)
+    log = store.create_log(*ORDERS, TOPIC_ID, a_config(segment_bytes=100))
+
+    def files_open() -> int:
+        return sum(segment._file is not None for segment in log._segments)
+
+    for number in range(200):
+        log.append(a_batch(str(number), at=NOW + number), now_ms=NOW)
+    assert len(log._segments) > 150
+    assert files_open() < 6, "while it was written"
+    assert offsets(log) == list(range(200))
+    assert files_open() < 6, "while it was read"
+    assert all(log.offset_for_timestamp(NOW + number) == (number, NOW + number, 0) for number in range(200))
+    assert files_open() < 6, "while times were looked up"
+    assert all(log.size_between(number, number + 1) > 0 for number in range(200))
+    assert files_open() < 6, "while it was measured"
+    store.abandon()
+
+
+@pytest.mark.parametrize("lost", ["nothing", "indexes", "epochs"])
+def test_a_log_of_very_many_small_segments_is_opened_after_a_kill_with_few_files_open(
+    tmp_path: Path, lost: str
+):
+    """Or a start fails for want of descriptors, and so does every other one after it."""
+    store = FileStore.open(tmp_path / "d", now_ms=NOW, durable=False)
+    log = store.create_log(*ORDERS, TOPIC_ID, a_config(segment_bytes=100, cleanup_policy="compact"))
+    for number in range(100):
+        log.append(
+            a_batch(str(number), key="k", producer_id=9, producer_epoch=0, base_sequence=number), now_ms=NOW
+        )
+    if lost == "nothing":
+        store.abandon()
+    else:
+        store.close()
+    for file in (tmp_path / "d" / "orders-0").iterdir():
+        if lost == "indexes" and file.suffix in (".index", ".timeindex", ".snapshot"):
+            file.unlink()
+        if lost == "epochs" and file.name == "leader-epoch-checkpoint":
+            file.unlink()
+
+    store = FileStore.open(tmp_path / "d", now_ms=NOW, durable=False)
+
+    log = store.logs[ORDERS]
+    assert len(log._segments) > 80
+    assert sum(segment._file is not None for segment in log._segments) < 6
+    log.need_of_compaction(NOW)
+    assert sum(segment._file is not None for segment in log._segments) < 6
+    assert offsets(log) == list(range(100))
+    store.close()

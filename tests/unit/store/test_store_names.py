@@ -6,6 +6,8 @@ from uuid import UUID, uuid4
 import pytest
 from store_rig import NOW, ORDERS, Rig, a_batch, a_config, a_marker, everything, idempotent, offsets
 
+from coterie.store.directory import things_of_others
+from coterie.store.disk import FileInfo, OsDisk
 from coterie.store.files import FileStore
 from coterie.store.log import StorageFailed
 from coterie.store.memory import MemoryDisk, MemoryStore
@@ -188,3 +190,54 @@ def test_only_what_we_have_deleted_ourselves_is_removed_and_no_link_is_followed(
     assert not (data / TOMBS).exists()
     for folder in (target, data / "to-delete", data / f"{TOMBS}-delete"):
         assert (folder / "precious").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        (),
+        (".lock",),
+        ("lost+found/", ".snapshot/"),
+        (".gitkeep", ".gitignore", ".DS_Store"),
+        ("lost+found/", "notes", "meta.properties"),
+        (".lock", "meta.properties.tmp", "notes"),
+        ("coterie.metadata.json", "notes"),
+        ("notes", "orders-0/00000000000000000000.log"),
+        ("notes", "orders-0/partition.metadata"),
+        ("notes", "orders-0/"),
+        ("notes", "orders-0.0123456789abcdef0123456789abcdef-delete/"),
+        ("notes", "recovery-point-offset-checkpoint"),
+        ("bootstrap.checkpoint", "__cluster_metadata-0/00000000000000000000.log"),
+    ],
+)
+def test_a_directory_is_for_logs_when_it_is_empty_or_a_broker_had_it(there: tuple[str, ...], tmp_path: Path):
+    for name in there:
+        place = tmp_path / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.mkdir() if name.endswith("/") else place.touch()
+
+    assert things_of_others(OsDisk(), str(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    "there",
+    ["notes", "orders-0", "orders-0/notes", ".profile", "coterie.conf", "orders-x/00000000000000000000.log"],
+)
+def test_a_directory_that_no_broker_had_is_not(there: str, tmp_path: Path):
+    (tmp_path / there).parent.mkdir(exist_ok=True)
+    (tmp_path / there).touch()
+
+    assert things_of_others(OsDisk(), str(tmp_path)) == [there.partition("/")[0]]
+
+
+def test_a_directory_of_others_is_told_though_something_in_it_is_not_ours_to_read(tmp_path: Path):
+    class OfAnotherUser(OsDisk):
+        def files(self, directory: str) -> dict[str, FileInfo]:
+            if directory.endswith("private"):
+                raise PermissionError(13, "Permission denied", directory)
+            return super().files(directory)
+
+    (tmp_path / "private").mkdir()
+    (tmp_path / "mail").mkdir()
+
+    assert things_of_others(OfAnotherUser(), str(tmp_path)) == ["mail", "private"]

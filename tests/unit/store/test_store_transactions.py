@@ -4,6 +4,7 @@ import pytest
 from store_rig import NOW, Rig, a_batch, a_marker, committed, idempotent, offsets
 
 from coterie.base.codes import Code
+from coterie.store.aborted import AbortedIndex
 from coterie.store.files import FileLog
 from coterie.store.log import AppendRefused
 from coterie.store.producers import ActiveProducer, Verification
@@ -426,3 +427,17 @@ def test_questions_are_forgotten_with_idle_producers(rig: Rig):
     log.tick(NOW + DAY)
 
     assert ask(log, 0) is not asked
+
+
+def test_who_reads_what_is_committed_at_the_end_asks_none_of_the_segments_before(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+):
+    log = rig.log_of(segment_bytes=150)
+    for number in range(20):
+        log.append(a_batch(f"{number}"), now_ms=NOW)
+    asked: list[int] = []
+    monkeypatch.setattr(AbortedIndex, "__len__", lambda index: asked.append(1) or 0)
+
+    assert log.read_committed(log.end_offset - 1, max_bytes=1_000)[0]
+
+    assert len(asked) <= 1

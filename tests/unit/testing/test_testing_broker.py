@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 def listens(running: Broker) -> bool:
     try:
-        socket.create_connection((running.host, running.port), timeout=5).close()
+        socket.create_connection((running.host, running.port), timeout=60).close()
     except ConnectionRefusedError:
         return False
     return True

@@ -17,7 +17,7 @@ from txn_rig import (
 from coterie.base.codes import Code
 from coterie.txn.commands import Expire
 from coterie.txn.decision import PartitionsAnswer, ProducerAnswer
-from coterie.txn.expiry import AT_ONCE, IDS, TIMEOUTS
+from coterie.txn.expiry import IDS, TIMEOUTS
 from coterie.txn.facts import TransactionLoaded
 from coterie.txn.model import Producer, State, Transaction
 from coterie.txn.settings import RETRY_MS
@@ -34,7 +34,11 @@ def test_a_transaction_that_hangs_is_aborted_and_its_producer_fenced():
 
     rig.run_to(rig.now_ms + TIMEOUT_MS + LOOK_MS)
 
-    assert rig.whys[-2:] == ["hanging-transactions-aborted", "transaction-ended"]
+    assert rig.whys[-3:] == [
+        "hanging-transactions-found",
+        "hanging-transaction-aborted",
+        "transaction-ended",
+    ]
     assert (rig.state, rig.owner) == (State.COMPLETE_ABORT, Producer(owner.producer_id, 1))
     assert not rig.marked[0].commit
     assert rig.answer(rig.end(owner, commit=True)).code is Code.INVALID_TXN_STATE
@@ -75,19 +79,36 @@ def test_a_transaction_that_another_coordinator_ends_never_hangs():
     assert rig.state is State.ONGOING
 
 
-def test_a_look_that_finds_many_takes_care_of_some_and_looks_again_at_once():
+def test_what_a_look_finds_is_decided_one_by_one_and_no_other_look_comes_sooner_for_it():
+    """All were one decision: too much for one batch, they failed together, at once again, and for good."""
     rig = Rig()
-    for number in range(AT_ONCE + 1):
+    for number in range(3):
         owner = rig.answer(rig.init(f"t{number}")).producer
         rig.add(owner, FLIGHTS, transactional_id=f"t{number}")
     rig.now_ms += TIMEOUT_MS + 1
 
     asked = rig.ask(Expire(key=TIMEOUTS))
 
-    assert len(asked.decision.facts) == AT_ONCE
-    assert rig.deadlines.at(TIMEOUTS) == rig.now_ms
-    rig.run_to(rig.now_ms)
-    assert not rig.shard.ongoing
+    assert (asked.decision.facts, asked.decision.overdue) == ((), ("t0", "t1", "t2"))
+    assert rig.whys.count("hanging-transaction-aborted") == 3
+    assert rig.deadlines.at(TIMEOUTS) == rig.now_ms + LOOK_MS
+
+
+@pytest.mark.parametrize("make", [a_producer, an_ended_transaction, an_ending_transaction])
+def test_what_a_look_found_may_have_ended_by_the_time_it_is_seen_to(make):
+    rig = Rig()
+    make(rig)
+    rig.now_ms += TIMEOUT_MS + 1
+
+    assert rig.ask(Expire(key=(*TIMEOUTS, "tid"))).why == "look-outdated"
+
+
+def test_a_transaction_that_began_since_a_look_is_left_alone():
+    rig = Rig()
+    an_open_transaction(rig)
+
+    assert rig.ask(Expire(key=(*TIMEOUTS, "tid"))).why == "look-outdated"
+    assert rig.ask(Expire(key=(*TIMEOUTS, "gone"))).why == "look-outdated"
 
 
 def test_a_look_that_needs_producer_ids_and_has_none_comes_again():
@@ -97,9 +118,9 @@ def test_a_look_that_needs_producer_ids_and_has_none_comes_again():
     rig.out_of_ids = True
     rig.now_ms += TIMEOUT_MS + 1
 
-    asked = rig.ask(Expire(key=TIMEOUTS))
+    rig.ask(Expire(key=TIMEOUTS))
 
-    assert asked.why == "no-producer-id"
+    assert rig.whys[-1] == "no-producer-id"
     assert rig.deadlines.at(TIMEOUTS) == rig.now_ms + LOOK_MS
     assert rig.state is State.ONGOING
 
@@ -115,7 +136,7 @@ def test_a_transactional_id_out_of_use_is_forgotten(make):
 
     asked = rig.ask(Expire(key=IDS))
 
-    assert asked.why == "unused-ids-forgotten"
+    assert [asked.why, rig.whys[-1]] == ["unused-ids-found", "unused-id-forgotten"]
     assert not rig.shard.transactions
     assert rig.log[-1][1] is None
     assert rig.deadlines.at(IDS) == rig.now_ms + 3_600_000
@@ -131,16 +152,13 @@ def test_a_transactional_id_in_use_is_kept(make, waited_ms):
     assert "tid" in rig.shard.transactions
 
 
-def test_a_look_that_forgets_many_goes_on_at_once():
+@pytest.mark.parametrize("make", [a_producer, an_open_transaction, an_ending_transaction])
+def test_a_transactional_id_that_somebody_has_used_since_a_look_is_kept(make):
     rig = Rig(id_expiration_ms=1_000)
-    for number in range(AT_ONCE + 1):
-        rig.init(f"t{number}")
-    rig.now_ms += 1_000
-    rig.ask(Expire(key=IDS))
+    make(rig)
 
-    rig.run_to(rig.now_ms)
-
-    assert not rig.shard.transactions
+    assert rig.ask(Expire(key=(*IDS, "tid"))).why == "look-outdated"
+    assert "tid" in rig.shard.transactions
 
 
 # -- appends that fail

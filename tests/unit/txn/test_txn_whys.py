@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from shard_rig import ShardRig
 from txn_rig import (
     FLIGHTS,
     TIMEOUT_MS,
@@ -48,17 +50,17 @@ def again(rig: Rig) -> None:
     rig.init(expected=owner)
 
 
-def hanging(rig: Rig) -> None:
+def hanging(rig: Rig, look: Callable[..., Any] = Rig.ask) -> None:
     rig.slow = True
     an_open_transaction(rig)
     rig.now_ms += TIMEOUT_MS + 1
-    rig.ask(Expire(key=TIMEOUTS))
+    look(rig, Expire(key=TIMEOUTS))
 
 
-def unused(rig: Rig) -> None:
+def unused(rig: Rig, look: Callable[..., Any] = Rig.ask) -> None:
     a_producer(rig)
     rig.now_ms += rig.settings.id_expiration_ms
-    rig.ask(Expire(key=IDS))
+    look(rig, Expire(key=IDS))
 
 
 def ended(rig: Rig) -> None:
@@ -112,9 +114,12 @@ COMES_ABOUT: dict[str, Callable[[Rig], object]] = {
     "no-transaction": lambda rig: rig.old_end(a_producer(rig)),
     "transaction-ended": ended,
     "markers-passed-over": lambda rig: rig.ask(MarkersWritten(transactional_id="tid")),
-    "hanging-transactions-aborted": hanging,
+    "hanging-transactions-found": lambda rig: hanging(rig, look=ShardRig.ask),
+    "hanging-transaction-aborted": hanging,
     "no-transaction-hangs": lambda rig: rig.ask(Expire(key=TIMEOUTS)),
-    "unused-ids-forgotten": unused,
+    "unused-ids-found": lambda rig: unused(rig, look=ShardRig.ask),
+    "unused-id-forgotten": unused,
+    "look-outdated": lambda rig: rig.ask(Expire(key=(*IDS, "tid"))),
     "no-id-unused": lambda rig: rig.ask(Expire(key=IDS)),
     "described": lambda rig: (a_producer(rig), rig.describe()),
 }

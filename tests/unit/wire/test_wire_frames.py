@@ -293,6 +293,36 @@ def test_the_time_minus_one_of_a_field_that_cannot_be_null_is_read_as_zero():
         decode(cls, encode(build(cls, transaction_states=(empty, begun)))[:-9])
 
 
+@pytest.mark.parametrize("version", [2, 3, 4])
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [(2**63 - 1, 9_223_372_036_854_775), (-(2**63), -9_223_372_036_854_775), (-1, -1), (10**15, 10**15)],
+)
+def test_a_span_of_64_bits_is_read_however_long_as_the_longest_that_there_is(
+    version: int, sent: int, read: int
+):
+    """Kafka takes any: kio has none beyond 64 bits of microseconds."""
+    request = build(request_type(ApiKey.OFFSET_COMMIT, version), retention_time=sent, topics=())
+
+    found = decode(request_type(ApiKey.OFFSET_COMMIT, version), encode(request))
+
+    assert found.retention_time == timedelta(milliseconds=read)
+    assert found.topics == ()
+
+
+def test_a_moment_after_the_year_9999_is_read_as_its_end():
+    cls = response_type(ApiKey.DESCRIBE_TRANSACTIONS, 0)
+    state = entity("describe_transactions", 0, "TransactionState", "response")
+    states = tuple(
+        build(state, transactional_id="t", transaction_start_time=at, topics=())
+        for at in (2**63 - 1, -(2**63))
+    )
+
+    found = decode(cls, encode(build(cls, transaction_states=states))).transaction_states
+
+    assert [one.transaction_start_time.year for one in found] == [9999, 1970]
+
+
 def test_an_unknown_tag_within_a_known_one_is_cut_out():
     cls = response_type(ApiKey.FETCH, 16)
     leader = entity("fetch", 16, "LeaderIdAndEpoch", "response")

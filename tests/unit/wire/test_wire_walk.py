@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -77,20 +80,35 @@ def test_records_that_would_stop_a_reader_are_corrupt(body: bytes, count: int, b
     assert isinstance(refused.value, EndlessLength) == (body == b"\xff" * 60)
 
 
+@pytest.mark.parametrize("sizes", [1, 3])
+@pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("width", [2, 3, 5])
-def test_an_offset_in_more_bytes_than_it_needs_does_not_vouch_for_what_follows(width: int):
-    """In those behind the first two only the first byte is the offset: the rest is of no form at all."""
+def test_an_offset_in_more_bytes_than_it_needs_does_not_vouch_for_what_follows(
+    width: int, number: int, sizes: int
+):
+    """In those behind the first `number` only the first byte is the offset: the rest is of no form at all."""
 
     def in_bytes(first: int, rest: bytes) -> bytes:
-        body = b"\0\0" + bytes([first]) + rest + sized(None) + sized(b"value") + b"\0"
+        body = b"\0\0" + bytes([first]) + rest + sized(None) + sized(b"v" * (first // 2 % sizes)) + b"\0"
         return varlong(len(body)) + body
 
-    padded = b"".join(in_bytes(2 * n | 128, b"\x80" * (width - 2) + b"\0") for n in range(2))
-    body = padded + b"".join(in_bytes(2 * n, bytes(width - 1)) for n in range(2, 30))
+    padded = b"".join(in_bytes(2 * n | 128, b"\x80" * (width - 2) + b"\0") for n in range(number))
+    body = padded + b"".join(in_bytes(2 * n, bytes(width - 1)) for n in range(number, 30))
 
-    assert youngest_delta(padded, 0, 2) == 0
+    assert youngest_delta(padded, 0, number) == 0
     with pytest.raises(Corrupt):
         youngest_delta(body, 0, 30)
+
+
+@pytest.mark.parametrize("sizes", [1, 3])
+def test_an_offset_of_two_bytes_is_looked_at_whole(sizes: int):
+    """64 more, and its first byte is the same."""
+    records = [a_record(delta, value=sized(b"v" * (delta % sizes))) for delta in range(150)]
+    assert youngest_delta(b"".join(records), 0, 150) == 0
+
+    records[100] = a_record(164, value=sized(b"v" * (100 % sizes)))
+    with pytest.raises(Corrupt):
+        youngest_delta(b"".join(records), 0, 150)
 
 
 @pytest.mark.parametrize("place", range(6))
@@ -129,17 +147,12 @@ def test_records_that_are_alike_are_judged_as_one_by_one(monkeypatch: pytest.Mon
     quickly, looked = [], []
     alike = walk._alike
 
-    def watched(*arguments: object) -> tuple[int, int]:
+    def watched(*arguments: object) -> walk.Alike:
         looked.append(found := alike(*arguments))  # type: ignore[arg-type]
         return found
 
-    def judged(body: bytes, count: int) -> int | None:
-        try:
-            return youngest_delta(body, 0, count)
-        except Corrupt:
-            return None
-
     monkeypatch.setattr(walk, "_alike", watched)
+    monkeypatch.setattr(walk, "_forms", {})
     bodies = []
     for _ in range(300):
         value, count, pace = (
@@ -154,11 +167,175 @@ def test_records_that_are_alike_are_judged_as_one_by_one(monkeypatch: pytest.Mon
         )
         bodies.append((bytes(body), count))
         quickly.append(judged(*bodies[-1]))
-    monkeypatch.setattr(walk, "_alike", lambda *_: (0, -1))
 
-    assert quickly == [judged(*one) for one in bodies]
-    assert max(found for found, _ in looked) > 60
+    assert quickly == [judged_plainly(*one) for one in bodies]
+    assert max(found for found, *_ in looked) > 60
     assert None in quickly
+
+
+def judged(body: bytes, count: int) -> int | None:
+    """Return the youngest, None where it is Corrupt."""
+    try:
+        return youngest_delta(body, 0, count)
+    except Corrupt:
+        return None
+
+
+def told(body: bytes, count: int) -> int | tuple[type, str]:
+    """Return the youngest, or what exactly is raised."""
+    try:
+        return youngest_delta(body, 0, count)
+    except Corrupt as error:
+        return type(error), str(error)
+
+
+def judged_plainly(body: bytes, count: int, judge: Callable = judged) -> Any:
+    """Return what is judged by the plain walk alone."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(walk, "_forms", {})
+        patched.setattr(walk, "_alike", lambda *_: walk.NONE_ALIKE)
+        patched.setattr(walk, "_alike_but_in_size", lambda *_: walk.NONE_ALIKE)
+        return judge(body, count)
+
+
+SHAPES = st.tuples(
+    st.sampled_from([8, 16, 64, 65, 73, 90, 150]),
+    st.sampled_from([None, b"", b"k", b"k" * 70]),
+    st.sampled_from([None, b"", b"v" * 56, b"v" * 57, b"v" * 100, b"v" * 9_000]),
+    st.sampled_from([0.0, 0.1, 0.7, -0.2]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(shape=SHAPES, data=st.data())
+def test_a_batch_of_a_known_form_is_judged_as_by_the_plain_walk(shape: tuple, data: st.DataObject):
+    """Whatever is changed in it, payload, framing or times: what was learnt vouches for its like alone."""
+    count, key, value, pace = shape
+    body = build_batch([Record(n, NOW + int(n * pace), key, value) for n in range(count)])[HEADER_SIZE:]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(walk, "_forms", {})
+        for _ in range(3):
+            assert judged(body, count) == max(0, int((count - 1) * pace))
+        size = len(body) // count
+        for _ in range(10):
+            changed = bytearray(body)
+            for _ in range(data.draw(st.integers(1, 2))):
+                record = data.draw(st.integers(0, count - 1))
+                at = data.draw(st.integers(0, min(size, 12)) | st.integers(0, size) | st.just(size - 1))
+                at = min(record * size + at, len(body) - 1)
+                changed[at] = data.draw(st.integers(0, 255) | st.sampled_from([body[at] ^ 1, body[at] ^ 128]))
+            assert judged(bytes(changed), count) == judged_plainly(bytes(changed), count)
+
+
+def test_the_form_of_a_batch_is_known_once_its_like_has_come_twice(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(walk, "_forms", {})
+    batches = [
+        build_batch([Record(n, NOW + n * pace // 10, None, bytes([pace]) * 100) for n in range(150)])
+        for pace in range(4)
+    ]
+
+    youngest = [youngest_delta(batch, HEADER_SIZE, 150) for batch in batches[:2]]
+    with monkeypatch.context() as patched:
+        patched.setattr(walk, "_walked", None)
+        youngest += [youngest_delta(batch, HEADER_SIZE, 150) for batch in batches[2:]]
+
+    assert youngest == [0, 14, 29, 44]
+
+
+def test_no_more_forms_are_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(walk, "_forms", forms := {})
+    monkeypatch.setattr(walk, "FORMS_MOST", 5)
+
+    for _ in range(3):
+        for count in range(8, 30):
+            batch = build_batch([Record(n, NOW, None, b"v") for n in range(count)])
+            assert youngest_delta(batch, HEADER_SIZE, count) == 0
+            assert len(forms) <= 5
+
+
+def of_changing_sizes(chance: random.Random) -> list[bytes]:
+    """Return the records of a batch, alike but for the sizes of their values."""
+    count = chance.choice((9, 16, 65, 66, 80, 150))
+    sizes = chance.choice(((0, 5), (50, 70), (50, 150), (60, 66), (7_900, 8_300) if count < 20 else (0, 100)))
+    key = chance.choice((None, None, b"", b"k", b"12345678", b"k" * 63, b"k" * 64))
+    names, own = chance.choice(((), (), ("a",), ("trace", "b"), ("h" * 70, "b"))), chance.random() < 0.5
+    pace, nulls = chance.choice((0, 0.3, 1, 40, 200, -0.2)), chance.choice((0, 0, 0.03))
+
+    def record(n: int) -> bytes:
+        headers = [(name, chance.randbytes(9) if own else b"v" * 9) for name in names]
+        value = None if chance.random() < nulls else chance.randbytes(chance.randint(*sizes))
+        return a_record(
+            n,
+            time=int(n * pace),
+            key=sized(key),
+            value=sized(value),
+            headers=varlong(len(headers)) + b"".join(sized(h.encode()) + sized(v) for h, v in headers),
+        )
+
+    return [record(n) for n in range(count)]
+
+
+def spoilt(records: list[bytes], chance: random.Random) -> bytes:
+    """Return them with something changed: near where a record begins or ends, most of the time."""
+    changed = list(map(bytearray, records))
+    for _ in range(chance.choice((1, 1, 2))):
+        place = chance.randrange(len(changed))
+        one = changed[place]
+        near = (
+            chance.randrange(14),
+            chance.randrange(14),
+            -1 - chance.randrange(30),
+            chance.randrange(len(one)),
+        )
+        at = max(-len(one), min(chance.choice(near), len(one) - 1))
+        match chance.randrange(6):
+            case 0:
+                one[at] = chance.randrange(256)
+            case 1:
+                one[at] ^= 1 << chance.randrange(8)
+            case 2:
+                del one[at]
+            case 3:
+                one.insert(at, chance.randrange(256))
+            case 4:
+                changed[place] = bytearray(chance.choice(records))
+            case 5:  # two lengths that agree as before
+                for at in (0, *chance.choices(range(4, 7), k=2)):
+                    one[min(at, len(one) - 1)] ^= chance.choice((1, 2, 3))
+        if not changed[place]:
+            break
+    return b"".join(changed)[: None if chance.random() < 0.9 else -chance.randrange(1, 20)]
+
+
+def test_records_of_changing_sizes_are_judged_as_one_by_one():
+    """The same is said of them, to the last word, whatever is changed. `WALKED=200000` looks at as many."""
+    chance = random.Random(seed := int(os.environ.get("WALKED_SEED", "5")))
+    sound = 0
+    for _ in range(int(os.environ.get("WALKED", "3000")) // 20):
+        records = of_changing_sizes(chance)
+        for spoil in [False] + [True] * 19:
+            body = spoilt(records, chance) if spoil else b"".join(records)
+            count = len(records) + (chance.random() < 0.02)
+            answer = told(body, count)
+            assert answer == judged_plainly(body, count, told), (seed, body, count)
+            sound += isinstance(answer, int)
+    assert sound
+
+
+def test_of_records_of_changing_sizes_nearly_none_is_walked_over_one_by_one(monkeypatch: pytest.MonkeyPatch):
+    chance, found, inner = random.Random(1), [], walk._alike_but_in_size
+
+    def watched(*arguments: Any) -> walk.Alike:
+        found.append(inner(*arguments))
+        return found[-1]
+
+    monkeypatch.setattr(walk, "_alike_but_in_size", watched)
+    for key, headers in ((None, ()), (b"12345678", (("h", b"w"), ("trace", b"")))):
+        found.clear()
+        values = [chance.randbytes(chance.randint(50, 150)) for _ in range(150)]
+        batch = build_batch([Record(n, NOW + n // 3, key, value, headers) for n, value in enumerate(values)])
+        assert youngest_delta(batch, HEADER_SIZE, 150) == 49
+        assert sum(number for number, time, _ in found if time >= 0) >= 145
 
 
 @settings(max_examples=200, deadline=None)

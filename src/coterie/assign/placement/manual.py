@@ -5,8 +5,11 @@ from collections.abc import Iterable, Sequence
 from coterie.assign.placement.model import Broker, Layout, Problem, Replicas
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError
+from coterie.base.whole import whole_number
 
 __all__ = ["brokers_of", "layout_of", "layout_text", "problem_of_growth", "problem_of_new"]
+
+BROKERS_MOST = 10_000
 
 
 def problem_of_new(assigned: Iterable[tuple[int, Replicas]], brokers: Sequence[Broker]) -> Problem | None:
@@ -89,6 +92,8 @@ def brokers_of(text: str) -> list[Broker]:
         first, dash, last = ids.partition("-")
         low = _broker_id(first, part)
         high = _broker_id(last, part) if dash else low
+        if high - low >= BROKERS_MOST:
+            raise CoterieError(f"{part!r} describes more than {BROKERS_MOST} brokers")
         brokers += [Broker(one, rack or None, fenced=state == "fenced") for one in range(low, high + 1)]
     if len({broker.broker_id for broker in brokers}) < len(brokers):
         raise CoterieError(f"{text!r} describes a broker twice; each id may be there once")
@@ -96,6 +101,7 @@ def brokers_of(text: str) -> list[Broker]:
 
 
 def _broker_id(word: str, text: str) -> int:
-    if not word.strip().isdecimal():
-        raise CoterieError(f"{word!r} in {text!r} is no broker id, which is a number")
-    return int(word)
+    number = whole_number(word.strip(), bits=31)
+    if number is None or number < 0:
+        raise CoterieError(f"{word!r} in {text!r} is no broker id, which is a number up to {(1 << 31) - 1}")
+    return number

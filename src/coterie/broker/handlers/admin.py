@@ -17,7 +17,7 @@ from coterie.assign.placement.model import Broker, Layout, Problem, Replicas
 from coterie.base.codes import Code
 from coterie.broker.context import Context
 from coterie.broker.handlers.metadata import CLUSTER_OPERATIONS_ALL, PARTITIONS_OF_REQUEST_MAX
-from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces
+from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces, gathered
 from coterie.broker.refusal import STORAGE_ERRORS, Refusal, storage_failed
 from coterie.broker.topic_names import INTERNAL_TOPICS, RESERVED_TOPIC, metric_name
 from coterie.broker.topic_settings import refusal_of
@@ -50,9 +50,9 @@ def create_topics(node: Node, ctx: Context, request: Any) -> Any:
 
 
 def _create_topics(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
-    times = Counter(asked.name for asked in request.topics)
-    once = [asked for asked in request.topics if times[asked.name] == 1]
-    wanted = sum(max(0, _partition_count(node, asked)) for asked in once)
+    times = Counter((yield from gathered(asked.name for asked in request.topics)))
+    once = yield from gathered(asked if times[asked.name] == 1 else None for asked in request.topics)
+    wanted = sum((yield from gathered(max(0, _partition_count(node, asked)) for asked in once)))
     refused: dict[str, Refusal] = {}
     planned: dict[str, Planned] = {}
     alike: dict[str, str] = {}
@@ -78,7 +78,9 @@ def _create_topics(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
         )
         yield
     twice = Refusal(Code.INVALID_REQUEST, DUPLICATE_NAME)
-    results += [_not_created(ctx, name, twice) for name, count in times.items() if count > 1]
+    results += yield from gathered(
+        _not_created(ctx, name, twice) if count > 1 else None for name, count in times.items()
+    )
     return build(response_type(CREATE_TOPICS, ctx.version), topics=tuple(results))
 
 
@@ -262,9 +264,9 @@ def delete_topics(node: Node, ctx: Context, request: Any) -> Any:
 
 def _delete_topics(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     if ctx.version < 6:
-        named = [Named(name, None) for name in request.topic_names]
+        named = yield from gathered(Named(name, None) for name in request.topic_names)
     else:
-        named = [Named(one.name, one.topic_id) for one in request.topics]
+        named = yield from gathered(Named(one.name, one.topic_id) for one in request.topics)
     times = Counter(named)
     judged: list[tuple[Named, Topic | None, Refusal | None]] = []
     for one in times:

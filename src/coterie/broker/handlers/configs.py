@@ -7,16 +7,17 @@ as read-only, and every change is refused as Apache Kafka refuses one to a setti
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
+from coterie.base.whole import whole_number
 from coterie.broker.context import Context
 from coterie.broker.handlers.repeats import Repeats
 from coterie.broker.known_settings import BROKER, OWN, TOPIC, Known
-from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces
+from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces, at_once, gathered, mapped
 from coterie.broker.refusal import STORAGE_ERRORS, Refusal, storage_failed
-from coterie.broker.setting_values import read_list, whole_number
+from coterie.broker.setting_values import read_list
 from coterie.broker.topic_names import name_problem
 from coterie.broker.topic_settings import SYNONYMS, refusal_of
 from coterie.wire.codec import build, entity, response_type
@@ -228,14 +229,16 @@ def incremental_alter_configs(node: Node, ctx: Context, request: Any) -> Any:
     return _alter(node, ctx, request, INCREMENTAL_ALTER_CONFIGS, _changed)
 
 
-def _replaced(node: Node, topic: Topic, resource: Any) -> dict[str, str] | Refusal:
-    return {config.name: config.value for config in resource.configs}
+def _replaced(node: Node, topic: Topic, resource: Any) -> Pieces[dict[str, str] | Refusal]:
+    return (yield from mapped((config.name, config.value) for config in resource.configs))
 
 
-def _changed(node: Node, topic: Topic, resource: Any) -> dict[str, str] | Refusal:
+def _changed(node: Node, topic: Topic, resource: Any) -> Pieces[dict[str, str] | Refusal]:
     configs = dict(topic.configs)
     defaults = node.settings.log_defaults()
-    for change in resource.configs:
+    for place, change in enumerate(resource.configs):
+        if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+            yield
         operation = change.config_operation
         if operation == DELETE:
             configs.pop(change.name, None)
@@ -267,17 +270,12 @@ def _edited(before: str, operation: int, text: str) -> str:
     return ",".join(items + [item for item in change if item not in there])
 
 
-Rule = Callable[["Node", "Topic", Any], dict[str, str] | Refusal]
+Rule = Callable[["Node", "Topic", Any], Pieces[dict[str, str] | Refusal]]
 
 
 def _alter(node: Node, ctx: Context, request: Any, api_key: int, rule: Rule) -> Pieces[Any]:
     """Answer for each resource; one that is listed twice is not touched, whichever was meant."""
-    found = yield from _settings_for_each(node, request.resources, rule)
-    wanted = {
-        resource.resource_name: configs
-        for resource, configs in zip(request.resources, found, strict=True)
-        if isinstance(configs, dict)
-    }
+    found, wanted = yield from _settings_for_each(node, request.resources, rule)
     failed = None if request.validate_only else _configure(node, wanted)
     api = "alter_configs" if api_key == ALTER_CONFIGS else "incremental_alter_configs"
     cls = entity(api, ctx.version, "AlterConfigsResourceResponse", "response")
@@ -300,22 +298,29 @@ def _alter(node: Node, ctx: Context, request: Any, api_key: int, rule: Rule) -> 
 
 def _settings_for_each(
     node: Node, resources: Sequence[Any], rule: Rule
-) -> Pieces[list[dict[str, str] | Refusal | None]]:
-    """Return what each is to have from now on, or why not: by what it has when this returns, too."""
-    times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+) -> Pieces[tuple[list[dict[str, str] | Refusal | None], dict[str, dict[str, str]]]]:
+    """Return what each is to have from now on, or why not, by what it has when this returns, too; and again,
+    by their names, what topics are to have.
+    """
+    times = Counter(
+        (yield from gathered((resource.resource_type, resource.resource_name) for resource in resources))
+    )
     found: list[dict[str, str] | Refusal | None] = []
-    topics = []
-    for resource in resources:
-        topics.append(node.topics.get(resource.resource_name))
+    topics: dict[int, Topic | None] = {}  # those that can be changed: no more than there are
+    for place, resource in enumerate(resources):
+        topic = node.topics.get(resource.resource_name)
         if times[resource.resource_type, resource.resource_name] > 1:
             found.append(Refusal(Code.INVALID_REQUEST, ONCE_ONLY))
         else:
-            found.append(_settings_for(node, resource, rule))
+            found.append((yield from _settings_for(node, resource, rule)))
+        if isinstance(found[place], dict):
+            topics[place] = topic
         yield
-    for place, (resource, topic) in enumerate(zip(resources, topics, strict=True)):
-        if isinstance(found[place], dict) and node.topics.get(resource.resource_name) is not topic:
-            found[place] = _settings_for(node, resource, rule)  # others have changed it meanwhile
-    return found
+    for place, topic in topics.items():
+        if node.topics.get(resources[place].resource_name) is not topic:
+            found[place] = at_once(_settings_for(node, resources[place], rule))  # others have changed it
+    wanted = {resources[place].resource_name: found[place] for place in topics}
+    return found, {name: configs for name, configs in wanted.items() if isinstance(configs, dict)}
 
 
 def _configure(node: Node, wanted: Mapping[str, Mapping[str, str]]) -> Refusal | None:
@@ -331,42 +336,40 @@ def _configure(node: Node, wanted: Mapping[str, Mapping[str, str]]) -> Refusal |
     return None
 
 
-def _settings_for(node: Node, resource: Any, rule: Rule) -> dict[str, str] | Refusal | None:
+def _settings_for(node: Node, resource: Any, rule: Rule) -> Pieces[dict[str, str] | Refusal | None]:
     """Return what a topic is to have from now on, why it is not to, or None where nothing is to change."""
-    refusal = _refuse_shape(resource.configs)
+    refusal = yield from _refuse_shape(resource.configs)
     if refusal is not None:
         return refusal
     if resource.resource_type == TOPIC_RESOURCE:
-        return _settings_of_topic(node, resource, rule)
+        return (yield from _settings_of_topic(node, resource, rule))
     if resource.resource_type == BROKER_RESOURCE:
-        return _refuse_broker(node, resource)
+        return (yield from _refuse_broker(node, resource))
     if resource.resource_type in UNSERVED:
         return _unserved(resource.resource_type)
     return Refusal(Code.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
 
 
-def _refuse_shape(configs: Sequence[Any]) -> Refusal | None:
-    names = [config.name for config in configs]
+def _refuse_shape(configs: Sequence[Any]) -> Pieces[Refusal | None]:
+    names = yield from gathered(config.name for config in configs)
     if len(set(names)) < len(names):
         return Refusal(Code.INVALID_REQUEST, "Error due to duplicate config keys")
-    nulls = list(_nulls(configs))
+    nulls = yield from gathered(config.name if _lacks_value(config) else None for config in configs)
     if nulls:
         return Refusal(Code.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
     return None
 
 
-def _nulls(configs: Sequence[Any]) -> Iterator[str]:
-    """Yield the names of those without the value that they need; only a deletion needs none."""
-    for config in configs:
-        if config.value is None and getattr(config, "config_operation", SET) != DELETE:
-            yield config.name
+def _lacks_value(config: Any) -> bool:
+    """Return whether a change is without the value that it needs; only a deletion needs none."""
+    return config.value is None and getattr(config, "config_operation", SET) != DELETE
 
 
-def _settings_of_topic(node: Node, resource: Any, rule: Rule) -> dict[str, str] | Refusal:
+def _settings_of_topic(node: Node, resource: Any, rule: Rule) -> Pieces[dict[str, str] | Refusal]:
     topic = node.topics.get(resource.resource_name)
     if topic is None:
         return _refuse_topic(resource.resource_name)
-    configs = rule(node, topic, resource)
+    configs = yield from rule(node, topic, resource)
     if isinstance(configs, Refusal):
         return configs
     problem = refusal_of(configs)
@@ -382,7 +385,7 @@ def _refuse_topic(name: str) -> Refusal:
     return Refusal(Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
 
 
-def _refuse_broker(node: Node, resource: Any) -> Refusal | None:
+def _refuse_broker(node: Node, resource: Any) -> Pieces[Refusal | None]:
     """Return why the broker's settings stay as they are; a request that changes none of them is fine."""
     name = resource.resource_name
     node_id = whole_number(name, bits=31)
@@ -393,7 +396,7 @@ def _refuse_broker(node: Node, resource: Any) -> Refusal | None:
         return Refusal(Code.INVALID_REQUEST, text)
     if not resource.configs:
         return None
-    names = ", ".join(config.name for config in resource.configs)
+    names = ", ".join((yield from gathered(config.name for config in resource.configs)))
     return Refusal(Code.INVALID_REQUEST, f"Cannot update these configs dynamically: [{names}]")
 
 

@@ -6,12 +6,12 @@ Batches pass through unread: the log checks and stamps them, and a fetch answers
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from coterie.base.codes import Code
 from coterie.broker.context import WAITS, Context, milliseconds
-from coterie.broker.pieces import ITEMS_AT_ONCE, Aside, Pieces, paced
+from coterie.broker.pieces import ITEMS_AT_ONCE, Aside, Pieces, gathered, mapped, paced
 from coterie.broker.refusal import storage_failed
 from coterie.store.log import OffsetAt, OffsetOutOfRange, StorageFailed
 from coterie.store.searching import first_from, youngest_of
@@ -29,6 +29,16 @@ __all__ = ["HANDLERS", "key_of", "topic_named"]
 READ_COMMITTED = 1
 LEADER_TOLD_SINCE = 16  # the first version whose clients go to the leader that an answer names
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
+# The first version of ListOffsets in which a time below 0 means what it does; all others mean nothing.
+MEANT_SINCE = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING: 11,
+}
+NEVER = 1 << 15
 NOWHERE: Mapping[str, Any] = {"timestamp": -1, "offset": -1, "leader_epoch": -1}
 
 
@@ -137,10 +147,10 @@ def fetch(node: Node, ctx: Context, request: Any) -> Any:
     """Answer with the batches that are there, or wait for them as long as the client allows.
 
     Sessions: a client that asks for an incremental session is answered with session id 0, which tells it to
-    go on with full requests (KIP-227); one that names a session we never gave gets
-    FETCH_SESSION_ID_NOT_FOUND.
+    go on with full requests (KIP-227). Only the epochs 0 and -1 are of full requests; any other goes on in a
+    session, which we never gave, whatever its id: FETCH_SESSION_ID_NOT_FOUND.
     """
-    if getattr(request, "session_id", 0) != 0 and request.session_epoch > 0:
+    if not -1 <= getattr(request, "session_epoch", -1) <= 0:
         return build(response_type(1, ctx.version), error_code=Code.FETCH_SESSION_ID_NOT_FOUND)
     named = len(request.topics)
     for asked in request.topics:
@@ -171,7 +181,7 @@ def _fetch(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     parked = node.purgatory.park(operation, keys=wanted, deadline_ms=node.now_ms() + wait_ms)
     if parked is None:
         return WAITS
-    ctx.gone = lambda: node.purgatory.withdraw(parked)
+    ctx.when_gone(lambda: node.purgatory.withdraw(parked))
     if len(wanted) > ITEMS_AT_ONCE:
         for place, key in enumerate(wanted):
             node.purgatory.look_again(parked, key)
@@ -332,19 +342,24 @@ def _list_offsets(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
             partitions[one.partition_index] = None if one.partition_index in partitions else one
             if place % ITEMS_AT_ONCE == 0:
                 yield
+        yield
     topics: dict[str, list[Any]] = {}
     for name, partitions in wanted.items():
         answers = topics[name] = []
         for index, one in partitions.items():
             values: Mapping[str, Any] = {**NOWHERE, "error_code": Code.INVALID_REQUEST}
-            if one is not None:
+            if one is not None and one.timestamp < 0 and ctx.version < MEANT_SINCE.get(one.timestamp, NEVER):
+                values = {**NOWHERE, "error_code": Code.UNSUPPORTED_VERSION}
+            elif one is not None:
                 values = yield from _offset_of(node, name, one, committed=committed)
             answers.append(build(partition_type, partition_index=index, **values))
             if len(answers) % ITEMS_AT_ONCE == 0:
                 yield
         yield
-    responses = tuple(build(topic_type, name=name, partitions=tuple(of)) for name, of in topics.items())
-    return build(response_type(2, ctx.version), topics=responses)
+    responses = yield from gathered(
+        build(topic_type, name=name, partitions=tuple(of)) for name, of in topics.items()
+    )
+    return build(response_type(2, ctx.version), topics=tuple(responses))
 
 
 def _offset_of(node: Node, topic: str, one: Any, *, committed: bool) -> Pieces[Mapping[str, Any]]:
@@ -372,7 +387,7 @@ def _offset_at(log: FileLog, timestamp: int, *, committed: bool) -> Pieces[Mappi
             return {"timestamp": -1, "offset": log.start_offset, "leader_epoch": log.earliest_epoch}
         case -3:
             found = yield from _youngest(log)
-        case _ if timestamp < 0:  # tiered storage: there is none
+        case -5 | -6:  # tiered storage: there is none
             return NOWHERE
         case _:
             found = yield from _first_from(log, timestamp)
@@ -444,35 +459,66 @@ def _delete_records(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     topic_type = entity("delete_records", ctx.version, "DeleteRecordsTopicResult", "response")
     wanted: dict[str, dict[int, Any]] = {}
     for asked in request.topics:
-        wanted.setdefault(asked.name, {}).update((one.partition_index, one) for one in asked.partitions)
+        named = yield from mapped((one.partition_index, one) for one in asked.partitions)
+        wanted.setdefault(asked.name, {}).update(named)
+        yield
+    found = yield from mapped(
+        ((name, index), _to_delete(node, name, one))
+        for name, partitions in wanted.items()
+        for index, one in partitions.items()
+    )
+    logs = node.store.logs
+    # Not of one that was deleted meanwhile: the next of its name would start there.
+    ahead = {
+        one.log.name: one.offset for one in found.values() if one.log and logs.get(one.log.name) is one.log
+    }
+    refused = Code.NONE
+    try:
+        node.store.ledger.save_starts(ahead)
+    except OSError as error:
+        refused = storage_failed("write down where the logs start", error).code
     topics = []
     for name, partitions in wanted.items():
         answers = []
-        for index, one in partitions.items():
-            code, low = _delete_before(node, name, one, node.now_ms())
+        for index in partitions:
+            code, low = _delete_before(node, found[name, index], refused, node.now_ms())
             answers.append(build(partition_type, partition_index=index, low_watermark=low, error_code=code))
             yield
         topics.append(build(topic_type, name=name, partitions=tuple(answers)))
         yield
-    try:
-        node.store.ledger.save_starts()
-    except OSError as error:  # they are written every minute, too
-        storage_failed("write down where the logs start", error)
     return build(response_type(21, ctx.version), topics=tuple(topics))
 
 
-def _delete_before(node: Node, topic_name: str, one: Any, now_ms: int) -> tuple[Code, int]:
+class _Deletion(NamedTuple):
+    """Which log is to start at an offset; without a log, why none is."""
+
+    log: FileLog | None
+    offset: int
+    code: Code
+
+
+def _to_delete(node: Node, topic_name: str, one: Any) -> _Deletion:
     topic = node.topics.get(topic_name)
     log = node.log_of(topic_name, one.partition_index)
     if topic is None or log is None:
-        return Code.UNKNOWN_TOPIC_OR_PARTITION, -1
+        return _Deletion(None, -1, Code.UNKNOWN_TOPIC_OR_PARTITION)
     if topic.internal:
-        return Code.INVALID_TOPIC_EXCEPTION, -1
+        return _Deletion(None, -1, Code.INVALID_TOPIC_EXCEPTION)
     if "delete" not in log.config.cleanup_policy:
-        return Code.POLICY_VIOLATION, -1
+        return _Deletion(None, -1, Code.POLICY_VIOLATION)
     offset = log.high_watermark if one.offset == -1 else one.offset
     if not 0 <= offset <= log.high_watermark:
-        return Code.OFFSET_OUT_OF_RANGE, -1
+        return _Deletion(None, -1, Code.OFFSET_OUT_OF_RANGE)
+    return _Deletion(log, offset, Code.NONE)
+
+
+def _delete_before(node: Node, deletion: _Deletion, refused: Code, now_ms: int) -> tuple[Code, int]:
+    """Move a start that is written down, unless that was `refused`; return the code and where it is."""
+    log, offset, code = deletion
+    if log is None or refused != Code.NONE:
+        return code if log is None else refused, -1
+    if node.store.logs.get(log.name) is not log:  # deleted meanwhile
+        return Code.UNKNOWN_TOPIC_OR_PARTITION, -1
     try:
         return Code.NONE, log.delete_before(offset, now_ms, save=False)
     except StorageFailed as failed:

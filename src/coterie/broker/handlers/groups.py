@@ -15,10 +15,11 @@ from coterie.base.codes import Code
 from coterie.base.marks import mark
 from coterie.broker.context import WAITS, Context, milliseconds
 from coterie.broker.handlers.repeats import Repeats
-from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces, paced
+from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces, gathered, paced
 from coterie.broker.refusal import STORAGE_ERRORS, sayable, storage_failed
 from coterie.broker.topic_names import OFFSETS_TOPIC
 from coterie.group import commands
+from coterie.group.views import folded
 from coterie.group.views import list_groups as listed
 from coterie.wire.codec import build, entity, response_type
 
@@ -53,7 +54,7 @@ def ask(
     host = host_for(node, ctx, group_id, respond, nameless=nameless)
     if host is not None:
         call = node.coordinator.new_call(host, respond)
-        ctx.gone = lambda: forget(host, call)
+        ctx.when_gone(lambda: forget(host, call))
         host.execute(command(call))
     return WAITS
 
@@ -235,19 +236,12 @@ def heartbeat(node: Node, ctx: Context, request: Any) -> Any:
 
 def leave_group(node: Node, ctx: Context, request: Any) -> Any:
     """Take members out of their group (LG)."""
-    if ctx.version >= 3:
-        leavers = tuple(
-            commands.Leaver(
-                member_id=m.member_id, instance_id=m.group_instance_id, reason=getattr(m, "reason", None)
-            )
-            for m in request.members
-        )
-    else:
-        leavers = (commands.Leaver(member_id=request.member_id, instance_id=None, reason=None),)
+    leavers = request.members if ctx.version >= 3 else (request,)
 
-    def leave(part: tuple[commands.Leaver, ...]) -> Callable[[int], Any]:
+    def leave(part: Sequence[Any]) -> Callable[[int], Any]:
+        members = tuple(map(_leaver, part))
         return lambda call: commands.Leave(
-            group_id=request.group_id, call=call, members=part, version=ctx.version
+            group_id=request.group_id, call=call, members=members, version=ctx.version
         )
 
     def respond(answer: Any) -> None:
@@ -264,7 +258,17 @@ def leave_group(node: Node, ctx: Context, request: Any) -> Any:
         respond(first)
 
     parts = [leavers[at : at + LEAVERS_AT_ONCE] for at in range(0, len(leavers), LEAVERS_AT_ONCE)]
-    return ask_each(parts, lambda part, take: ask(node, ctx, request.group_id, leave(part), take), done)
+    return ask_each(
+        parts, lambda part, take: ask(node, ctx, request.group_id, leave(part), take), done, at_once=1
+    )
+
+
+def _leaver(one: Any) -> commands.Leaver:
+    return commands.Leaver(
+        member_id=one.member_id,
+        instance_id=getattr(one, "group_instance_id", None),
+        reason=getattr(one, "reason", None),
+    )
 
 
 def _left(ctx: Context, answer: Any) -> Pieces[Any]:
@@ -322,15 +326,20 @@ def ask_each(
     whom: Sequence[Any],
     ask_one: Callable[[Any, Callable[[Any], None]], None],
     done: Callable[[list[Any]], None],
+    *,
+    at_once: int = 0,
 ) -> Pieces[Any]:
-    """Ask about each of many; `done` gets the answers, in that order, when the last has come."""
+    """Ask about each of many; `done` gets the answers, in that order, when the last has come.
+
+    Between two stops so many are asked about `at_once`, or as many as of anything else.
+    """
     if not whom:
         done([])
         return WAITS
-    gathered = Gathered(len(whom), done)
+    answers = Gathered(len(whom), done)
     for index, one in enumerate(whom):
-        ask_one(one, gathered.slot(index))
-        if index % ITEMS_AT_ONCE == 0:
+        ask_one(one, answers.slot(index))
+        if index % (at_once or ITEMS_AT_ONCE) == 0:
             yield
     return WAITS
 
@@ -421,8 +430,10 @@ def _listed(
     cls: Any, item: Any, shards: Sequence[Shard], states: Sequence[str], types: Sequence[str]
 ) -> Pieces[Any]:
     found = []
+    wanted_states = frozenset((yield from gathered(map(folded, states))))
+    wanted_types = frozenset((yield from gathered(map(folded, types))))
     for shard in shards:
-        for group in listed(shard, states=states, types=types):
+        for group in listed(shard, states=wanted_states, types=wanted_types):
             found.append(
                 build(
                     item,

@@ -94,6 +94,8 @@ def alter_log_dirs(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
                     code = Code.NONE if 0 <= partition < count else Code.UNKNOWN_TOPIC_OR_PARTITION
                 codes.setdefault(topic.name, {})[partition] = code
                 yield None
+            yield None
+        yield None
     api = "alter_replica_log_dirs"
     topic_type = entity(api, ctx.version, "AlterReplicaLogDirTopicResult", "response")
     partition_type = entity(api, ctx.version, "AlterReplicaLogDirPartitionResult", "response")

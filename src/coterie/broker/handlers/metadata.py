@@ -10,7 +10,7 @@ from coterie.base.codes import Code
 from coterie.base.hashes import coordinator_partition
 from coterie.base.marks import mark
 from coterie.broker.context import Context
-from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces, paced
+from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces, mapped, paced
 from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
 from coterie.broker.topic_names import OFFSETS_TOPIC, RESERVED_TOPIC, TRANSACTIONS_TOPIC, metric_name
 from coterie.store.log import StorageFailed
@@ -106,7 +106,8 @@ def _metadata(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
             if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
                 yield
     else:
-        named = {(one.name, getattr(one, "topic_id", None)): one for one in asked}  # each once, as in Kafka
+        # each once, as in Kafka
+        named = yield from mapped(((one.name, getattr(one, "topic_id", None)), one) for one in asked)
         refused = yield from _create(node, request, named.values())
         for place, one in enumerate(named.values()):
             topics.append((yield from _find_topic(node, ctx, request, one, refused)))
@@ -144,6 +145,8 @@ def _create(node: Node, request: Any, named: Iterable[Any]) -> Pieces[Mapping[st
     refused: dict[str, Code] = {}
     wanted: dict[str, Topic] = {}  # by what no two names may share
     for place, one in enumerate(named):
+        if place == 1 or place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+            yield
         name = one.name
         if (
             name is None
@@ -159,8 +162,6 @@ def _create(node: Node, request: Any, named: Iterable[Any]) -> Pieces[Mapping[st
                 refused[name] = storage_failed(f"create topic {name}", error).code
         elif wanted.get(metric_name(name)) is None:
             wanted[metric_name(name)] = node.topics.new(name, partitions=node.settings.num_partitions)
-        if place % ITEMS_AT_ONCE == 0:
-            yield
     # others may have taken a name while this was planned
     topics = [topic for topic in wanted.values() if node.topics.is_free(topic.name)]
     if not topics or len(topics) * node.settings.num_partitions > PARTITIONS_OF_REQUEST_MAX:

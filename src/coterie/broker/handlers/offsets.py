@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain, compress
+from operator import not_
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.base.marks import mark
-from coterie.broker.context import Context, milliseconds
+from coterie.broker.context import WAITS, Context, milliseconds
 from coterie.broker.handlers.data import topic_named
-from coterie.broker.handlers.groups import ask, ask_each
+from coterie.broker.handlers.groups import Gathered, ask, ask_each
 from coterie.broker.handlers.repeats import Repeats
-from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces, paced
+from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces, gathered, mapped, paced
 from coterie.group import commands
+from coterie.group.decision import FetchAnswer
 from coterie.wire.apis import APIS
 from coterie.wire.codec import build, entity, response_type
 
@@ -28,7 +31,9 @@ FETCH = 9
 RETENTION_UNSET = -1
 BY_ID_SINCE = 10
 OFFSETS_AT_ONCE = 500  # of one decision of a group
+FETCHED_AT_ONCE = 20_000  # the same, to be told: whoever asks for fewer sees them as of one moment
 WHOLE_TOPIC = -1  # in the place of a partition: the topic itself is not known
+AskedFor = tuple[str, tuple[int, ...]]  # a topic and partitions of it
 NO_OFFSET = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
 
 
@@ -59,7 +64,7 @@ def _offset_commit(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
 
     if not offsets:
         mark("nothing-left", ctx.api_key)  # OC-5: nothing is left to ask the group about
-    return (yield from ask_each(parts, partial(_commit_part, node, ctx, request), done))
+    return (yield from ask_each(parts, partial(_commit_part, node, ctx, request), done, at_once=1))
 
 
 def _commit_part(
@@ -130,11 +135,11 @@ def sorted_out(
         if topic is None:
             refused[at, WHOLE_TOPIC] = missing
         for within, one in enumerate(asked.partitions):
+            if within % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+                yield
             if topic is None or not 0 <= one.partition_index < topic.partitions:
                 refused[at, within] = missing or Code.UNKNOWN_TOPIC_OR_PARTITION
                 continue
-            if within % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
-                yield
             offsets.append(
                 commands.OffsetToCommit(
                     topic=topic.name,
@@ -192,19 +197,24 @@ def answered_in_order(
     first: list[tuple[Any, list[tuple[int, Code]]]] = []
     later: list[tuple[Any, list[tuple[int, Code]]]] = []
     for at, topic in enumerate(asked):
-        here = [(p.partition_index, refused.get((at, within))) for within, p in enumerate(topic.partitions)]
-        codes = [(p, code) for p, code in here if code is not None]
+        here = yield from gathered(
+            (p.partition_index, refused.get((at, within))) for within, p in enumerate(topic.partitions)
+        )
+        codes = yield from gathered(None if code is None else (p, code) for p, code in here)
         if codes or (at, WHOLE_TOPIC) in refused:
             first.append((topic, codes))
         if len(codes) < len(here):
-            later.append((topic, [(p, next_code()) for p, code in here if code is None]))
+            told = yield from gathered((p, next_code()) if code is None else None for p, code in here)
+            later.append((topic, told))
         yield
     if not refused:
         return later
     merged: dict[Any, tuple[Any, list[tuple[int, Code]]]] = {}
-    for topic, codes in (*first, *later):
+    for place, (topic, codes) in enumerate((*first, *later)):
         key = getattr(topic, "name", None) or getattr(topic, "topic_id", None)
         merged.setdefault(key, (topic, []))[1].extend(codes)
+        if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+            yield
     return list(merged.values())
 
 
@@ -218,13 +228,30 @@ def offset_fetch(node: Node, ctx: Context, request: Any) -> Any:
     require_stable = getattr(request, "require_stable", False)
 
     def done(answers: list[Any]) -> None:
-        found = sum(len(answer.partitions) for answer in answers if not isinstance(answer, Code))
+        found = 0
+        if len(answers) <= ITEMS_AT_ONCE:
+            found = sum(len(answer.partitions) for answer in answers if not isinstance(answer, Code))
         ctx.reply(paced(_all_fetched(node, ctx, asked, answers, many), max(weight, found)))
 
-    weight = sum(1 + len(topic.partition_indexes) for group in asked for topic in group.topics or ())
-    weight += len(asked)
-    pieces = ask_each(asked, lambda g, take: _fetch_one(node, ctx, g, require_stable, take), done)
-    return paced(pieces, len(asked))
+    weight = len(asked)
+    if weight <= ITEMS_AT_ONCE:
+        weight += sum(1 + len(topic.partition_indexes) for group in asked for topic in group.topics or ())
+    return paced(_fetch_each(node, ctx, asked, require_stable, done), weight)
+
+
+def _fetch_each(
+    node: Node, ctx: Context, asked: Sequence[Any], require_stable: bool, done: Callable[[list[Any]], None]
+) -> Pieces[Any]:
+    """Ask about each group; `done` gets the answers, in that order, when the last has come."""
+    if not asked:
+        done([])
+        return WAITS
+    answers = Gathered(len(asked), done)
+    for place, group in enumerate(asked):
+        yield from _fetch_one(node, ctx, group, require_stable, answers.slot(place))
+        if place % ITEMS_AT_ONCE == 0:
+            yield
+    return WAITS
 
 
 def _all_fetched(
@@ -253,33 +280,69 @@ def _all_fetched(
 
 def _fetch_one(
     node: Node, ctx: Context, group: Any, require_stable: bool, take: Callable[[Any], None]
-) -> None:
-    wanted = None if group.topics is None else tuple(_wanted(node, topic) for topic in group.topics)
-    ask(
-        node,
-        ctx,
-        group.group_id,
-        lambda call: commands.FetchOffsets(
-            group_id=group.group_id,
-            call=call,
-            topics=None if wanted is None else tuple(w for w in wanted if w is not None),
-            require_stable=require_stable,
-            topic_ids=_ids(node, group.topics or ()),
-        ),
-        take,
-        nameless=True,
-    )
+) -> Pieces[None]:
+    wanted = None
+    if group.topics is not None:
+        wanted = tuple((yield from gathered(_wanted(node, topic) for topic in group.topics)))
+    topic_ids = yield from _ids(node, group.topics or ())
+
+    def ask_part(part: Sequence[AskedFor] | None, take: Callable[[Any], None]) -> None:
+        ask(
+            node,
+            ctx,
+            group.group_id,
+            lambda call: commands.FetchOffsets(
+                group_id=group.group_id,
+                call=call,
+                topics=None if part is None else tuple(part),
+                require_stable=require_stable,
+                topic_ids=topic_ids,
+            ),
+            take,
+            nameless=True,
+        )
+
+    parts = [] if wanted is None else (yield from _in_parts(wanted))
+    if len(parts) > 1:
+        yield from ask_each(parts, ask_part, lambda answers: take(_whole(answers)), at_once=1)
+    else:
+        ask_part(wanted, take)
 
 
-def _ids(node: Node, asked: Sequence[Any]) -> dict[str, UUID]:
+def _in_parts(wanted: Sequence[AskedFor]) -> Pieces[list[list[AskedFor]]]:
+    """Return what is asked for in parts that take a group no longer than it may be busy in one go."""
+    parts: list[list[AskedFor]] = [[]]
+    room = FETCHED_AT_ONCE
+    for place, (topic, partitions) in enumerate(wanted):
+        for at in range(0, len(partitions) or 1, FETCHED_AT_ONCE):
+            some = partitions[at : at + FETCHED_AT_ONCE]
+            if len(some) >= room:
+                parts.append([])
+                room = FETCHED_AT_ONCE
+            parts[-1].append((topic, some))
+            room -= 1 + len(some)
+        if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+            yield
+    return parts
+
+
+def _whole(answers: Sequence[Any]) -> Any:
+    """Return one answer of those to parts of a question: the first refusal, if there is one."""
+    for answer in answers:
+        if isinstance(answer, Code) or answer.code:
+            return answer
+    return FetchAnswer(Code.NONE, tuple(chain.from_iterable(answer.partitions for answer in answers)))
+
+
+def _ids(node: Node, asked: Sequence[Any]) -> Pieces[dict[str, UUID]]:
     """Return the topic ids that a request asks with, by name (OF-6)."""
     if not asked or not hasattr(asked[0], "topic_id"):
         return {}
-    topics = [node.topics.by_id(one.topic_id) for one in asked]
-    return {topic.name: topic.topic_id for topic in topics if topic is not None}
+    topics = (node.topics.by_id(one.topic_id) for one in asked)
+    return (yield from mapped(None if topic is None else (topic.name, topic.topic_id) for topic in topics))
 
 
-def _wanted(node: Node, asked: Any) -> tuple[str, tuple[int, ...]] | None:
+def _wanted(node: Node, asked: Any) -> AskedFor | None:
     name = getattr(asked, "name", None)
     if name is None:
         topic = topic_named(node, asked)[0]
@@ -306,24 +369,25 @@ def _fetched(node: Node, ctx: Context, group: Any, answer: Any, many: bool) -> P
                 stored[one.topic, one.partition] = one
                 if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
                     yield
-            known_first = sorted(group.topics, key=lambda t: _wanted(node, t) is None)  # as Kafka has them
+            known_first = group.topics
+            if ctx.version >= 10:  # named by id: as Kafka has them
+                there = yield from gathered(_wanted(node, t) is not None for t in group.topics)
+                known_first = chain(compress(group.topics, there), compress(group.topics, map(not_, there)))
             told = []
             for t in known_first:
                 told.append((yield from _asked_for(node, topic_type, partition_type, t, stored)))
                 yield
             topics = tuple(told)
     elif ctx.version == 1:  # no field for the group's own error: every partition carries it
-        topics = tuple(
-            build(
-                topic_type,
-                name=t.name,
-                partitions=tuple(
-                    build(partition_type, partition_index=p, error_code=code, **NO_OFFSET)
-                    for p in t.partition_indexes
-                ),
+        refused = []
+        for t in group.topics:
+            partitions = yield from gathered(
+                build(partition_type, partition_index=p, error_code=code, **NO_OFFSET)
+                for p in t.partition_indexes
             )
-            for t in group.topics
-        )
+            refused.append(build(topic_type, name=t.name, partitions=tuple(partitions)))
+            yield
+        topics = tuple(refused)
     if not many:
         return code, topics
     cls = entity("offset_fetch", ctx.version, "OffsetFetchResponseGroup", side)
@@ -358,10 +422,10 @@ def _asked_for(
     if wanted is None:
         mark("topic-id-unknown", FETCH)
         unknown = {"error_code": Code.UNKNOWN_TOPIC_ID, **NO_OFFSET}
-        partitions = tuple(
+        refused = yield from gathered(
             build(partition_type, partition_index=p, **unknown) for p in asked.partition_indexes
         )
-        return build(topic_type, topic_id=asked.topic_id, partitions=partitions)
+        return build(topic_type, topic_id=asked.topic_id, partitions=tuple(refused))
     name, indexes = wanted
     found = []
     for p in indexes:
@@ -428,7 +492,7 @@ def _offset_delete(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
             take,
         )
 
-    return (yield from ask_each(parts, ask_one, done))
+    return (yield from ask_each(parts, ask_one, done, at_once=1))
 
 
 def _deleted(request: Any, refused: dict[tuple[int, int], Code], answers: Sequence[Any]) -> Pieces[Any]:

@@ -7,6 +7,7 @@ whether the partition belongs to the transaction, from 12 on the partition joins
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
@@ -33,7 +34,7 @@ RECORDS_LIKE_AN_ITEM, UNPACKING = 100, 1_000
 ABORTABLE_SINCE = 11  # the first version whose clients know TRANSACTION_ABORTABLE
 JOINS_SINCE = 12
 LOW_ATTRIBUTES_AT = ATTRIBUTES_AT + 1
-COUNT_AT = HEADER_SIZE - 4  # the last that a header says
+ATTRIBUTES_AND_COUNT = Struct(">B34xI")  # up to the end of the header
 TRANSACTIONAL_BIT = 0x10
 # What is found before the log is looked at: such an answer does not say where the log starts.
 UNREAD_BATCH = (Code.CORRUPT_MESSAGE, Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE)
@@ -54,41 +55,49 @@ class Answer(NamedTuple):
 
 def produce(node: Node, ctx: Context, request: Any) -> Any:
     """Append each partition's batch and say where it landed."""
-    return paced(_produce(node, ctx, request), _items_in(request))
+    items, attributes = _glance(request)
+    return paced(_produce(node, ctx, request, attributes, many=items > ITEMS_AT_ONCE), items)
 
 
-def _items_in(request: Any) -> int:
-    """Return how many things a request names; records that are walked over count as what takes as long."""
-    items, work = len(request.topic_data), 0
+def _glance(request: Any) -> tuple[int, int]:
+    """Return how many things a request names, or that they are many, and the attributes of its batches.
+
+    Records that are walked over count as what takes as long. Of many things those behind are not looked at.
+    """
+    items, work, attributes = len(request.topic_data), 0, 0
     for asked in request.topic_data:
         items += len(asked.partition_data)
+        if items > ITEMS_AT_ONCE:
+            break
         for data in asked.partition_data:
-            work += _work_on(data.records)
-    return items + work // RECORDS_LIKE_AN_ITEM
+            said, more = _said_by(data.records)
+            attributes |= said
+            work += more
+    return items + work // RECORDS_LIKE_AN_ITEM, attributes
 
 
-def _work_on(records: bytes | None) -> int:
-    """Return how many records its header says are in a batch; to unpack them counts as well."""
+def _said_by(records: bytes | None) -> tuple[int, int]:
+    """Return the attributes of a batch, and how many records its header says; to unpack them counts, too."""
     if records is None or len(records) < HEADER_SIZE:
-        return 0
-    return (
-        int.from_bytes(records[COUNT_AT:HEADER_SIZE])
-        + bool(records[LOW_ATTRIBUTES_AT] & CODEC_BITS) * UNPACKING
-    )
+        return records[LOW_ATTRIBUTES_AT] if records and len(records) > LOW_ATTRIBUTES_AT else 0, 0
+    attributes, count = ATTRIBUTES_AND_COUNT.unpack_from(records, LOW_ATTRIBUTES_AT)
+    return attributes, count + UNPACKING if attributes & CODEC_BITS else count
 
 
-def _produce(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
-    transactional = False
-    for place, asked in enumerate(request.topic_data):
-        for data in asked.partition_data:
-            transactional = transactional or _is_transactional(data.records)
-        if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1 or len(asked.partition_data) > ITEMS_AT_ONCE:
+def _produce(node: Node, ctx: Context, request: Any, attributes: int, *, many: bool) -> Pieces[Any]:
+    """Answer a request. `attributes` are those of its batches, but for those of `many` things."""
+    for place, asked in enumerate(request.topic_data if many else ()):
+        for within, data in enumerate(asked.partition_data):
+            attributes |= _said_by(data.records)[0]
+            if within % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+                yield
+        if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
             yield
-    if transactional:
+    if attributes & TRANSACTIONAL_BIT:
         return (yield from _produce_in_transaction(node, ctx, request))
     if request.acks not in (-1, 0, 1):
         return (yield from _all_refused(ctx, request, Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1"))
-    return (yield from _append_all(node, ctx, request, {}, {}))
+    return (yield from _append_all(node, ctx, request, {}, {}, many=many))
 
 
 def _append_all(
@@ -97,6 +106,8 @@ def _append_all(
     request: Any,
     refused: Mapping[TopicPartition, Answer],
     verified: Mapping[TopicPartition, Verification],
+    *,
+    many: bool = True,
 ) -> Pieces[Any]:
     """Append what is not refused already; `verified` is what the logs ask of batches of transactions.
 
@@ -128,13 +139,15 @@ def _append_all(
                 values = {"error_code": missing, "base_offset": -1}
             else:
                 try:
-                    values = _append(node, topic, data, data.records or b"", request.acks, seen)
+                    values = _append(node, topic, data, data.records or b"", seen)
                 except TakesLong:
-                    values = yield from _append_aside(node, topic, data, request.acks, seen)
+                    values = yield from _append_aside(node, topic, data, seen)
                     topic, missing = topic_named(node, asked)  # it may be gone by now, or another
             failed = failed or values["error_code"]
             answers.append(build(partition_type, index=data.index, **values))
-            appends, work = appends + 1, work + _work_on(data.records)
+            appends += 1
+            if many:
+                work += _said_by(data.records)[1]
             if appends == APPENDS_AT_ONCE or work > RECORDS_AT_ONCE:
                 appends = work = 0
                 yield
@@ -155,7 +168,7 @@ def _like(cls: Any, asked: Any, **values: Any) -> Any:
 
 
 def _append_aside(
-    node: Node, topic: Topic, data: Any, acks: int, verified: Verification | None
+    node: Node, topic: Topic, data: Any, verified: Verification | None
 ) -> Pieces[dict[str, Any]]:
     """Append a batch after its records have been looked through aside."""
     log = node.log_of(topic.name, data.index)
@@ -167,7 +180,7 @@ def _append_aside(
         return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1}
     if isinstance(batch, AppendRefused):
         return _refused_by(node, topic, data, batch)
-    return _append(node, topic, data, batch, acks, verified)
+    return _append(node, topic, data, batch, verified)
 
 
 def _append(
@@ -175,7 +188,6 @@ def _append(
     topic: Topic,
     data: Any,
     records: bytes | Prepared,
-    acks: int,
     verified: Verification | None,
 ) -> dict[str, Any]:
     """Append, and return the fields of the answer. Raises `TakesLong`."""
@@ -183,8 +195,6 @@ def _append(
         return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1}
     if topic.internal:
         return {"error_code": Code.INVALID_TOPIC_EXCEPTION, "base_offset": -1}
-    if acks == -1 and node.settings.min_insync_replicas(topic.configs) > 1:
-        return {"error_code": Code.NOT_ENOUGH_REPLICAS, "base_offset": -1}
     try:
         appended = node.append(
             topic.name, data.index, records, now_ms=node.now_ms(), verified=verified, promptly=True
@@ -246,11 +256,7 @@ def _all_refused(ctx: Context, request: Any, code: Code, message: str | None = N
 
 def _is_transactional(records: bytes | None) -> bool:
     """Return whether a batch says that it belongs to a transaction."""
-    return (
-        records is not None
-        and len(records) > LOW_ATTRIBUTES_AT
-        and bool(records[LOW_ATTRIBUTES_AT] & TRANSACTIONAL_BIT)
-    )
+    return bool(_said_by(records)[0] & TRANSACTIONAL_BIT)
 
 
 def _produce_in_transaction(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
@@ -351,7 +357,7 @@ class WaitingProduce:
 
     def append(self) -> None:
         """Append what may be written, and answer."""
-        self.ctx.reply(paced(self._append(), _items_in(self.request)))
+        self.ctx.reply(paced(self._append(), _glance(self.request)[0]))
 
     def _append(self) -> Pieces[Any]:
         try:

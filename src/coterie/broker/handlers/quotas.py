@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
 from coterie.broker.context import Context
+from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces, gathered, mapped
 from coterie.broker.refusal import Refusal
 from coterie.wire.codec import build, entity, response_type
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
-    from coterie.broker.pieces import Pieces
 
 __all__ = ["HANDLERS"]
 
@@ -75,22 +75,22 @@ def alter_quotas(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     entity_type = entity("alter_client_quotas", ctx.version, "EntityData", "response")
     entries = []
     for entry in request.entries:
-        refusal = _refuse_entry(entry)
-        whose = tuple(
+        refusal = yield from _refuse_entry(entry)
+        whose = yield from gathered(
             build(entity_type, entity_type=one.entity_type, entity_name=one.entity_name)
             for one in entry.entity
         )
         code, text = (refusal.code, refusal.message) if refusal else (Code.NONE, None)
-        entries.append(build(entry_type, error_code=code, error_message=text, entity=whose))
+        entries.append(build(entry_type, error_code=code, error_message=text, entity=tuple(whose)))
         yield None
     return build(response_type(ALTER_QUOTAS, ctx.version), entries=tuple(entries))
 
 
-def _refuse_entry(entry: Any) -> Refusal | None:
+def _refuse_entry(entry: Any) -> Pieces[Refusal | None]:
     if not entry.entity:
         return _invalid("Invalid empty client quota entity")
-    kinds = {one.entity_type for one in entry.entity}
-    strange = next((one.entity_type for one in entry.entity if one.entity_type not in KEYS), None)
+    kinds = yield from mapped((one.entity_type, None) for one in entry.entity)
+    strange = next((kind for kind in kinds if kind not in KEYS), None)
     if strange is not None:
         return _invalid(f"Unhandled client quota entity type: {strange}")
     if IP in kinds and len(kinds) > 1:
@@ -98,7 +98,9 @@ def _refuse_entry(entry: Any) -> Refusal | None:
             "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"  # sic
         )
     known = frozenset[str]().union(*(KEYS[kind] for kind in kinds))
-    for op in entry.ops:
+    for place, op in enumerate(entry.ops):
+        if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+            yield
         if op.key not in known:
             return _invalid(f"Invalid configuration key {op.key}")
         if not op.remove:

@@ -50,6 +50,7 @@ def elect_leaders(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
             answers.append(build(partition_type, partition_id=partition, error_code=code, error_message=text))
             yield None
         topics.append(build(topic_type, topic=one.topic, partition_result=tuple(answers)))
+        yield None
     code = Code.NONE if known or asked == () else Code.INVALID_REQUEST
     cls = response_type(ELECT_LEADERS, ctx.version)
     return build(cls, error_code=code, replica_election_results=tuple(topics))
@@ -85,6 +86,7 @@ def alter_reassignments(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
             )
             yield None
         topics.append(build(topic_type, name=topic.name, partitions=tuple(answers)))
+        yield None
     return build(
         response_type(ALTER_REASSIGNMENTS, ctx.version),
         allow_replication_factor_change=not topics
@@ -121,17 +123,19 @@ def list_reassignments(node: Node, ctx: Context, request: Any) -> Any:
 def describe_quorum(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     """Answer that this broker is the quorum; it keeps no log of the metadata, so its offsets are 0."""
     topic_type = entity("describe_quorum", ctx.version, "TopicData", "response")
-    asked = [(one.topic_name, [part.partition_index for part in one.partitions]) for one in request.topics]
-    if asked == [(RESERVED_TOPIC, [0])]:
+    asked = request.topics
+    few = [(one.topic_name, [part.partition_index for part in one.partitions[:2]]) for one in asked[:2]]
+    if few == [(RESERVED_TOPIC, [0])]:
         topics = (build(topic_type, topic_name=RESERVED_TOPIC, partitions=(_the_quorum(node, ctx),)),)
         return _quorum_answer(node, ctx, topics)
     strangers = []
-    for name, partitions in asked:
+    for one in asked:
         answers = []
-        for partition in partitions:
-            answers.append(_not_of_the_quorum(ctx, partition))
+        for partition in one.partitions:
+            answers.append(_not_of_the_quorum(ctx, partition.partition_index))
             yield None
-        strangers.append(build(topic_type, topic_name=name, partitions=tuple(answers)))
+        strangers.append(build(topic_type, topic_name=one.topic_name, partitions=tuple(answers)))
+        yield None
     return _quorum_answer(None, ctx, tuple(strangers))
 
 

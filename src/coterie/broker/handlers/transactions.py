@@ -14,7 +14,7 @@ from coterie.base.patterns import BadPattern, Pattern
 from coterie.broker.context import WAITS, Context, milliseconds
 from coterie.broker.handlers.groups import ask_each
 from coterie.broker.handlers.repeats import Repeats
-from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces, paced
+from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces, gathered, mapped, paced
 from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
 from coterie.broker.topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC
 from coterie.txn import commands
@@ -93,7 +93,10 @@ class Added:
         self.ctx = ctx
         self.transactional_ids = [transactional_id for transactional_id, _ in asked]
         self.topics = [topics for _, topics in asked]
-        self.results: dict[int, tuple[tuple[str, list[tuple[int, Code]]], ...]] = {}
+        self.results: dict[int, Iterable[tuple[str, Iterable[tuple[int, Code]]]]] = {}
+        self.items = len(asked)
+        if self.items <= ITEMS_AT_ONCE:
+            self.items += sum(1 + len(topic.partitions) for topics in self.topics for topic in topics)
 
     def put(self, at: int, codes: Mapping[TopicPartition, Code]) -> None:
         """Answer a transaction partition by partition, each once."""
@@ -104,12 +107,12 @@ class Added:
 
     def put_all(self, at: int, code: Code) -> None:
         """Answer everything in a transaction alike: as it was asked, what stands there twice twice."""
-        self._put(at, ((topic.name, [(p, code) for p in topic.partitions]) for topic in self.topics[at]))
+        self._put(at, ((topic.name, ((p, code) for p in topic.partitions)) for topic in self.topics[at]))
 
-    def _put(self, at: int, topics: Iterable[tuple[str, list[tuple[int, Code]]]]) -> None:
-        self.results[at] = tuple(topics)
+    def _put(self, at: int, topics: Iterable[tuple[str, Iterable[tuple[int, Code]]]]) -> None:
+        self.results[at] = topics
         if len(self.results) == len(self.transactional_ids):
-            self.ctx.reply(paced(self.response(), len(self.results) + len(self.results[at])))
+            self.ctx.reply(paced(self.response(), self.items))
 
     def _topics(self, at: int) -> Pieces[tuple[Any, ...]]:
         version = self.ctx.version
@@ -149,23 +152,17 @@ def add_partitions(node: Node, ctx: Context, request: Any) -> Any:
         return _add_many(node, ctx, request)
     added = Added(ctx, [(request.v3_and_below_transactional_id, request.v3_and_below_topics)])
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-    wanted = _partitions(request.v3_and_below_topics)
-    _add(node, added, 0, producer, wanted, client_version=CLASSIC, verify=False)
-    return WAITS
+    topics = request.v3_and_below_topics
+    return paced(_add(node, added, 0, producer, topics, client_version=CLASSIC, verify=False), added.items)
 
 
 def _add_many(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     added = Added(ctx, [(one.transactional_id, one.topics) for one in request.transactions])
     for at, one in enumerate(request.transactions):
-        producer, wanted = Producer(one.producer_id, one.producer_epoch), _partitions(one.topics)
-        _add(node, added, at, producer, wanted, client_version=NEW, verify=one.verify_only)
+        producer = Producer(one.producer_id, one.producer_epoch)
+        yield from _add(node, added, at, producer, one.topics, client_version=NEW, verify=one.verify_only)
         yield
     return WAITS if request.transactions else (yield from added.response())
-
-
-def _partitions(topics: Sequence[Any]) -> tuple[TopicPartition, ...]:
-    named = (TopicPartition(topic.name, partition) for topic in topics for partition in topic.partitions)
-    return tuple(dict.fromkeys(named))
 
 
 def _add(
@@ -173,17 +170,24 @@ def _add(
     added: Added,
     at: int,
     producer: Producer,
-    wanted: tuple[TopicPartition, ...],
+    topics: Sequence[Any],
     *,
     client_version: int,
     verify: bool,
-) -> None:
+) -> Pieces[Any]:
     """Ask for one transaction. A partition that may not be written, or is not there, keeps the others out."""
     closed = CLOSED_TO_CLIENTS if client_version == CLASSIC else CLOSED_TO_ALL
-    refused = {one: code for one in wanted if (code := _refusal_of(node, one, closed))}
-    if refused:
-        added.put(at, {one: refused.get(one, Code.OPERATION_NOT_ATTEMPTED) for one in wanted})
-        return
+    named: dict[TopicPartition, None] = {}
+    for place, topic in enumerate(topics):
+        named |= yield from mapped((TopicPartition(topic.name, one), None) for one in topic.partitions)
+        if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+            yield
+    wanted = tuple(named)
+    codes = yield from mapped((one, _refusal_of(node, one, closed)) for one in wanted)
+    if any(codes.values()):
+        left_out = Code.OPERATION_NOT_ATTEMPTED
+        added.put(at, (yield from mapped((one, code or left_out) for one, code in codes.items())))
+        return WAITS
     transactions = node.transactions
     transactional_id = added.transactional_ids[at]
     if verify:
@@ -194,7 +198,7 @@ def _add(
             partitions=wanted,
         )
         transactions.ask(asked, lambda answer: added.put(at, dict(zip(wanted, answer.codes, strict=True))))
-        return
+        return WAITS
     command = commands.AddPartitions(
         transactional_id=transactional_id,
         call=transactions.new_call(),
@@ -203,6 +207,7 @@ def _add(
         client_version=client_version,
     )
     transactions.ask(command, lambda answer: added.put_all(at, answer.code))
+    return WAITS
 
 
 def _refusal_of(node: Node, wanted: TopicPartition, closed: Collection[str]) -> Code:
@@ -310,7 +315,9 @@ def _write_markers(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     wanted = []
     for marker in request.markers:
         for topic in marker.topics:
-            wanted += [(marker, TopicPartition(topic.name, index)) for index in topic.partition_indexes]
+            wanted += yield from gathered(
+                (marker, TopicPartition(topic.name, index)) for index in topic.partition_indexes
+            )
             yield
         yield
     marked = Marked(ctx, len(wanted))
@@ -407,7 +414,7 @@ def list_transactions(node: Node, ctx: Context, request: Any) -> Any:
 def _listed_by_pattern(ctx: Context, request: Any, pattern: Pattern, found: list[Transaction]) -> Pieces[Any]:
     named: list[Transaction] = []
     looking = _look(pattern, found, named)
-    ctx.gone = looking.close
+    ctx.when_gone(looking.close)
     yield from looking
     return (yield from _listed(ctx, request, named))
 
@@ -433,10 +440,11 @@ def _listed(ctx: Context, request: Any, found: list[Transaction]) -> Pieces[Any]
         transactions.append(build(item, transaction_state=state, **terms))
         if len(transactions) % ITEMS_AT_ONCE == 0:
             yield
+    unknown = yield from gathered(None if name in known else name for name in request.state_filters)
     return build(
         response_type(LIST, ctx.version),
         error_code=Code.NONE,
-        unknown_state_filters=tuple(name for name in request.state_filters if name not in known),
+        unknown_state_filters=tuple(unknown),
         transaction_states=tuple(transactions),
     )
 

@@ -22,7 +22,7 @@ from coterie.broker.handlers.offsets import (
     sorted_out,
     still_there,
 )
-from coterie.broker.pieces import Pieces, paced
+from coterie.broker.pieces import Pieces, mapped, paced
 from coterie.broker.topic_names import OFFSETS_TOPIC
 from coterie.group import commands
 from coterie.group.failures import told
@@ -50,17 +50,19 @@ def txn_offset_commit(node: Node, ctx: Context, request: Any) -> Any:
 def _txn_offset_commit(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     """Of very many offsets the last for each partition is kept; all are answered."""
     named, refused = yield from sorted_out(node, request.topics)
-    last = {(one.topic, one.partition): one for one in named}
-    offsets = named if len(named) <= OFFSETS_AT_ONCE else tuple(last.values())
+    offsets, last = named, dict[tuple[str, int], commands.OffsetToCommit]()
+    if len(named) > OFFSETS_AT_ONCE:
+        last = yield from mapped(((one.topic, one.partition), one) for one in named)
+        offsets = tuple(last.values())
     mark_unknown(ctx, refused)
 
     def respond(answer: Any) -> None:
         codes = [answer] * len(offsets) if isinstance(answer, Code) else list(answer.codes)
-        told_codes = [of_version(code, ctx.version) for code in codes]
+        told_codes = iter([of_version(code, ctx.version) for code in codes])
         if offsets is not named:
             by_name = dict(zip(last, told_codes, strict=True))
-            told_codes = [by_name[one.topic, one.partition] for one in named]
-        ctx.reply(paced(committed(ctx, request, refused, iter(told_codes).__next__), named_in(request)))
+            told_codes = (by_name[one.topic, one.partition] for one in named)
+        ctx.reply(paced(committed(ctx, request, refused, told_codes.__next__), named_in(request)))
 
     if not offsets:
         mark("nothing-left", ctx.api_key)
@@ -163,7 +165,7 @@ class WaitingCommit:
             respond(Code.NONE)
             return
         call = self.node.coordinator.new_call(host, respond)
-        self.ctx.gone = lambda: forget(host, call)
+        self.ctx.when_gone(lambda: forget(host, call))
         command = commands.TxnCommitOffsets(
             group_id=request.group_id,
             call=call,

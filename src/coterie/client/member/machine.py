@@ -21,7 +21,7 @@ from coterie.base.codes import Code
 from coterie.base.errors import Corrupt, CoterieError, RefusedBy
 from coterie.base.ids import TopicPartition
 from coterie.client.member.leader import Leadership, view_of
-from coterie.client.member.pace import steady
+from coterie.client.member.pace import spaced, steady
 from coterie.client.member.reactions import (
     FIND,
     HEARTBEAT,
@@ -198,7 +198,7 @@ class Member(Steps):
             return None
         if not self._due(self._heartbeat_at, now_ms):
             return None
-        self._heartbeat_at = now_ms + self.settings.heartbeat_interval_ms
+        self._heartbeat_at = now_ms + spaced(self.settings.heartbeat_interval_ms)
         return Heartbeat(self.generation)
 
     def _look_around(self, now_ms: int) -> Request | None:
@@ -226,7 +226,7 @@ class Member(Steps):
             return None
         if self.phase is not Phase.STABLE or self.held or not self._due(self._commit_at, now_ms):
             return None
-        self._commit_at = now_ms + self.settings.auto_commit_interval_ms
+        self._commit_at = now_ms + spaced(self.settings.auto_commit_interval_ms)
         return Commit(self.generation, self.fetchable)
 
     def _survey(self, now_ms: int) -> Request | None:
@@ -332,10 +332,19 @@ class Member(Steps):
             self._lead(leads, cluster, now_ms)
 
     @property
+    def missing(self) -> frozenset[str]:
+        """The topics that it wants and has not found: it looks for them again soon."""
+        return self.topics - self._seen.keys()
+
+    @property
+    def next_heartbeat_ms(self) -> int:
+        """When its next heartbeat is due, unless it hangs up or gives up before."""
+        return self._heartbeat_at
+
+    @property
     def _watch_interval_ms(self) -> int:
-        missing = self.topics - self._seen.keys()
-        age_ms = self.settings.metadata_max_age_ms
-        return min(age_ms, MISSING_TOPIC_MS) if missing else age_ms
+        age_ms = spaced(self.settings.metadata_max_age_ms)
+        return min(age_ms, MISSING_TOPIC_MS) if self.missing else age_ms
 
     def _covers(self, request: Look, topics: frozenset[str]) -> bool:
         return request.topics is None or topics <= request.topics
@@ -381,7 +390,7 @@ class Member(Steps):
             return
         self.generation = Generation(answer.generation, answer.member_id, answer.protocol)
         self._heard_at = now_ms
-        self._heartbeat_at = now_ms + self.settings.heartbeat_interval_ms
+        self._heartbeat_at = now_ms + spaced(self.settings.heartbeat_interval_ms)
         self._beat_pace.reset()
         self._assignments = {}
         self.phase = Phase.SYNCING

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, Self
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
 from coterie.base.ids import GroupMetadata, TopicPartition
+from coterie.wire.codec import only
 from coterie.wire.consumer import Assignment
 
 __all__ = [
@@ -201,7 +202,7 @@ class Surveyed:
     @classmethod
     def of(cls, answer: Any) -> Self:
         """Return what the broker's answer says of the one group that it was asked for."""
-        (group,) = answer.groups
+        group = only(answer.groups, "groups")
         try:
             given = [Assignment.decode(one.member_assignment).partitions for one in group.members]
         except Corrupt:

@@ -13,7 +13,7 @@ from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
 from coterie.base.ids import TopicPartition
 from coterie.client.member.leader import Leadership, View
-from coterie.client.member.pace import Backoff, steady
+from coterie.client.member.pace import Backoff, spaced, steady
 from coterie.client.member.reactions import EXPLAINED
 from coterie.client.member.requests import NOWHERE, Call, Generation, GroupMetadata, Join, Request, Sync
 from coterie.client.member.settings import MemberSettings
@@ -100,7 +100,7 @@ class Standing:
         self._hang_up = False
         self._called_at = self._heard_at = self._heartbeat_at = now_ms
         self._find_at = self._join_at = self._look_at = self._watch_at = self._survey_at = now_ms
-        self._commit_at = now_ms + settings.auto_commit_interval_ms
+        self._commit_at = now_ms + spaced(settings.auto_commit_interval_ms)
         pace = partial(Backoff, settings.retry_backoff_ms, settings.retry_backoff_max_ms, jitter=jitter)
         self._find_pace, self._beat_pace, self._look_pace = pace(), pace(), pace()
 

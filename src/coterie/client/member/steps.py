@@ -8,6 +8,7 @@ from functools import partial
 from coterie.assign.model import Assignor, RebalanceProtocol
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
+from coterie.client.member.pace import spaced
 from coterie.client.member.reactions import COMMIT, Reaction
 from coterie.client.member.requests import NOWHERE, Call, Commit, Generation, Leave, Request
 from coterie.client.member.standing import JOINED, REBALANCING, Phase, Standing, Step
@@ -136,7 +137,7 @@ class Steps(Standing):
         place = self.generation
         if place.valid and place.protocol in self.assignors:
             self._tell_assignor(self.assignors[place.protocol], given)
-        self._commit_at = now_ms + self.settings.auto_commit_interval_ms
+        self._commit_at = now_ms + spaced(self.settings.auto_commit_interval_ms)
         self.owned, self._owned_in = given, place
         self._pending = frozenset() if place.valid else given
 
@@ -208,8 +209,20 @@ class Steps(Standing):
             return
         self._awaited = None
         if again and now_ms + pause_ms < self._prepare_by:
-            self._agenda.appendleft(lambda _: self._commit_of(request.partitions))
+            unknown = code is Code.UNKNOWN_TOPIC_OR_PARTITION
+            if unknown:
+                self._watch_at = now_ms  # perhaps it was deleted
+            self._agenda.appendleft(lambda _: self._commit_again(request.partitions, unknown=unknown))
             self._agenda_at = now_ms + pause_ms
+
+    def _commit_again(self, partitions: frozenset[TopicPartition], *, unknown: bool) -> Request | None:
+        """Commit once more; not where the coordinator knows no such topic, and nobody else does either.
+
+        Java's member waits for a deleted topic for as long as a rebalance may take.
+        """
+        counts = {topic: len(view) for topic, view in self._seen.items()}
+        there = frozenset(one for one in partitions if one.partition < counts.get(one.topic, 0))
+        return self._commit_of(there if unknown else partitions)
 
     def commit_answered(self, generation: Generation, code: Code, now_ms: int) -> Code:
         """Take the answer to a commit of `generation`; return what it comes to (4.8-1 to 4.8-9).
@@ -231,7 +244,11 @@ class Steps(Standing):
         return code
 
     def _lose_place(self, reaction: Reaction, code: Code, api: str, now_ms: int) -> None:
-        """Be out of the generation, as a coordinator says."""
+        """Be out of the generation, as a coordinator says.
+
+        A sync that it parks for a member which it removed is never answered (LG-9).
+        """
+        self._hang_up = self._hang_up or self._under_way
         reason = f"encountered {code.name} from {api} response"
         if reaction is Reaction.FAIL:
             self._fail(code)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coterie.base.ids import TopicPartition
+from coterie.history.causes import Chapter
 from coterie.history.group import Outline
 from coterie.history.ownership import (
     BURST,
@@ -27,7 +28,7 @@ from coterie.history.ownership import (
     part_least_ms,
 )
 from coterie.history.presence import HELD_TIMES
-from coterie.history.seats import Formed, Seat, numbers_by_topic
+from coterie.history.seats import Seat, numbers_by_topic
 from coterie.spark.history.schemas import STAMP, batch_of, stamps
 
 __all__ = ["Register", "Spans"]
@@ -83,8 +84,8 @@ class Register:
         self.groups: list[str] = []
         self.ended_ms: list[int] = []
         """When each group ended, OPEN where it goes on."""
-        self.chapters: list[tuple[int, int, int]] = []
-        """Group, generation, when it was formed."""
+        self.chapters: list[tuple[int, int, int, int]] = []
+        """Group, generation, when it was formed, and 1 if no other followed it in this life of the group."""
         self.seats: list[tuple[int, int, int, int, int]] = []
         """Chapter, share, what was still owned, until when, and since when it was silent before that."""
         self.who: list[Seat] = []
@@ -96,13 +97,12 @@ class Register:
         ended_ms = outline.ended_ms
         self.ended_ms.append(OPEN if ended_ms is None else ended_ms)
         for place, chapter in enumerate(outline.chapters):
-            follows = place + 1 < len(outline.chapters)
-            self._sit(number, chapter.first, outline.until(place + 1) if follows else {})
+            self._sit(number, chapter, outline.until(place))
         return number
 
-    def _sit(self, group: int, formed: Formed, until: dict[str, tuple[int, int | None]]) -> None:
-        chapter = len(self.chapters)
-        self.chapters.append((group, formed.generation, formed.formed_ms))
+    def _sit(self, group: int, sat: Chapter, until: dict[str, tuple[int, int | None]]) -> None:
+        chapter, formed = len(self.chapters), sat.first
+        self.chapters.append((group, formed.generation, formed.formed_ms, int(sat.over_ms is not None)))
         numbers = self.shares.numbers
         for seat in formed.seats.values():
             to_ms, silent_ms = until.get(seat.member_id, (OPEN, None))
@@ -153,8 +153,8 @@ class Tables:
         self.ended_ms = np.array(register.ended_ms, np.int64)
         self.known, self.flat, self.starts = register.shares.ranked()
         self.shares = list(register.shares.numbers)
-        group, generation, formed = columns(register.chapters, 3)
-        self.group, self.generation, self.formed_ms = group, generation, formed
+        group, generation, formed, over = columns(register.chapters, 4)
+        self.group, self.generation, self.formed_ms, self.over = group, generation, formed, over
         self.chapter, self.share, self.owned, self.until_ms, self.silent_ms = columns(register.seats, 5)
         texts = [pa.array(column, pa.string()) for column in zip(*map(IDENTITY, register.who), strict=True)]
         ids, self.clients, self.hosts, instances = texts or [pa.array([], pa.string())] * 4
@@ -199,7 +199,7 @@ class Tables:
         member = self.member[seat]
         same = where[1:] == where[:-1]
         kept = same & (chapter[1:] == chapter[:-1] + 1) & (member[1:] == member[:-1])
-        kept &= self._still_owned(seat[1:], where[1:] % width)
+        kept &= self._still_owned(seat[1:], where[1:] % width) & (self.over[chapter[:-1]] == 0)
         starts = np.flatnonzero(np.concatenate(([True], ~kept)))
         last = np.append(starts[1:], len(seat)) - 1
         taker, keeper, spot = seat[starts], seat[last], where[starts]

@@ -25,6 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from coterie.base.batch_notes import NOTES_NAMED
 from coterie.history.layout import STORY
 from coterie.history.tables import History
 from coterie.spark.history import reading
@@ -149,7 +150,7 @@ class Histories:
     @property
     def lag(self) -> DataFrame:
         """How far each group was behind at last, of the topics whose ends are known: those in the same
-        directory, or all of a live cluster.
+        directory, or all of a live cluster. Null for groups that commit numbers of batches.
         """
         assert self._ends is not None, "where the topics end is not known of mere records"
         behind = (
@@ -161,9 +162,10 @@ class Histories:
         ends = [(topic, partition, end) for (topic, partition), end in self._ends(topics).items()]
         schema = "topic string, partition int, end_offset bigint"
         known = self._events.sparkSession.createDataFrame(ends, schema)
+        left = f.greatest(f.col("end_offset") - f.col("committed"), f.lit(0))
         return behind.join(f.broadcast(known), ["topic", "partition"]).select(
             "group_id", "topic", "partition", "committed", "end_offset",
-            f.greatest(f.col("end_offset") - f.col("committed"), f.lit(0)).alias("lag"),
+            f.when(~f.col("group_id").rlike(f"^{NOTES_NAMED}$"), left).alias("lag"),
             f.timestamp_millis("ms").alias("committed_at"),
         )  # fmt: skip
 

@@ -1,0 +1,38 @@
+"""Who looks at the clock more than once misses nothing that comes due in between."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from typing import Any, cast
+
+from coterie.base.ids import TopicPartition
+from coterie.client.cluster import Cluster
+from coterie.client.producer_settings import ProducerSettings
+from coterie.client.producing import Producing
+from coterie.client.sender import Sender
+
+PLACE = TopicPartition("flights", 0)
+LINGER_MS = 5
+
+
+def test_a_batch_that_comes_due_while_others_are_sent_is_looked_at_again():
+    """Machines are busy: milliseconds may lie between two looks at the clock."""
+
+    async def scenario() -> float:
+        settings = ProducerSettings.of(
+            bootstrap_servers="b:1", linger_ms=LINGER_MS, enable_idempotence=False, metadata_max_age_ms=10**9
+        )
+        producing = Producing(settings)
+        sender = Sender(settings, cast(Cluster, cast(Any, None)), producing)
+        clock = count(1000, LINGER_MS + 1)
+        sender.now_ms = lambda: float(next(clock))  # type: ignore[method-assign]
+        producing.opened(producing.lane(PLACE), size=100, now_ms=1000).add(b"v", timestamp=1)
+
+        sender._send_due()
+
+        assert sender._timer is not None
+        sender._timer.cancel()
+        return sender._timer_ms
+
+    assert asyncio.run(scenario()) == 1000 + LINGER_MS
