@@ -551,28 +551,26 @@ def offsets_pending(world: World, fact: facts.OffsetsPending) -> Undo:
 
 
 def transaction_ended(world: World, fact: facts.TransactionEnded) -> Undo:
-    pending, before = [], []
-    for key in world.pending.keys_of(fact.producer_id):
-        writers = dict(world.pending.of(key))
-        order = list(writers)
-        stored = writers.pop(fact.producer_id)
-        if fact.commit and stored is not None:
-            for older in order[: order.index(fact.producer_id)]:
-                writers[older] = None
-            group_id, topic, partition = key
-            was = offset_of(world.offsets.get(group_id, {}), topic, partition)
-            before.append((group_id, [(topic, partition, was)]))
-            store(world, group_id, topic, partition, stored)
-        pending.append((key, world.pending.put(key, writers)))
+    pending, before = world.pending.end(fact.producer_id, commit=fact.commit), []
+    place, table = None, dict[int, StoredOffset]()
+    for (group_id, topic, partition), writers in pending if fact.commit else ():
+        stored = writers[fact.producer_id]
+        if stored is not None:
+            if (group_id, topic) != place:
+                place = group_id, topic
+                table = world.offsets.setdefault(group_id, {}).setdefault(topic, {})
+            before.append((group_id, topic, partition, table.get(partition)))
+            table[partition] = stored
     return undo_ended, world, before, pending
 
 
 def undo_ended(
     world: World,
-    before: list[tuple[str, list[tuple[str, int, StoredOffset | None]]]],
+    before: list[tuple[str, str, int, StoredOffset | None]],
     pending: list[tuple[Key, Writers]],
 ) -> None:
-    undo_loaded(world, before)
+    for group_id, topic, partition, was in reversed(before):
+        store(world, group_id, topic, partition, was)
     put_back_pending(world, pending)
 
 
@@ -630,11 +628,6 @@ def keep_foreign(world: World, group_id: str, key: bytes, *, present: bool) -> N
         keys.discard(key)
     if not keys:
         del world.foreign[group_id]
-
-
-def undo_loaded(world: World, before: list[tuple[str, list[tuple[str, int, StoredOffset | None]]]]) -> None:
-    for group_id, was in before:
-        put_back(world, group_id, was)
 
 
 def put_back(world: World, group_id: str, before: list[tuple[str, int, StoredOffset | None]]) -> None:

@@ -84,8 +84,34 @@ class Pending:
                 del self._by_group[group_id]
         return before
 
+    def end(self, producer_id: int, *, commit: bool) -> list[tuple[Key, Writers]]:
+        """Forget a producer's transaction; return what it has committed for, with the writers as they were.
+
+        What it commits overtakes those that came before it. One pass: a transaction may have committed for
+        a hundred thousand partitions, and nobody is heard meanwhile.
+        """
+        before = []
+        for key in self._by_producer.pop(producer_id, ()):
+            partitions, place = self._by_group[key[0]], key[1:]
+            writers = partitions[place]
+            before.append((key, writers))
+            if len(writers) > 1:
+                partitions[place] = _left(writers, producer_id, commit=commit)
+            else:
+                del partitions[place]
+                if not partitions:
+                    del self._by_group[key[0]]
+        return before
+
     def _forget(self, producer_id: int, key: Key) -> None:
         keys = self._by_producer[producer_id]
         del keys[key]
         if not keys:
             del self._by_producer[producer_id]
+
+
+def _left(writers: Writers, ended: int, *, commit: bool) -> Writers:
+    """Return the other writers; a commit that counts has overtaken those before it."""
+    order = list(writers)
+    older = order[: order.index(ended)] if commit and writers[ended] is not None else []
+    return {one: held for one, held in writers.items() if one != ended} | dict.fromkeys(older)

@@ -52,6 +52,7 @@ class Worker:
         self.thought: list[tuple[Any, ...]] = []
         self.now_s = 0.0
         turns = Turns(rig.soon.append, clock=self.clock, aside=lambda *work: self.thought.append(work))
+        rig.node.work = turns.work
         self.connection = Connection(rig.node, turns)
         self.connection.connection_made(self.line)
 
@@ -195,5 +196,28 @@ def test_offsets_of_a_transaction_that_are_named_again_and_again_take_more_piece
     Worker(rig()).answer(asked(3))
 
     few, many = (Worker(rig()).answer(asked(count)) for count in (FEW, 3 * FEW))
+
+    assert many <= few
+
+
+def test_offsets_of_a_transaction_for_very_many_partitions_take_more_pieces_and_not_longer_ones(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(server, "LIGHT_STOPS", 1)
+    monkeypatch.setattr(piecemeal, "LIGHT_BYTES", 1_000)
+    cls, path = request_type(28, APIS[28].most), ("topics", "partitions")
+    if rig().node.topics.get("wide") is None:
+        rig().node.create_topic("wide", partitions=5 * FEW)
+
+    def asked(count: int) -> Any:
+        request = filled(cls, path, 1)
+        (topic,) = request.topics
+        (one,) = topic.partitions
+        partitions = tuple(replace(one, partition_index=index) for index in range(count))
+        return replace(request, topics=(build(type(topic), name="wide", partitions=partitions),))
+
+    Worker(rig()).answer(asked(FEW))
+
+    few, many = (Worker(rig()).answer(asked(count)) for count in (FEW, 5 * FEW))
 
     assert many <= few

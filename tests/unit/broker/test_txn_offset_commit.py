@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
+from coterie.broker.handlers.offsets import OFFSETS_AT_ONCE
 from coterie.broker.leadership import Leader
 from coterie.broker.pieces import at_once
 from coterie.broker.topic_names import OFFSETS_TOPIC
@@ -307,3 +309,41 @@ def test_a_topic_that_goes_while_the_transaction_is_asked_is_not_committed_for()
     assert codes == [Code.UNKNOWN_TOPIC_OR_PARTITION, Code.NONE]
     shard = rig.node.coordinator.host_of("g").shard
     assert set(shard.pending.partitions_of("g")) == {("other", 0)}
+
+
+# -- very many at once
+
+
+@pytest.mark.parametrize("version", [3, 5])
+@pytest.mark.parametrize("opened", [False, True], ids=["first", "again"])
+def test_a_transaction_that_ends_between_two_parts_of_its_offsets_gets_no_more_of_them(
+    version: int, opened: bool
+):
+    """What came after the marker would count for nobody, and hold readers of committed offsets back."""
+    rig = ApiRig(offsets_topic_num_partitions=1)
+    rig.node.create_topic("wide", partitions=3 * OFFSETS_AT_ONCE)
+    producer = Producer(rig, version=version)
+    if version < 5:
+        producer.add_offsets()
+    if opened:
+        producer.commit(("other", 0, 1))
+    works: list[Any] = []
+    rig.node.work = works.append
+
+    one = partial(part, TXN_COMMIT, version, "TxnOffsetCommitRequestPartition", committed_offset=1)
+    partitions = tuple(one(partition_index=index) for index in range(3 * OFFSETS_AT_ONCE))
+    topic = part(TXN_COMMIT, version, "TxnOffsetCommitRequestTopic", name="wide", partitions=partitions)
+    producer.client.send(TXN_COMMIT, version, group_id="g", topics=(topic,), **producer.terms)
+    (work,) = works
+    next(work)  # the first part is in the log
+    rig.client("another").ask(END, 4, committed=True, **producer.terms)
+    rig.settle()
+    at_once(work)
+    (answer,) = producer.client.answers()
+    codes = [Code(told.error_code) for told in answer.topics[0].partitions]
+
+    assert codes[:OFFSETS_AT_ONCE] == [Code.NONE] * OFFSETS_AT_ONCE
+    assert Code.NONE not in codes[OFFSETS_AT_ONCE:]
+    log = rig.store.logs[TopicPartition(OFFSETS_TOPIC, 0)]
+    assert log.last_stable_offset == log.end_offset
+    assert rig.node.coordinator.host_of("g").shard.offsets["g"]["wide"].keys() == set(range(OFFSETS_AT_ONCE))

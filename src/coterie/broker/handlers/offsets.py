@@ -25,7 +25,16 @@ from coterie.wire.codec import build, entity, response_type
 if TYPE_CHECKING:
     from coterie.broker.node import Node
 
-__all__ = ["HANDLERS", "committed", "mark_unknown", "named_in", "sorted_out", "still_there"]
+__all__ = [
+    "HANDLERS",
+    "Codes",
+    "committed",
+    "in_parts",
+    "mark_unknown",
+    "named_in",
+    "sorted_out",
+    "still_there",
+]
 
 FETCH = 9
 RETENTION_UNSET = -1
@@ -54,28 +63,41 @@ def _offset_commit(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     """A commit of very many offsets goes to the group in parts: one decision keeps everybody waiting."""
     offsets, refused = yield from sorted_out(node, request.topics)
     mark_unknown(ctx, refused)
-    parts = [offsets[at : at + OFFSETS_AT_ONCE] for at in range(0, len(offsets), OFFSETS_AT_ONCE)]
 
-    def done(answers: list[Any]) -> None:
-        codes: list[Code] = []
-        for part, answer in zip(parts, answers, strict=True):
-            codes += [answer] * len(part) if isinstance(answer, Code) else answer.codes
+    def done(codes: Sequence[Code]) -> None:
         ctx.reply(paced(committed(ctx, request, refused, iter(codes).__next__), named_in(request)))
 
     if not offsets:
         mark("nothing-left", ctx.api_key)  # OC-5: nothing is left to ask the group about
-    return (yield from ask_each(parts, partial(_commit_part, node, ctx, request), done, at_once=1))
+    return (yield from in_parts(offsets, partial(_commit_part, node, ctx, request), done))
+
+
+def in_parts(
+    offsets: Sequence[commands.OffsetToCommit],
+    commit: Callable[[Sequence[commands.OffsetToCommit], Callable[[Any], None]], None],
+    done: Callable[[Sequence[Code]], None],
+) -> Pieces[Any]:
+    """Have offsets committed in parts, with others heard between; `done` gets the code of each, in order."""
+    parts = [offsets[at : at + OFFSETS_AT_ONCE] for at in range(0, len(offsets), OFFSETS_AT_ONCE)]
+
+    def answered(answers: list[Any]) -> None:
+        codes: list[Code] = []
+        for part, answer in zip(parts, answers, strict=True):
+            codes += [answer] * len(part) if isinstance(answer, Code) else answer.codes
+        done(codes)
+
+    return (yield from ask_each(parts, commit, answered, at_once=1))
 
 
 def _commit_part(
     node: Node,
     ctx: Context,
     request: Any,
-    offsets: tuple[commands.OffsetToCommit, ...],
+    named: Sequence[commands.OffsetToCommit],
     take: Callable[[Any], None],
 ) -> None:
     retention_ms = getattr(request, "retention_time", None)
-    offsets, take = still_there(node, ctx, offsets, take)
+    offsets, take = still_there(node, ctx, named, take)
     if not offsets:
         take(Code.NONE)
         return
@@ -105,7 +127,7 @@ class Codes(NamedTuple):
 
 
 def still_there(
-    node: Node, ctx: Context, offsets: tuple[commands.OffsetToCommit, ...], take: Callable[[Any], None]
+    node: Node, ctx: Context, offsets: Sequence[commands.OffsetToCommit], take: Callable[[Any], None]
 ) -> tuple[tuple[commands.OffsetToCommit, ...], Callable[[Any], None]]:
     """Return the offsets whose topics are there, and who takes what becomes of them.
 
@@ -114,7 +136,7 @@ def still_there(
     """
     there = [one.topic_id is None or node.topics.by_id(one.topic_id) is not None for one in offsets]
     if all(there):
-        return offsets, take
+        return tuple(offsets), take
     missing = Code.UNKNOWN_TOPIC_ID if ctx.version >= BY_ID_SINCE else Code.UNKNOWN_TOPIC_OR_PARTITION
 
     def told(answer: Any) -> None:

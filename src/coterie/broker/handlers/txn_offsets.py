@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
@@ -16,7 +16,9 @@ from coterie.broker.context import WAITS, Context
 from coterie.broker.handlers.groups import forget, host_for
 from coterie.broker.handlers.offsets import (
     OFFSETS_AT_ONCE,
+    Codes,
     committed,
+    in_parts,
     mark_unknown,
     named_in,
     sorted_out,
@@ -57,11 +59,11 @@ def _txn_offset_commit(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     mark_unknown(ctx, refused)
 
     def respond(answer: Any) -> None:
-        codes = [answer] * len(offsets) if isinstance(answer, Code) else list(answer.codes)
-        told_codes = iter([of_version(code, ctx.version) for code in codes])
+        codes: Iterable[Code] = [answer] * len(offsets) if isinstance(answer, Code) else answer.codes
         if offsets is not named:
-            by_name = dict(zip(last, told_codes, strict=True))
-            told_codes = (by_name[one.topic, one.partition] for one in named)
+            by_name = dict(zip(last, codes, strict=True))
+            codes = (by_name[one.topic, one.partition] for one in named)
+        told_codes = (of_version(code, ctx.version) for code in codes)
         ctx.reply(paced(committed(ctx, request, refused, told_codes.__next__), named_in(request)))
 
     if not offsets:
@@ -109,7 +111,7 @@ class WaitingCommit:
             self.respond(told(refused.code))
             return
         if verification is None or not (self.joins or self._verifies()):
-            self.commit(None)
+            self.commit(verification)
             return
 
         def answered(codes: Mapping[TopicPartition, Code]) -> None:
@@ -154,13 +156,42 @@ class WaitingCommit:
         return self.node.settings.text_of("transaction.partition.verification.enable") != "false"
 
     def commit(self, verified: Verification | None) -> None:
+        """Have the group decide; about very many offsets in parts, between which others are heard."""
+        if len(self.offsets) <= OFFSETS_AT_ONCE:
+            self._commit_part(self.offsets, verified, self.respond)
+        else:
+            self.node.work(self._commit_in_parts(verified))
+
+    def _commit_in_parts(self, verified: Verification | None) -> Pieces[None]:
+        """The transaction may end between two parts: what would come after its end is refused."""
+
+        def commit(part: Sequence[commands.OffsetToCommit], take: Callable[[Any], None]) -> None:
+            try:
+                # without a verification it was open here when the first part went out
+                ended = verified is None and self._verification() is not None
+            except AppendRefused as refused:
+                take(told(refused.code))
+                return
+            if ended:
+                take(told(Code.INVALID_TXN_STATE))
+            else:
+                self._commit_part(part, verified, take)
+
+        yield from in_parts(self.offsets, commit, lambda codes: self.respond(Codes(codes)))
+
+    def _commit_part(
+        self,
+        named: Sequence[commands.OffsetToCommit],
+        verified: Verification | None,
+        respond: Callable[[Any], None],
+    ) -> None:
         """Have the group decide, if its shard is still the one that was asked for."""
         request, host = self.request, self.host
         unavailable = host.unavailable()
         if unavailable:
-            self.respond(unavailable)
+            respond(unavailable)
             return
-        offsets, respond = still_there(self.node, self.ctx, self.offsets, self.respond)
+        offsets, respond = still_there(self.node, self.ctx, named, respond)
         if not offsets:
             respond(Code.NONE)
             return
