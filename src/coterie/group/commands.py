@@ -177,10 +177,11 @@ class Describe:
 
 @dataclass(slots=True, kw_only=True)
 class DeleteGroup:
-    """DeleteGroups for one group (1.11)."""
+    """DeleteGroups for one group (1.11). `most_bytes` is that of `CleanOffsets`."""
 
     group_id: str
     call: int
+    most_bytes: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)

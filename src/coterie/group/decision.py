@@ -146,9 +146,10 @@ class DescribeAnswer:
 
 @dataclass(slots=True)
 class DeleteGroupAnswer:
-    """Whether the group is gone."""
+    """Whether the group is gone; `more` says that a part of its offsets is, and to ask again for the rest."""
 
     code: Code
+    more: bool = False
 
 
 Answer: TypeAlias = (

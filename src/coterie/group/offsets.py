@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -339,11 +340,21 @@ def delete_working(draft: Draft, group: Group, command: DeleteGroup) -> Decision
 
 
 def delete_empty(draft: Draft, group: Group, command: DeleteGroup) -> Decision:
-    """Delete the group with all its offsets, the pending ones of open transactions too (DL-2, DE-4, OM-8)."""
-    stored = partitions_of(draft.shard.offsets.get(command.group_id, {}))
+    """Delete the group with all its offsets, the pending ones of open transactions too (DL-2, DE-4, OM-8).
+
+    Where that is more than may be decided at once, the group goes with the last part.
+    """
+    allowance = Allowance(command.most_bytes)
+    table = draft.shard.offsets.get(command.group_id, {})
     pending = draft.shard.pending.partitions_of(command.group_id)
-    remove_group(draft, group, tuple(dict.fromkeys((*stored, *pending))))
-    return answer_delete(draft, command, Code.NONE, "group-deleted")
+    uncounted = (place for place in pending if offset_of(table, *place) is None)
+    allowed = tuple(allowance.up_to(command.group_id, chain(partitions_of(table), uncounted)))
+    if not allowance.exhausted and allowance.takes_group(command.group_id):
+        remove_group(draft, group, allowed)
+        return answer_delete(draft, command, Code.NONE, "group-deleted")
+    draft.note(OffsetsRemoved(group.group_id, allowed))
+    draft.reply(command.call, DeleteGroupAnswer(Code.NONE, more=True))
+    return draft.decision("group-deleted-in-part")
 
 
 def partitions_of(table: OffsetTable) -> Iterator[tuple[str, int]]:
@@ -384,9 +395,8 @@ def clean_group(draft: Draft, group: Group, allowance: Allowance) -> None:
         return
     table = draft.shard.offsets.get(group.group_id, {})
     pending = draft.shard.pending.partitions_of(group.group_id)
-    expired = tuple(expired_of(draft, group, table, pending))
-    allowed = tuple(allowance.up_to(group.group_id, expired))
-    draft.more = len(allowed) < len(expired)
+    allowed = tuple(allowance.up_to(group.group_id, expired_of(draft, group, table, pending)))
+    draft.more = allowance.exhausted
     everything_gone = len(allowed) == sum(map(len, table.values()))
     if everything_gone and group.state is State.EMPTY and pending:
         once(draft, "held-by-transaction")
@@ -457,27 +467,27 @@ def topics_deleted(draft: Draft, command: TopicsDeleted) -> Decision:
     offsets, pending = draft.shard.offsets, draft.shard.pending
     allowance, group_ids = Allowance(command.most_bytes), command.group_ids
     for group_id in dict.fromkeys((*offsets, *pending.groups())) if group_ids is None else group_ids:
-        outdated = outdated_of(draft.shard, group_id, command)
-        removed = tuple(allowance.up_to(group_id, outdated))
+        removed = tuple(allowance.up_to(group_id, outdated_of(draft.shard, group_id, command)))
         if removed:
             draft.note(OffsetsRemoved(group_id, removed))
-        if len(removed) < len(outdated):
+        if allowance.exhausted:
             draft.more = True
             break
     return draft.decision("topics-deleted")
 
 
-def outdated_of(shard: Shard, group_id: str, command: TopicsDeleted) -> Collection[tuple[str, int]]:
-    """Return for which partitions a group has committed that are gone."""
+def outdated_of(shard: Shard, group_id: str, command: TopicsDeleted) -> Iterator[tuple[str, int]]:
+    """Yield for which partitions a group has committed that are gone, as far as anybody asks."""
     names = frozenset(command.topics)
-    outdated: dict[tuple[str, int], None] = {}
     gone = shard.offsets.topics_of(group_id) & names
     table = shard.offsets[group_id] if gone else {}
+    counted: dict[tuple[str, int], None] = {}
     for topic in sorted(gone):
         topic_id = command.topic_ids.get(topic)
         for partition, stored in table[topic].items():
             if not differ(stored.topic_id, topic_id):
-                outdated[topic, partition] = None
-    return outdated | dict.fromkeys(
-        place for place in shard.pending.partitions_of(group_id) if place[0] in names
-    )
+                counted[topic, partition] = None
+                yield topic, partition
+    for place in shard.pending.partitions_of(group_id):
+        if place[0] in names and place not in counted:
+            yield place

@@ -134,13 +134,17 @@ def group_value(group: Group, members: tuple[MemberMetadata, ...]) -> GroupMetad
 
 
 class Allowance:
-    """How many bytes the tombstones of a decision may still have, by `weight_of`; the first has any size."""
+    """How many bytes the tombstones of a decision may still have, by `weight_of`; the first has any size.
 
-    __slots__ = ("_begun", "_left")
+    It is `exhausted` once one more was wanted than is allowed.
+    """
+
+    __slots__ = ("_begun", "_left", "exhausted")
 
     def __init__(self, most_bytes: int | None) -> None:
         self._left = inf if most_bytes is None else float(most_bytes)
         self._begun = False
+        self.exhausted = False
 
     def up_to(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
         """Yield the partitions of a group, from the first on, whose tombstones are allowed."""
@@ -160,6 +164,7 @@ class Allowance:
     def _takes(self, weight: int) -> bool:
         if self._begun and weight > self._left:
             self._left = 0
+            self.exhausted = True
             return False
         self._begun = True
         self._left -= weight

@@ -265,6 +265,9 @@ OFFSETS: Mapping[str, Why] = MappingProxyType(
         "group-not-empty": why("OD-3 DL-2 OM-8", "Members are in the group."),
         "offsets-deleted": why("OD-4 OD-5 OD-6 OM-4", "Offsets were deleted by request."),
         "group-deleted": why("DL-2 DE-4 OM-8", "The group was deleted by request, with its offsets."),
+        "group-deleted-in-part": why(
+            "DL-2 OM-8", "The group is being deleted by request: some of its very many offsets are."
+        ),
         "offsets-expired": why(
             "XP-1 XP-2 XP-3 XP-4 XP-8 XP-9 XP-10 DE-2 DE-3 DE-4 0.5-6",
             "Offsets that nobody needs any more were dropped when their time had come.",

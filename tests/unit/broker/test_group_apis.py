@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from coterie.base.codes import Code
+from coterie.broker import coordinator
 from coterie.wire.codec import build, response_type
 from unit.broker.group_api_rig import (
     BEAT,
@@ -627,3 +628,33 @@ def test_groups_are_deleted_each_by_itself(version: int):
     )
     assert answer == an_answer(DELETE, version, results=told)
     assert listed(rig, 5) == ["completing", "joining", "working"]
+
+
+@row("DL-2")
+@pytest.mark.parametrize("joins", [False, True])
+def test_a_group_of_very_many_offsets_is_deleted_in_parts_unless_somebody_joins_between(
+    joins: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """What is left of its offsets stays with it then, and whoever asked is told why."""
+    monkeypatch.setattr(coordinator, "PART_BYTES", 500)
+    rig = ApiRig()
+    rig.node.create_topic("wide", partitions=100)
+    rig.committed("g", *(("wide", number, 1) for number in range(100)))
+    offsets = rig.node.coordinator.host_of("g").shard.offsets
+    client = rig.client()
+
+    client.send_at_once(DELETE, 2, groups_names=("g",))
+    while offsets.count_of("g") == 100:
+        rig.soon.pop(0)()
+    some = offsets.count_of("g")
+    if joins:
+        rig.client().send_at_once(JOIN, 3, **join_terms(3, group_id="g"))
+    rig.settle()
+    (answer,) = client.answers()
+
+    assert 0 < some < 100
+    assert answer.results[0].error_code == (Code.NON_EMPTY_GROUP if joins else NONE)
+    assert ("g" in rig.node.coordinator.host_of("g").shard.groups) is joins
+    assert offsets.count_of("g") == (some if joins else 0)
+    started = rig.started_again().node.coordinator.host_of("g").shard.offsets
+    assert started.count_of("g") == (some if joins else 0)

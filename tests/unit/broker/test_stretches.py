@@ -16,7 +16,7 @@ from uuid import UUID
 
 import pytest
 
-from coterie.broker import server
+from coterie.broker import coordinator, server
 from coterie.broker.handlers import groups, offsets
 from coterie.broker.node import FAMILIES
 from coterie.broker.server import Connection
@@ -221,3 +221,23 @@ def test_offsets_of_a_transaction_for_very_many_partitions_take_more_pieces_and_
     few, many = (Worker(rig()).answer(asked(count)) for count in (FEW, 5 * FEW))
 
     assert many <= few
+
+
+def test_a_group_with_very_many_offsets_is_deleted_in_pieces_that_are_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(server, "LIGHT_STOPS", 1)
+    monkeypatch.setattr(coordinator, "PART_BYTES", 5_000)
+    if rig().node.topics.get("wide") is None:
+        rig().node.create_topic("wide", partitions=5 * FEW)
+
+    def lines(count: int) -> int:
+        rig().committed("wide-group", *(("wide", number, 1) for number in range(count)))
+        return Worker(rig()).answer(build(request_type(42, 2), groups_names=("wide-group",)))
+
+    lines(FEW)
+
+    few, many = (lines(count) for count in (FEW, 5 * FEW))
+
+    assert many <= 1.05 * few
+    assert not rig().node.coordinator.host_of("wide-group").shard.offsets.count_of("wide-group")

@@ -476,14 +476,19 @@ def _all_deleted(cls: Any, item: Any, names: Sequence[str], answers: list[Any]) 
 
 
 def _delete_one(node: Node, ctx: Context, group_id: str, take: Callable[[Any], None]) -> None:
-    ask(
-        node,
-        ctx,
-        group_id,
-        lambda call: commands.DeleteGroup(group_id=group_id, call=call),
-        take,
-        nameless=True,
-    )
+    """Have a group deleted; one with very many offsets in parts, with others heard between."""
+
+    def answered(answer: Any) -> None:
+        if isinstance(answer, Code) or not answer.more:
+            take(answer)
+        else:
+            node.call_soon(lambda: _delete_one(node, ctx, group_id, take))
+
+    def command(call: int) -> commands.DeleteGroup:
+        most_bytes = node.coordinator.host_of(group_id).part_bytes
+        return commands.DeleteGroup(group_id=group_id, call=call, most_bytes=most_bytes)
+
+    ask(node, ctx, group_id, command, answered, nameless=True)
 
 
 HANDLERS = {
