@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
 from coterie.base.errors import Corrupt
@@ -122,6 +123,16 @@ class Frames(asyncio.BufferedProtocol):
         self.writable.set()
         self.gone.set()
         self.ended(exc)
+
+
+def settle(tell: Callable[[Any], None], what: Any) -> None:
+    """Tell who waits, unless they have given up just now.
+
+    Ctrl-C cancels whoever waits between any two steps of ours, as an answer is decoded: asyncio's handler
+    of the signal does not wait for the loop. That must not end the connection, on which others wait as well.
+    """
+    with suppress(asyncio.InvalidStateError):
+        tell(what)
 
 
 class Connection:
@@ -250,7 +261,7 @@ class Connection:
         try:
             # Nobody may wait for it any more: its caller gave up.
             if kind is not None and answer is not None and not answer.done():
-                answer.set_result(decode_response(kind, frame)[1])
+                settle(answer.set_result, decode_response(kind, frame)[1])
         except Corrupt as error:
             self._ended(error)
             self.close()
@@ -262,7 +273,7 @@ class Connection:
         self._over = self._over or why
         for _, answer in self._waiting.values():
             if not answer.done():
-                answer.set_exception(Disconnected(f"connection to {self.address} {self._over}"))
+                settle(answer.set_exception, Disconnected(f"connection to {self.address} {self._over}"))
 
     def close(self) -> None:
         """Close at once; calls under way raise Disconnected."""

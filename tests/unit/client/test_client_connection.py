@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -20,6 +22,7 @@ from coterie.client.addresses import Address
 from coterie.client.blocking import BlockingConnection
 from coterie.client.connection import MOST_KEPT, READ_BYTES, Connection, Frames
 from coterie.client.errors import ClientTimeout, Disconnected, Unsupported
+from coterie.wire import codec
 from coterie.wire.apis import ApiKey
 from coterie.wire.codec import build, encode_response, response_type
 
@@ -103,6 +106,36 @@ def test_a_broker_that_hangs_up_leaves_nobody_waiting():
             return results
 
     assert [type(one) for one in asyncio.run(scenario())] == [Disconnected, Disconnected]
+
+
+def test_ctrl_c_while_an_answer_is_decoded_leaves_the_connection_to_the_others():
+    """asyncio's handler cancels the main task at once, between two steps of whatever runs."""
+
+    def ctrl_c_as_it_is_decoded(frame, event, _):
+        if event == "call" and frame.f_code is codec.decode_response.__code__:
+            sys.setprofile(None)
+            signal.raise_signal(signal.SIGINT)
+
+    def react(header, _):
+        sys.setprofile(ctrl_c_as_it_is_decoded)
+        return beat_answer(header)
+
+    async def scenario():
+        problems = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, problem: problems.append(problem))
+        async with SmallBroker(react) as broker:
+            connection = await opened(broker)
+            with pytest.raises(asyncio.CancelledError):
+                await connection.call(ApiKey.HEARTBEAT, heartbeat, 5)
+            broker.react = lambda header, _: beat_answer(header, code=27)
+            answer = await connection.call(ApiKey.HEARTBEAT, heartbeat, 5)
+            connection.close()
+        return int(answer.error_code), problems
+
+    try:
+        assert asyncio.run(scenario()) == (27, [])
+    finally:
+        sys.setprofile(None)
 
 
 def test_an_answer_that_does_not_come_is_a_timeout_and_a_late_one_harms_nobody():
