@@ -67,6 +67,46 @@ def test_a_signal_makes_consume_commit_and_leave(
         assert admin.list_group_offsets(topic) == {TopicPartition(topic, 0): 3}
 
 
+def test_consume_commits_and_leaves_when_whoever_reads_it_has_gone(
+    bootstrap: str, new_topic: NewTopic
+) -> None:
+    """Found by trying: `coterie consume TOPIC --group ID | head -2` kept its partitions until the next record."""
+    topic = new_topic()
+    fill(bootstrap, topic, 3)
+    running = command(
+        "consume", topic, "--group", topic, "--from", "beginning", "--bootstrap", bootstrap,
+        "--set", "auto.commit.interval.ms=3600000",
+    )  # fmt: skip
+    assert running.stdout is not None
+    for _ in range(3):
+        assert running.stdout.readline()
+    running.stdout.close()
+
+    assert ended(running)[::2] == (0, b"")
+    with BlockingAdmin(bootstrap) as admin:
+        assert admin.describe_group(topic).members == ()
+        assert admin.list_group_offsets(topic) == {TopicPartition(topic, 0): 3}
+
+
+def test_a_story_that_is_followed_ends_when_whoever_reads_it_has_gone() -> None:
+    with broker() as one:
+        fill(one.bootstrap, "t", 1)
+        settings = {"group_id": "g", "auto_offset_reset": "earliest"}
+        with BlockingConsumer("t", bootstrap_servers=one.bootstrap, **settings) as consumer:
+            consumer.getone()
+        with BlockingAdmin(one.bootstrap) as admin:  # it is told half a second late
+            soon(lambda: "__group_story" in [topic.name for topic in admin.list_topics(internal=True)])
+        running = command("groups", "story", "g", "--follow", "--bootstrap", one.bootstrap)
+        assert running.stdout is not None
+        for _ in range(3):
+            assert running.stdout.readline()
+        running.stdout.close()
+
+        code, _, err = ended(running)
+
+    assert (code in (0, 1), err) == (True, b"")  # 1 if there was more to say by then
+
+
 def test_produce_tells_where_a_line_is_before_the_next_one_comes(bootstrap: str, new_topic: NewTopic) -> None:
     """Who writes the next one may wait for that."""
     topic = new_topic()

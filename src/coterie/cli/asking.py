@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import select
+import stat
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -34,6 +37,7 @@ __all__ = [
     "say_json",
     "telling_deleted",
     "text_of",
+    "when_nobody_reads",
     "with_admin",
     "write_text",
 ]
@@ -215,7 +219,10 @@ def with_admin(broker: Settings, ask: Callable[[Admin], Awaitable[Any]]) -> Any:
 
 
 def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
-    """Do this until it is done, or Ctrl-C, SIGTERM or SIGHUP cancels it: what it leaves open it closes."""
+    """Do this until it is done, or Ctrl-C, SIGTERM or SIGHUP cancels it: what it leaves open it closes.
+
+    So does the end of whoever reads what it says.
+    """
 
     async def stoppable() -> None:
         task = asyncio.current_task()
@@ -223,10 +230,33 @@ def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
         with suppress(NotImplementedError, ValueError):  # no such signal here, or not the main thread
             for number in stop_signals():
                 asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        when_nobody_reads(task.cancel)
         await work
 
     with suppress(KeyboardInterrupt, asyncio.CancelledError):
         asyncio.run(stoppable())
+
+
+def when_nobody_reads(then: Callable[[], object]) -> None:
+    """Do this once whoever reads our output through a pipe has gone, as `head` does.
+
+    What waits for records would find that out with the next one, and stay in its group until then.
+    """
+    loop = asyncio.get_running_loop()
+    with suppress(OSError, AttributeError, ValueError):  # no output, or none with a number
+        output = sys.stdout.fileno()
+        if not stat.S_ISFIFO(os.fstat(output).st_mode):
+            return
+
+        def look() -> None:
+            loop.remove_reader(output)
+            asked = select.poll()
+            asked.register(output, 0)
+            if asked.poll(0):  # an error or a hang-up, and not something to read of a pipe that is both
+                then()
+
+        with suppress(NotImplementedError):  # Windows
+            loop.add_reader(output, look)
 
 
 def say_if_still_closing(sentence: str) -> None:

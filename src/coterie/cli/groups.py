@@ -19,6 +19,7 @@ from coterie.cli.asking import (
     say,
     say_json,
     telling_deleted,
+    when_nobody_reads,
     with_admin,
 )
 from coterie.cli.group_offsets import delete_offsets_command, reset_command
@@ -131,7 +132,7 @@ def story_command(group: str, last: int | None, follow: bool, broker: Settings, 
 
     try:
         told = with_admin(broker, lambda admin: _story(admin.cluster, group, last, follow, tell))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         return
     if not told:
         raise CoterieError(f"nothing is told of a group {group}; `coterie groups list` lists the groups")
@@ -153,6 +154,10 @@ async def _story(
     for document in entries:
         tell(document)
     told = len(entries)
+    if follow:
+        task = asyncio.current_task()
+        assert task is not None
+        when_nobody_reads(task.cancel)
     while follow:
         try:
             documents = await reader.more()
