@@ -70,7 +70,7 @@ def test_a_signal_makes_consume_commit_and_leave(
 def test_consume_commits_and_leaves_when_whoever_reads_it_has_gone(
     bootstrap: str, new_topic: NewTopic
 ) -> None:
-    """Found by trying: `coterie consume TOPIC --group ID | head -2` kept its partitions until the next record."""
+    """Found by trying: `coterie consume TOPIC --group ID | head -2` kept its partitions."""
     topic = new_topic()
     fill(bootstrap, topic, 3)
     running = command(

@@ -266,10 +266,19 @@ def _try_port(settings: BrokerSettings) -> None:
 
 def _cannot_listen(settings: BrokerSettings, error: OSError | UnicodeError) -> CannotServe:
     where = f"{settings.listen_host}:{settings.listen_port}"
-    why = error.strerror if isinstance(error, OSError) else None
     taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
     hint = "; another broker, perhaps: end it, or choose another port" if taken else ""
-    return CannotServe(f"cannot listen on {where}: {why or error}{hint}")
+    return CannotServe(f"cannot listen on {where}: {_reason(error)}{hint}")
+
+
+def _reason(error: OSError | UnicodeError) -> str:
+    """Return the system's words: asyncio writes others around them, and the address once more."""
+    if isinstance(error, UnicodeError):
+        return str(error)
+    number = error.errno or 0
+    if number in errno.errorcode and not isinstance(error, socket.gaierror):  # whose numbers are others
+        return os.strerror(number)
+    return error.strerror or str(error)
 
 
 async def _listen(loop: asyncio.AbstractEventLoop, node: Node, turns: Turns) -> asyncio.Server:

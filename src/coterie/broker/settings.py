@@ -24,6 +24,14 @@ __all__ = ["BrokerSettings", "SettingError", "UnknownSetting", "gather"]
 
 KNOWN: Mapping[str, Known] = {**BROKER, **INTERNAL, **OWN}
 
+# What Kafka had until 4.0 took ZooKeeper and the old formats away: many a server.properties still has it.
+BEFORE_4_0 = ("zookeeper.", "password.encoder.")
+NAMES_BEFORE_4_0 = frozenset({
+    "broker.id.generation.enable", "control.plane.listener.name", "delegation.token.master.key",
+    "inter.broker.protocol.version", "log.message.downconversion.enable", "log.message.format.version",
+    "log.message.timestamp.difference.max.ms", "offsets.commit.required.acks", "reserved.broker.max.id",
+})  # fmt: skip
+
 # Plugins, and settings of one listener only: whatever follows the prefix is none of our business.
 PREFIXES = ("listener.name.", "rlmm.config.", "rsm.config.")
 
@@ -40,6 +48,10 @@ class UnknownSetting(SettingError):
     """A name that Kafka does not know either. Names the one for a topic's setting, or the nearest known."""
 
     def __init__(self, name: str) -> None:
+        if name.startswith(BEFORE_4_0) or name in NAMES_BEFORE_4_0:
+            self.name, self.nearest = name, None
+            super().__init__(f"{name} is a setting of Kafka before 4.0; leave it out")
+            return
         if name in SYNONYMS:
             near: str | None = SYNONYMS[name][0][0]
             hint = f"; topics have it, and {near} says what they have by default"
@@ -110,8 +122,8 @@ class BrokerSettings:
     def of(cls, given: Mapping[str, str]) -> BrokerSettings:
         """Return the settings that `given` makes of the defaults. Raises `SettingError`, `UnknownSetting`."""
         values = {name: _read(name, given) for name in (*TABLED, *SPECIAL, *(given.keys() & KNOWN.keys()))}
-        for name in given.keys() - KNOWN.keys():
-            if not name.startswith(PREFIXES):
+        for name in given:
+            if name not in KNOWN and not name.startswith(PREFIXES):
                 raise UnknownSetting(name)
         _check_pairs(values)
         tabled = {name.replace(".", "_"): values[name] for name in TABLED}

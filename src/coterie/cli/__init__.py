@@ -8,6 +8,7 @@ import importlib
 import io
 import os
 import sys
+from collections.abc import Iterator
 from typing import NoReturn
 
 import click
@@ -47,6 +48,29 @@ class Commands(click.Group):
             ctx.fail(f"No such command {cmd_name!r}.{f' Did you mean {near!r}?' if near else ''}")
         command: click.Command = importlib.import_module(f"coterie.cli.{cmd_name}").command
         return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with _saying_what_is_meant(ctx):
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> object:
+        with _saying_what_is_meant(ctx):
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _saying_what_is_meant(root: click.Context) -> Iterator[None]:
+    """Have an option that is not known be refused with what may have been meant by it."""
+    try:
+        yield
+    except click.NoSuchOption as error:
+        from coterie.cli.hints import hint  # only on the way to an error: start-up is short
+
+        context = error.ctx or root
+        meant = hint(context, error.option_name)
+        if meant is None:
+            raise
+        raise click.UsageError(f"{error.message} {meant}", context) from None
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

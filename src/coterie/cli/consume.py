@@ -69,6 +69,8 @@ def command(
         **broker,
         **({} if group is None else {"group_id": group}),
     }
+    if settings["group_id"] == "":  # "$UNSET"
+        raise click.UsageError(f"{group_words(group)} names no group; leave it out to read without one")
     if settings["group_id"] is not None and (partitions or until_end):
         raise click.UsageError(
             f"--partition and --until-end read without a group; leave out {group_words(group)}"

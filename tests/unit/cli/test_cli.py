@@ -52,11 +52,43 @@ def test_a_command_line_that_makes_no_sense_ends_with_2(capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("consume lines --from-beginning", "Did you mean '--from beginning'?"),
+        ("consume --topic lines", "Write it without --topic: 'coterie consume TOPIC...'."),
+        ("produce --topic lines", "Write it without --topic: 'coterie produce TOPIC'."),
+        ("groups describe --group readers", "Write it without --group: 'coterie groups describe GROUP'."),
+        ("topics --list", "Did you mean 'coterie topics list'?"),
+        ("topics --create --topic lines", "Did you mean 'coterie topics create'?"),
+        (
+            "topics --bootstrap-server kafka:9092 --list",
+            "Options stand behind the command: 'coterie topics COMMAND --bootstrap ...'.",
+        ),
+        (
+            "--bootstrap kafka:9092 groups list",
+            "Options stand behind the command: 'coterie COMMAND --bootstrap ...'.",
+        ),
+    ],
+)
+def test_who_spells_it_as_kafkas_tools_do_is_told_how_it_is_spelt_here(
+    capsys: pytest.CaptureFixture[str], line: str, sentence: str
+):
+    ended = Ended(capsys, *line.split())
+
+    assert (ended.code, ended.said) == (2, "")
+    assert ended.complained.splitlines()[-1].endswith(f". {sentence}")
+
+
+@pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (
             ["--set", "num_partitions=6"],
             "num_partitions is not a setting of a Kafka broker; did you mean num.partitions?",
+        ),
+        (
+            ["--set", "num.partitions=6", "--set", "zookeeper.connect=localhost:2181", "--set", "foo=1"],
+            "zookeeper.connect is a setting of Kafka before 4.0; leave it out",
         ),
         (["--set", "num.partitions"], "'num.partitions' is not name=value, as in num.partitions=3"),
         (
@@ -95,16 +127,21 @@ def test_python_without_asserts_is_refused():
 
 
 @pytest.mark.slow
-def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path):
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_port_that_is_taken_is_one_sentence(kept: bool, tmp_path: Path):
+    data = ("--data", str(tmp_path / "data")) if kept else ()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        ended = run("serve", "--listen", f"127.0.0.1:{port}", "--data", str(tmp_path / "data"))
+        ended = run("serve", "--listen", f"127.0.0.1:{port}", *data)
 
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr.startswith(f"coterie: cannot listen on 127.0.0.1:{port}: ")
+    sentence = (
+        f"cannot listen on 127.0.0.1:{port}: Address already in use; another broker, perhaps: end it, or "
+        "choose another port"
+    )
+    assert ended.stderr.splitlines()[-1] == f"coterie: {sentence}"
+    assert len(ended.stderr.splitlines()) == (1 if kept else 2)  # two: where topics would have been kept
     assert not (tmp_path / "data").exists()
-    assert ended.stderr.endswith("; another broker, perhaps: end it, or choose another port\n")
-    assert ended.stderr.count("\n") == 1
 
 
 @pytest.mark.slow

@@ -72,6 +72,19 @@ def test_a_setting_is_spoken_of_as_it_was_typed_and_others_by_kafkas_names(
     assert re.match(f"coterie: {re.escape(said).replace(re.escape('.*'), '.*')}", complained)
 
 
+def test_a_topics_setting_is_not_taken_for_a_misspelt_one_of_the_client(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`serve` takes such things with --set; found by trying: request.timeout.ms was said to be meant."""
+    code, _, complained = ended(capsys, "topics", "create", "t", "--set", "retention.ms=1000")
+
+    assert code == 1
+    assert complained == (
+        "coterie: retention.ms is a setting of topics, and none of this client; give it as a config of the "
+        "topic\n"
+    )
+
+
 def test_a_setting_of_a_file_is_spoken_of_as_the_file_has_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

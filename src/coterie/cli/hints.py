@@ -1,0 +1,43 @@
+"""What may have been meant by an option that a command does not have: Kafka's tools spell some otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from coterie.base.nearest import nearest
+
+__all__ = ["hint"]
+
+
+def hint(context: click.Context, option: str) -> str | None:
+    """Return the sentence that says what to type instead, or None if nothing is known.
+
+    Kafka's tools have options where we have commands and arguments: `--list`, `--topic t`.
+    """
+    command, path = context.command, context.command_path
+    name = option.lstrip("-")
+    if isinstance(command, click.Group):
+        if name in command.list_commands(context):
+            return f"Did you mean '{path} {name}'?"
+        near = nearest(option, options_beneath(context, command), likeness=0.7)
+        return near and f"Options stand behind the command: '{path} COMMAND {near} ...'."
+    for one in command.params:
+        if isinstance(one, click.Argument) and one.name in (name, f"{name}s"):
+            return f"Write it without {option}: '{path} {one.human_readable_name}'."
+        if isinstance(one, click.Option) and isinstance(one.type, click.Choice):
+            for spelling, choice in ((text, which) for text in one.opts for which in one.type.choices):
+                if option == f"{spelling}-{choice}":
+                    return f"Did you mean '{spelling} {choice}'?"
+    return None
+
+
+def options_beneath(context: click.Context, group: click.Group) -> Iterator[str]:
+    """Yield the options of all commands of a group."""
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from options_beneath(context, command)
+        elif command is not None:
+            yield from (text for one in command.params if isinstance(one, click.Option) for text in one.opts)
