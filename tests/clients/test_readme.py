@@ -94,6 +94,13 @@ def command_lines() -> Iterator[tuple[str, list[str]]]:
                     yield page.name, shlex.split(line.removeprefix("$ "), comments=True)[1:]
 
 
+def test_every_example_that_a_command_line_of_the_pages_names_is_there():
+    named = {word for _, words in command_lines() for word in words if word.startswith("examples/")}
+
+    assert "examples/members.jsonl" in named
+    assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
 def test_every_command_line_of_the_pages_names_commands_and_options_that_there_are():
     lines = list(command_lines())
     assert len(lines) > 20
