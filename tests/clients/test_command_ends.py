@@ -184,6 +184,38 @@ def test_produce_says_that_it_still_tries_to_write_while_its_broker_is_away() ->
     assert (code, err.splitlines()[-1]) == (1, b"coterie: whether these lines are written is not known: 2")
 
 
+def test_produce_says_from_which_line_on_nothing_is_sent_when_it_is_stopped() -> None:
+    """Found by trying: lines that waited for room, or for their topic, were dropped with exit code 0."""
+    with broker() as one:
+        running = command(
+            "produce", "t", "--bootstrap", one.bootstrap, "--output", "json",
+            "--set", "buffer.memory=70000", stdin=subprocess.PIPE,
+        )  # fmt: skip
+        assert running.stdin is not None
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdin.write(b"one\n")
+        running.stdin.flush()
+        assert running.stdout.readline()
+        one.kill()
+        running.stdin.write((b"z" * 30_000 + b"\n") * 5)
+        running.stdin.flush()
+        assert b"no answer to" in running.stderr.readline()  # so those that have room are on their way
+        running.send_signal(signal.SIGTERM)
+        while b"still trying" not in running.stderr.readline():
+            assert running.poll() is None
+        running.send_signal(signal.SIGTERM)
+        code, _, err = ended(running)
+
+    assert (code, err.decode().splitlines()[-2:]) == (
+        1,
+        [
+            "coterie: whether these lines are written is not known: 2-3",
+            "stopped: what was read from line 4 on is not sent",
+        ],
+    )
+
+
 def test_consume_ends_by_itself_where_its_broker_is_gone_and_says_what_may_not_be_committed() -> None:
     with broker() as one:
         fill(one.bootstrap, "t", 3)

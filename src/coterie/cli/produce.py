@@ -168,22 +168,27 @@ async def produce(
 
     if settings.get("transactional_id"):
         raise CoterieError("lines are written one by one, in no transaction; leave out transactional.id")
-    number = 0
+    number, came = 0, Came()
     async with Producer(**settings) as producer:
         telling = asyncio.create_task(outcomes.tell(), name="tells of deliveries")
-        coming = lines_of(stream, longest=producer.settings.max_request_size)
+        coming = lines_of(stream, came, longest=producer.settings.max_request_size)
         try:
             while (lines := await next_of(coming, telling)) is not None:
                 for line in lines:
+                    key, value = record_of(line, number + 1)
+                    delivery = await producer.send(topic, value, key=key, **more)
                     number += 1
-                    key, value = record_of(line, number)
-                    outcomes.put(number, await producer.send(topic, value, key=key, **more))
+                    outcomes.put(number, delivery)
                 await outcomes.keep_up(DELIVERIES_AHEAD)
                 if outcomes.failed:
                     break
         except CoterieError as error:
             outcomes.stopped = error
         except asyncio.CancelledError:
+            if came.lines > number:
+                outcomes.stopped = CoterieError(
+                    f"stopped: what was read from line {number + 1} on is not sent"
+                )
             say_if_still_closing(STILL_WRITING)
             raise
         finally:
@@ -200,6 +205,18 @@ async def produce(
 # -- lines
 
 
+class Came:
+    """How many lines have come from standard input, those that wait to be sent among them."""
+
+    lines = 0
+    _whole = True
+
+    def note(self, chunk: bytes) -> None:
+        """Count what a chunk ends. The last one is empty: it ends a line that has no end of its own."""
+        self.lines += chunk.count(b"\n") if chunk else not self._whole
+        self._whole = chunk.endswith(b"\n")
+
+
 async def next_of(coming: AsyncIterator[list[bytes]], telling: asyncio.Task[None]) -> list[bytes] | None:
     """Return the next lines, None when there are no more or `telling` is over."""
 
@@ -214,7 +231,7 @@ async def next_of(coming: AsyncIterator[list[bytes]], telling: asyncio.Task[None
         wanted.cancel()
 
 
-async def lines_of(stream: IO[bytes], *, longest: int) -> AsyncIterator[list[bytes]]:
+async def lines_of(stream: IO[bytes], came: Came, *, longest: int) -> AsyncIterator[list[bytes]]:
     """Yield the lines of a stream as they come, without their ends, up to one that no record has room for.
 
     A thread reads: Ctrl-C need not wait for a line, nor records for the next one.
@@ -223,6 +240,11 @@ async def lines_of(stream: IO[bytes], *, longest: int) -> AsyncIterator[list[byt
     chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
     ahead = threading.Semaphore(CHUNKS_AHEAD)
     next_chunk = chunk_reader(stream)
+
+    def arrived(chunk: bytes | OSError) -> None:
+        if isinstance(chunk, bytes):
+            came.note(chunk)
+        chunks.put_nowait(chunk)
 
     def read() -> None:
         chunk: bytes | OSError = b" "
@@ -233,7 +255,7 @@ async def lines_of(stream: IO[bytes], *, longest: int) -> AsyncIterator[list[byt
                     chunk = next_chunk()
                 except OSError as error:
                     chunk = error
-                loop.call_soon_threadsafe(chunks.put_nowait, chunk)
+                loop.call_soon_threadsafe(arrived, chunk)
 
     threading.Thread(target=read, name="standard input", daemon=True).start()
     rest = bytearray()
