@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from coterie.base.plain import plain
+from coterie.base.signals import stop_signals
 
 if TYPE_CHECKING:
     from coterie.broker.settings import BrokerSettings
@@ -103,16 +105,27 @@ def _text_of(config: str) -> str:
 
 @contextlib.contextmanager
 def _temporary_directory() -> Iterator[str]:
-    """Make a directory that lasts as long as the broker runs."""
+    """Make a directory that lasts as long as the broker runs.
+
+    What asks the process to stop while the broker starts, and nobody listens for it yet, has it deleted, too.
+    """
     import shutil
     import tempfile
 
+    for number in stop_signals():
+        with contextlib.suppress(ValueError):  # not the main thread
+            signal.signal(number, _end)
     temporary = tempfile.mkdtemp(prefix="coterie-")
-    _say(f"no --data: topics are kept in {temporary} and deleted when the broker stops")
     try:
+        _say(f"no --data: topics are kept in {temporary} and deleted when the broker stops")
         yield temporary
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _end(number: int, _: object) -> None:
+    """End as by the signal, but in order."""
+    sys.exit(128 + number)
 
 
 def _say(sentence: str) -> None:

@@ -145,6 +145,25 @@ def test_a_port_that_is_taken_is_one_sentence(kept: bool, tmp_path: Path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_broker_that_is_ended_as_it_starts_leaves_no_temporary_directory(
+    how: signal.Signals, tmp_path: Path
+):
+    with subprocess.Popen(
+        [sys.executable, "-m", "coterie", "serve", "--listen", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    ) as starting:
+        assert starting.stderr is not None
+        assert str(tmp_path) in starting.stderr.readline().decode()
+        starting.send_signal(how)
+        starting.communicate(timeout=60)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "why"), [("file/data", "Not a directory"), ("file", "it is a file, not a directory")]
 )
