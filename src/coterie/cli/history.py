@@ -17,6 +17,7 @@ from coterie.base.plain import plain, plain_json
 from coterie.cli.asking import insist_on_writable, settings_of, write_text
 
 if TYPE_CHECKING:
+    from coterie.history.layout import PartitionLog
     from coterie.history.tables import Generation, History
     from coterie.history.watch import Alarm
 
@@ -258,13 +259,29 @@ def histories_in(directory: Path) -> Iterator[History]:
     values: list[bytes] = []
     for one in found:
         if one.topic == STORY:
-            values += story_values([path.read_bytes() for path in one.paths])
+            with naming_what_is_damaged(one):
+                values += story_values([path.read_bytes() for path in one.paths])
     told = read_story(values)
     for one in found:
         if one.topic != OFFSETS:
             continue
-        for log in groups_of(entries_of([path.read_bytes() for path in one.paths])):
-            yield overlaid(history_of(*log), told.pop(log.group_id, []))
+        with naming_what_is_damaged(one):
+            for log in groups_of(entries_of([path.read_bytes() for path in one.paths])):
+                yield overlaid(history_of(*log), told.pop(log.group_id, []))
+
+
+@contextmanager
+def naming_what_is_damaged(one: PartitionLog) -> Iterator[None]:
+    """Say of which partition bytes are that cannot be read, and what to do."""
+    from coterie.base.errors import Corrupt, CoterieError
+
+    try:
+        yield
+    except Corrupt as error:
+        folder = one.paths[0].parent
+        raise CoterieError(
+            f"{folder} is damaged ({error}); copy it anew from the broker, or give a copy without it"
+        ) from error
 
 
 def story_values(segments: list[bytes]) -> Iterator[bytes]:

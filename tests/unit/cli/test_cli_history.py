@@ -88,6 +88,21 @@ def test_what_a_name_would_do_to_a_terminal_is_shown_instead():
     assert "\x1b[2J" not in told
 
 
+def test_a_segment_that_is_damaged_is_named_with_what_to_do(tmp_path: Path):
+    offsets = tmp_path / "__consumer_offsets-9"
+    offsets.mkdir()
+    segment = (DATA / "consumer_offsets_9.log").read_bytes()
+    (offsets / "00000000000000000000.log").write_bytes(segment + bytes(5000))  # as after a power cut
+
+    told = CliRunner().invoke(command, [str(tmp_path)])
+
+    assert told.exit_code == 1
+    assert str(told.exception) == (
+        f"{offsets} is damaged (magic 0 at byte {len(segment) + 16}, expected 2); copy it anew from the "
+        "broker, or give a copy without it"
+    )
+
+
 def test_a_directory_or_a_cluster_is_told_of_and_only_a_cluster_watched(tmp_path: Path):
     neither = CliRunner().invoke(command, [])
     watched = CliRunner().invoke(command, [str(tmp_path), "--watch"])
