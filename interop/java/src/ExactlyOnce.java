@@ -34,7 +34,7 @@ final class ExactlyOnce {
         String group = bench.name();
         Process first = Worker.start(bench, "copy", group, topics[0], topics[1], bench.name(), "after-sending");
         Worker.start(bench, "copy", group, topics[0], topics[1], bench.name(), "never");
-        Bench.until("both are in", Bench.SOON, () -> Groups.stable(bench, group, 2));
+        Bench.until("both are in", Duration.ofSeconds(60), () -> Groups.stable(bench, group, 2));
         bench.produce(topics[0], PARTITIONS, 0, RECORDS); // each has its half to read
         Bench.demand(first.waitFor(45, TimeUnit.SECONDS), "it did not die");
         demandEachOnce(bench, topics[1]);

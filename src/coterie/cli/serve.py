@@ -112,15 +112,18 @@ def _temporary_directory() -> Iterator[str]:
     import shutil
     import tempfile
 
+    handlers = {}
     for number in stop_signals():
         with contextlib.suppress(ValueError):  # not the main thread
-            signal.signal(number, _end)
+            handlers[number] = signal.signal(number, _end)
     temporary = tempfile.mkdtemp(prefix="coterie-")
     try:
         _say(f"no --data: topics are kept in {temporary} and deleted when the broker stops")
         yield temporary
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _end(number: int, _: object) -> None:
