@@ -741,11 +741,13 @@ class FileLog:
             raise StorageFailed(result.failed)
         try:
             with self._told_of():
+                self._demand_flushes()
                 self._ledger.expect_gaps([self.name])
+                self._names_flushed = False
                 for group in result.groups:
                     self._swap(group, now_ms)
+                self._flush_names()  # or a loss of power leaves as it was what is said to be compacted
                 self._ledger.compacted[self.name] = result.plan.upto
-                self._names_flushed = False
                 self._ledger.save_compacted()
         except StorageFailed:
             with suppress(OSError):
@@ -855,14 +857,18 @@ class FileLog:
         if plan is not None:
             self.finish_flush(run_flush(plan, self._disk))
             self._demand_flushes()
-        if not self._names_flushed:
-            try:
-                self._disk.sync_directory(self.directory)
-                self._ledger.make_certain(self._made)
-            except OSError as error:
-                self._fail_flush(error.strerror or str(error))
-                raise
-            self._names_flushed = True
+        self._flush_names()
+
+    def _flush_names(self) -> None:
+        if self._names_flushed:
+            return
+        try:
+            self._disk.sync_directory(self.directory)
+            self._ledger.make_certain(self._made)
+        except OSError as error:
+            self._fail_flush(error.strerror or str(error))
+            raise
+        self._names_flushed = True
 
     def plan_flush(self) -> FlushPlan | None:
         """Return what is to flush of closed segments, for `run_flush` in any thread, then `finish_flush`."""

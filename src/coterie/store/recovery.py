@@ -21,6 +21,7 @@ from coterie.store.producers import Completed, ProducerState, marker_of
 from coterie.store.rewrite import checksum
 from coterie.store.segment import (
     ABORTED,
+    BESIDE_A_LOG,
     CLEANED,
     DELETED,
     FILES,
@@ -41,7 +42,6 @@ SNAPSHOT = ".snapshot"
 CHUNK = 1 << 20
 OLD_HEADER_SIZE = 26
 NAME_DIGITS = 20
-BESIDE_A_LOG = (INDEX, TIME_INDEX, ABORTED)
 
 
 @dataclass(slots=True)
@@ -414,13 +414,13 @@ class _Opening:
         The logs of a backup may have no indexes at all. That a segment has no list is nothing unusual: few
         transactions are aborted. So it is looked for only where another index is missing too.
         """
-        doubtful = []
+        bare, doubtful = [], []
         for segment in self.segments:
             name = name_of(segment.base_offset)
             if segment.base_offset in self.rebuilt or name + LOG not in files:
                 continue
             if not (name + INDEX in files and name + TIME_INDEX in files):
-                segment.rebuild_indexes()
+                bare.append(segment)
                 doubtful.append(segment)
             elif name + ABORTED in files:
                 try:
@@ -429,6 +429,8 @@ class _Opening:
                     doubtful.append(segment)
         if doubtful:
             self._list_aborted(doubtful)
+        for segment in bare:  # last: by the indexes a start goes that comes after a kill amid all this
+            segment.rebuild_indexes()
 
     def _list_aborted(self, doubtful: list[Segment]) -> None:
         """Make anew the lists of aborted transactions of some segments."""
@@ -444,10 +446,13 @@ class _Opening:
             if segment in doubtful:
                 segment.aborted = AbortedIndex(spans)
                 segment.settle_aborted()
+                segment.sync_aborted()
 
 
 def _place_of(segment: Segment, offset: int) -> int:
     """Return where the batch of an offset starts; the start of the segment if that is not to be found."""
+    if offset <= segment.base_offset:
+        return 0
     try:
         return segment.position_of(offset) or 0
     except StorageFailed:

@@ -18,6 +18,7 @@ from coterie.wire.batches import HEADER_SIZE, LENGTH_STARTS, BatchHeader, read_h
 
 __all__ = [
     "ABORTED",
+    "BESIDE_A_LOG",
     "CLEANED",
     "DELETED",
     "FILES",
@@ -31,7 +32,8 @@ __all__ = [
 ]
 
 LOG, INDEX, TIME_INDEX, ABORTED = ".log", ".index", ".timeindex", ".txnindex"
-FILES = (INDEX, TIME_INDEX, ABORTED, LOG)  # the log last: where it is, the others are
+BESIDE_A_LOG = (INDEX, TIME_INDEX, ABORTED)
+FILES = (*BESIDE_A_LOG, LOG)  # the log last: where it is, the others are
 CLEANED, SWAP, DELETED = ".cleaned", ".swap", ".deleted"
 
 OFFSETS = Struct(">qi11xi")
@@ -184,8 +186,10 @@ class Segment:
     def _load_indexes(self) -> None:
         try:
             offsets, times = self._read_indexes()
-        except (Corrupt, FileNotFoundError):
+        except Corrupt:
             self.rebuild_indexes()
+        except FileNotFoundError:  # a start makes them, once it knows what was aborted
+            self._gather_indexes()
         else:
             self.adopt(offsets, times)
 
@@ -217,11 +221,35 @@ class Segment:
         self.adopt(offsets, times)
 
     def rebuild_indexes(self) -> None:
-        """Make the indexes of offsets and times anew from the batches that can be read."""
+        """Make the indexes of offsets and times anew from the batches that can be read, and flush them.
+
+        Each appears whole, that of times last: where both are, a start after a kill believes them.
+        """
+        self._gather_indexes()
+        offsets, times = self.offsets, self.times
+        self.disk.save(self.path(INDEX), offsets.entries())
+        self.disk.save(self.path(TIME_INDEX), times.entries())
+        self.adopt(offsets, times)
+        self.sync_indexes()
+
+    def _gather_indexes(self) -> None:
         self.doubt()
         for position, header in self.readable_headers():
             self.note(header, header.base_offset, position, header.max_timestamp)
-        self.settle()
+        self.times.add(self.max_timestamp, self.offset_of_max - self.base_offset)
+
+    def sync_indexes(self) -> None:
+        """Have the indexes survive a loss of power where the recovery point lies beyond them already.
+
+        An empty one would pass for that of a segment whose records have no times.
+        """
+        for ending in BESIDE_A_LOG:
+            with suppress(FileNotFoundError):
+                file = self.disk.open(self.path(ending))
+                try:
+                    file.sync()
+                finally:
+                    file.close()
 
     def settle(self) -> None:
         """Write the indexes of offsets and times whole, in the place of whatever was there."""
@@ -242,7 +270,8 @@ class Segment:
         """Write the aborted transactions whole, or take their file away if there are none."""
         self._saved_aborted = self._synced_aborted = 0
         if len(self.aborted):
-            self._save_aborted()
+            self.disk.save(self.path(ABORTED), self.aborted.entries())
+            self._saved_aborted = len(self.aborted)
         else:
             self.disk.remove(self.path(ABORTED))
 
@@ -345,6 +374,8 @@ class Segment:
         for header, base_offset, timestamp in spans:
             self.note(header, base_offset, position, timestamp)
             position += LENGTH_STARTS + header.length
+        if len(self.offsets) - self._saved >= UNSAVED_ENTRIES:
+            self.save_indexes()
 
     def note(self, header: BatchHeader, base_offset: int, position: int, timestamp: int) -> None:
         """Take a batch that lies at `position` into account; an entry comes every few kilobytes."""
@@ -363,8 +394,6 @@ class Segment:
             offsets.add(last - self.base_offset, position)
             times.add(self.max_timestamp, self.offset_of_max - self.base_offset)
             self._since_entry = 0
-            if len(offsets) - self._saved >= UNSAVED_ENTRIES:
-                self.save_indexes()
         self._since_entry += LENGTH_STARTS + header.length
 
     def sync(self) -> None:

@@ -1,0 +1,143 @@
+"""What a start makes of a directory that was left between two effects, or that came back without one file."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from coterie.base.ids import TopicPartition
+from coterie.store.config import LogConfig
+from coterie.store.directory import Store
+from coterie.store.partition import FileLog
+from crashes.disk import CrashDisk, Killed
+from unit.store.store_rig import a_batch, a_config, a_marker, committed, everything, idempotent, keyed
+
+NOW_MS = 1_700_000_000_000
+PLACE = TopicPartition("orders", 0)
+COMPACTED = a_config(
+    cleanup_policy="compact", segment_bytes=300, delete_retention_ms=1000, file_delete_delay_ms=0
+)
+
+
+def a_store(disk: CrashDisk, config: LogConfig) -> Store:
+    return Store(
+        disk,
+        "data",
+        now_ms=NOW_MS,
+        new_uuid=lambda: UUID(int=disk.random.getrandbits(126)),
+        configs=lambda _: config,
+    )
+
+
+def again(disk: CrashDisk, config: LogConfig, *, power_lost: bool = False) -> FileLog:
+    """Return the log as the next process finds it."""
+    disk.revive(power_lost=power_lost)
+    return a_store(disk, config).logs[PLACE]
+
+
+def pad(log: FileLog, *, at: int = NOW_MS) -> None:
+    """Fill the segment that grows, and begin another."""
+    for place in range(3):
+        log.append(keyed((f"pad{place}", "x" * 200), at=at), now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_key_that_was_deleted_stays_deleted_though_a_loss_of_power_undid_the_compaction(seed: int):
+    """The checkpoint told of a compaction whose renames were lost: the tombstone went before the value."""
+    disk = CrashDisk(seed)
+    log = a_store(disk, COMPACTED).create_log(*PLACE, UUID(int=7), COMPACTED)
+    log.append(keyed(("gone", "v" * 100)), now_ms=NOW_MS)
+    log.append(keyed(("gone", None)), now_ms=NOW_MS)
+    pad(log)
+    log.flush()
+    assert log.compact(NOW_MS)
+
+    log = again(disk, COMPACTED, power_lost=True)
+
+    for round_ms in (0, 1000, 2000):
+        pad(log)
+        log.flush()
+        log.compact(NOW_MS + round_ms)
+        seen = [record.value for record in everything(log) if record.key == b"gone"]
+        assert seen[-1:] in ([], [None])
+
+
+def a_log_with_an_aborted_transaction(disk: CrashDisk, config: LogConfig) -> tuple[Store, FileLog]:
+    store = a_store(disk, config)
+    log = store.create_log(*PLACE, UUID(int=7), config)
+    log.append(idempotent(0, transactional=True, at=NOW_MS + 5), now_ms=NOW_MS)
+    log.append(a_marker(commit=False), now_ms=NOW_MS, origin="coordinator")
+    pad(log)
+    log.append(a_batch("y" * 200), now_ms=NOW_MS)
+    return store, log
+
+
+SMALL = a_config(segment_bytes=300)
+
+
+def without_indexes(disk: CrashDisk) -> None:
+    """Leave what a backup of the logs alone has."""
+    for name in disk.files(f"data/{PLACE}"):
+        if name.endswith(("index", ".snapshot")):
+            disk.remove(f"data/{PLACE}/{name}")
+    disk.sync_directory(f"data/{PLACE}")
+
+
+def what_readers_are_told(log: FileLog) -> tuple[object, ...]:
+    at = log.offset_for_timestamp(NOW_MS + 5)
+    return log.aborted_transactions(0, log.end_offset), committed(log), at and at.offset
+
+
+def test_a_kill_while_the_indexes_are_made_anew_leaves_no_aborted_record_for_a_committed_one():
+    """The list of aborted transactions came last: without it, but with the other indexes, there were none."""
+    effects, done = 0, False
+    while not done:
+        disk = CrashDisk(1)
+        store, log = a_log_with_an_aborted_transaction(disk, SMALL)
+        told = what_readers_are_told(log)
+        store.close()
+        without_indexes(disk)
+        disk.kill_after(effects)
+        try:
+            a_store(disk, SMALL)
+            done = True
+        except Killed:
+            pass
+
+        assert what_readers_are_told(again(disk, SMALL)) == told, f"killed after {effects} effects"
+        effects += 1
+    assert effects > 10
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_indexes_that_were_made_anew_outlive_a_loss_of_power(seed: int):
+    """They lie below the recovery point: nobody looked at them again, and an empty one was believed."""
+    disk = CrashDisk(seed)
+    store, log = a_log_with_an_aborted_transaction(disk, SMALL)
+    told = what_readers_are_told(log)
+    store.close()
+    without_indexes(disk)
+    log = a_store(disk, SMALL).logs[PLACE]
+    log.append(a_batch("z"), now_ms=NOW_MS)
+    log.flush()
+    told = what_readers_are_told(log)
+
+    assert what_readers_are_told(again(disk, SMALL, power_lost=True)) == told
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_times_are_found_though_the_power_was_lost_after_a_compaction(seed: int):
+    """The indexes of what was compacted were never flushed, and an empty one was believed."""
+    disk = CrashDisk(seed)
+    store = a_store(disk, COMPACTED)
+    log = store.create_log(*PLACE, UUID(int=7), COMPACTED)
+    log.append(keyed(("k", "v" * 100), at=NOW_MS + 5), now_ms=NOW_MS)
+    pad(log)
+    log.flush()
+    store.tick(NOW_MS + 60_000)  # the recovery point is written down
+    assert log.compact(NOW_MS)
+    log.flush()
+    told = what_readers_are_told(log)
+
+    assert what_readers_are_told(again(disk, COMPACTED, power_lost=True)) == told
