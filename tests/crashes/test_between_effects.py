@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from uuid import UUID
 
 import pytest
 
 from coterie.base.ids import TopicPartition
+from coterie.store.compaction import run_compaction
 from coterie.store.config import LogConfig
 from coterie.store.directory import Store
 from coterie.store.partition import FileLog
@@ -141,3 +143,79 @@ def test_times_are_found_though_the_power_was_lost_after_a_compaction(seed: int)
     told = what_readers_are_told(log)
 
     assert what_readers_are_told(again(disk, COMPACTED, power_lost=True)) == told
+
+
+def test_a_log_that_was_cut_below_what_is_compacted_is_compacted_anew_when_it_has_grown_again():
+    """What was written there instead passed for compacted, so that a tombstone went before its value."""
+    disk = CrashDisk(1)
+    store = a_store(disk, COMPACTED)
+    log = store.create_log(*PLACE, UUID(int=7), COMPACTED)
+    for _ in range(4):
+        pad(log)
+    log.flush()
+    assert log.compact(NOW_MS)
+    store.close()
+    for name in disk.files(f"data/{PLACE}"):  # and an older backup, of one batch, in its place
+        if name.endswith(".log"):
+            disk.remove(f"data/{PLACE}/{name}")
+    disk.open(f"data/{PLACE}/{0:020}.log", create=True).write([keyed(("old", "o"))], 0)
+    log = again(disk, COMPACTED)
+    log.append(keyed(("gone", "v" * 100)), now_ms=NOW_MS)
+    log.append(keyed(("gone", None)), now_ms=NOW_MS)
+    for _ in range(4):
+        pad(log)
+
+    for round_ms in (0, 1000, 2000):
+        pad(log)
+        log.flush()
+        log.compact(NOW_MS + round_ms)
+        seen = [record.value for record in everything(log) if record.key == b"gone"]
+        assert seen[-1:] in ([], [None])
+
+
+@pytest.mark.parametrize("kill", range(12))
+def test_the_files_of_a_swap_tell_that_a_log_has_gaps(kill: int):
+    """An earlier version wrote that down after the swap; the start, told to delete, cut the log."""
+    disk = CrashDisk(1)
+    store = a_store(disk, COMPACTED)
+    log = store.create_log(*PLACE, UUID(int=7), COMPACTED)
+    for place in range(20):
+        log.append(keyed((f"k{place % 2}", f"{place}" * 100)), now_ms=NOW_MS)
+    log.flush()
+    newest = {record.key: record.value for record in everything(log)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(store.ledger), "expect_gaps", lambda *_: None)
+        plan = log.plan_compaction(NOW_MS)
+        assert plan is not None
+        result = run_compaction(plan, disk)
+        disk.kill_after(4)
+        with pytest.raises(Killed):
+            log.finish_compaction(result, NOW_MS)
+    disk.revive(power_lost=False)
+    assert any(name.endswith(".log.swap") for name in disk.files(f"data/{PLACE}"))
+
+    disk.kill_after(kill)
+    with suppress(Killed):
+        a_store(disk, SMALL)
+
+    for _ in range(2):
+        log = again(disk, SMALL)
+        assert {record.key: record.value for record in everything(log)} == newest
+
+
+def test_a_log_that_was_compacted_is_whole_though_the_checkpoint_that_says_so_is_gone():
+    disk = CrashDisk(1)
+    store = a_store(disk, COMPACTED)
+    log = store.create_log(*PLACE, UUID(int=7), COMPACTED)
+    for place in range(20):
+        log.append(keyed((f"k{place % 2}", f"{place}" * 100)), now_ms=NOW_MS)
+    log.flush()
+    assert log.compact(NOW_MS)
+    newest = {record.key: record.value for record in everything(log)}
+    store.tick(NOW_MS + 60_000)
+    disk.remove("data/cleaner-offset-checkpoint")
+    disk.save("data/recovery-point-offset-checkpoint", b"0\n0\n")
+
+    for _ in range(2):
+        log = again(disk, SMALL)
+        assert {record.key: record.value for record in everything(log)} == newest

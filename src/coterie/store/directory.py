@@ -5,7 +5,7 @@ Only what is known to be ours is opened, renamed or removed: the directory may h
 
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
@@ -35,7 +35,7 @@ from coterie.store.disk import Disk
 from coterie.store.ledger import Ledger
 from coterie.store.log import DirectoryUnusable, StorageFailed
 from coterie.store.partition import FileLog
-from coterie.store.segment import LOG
+from coterie.store.segment import LOG, SWAP
 
 __all__ = ["OnDisk", "Store", "Stray", "things_of_others"]
 
@@ -50,6 +50,7 @@ STRAY_SUFFIX = "-stray"
 STRAY_DIRECTORY = re.compile(r".+-(?P<partition>0|[1-9][0-9]{0,9})\.[0-9a-f]{32}-stray")
 PARTITION_DIRECTORY = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")
 SEGMENT_FILE = re.compile(rf"[0-9]{{20}}\{LOG}")
+SWAPPED_FILE = re.compile(rf"[0-9]{{20}}\{LOG}\{SWAP}")
 # Where Apache Kafka keeps what a cluster has agreed upon.
 KEPT_BY_KAFKA = "__cluster_metadata"
 CHECKPOINTS = (START_OFFSETS, RECOVERY_POINTS, HIGH_WATERMARKS, CLEAN_OFFSETS)
@@ -97,12 +98,12 @@ def _is_brokers(disk: Disk, path: str, name: str) -> bool:
     if _partition_of(name) is None:  # what is in it may be much, or not ours to read
         return False
     where = f"{path}/{name}"
-    return _is_log(disk, where) or not (disk.files(where) or disk.directories(where))
+    files = disk.files(where)
+    return _is_log(files) or not (files or disk.directories(where))
 
 
-def _is_log(disk: Disk, directory: str) -> bool:
+def _is_log(files: Collection[str]) -> bool:
     """Return whether a directory with a partition's name holds one: its topic's id, or a segment."""
-    files = disk.files(directory)
     return PARTITION_METADATA in files or any(map(SEGMENT_FILE.fullmatch, files))
 
 
@@ -175,7 +176,10 @@ class Store:
             found = _partition_of(name)
             if found is None or found.topic == KEPT_BY_KAFKA:
                 continue
-            if found.partition < MOST_PARTITIONS and _is_log(self.disk, f"{self.path}/{name}"):
+            files = self.disk.files(f"{self.path}/{name}")
+            if found.partition < MOST_PARTITIONS and _is_log(files):
+                if any(map(SWAPPED_FILE.fullmatch, files)):  # to open the log is to finish that
+                    self.ledger.expect_gaps([found])
                 self.logs[found] = self._open(found, configs and configs(found), clean=clean)
             elif not self._is_free(found):
                 log.warning("%s/%s is no partition of ours and is left alone", self.path, name)

@@ -31,10 +31,13 @@ class Ledger:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
-        self.starts = self._load(START_OFFSETS)
-        self.flushed = self._load(RECOVERY_POINTS)
-        self.compacted = self._load(CLEAN_OFFSETS)
-        self.compacted_is_known = self._is_sound(CLEAN_OFFSETS)
+        self.starts = self._load(START_OFFSETS) or {}
+        self.flushed = self._load(RECOVERY_POINTS) or {}
+        compacted = self._load(CLEAN_OFFSETS)
+        self.compacted = compacted or {}
+        # Written before the recovery points are, it is missing in a directory's first minute alone.
+        is_new = not any(disk.exists(f"{directory}/{name}") for name in (CLEAN_OFFSETS, RECOVERY_POINTS))
+        self.compacted_is_known = compacted is not None or is_new
         """Whether nothing but the logs named there can have been compacted."""
         # Up to where each log is flushed, as far as the disk knows: opening after a crash begins there.
         self.written = dict(self.flushed)
@@ -49,24 +52,12 @@ class Ledger:
         # Which logs the disk knows to be compacted, or to have gaps for another reason.
         self._known_compacted = frozenset(self.compacted)
 
-    def _load(self, name: str) -> dict[TopicPartition, int]:
-        """Return a checkpoint, empty if it is missing or damaged: that costs time, not records.
-
-        Of a damaged one of compacted logs `compacted_is_known` tells.
-        """
+    def _load(self, name: str) -> dict[TopicPartition, int] | None:
+        """Return a checkpoint, None if it is missing or damaged: that costs time, not records."""
         try:
             return read_offsets(self._disk.load(f"{self._directory}/{name}"))
         except (FileNotFoundError, Corrupt):
-            return {}
-
-    def _is_sound(self, name: str) -> bool:
-        try:
-            read_offsets(self._disk.load(f"{self._directory}/{name}"))
-        except FileNotFoundError:
-            return True
-        except Corrupt:
-            return False
-        return True
+            return None
 
     def _known(self) -> set[TopicPartition]:
         return {*self.starts, *self.flushed, *self.compacted}
@@ -134,6 +125,17 @@ class Ledger:
             self.compacted.setdefault(partition, 0)
         if not self.compacted.keys() <= self._known_compacted:
             self.save_compacted()
+
+    def was_cut(self, partition: TopicPartition, end_offset: int) -> bool:
+        """Return whether a log ends below what of it was compacted: what comes there now never was.
+
+        The disk has to know before anything comes, or what has grown up to there passes for compacted.
+        """
+        if self.compacted.get(partition, 0) <= end_offset:
+            return False
+        self.compacted[partition] = 0
+        self._known_compacted -= {partition}
+        return True
 
     def save(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
         """Write everything; the high watermarks are for Kafka's brokers, which trust nothing beyond them."""

@@ -133,7 +133,8 @@ class FileLog:
         self.trouble = ""
         self._torn = False  # whether there may be bytes of a failed append behind the end
         self._cut = False  # whether there were, and a loss of power might bring them back
-        self._gaps_untold = loaded.gaps  # whether the next start would take what is missing for damage
+        # Whether the next start would take what is missing for damage, or what is new for compacted.
+        self._gaps_untold = ledger.was_cut(name, loaded.end_offset) or loaded.gaps
         self._recovered = loaded.recovered  # whether what a start has cut off might come back
         self._takes_none = False
         """The disk has refused the last append, and that was told."""
