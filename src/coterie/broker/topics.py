@@ -23,7 +23,7 @@ from coterie.broker.former_kafka import FormerKafka
 from coterie.broker.metadata_file import MetadataFile, UnreadableMetadata
 from coterie.broker.topic import Topic
 from coterie.broker.topic_names import INTERNAL_TOPICS, RESERVED_TOPIC, metric_name, name_problem
-from coterie.store.directory import MOST_PARTITIONS
+from coterie.store.directory import MOST_PARTITIONS, OfAnotherTopic, id_in
 from coterie.store.log import StorageFailed
 
 if TYPE_CHECKING:
@@ -116,23 +116,30 @@ class Topics:
         """Return how the logs of a directory shall behave by what is written there of their topics.
 
         The file is read when the first log asks: by then the directory is ours. Logs of topics that nobody
-        wrote down are not known about, nor any after Apache Kafka has had them again: the answer is None.
+        wrote down are not known about, nor those whose settings cannot be read, nor any after Apache Kafka
+        has had them again: the answer is None.
         """
 
         @cache
-        def written() -> dict[str, dict[str, str]]:
+        def written() -> dict[str, tuple[str, dict[str, str]]]:
             if FormerKafka.was_here(disk, directory):
                 return {}
             document = MetadataFile(disk, directory, FILE_NAME).load()
             try:
                 topics = [] if document is None else document["topics"]
-                return {str(one["name"]): dict(one["configs"]) for one in topics}
+                return {str(one["name"]): (str(one["topic_id"]), dict(one["configs"])) for one in topics}
             except (KeyError, TypeError, ValueError):
                 return {}  # `open` is about to say what is wrong with it
 
         def config(name: TopicPartition) -> LogConfig | None:
-            configs = written().get(name.topic)
-            return None if configs is None else settings.stored_log_config(configs)[0]
+            topic_id, configs = written().get(name.topic, ("", None))
+            if configs is None:
+                return None
+            there = id_in(disk, f"{directory}/{name}")
+            if there is not None and uuid_text(there) != topic_id:
+                raise OfAnotherTopic(f"{name} is of {uuid_text(there)}, and {name.topic} is {topic_id}")
+            known, unread = settings.stored_log_config(configs)
+            return None if unread else known
 
         return config
 
@@ -430,6 +437,11 @@ class Topics:
                 store.release_log(one.topic, one.partition)
         return found
 
+    def _is_ours(self, one: OnDisk) -> bool:
+        """Return whether a log is, as far as it says, of the topic that is written down by its name."""
+        topic = self._by_name.get(one.topic)
+        return topic is not None and one.topic_id in (None, topic.topic_id)
+
     def _bury(self, logs: Sequence[OnDisk], store: Store) -> None:
         """Delete the logs of topics that are gone: long overdue, their files go at the next tick."""
         try:
@@ -461,9 +473,9 @@ class Topics:
             new_uuid=self._new_uuid,
         )
         agreed.tell()
-        unknown = {one.topic for one in found} - self._by_name.keys() | set(agreed.taken)
+        unknown = [one for one in found if one.topic in agreed.taken or not self._is_ours(one)]
         if unknown:
-            store.expect_gaps(name for name in store.logs if name.topic in unknown)
+            store.expect_gaps(TopicPartition(one.topic, one.partition) for one in unknown)
         self._bury(agreed.dead, store)
         for stray in agreed.aside:
             where = store.make_stray(stray.topic, stray.partition)

@@ -37,7 +37,7 @@ from coterie.store.log import DirectoryUnusable, StorageFailed
 from coterie.store.partition import FileLog
 from coterie.store.segment import LOG, SWAP
 
-__all__ = ["OnDisk", "Store", "Stray", "things_of_others"]
+__all__ = ["OfAnotherTopic", "OnDisk", "Store", "Stray", "id_in", "things_of_others"]
 
 log = logging.getLogger("coterie.store")
 
@@ -59,7 +59,11 @@ SHARED_FILE = re.compile(rf"({SHARED_FILES}|coterie\.[a-z]+\.json)(\.tmp)?")
 # What the roots of disks have, and what keeps a directory that is to be empty in a repository.
 NOBODYS = frozenset({LOCK, "lost+found", ".snapshot", ".gitkeep", ".gitignore", ".DS_Store"})
 Configs = Callable[[TopicPartition], LogConfig | None]
-"""How a partition's log shall behave; None where nobody knows."""
+"""How a partition's log shall behave; None where nobody knows. May raise `OfAnotherTopic`."""
+
+
+class OfAnotherTopic(Exception):
+    """A directory holds the log of another topic than the one that is known by its name."""
 
 
 class OnDisk(NamedTuple):
@@ -100,6 +104,14 @@ def _is_brokers(disk: Disk, path: str, name: str) -> bool:
     where = f"{path}/{name}"
     files = disk.files(where)
     return _is_log(files) or not (files or disk.directories(where))
+
+
+def id_in(disk: Disk, directory: str) -> UUID | None:
+    """Return the id of the topic that a partition's directory was made for, None if it does not say."""
+    try:
+        return read_partition_metadata(disk.load(f"{directory}/{PARTITION_METADATA}"))
+    except (Corrupt, FileNotFoundError):
+        return None
 
 
 def _is_log(files: Collection[str]) -> bool:
@@ -180,7 +192,7 @@ class Store:
             if found.partition < MOST_PARTITIONS and _is_log(files):
                 if any(map(SWAPPED_FILE.fullmatch, files)):  # to open the log is to finish that
                     self.ledger.expect_gaps([found])
-                self.logs[found] = self._open(found, configs and configs(found), clean=clean)
+                self.logs[found] = self._open(found, self._config_of(found, configs), clean=clean)
             elif not self._is_free(found):
                 log.warning("%s/%s is no partition of ours and is left alone", self.path, name)
         self.ledger.keep_only(self.logs)
@@ -189,6 +201,16 @@ class Store:
             self.disk.remove(marker)
         # Or a loss of power brings the mark back, to vouch for another life, or takes what was found.
         self.disk.sync_directory(self.path)
+
+    def _config_of(self, name: TopicPartition, configs: Configs | None) -> LogConfig | None:
+        """Return how a log that is found shall behave, None where nobody knows."""
+        try:
+            return configs and configs(name)
+        except OfAnotherTopic:
+            self.ledger.forget(
+                name
+            )  # it is of the other: begun there, a log that ends before would be removed
+            return None
 
     def _open(self, name: TopicPartition, config: LogConfig | None, *, clean: bool) -> FileLog:
         """Return the log of a directory. Only if it is known never to have been compacted are gaps damage."""
@@ -215,13 +237,7 @@ class Store:
 
     def topic_id(self, topic: str, partition: int) -> UUID | None:
         """Return the id of the topic that a partition's directory was made for."""
-        return self._topic_id_in(self._directory(TopicPartition(topic, partition)))
-
-    def _topic_id_in(self, directory: str) -> UUID | None:
-        try:
-            return read_partition_metadata(self.disk.load(f"{directory}/{PARTITION_METADATA}"))
-        except (Corrupt, FileNotFoundError):
-            return None
+        return id_in(self.disk, self._directory(TopicPartition(topic, partition)))
 
     def tie(self, topic: str, partition: int, topic_id: UUID) -> None:
         """Write down which topic a log belongs to, where a crash or another broker has left that out."""
@@ -233,7 +249,7 @@ class Store:
         found = []
         for name in sorted(self.disk.directories(self.path)):
             parts = STRAY_DIRECTORY.fullmatch(name)
-            topic_id = parts and self._topic_id_in(f"{self.path}/{name}")
+            topic_id = parts and id_in(self.disk, f"{self.path}/{name}")
             if parts and topic_id is not None:
                 found.append(Stray(name, topic_id, int(parts["partition"])))
         return found
@@ -247,7 +263,10 @@ class Store:
         self.logs[name] = self._open(name, None, clean=False)
 
     def expect_gaps(self, names: Iterable[TopicPartition]) -> None:
-        """Take logs whose past is not known for compacted, if only up to 0: gaps in them are no damage."""
+        """Take logs whose past is not known for compacted, if only up to 0: gaps in them are no damage.
+
+        The disk forgets with that what it said of other logs by these names.
+        """
         for name in names:
             self.ledger.compacted.setdefault(name, 0)
         self.ledger.save()

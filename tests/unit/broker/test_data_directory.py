@@ -19,6 +19,7 @@ from coterie.store.memory import MemoryDisk, MemoryStore
 from coterie.wire.batches import Record, build_batch
 
 DAY_MS = 86_400_000
+ORDERS = TopicPartition("orders", 0)
 COMPACTED = {"cleanup.policy": "compact", "internal.segment.bytes": "200", "min.cleanable.dirty.ratio": "0"}
 
 
@@ -219,3 +220,85 @@ def test_a_stranger_in_the_place_of_a_partition_costs_that_partition_and_no_star
     rig.node.configure_topics({"t": {"retention.ms": "5"}})
     at_once(rig.node.delete_topics(["t"]))
     assert rig.disk.load("data/t-1/precious") == b"mine"
+
+
+# -- gaps
+
+
+def a_compacted_topic(rig: Rig, **how: int) -> dict[str, bytes]:
+    """Make a topic whose first partition has gaps; return the files of that."""
+    rig.node.create_topic("orders", configs=COMPACTED, **{"partitions": 1, **how})
+    for place in range(9):
+        rig.node.append("orders", 0, a_batch(b"%d" % place * 90), now_ms=NOW_MS)
+    rig.store.logs[ORDERS].flush()
+    rig.node.cleaner.tick(NOW_MS)
+    found = {name: rig.disk.load(f"data/orders-0/{name}") for name in rig.disk.files("data/orders-0")}
+    assert len(rig.store.logs[ORDERS].read(0, max_bytes=10_000)) < 9 * 90
+    return {name: data for name, data in found.items() if not name.endswith(".deleted")}
+
+
+def put_back(disk: MemoryDisk, files: dict[str, bytes]) -> None:
+    """Have a directory be as it was."""
+    for name in disk.files("data/orders-0"):
+        disk.remove(f"data/orders-0/{name}")
+    for name, data in files.items():
+        disk.save(f"data/orders-0/{name}", data)
+
+
+def made_anew(rig: Rig, partitions: int) -> None:
+    """Have another topic of the name, which deletes, and whose log begins where the earlier one had ended."""
+    at_once(rig.node.delete_topics(["orders"]))
+    rig.node.create_topic("orders", partitions=partitions, configs={"cleanup.policy": "delete"})
+    for partition in range(partitions):
+        for _ in range(20):
+            rig.node.append("orders", partition, a_batch(), now_ms=NOW_MS)
+    rig.store.logs[ORDERS].delete_before(15, NOW_MS)
+    rig.crash()  # nothing is left of the earlier one, which nobody remembers now
+
+
+def test_the_log_of_an_earlier_topic_that_is_put_back_is_served_whole():
+    """The later topic deletes, and has its start elsewhere: the log was cut at its first gap, or removed."""
+    rig = Rig()
+    files = a_compacted_topic(rig)
+    there = rig.store.logs[ORDERS].read(0, max_bytes=10_000)
+    made_anew(rig, 1)
+
+    disk = rig.store.crash()
+    put_back(disk, files)
+
+    rig.start(disk)
+    for _ in range(3):
+        assert rig.store.logs[ORDERS].read(0, max_bytes=10_000) == there
+        disk = rig.store.crash()
+        disk.save("data/recovery-point-offset-checkpoint", b"0\n0\n")
+        rig.start(disk)
+
+
+def test_a_log_of_an_earlier_topic_is_set_aside_whole():
+    rig = Rig()
+    files = a_compacted_topic(rig)
+    made_anew(rig, 2)
+
+    disk = rig.store.crash()
+    put_back(disk, files)
+    rig.start(disk)
+
+    (aside,) = [name for name in disk.directories("data") if name.endswith("-stray")]
+    left = {name: disk.load(f"data/{aside}/{name}") for name in disk.files(f"data/{aside}")}
+    assert {name: data for name, data in left.items() if name.endswith(".log")} == {
+        name: data for name, data in files.items() if name.endswith(".log")
+    }
+
+
+def test_a_gap_is_no_damage_while_the_settings_of_a_topic_cannot_be_read():
+    """Nobody knows whether it is compacted; an early version may not have written down that it was."""
+    rig = Rig()
+    a_compacted_topic(rig)
+    there = rig.store.logs[ORDERS].read(0, max_bytes=10_000)
+    rig.disk.save("data/cleaner-offset-checkpoint", b"0\n0\n")
+    document = json.loads(rig.disk.load(f"data/{FILE_NAME}"))
+    document["topics"][0]["configs"] |= {"retention.ms": "soon"}
+
+    rig = rewritten(rig, topics=document["topics"])
+
+    assert rig.store.logs[ORDERS].read(0, max_bytes=10_000) == there
