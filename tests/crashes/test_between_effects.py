@@ -219,3 +219,30 @@ def test_a_log_that_was_compacted_is_whole_though_the_checkpoint_that_says_so_is
     for _ in range(2):
         log = again(disk, SMALL)
         assert {record.key: record.value for record in everything(log)} == newest
+
+
+@pytest.mark.parametrize("power_lost", [False, True])
+def test_a_producer_is_known_after_a_crash_though_a_compaction_put_the_segments_together(power_lost: bool):
+    """The start begins further back then, where no snapshot tells of it any more."""
+    disk = CrashDisk(1)
+    config = a_config(cleanup_policy="compact", segment_bytes=600, file_delete_delay_ms=0)
+    store = a_store(disk, config)
+    log = store.create_log(*PLACE, UUID(int=7), config)
+    log.append(idempotent(0, key="k0"), now_ms=NOW_MS)
+    for place in range(30):
+        log.append(keyed((f"k{place % 2}", "x" * 200)), now_ms=NOW_MS)
+    log.flush()
+    store.tick(NOW_MS + 60_000)
+    log.delete_before(4, NOW_MS)
+    log.tick(NOW_MS)
+    assert [one.producer_id for one in log.active_producers()] == [9]
+    for _ in range(3):  # within the minute until the recovery points are written again
+        for place in range(9):
+            log.append(keyed((f"k{place % 2}", "x" * 200)), now_ms=NOW_MS)
+        log.flush()
+        assert log.compact(NOW_MS)
+        log.tick(NOW_MS)
+
+    log = again(disk, config, power_lost=power_lost)
+
+    assert [one.producer_id for one in log.active_producers()] == [9]

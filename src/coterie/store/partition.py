@@ -744,6 +744,8 @@ class FileLog:
             with self._told_of():
                 self._demand_flushes()
                 self._ledger.expect_gaps([self.name])
+                if self.producers.producers and self._first_recovered() < result.plan.upto:
+                    self._ledger.save()  # or a start begins where segments become one, before all snapshots
                 self._names_flushed = False
                 for group in result.groups:
                     self._swap(group, now_ms)
