@@ -246,3 +246,41 @@ def test_a_producer_is_known_after_a_crash_though_a_compaction_put_the_segments_
     log = again(disk, config, power_lost=power_lost)
 
     assert [one.producer_id for one in log.active_producers()] == [9]
+
+
+def a_log_of_times(disk: CrashDisk, config: LogConfig, times: range) -> Store:
+    store = a_store(disk, config)
+    log = store.create_log(*PLACE, UUID(int=7), config)
+    for time in times:
+        log.append(a_batch("x" * 90, at=NOW_MS + time), now_ms=NOW_MS)
+    return store
+
+
+def found_by_time(log: FileLog) -> list[int | None]:
+    found = [log.offset_for_timestamp(NOW_MS + place) for place in range(12)]
+    return [one and one.offset for one in found]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_times_are_found_in_closed_segments_of_a_log_that_flushes_every_record(seed: int):
+    """The recovery point had passed them before they were closed: nobody flushed their indexes."""
+    disk = CrashDisk(seed)
+    config = a_config(flush_messages=1, segment_bytes=600, index_interval_bytes=100)
+    store = a_log_of_times(disk, config, range(12))
+    store.tick(NOW_MS + 60_000)
+
+    log = again(disk, config, power_lost=True)
+
+    assert found_by_time(log) == list(range(12))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_times_are_found_though_the_power_is_lost_after_a_clean_stop(seed: int):
+    """The next start believes the indexes of the segment that grew, and looks at its last batches alone."""
+    disk = CrashDisk(seed)
+    config = a_config(index_interval_bytes=100)
+    a_log_of_times(disk, config, range(11, -1, -1)).close()
+
+    log = again(disk, config, power_lost=True)
+
+    assert found_by_time(log) == [0] * 12

@@ -436,11 +436,14 @@ class FileLog:
         return segment
 
     def _flush_unseen(self, last: Segment) -> None:
-        """Flush what a recovery point says nothing of: the list of what was aborted, and what was cut off."""
+        """Flush what a recovery point says nothing of: the indexes, and what was cut off."""
         if last.flush_failed:  # the next start is to look at it again
             self._demand_flushes()
+        if not last.save_indexes(final=True):
+            raise StorageFailed(f"{self.directory}: the indexes cannot be written")
         try:
             last.sync_aborted()
+            last.sync_indexes()
             if self._cut or self._recovered:
                 last.sync()
                 self._cut = False
@@ -1007,6 +1010,7 @@ class FileLog:
             self.flush()  # what lies behind the end, too, or the next start takes it for good
             with self._told_of():
                 self._segments[-1].sync_aborted()
+                self._segments[-1].sync_indexes()
             if not saved:
                 raise StorageFailed(f"{self.directory}: the indexes cannot be written")
         finally:

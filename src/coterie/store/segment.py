@@ -105,6 +105,7 @@ class Segment:
         self._offsets: OffsetIndex | None = None
         self._times: TimeIndex | None = None
         self._saved = self._saved_times = 0
+        self._unsynced = False
         self._since_entry = 0
         self._peeked = False
         self.opened = Opened() if opened is None else opened
@@ -229,6 +230,7 @@ class Segment:
         offsets, times = self.offsets, self.times
         self.disk.save(self.path(INDEX), offsets.entries())
         self.disk.save(self.path(TIME_INDEX), times.entries())
+        self._unsynced = True
         self.adopt(offsets, times)
         self.sync_indexes()
 
@@ -239,17 +241,23 @@ class Segment:
         self.times.add(self.max_timestamp, self.offset_of_max - self.base_offset)
 
     def sync_indexes(self) -> None:
-        """Have the indexes survive a loss of power where the recovery point lies beyond them already.
+        """Have the indexes survive a loss of power where no start looks at the batches again.
 
         An empty one would pass for that of a segment whose records have no times.
         """
+        if not self._unsynced:
+            return
         for ending in BESIDE_A_LOG:
             with suppress(FileNotFoundError):
                 file = self.disk.open(self.path(ending))
                 try:
                     file.sync()
+                except OSError:
+                    self.flush_failed = True
+                    raise
                 finally:
                     file.close()
+        self._unsynced = False
 
     def settle(self) -> None:
         """Write the indexes of offsets and times whole, in the place of whatever was there."""
@@ -278,8 +286,7 @@ class Segment:
     def sync_aborted(self) -> None:
         """Have the aborted transactions survive a loss of power, their file's name too.
 
-        Other indexes are found out when they are cut short; of this one the next start believes what it says,
-        and that there are none where it is missing.
+        The next start believes what it says, and that there are none where it is missing.
         """
         if len(self.aborted) == self._synced_aborted:
             return
@@ -327,6 +334,7 @@ class Segment:
 
     def _write_index(self, ending: str, entries: bytes, *, at: int) -> None:
         """Write entries into an index from `at` on, where it then ends. A bad one is found out later."""
+        self._unsynced = True
         file = self.disk.open(self.path(ending), create=True)
         try:
             file.write([entries], at)
