@@ -284,3 +284,22 @@ def test_times_are_found_though_the_power_is_lost_after_a_clean_stop(seed: int):
     log = again(disk, config, power_lost=True)
 
     assert found_by_time(log) == [0] * 12
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("moved", [False, True])
+def test_an_epoch_that_clients_were_told_of_outlives_a_loss_of_power_though_nothing_is_of_it(
+    seed: int, moved: bool
+):
+    """They ask for it from then on, and an older leader has no answer."""
+    disk = CrashDisk(seed)
+    log = a_store(disk, SMALL).create_log(*PLACE, UUID(int=7), SMALL)
+    pad(log)
+    log.flush()
+    log.lead(7)
+    if moved:
+        log.delete_before(2, NOW_MS)
+
+    log = again(disk, SMALL, power_lost=True)
+
+    assert log.latest_epoch == 7

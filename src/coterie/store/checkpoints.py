@@ -136,9 +136,12 @@ def read_partition_metadata(data: bytes) -> UUID:
 
 
 def _rows(data: bytes, *, words: int) -> list[list[str]]:
-    lines = _text(data).splitlines()
+    text = _text(data)
+    lines = text.splitlines()
     if not lines:
         return []
+    if text[-1] != "\n":  # the last number may have lost digits
+        raise Corrupt("a checkpoint cut short", at=len(data))
     if len(lines) < 2 or lines[0] != "0":
         raise Corrupt("a checkpoint of another version", at=0, expected="0")
     rows = [line.split(" ") for line in lines[2:]]

@@ -481,7 +481,10 @@ class FileLog:
             raise
 
     def _save_epochs(self) -> None:
-        self._disk.save(f"{self.directory}/{EPOCHS}", write_epochs(self._epochs))
+        epoch, start = self._epochs[-1]
+        # Else the batches tell of it: a file that a loss of power leaves cut short is made anew from them.
+        told_here_alone = epoch > 0 and start >= self.recovery_point
+        self._disk.save(f"{self.directory}/{EPOCHS}", write_epochs(self._epochs), sync=told_here_alone)
 
     # -- reading
 

@@ -18,7 +18,7 @@ from coterie.store import cluster_log, recovery
 from coterie.store.directory import Store
 from coterie.store.ledger import Ledger
 
-SEEDS = 60
+SEEDS = 90
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 

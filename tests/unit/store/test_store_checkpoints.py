@@ -68,6 +68,13 @@ def test_a_damaged_checkpoint_is_corrupt(data: bytes):
         read_offsets(data)
 
 
+@pytest.mark.parametrize("cut", range(1, 12))
+def test_a_checkpoint_that_lost_its_last_digits_is_no_checkpoint(cut: int):
+    """A loss of power leaves the beginning of what was not flushed: epoch 5 began at 12, not at 1234."""
+    with pytest.raises(Corrupt):
+        read_epochs(write_epochs([(0, 0), (5, 1234)])[:-cut])
+
+
 @pytest.mark.parametrize("data", [b"0\n2\n1 5\n0 6\n", b"0\n2\n0 5\n1 4\n"])
 def test_epochs_that_go_back_are_corrupt(data: bytes):
     with pytest.raises(Corrupt):
