@@ -344,6 +344,7 @@ def _clean_group(
         writing.settle()
         writing.aborted = AbortedIndex(transactions.kept)
         writing.settle_aborted()
+        writing.sync_aborted()
         writing.sync_indexes()
         writing.file.sync()
     finally:

@@ -21,7 +21,6 @@ from coterie.store.producers import Completed, ProducerState, marker_of
 from coterie.store.rewrite import checksum
 from coterie.store.segment import (
     ABORTED,
-    BESIDE_A_LOG,
     CLEANED,
     DELETED,
     FILES,
@@ -42,6 +41,7 @@ SNAPSHOT = ".snapshot"
 CHUNK = 1 << 20
 OLD_HEADER_SIZE = 26
 NAME_DIGITS = 20
+BESIDE_A_LOG = (INDEX, TIME_INDEX, ABORTED)
 
 
 @dataclass(slots=True)

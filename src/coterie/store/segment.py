@@ -18,7 +18,6 @@ from coterie.wire.batches import HEADER_SIZE, LENGTH_STARTS, BatchHeader, read_h
 
 __all__ = [
     "ABORTED",
-    "BESIDE_A_LOG",
     "CLEANED",
     "DELETED",
     "FILES",
@@ -32,8 +31,7 @@ __all__ = [
 ]
 
 LOG, INDEX, TIME_INDEX, ABORTED = ".log", ".index", ".timeindex", ".txnindex"
-BESIDE_A_LOG = (INDEX, TIME_INDEX, ABORTED)
-FILES = (*BESIDE_A_LOG, LOG)  # the log last: where it is, the others are
+FILES = (INDEX, TIME_INDEX, ABORTED, LOG)  # the log last: where it is, the others are
 CLEANED, SWAP, DELETED = ".cleaned", ".swap", ".deleted"
 
 OFFSETS = Struct(">qi11xi")
@@ -241,22 +239,21 @@ class Segment:
         self.times.add(self.max_timestamp, self.offset_of_max - self.base_offset)
 
     def sync_indexes(self) -> None:
-        """Have the indexes survive a loss of power where no start looks at the batches again.
+        """Have both indexes survive a loss of power where no start looks at the batches again.
 
-        An empty one would pass for that of a segment whose records have no times.
+        One of times that is empty would pass for that of a segment whose records have none.
         """
         if not self._unsynced:
             return
-        for ending in BESIDE_A_LOG:
-            with suppress(FileNotFoundError):
-                file = self.disk.open(self.path(ending))
-                try:
-                    file.sync()
-                except OSError:
-                    self.flush_failed = True
-                    raise
-                finally:
-                    file.close()
+        for ending in (INDEX, TIME_INDEX):
+            file = self.disk.open(self.path(ending))
+            try:
+                file.sync()
+            except OSError:
+                self.flush_failed = True
+                raise
+            finally:
+                file.close()
         self._unsynced = False
 
     def settle(self) -> None:
