@@ -750,8 +750,7 @@ class FileLog:
             with self._told_of():
                 self._demand_flushes()
                 self._ledger.expect_gaps([self.name])
-                if self.producers.producers and self._first_recovered() < result.plan.upto:
-                    self._ledger.save()  # or a start begins where segments become one, before all snapshots
+                self._have_starts_begin_at(result.plan.upto)
                 self._names_flushed = False
                 for group in result.groups:
                     self._swap(group, now_ms)
@@ -763,6 +762,14 @@ class FileLog:
                 compaction.discard(result.plan, self._disk)
             raise
         return True
+
+    def _have_starts_begin_at(self, offset: int) -> None:
+        """Have a start begin there, or later, before segments below become one.
+
+        Else it might begin with that one, where no snapshot tells of producers whose batches are deleted.
+        """
+        if self.producers.producers and self._first_recovered() < offset:
+            self._ledger.save()
 
     def _still_there(self, bases: tuple[int, ...]) -> bool:
         place = bisect_right(self._bases, bases[0]) - 1
