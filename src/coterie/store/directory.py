@@ -207,9 +207,8 @@ class Store:
         try:
             return configs and configs(name)
         except OfAnotherTopic:
-            self.ledger.forget(
-                name
-            )  # it is of the other: begun there, a log that ends before would be removed
+            # What is known by the name is the other's: begun there, a log that ends before would be removed.
+            self.ledger.forget(name)
             return None
 
     def _open(self, name: TopicPartition, config: LogConfig | None, *, clean: bool) -> FileLog:
