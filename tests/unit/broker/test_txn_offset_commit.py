@@ -17,7 +17,7 @@ from coterie.broker.topic_names import OFFSETS_TOPIC
 from coterie.store.log import AppendRefused
 from coterie.wire.batches import BatchHeader, read_marker, records_of, scan
 from coterie.wire.internal import OffsetCommitKey, read_key
-from unit.broker.group_api_rig import ApiRig, ask_fetch, fetch_topic, part, versions
+from unit.broker.group_api_rig import ApiRig, ask_fetch, commit_topic, fetch_topic, part, versions
 from unit.broker.rig import Client
 
 INIT, ADD_OFFSETS, END, WRITE_MARKERS, TXN_COMMIT = 22, 25, 26, 27, 28
@@ -347,3 +347,43 @@ def test_a_transaction_that_ends_between_two_parts_of_its_offsets_gets_no_more_o
     log = rig.store.logs[TopicPartition(OFFSETS_TOPIC, 0)]
     assert log.last_stable_offset == log.end_offset
     assert rig.node.coordinator.host_of("g").shard.offsets["g"]["wide"].keys() == set(range(OFFSETS_AT_ONCE))
+
+
+@pytest.mark.parametrize("version", versions(TXN_COMMIT))
+def test_a_transaction_that_ends_before_its_offsets_are_written_gets_none_of_them(
+    version: int, monkeypatch: pytest.MonkeyPatch
+):
+    """What was decided before had to be written first, in two goes: the marker overtook the commit."""
+    rig = ApiRig(offsets_topic_num_partitions=1)
+    producer = Producer(rig, version=version)
+    if version < 5:
+        producer.add_offsets()
+    producer.commit(("other", 0, 1))
+    host = rig.node.coordinator.host_of("g")
+    topic = commit_topic(rig, 9, "orders", (1, 5, ""))
+    rig.client().send_at_once(8, 9, group_id="h", generation_id_or_member_epoch=-1, topics=(topic,))
+    with monkeypatch.context() as patched:
+        patched.setattr(host, "_append_gathered", lambda **terms: False)
+        one = part(
+            TXN_COMMIT, version, "TxnOffsetCommitRequestPartition", partition_index=0, committed_offset=42
+        )
+        asked = part(TXN_COMMIT, version, "TxnOffsetCommitRequestTopic", name="orders", partitions=(one,))
+        producer.client.send_at_once(TXN_COMMIT, version, group_id="g", topics=(asked,), **producer.terms)
+    assert host.records
+    told: list[Code] = []
+
+    rig.node.coordinator.end_transaction(
+        host.partition,
+        producer_id=producer.terms["producer_id"],
+        producer_epoch=producer.terms["producer_epoch"],
+        coordinator_epoch=0,
+        commit=True,
+        deliver=told.append,
+    )
+    rig.settle()
+    (answer,) = producer.client.answers()
+
+    assert told == [Code.NONE]
+    assert answer.topics[0].partitions[0].error_code == Code.INVALID_TXN_STATE
+    assert host.log.last_stable_offset == host.log.end_offset
+    assert stable(rig) == -1

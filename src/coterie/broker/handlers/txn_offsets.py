@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
@@ -29,6 +30,7 @@ from coterie.broker.topic_names import OFFSETS_TOPIC
 from coterie.group import commands
 from coterie.group.failures import told
 from coterie.store.log import AppendRefused
+from coterie.store.producers import ONGOING
 from coterie.wire.batches import MAGIC, TRANSACTIONAL_BIT, BatchHeader
 
 if TYPE_CHECKING:
@@ -111,7 +113,7 @@ class WaitingCommit:
             self.respond(told(refused.code))
             return
         if verification is None or not (self.joins or self._verifies()):
-            self.commit(verification)
+            self.commit(ONGOING if verification is None else verification)
             return
 
         def answered(codes: Mapping[TopicPartition, Code]) -> None:
@@ -155,35 +157,24 @@ class WaitingCommit:
     def _verifies(self) -> bool:
         return self.node.settings.text_of("transaction.partition.verification.enable") != "false"
 
-    def commit(self, verified: Verification | None) -> None:
-        """Have the group decide; about very many offsets in parts, between which others are heard."""
+    def commit(self, verified: Verification) -> None:
+        """Have the group decide; about very many offsets in parts, between which others are heard.
+
+        The transaction may end between two parts, or before the only one is written: the log refuses what
+        would come after its end, which would hang.
+        """
+        commit = partial(self._commit_part, verified=verified)
         if len(self.offsets) <= OFFSETS_AT_ONCE:
-            self._commit_part(self.offsets, verified, self.respond)
+            commit(self.offsets, self.respond)
         else:
-            self.node.work(self._commit_in_parts(verified))
-
-    def _commit_in_parts(self, verified: Verification | None) -> Pieces[None]:
-        """The transaction may end between two parts: what would come after its end is refused."""
-
-        def commit(part: Sequence[commands.OffsetToCommit], take: Callable[[Any], None]) -> None:
-            try:
-                # without a verification it was open here when the first part went out
-                ended = verified is None and self._verification() is not None
-            except AppendRefused as refused:
-                take(told(refused.code))
-                return
-            if ended:
-                take(told(Code.INVALID_TXN_STATE))
-            else:
-                self._commit_part(part, verified, take)
-
-        yield from in_parts(self.offsets, commit, lambda codes: self.respond(Codes(codes)))
+            self.node.work(in_parts(self.offsets, commit, lambda codes: self.respond(Codes(codes))))
 
     def _commit_part(
         self,
         named: Sequence[commands.OffsetToCommit],
-        verified: Verification | None,
         respond: Callable[[Any], None],
+        *,
+        verified: Verification,
     ) -> None:
         """Have the group decide, if its shard is still the one that was asked for."""
         request, host = self.request, self.host
