@@ -658,3 +658,21 @@ def test_a_group_of_very_many_offsets_is_deleted_in_parts_unless_somebody_joins_
     assert offsets.count_of("g") == (some if joins else 0)
     started = rig.started_again().node.coordinator.host_of("g").shard.offsets
     assert started.count_of("g") == (some if joins else 0)
+
+
+@row("DL-2")
+def test_who_deletes_a_group_that_expires_or_is_deleted_between_two_parts_is_told_that_it_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """It was there when they asked, and some of it went by their request."""
+    monkeypatch.setattr(coordinator, "PART_BYTES", 500)
+    rig = ApiRig()
+    rig.node.create_topic("wide", partitions=100)
+    rig.committed("g", *(("wide", number, 1) for number in range(100)))
+    clients = [rig.client(), rig.client()]
+
+    for client in clients:
+        client.send_at_once(DELETE, 2, groups_names=("g",))
+    rig.settle()
+
+    assert [client.answers()[0].results[0].error_code for client in clients] == [NONE, NONE]

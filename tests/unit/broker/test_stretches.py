@@ -10,13 +10,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from coterie.broker import coordinator, server
+from coterie.broker.context import Context
 from coterie.broker.handlers import groups, offsets
 from coterie.broker.node import FAMILIES
 from coterie.broker.server import Connection
@@ -24,7 +25,7 @@ from coterie.broker.turns import Turns, here_and_now
 from coterie.wire import piecemeal
 from coterie.wire.apis import APIS
 from coterie.wire.batches import Record, build_batch
-from coterie.wire.codec import build, encode_request, request_type
+from coterie.wire.codec import build, encode_request, entity, request_type
 from coterie.wire.plan import FieldPlan, plan_of
 from unit.broker.group_api_rig import ApiRig
 from unit.broker.rig import Line
@@ -241,3 +242,33 @@ def test_a_group_with_very_many_offsets_is_deleted_in_pieces_that_are_no_longer(
 
     assert many <= 1.05 * few
     assert not rig().node.coordinator.host_of("wide-group").shard.offsets.count_of("wide-group")
+
+
+@pytest.mark.parametrize("api_key", [9, 15, 42], ids=lambda key: APIS[key].title)
+def test_others_are_heard_between_any_two_of_several_groups(api_key: int):
+    """Each may be large: sixty-four of a thousand members or offsets took 60 to 300 ms."""
+    names = tuple(f"several-{number}" for number in range(3))
+    for name in names:
+        rig().committed(name, ("orders", 0, 1))
+    item = partial(build, entity("offset_fetch", 8, "OffsetFetchRequestGroup"), topics=None)
+    lists: dict[int, dict[str, Any]] = {
+        9: {"groups": tuple(item(group_id=name) for name in names)},
+        15: {"groups": names},
+        42: {"groups_names": names},
+    }
+    version = 8 if api_key == 9 else APIS[api_key].most
+    ctx = Context(
+        api_key=api_key,
+        version=version,
+        correlation_id=1,
+        client_id="x",
+        client_host="/?",
+        listener_host_port=("", 0),
+        send=lambda *answer: None,
+    )
+    request = build(request_type(api_key, version), **lists[api_key])
+
+    stops = list({9: offsets, 15: groups, 42: groups}[api_key].HANDLERS[api_key](rig().node, ctx, request))
+    rig().settle()
+
+    assert len(stops) >= len(names)

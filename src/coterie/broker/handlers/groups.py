@@ -317,9 +317,20 @@ def describe_groups(node: Node, ctx: Context, request: Any) -> Any:
 
     def done(answers: list[Any]) -> None:
         by_name = dict(zip(names, answers, strict=True))
-        ctx.reply(paced(_all_described(ctx, request, by_name), len(request.groups)))
+        found = sum(len(answer.members) for answer in answers if not isinstance(answer, Code))
+        ctx.reply(paced(_all_described(ctx, request, by_name), len(request.groups) + found))
 
-    return paced(ask_each(names, lambda name, take: _describe_one(node, ctx, name, take), done), len(names))
+    return ask_of_groups(names, lambda name, take: _describe_one(node, ctx, name, take), done)
+
+
+def ask_of_groups(
+    names: Sequence[str],
+    ask_one: Callable[[str, Callable[[Any], None]], None],
+    done: Callable[[list[Any]], None],
+) -> Any:
+    """Ask about each of several groups as `ask_each` does, with others heard after each: one may be large."""
+    pieces = ask_each(names, ask_one, done, at_once=1)
+    return pieces if len(names) > 1 else paced(pieces, len(names))
 
 
 def ask_each(
@@ -462,7 +473,7 @@ def delete_groups(node: Node, ctx: Context, request: Any) -> Any:
     def done(answers: list[Any]) -> None:
         ctx.reply(paced(_all_deleted(cls, item, names, answers), len(names)))
 
-    return paced(ask_each(names, lambda name, take: _delete_one(node, ctx, name, take), done), len(names))
+    return ask_of_groups(names, lambda name, take: _delete_one(node, ctx, name, take), done)
 
 
 def _all_deleted(cls: Any, item: Any, names: Sequence[str], answers: list[Any]) -> Pieces[Any]:
@@ -475,14 +486,20 @@ def _all_deleted(cls: Any, item: Any, names: Sequence[str], answers: list[Any]) 
     return build(cls, results=tuple(results))
 
 
-def _delete_one(node: Node, ctx: Context, group_id: str, take: Callable[[Any], None]) -> None:
+def _delete_one(
+    node: Node, ctx: Context, group_id: str, take: Callable[[Any], None], *, begun: bool = False
+) -> None:
     """Have a group deleted; one with very many offsets in parts, with others heard between."""
 
     def answered(answer: Any) -> None:
-        if isinstance(answer, Code) or not answer.more:
+        if isinstance(answer, Code):
             take(answer)
+        elif answer.more:
+            node.call_soon(lambda: _delete_one(node, ctx, group_id, take, begun=True))
+        elif begun and answer.code is Code.GROUP_ID_NOT_FOUND:
+            take(Code.NONE)  # what was left has expired, or went with another request
         else:
-            node.call_soon(lambda: _delete_one(node, ctx, group_id, take))
+            take(answer)
 
     def command(call: int) -> commands.DeleteGroup:
         most_bytes = node.coordinator.host_of(group_id).part_bytes

@@ -258,21 +258,23 @@ def offset_fetch(node: Node, ctx: Context, request: Any) -> Any:
     weight = len(asked)
     if weight <= ITEMS_AT_ONCE:
         weight += sum(1 + len(topic.partition_indexes) for group in asked for topic in group.topics or ())
-    return paced(_fetch_each(node, ctx, asked, require_stable, done), weight)
+    pieces = _fetch_each(node, ctx, asked, require_stable, done)
+    return pieces if len(asked) > 1 else paced(pieces, weight)
 
 
 def _fetch_each(
     node: Node, ctx: Context, asked: Sequence[Any], require_stable: bool, done: Callable[[list[Any]], None]
 ) -> Pieces[Any]:
-    """Ask about each group; `done` gets the answers, in that order, when the last has come."""
+    """Ask about each group, with others heard after each: one may have very many offsets. `done` gets the
+    answers, in that order, when the last has come.
+    """
     if not asked:
         done([])
         return WAITS
     answers = Gathered(len(asked), done)
     for place, group in enumerate(asked):
         yield from _fetch_one(node, ctx, group, require_stable, answers.slot(place))
-        if place % ITEMS_AT_ONCE == 0:
-            yield
+        yield
     return WAITS
 
 
