@@ -237,7 +237,7 @@ class FileLog:
 
     def active_producers(self) -> list[ActiveProducer]:
         """Return the producers that the log remembers."""
-        return self.producers.active()
+        return [*self.producers.active()]
 
     @property
     def size_bytes(self) -> int:

@@ -4,7 +4,7 @@ No input or output: `check` says whether a batch follows, `record` takes it in, 
 the whole into Kafka's .snapshot file (version 1) and back.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -133,14 +133,12 @@ class ProducerState:
         """Return where a producer's open transaction starts, -1 without one."""
         return self._open.get(producer_id, -1)
 
-    def active(self) -> list[ActiveProducer]:
-        """Return every producer that is known, as DescribeProducers tells of them."""
-        return [
-            ActiveProducer(
+    def active(self) -> Iterator[ActiveProducer]:
+        """Yield every producer that is known now, as DescribeProducers tells of them."""
+        for key, one in tuple(self.producers.items()):
+            yield ActiveProducer(
                 key, one.epoch, one.last_sequence, one.timestamp, one.coordinator_epoch, one.open_since
             )
-            for key, one in self.producers.items()
-        ]
 
     # -- is the batch part of a transaction?
 

@@ -22,6 +22,7 @@ from coterie.broker.handlers import groups, offsets
 from coterie.broker.node import FAMILIES
 from coterie.broker.server import Connection
 from coterie.broker.turns import Turns, here_and_now
+from coterie.store.producers import Producer
 from coterie.wire import piecemeal
 from coterie.wire.apis import APIS
 from coterie.wire.batches import Record, build_batch
@@ -272,3 +273,22 @@ def test_others_are_heard_between_any_two_of_several_groups(api_key: int):
     rig().settle()
 
     assert len(stops) >= len(names)
+
+
+def test_the_producers_of_a_partition_are_told_in_pieces():
+    """They are as many as wrote there within a day."""
+    known = rig().node.log_of("orders", 1).producers.producers
+
+    def lines(count: int) -> int:
+        known.clear()
+        known.update((number, Producer(0)) for number in range(count))
+        request = filled(request_type(61, 0), ("topics", "partition_indexes"), 1)
+        (topic,) = request.topics
+        return Worker(rig()).answer(replace(request, topics=(replace(topic, partition_indexes=(1,)),)))
+
+    lines(3)
+
+    few, many = (lines(count) for count in (FEW, 5 * FEW))
+    known.clear()
+
+    assert (many - few) / (4 * FEW) <= LINES_OF_AN_ITEM

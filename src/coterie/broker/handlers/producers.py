@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from coterie.base.codes import Code
 from coterie.broker.context import Context
 from coterie.broker.handlers.repeats import Repeats
-from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces
+from coterie.broker.pieces import ITEMS_AT_ONCE, Pieces, gathered
 from coterie.broker.topic_names import name_problem
 from coterie.wire.codec import build, entity, response_type
 
@@ -33,7 +33,7 @@ def _describe_producers(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
         for place, index in enumerate(asked.partition_indexes):
             name = asked.name, index
             if name not in told:
-                told[name] = _partition(node, asked.name, index, ctx.version)
+                told[name] = yield from _partition(node, asked.name, index, ctx.version)
                 partitions.append(told[name])
             elif repeats.allow(len(told[name].active_producers)):
                 partitions.append(told[name])
@@ -44,14 +44,14 @@ def _describe_producers(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     return build(response_type(61, ctx.version), topics=tuple(topics))
 
 
-def _partition(node: Node, topic: str, index: int, version: int) -> Any:
+def _partition(node: Node, topic: str, index: int, version: int) -> Pieces[Any]:
     cls = entity("describe_producers", version, "PartitionResponse", "response")
     log = node.log_of(topic, index)
     if log is None:
         code, message = _missing(node, topic)
         return build(cls, partition_index=index, error_code=code, error_message=message, active_producers=())
     producer_type = entity("describe_producers", version, "ProducerState", "response")
-    producers = tuple(
+    producers = yield from gathered(
         build(
             producer_type,
             producer_id=one.producer_id,
@@ -61,10 +61,11 @@ def _partition(node: Node, topic: str, index: int, version: int) -> Any:
             coordinator_epoch=one.coordinator_epoch,
             current_txn_start_offset=one.open_since,
         )
-        for one in log.active_producers()
+        for one in log.producers.active()
     )
     code = Code.NONE
-    return build(cls, partition_index=index, error_code=code, error_message=None, active_producers=producers)
+    active = tuple(producers)
+    return build(cls, partition_index=index, error_code=code, error_message=None, active_producers=active)
 
 
 def _missing(node: Node, topic: str) -> tuple[Code, str | None]:
