@@ -35,7 +35,7 @@ __all__ = ["FAULTS", "SEEDS", "first", "remembered"]
 SEEDS = 4_000
 RARE_FROM = {
     "what_is_compacted_is_written_down_afterwards": 8_000,
-    "the_coordinator_believes_its_own_log_alone": 14_000,
+    "the_coordinator_believes_its_own_log_alone": 50_000,
     "what_an_unflushed_marker_has_decided_replaces_what_is": 8_000,
     "what_a_producer_has_not_flushed_replaces_what_it_has": 30_000,
     "the_removal_of_a_segment_that_could_not_be_begun_is_not_flushed": 46_000,
