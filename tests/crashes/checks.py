@@ -33,13 +33,12 @@ def settle(name: TopicPartition, topic: TopicOwed, log: FileLog, *, power_lost: 
     loss of power alone, whatever the disk had refused.
     """
     owed = topic.partitions[name.partition]
-    if power_lost:
-        owed.reached = 0
     least = owed.certain if power_lost else owed.end
     demand(log.end_offset >= least, f"{name} ends at {log.end_offset}, and up to {least} nothing may be lost")
     left = log.end_offset  # where the log ended before the start has written to it
     if power_lost:
         owed.batches, left = _before_new_markers(owed, log)
+        owed.reached = min(owed.reached, owed.certain, left)  # a gap below was agreed upon by a start before
         if owed.end < log.start_offset:  # nothing was left that may be read: the log begins anew
             owed.reached = log.start_offset
     read_new(owed, log)

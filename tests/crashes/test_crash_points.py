@@ -44,6 +44,7 @@ ONCE_FAILED = (
         3014873,
         4011304,
         4012294,
+        9000405,
     ),
 )
 PLACE = TopicPartition("orders", 0)
