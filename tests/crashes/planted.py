@@ -171,7 +171,7 @@ def a_flush_is_believed_after_one_has_failed() -> Iterator[None]:
 @fault
 def gaps_go_unnoticed() -> Iterator[None]:
     """Logs are opened without their settings: what lies behind a hole is kept, though nobody compacts."""
-    with patched(Topics, "written_configs", lambda *_: lambda name: None):
+    with patched(Topics, "written_configs", lambda *_: lambda name, topic_id: None):
         yield
 
 

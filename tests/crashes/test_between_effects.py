@@ -28,7 +28,7 @@ def a_store(disk: CrashDisk, config: LogConfig) -> Store:
         "data",
         now_ms=NOW_MS,
         new_uuid=lambda: UUID(int=disk.random.getrandbits(126)),
-        configs=lambda _: config,
+        configs=lambda *_: config,
     )
 
 
@@ -36,6 +36,16 @@ def again(disk: CrashDisk, config: LogConfig, *, power_lost: bool = False) -> Fi
     """Return the log as the next process finds it."""
     disk.revive(power_lost=power_lost)
     return a_store(disk, config).logs[PLACE]
+
+
+def no_compaction_brings_it_back(log: FileLog) -> None:
+    """Compact until the tombstone of the key `gone` may go: its value went before."""
+    for round_ms in (0, 1000, 2000):
+        pad(log)
+        log.flush()
+        log.compact(NOW_MS + round_ms)
+        seen = [record.value for record in everything(log) if record.key == b"gone"]
+        assert seen[-1:] in ([], [None])
 
 
 def pad(log: FileLog, *, at: int = NOW_MS) -> None:
@@ -57,12 +67,7 @@ def test_a_key_that_was_deleted_stays_deleted_though_a_loss_of_power_undid_the_c
 
     log = again(disk, COMPACTED, power_lost=True)
 
-    for round_ms in (0, 1000, 2000):
-        pad(log)
-        log.flush()
-        log.compact(NOW_MS + round_ms)
-        seen = [record.value for record in everything(log) if record.key == b"gone"]
-        assert seen[-1:] in ([], [None])
+    no_compaction_brings_it_back(log)
 
 
 def a_log_with_an_aborted_transaction(disk: CrashDisk, config: LogConfig) -> tuple[Store, FileLog]:
@@ -165,24 +170,29 @@ def test_a_log_that_was_cut_below_what_is_compacted_is_compacted_anew_when_it_ha
     for _ in range(4):
         pad(log)
 
-    for round_ms in (0, 1000, 2000):
-        pad(log)
-        log.flush()
-        log.compact(NOW_MS + round_ms)
-        seen = [record.value for record in everything(log) if record.key == b"gone"]
-        assert seen[-1:] in ([], [None])
+    no_compaction_brings_it_back(log)
+
+
+def a_log_of_two_keys(disk: CrashDisk) -> tuple[Store, FileLog]:
+    """Return a store and the log in it, which compaction has something to do with."""
+    store = a_store(disk, COMPACTED)
+    log = store.create_log(*PLACE, UUID(int=7), COMPACTED)
+    for place in range(20):
+        log.append(keyed((f"k{place % 2}", f"{place}" * 100)), now_ms=NOW_MS)
+    log.flush()
+    return store, log
+
+
+def by_key(log: FileLog) -> dict[bytes | None, bytes | None]:
+    return {record.key: record.value for record in everything(log)}
 
 
 @pytest.mark.parametrize("kill", range(12))
 def test_the_files_of_a_swap_tell_that_a_log_has_gaps(kill: int):
     """An earlier version wrote that down after the swap; the start, told to delete, cut the log."""
     disk = CrashDisk(1)
-    store = a_store(disk, COMPACTED)
-    log = store.create_log(*PLACE, UUID(int=7), COMPACTED)
-    for place in range(20):
-        log.append(keyed((f"k{place % 2}", f"{place}" * 100)), now_ms=NOW_MS)
-    log.flush()
-    newest = {record.key: record.value for record in everything(log)}
+    store, log = a_log_of_two_keys(disk)
+    newest = by_key(log)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(store.ledger), "expect_gaps", lambda *_: None)
         plan = log.plan_compaction(NOW_MS)
@@ -200,25 +210,21 @@ def test_the_files_of_a_swap_tell_that_a_log_has_gaps(kill: int):
 
     for _ in range(2):
         log = again(disk, SMALL)
-        assert {record.key: record.value for record in everything(log)} == newest
+        assert by_key(log) == newest
 
 
 def test_a_log_that_was_compacted_is_whole_though_the_checkpoint_that_says_so_is_gone():
     disk = CrashDisk(1)
-    store = a_store(disk, COMPACTED)
-    log = store.create_log(*PLACE, UUID(int=7), COMPACTED)
-    for place in range(20):
-        log.append(keyed((f"k{place % 2}", f"{place}" * 100)), now_ms=NOW_MS)
-    log.flush()
+    store, log = a_log_of_two_keys(disk)
     assert log.compact(NOW_MS)
-    newest = {record.key: record.value for record in everything(log)}
+    newest = by_key(log)
     store.tick(NOW_MS + 60_000)
     disk.remove("data/cleaner-offset-checkpoint")
     disk.save("data/recovery-point-offset-checkpoint", b"0\n0\n")
 
     for _ in range(2):
         log = again(disk, SMALL)
-        assert {record.key: record.value for record in everything(log)} == newest
+        assert by_key(log) == newest
 
 
 @pytest.mark.parametrize("power_lost", [False, True])

@@ -112,7 +112,7 @@ def test_a_clean_stop_leaves_a_new_list_of_aborted_transactions_though_its_snaps
 
 def a_store(disk: CrashDisk, seed: int) -> Store:
     return Store(
-        disk, "data", now_ms=NOW_MS, new_uuid=lambda: UUID(int=seed), configs=lambda _: SMALL_SEGMENTS
+        disk, "data", now_ms=NOW_MS, new_uuid=lambda: UUID(int=seed), configs=lambda *_: SMALL_SEGMENTS
     )
 
 

@@ -56,7 +56,7 @@ damages = st.lists(
 
 
 def opened(disk: MemoryDisk, config: LogConfig) -> tuple[MemoryStore, FileLog]:
-    store = MemoryStore.open(now_ms=NOW, disk=disk, configs=lambda _: config)
+    store = MemoryStore.open(now_ms=NOW, disk=disk, configs=lambda *_: config)
     return store, store.logs.get(NAME) or store.create_log(*NAME, UUID(int=1), config)
 
 

@@ -41,7 +41,7 @@ class LogAgainstAList(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.store = MemoryStore.open(now_ms=self.now_ms, disk=self.disk, configs=lambda _: self.config)
+        self.store = MemoryStore.open(now_ms=self.now_ms, disk=self.disk, configs=lambda *_: self.config)
         if NAME not in self.store.logs:
             self.store.create_log(*NAME, UUID(int=1), self.config)
         self.pending = None

@@ -23,7 +23,7 @@ from coterie.broker.former_kafka import FormerKafka
 from coterie.broker.metadata_file import MetadataFile, UnreadableMetadata
 from coterie.broker.topic import Topic
 from coterie.broker.topic_names import INTERNAL_TOPICS, RESERVED_TOPIC, metric_name, name_problem
-from coterie.store.directory import MOST_PARTITIONS, OfAnotherTopic, id_in
+from coterie.store.directory import MOST_PARTITIONS, OfAnotherTopic
 from coterie.store.log import StorageFailed
 
 if TYPE_CHECKING:
@@ -131,15 +131,18 @@ class Topics:
             except (KeyError, TypeError, ValueError):
                 return {}  # `open` is about to say what is wrong with it
 
-        def config(name: TopicPartition) -> LogConfig | None:
-            topic_id, configs = written().get(name.topic, ("", None))
-            if configs is None:
+        @cache
+        def config_of(topic: str) -> LogConfig | None:
+            known, unread = settings.stored_log_config(written()[topic][1])
+            return None if unread else known
+
+        def config(name: TopicPartition, there: UUID | None) -> LogConfig | None:
+            if name.topic not in written():
                 return None
-            there = id_in(disk, f"{directory}/{name}")
+            topic_id, _ = written()[name.topic]
             if there is not None and uuid_text(there) != topic_id:
                 raise OfAnotherTopic(f"{name} is of {uuid_text(there)}, and {name.topic} is {topic_id}")
-            known, unread = settings.stored_log_config(configs)
-            return None if unread else known
+            return config_of(name.topic)
 
         return config
 

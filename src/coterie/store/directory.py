@@ -50,7 +50,6 @@ STRAY_SUFFIX = "-stray"
 STRAY_DIRECTORY = re.compile(r".+-(?P<partition>0|[1-9][0-9]{0,9})\.[0-9a-f]{32}-stray")
 PARTITION_DIRECTORY = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")
 SEGMENT_FILE = re.compile(rf"[0-9]{{20}}\{LOG}")
-SWAPPED_FILE = re.compile(rf"[0-9]{{20}}\{LOG}\{SWAP}")
 # Where Apache Kafka keeps what a cluster has agreed upon.
 KEPT_BY_KAFKA = "__cluster_metadata"
 CHECKPOINTS = (START_OFFSETS, RECOVERY_POINTS, HIGH_WATERMARKS, CLEAN_OFFSETS)
@@ -58,8 +57,10 @@ SHARED_FILES = "|".join(map(re.escape, (META, CLEAN_SHUTDOWN, *CHECKPOINTS)))
 SHARED_FILE = re.compile(rf"({SHARED_FILES}|coterie\.[a-z]+\.json)(\.tmp)?")
 # What the roots of disks have, and what keeps a directory that is to be empty in a repository.
 NOBODYS = frozenset({LOCK, "lost+found", ".snapshot", ".gitkeep", ".gitignore", ".DS_Store"})
-Configs = Callable[[TopicPartition], LogConfig | None]
-"""How a partition's log shall behave; None where nobody knows. May raise `OfAnotherTopic`."""
+Configs = Callable[[TopicPartition, UUID | None], LogConfig | None]
+"""How a partition's log shall behave, made for the topic of that id as far as its directory says; None where
+nobody knows. May raise `OfAnotherTopic`.
+"""
 
 
 class OfAnotherTopic(Exception):
@@ -135,6 +136,8 @@ class Store:
     ) -> None:
         self.path = path
         self.logs: dict[TopicPartition, FileLog] = {}
+        # What the directories of the logs say, as far as it was read: a start asks for it more than once.
+        self._topic_ids: dict[TopicPartition, UUID | None] = {}
         self.disk = disk
         self._new_uuid = new_uuid
         self._now_ms = now_ms
@@ -190,7 +193,7 @@ class Store:
                 continue
             files = self.disk.files(f"{self.path}/{name}")
             if found.partition < MOST_PARTITIONS and _is_log(files):
-                if any(map(SWAPPED_FILE.fullmatch, files)):  # to open the log is to finish that
+                if any(file.endswith(LOG + SWAP) for file in files):  # to open the log is to finish that
                     self.ledger.expect_gaps([found])
                 self.logs[found] = self._open(found, self._config_of(found, configs), clean=clean)
             elif not self._is_free(found):
@@ -205,7 +208,7 @@ class Store:
     def _config_of(self, name: TopicPartition, configs: Configs | None) -> LogConfig | None:
         """Return how a log that is found shall behave, None where nobody knows."""
         try:
-            return configs and configs(name)
+            return configs and configs(name, self.topic_id(*name))
         except OfAnotherTopic:
             # What is known by the name is the other's: begun there, a log that ends before would be removed.
             self.ledger.forget(name)
@@ -235,13 +238,17 @@ class Store:
         return [OnDisk(topic, partition, self.topic_id(topic, partition)) for topic, partition in self.logs]
 
     def topic_id(self, topic: str, partition: int) -> UUID | None:
-        """Return the id of the topic that a partition's directory was made for."""
-        return id_in(self.disk, self._directory(TopicPartition(topic, partition)))
+        """Return the id of the topic that a partition's directory was made for, None if it does not say."""
+        name = TopicPartition(topic, partition)
+        if name not in self._topic_ids:
+            self._topic_ids[name] = id_in(self.disk, self._directory(name))
+        return self._topic_ids[name]
 
     def tie(self, topic: str, partition: int, topic_id: UUID) -> None:
         """Write down which topic a log belongs to, where a crash or another broker has left that out."""
-        where = f"{self._directory(TopicPartition(topic, partition))}/{PARTITION_METADATA}"
-        self.disk.save(where, write_partition_metadata(topic_id))
+        name = TopicPartition(topic, partition)
+        self.disk.save(f"{self._directory(name)}/{PARTITION_METADATA}", write_partition_metadata(topic_id))
+        self._topic_ids[name] = topic_id
 
     def strays(self) -> list[Stray]:
         """Return the directories that were set aside and say which topic they belong to."""
@@ -319,8 +326,7 @@ class Store:
     def delete_log(self, topic: str, partition: int, *, now_ms: int) -> None:
         """Take a partition out of sight at once, and off the disk after file.delete.delay.ms."""
         name = TopicPartition(topic, partition)
-        gone = self.logs.pop(name)
-        gone.abandon()
+        gone = self._take_out(name)
         self.ledger.forget(name)
         self._left_over.add(name)
         try:
@@ -364,8 +370,15 @@ class Store:
     def release_log(self, topic: str, partition: int) -> None:
         """Let go of a log that turned out to be no partition of ours; nothing of it is touched."""
         name = TopicPartition(topic, partition)
-        self.logs.pop(name).abandon()
+        self._take_out(name)
         self.ledger.forget(name)
+
+    def _take_out(self, name: TopicPartition) -> FileLog:
+        """Return a log that is no longer one of ours, abandoned."""
+        self._topic_ids.pop(name, None)
+        gone = self.logs.pop(name)
+        gone.abandon()
+        return gone
 
     # -- time and end
 

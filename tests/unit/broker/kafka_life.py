@@ -96,7 +96,7 @@ class KafkaLife:
         self._segment = 0
         disk.make_directory("data")
         self.store = MemoryStore.open(
-            now_ms=NOW_MS, disk=disk, configs=lambda _: SMALL, cluster_id="c", node_id=NODE
+            now_ms=NOW_MS, disk=disk, configs=lambda *_: SMALL, cluster_id="c", node_id=NODE
         )
         disk.make_directory(f"data/{CLUSTER_LOG}")
         self._set_brokers()
@@ -106,7 +106,7 @@ class KafkaLife:
 
     def start(self) -> None:
         """Lead everything in the next epoch; set aside what the metadata does not know."""
-        self.store = MemoryStore.open(now_ms=NOW_MS, disk=self.disk, configs=lambda _: SMALL)
+        self.store = MemoryStore.open(now_ms=NOW_MS, disk=self.disk, configs=lambda *_: SMALL)
         self.topics |= {one.name: one for one in self.missing}
         self.missing.clear()
         for topic, partition, topic_id in self.store.partitions():

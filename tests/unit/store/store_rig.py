@@ -118,8 +118,10 @@ class Rig:
 
     def _open(self, now_ms: int) -> Store:
         if self.kind == "memory":
-            return MemoryStore.open(now_ms=now_ms, disk=self.memory, configs=lambda _: self.config)
-        return FileStore.open(self.path / "data", now_ms=now_ms, configs=lambda _: self.config, durable=False)
+            return MemoryStore.open(now_ms=now_ms, disk=self.memory, configs=lambda *_: self.config)
+        return FileStore.open(
+            self.path / "data", now_ms=now_ms, configs=lambda *_: self.config, durable=False
+        )
 
     def log_of(self, **settings: object) -> FileLog:
         """Return a new log with these settings."""

@@ -29,7 +29,7 @@ from coterie.store.memory import Faults, MemoryDisk, MemoryStore
 def a_log(disk: MemoryDisk, **settings: object) -> tuple[MemoryStore, FileLog]:
     """Return a store on the disk, and its log."""
     config = a_config(**settings)
-    store = MemoryStore.open(now_ms=NOW, disk=disk, configs=lambda _: config)
+    store = MemoryStore.open(now_ms=NOW, disk=disk, configs=lambda *_: config)
     log = store.logs.get(ORDERS) or store.create_log(*ORDERS, TOPIC_ID, config)
     return store, log
 

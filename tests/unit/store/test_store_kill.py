@@ -44,7 +44,7 @@ def test_what_a_killed_process_said_was_written_is_there(tmp_path: Path):
             os.kill(process.pid, signal.SIGKILL)
             told = max([told, *map(int, process.stdout.read().split(b"\n")[:-1])])
 
-        store = FileStore.open(tmp_path, now_ms=NOW, configs=lambda _: a_config())
+        store = FileStore.open(tmp_path, now_ms=NOW, configs=lambda *_: a_config())
         log = store.logs[ORDERS]
         assert log.end_offset > told
         assert [record.value for record in everything(log)] == [
