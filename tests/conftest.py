@@ -18,7 +18,6 @@ __all__ = [
     "pytest_configure",
     "pytest_runtest_call",
     "pytest_runtest_setup",
-    "pytest_sessionstart",
     "pytest_xdist_auto_num_workers",
     "pytest_xdist_make_scheduler",
 ]
@@ -42,15 +41,13 @@ settings.register_profile("exhaustive", deadline=None, max_examples=2_000)
 settings.load_profile("steady")
 
 
-def pytest_sessionstart() -> None:
-    """Have Ctrl-C heard: what a script starts in the background ignores it, and so do its children."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Have each test meet the same chance in each run, as a client's pauses differ by chance."""
+    """Have each test meet the same chance in each run, as a client's pauses differ by chance, and have Ctrl-C
+    heard as in any program: what a script starts in the background ignores it, and a Spark session of an
+    earlier test has left its own handler, beside which asyncio installs none.
+    """
     random.seed(item.nodeid)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
