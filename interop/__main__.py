@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -65,6 +66,7 @@ BY_NAME = (
 AFTERWARDS = ("dumplog",)  # reads what the broker has written, once it has stopped
 LANES = 2  # suites at once: most of a suite is waiting
 SUITE_S = 1500
+LINES_OF_AN_END = 20  # of a suite that broke off: all that was said is far above, if it was kept
 SUITES: set[int] = set()
 """The process groups of the suites that run."""
 ENDED = threading.Event()
@@ -139,7 +141,7 @@ def report(outcomes: list[Outcome]) -> int:
         if outcome.suite in outcome.skipped:
             print(f"SKIPPED the whole suite {outcome.suite}: {outcome.skipped[outcome.suite]}")
         for name in outcome.failed:
-            print(f"FAILED {outcome.suite} {name}")
+            print(f"FAILED {outcome.suite} {name}: {outcome.whys.get(name, '')}")
     known = sum(len(outcome.known) for outcome in outcomes)
     skipped = sum(len(outcome.skipped) for outcome in outcomes)
     if known or skipped:
@@ -218,7 +220,9 @@ def run_suite(name: str, *, bootstrap: str, data: Path, work: Path, on: str) -> 
         late = threading.Timer(SUITE_S, os.killpg, (process.pid, signal.SIGKILL))
         late.start()
         assert process.stdout is not None
+        last: deque[str] = deque(maxlen=LINES_OF_AN_END)
         for line in process.stdout:
+            last.append(line)
             print(f"{name}: {line}", end="", flush=True)
             read_line(outcome, line)
         late.cancel()
@@ -227,6 +231,7 @@ def run_suite(name: str, *, bootstrap: str, data: Path, work: Path, on: str) -> 
         (outcome.failed if process.returncode else outcome.passed).append(name)
     elif process.returncode < 0 or (process.returncode and not outcome.failed):
         outcome.failed.append("runs-to-its-end")  # not within SUITE_S, or it broke off without a word
+        outcome.whys["runs-to-its-end"] = f"it ended with {process.returncode}, after:\n{''.join(last)}"
     judge(outcome)
     print(f"-- {name}: {len(outcome.passed)} passed, {time.monotonic() - begun:.0f} s", flush=True)
     return outcome
@@ -253,16 +258,12 @@ def environment(name: str, *, bootstrap: str, data: Path, work: Path, on: str) -
 
 
 def judge(outcome: Outcome) -> None:
-    """Tell failures from what is known, and print what the list and the outcome say differently."""
+    """Tell failures from what is known, and print what passes and is not in the list."""
     listed = HERE / outcome.suite / "passes.txt"
     if not listed.exists():
         return
     wanted = set(listed.read_text().split())
-    ran = {*outcome.passed, *outcome.failed}
     outcome.judge(wanted)
-    for name in outcome.failed:
-        if name not in ran:
-            print(f"FAILED {outcome.suite} {name}: it did not run")
     for name in outcome.passed:
         if name not in wanted and outcome.broker == "coterie":
             print(f"note: {name} passes and is not in {outcome.suite}/passes.txt yet")

@@ -27,6 +27,7 @@ class Outcome:
     failed: list[str] = field(default_factory=list)  # must pass, and did not
     known: list[str] = field(default_factory=list)  # FINDINGS.md explains why they do not pass
     skipped: dict[str, str] = field(default_factory=dict)  # name: why it was not tried
+    whys: dict[str, str] = field(default_factory=dict)  # what was said of those that failed; not kept
 
     def judge(self, wanted: set[str]) -> None:
         """Move what may fail from `failed` to `known`; what must pass and did not run has failed."""
@@ -35,6 +36,7 @@ class Outcome:
         self.known = [name for name in self.failed if name not in wanted]
         ran = {*self.passed, *self.failed, *self.skipped}
         self.failed = [name for name in self.failed if name in wanted] + sorted(wanted - ran)
+        self.whys.update(dict.fromkeys(wanted - ran, "it did not run"))
 
 
 def read_line(outcome: Outcome, line: str) -> None:
@@ -49,6 +51,7 @@ def read_line(outcome: Outcome, line: str) -> None:
             outcome.passed.append(name)
         case "FAILED":
             outcome.failed.append(name)
+            outcome.whys[name] = why.strip()
         case "skipped":
             outcome.skipped[name] = why.strip()
         case "client":
@@ -59,7 +62,9 @@ def keep(outcome: Outcome) -> None:
     """Write an outcome where the next reader of `docs/compatibility.md` finds it."""
     RESULTS.mkdir(exist_ok=True)
     kept = RESULTS / f"{outcome.suite}-{outcome.broker}.json"
-    kept.write_text(json.dumps(asdict(outcome), indent=1) + "\n", encoding="utf-8")
+    fields = asdict(outcome)
+    del fields["whys"]
+    kept.write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
 
 
 def kept_outcomes() -> list[Outcome]:

@@ -42,6 +42,7 @@ def test_a_suites_lines_are_counted_and_its_talk_is_not():
         ["TestPing"],
         ["TestETL"],
     )
+    assert outcome.whys == {"TestETL": "after 3s"}
 
 
 def test_what_must_pass_and_did_not_run_has_failed():
@@ -50,6 +51,7 @@ def test_what_must_pass_and_did_not_run_has_failed():
     outcome.judge({"a", "b", "d", "e"})
 
     assert (outcome.failed, outcome.known) == (["b", "e"], ["c"])
+    assert outcome.whys == {"e": "it did not run"}
 
 
 def test_a_suite_that_was_not_tried_has_not_failed():
