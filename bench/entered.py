@@ -26,6 +26,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from bench.brokers import free_port, receive
+
 OURS = "coterie"
 WARM = 5  # so often each is done before it is counted
 SETTLES_S = 0.3  # what an answer has set in motion is counted with it
@@ -88,7 +90,7 @@ def join_request(group: str, member_id: str) -> bytes:
 
 def answer(connection: socket.socket) -> tuple[int, str]:
     """Return the error and the member id of an answer to a JoinGroup."""
-    frame = received(connection, int.from_bytes(received(connection, 4)))
+    frame = receive(connection, int.from_bytes(receive(connection, 4)))
     at = 4 + 1 + 4  # correlation id, tags, throttle time
     (code,) = struct.unpack_from(">h", frame, at)
     at += 2 + 4
@@ -96,17 +98,6 @@ def answer(connection: socket.socket) -> tuple[int, str]:
         at += max(frame[at], 1)
     at += 1
     return code, frame[at + 1 : at + frame[at]].decode()
-
-
-def received(connection: socket.socket, count: int) -> bytes:
-    """Return so many bytes."""
-    found = b""
-    while len(found) < count:
-        some = connection.recv(count - len(found))
-        if not some:
-            raise ConnectionError("the broker has hung up")
-        found += some
-    return found
 
 
 def join(connection: socket.socket, group: str, counted: contextlib.AbstractContextManager[None]) -> None:
@@ -186,9 +177,7 @@ def main() -> int:
     """Serve in this thread, until the other has measured; returns 1 if it could not."""
     from coterie.__main__ import main as coterie
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     broker, failed = Entered(), threading.Event()
 
     def beside() -> None:

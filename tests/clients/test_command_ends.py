@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from select import select
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -46,25 +46,34 @@ def fill(bootstrap: str, topic: str, count: int, value: bytes = b"v") -> None:
             producer.send(topic, value)
 
 
+def consuming(bootstrap: str, topic: str) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
+    """Return a consumer that commits only at its end and has read three records, and what it writes to."""
+    running = command(
+        "consume", topic, "--group", topic, "--from", "beginning", "--bootstrap", bootstrap,
+        "--set", "auto.commit.interval.ms=3600000",
+    )  # fmt: skip
+    assert running.stdout is not None
+    assert all(running.stdout.readline() for _ in range(3))
+    return running, running.stdout
+
+
+def has_committed_and_left(bootstrap: str, topic: str) -> bool:
+    with BlockingAdmin(bootstrap) as admin:
+        committed = admin.list_group_offsets(topic)
+        return not admin.describe_group(topic).members and committed == {TopicPartition(topic, 0): 3}
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_makes_consume_commit_and_leave(
     how: signal.Signals, bootstrap: str, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
     fill(bootstrap, topic, 3)
-    running = command(
-        "consume", topic, "--group", topic, "--from", "beginning", "--bootstrap", bootstrap,
-        "--set", "auto.commit.interval.ms=3600000",
-    )  # fmt: skip
-    assert running.stdout is not None
-    read = [running.stdout.readline() for _ in range(3)]
+    running, _ = consuming(bootstrap, topic)
     running.send_signal(how)
-    code, out, err = ended(running)
 
-    assert (code, out, err, len(read)) == (0, b"", b"", 3)
-    with BlockingAdmin(bootstrap) as admin:
-        assert admin.describe_group(topic).members == ()
-        assert admin.list_group_offsets(topic) == {TopicPartition(topic, 0): 3}
+    assert ended(running) == (0, b"", b"")
+    assert has_committed_and_left(bootstrap, topic)
 
 
 def test_consume_commits_and_leaves_when_whoever_reads_it_has_gone(
@@ -73,19 +82,11 @@ def test_consume_commits_and_leaves_when_whoever_reads_it_has_gone(
     """Found by trying: `coterie consume TOPIC --group ID | head -2` kept its partitions."""
     topic = new_topic()
     fill(bootstrap, topic, 3)
-    running = command(
-        "consume", topic, "--group", topic, "--from", "beginning", "--bootstrap", bootstrap,
-        "--set", "auto.commit.interval.ms=3600000",
-    )  # fmt: skip
-    assert running.stdout is not None
-    for _ in range(3):
-        assert running.stdout.readline()
-    running.stdout.close()
+    running, output = consuming(bootstrap, topic)
+    output.close()
 
     assert ended(running)[::2] == (0, b"")
-    with BlockingAdmin(bootstrap) as admin:
-        assert admin.describe_group(topic).members == ()
-        assert admin.list_group_offsets(topic) == {TopicPartition(topic, 0): 3}
+    assert has_committed_and_left(bootstrap, topic)
 
 
 def test_a_story_that_is_followed_ends_when_whoever_reads_it_has_gone() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import GeneratorType
 from typing import Any
 
-from coterie.broker.context import Context
 from coterie.broker.node import Node
 from coterie.broker.pieces import at_once
 from coterie.broker.settings import BrokerSettings
@@ -13,6 +12,7 @@ from coterie.broker.topics import Topics
 from coterie.store.memory import MemoryDisk, MemoryStore
 from coterie.wire.apis import APIS
 from coterie.wire.codec import RequestHeader, build, decode_response, encode_response, entity, request_type
+from unit.broker.rig import a_context
 
 NOW_MS = 1_700_000_000_000
 
@@ -59,15 +59,7 @@ class Rig:
         header = RequestHeader(api_key, version, 1, "rig", 0)
         handler = self.node.handler_of(header)
         assert handler is not None
-        context = Context(
-            api_key=api_key,
-            version=version,
-            correlation_id=1,
-            client_id="rig",
-            client_host="/127.0.0.1",
-            listener_host_port=("127.0.0.1", 9092),
-            send=lambda context, response: None,
-        )
+        context = a_context(api_key, version)
         return handler(self.node, context, build(request_type(api_key, version), **fields))
 
 

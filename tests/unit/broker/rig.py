@@ -9,12 +9,28 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from coterie.broker.context import Context
 from coterie.broker.node import Node
 from coterie.broker.server import Connection
 from coterie.broker.settings import BrokerSettings
 from coterie.broker.topics import Topics
 from coterie.store.files import FileStore
 from coterie.wire.codec import build, decode_response, encode_request, request_type, response_type
+
+
+def a_context(
+    api_key: int, version: int, *, send: Callable[[Context, Any], None] = lambda *answer: None
+) -> Context:
+    """Return what a handler is told beside a request's fields; `send` gets an answer that comes later."""
+    return Context(
+        api_key=api_key,
+        version=version,
+        correlation_id=1,
+        client_id="rig",
+        client_host="/127.0.0.1",
+        listener_host_port=("127.0.0.1", 9092),
+        send=send,
+    )
 
 
 class Line(asyncio.Transport):

@@ -15,7 +15,6 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.broker.context import Context
 from coterie.broker.handlers.data import delete_records
 from coterie.broker.handlers.produce import HANDLERS
 from coterie.broker.pieces import ITEMS_AT_ONCE, at_once
@@ -32,7 +31,7 @@ from coterie.wire.codec import (
     response_type,
 )
 from coterie.wire.compression import compress
-from unit.broker.rig import Client, Line, Rig
+from unit.broker.rig import Client, Line, Rig, a_context
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 0, 1, 2, 3, 19, 20, 21
 MANY = 2_000
@@ -274,8 +273,7 @@ def test_a_topic_made_anew_while_records_are_deleted_does_not_start_where_the_la
     cls = entity("delete_records", 2, "DeleteRecordsPartition")
     partitions = tuple(build(cls, partition_index=number, offset=3) for number in range(ITEMS_AT_ONCE + 1))
     topic = build(entity("delete_records", 2, "DeleteRecordsTopic"), name="t", partitions=partitions)
-    terms = {"client_id": "", "client_host": "", "listener_host_port": ("", 0)}
-    context = Context(api_key=DELETE_RECORDS, version=2, correlation_id=1, send=lambda *_: None, **terms)
+    context = a_context(DELETE_RECORDS, 2)
     work = delete_records(rig.node, context, build(request_type(DELETE_RECORDS, 2), topics=(topic,)))
     for _ in range(stop):
         next(work)
@@ -607,8 +605,7 @@ def test_many_batches_of_many_records_are_walked_over_with_others_heard_between(
     logs = [log for where, log in rig.store.logs.items() if where.topic.startswith("wide-")]
     asked = [build(topic_type, name=f"wide-{n}", partition_data=tuple(data)) for n in range(topics)]
     request = build(request_type(PRODUCE, 9), acks=-1, timeout=1_000, topic_data=tuple(asked))
-    terms = {"client_id": "", "client_host": "", "listener_host_port": ("", 0)}
-    context = Context(api_key=PRODUCE, version=9, correlation_id=1, send=lambda *_: None, **terms)
+    context = a_context(PRODUCE, 9)
 
     written = [0]
     for stop in HANDLERS[PRODUCE](rig.node, context, request):
@@ -622,10 +619,7 @@ def test_many_batches_of_many_records_are_walked_over_with_others_heard_between(
 def stops_of(rig: Rig, api: int, version: int, **terms: Any) -> int:
     """Return how often others have their turn before the answer to a request is whole."""
     waiting: list[Any] = []
-    told = {"client_id": "", "client_host": "", "listener_host_port": ("", 0)}
-    context = Context(
-        api_key=api, version=version, correlation_id=1, send=lambda _, answer: waiting.append(answer), **told
-    )
+    context = a_context(api, version, send=lambda _, answer: waiting.append(answer))
     handler = rig.node.handler_of(RequestHeader(api, version, 1, "", 0))
     assert handler is not None
     waiting.append(handler(rig.node, context, build(request_type(api, version), **terms)))

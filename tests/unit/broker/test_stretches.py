@@ -8,7 +8,7 @@ that run between two stops: they do not become more with the list. A pass over i
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -17,7 +17,6 @@ from uuid import UUID
 import pytest
 
 from coterie.broker import coordinator, server
-from coterie.broker.context import Context
 from coterie.broker.handlers import groups, offsets
 from coterie.broker.node import FAMILIES
 from coterie.broker.server import Connection
@@ -29,7 +28,7 @@ from coterie.wire.batches import Record, build_batch
 from coterie.wire.codec import build, encode_request, entity, request_type
 from coterie.wire.plan import FieldPlan, plan_of
 from unit.broker.group_api_rig import ApiRig
-from unit.broker.rig import Line
+from unit.broker.rig import Line, a_context
 
 FEW, MANY = 1_088, 1_600  # by how many stops there are between, and what is left over is the same
 # Of one item more: with five, a quarter of a million take 30 to 40 ms (2026-11-23).
@@ -180,24 +179,25 @@ def test_a_longer_list_takes_more_pieces_and_not_longer_ones(
     assert (many - few) / (MANY - FEW) <= LINES_OF_AN_ITEM
 
 
+def offsets_of_a_transaction(indexes: Iterable[int], *, topic: str | None = None) -> Any:
+    """Return a TxnOffsetCommit for the partitions of these indexes."""
+    request = filled(request_type(28, APIS[28].most), ("topics", "partitions"), 1)
+    (one_topic,) = request.topics
+    (one,) = one_topic.partitions
+    partitions = tuple(replace(one, partition_index=index) for index in indexes)
+    whole = build(type(one_topic), name=topic or one_topic.name, partitions=partitions)
+    return replace(request, topics=(whole,))
+
+
 def test_offsets_of_a_transaction_that_are_named_again_and_again_take_more_pieces_and_not_longer_ones(
     monkeypatch: pytest.MonkeyPatch,
 ):
     """The partition is there: what is kept of it is the last, and all are answered."""
     monkeypatch.setattr(server, "LIGHT_STOPS", 1)
     monkeypatch.setattr(piecemeal, "LIGHT_BYTES", 1_000)
-    cls, path = request_type(28, APIS[28].most), ("topics", "partitions")
+    Worker(rig()).answer(offsets_of_a_transaction([0] * 3))
 
-    def asked(count: int) -> Any:
-        request = filled(cls, path, 1)
-        (topic,) = request.topics
-        (one,) = topic.partitions
-        again = build(type(topic), name=topic.name, partitions=(replace(one, partition_index=0),) * count)
-        return replace(request, topics=(again,))
-
-    Worker(rig()).answer(asked(3))
-
-    few, many = (Worker(rig()).answer(asked(count)) for count in (FEW, 3 * FEW))
+    few, many = (Worker(rig()).answer(offsets_of_a_transaction([0] * count)) for count in (FEW, 3 * FEW))
 
     assert many <= few
 
@@ -207,20 +207,14 @@ def test_offsets_of_a_transaction_for_very_many_partitions_take_more_pieces_and_
 ):
     monkeypatch.setattr(server, "LIGHT_STOPS", 1)
     monkeypatch.setattr(piecemeal, "LIGHT_BYTES", 1_000)
-    cls, path = request_type(28, APIS[28].most), ("topics", "partitions")
     if rig().node.topics.get("wide") is None:
         rig().node.create_topic("wide", partitions=5 * FEW)
 
-    def asked(count: int) -> Any:
-        request = filled(cls, path, 1)
-        (topic,) = request.topics
-        (one,) = topic.partitions
-        partitions = tuple(replace(one, partition_index=index) for index in range(count))
-        return replace(request, topics=(build(type(topic), name="wide", partitions=partitions),))
+    Worker(rig()).answer(offsets_of_a_transaction(range(FEW), topic="wide"))
 
-    Worker(rig()).answer(asked(FEW))
-
-    few, many = (Worker(rig()).answer(asked(count)) for count in (FEW, 5 * FEW))
+    few, many = (
+        Worker(rig()).answer(offsets_of_a_transaction(range(count), topic="wide")) for count in (FEW, 5 * FEW)
+    )
 
     assert many <= few
 
@@ -258,15 +252,7 @@ def test_others_are_heard_between_any_two_of_several_groups(api_key: int):
         42: {"groups_names": names},
     }
     version = 8 if api_key == 9 else APIS[api_key].most
-    ctx = Context(
-        api_key=api_key,
-        version=version,
-        correlation_id=1,
-        client_id="x",
-        client_host="/?",
-        listener_host_port=("", 0),
-        send=lambda *answer: None,
-    )
+    ctx = a_context(api_key, version)
     request = build(request_type(api_key, version), **lists[api_key])
 
     stops = list({9: offsets, 15: groups, 42: groups}[api_key].HANDLERS[api_key](rig().node, ctx, request))
