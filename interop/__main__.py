@@ -64,6 +64,9 @@ BY_NAME = (
     "history",
 )
 AFTERWARDS = ("dumplog",)  # reads what the broker has written, once it has stopped
+# What these draw by chance is drawn anew in each run: a loss that the next run does not show is a loss.
+BY_CHANCE = ("kills", "ledger_s3")
+MOST_AGAIN = 3  # suites; where more have failed it is no moment of a busy machine
 LANES = 2  # suites at once: most of a suite is waiting
 SUITE_S = 1500
 LINES_OF_AN_END = 20  # of a suite that broke off: all that was said is far above, if it was kept
@@ -99,6 +102,8 @@ def main() -> int:
         signal.signal(number, end_suites)
     with tempfile.TemporaryDirectory(prefix="coterie-interop-", dir=on_disk()) as work:
         outcomes = run_suites(asked.suites, Path(work), on=asked.on)
+        if asked.all:
+            outcomes = once_more(outcomes, Path(work) / "again", on=asked.on)
     if not os.environ.get(OTHER_BROKER) and not os.environ.get(SOME_CHECKS):
         for outcome in outcomes:
             keep(outcome)
@@ -121,6 +126,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--on", choices=("coterie", "kafka"), default="coterie", help="the broker to start")
     asked = parser.parse_args()
     unasked = [name for name in there if name in LIVE or (asked.on == "coterie" and name not in BY_NAME)]
+    asked.all = not asked.suites
     asked.suites = asked.suites or unasked
     for name in asked.suites:
         if name not in there:
@@ -140,6 +146,8 @@ def report(outcomes: list[Outcome]) -> int:
     for outcome in outcomes:
         if outcome.suite in outcome.skipped:
             print(f"SKIPPED the whole suite {outcome.suite}: {outcome.skipped[outcome.suite]}")
+        for name, why in outcome.unsteady.items():
+            print(f"UNSTEADY {outcome.suite} {name}: passed when run again; before: {why}")
         for name in outcome.failed:
             print(f"FAILED {outcome.suite} {name}: {outcome.whys.get(name, '')}")
     known = sum(len(outcome.known) for outcome in outcomes)
@@ -170,6 +178,29 @@ def run_suites(names: list[str], work: Path, *, on: str) -> list[Outcome]:
             for name in sorted(set(names) - {*live, *afterwards}, key=(*ALONE, *BY_NAME).index)
         ]
         return [*first.result(), *(other.result() for other in others)]
+
+
+def once_more(outcomes: list[Outcome], work: Path, *, on: str) -> list[Outcome]:
+    """Run suites that have failed once more, alone: programs of others, and Apache Kafka beside ours, have
+    times of their own, which two busy lanes on a busy machine overstep. The second outcome counts, and tells
+    what the first was. Returns all outcomes.
+    """
+    failed = [one.suite for one in outcomes if one.failed and one.suite not in BY_CHANCE]
+    if len(failed) > MOST_AGAIN:
+        return outcomes
+    known = {one.suite: one for one in outcomes}
+    for name in failed:
+        data = work / name / "data"
+        data.parent.mkdir(parents=True)
+        if name in LIVE or name in AFTERWARDS:
+            live, afterwards = ([], [name]) if name in AFTERWARDS else ([name], [])
+            second = run_on_one_broker(live, afterwards, data, data.parent, on)[-1]
+        else:
+            second = run_suite(name, bootstrap="", data=data, work=data.parent, on=on)
+        first = known[name]
+        second.unsteady = {one: first.whys.get(one, "") for one in first.failed if one not in second.failed}
+        known[name] = second
+    return list(known.values())
 
 
 def run_on_one_broker(

@@ -27,7 +27,8 @@ class Outcome:
     failed: list[str] = field(default_factory=list)  # must pass, and did not
     known: list[str] = field(default_factory=list)  # FINDINGS.md explains why they do not pass
     skipped: dict[str, str] = field(default_factory=dict)  # name: why it was not tried
-    whys: dict[str, str] = field(default_factory=dict)  # what was said of those that failed; not kept
+    whys: dict[str, str] = field(default_factory=dict)  # what was said of those that failed
+    unsteady: dict[str, str] = field(default_factory=dict)  # passed only when run again: why they had failed
 
     def judge(self, wanted: set[str]) -> None:
         """Move what may fail from `failed` to `known`; what must pass and did not run has failed."""
@@ -59,11 +60,11 @@ def read_line(outcome: Outcome, line: str) -> None:
 
 
 def keep(outcome: Outcome) -> None:
-    """Write an outcome where the next reader of `docs/compatibility.md` finds it."""
+    """Write an outcome, without how it came about, where `docs/compatibility.md` is made from."""
     RESULTS.mkdir(exist_ok=True)
     kept = RESULTS / f"{outcome.suite}-{outcome.broker}.json"
     fields = asdict(outcome)
-    del fields["whys"]
+    del fields["whys"], fields["unsteady"]
     kept.write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
 
 

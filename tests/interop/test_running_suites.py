@@ -1,0 +1,74 @@
+"""What a run makes of suites that fail: the reasons stand at its end, and a bad moment gets a second run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from interop.outcomes import Outcome
+
+from interop import __main__ as running
+
+FAILS_ONCE = """
+if [ -e "$MARK" ]; then echo "ok steady"; echo "ok late"
+else touch "$MARK"; echo "ok steady"; echo "FAILED late: not within 30 s"; fi
+"""
+FAILS_ALWAYS = 'echo "FAILED wrong: 1 is not 2"'
+BREAKS_OFF = 'echo "ok first"; echo "the last words"; exit 7'
+
+Suites = Callable[..., list[Outcome]]
+
+
+@pytest.fixture
+def suites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Suites:
+    """Return what runs suites, given by name and script, as a whole run does."""
+    monkeypatch.setattr(running, "HERE", tmp_path / "suites")
+    monkeypatch.setattr(running, "environment", lambda name, **_: {"MARK": str(tmp_path / f"{name}.mark")})
+
+    def run(**scripts: str) -> list[Outcome]:
+        for name, script in scripts.items():
+            (tmp_path / "suites" / name).mkdir(parents=True)
+            (tmp_path / "suites" / name / "run.sh").write_text(script)
+        place = {"data": tmp_path / "data", "work": tmp_path, "on": "coterie"}
+        first = [running.run_suite(name, bootstrap="", **place) for name in scripts]
+        return running.once_more(first, tmp_path / "again", on="coterie")
+
+    return run
+
+
+def test_a_suite_that_passes_when_it_runs_alone_passes_and_is_told_of(
+    suites: Suites, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert running.report(suites(mixed=FAILS_ONCE)) == 0
+
+    *_, told, counted = capsys.readouterr().out.splitlines()
+    assert told == "UNSTEADY mixed late: passed when run again; before: not within 30 s"
+    assert counted == "2 passed, 0 failed"
+
+
+def test_what_fails_twice_has_failed_and_says_why(suites: Suites, capsys: pytest.CaptureFixture[str]) -> None:
+    assert running.report(suites(mixed=FAILS_ALWAYS)) == 1
+
+    assert "FAILED mixed wrong: 1 is not 2" in capsys.readouterr().out.splitlines()[-2]
+
+
+def test_a_loss_found_by_chance_is_no_bad_moment(suites: Suites) -> None:
+    (kills,) = suites(kills=FAILS_ONCE)
+
+    assert (kills.failed, kills.unsteady) == (["late"], {})
+
+
+def test_where_much_has_failed_nothing_is_run_again(suites: Suites) -> None:
+    outcomes = suites(**dict.fromkeys(("mixed", "takeover", "client", "answers"), FAILS_ONCE))
+
+    assert [one.failed for one in outcomes] == [["late"]] * 4
+
+
+def test_a_suite_that_breaks_off_tells_its_last_words(
+    suites: Suites, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert running.report(suites(mixed=BREAKS_OFF)) == 1
+
+    told = capsys.readouterr().out
+    assert "FAILED mixed runs-to-its-end: it ended with 7, after:\nok first\nthe last words\n" in told
