@@ -50,6 +50,7 @@ STRAY_SUFFIX = "-stray"
 STRAY_DIRECTORY = re.compile(r".+-(?P<partition>0|[1-9][0-9]{0,9})\.[0-9a-f]{32}-stray")
 PARTITION_DIRECTORY = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")
 SEGMENT_FILE = re.compile(rf"[0-9]{{20}}\{LOG}")
+SWAPPED_FILE = re.compile(rf"[0-9]{{20}}\{LOG}\{SWAP}")
 # Where Apache Kafka keeps what a cluster has agreed upon.
 KEPT_BY_KAFKA = "__cluster_metadata"
 CHECKPOINTS = (START_OFFSETS, RECOVERY_POINTS, HIGH_WATERMARKS, CLEAN_OFFSETS)
@@ -193,7 +194,7 @@ class Store:
                 continue
             files = self.disk.files(f"{self.path}/{name}")
             if found.partition < MOST_PARTITIONS and _is_log(files):
-                if any(file.endswith(LOG + SWAP) for file in files):  # to open the log is to finish that
+                if any(map(SWAPPED_FILE.fullmatch, files)):  # to open the log is to finish that
                     self.ledger.expect_gaps([found])
                 self.logs[found] = self._open(found, self._config_of(found, configs), clean=clean)
             elif not self._is_free(found):
