@@ -72,3 +72,18 @@ def test_a_suite_that_breaks_off_tells_its_last_words(
 
     told = capsys.readouterr().out
     assert "FAILED mixed runs-to-its-end: it ended with 7, after:\nok first\nthe last words\n" in told
+
+
+@pytest.mark.parametrize("variable", [running.OTHER_BROKER, running.SOME_CHECKS])
+def test_what_fails_on_a_broker_of_others_or_in_a_few_checks_is_not_run_again_on_ours(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = Outcome("topics", "coterie", "2026-11-23", failed=["delete"])
+    again = Outcome("topics", "coterie", "2026-11-23", passed=["delete"])
+    monkeypatch.setattr(running.sys, "argv", ["interop"])
+    monkeypatch.setattr(running.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(running, "run_suites", lambda *_, **__: [failed])
+    monkeypatch.setattr(running, "once_more", lambda *_, **__: [again])
+    monkeypatch.setenv(variable, "127.0.0.1:9092")
+
+    assert running.main() == 1
