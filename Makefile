@@ -42,7 +42,7 @@ fuzz: $(STAMP) ## bend bytes for every decoder, and ask a live broker anything, 
 	cd tests && ../$(BIN)/python -m anyrequest --minutes $(MINUTES)
 
 sim: $(STAMP) ## SEEDS scenarios of the simulator from seed FIRST on (SEEDS=200 FIRST=0); a failing one prints how to see it again
-	@$(BIN)/python -m coterie.sim --seeds $(SEEDS) --first $(FIRST) --jobs 2 --keep-going
+	@$(BIN)/python -m swarm --seeds $(SEEDS) --first $(FIRST) --jobs 2 --keep-going
 
 interop: $(STAMP) ## Apache Kafka's own clients and tools, and the recorded scenarios, against our broker
 	@$(JAVA) $(BIN)/python -m interop

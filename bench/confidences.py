@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from coterie.history.departures import LEFT, POLL_EXCEEDED, SESSION_EXPIRED
 from coterie.history.group import history_of, outlined
+from coterie.history.log.segments import GroupLog, entries_of, groups_of
 from coterie.history.nextgen import KIP_848
-from coterie.history.segments import GroupLog, entries_of, groups_of
 
 # What makes a member go, of what a journal says was done to its client.
 GOES_BY = {"close": LEFT, "crash": SESSION_EXPIRED, "freeze": SESSION_EXPIRED, "stall": POLL_EXCEEDED}

@@ -61,7 +61,7 @@ def rows_of(number: int) -> pa.Table:
 
 def by_ledger(table: Path) -> float:
     """Return the milliseconds of a batch through the ledger."""
-    from coterie.spark.ledger import Ledger
+    from coterie.spark.ledger.ledger import Ledger
 
     ledger = Ledger(str(table), group="bench")
     return median_ms(lambda number: ledger.append(rows_of(number)))

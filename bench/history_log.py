@@ -20,9 +20,7 @@ from typing import NamedTuple, TypeAlias
 from coterie.assign.model import Cluster, Member
 from coterie.assign.range_ import NAME, assign
 from coterie.base.hashes import coordinator_partition
-from coterie.wire.batches import Record, build_batch
-from coterie.wire.consumer import Assignment, Subscription
-from coterie.wire.internal import (
+from coterie.wire.payloads.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
@@ -31,6 +29,8 @@ from coterie.wire.internal import (
     group_metadata_record,
     offset_commit_record,
 )
+from coterie.wire.payloads.consumer_protocol import Assignment, Subscription
+from coterie.wire.records.batches import Record, build_batch
 
 __all__ = ["Shape", "write"]
 

@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coterie.base.hashes import coordinator_partition
-from coterie.wire.batches import Record, build_batch
-from coterie.wire.internal import OffsetCommitKey, OffsetCommitValue, offset_commit_record
+from coterie.wire.payloads.consumer_offsets import (
+    OffsetCommitKey,
+    OffsetCommitValue,
+    offset_commit_record,
+)
+from coterie.wire.records.batches import Record, build_batch
 
 __all__ = ["BIG", "LIVE", "Shape", "groups_of", "write_segment"]
 

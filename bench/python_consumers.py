@@ -52,7 +52,7 @@ class Tally:
 
 def consume_coterie(address: str, topic: str, partitions: int, tally: Tally) -> Rate:
     """Consume with ours."""
-    consumer_type = importlib.import_module("coterie.client.consumer").Consumer
+    consumer_type = importlib.import_module("coterie.client.consumer.consumer").Consumer
 
     async def work() -> Rate:
         async with consumer_type(bootstrap_servers=address, auto_offset_reset="earliest") as consumer:

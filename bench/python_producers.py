@@ -23,7 +23,7 @@ WARM_UP = 2_000
 
 def produce_coterie(address: str, topic: str, records: int, value: bytes) -> float:
     """Produce with ours; returns seconds."""
-    producer_type = importlib.import_module("coterie.client.producer").Producer
+    producer_type = importlib.import_module("coterie.client.producer.producer").Producer
 
     async def work() -> float:
         settings = {"batch_size": BATCH_BYTES, "linger_ms": LINGER_MS}

@@ -12,8 +12,8 @@ import time
 from collections.abc import Sequence
 
 from coterie.base.ids import TopicPartition
-from coterie.client.consumer import Consumer
-from coterie.client.listener import RebalanceListener
+from coterie.client.consumer.consumer import Consumer
+from coterie.client.consumer.listener import RebalanceListener
 
 POLL_MS, SESSION_MS, HEARTBEAT_MS = 100, 6_000, 2_000
 STAGGER_S = 4.0  # twice the time between heartbeats: the phases of the groups are spread evenly

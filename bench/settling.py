@@ -15,7 +15,7 @@ from random import Random
 from coterie.assign.model import Cluster, Member
 from coterie.assign.registry import new_assignor
 from coterie.base.ids import TopicPartition
-from coterie.wire.consumer import Subscription
+from coterie.wire.payloads.consumer_protocol import Subscription
 
 GROUPS, SEED = 100_000, 1
 TOPICS = ("t0", "t1", "t2", "t3")

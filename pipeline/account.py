@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coterie.history.tables import History
-from coterie.sim.whatif import WhatIf
+from coterie.simulate.what_if.what_if import WhatIf
 from pipeline import past, verify
 from pipeline.lag import Progress
 from pipeline.plan import GROUP, MEMBERS, PARTITIONS, SECOND, TOPIC

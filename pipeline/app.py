@@ -104,7 +104,7 @@ def warm_up(spark: SparkSession, args: argparse.Namespace, paths: Paths) -> None
     The first use of each part costs seconds: Python workers, generated code, the ledger. They are spent
     before the member joins, so that the group does not wait for them.
     """
-    from coterie.spark.ledger import Ledger
+    from coterie.spark.ledger.ledger import Ledger
 
     options = {"kafka.bootstrap.servers": args.bootstrap, "subscribe": WARM_UP}
     records = spark.read.format("coterie").options(**options).load()
@@ -115,7 +115,7 @@ def warm_up(spark: SparkSession, args: argparse.Namespace, paths: Paths) -> None
 
 def begin(spark: SparkSession, member: str, paths: Paths, args: argparse.Namespace) -> StreamingQuery:
     """Start the query, or take it up where its checkpoint says."""
-    from coterie.spark.ledger import Ledger
+    from coterie.spark.ledger.ledger import Ledger
 
     options = source_options(member, bootstrap=args.bootstrap, per_batch=args.per_batch)
     records = spark.readStream.format("coterie").options(**options).load()

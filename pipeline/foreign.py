@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from coterie.spark.ledger import Ledger
+from coterie.spark.ledger.ledger import Ledger
 from pipeline.plan import ASSIGNOR, FOREIGN, GROUP, HEARTBEAT_MS, SESSION_TIMEOUT_MS, TOPIC
 from pipeline.say import say
 

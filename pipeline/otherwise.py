@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from coterie.history.advice import BELIEVED
 from coterie.history.tables import History
-from coterie.sim.whatif import WhatIf, answers, questions
+from coterie.simulate.what_if.what_if import WhatIf, answers, questions
 
 # Spark takes longer to start again than the sessions of this run last: only longer ones outlive a kill.
 STATIC = "group.instance.id=on,session.timeout.ms=45s"

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from coterie.sim.whatif import WhatIf
+from coterie.simulate.what_if.what_if import WhatIf
 from pipeline.otherwise import CALLED, in_words, seconds
 from pipeline.picture import Frame, draw, el
 from pipeline.scene import Scene

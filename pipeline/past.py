@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from coterie.base.hashes import coordinator_partition
+from coterie.history.from_story import overlaid, read_story
 from coterie.history.group import history_of
-from coterie.history.layout import OFFSETS, STORY
-from coterie.history.records import read_entry
-from coterie.history.segments import groups_of
+from coterie.history.log.layout import OFFSETS, STORY
+from coterie.history.log.records import read_entry
+from coterie.history.log.segments import groups_of
 from coterie.history.tables import History, Ownership, Stall
-from coterie.history.told import overlaid, read_story
 from pipeline.children import Trouble
 from pipeline.scene import Death, Kind, Span
 from pipeline.story import Rebalance

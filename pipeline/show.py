@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table as Grid
 from rich.text import Text
 
-from coterie.sim.whatif import WhatIf
+from coterie.simulate.what_if.what_if import WhatIf
 from pipeline.otherwise import in_words
 from pipeline.plan import MEMBERS, Paths
 from pipeline.scene import Happening

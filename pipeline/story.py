@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from coterie.history.layout import STORY
+from coterie.history.log.layout import STORY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,7 +110,7 @@ def name_of(function: ast.expr) -> str:
 def bound() -> dict[str, list[str]]:
     """Return the rows that slugs are bound to or functions name, and which."""
     from coterie.broker.whys import MARKS
-    from coterie.group.whys import WHYS
+    from coterie.coordinator.group.reasons import WHYS
 
     found: dict[str, list[str]] = {}
     embodied_rows = {row for row, section in listed().items() if is_embodied(section)}

@@ -26,7 +26,7 @@ SPARK = "tests/spark/"
 LONGEST = (
     SPARK,
     "tests/pipeline/test_main_job.py",
-    "tests/sim/test_sim_seeds.py",
+    "tests/seeds/test_sim_seeds.py",
     "tests/kills/test_kills.py",
 )
 LONGEST_FIRST = {share: place for place, share in enumerate(LONGEST)}

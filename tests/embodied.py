@@ -24,7 +24,7 @@ __all__ = ["is_embodied", "places", "rows_in", "running"]
 Place = tuple[str, int]
 """A function: its file, and its first line with its decorators."""
 SOURCE = Path(coterie.__file__).parent
-PACKAGES = ("assign", "client", "wire", "base")
+PACKAGES = ("assign", "broker/placement", "client", "wire", "base")
 SECTIONS = re.compile(r"[456]\.\d")
 ROW = re.compile(r"\b([A-Z]{2}|[456]\.\d(?:\.\d)?)-(\d+)(?: to (?:\1-)?(\d+))?\b")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -106,7 +106,7 @@ def check(rows: list[str], reached: Reached) -> None:
 @cache
 def catalogue() -> Mapping[str, Why]:
     from coterie.broker.whys import MARKS
-    from coterie.group.whys import WHYS
+    from coterie.coordinator.group.reasons import WHYS
 
     return {**WHYS, **MARKS}
 
@@ -138,7 +138,7 @@ def watched() -> Iterator[Reached]:
 @cache
 def listen_to_decisions() -> None:
     """Have every method of a shard that makes a decision tell of it."""
-    from coterie.group.shard import Shard
+    from coterie.coordinator.group.shard import Shard
 
     for name, method in vars(Shard).items():
         returned = getattr(method, "__annotations__", {}).get("return", "")
@@ -147,7 +147,7 @@ def listen_to_decisions() -> None:
 
 
 def telling(method: Callable[..., Any]) -> Callable[..., Any]:
-    from coterie.group.decision import Decision
+    from coterie.coordinator.group.decision import Decision
 
     @wraps(method)
     def told(self: object, *args: Any, **terms: Any) -> Any:

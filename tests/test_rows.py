@@ -10,7 +10,7 @@ import pytest
 
 from coterie.assign import range_
 from coterie.assign.model import Cluster, Member
-from coterie.wire.consumer import Subscription
+from coterie.wire.payloads.consumer_protocol import Subscription
 from embodied import places, rows_in, running
 from row_marks import check
 

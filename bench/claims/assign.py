@@ -15,7 +15,7 @@ from bench import tools
 from bench.figures import Figure, Goal, Plan
 from coterie.assign.model import Assigned, Cluster, Member
 from coterie.assign.registry import KINDS
-from coterie.wire.consumer import Subscription
+from coterie.wire.payloads.consumer_protocol import Subscription
 
 __all__ = ["measure"]
 

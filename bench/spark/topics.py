@@ -16,12 +16,12 @@ from bench.figures import Plan
 from bench.kafka import SetupError
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.client.addresses import address_of
-from coterie.client.blocking import BlockingConnection
-from coterie.client.blocking_admin import BlockingAdmin
-from coterie.client.producer_messages import produce, read_produce
-from coterie.wire.apis import ApiKey
-from coterie.wire.batches import Record, build_batch
+from coterie.client.blocking.admin import BlockingAdmin
+from coterie.client.net.addresses import address_of
+from coterie.client.net.plain_socket import BlockingConnection
+from coterie.client.producer.messages import produce, read_produce
+from coterie.wire.api.apis import ApiKey
+from coterie.wire.records.batches import Record, build_batch
 
 __all__ = ["MIXED", "PARTITIONS", "Records", "fill"]
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from bench.kafka import SetupError
 
-from coterie.wire.apis import APIS
-from coterie.wire.codec import build, entity, request_type
+from coterie.wire.api.apis import APIS
+from coterie.wire.api.codec import build, entity, request_type
 from interop.answers.questions import ASKED, TOPICS, questions
 from interop.live.line import Line
 from interop.live.pairs import pair

@@ -6,8 +6,8 @@ import datetime
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from coterie.wire.apis import APIS
-from coterie.wire.codec import build, entity, request_type
+from coterie.wire.api.apis import APIS
+from coterie.wire.api.codec import build, entity, request_type
 
 __all__ = ["ASKED", "TOPICS", "questions"]
 

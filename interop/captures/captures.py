@@ -18,8 +18,8 @@ from typing import Any
 from bench.brokers import BROKERS, Broker
 from bench.kafka import REPOSITORY, SetupError
 
-from coterie.wire.apis import APIS
-from coterie.wire.batches import scan
+from coterie.wire.api.apis import APIS
+from coterie.wire.records.batches import scan
 from interop.live.known import known_difference
 from interop.live.line import Line
 from interop.live.names import KAFKA, OURS, Names, differences

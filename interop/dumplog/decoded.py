@@ -17,10 +17,10 @@ from typing import Any
 from bench.brokers import BROKERS
 
 from coterie.base.ids import uuid_text
-from coterie.wire import internal, transaction_log
-from coterie.wire.apis import APIS
-from coterie.wire.batches import read_header, read_marker, records_of, scan
-from coterie.wire.codec import build, entity
+from coterie.wire.api.apis import APIS
+from coterie.wire.api.codec import build, entity
+from coterie.wire.payloads import consumer_offsets, transaction_state
+from coterie.wire.records.batches import read_header, read_marker, records_of, scan
 from interop.live.line import Line
 
 __all__ = ["check", "check_done"]
@@ -98,16 +98,16 @@ def read_back(topic: str, data: bytes) -> Iterator[Any]:
 
 def offsets_topic(record: Any) -> tuple[Any, Any]:
     """Return a record of `__consumer_offsets`."""
-    key = internal.read_key(record.key)
-    if isinstance(key, internal.OffsetCommitKey):
-        value = None if record.value is None else internal.read_offset_value(record.value)
+    key = consumer_offsets.read_key(record.key)
+    if isinstance(key, consumer_offsets.OffsetCommitKey):
+        value = None if record.value is None else consumer_offsets.read_offset_value(record.value)
         return key._asdict(), value and offset_fields(value, int.from_bytes(record.value[:2]))
-    assert isinstance(key, internal.GroupMetadataKey)
-    group = None if record.value is None else internal.read_group_value(record.value)
+    assert isinstance(key, consumer_offsets.GroupMetadataKey)
+    group = None if record.value is None else consumer_offsets.read_group_value(record.value)
     return {"group": key.group}, group and group_fields(group)
 
 
-def offset_fields(value: internal.OffsetCommitValue, version: int) -> dict[str, Any]:
+def offset_fields(value: consumer_offsets.OffsetCommitValue, version: int) -> dict[str, Any]:
     found: dict[str, Any] = {"offset": value.offset, "metadata": value.metadata}
     found["commitTimestamp"] = value.commit_timestamp
     if version >= 3:
@@ -119,7 +119,7 @@ def offset_fields(value: internal.OffsetCommitValue, version: int) -> dict[str, 
     return found
 
 
-def group_fields(value: internal.GroupMetadataValue) -> dict[str, Any]:
+def group_fields(value: consumer_offsets.GroupMetadataValue) -> dict[str, Any]:
     members = [
         {
             "memberId": member.member_id,
@@ -143,13 +143,13 @@ def group_fields(value: internal.GroupMetadataValue) -> dict[str, Any]:
 
 def transactions_topic(record: Any) -> tuple[Any, Any]:
     """Return a record of `__transaction_state`."""
-    key = transaction_log.read_transaction_key(record.key)
-    assert isinstance(key, transaction_log.TransactionLogKey)
-    value = None if record.value is None else transaction_log.read_transaction_value(record.value)
+    key = transaction_state.read_transaction_key(record.key)
+    assert isinstance(key, transaction_state.TransactionLogKey)
+    value = None if record.value is None else transaction_state.read_transaction_value(record.value)
     return {"transactionalId": key.transactional_id}, value and transaction_fields(value)
 
 
-def transaction_fields(value: transaction_log.TransactionLogValue) -> dict[str, Any]:
+def transaction_fields(value: transaction_state.TransactionLogValue) -> dict[str, Any]:
     topics = value.transaction_partitions
     found: dict[str, Any] = {
         "producerId": value.producer_id,

@@ -17,9 +17,9 @@ from random import Random
 from typing import NamedTuple
 from uuid import UUID
 
-from coterie.store.files import FileLog, FileStore
-from coterie.store.log import LogConfig
-from coterie.wire.batches import Record, build_batch
+from coterie.storage.files import FileLog, FileStore
+from coterie.storage.log.contract import LogConfig
+from coterie.wire.records.batches import Record, build_batch
 from interop.dumplog import decoded
 
 NOW = 1_700_000_000_000

@@ -17,8 +17,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
-from coterie.client import messages
-from coterie.wire.apis import ApiKey
+from coterie.client.net import messages
+from coterie.wire.api.apis import ApiKey
 from interop.kills.actors import QUIET, Actor
 from interop.kills.probe import Probe
 

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import TopicPartition
-from coterie.client import messages
-from coterie.client.addresses import addresses_of
-from coterie.client.blocking import BlockingConnection
-from coterie.wire.apis import ApiKey
-from coterie.wire.batches import Record, records_of, scan
-from coterie.wire.consumer import Assignment, Subscription
+from coterie.client.net import messages
+from coterie.client.net.addresses import addresses_of
+from coterie.client.net.plain_socket import BlockingConnection
+from coterie.wire.api.apis import ApiKey
+from coterie.wire.payloads.consumer_protocol import Assignment, Subscription
+from coterie.wire.records.batches import Record, records_of, scan
 
 __all__ = ["Probe", "Seat"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
-from coterie.wire.batches import Record, build_batch, read_header, read_marker, records_of, scan
+from coterie.wire.records.batches import Record, build_batch, read_header, read_marker, records_of, scan
 
 __all__ = ["Unbuilt", "contents_of"]
 

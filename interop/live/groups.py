@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from coterie.wire.consumer import Subscription
+from coterie.wire.payloads.consumer_protocol import Subscription
 from interop.live.logs import written_of_group
 from interop.live.mutations import PROTOCOLS
 from interop.live.names import KAFKA, OURS

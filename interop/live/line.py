@@ -8,7 +8,7 @@ from struct import Struct
 from typing import Any
 
 from coterie.base.errors import Corrupt
-from coterie.wire.codec import decode_response, encode_request, response_type
+from coterie.wire.api.codec import decode_response, encode_request, response_type
 
 __all__ = ["Line", "NoAnswer"]
 

@@ -11,9 +11,8 @@ from itertools import groupby
 from typing import Any
 
 from coterie.base.hashes import coordinator_partition
-from coterie.wire.batches import read_header, read_marker, records_of, scan
-from coterie.wire.codec import build, entity
-from coterie.wire.internal import (
+from coterie.wire.api.codec import build, entity
+from coterie.wire.payloads.consumer_offsets import (
     GroupMetadataKey,
     OffsetCommitKey,
     UnknownKey,
@@ -21,7 +20,12 @@ from coterie.wire.internal import (
     read_key,
     read_offset_value,
 )
-from coterie.wire.transaction_log import TransactionLogKey, read_transaction_key, read_transaction_value
+from coterie.wire.payloads.transaction_state import (
+    TransactionLogKey,
+    read_transaction_key,
+    read_transaction_value,
+)
+from coterie.wire.records.batches import read_header, read_marker, records_of, scan
 from interop.live.line import Line, NoAnswer
 from interop.live.names import Names
 

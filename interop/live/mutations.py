@@ -8,8 +8,8 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from coterie.wire.codec import build
-from coterie.wire.plan import FieldPlan, plan_of
+from coterie.wire.api.codec import build
+from coterie.wire.api.layout import FieldPlan, plan_of
 
 __all__ = ["Place", "mutated"]
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from coterie.wire.apis import APIS
+from coterie.wire.api.apis import APIS
 from interop.live.known import known_difference
 from interop.live.line import Line
 from interop.live.names import KAFKA, OURS, Names, differences

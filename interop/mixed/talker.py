@@ -83,8 +83,8 @@ def snake(settings: Settings, **more: Any) -> Settings:
 async def ours(voice: Voice, topic: str, settings: Settings) -> None:
     """Be a member of ours."""
     from coterie.base.errors import CoterieError
-    from coterie.client.consumer import Consumer
-    from coterie.client.listener import RebalanceListener
+    from coterie.client.consumer.consumer import Consumer
+    from coterie.client.consumer.listener import RebalanceListener
 
     class Listener(RebalanceListener):
         def on_partitions_assigned(self, partitions: Any) -> None:

@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coterie.base.hashes import coordinator_partition
-from coterie.client.blocking_consumer import BlockingConsumer
-from coterie.wire.consumer import Assignment
-from coterie.wire.internal import GroupMetadataKey, GroupMetadataValue, read_group_value, read_key
+from coterie.client.blocking.consumer import BlockingConsumer
+from coterie.wire.payloads.consumer_offsets import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    read_group_value,
+    read_key,
+)
+from coterie.wire.payloads.consumer_protocol import Assignment
 
 __all__ = ["Generation", "Witness"]
 

@@ -22,7 +22,7 @@ def main() -> None:
     from pyspark.sql import SparkSession
 
     from coterie.cli.history import histories_in
-    from coterie.sim.whatif import answers, questions
+    from coterie.simulate.what_if.what_if import answers, questions
     from coterie.spark.history import a_session, read_directory
     from coterie.spark.whatif import what_if
 

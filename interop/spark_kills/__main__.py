@@ -20,7 +20,7 @@ from bench.brokers import BROKERS, SETTINGS
 from bench.kafka import SetupError
 from pipeline.processes import Process, signal_all
 
-from coterie.client.blocking_admin import BlockingAdmin
+from coterie.client.blocking.admin import BlockingAdmin
 from interop.spark.applications import wait_for
 from interop.spark.topics import Feeder, Topic
 from interop.spark_kills.copying import Copier, numbers_in

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from enum import Enum
 
 from coterie.base.ids import TopicPartition
-from coterie.client.blocking_admin import BlockingAdmin
+from coterie.client.blocking.admin import BlockingAdmin
 from interop.spark_kills.copying import Copier
 
 __all__ = ["Moment", "Watch", "demand"]

@@ -19,10 +19,10 @@ def default_source() -> Any:
     except ImportError as error:
         missing = [str(error)]
     if missing:
-        from coterie.spark.absent import absent_source
+        from coterie.spark.missing_extras import absent_source
 
         return absent_source(f"{INSTALL} (missing: {', '.join(missing)})")
-    from coterie.spark.source import CoterieDataSource
+    from coterie.spark.source.datasource import CoterieDataSource
 
     return CoterieDataSource
 

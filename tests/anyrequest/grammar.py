@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from anyrequest.values import GROUPS, KAFKAS_OWN, ODD_NAMES, TOPICS, edges_of, numbers_of, setting_value
-from coterie.broker.known_settings import TOPIC
+from coterie.broker.config.known_settings import TOPIC
 from coterie.broker.node import FAMILIES
-from coterie.wire.apis import APIS
-from coterie.wire.batches import Record, build_batch, head_for
-from coterie.wire.codec import build, entity, request_type
-from coterie.wire.compression import compress
-from coterie.wire.plan import FieldPlan, plan_of
+from coterie.wire.api.apis import APIS
+from coterie.wire.api.codec import build, entity, request_type
+from coterie.wire.api.layout import FieldPlan, plan_of
+from coterie.wire.records.batches import Record, build_batch, head_for
+from coterie.wire.records.compression import compress
 
 sys.path.append(str(Path(__file__).parents[1] / "fuzz"))
 from entities import BITS

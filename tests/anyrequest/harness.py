@@ -20,9 +20,9 @@ from anyrequest.line import ANSWER_S, Broken, Line, Watched
 from anyrequest.state import differences, look
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
-from coterie.wire.batches import Record, build_batch, read_header
-from coterie.wire.codec import build, entity, request_type
-from coterie.wire.plan import plan_of
+from coterie.wire.api.codec import build, entity, request_type
+from coterie.wire.api.layout import plan_of
+from coterie.wire.records.batches import Record, build_batch, read_header
 
 __all__ = ["Broken", "Trial"]
 

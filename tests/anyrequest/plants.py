@@ -14,9 +14,9 @@ __all__ = ["PLANTS"]
 
 def narrower_ranges() -> None:
     """A1: what the handler lets through cannot be made a log's config, and stands in the file already."""
+    from coterie.broker.config.settings import BrokerSettings
     from coterie.broker.node import Node
-    from coterie.broker.settings import BrokerSettings
-    from coterie.store.config import BadSetting
+    from coterie.storage.config import BadSetting
 
     made, stored = BrokerSettings.log_config, BrokerSettings.stored_log_config
 
@@ -55,8 +55,8 @@ def narrower_ranges() -> None:
 
 def reserved_topic() -> None:
     """A3: Metadata makes the topic of Kafka's controller, whose directory each start passes over."""
-    from coterie.broker.handlers import metadata
-    from coterie.store.directory import Store
+    from coterie.broker.api import metadata
+    from coterie.storage.directory import Store
 
     def make_free(self: Any, name: Any) -> None:
         shutil.rmtree(self._directory(name), ignore_errors=True)
@@ -67,7 +67,7 @@ def reserved_topic() -> None:
 
 def looked_at_for_each_mention() -> None:
     """A7, TH-13: a fetch is tried as often as it names a partition, and looks at it as often each time."""
-    from coterie.broker.handlers.data import WaitingFetch
+    from coterie.broker.api.data import WaitingFetch
 
     begin, ready = WaitingFetch.__init__, WaitingFetch.ready
     mentions: dict[int, int] = {}
@@ -87,7 +87,7 @@ def looked_at_for_each_mention() -> None:
 
 def decoded_in_the_loop() -> None:
     """A8: records are decoded where everybody waits, however many they are."""
-    from coterie.store import partition, validate
+    from coterie.storage.log import partition, validate
 
     validate.RECORDS_MOST = 10**9
     patch(partition, "prepared_promptly", validate.prepared)
@@ -96,7 +96,7 @@ def decoded_in_the_loop() -> None:
 def a_save_for_each_topic() -> None:
     """A9: topics of one request are created one by one, with nobody heard between."""
     from coterie.broker.node import Node
-    from coterie.broker.pieces import at_once
+    from coterie.broker.runtime.pieces import at_once
 
     create = Node.create_topics
 
@@ -112,8 +112,8 @@ def a_save_for_each_topic() -> None:
 
 def a_full_disk_hangs_up() -> None:
     """A15: Metadata does not catch what the disk refuses."""
-    from coterie.broker.handlers import metadata
-    from coterie.store.log import StorageFailed
+    from coterie.broker.api import metadata
+    from coterie.storage.log.contract import StorageFailed
 
     create = metadata._create
 
@@ -128,7 +128,7 @@ def a_full_disk_hangs_up() -> None:
 
 def headers_are_believed() -> None:
     """A16: the greatest timestamp of a batch is what its header says."""
-    from coterie.store import partition, validate
+    from coterie.storage.log import partition, validate
 
     youngest = validate._youngest
 
@@ -143,7 +143,7 @@ def headers_are_believed() -> None:
 def producer_ids_are_learned() -> None:
     """TH-10: a producer id that any client invents is the least that is not given out."""
     from coterie.broker.node import Node
-    from coterie.wire.batches import read_header
+    from coterie.wire.records.batches import read_header
 
     append = Node.append
 
@@ -160,7 +160,7 @@ def producer_ids_are_learned() -> None:
 
 def negative_counts_make_room() -> None:
     """TH-14: a negative number of partitions is taken off what a request may create."""
-    from coterie.broker.handlers import admin
+    from coterie.broker.api import admin
 
     admin.max = lambda _, count: count  # type: ignore[attr-defined]
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from coterie.base.codes import Code
-from coterie.wire.batches import scan
-from coterie.wire.codec import build, entity, request_type
+from coterie.wire.api.codec import build, entity, request_type
+from coterie.wire.records.batches import scan
 
 __all__ = ["State", "differences", "look"]
 

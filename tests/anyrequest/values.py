@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from coterie.broker.known_settings import TOPIC, Known
-from coterie.broker.setting_values import BITS as BITS_OF_KIND
+from coterie.broker.config.known_settings import TOPIC, Known
+from coterie.broker.config.setting_values import BITS as BITS_OF_KIND
 
 __all__ = ["GROUPS", "KAFKAS_OWN", "NUMBERS", "ODD_NAMES", "TIMES", "TOPICS", "numbers_of", "setting_value"]
 

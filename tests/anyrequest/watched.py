@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from coterie.broker import main
-from coterie.broker.settings import BrokerSettings
-from coterie.store.disk import OsDisk, OsFile
+from coterie.broker.config.settings import BrokerSettings
+from coterie.storage.disk import OsDisk, OsFile
 
 DOUBLE = struct.Struct("d")
 LOOK_S = 0.01

@@ -7,7 +7,7 @@ import gc
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from coterie.client.producer import Delivery, Producer
+from coterie.client.producer.producer import Delivery, Producer
 
 __all__ = ["WatchedProducer", "run"]
 

@@ -30,13 +30,13 @@ from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
 from coterie.client import Admin, BlockingAdmin, BlockingConsumer, BlockingProducer, Consumer, Producer
 from coterie.client import RebalanceListener as Listener
-from coterie.client.blocking_face import BlockingFace
+from coterie.client.admin.groups import NoSuchGroup
+from coterie.client.blocking.face import BlockingFace
 from coterie.client.errors import Closed, ListenerFailed, WrongUse
-from coterie.client.groups import NoSuchGroup
-from coterie.client.membership import Membership
-from coterie.client.producer_errors import ProducerClosed
-from coterie.client.transactions import Transactions
-from coterie.wire.apis import ApiKey
+from coterie.client.member.runner import Membership
+from coterie.client.producer.errors import ProducerClosed
+from coterie.client.producer.transaction_manager import Transactions
+from coterie.wire.api.apis import ApiKey
 from no_task_left import watched
 
 from . import cancelled_places

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from coterie.base.codes import Code
-from coterie.wire.apis import ApiKey
-from coterie.wire.codec import (
+from coterie.wire.api.apis import ApiKey
+from coterie.wire.api.codec import (
     RequestHeader,
     build,
     decode_request,

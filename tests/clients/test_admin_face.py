@@ -14,13 +14,13 @@ import pytest
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import TopicPartition
-from coterie.client import resets
-from coterie.client.admin import Admin
-from coterie.client.admin_messages import ConfigSource, Resource
+from coterie.client.admin import resets
+from coterie.client.admin.admin import Admin
+from coterie.client.admin.groups import NoSuchGroup, NoSuchMember
+from coterie.client.admin.messages import ConfigSource, Resource
+from coterie.client.admin.resets import Reset
 from coterie.client.errors import Closed, Disconnected
-from coterie.client.groups import NoSuchGroup, NoSuchMember
-from coterie.client.resets import Reset
-from coterie.wire.apis import ApiKey
+from coterie.wire.api.apis import ApiKey
 
 from .adapters import CLIENTS, Membership
 from .proxy import Proxy

@@ -23,11 +23,11 @@ from coterie.client import (
     Consumer,
     Producer,
     RebalanceListener,
-    resets,
 )
+from coterie.client.admin import resets
+from coterie.client.admin.groups import NoSuchGroup
 from coterie.client.errors import Closed, Disconnected, Undecodable, WrongUse
-from coterie.client.groups import NoSuchGroup
-from coterie.client.producer_errors import ProducerClosed, TransactionMisuse
+from coterie.client.producer.errors import ProducerClosed, TransactionMisuse
 
 NewTopic = Callable[..., str]
 WITHIN_MS = 10_000
@@ -275,9 +275,10 @@ def test_several_threads_may_fork_at_the_same_time(bootstrap: str) -> None:
 
 HELD_FOR_EVER = """
 import sys, threading
-from coterie.client import BlockingAdmin, blocking_face, loop
+from coterie.client import BlockingAdmin
+from coterie.client.blocking import face, loop
 
-blocking_face.SILENCE_TIMEOUT_S = loop.ANSWER_TIMEOUT_S = 0.1
+face.SILENCE_TIMEOUT_S = loop.ANSWER_TIMEOUT_S = 0.1
 admin = BlockingAdmin(sys.argv[1])
 admin.start()
 admin._thread.loop.call_soon_threadsafe(threading.Event().wait)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coterie.cli import main
-from coterie.client.blocking_consumer import BlockingConsumer
+from coterie.client.blocking.consumer import BlockingConsumer
 
 from .adapters import CLIENTS, Message
 

@@ -13,9 +13,10 @@ import pytest
 
 from coterie.assign.model import RebalanceProtocol
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
-from coterie.client.admin import Admin
-from coterie.client.blocking_consumer import BlockingConsumer
-from coterie.client.consumer import Consumer
+from coterie.client.admin.admin import Admin
+from coterie.client.blocking.consumer import BlockingConsumer
+from coterie.client.consumer.consumer import Consumer
+from coterie.client.consumer.listener import RebalanceListener
 from coterie.client.errors import (
     Closed,
     Disconnected,
@@ -25,8 +26,7 @@ from coterie.client.errors import (
     Undecodable,
     WrongUse,
 )
-from coterie.client.listener import RebalanceListener
-from coterie.wire.apis import ApiKey
+from coterie.wire.api.apis import ApiKey
 from no_task_left import run
 
 from .adapters import CLIENTS, Message
@@ -425,7 +425,7 @@ def test_records_that_could_not_be_made_columns_are_handed_out_yet(
     async def scenario() -> None:
         async with a_consumer(bootstrap, group_id=topic) as consumer:
             consumer.assign([(topic, 0), (topic, 1)])
-            monkeypatch.setitem(sys.modules, "coterie.columns.records", None)  # as where pyarrow is not there
+            monkeypatch.setitem(sys.modules, "coterie.arrow.records", None)  # as where pyarrow is not there
             for _ in range(2):
                 with pytest.raises(MissingLibrary):
                     await consumer.getmany(timeout_ms=WITHIN_MS, columns=True)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.ours("what a broker does whose disk refuses is our brok
 QUIET = {"log_level": 0, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100}
 SERVE = """
 import errno, os, sys
-from coterie.store import disk
+from coterie.storage import disk
 
 def refusing(name, flush):
     true = getattr(disk, name)

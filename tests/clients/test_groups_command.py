@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from coterie.client import Admin
-from coterie.client.story import StoryReader
-from unit.observe.story_schema import problems
+from coterie.story.reader import StoryReader
+from unit.story.story_schema import problems
 
 from .adapters import CLIENTS, Membership, Message
 from .asynchronous import run

@@ -12,11 +12,11 @@ import pytest
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
-from coterie.client import messages
-from coterie.client.addresses import addresses_of
-from coterie.client.blocking import BlockingConnection
-from coterie.wire.apis import ApiKey
-from coterie.wire.consumer import Assignment
+from coterie.client.net import messages
+from coterie.client.net.addresses import addresses_of
+from coterie.client.net.plain_socket import BlockingConnection
+from coterie.wire.api.apis import ApiKey
+from coterie.wire.payloads.consumer_protocol import Assignment
 from unit.broker.rubbish import SUBSCRIPTIONS
 
 from .adapters import CLIENTS, Membership

@@ -14,12 +14,12 @@ import pytest
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
-from coterie.client.addresses import addresses_of
-from coterie.client.cluster import Cluster
+from coterie.client.consumer.listener import RebalanceListener
 from coterie.client.errors import ListenerFailed, WrongUse
-from coterie.client.listener import RebalanceListener
 from coterie.client.member import MemberSettings
-from coterie.client.membership import Membership as Ours
+from coterie.client.member.runner import Membership as Ours
+from coterie.client.net.addresses import addresses_of
+from coterie.client.net.cluster import Cluster
 
 from .adapters import CLIENTS, Client, Membership
 from .adapters.confluent import ConfluentAdmin

@@ -17,18 +17,18 @@ import pytest
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import TopicPartition
-from coterie.client.admin import Admin
-from coterie.client.batcher import Batch
+from coterie.client.admin.admin import Admin
 from coterie.client.errors import ClientTimeout, Disconnected, WrongUse
-from coterie.client.producer import Delivery
-from coterie.client.producer_errors import (
+from coterie.client.producer.batcher import Batch
+from coterie.client.producer.errors import (
     BufferFull,
     DeliveryTimeout,
     NotWritten,
     ProducerClosed,
     RecordTooLarge,
 )
-from coterie.wire.apis import ApiKey
+from coterie.client.producer.producer import Delivery
+from coterie.wire.api.apis import ApiKey
 
 from .adapters import CLIENTS, Message
 from .asynchronous import WatchedProducer as Producer

@@ -12,12 +12,12 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.base.ids import GroupMetadata, TopicPartition
-from coterie.client.admin import Admin
-from coterie.client.consumer import Consumer
-from coterie.client.delivery import Delivery
+from coterie.client.admin.admin import Admin
+from coterie.client.blocking.loop import LoopThread
+from coterie.client.consumer.consumer import Consumer
 from coterie.client.errors import WrongSetting
-from coterie.client.loop import LoopThread
-from coterie.client.producer_errors import (
+from coterie.client.producer.delivery import Delivery
+from coterie.client.producer.errors import (
     NotWritten,
     OutcomeUnknown,
     ProducerFenced,
@@ -26,7 +26,7 @@ from coterie.client.producer_errors import (
     TransactionFatal,
     TransactionMisuse,
 )
-from coterie.wire.apis import ApiKey
+from coterie.wire.api.apis import ApiKey
 
 from .asynchronous import WatchedProducer as Producer
 from .asynchronous import run

@@ -19,7 +19,7 @@ import confluent_kafka
 import pytest
 
 from coterie.cli import cli
-from coterie.client.admin import Admin
+from coterie.client.admin.admin import Admin
 from no_task_left import run
 
 ROOT = Path(__file__).resolve().parents[2]

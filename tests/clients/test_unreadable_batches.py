@@ -9,12 +9,12 @@ from confluent_kafka import Consumer, Producer
 
 import coterie.testing
 from coterie.base.codes import Code
-from coterie.client.addresses import addresses_of
-from coterie.client.blocking import BlockingConnection
-from coterie.wire.apis import ApiKey
-from coterie.wire.batches import HEADER_SIZE, Record, build_batch, head_for
-from coterie.wire.codec import build, entity, request_type
-from coterie.wire.compression import compress
+from coterie.client.net.addresses import addresses_of
+from coterie.client.net.plain_socket import BlockingConnection
+from coterie.wire.api.apis import ApiKey
+from coterie.wire.api.codec import build, entity, request_type
+from coterie.wire.records.batches import HEADER_SIZE, Record, build_batch, head_for
+from coterie.wire.records.compression import compress
 
 pytestmark = pytest.mark.ours("of what Apache Kafka answers, store/test_store_validate.py has the table")
 

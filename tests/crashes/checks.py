@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from coterie.base.ids import TopicPartition
 from coterie.broker.node import Node
-from coterie.store.partition import FileLog
-from coterie.store.producers import marker_of
-from coterie.wire.batches import Record, read_header, records_of, scan
+from coterie.storage.log.partition import FileLog
+from coterie.storage.log.producers import marker_of
+from coterie.wire.records.batches import Record, read_header, records_of, scan
 from crashes.model import Batch, Partition, TopicOwed, Transactions
 
 __all__ = ["Lost", "batches_of", "check_partition", "demand", "read_new", "settle"]

@@ -7,14 +7,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
-from coterie.broker.shards import HostedShard
-from coterie.broker.topic_names import OFFSETS_TOPIC
-from coterie.client import messages
-from coterie.client.messages import part, whole
-from coterie.store.partition import FileLog
-from coterie.store.producers import marker_of
-from coterie.wire.batches import build_batch, read_header
-from coterie.wire.codec import encode_request
+from coterie.base.topic_names import OFFSETS_TOPIC
+from coterie.broker.runtime.shards import HostedShard
+from coterie.client.net import messages
+from coterie.client.net.messages import part, whole
+from coterie.storage.log.partition import FileLog
+from coterie.storage.log.producers import marker_of
+from coterie.wire.api.codec import encode_request
+from coterie.wire.records.batches import build_batch, read_header
 from crashes.checks import batches_of, demand
 from crashes.model import Batch
 from crashes.owed_clients import Key, Producer, Seat, Txn

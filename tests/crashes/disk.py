@@ -19,7 +19,7 @@ from os import strerror
 from random import Random
 from typing import NoReturn
 
-from coterie.store.disk import Buffer, FileInfo, Space
+from coterie.storage.disk import Buffer, FileInfo, Space
 
 __all__ = ["CrashDisk", "Illness", "Killed"]
 

@@ -15,16 +15,16 @@ from uuid import UUID
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
+from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.node import Node
-from coterie.broker.pieces import at_once
-from coterie.broker.settings import BrokerSettings
-from coterie.broker.topic import Topic
-from coterie.broker.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from coterie.broker.topics import Topics
-from coterie.store.directory import Store
-from coterie.store.log import AppendRefused, StorageFailed
-from coterie.store.partition import FileLog
-from coterie.wire.batches import Record, build_batch
+from coterie.broker.runtime.pieces import at_once
+from coterie.broker.topics.registry import Topics
+from coterie.broker.topics.topic import Topic
+from coterie.storage.directory import Store
+from coterie.storage.log.contract import AppendRefused, StorageFailed
+from coterie.storage.log.partition import FileLog
+from coterie.wire.records.batches import Record, build_batch
 from crashes.checks import check_partition, check_topics, demand, read_new, settle
 from crashes.clients import CLIENT_STEPS, Clients
 from crashes.disk import CrashDisk, Illness, Killed

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from coterie.wire.batches import Record
+from coterie.wire.records.batches import Record
 
 __all__ = ["IDEMPOTENT_FROM", "UNKNOWN_FROM", "Batch", "Partition", "TopicOwed", "Transactions"]
 

@@ -14,20 +14,20 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from coterie.broker.agreement import Agreement
-from coterie.broker.coordinator import ShardHost
-from coterie.broker.metadata_file import MetadataFile
 from coterie.broker.node import Node
-from coterie.broker.shards import HostedShard
-from coterie.broker.topics import Topics
-from coterie.broker.transactions import TransactionHost
-from coterie.store import compaction, directory
-from coterie.store.compaction import CompactionPlan
-from coterie.store.directory import Store
-from coterie.store.ledger import Ledger
-from coterie.store.log import StorageFailed
-from coterie.store.partition import FileLog
-from coterie.store.segment import Segment
+from coterie.broker.runtime.groups import ShardHost
+from coterie.broker.runtime.shards import HostedShard
+from coterie.broker.runtime.transactions import TransactionHost
+from coterie.broker.topics.agreement import Agreement
+from coterie.broker.topics.metadata_file import MetadataFile
+from coterie.broker.topics.registry import Topics
+from coterie.storage import compaction, directory
+from coterie.storage.compaction import CompactionPlan
+from coterie.storage.directory import Store
+from coterie.storage.log.contract import StorageFailed
+from coterie.storage.log.partition import FileLog
+from coterie.storage.log.segment import Segment
+from coterie.storage.offset_checkpoints import Ledger
 from crashes.life import Outcome, run
 
 __all__ = ["FAULTS", "SEEDS", "first", "remembered"]

@@ -8,12 +8,12 @@ from uuid import UUID
 import pytest
 
 from coterie.base.ids import TopicPartition
-from coterie.store.compaction import run_compaction
-from coterie.store.config import LogConfig
-from coterie.store.directory import Store
-from coterie.store.partition import FileLog
+from coterie.storage.compaction import run_compaction
+from coterie.storage.config import LogConfig
+from coterie.storage.directory import Store
+from coterie.storage.log.partition import FileLog
 from crashes.disk import CrashDisk, Killed
-from unit.store.store_rig import a_batch, a_config, a_marker, committed, everything, idempotent, keyed
+from unit.storage.store_rig import a_batch, a_config, a_marker, committed, everything, idempotent, keyed
 
 NOW_MS = 1_700_000_000_000
 PLACE = TopicPartition("orders", 0)

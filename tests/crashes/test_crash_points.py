@@ -11,15 +11,15 @@ from uuid import UUID
 import pytest
 
 from coterie.base.ids import TopicPartition
-from coterie.broker.topics import Topics
-from coterie.store.checkpoints import write_partition_metadata
-from coterie.store.config import LogConfig
-from coterie.store.directory import Store, things_of_others
-from coterie.store.partition import FileLog
+from coterie.broker.topics.registry import Topics
+from coterie.storage.checkpoints import write_partition_metadata
+from coterie.storage.config import LogConfig
+from coterie.storage.directory import Store, things_of_others
+from coterie.storage.log.partition import FileLog
 from crashes.disk import CrashDisk, Killed
 from crashes.life import NOW_MS, SETTINGS, run
 from crashes.planted import FAULTS, first, remembered
-from unit.store.store_rig import a_batch, a_marker, idempotent
+from unit.storage.store_rig import a_batch, a_marker, idempotent
 
 SEEDS = range(750)
 STRIDE = 125

@@ -6,9 +6,9 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from coterie.wire.batches import Record, build_batch
-from coterie.wire.entities import build
-from coterie.wire.plan import FieldPlan, plan_of
+from coterie.wire.api.entities import build
+from coterie.wire.api.layout import FieldPlan, plan_of
+from coterie.wire.records.batches import Record, build_batch
 
 __all__ = ["a_batch", "an_entity"]
 

@@ -12,24 +12,21 @@ from zipfile import ZipFile
 
 from entities import a_batch, an_entity
 
+from coterie.arrow.plan import chunks_of, plan
+from coterie.arrow.records import record_batches
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
-from coterie.broker.cluster_image import image_of
-from coterie.broker.properties import PropertiesError, read_properties
-from coterie.columns.plan import chunks_of, plan
-from coterie.columns.records import record_batches
-from coterie.group import GroupSettings, Shard
-from coterie.group.loading import Loader
-from coterie.store import checkpoints
-from coterie.store.aborted import AbortedIndex, AbortedSpan
-from coterie.store.cluster_log import CLUSTER_LOG
-from coterie.store.index import OffsetIndex, TimeIndex
-from coterie.store.producers import ProducerState
-from coterie.wire import internal, transaction_log
-from coterie.wire.apis import APIS
-from coterie.wire.batches import Record, build_batch, build_marker, check_crc, read_header, records_of, scan
-from coterie.wire.checksum import crc32c
-from coterie.wire.codec import (
+from coterie.broker.config.properties import PropertiesError, read_properties
+from coterie.broker.topics.cluster_image import image_of
+from coterie.coordinator.group import GroupSettings, Shard
+from coterie.coordinator.group.loading import Loader
+from coterie.storage import checkpoints
+from coterie.storage.cluster_log import CLUSTER_LOG
+from coterie.storage.log.aborted import AbortedIndex, AbortedSpan
+from coterie.storage.log.index import OffsetIndex, TimeIndex
+from coterie.storage.log.producers import ProducerState
+from coterie.wire.api.apis import APIS
+from coterie.wire.api.codec import (
     decode_request,
     decode_response,
     encode_request,
@@ -38,8 +35,19 @@ from coterie.wire.codec import (
     request_type,
     response_type,
 )
-from coterie.wire.compression import CODECS, compress, decompress
-from coterie.wire.consumer import Assignment, Subscription, read_topics_v0
+from coterie.wire.payloads import consumer_offsets, transaction_state
+from coterie.wire.payloads.consumer_protocol import Assignment, Subscription, read_topics_v0
+from coterie.wire.records.batches import (
+    Record,
+    build_batch,
+    build_marker,
+    check_crc,
+    read_header,
+    records_of,
+    scan,
+)
+from coterie.wire.records.checksum import crc32c
+from coterie.wire.records.compression import CODECS, compress, decompress
 
 __all__ = ["TARGETS", "Target"]
 
@@ -115,7 +123,7 @@ def feed_columns(data: bytes) -> object:
 
 
 def feed_plain_columns(data: bytes) -> object:
-    from coterie.columns.plain import columns_of
+    from coterie.arrow.plain import columns_of
 
     planned = plan(data, first=0, until=2**62)
     chunks = chunks_of(planned, chunk_bytes=1 << 20)
@@ -141,12 +149,12 @@ def feed_offsets_record(marked: bytes) -> object:
     """The first byte says how long the key is."""
     end = 1 + (marked[0] if marked else 0)
     key, value = marked[1:end], marked[end:]
-    found = internal.read_key(key)
-    if isinstance(found, internal.OffsetCommitKey):
-        internal.check_offset_value(value)
-        return internal.read_offset_value(value)
-    if isinstance(found, internal.GroupMetadataKey):
-        return internal.read_group_value(value)
+    found = consumer_offsets.read_key(key)
+    if isinstance(found, consumer_offsets.OffsetCommitKey):
+        consumer_offsets.check_offset_value(value)
+        return consumer_offsets.read_offset_value(value)
+    if isinstance(found, consumer_offsets.GroupMetadataKey):
+        return consumer_offsets.read_group_value(value)
     return found
 
 
@@ -182,22 +190,26 @@ def valid_logs(random: Random) -> Iterator[bytes]:
 
 
 def valid_offsets_records(random: Random) -> Iterator[bytes]:
-    offset_key = internal.OffsetCommitKey("g", "flights", 3)
+    offset_key = consumer_offsets.OffsetCommitKey("g", "flights", 3)
     for expires in (-1, 5):
-        value = internal.OffsetCommitValue(42, 0, "md", 7, expires)
-        yield marked_record(*internal.offset_commit_record(offset_key, value))
+        value = consumer_offsets.OffsetCommitValue(42, 0, "md", 7, expires)
+        yield marked_record(*consumer_offsets.offset_commit_record(offset_key, value))
     for count in range(3):
         members = tuple(
-            internal.MemberMetadata(f"m{n}", "c", "/h", 10_000, b"sub", b"assigned", "i" if n else None, 5)
+            consumer_offsets.MemberMetadata(
+                f"m{n}", "c", "/h", 10_000, b"sub", b"assigned", "i" if n else None, 5
+            )
             for n in range(count)
         )
-        group = internal.GroupMetadataValue("consumer", 3, "range", "m0", 9, members)
-        yield marked_record(*internal.group_metadata_record(internal.GroupMetadataKey("g"), group))
-    for version in range(internal.GROUP_VALUE.most + 1):
-        yield marked_record(pack(">hh", 2, 1) + b"g", written(internal.GROUP_VALUE, version, random))
-    for version in range(internal.OFFSET_VALUE.most + 1):
+        group = consumer_offsets.GroupMetadataValue("consumer", 3, "range", "m0", 9, members)
+        yield marked_record(
+            *consumer_offsets.group_metadata_record(consumer_offsets.GroupMetadataKey("g"), group)
+        )
+    for version in range(consumer_offsets.GROUP_VALUE.most + 1):
+        yield marked_record(pack(">hh", 2, 1) + b"g", written(consumer_offsets.GROUP_VALUE, version, random))
+    for version in range(consumer_offsets.OFFSET_VALUE.most + 1):
         key = pack(">hh", 1, 1) + b"g" + pack(">h", 1) + b"t" + pack(">i", 0)
-        yield marked_record(key, written(internal.OFFSET_VALUE, version, random))
+        yield marked_record(key, written(consumer_offsets.OFFSET_VALUE, version, random))
     for kind in range(24):
         yield marked_record(pack(">hh", kind, 1) + b"g", b"\0\0")
 
@@ -207,21 +219,21 @@ def marked_record(key: bytes, value: bytes | None) -> bytes:
 
 
 def written(schema: Any, version: int, random: Random) -> bytes:
-    from coterie.wire.codec import encode
+    from coterie.wire.api.codec import encode
 
     return pack(">h", version) + encode(an_entity(schema.at(version), random))
 
 
 def feed_transaction_record(marked: bytes) -> object:
     end = 1 + (marked[0] if marked else 0)
-    key = transaction_log.read_transaction_key(marked[1:end])
-    return key, transaction_log.read_transaction_value(marked[end:])
+    key = transaction_state.read_transaction_key(marked[1:end])
+    return key, transaction_state.read_transaction_value(marked[end:])
 
 
 def valid_transaction_records(random: Random) -> Iterator[bytes]:
     for version in (0, 1, 1, 1):
-        value = written(transaction_log.VALUE, version, random)
-        yield marked_record(transaction_log.transaction_record("tx", None)[0], value)
+        value = written(transaction_state.VALUE, version, random)
+        yield marked_record(transaction_state.transaction_record("tx", None)[0], value)
 
 
 # -- Kafka's own metadata

@@ -11,8 +11,15 @@ from interop.answers.__main__ import RECORDED, comparable
 from interop.answers.questions import ASKED, TOPICS, questions
 from interop.live.line import NoAnswer
 
-from coterie.wire.apis import APIS
-from coterie.wire.codec import build, decode_response, encode_request, entity, request_type, response_type
+from coterie.wire.api.apis import APIS
+from coterie.wire.api.codec import (
+    build,
+    decode_response,
+    encode_request,
+    entity,
+    request_type,
+    response_type,
+)
 from unit.broker.rig import Rig
 
 

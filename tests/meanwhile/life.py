@@ -19,12 +19,12 @@ from uuid import UUID
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.broker.context import WAITS, Context, Hangup
+from coterie.broker.net.context import WAITS, Context, Hangup
 from coterie.broker.node import FAMILIES
-from coterie.broker.pieces import Aside
-from coterie.wire.apis import APIS
-from coterie.wire.batches import Record, build_batch, records_of, scan
-from coterie.wire.codec import RequestHeader, build, entity, request_type
+from coterie.broker.runtime.pieces import Aside
+from coterie.wire.api.apis import APIS
+from coterie.wire.api.codec import RequestHeader, build, entity, request_type
+from coterie.wire.records.batches import Record, build_batch, records_of, scan
 from unit.broker.group_api_rig import ApiRig
 
 __all__ = ["Outcome", "run"]
@@ -86,7 +86,7 @@ class Operation:
 def finely() -> Iterator[None]:
     """Have every piece of work as small as can be."""
     for family in {*FAMILIES.values(), "txn_offsets"}:
-        importlib.import_module(f"coterie.broker.handlers.{family}")
+        importlib.import_module(f"coterie.broker.api.{family}")
     before: list[tuple[Any, str, int]] = []
     for name, module in list(sys.modules.items()):
         if name.startswith("coterie.broker."):

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from coterie.broker.handlers import admin, offsets, produce
+from coterie.broker.api import admin, offsets, produce
 from coterie.broker.node import Node
-from coterie.broker.topics import Topics
+from coterie.broker.topics.registry import Topics
 
 __all__ = ["FAULTS", "SEEDS"]
 

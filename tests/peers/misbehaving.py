@@ -14,8 +14,8 @@ from random import Random
 
 from stage import Honest, Line, Stage, a_fetch, a_join, a_look
 
-from coterie.broker.peers import BEGUN_BYTES_MAX, UNSENT_BYTES_MAX
-from coterie.wire.codec import encode_request
+from coterie.broker.net.peers import BEGUN_BYTES_MAX, UNSENT_BYTES_MAX
+from coterie.wire.api.codec import encode_request
 
 __all__ = ["ACTS", "live_through"]
 

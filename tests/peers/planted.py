@@ -6,9 +6,9 @@ import sys
 from asyncio import BaseTransport
 from collections.abc import Callable
 
-from coterie.broker import peers
-from coterie.broker.peers import Peer, Peers
-from coterie.broker.server import Connection
+from coterie.broker.net import peers
+from coterie.broker.net.peers import Peer, Peers
+from coterie.broker.net.server import Connection
 from coterie.cli import main
 
 __all__ = ["PLANTS"]

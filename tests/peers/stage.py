@@ -15,8 +15,7 @@ from typing import Any, Self
 from weakref import finalize
 
 import coterie.testing
-from coterie.wire.batches import Record, build_batch
-from coterie.wire.codec import (
+from coterie.wire.api.codec import (
     build,
     decode_response,
     encode_request,
@@ -24,6 +23,7 @@ from coterie.wire.codec import (
     request_type,
     response_type,
 )
+from coterie.wire.records.batches import Record, build_batch
 
 __all__ = ["DESCRIPTORS", "Honest", "Line", "Stage", "a_fetch", "a_join", "a_look"]
 

@@ -10,8 +10,8 @@ from pipeline.past import rebalances_of, spans_of
 from pipeline.scene import Death, Happening, Scene
 from pipeline.story import Rebalance
 
+from coterie.history.from_story import told_history
 from coterie.history.tables import History, Stall
-from coterie.history.told import told_history
 
 START_MS = 1_790_000_000_000
 A, B, C = "spark-a", "spark-b", "foreign"

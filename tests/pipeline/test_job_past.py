@@ -12,8 +12,8 @@ from pipeline.past import rebalances_of, spans_of
 from pipeline.scene import Death, Span
 from pipeline.story import because
 
+from coterie.history.from_story import told_history
 from coterie.history.tables import History, Stall
-from coterie.history.told import told_history
 
 
 def of_partition(found: list[Span], partition: int) -> list[tuple[str, str, int, int]]:

@@ -12,8 +12,8 @@ from typing import Any
 from shard_rig import Asked, Pending, ShardRig
 
 from coterie.base.codes import Code
-from coterie.group import GroupSettings, Shard
-from coterie.group.commands import (
+from coterie.coordinator.group import GroupSettings, Shard
+from coterie.coordinator.group.commands import (
     CleanOffsets,
     CommitOffsets,
     DeleteGroup,
@@ -28,9 +28,9 @@ from coterie.group.commands import (
     OffsetToCommit,
     Sync,
 )
-from coterie.group.decision import Decision
-from coterie.group.model import Group
-from coterie.wire.consumer import Subscription
+from coterie.coordinator.group.decision import Decision
+from coterie.coordinator.group.model import Group
+from coterie.wire.payloads.consumer_protocol import Subscription
 
 SESSION_MS, REBALANCE_MS = 45_000, 300_000
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.client.addresses import Address
-from coterie.client.batcher import Batch, Identity
-from coterie.client.producing import Answer
-from coterie.wire.batches import BatchHeader, read_header, records_of
+from coterie.client.net.addresses import Address
+from coterie.client.producer.accumulator import Answer
+from coterie.client.producer.batcher import Batch, Identity
+from coterie.wire.records.batches import BatchHeader, read_header, records_of
 
 REMEMBERED = 5
 OFFSETS_UNKNOWN = -1

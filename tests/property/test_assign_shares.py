@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from coterie.assign.model import Cluster, Member
 from coterie.assign.registry import ASSIGNORS
 from coterie.base.ids import TopicPartition
-from coterie.wire.consumer import Subscription
+from coterie.wire.payloads.consumer_protocol import Subscription
 
 TOPICS = ("t0", "t1", "t2", "missing")
 RACKS = st.sampled_from(["a", "b", "c"])

@@ -20,7 +20,7 @@ from coterie.assign.registry import new_assignor
 from coterie.assign.sticky import Sticky
 from coterie.assign.uneven import Table, share_unevenly
 from coterie.base.ids import TopicPartition
-from coterie.wire.consumer import PreviousAssignment, Subscription
+from coterie.wire.payloads.consumer_protocol import PreviousAssignment, Subscription
 
 TOPICS = ("t0", "t1", "t2", "t3")
 NAMES = "ABCDEFG"

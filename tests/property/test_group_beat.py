@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.base.codes import Code
-from coterie.group.facts import GroupDied
+from coterie.coordinator.group.facts import GroupDied
 
 
 def a_rebalancing_group(rig: Rig) -> None:

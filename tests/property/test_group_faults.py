@@ -11,10 +11,12 @@ from hypothesis.stateful import run_state_machine_as_test
 from test_group_machine import GroupMachine
 
 from coterie.base.codes import Code
-from coterie.group import apply, barrier, expiry, failures, join, leave, offsets, records, shard, static, sync
-from coterie.group.decision import Draft
-from coterie.group.facts import GroupRemoved, GroupStored, OffsetsCommitted
-from coterie.group.model import Group
+from coterie.coordinator.group import apply, failures, records, shard
+from coterie.coordinator.group.classic import expiry, join, join_phase, leave, static, sync
+from coterie.coordinator.group.decision import Draft
+from coterie.coordinator.group.facts import GroupRemoved, GroupStored, OffsetsCommitted
+from coterie.coordinator.group.model import Group
+from coterie.coordinator.group.offsets import committed as offsets
 
 QUICK = settings(
     max_examples=1000,
@@ -78,10 +80,10 @@ def a_join_phase_as_long_as_the_most_impatient_member(patch: pytest.MonkeyPatch)
 @fault
 def an_initial_delay_that_nobody_extends(patch: pytest.MonkeyPatch) -> None:
     def end(draft: Draft, group: Group) -> str:
-        barrier.complete(draft, group)
+        join_phase.complete(draft, group)
         return "initial-delay-over"
 
-    patch.setattr(barrier, "end_initial_delay", end)
+    patch.setattr(join_phase, "end_initial_delay", end)
 
 
 @fault
@@ -96,7 +98,7 @@ def a_member_that_never_synced_and_stays(patch: pytest.MonkeyPatch) -> None:
     def due(remove: Any) -> Any:
         return lambda draft, group, member_ids: remove(draft, group, member_ids[:1])
 
-    instead(patch, expiry.barrier, "remove", due)
+    instead(patch, expiry.join_phase, "remove", due)
 
 
 @fault
@@ -143,7 +145,7 @@ def strike_all_but_leader(strike: Any, group: Group, member: Any) -> None:
 
 @fault
 def a_parked_join_that_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    instead(patch, barrier, "remove", lambda remove: remove)
+    instead(patch, join_phase, "remove", lambda remove: remove)
     patch.setattr(leave, "tell_removed", lambda draft, member: None)
     patch.setattr(expiry, "tell_removed", lambda draft, member: None)
 
@@ -244,7 +246,7 @@ def a_deadline_that_a_failed_append_takes_along(patch: pytest.MonkeyPatch) -> No
 
 def plant_in_table(patch: pytest.MonkeyPatch, cell: Any, make: Callable[[Any], Any]) -> None:
     """Put something else into every cell of the table that holds `cell`."""
-    from coterie.group import table
+    from coterie.coordinator.group import table
 
     rows = {
         state: {kind: make(handler) if handler is cell else handler for kind, handler in row.items()}

@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from timer_oracle import Seen, TimerOracle, seen
 
 from coterie.base.codes import Code
-from coterie.group import Shard
-from coterie.group.commands import (
+from coterie.coordinator.group import Shard
+from coterie.coordinator.group.commands import (
     CleanOffsets,
     Command,
     CommitOffsets,
@@ -35,12 +35,25 @@ from coterie.group.commands import (
     TopicsDeleted,
     TxnCommitOffsets,
 )
-from coterie.group.decision import Decision, JoinAnswer, SyncAnswer
-from coterie.group.facts import Fact, GroupRemoved, GroupStored, OffsetsCommitted, OffsetsPending
-from coterie.group.loading import Loader
-from coterie.group.model import Group, Member, State
-from coterie.wire.batches import Record, build_batch, build_marker, read_header, read_marker, records_of
-from coterie.wire.internal import OffsetCommitKey, read_key, read_offset_value
+from coterie.coordinator.group.decision import Decision, JoinAnswer, SyncAnswer
+from coterie.coordinator.group.facts import (
+    Fact,
+    GroupRemoved,
+    GroupStored,
+    OffsetsCommitted,
+    OffsetsPending,
+)
+from coterie.coordinator.group.loading import Loader
+from coterie.coordinator.group.model import Group, Member, State
+from coterie.wire.payloads.consumer_offsets import OffsetCommitKey, read_key, read_offset_value
+from coterie.wire.records.batches import (
+    Record,
+    build_batch,
+    build_marker,
+    read_header,
+    read_marker,
+    records_of,
+)
 
 GROUPS = ("g", "g", "g", "g", "h")
 INSTANCES = (None, None, "i-1", "i-2")

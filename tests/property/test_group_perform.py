@@ -24,11 +24,11 @@ from group_rig import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.group import table
-from coterie.group.commands import Command, DeleteGroup, Join, Leave, Leaver
-from coterie.group.decision import Decision, Draft, Performed
-from coterie.group.facts import Fact
-from coterie.group.model import State
+from coterie.coordinator.group import table
+from coterie.coordinator.group.commands import Command, DeleteGroup, Join, Leave, Leaver
+from coterie.coordinator.group.decision import Decision, Draft, Performed
+from coterie.coordinator.group.facts import Fact
+from coterie.coordinator.group.model import State
 
 
 class PerformingRig(Rig):

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.base.errors import Corrupt
-from coterie.group import GroupSettings, Shard
-from coterie.group.loading import Loader
-from coterie.wire.batches import Record, build_batch, build_marker
-from coterie.wire.internal import (
+from coterie.coordinator.group import GroupSettings, Shard
+from coterie.coordinator.group.loading import Loader
+from coterie.wire.payloads.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
@@ -22,6 +21,7 @@ from coterie.wire.internal import (
     group_metadata_record,
     offset_commit_record,
 )
+from coterie.wire.records.batches import Record, build_batch, build_marker
 
 NOW_MS = 9
 groups = st.sampled_from(["g", "h", "a-group", "é", "x" * 300])

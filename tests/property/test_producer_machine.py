@@ -16,12 +16,12 @@ from producer_rig import ModelBroker, Request, next_identity
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.client.addresses import Address
-from coterie.client.batcher import Batch, Identity
 from coterie.client.errors import Disconnected
-from coterie.client.producer_errors import NotWritten
-from coterie.client.producer_settings import ProducerSettings
-from coterie.client.producing import Producing
+from coterie.client.net.addresses import Address
+from coterie.client.producer.accumulator import Producing
+from coterie.client.producer.batcher import Batch, Identity
+from coterie.client.producer.errors import NotWritten
+from coterie.client.producer.settings import ProducerSettings
 
 BATCH_BYTES = 60
 PLACES = [TopicPartition("flights", number) for number in (0, 1)]

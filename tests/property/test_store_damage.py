@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.base.ids import TopicPartition
-from coterie.store.log import LogConfig
-from coterie.store.memory import MemoryDisk, MemoryStore
-from coterie.store.partition import FileLog
-from coterie.wire.batches import Record, build_batch, records_of, scan
+from coterie.storage.log.contract import LogConfig
+from coterie.storage.log.partition import FileLog
+from coterie.storage.memory import MemoryDisk, MemoryStore
+from coterie.wire.records.batches import Record, build_batch, records_of, scan
 
 NOW = 1_700_000_000_000
 NAME = TopicPartition("t", 0)

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from coterie.base.ids import TopicPartition
-from coterie.store.compaction import CompactionResult, run_compaction
-from coterie.store.log import LogConfig, OffsetOutOfRange
-from coterie.store.memory import MemoryDisk, MemoryStore
-from coterie.store.partition import FileLog
-from coterie.wire.batches import Record, build_batch, records_of, scan
+from coterie.storage.compaction import CompactionResult, run_compaction
+from coterie.storage.log.contract import LogConfig, OffsetOutOfRange
+from coterie.storage.log.partition import FileLog
+from coterie.storage.memory import MemoryDisk, MemoryStore
+from coterie.wire.records.batches import Record, build_batch, records_of, scan
 
 NOW = 1_700_000_000_000
 NAME = TopicPartition("t", 0)

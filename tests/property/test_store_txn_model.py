@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from coterie.base.ids import TopicPartition
-from coterie.store.compaction import CompactionResult, run_compaction
-from coterie.store.log import LogConfig
-from coterie.store.memory import MemoryDisk, MemoryStore
-from coterie.store.partition import FileLog
-from coterie.wire.batches import Record, build_batch, build_marker
-from unit.store.store_rig import committed
+from coterie.storage.compaction import CompactionResult, run_compaction
+from coterie.storage.log.contract import LogConfig
+from coterie.storage.log.partition import FileLog
+from coterie.storage.memory import MemoryDisk, MemoryStore
+from coterie.wire.records.batches import Record, build_batch, build_marker
+from unit.storage.store_rig import committed
 
 NOW = 1_700_000_000_000
 NAME = TopicPartition("t", 0)

@@ -11,15 +11,15 @@ from txn_rig import TIMEOUT_MS, Rig
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.txn import Shard
-from coterie.txn.apply import IDLE
-from coterie.txn.commands import AddPartitions, Command, EndTransaction, InitProducerId
-from coterie.txn.decision import Decision
-from coterie.txn.facts import Fact, TransactionLoaded
-from coterie.txn.model import EPOCH_MAX, NO_TIME, NOBODY, Producer, State, Transaction
-from coterie.txn.records import value_of
-from coterie.txn.shard import ENDING
-from coterie.wire.transaction_log import transaction_record
+from coterie.coordinator.txn import Shard
+from coterie.coordinator.txn.apply import IDLE
+from coterie.coordinator.txn.commands import AddPartitions, Command, EndTransaction, InitProducerId
+from coterie.coordinator.txn.decision import Decision
+from coterie.coordinator.txn.facts import Fact, TransactionLoaded
+from coterie.coordinator.txn.model import EPOCH_MAX, NO_TIME, NOBODY, Producer, State, Transaction
+from coterie.coordinator.txn.records import value_of
+from coterie.coordinator.txn.shard import ENDING
+from coterie.wire.payloads.transaction_state import transaction_record
 
 IDS = ("tid", "tid", "tid", "other")
 PARTITIONS = tuple(TopicPartition(topic, number) for topic in ("flights", "towers") for number in range(3))

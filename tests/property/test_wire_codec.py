@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from wire_entities import corner_classes, entities, served_classes
 
 from coterie.base.errors import Corrupt
-from coterie.wire.codec import decode, encode
-from coterie.wire.plan import plan_of
+from coterie.wire.api.codec import decode, encode
+from coterie.wire.api.layout import plan_of
 from coterie.wire.varints import uvarint
 
 SERVED, CORNERS = served_classes(), corner_classes()

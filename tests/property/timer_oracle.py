@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from coterie.base.codes import Code
-from coterie.group import GroupSettings, Shard
-from coterie.group.commands import Command, CommitOffsets, Expire, Heartbeat, Sync
-from coterie.group.decision import Decision, HeartbeatAnswer
-from coterie.group.model import Group, State
+from coterie.coordinator.group import GroupSettings, Shard
+from coterie.coordinator.group.commands import Command, CommitOffsets, Expire, Heartbeat, Sync
+from coterie.coordinator.group.decision import Decision, HeartbeatAnswer
+from coterie.coordinator.group.model import Group, State
 
 __all__ = ["Seen", "TimerOracle", "seen"]
 

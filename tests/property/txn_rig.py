@@ -15,8 +15,8 @@ from shard_rig import Asked, ShardRig
 from coterie.base.codes import Code
 from coterie.base.deadlines import Deadlines
 from coterie.base.ids import TopicPartition
-from coterie.txn import Shard, TransactionSettings
-from coterie.txn.commands import (
+from coterie.coordinator.txn import Shard, TransactionSettings
+from coterie.coordinator.txn.commands import (
     AddPartitions,
     Describe,
     EndTransaction,
@@ -25,11 +25,11 @@ from coterie.txn.commands import (
     MarkersWritten,
     VerifyPartitions,
 )
-from coterie.txn.decision import Decision, Markers
-from coterie.txn.facts import TransactionLoaded
-from coterie.txn.failures import NoProducerId
-from coterie.txn.model import EPOCH_MAX, Producer, State, Transaction
-from coterie.txn.whys import WHYS
+from coterie.coordinator.txn.decision import Decision, Markers
+from coterie.coordinator.txn.facts import TransactionLoaded
+from coterie.coordinator.txn.failures import NoProducerId
+from coterie.coordinator.txn.model import EPOCH_MAX, Producer, State, Transaction
+from coterie.coordinator.txn.reasons import WHYS
 
 TIMEOUT_MS = 60_000
 FLIGHTS, TOWERS = TopicPartition("flights", 0), TopicPartition("towers", 3)

@@ -6,9 +6,9 @@ from functools import cache
 
 from hypothesis import strategies as st
 
-from coterie.wire.apis import APIS, Api, ApiKey
-from coterie.wire.entities import request_type, response_type
-from coterie.wire.plan import FieldPlan, plan_of
+from coterie.wire.api.apis import APIS, Api, ApiKey
+from coterie.wire.api.entities import request_type, response_type
+from coterie.wire.api.layout import FieldPlan, plan_of
 
 MILLISECOND = timedelta(milliseconds=1)
 

@@ -48,7 +48,7 @@ def bootstrap() -> Iterator[str]:
 def _kept_connections_end() -> Iterator[None]:
     """Close what a task that ran in this process keeps for the next: nobody else would."""
     yield
-    tasks = sys.modules.get("coterie.spark.tasks")
+    tasks = sys.modules.get("coterie.spark.source.tasks")
     while tasks and tasks.kept:
         tasks.kept.popitem()[1].close()
 

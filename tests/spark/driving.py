@@ -19,14 +19,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coterie.base.ids import TopicPartition
-from coterie.spark import session
-from coterie.spark.batch import groups_of
-from coterie.spark.offsets import GroupDocument
-from coterie.spark.options import parse
-from coterie.spark.session import GroupSession
-from coterie.wire.apis import ApiKey
-from coterie.wire.codec import decode_request, read_request_header
-from coterie.wire.consumer import Assignment
+from coterie.spark.source import session
+from coterie.spark.source.batch import groups_of
+from coterie.spark.source.offsets import GroupDocument
+from coterie.spark.source.options import parse
+from coterie.spark.source.session import GroupSession
+from coterie.wire.api.apis import ApiKey
+from coterie.wire.api.codec import decode_request, read_request_header
+from coterie.wire.payloads.consumer_protocol import Assignment
 
 from .virtual import HOST, PORT, Process, VirtualBroker, VirtualLoop, Watcher, run_virtually, running
 

@@ -8,12 +8,12 @@ from random import Random
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.client.addresses import Address
-from coterie.client.messages import by_topic
-from coterie.wire.apis import ApiKey
-from coterie.wire.batches import head_for
-from coterie.wire.codec import build, encode_response, entity, response_type
-from coterie.wire.packing import pack_records
+from coterie.client.net.addresses import Address
+from coterie.client.net.messages import by_topic
+from coterie.wire.api.apis import ApiKey
+from coterie.wire.api.codec import build, encode_response, entity, response_type
+from coterie.wire.records.batches import head_for
+from coterie.wire.records.packing import pack_records
 from unit.client.small_broker import brokers_beside
 
 OFFERED = {ApiKey.METADATA: (0, 12), ApiKey.FETCH: (0, 12), ApiKey.LIST_OFFSETS: (0, 7)}

@@ -11,9 +11,9 @@ from confluent_kafka import KafkaException, Producer
 from pyspark.errors import PySparkException
 
 from coterie.base.ids import TopicPartition
-from coterie.spark.batch import range_of
-from coterie.spark.options import parse
-from coterie.spark.protocol import DataLoss
+from coterie.spark.source.batch import range_of
+from coterie.spark.source.options import parse
+from coterie.spark.source.protocol import DataLoss
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 

@@ -62,12 +62,12 @@ def test_the_module_offers_a_source_as_spark_s_lookup_wants_it():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("missing", "serves"),
-    [((), "compiled"), (("numba",), "vector"), (("numba", "coterie.columns.vector"), "plain")],
+    [((), "compiled"), (("numba",), "vector"), (("numba", "coterie.arrow.vector"), "plain")],
 )
 def test_without_numba_numpy_decodes_and_without_that_python(missing, serves):
-    said = python("from coterie.columns.records import decoder\nprint(decoder().__module__)", blocked=missing)
+    said = python("from coterie.arrow.records import decoder\nprint(decoder().__module__)", blocked=missing)
 
-    assert said == f"coterie.columns.{serves}"
+    assert said == f"coterie.arrow.{serves}"
 
 
 @pytest.mark.slow
@@ -75,8 +75,8 @@ def test_numba_s_cache_goes_to_a_folder_of_ours_where_the_package_is_read_only(t
     """As root every folder is writable; so `os.access` is asked, and here it says no."""
     said = python(
         "import os; real = os.access\n"
-        "os.access = lambda path, mode: 'coterie/columns' not in str(path) and real(path, mode)\n"
-        "from coterie.columns import compiled\n"
+        "os.access = lambda path, mode: 'coterie/arrow' not in str(path) and real(path, mode)\n"
+        "from coterie.arrow import compiled\n"
         "from numba.core import config\n"
         "print(config.CACHE_DIR)",
         TMPDIR=str(tmp_path),

@@ -22,8 +22,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from coterie.spark.filters import pushed
-from coterie.spark.offsets import Range
+from coterie.spark.source.filters import pushed
+from coterie.spark.source.offsets import Range
 
 RANGES = [Range(topic, partition, 10, 20) for topic in ("a", "b") for partition in range(3)]
 COMPARISONS = {

@@ -14,13 +14,13 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
 from coterie.base.ids import TopicPartition
-from coterie.spark.everything import AllPartitions
-from coterie.spark.offsets import GroupDocument
-from coterie.spark.options import BadOption, parse
-from coterie.spark.protocol import DataLoss
-from coterie.spark.session import GroupSession
-from coterie.spark.topics import cluster_for
-from coterie.spark.waiting import waited_for
+from coterie.spark.source.offsets import GroupDocument
+from coterie.spark.source.options import BadOption, parse
+from coterie.spark.source.pacing import waited_for
+from coterie.spark.source.protocol import DataLoss
+from coterie.spark.source.session import GroupSession
+from coterie.spark.source.topics import cluster_for
+from coterie.spark.source.ungrouped import AllPartitions
 
 
 def options_of(topic, group, **more):

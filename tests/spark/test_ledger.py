@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from coterie.base.ids import TopicPartition
 from coterie.client.errors import MissingLibrary
-from coterie.spark.ledger import Ledger, LedgerError, Outcome
-from coterie.spark.ledger_files import Written, cut, refuse_missing, tag_of, writer_to
-from coterie.spark.ledger_place import Place
-from coterie.spark.ledger_tables import careless_writer
+from coterie.spark.ledger.files import Written, cut, refuse_missing, tag_of, writer_to
+from coterie.spark.ledger.ledger import Ledger, LedgerError, Outcome
+from coterie.spark.ledger.place import Place
+from coterie.spark.ledger.tables import careless_writer
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -289,7 +289,7 @@ def test_a_commit_whose_answer_is_lost_is_found_in_the_log(ledger, tmp_path, mon
 
 def test_a_commit_that_is_refused_for_ever_says_why(ledger, tmp_path, monkeypatch):
     ledger.append(rows((0, 0, 5)))
-    monkeypatch.setattr("coterie.spark.ledger_batch.MOST_TRIES", 3)
+    monkeypatch.setattr("coterie.spark.ledger.batch.MOST_TRIES", 3)
 
     def refuse(*_, **__):
         raise CommitFailedError("the log is read-only")
@@ -325,7 +325,7 @@ def test_files_that_the_driver_does_not_see_are_not_committed(ledger, tmp_path, 
             tmp_path.joinpath("table", one.path).unlink()
         looked(place, written)
 
-    monkeypatch.setattr("coterie.spark.ledger_batch.refuse_missing", elsewhere)
+    monkeypatch.setattr("coterie.spark.ledger.batch.refuse_missing", elsewhere)
 
     with pytest.raises(LedgerError, match="written 2 files, and 1 of them are not there"):
         ledger.append(rows((0, 5, 10), (1, 0, 5)))
@@ -466,7 +466,7 @@ def test_a_file_of_which_a_part_is_left_is_cut_a_few_rows_at_a_time(ledger, tmp_
 
         return cut(place, tag, one, schema, counted)
 
-    monkeypatch.setattr("coterie.spark.ledger_batch.cut", noted)
+    monkeypatch.setattr("coterie.spark.ledger.batch.cut", noted)
 
     assert ledger.append(rows((0, 0, many))) == Outcome(many // 2, many // 2, 0)
 

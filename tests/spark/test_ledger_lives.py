@@ -23,10 +23,10 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import PyFileSystem
 
-from coterie.spark.ledger import Ledger, LedgerError
-from coterie.spark.ledger_account import Account
-from coterie.spark.ledger_batch import Batch
-from coterie.spark.ledger_place import Place
+from coterie.spark.ledger.account import Account
+from coterie.spark.ledger.batch import Batch
+from coterie.spark.ledger.ledger import Ledger, LedgerError
+from coterie.spark.ledger.place import Place
 
 from .test_ledger import held, rows
 
@@ -96,8 +96,8 @@ def danger(monkeypatch, caplog):
     monkeypatch.setattr(Store, "danger", danger)
     monkeypatch.setattr(Place, "store", lambda place: PyFileSystem(Store(place.uri, place.options)))
     monkeypatch.setattr(DeltaTable, "create_write_transaction", lambda *a, **b: danger.commit(*a, **b))
-    monkeypatch.setattr("coterie.spark.ledger_batch.LONGEST_PAUSE_MS", 0)
-    monkeypatch.setattr("coterie.spark.ledger_batch.FIRST_PAUSE_MS", 0)
+    monkeypatch.setattr("coterie.spark.ledger.batch.LONGEST_PAUSE_MS", 0)
+    monkeypatch.setattr("coterie.spark.ledger.batch.FIRST_PAUSE_MS", 0)
     return danger
 
 

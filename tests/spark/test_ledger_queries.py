@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions
 
-from coterie.spark.ledger import Ledger
+from coterie.spark.ledger.ledger import Ledger
 
 from .test_sink import forget_last_batch
 
@@ -19,7 +19,7 @@ ON_A_CLUSTER = """
 import os, sys
 os.environ["PYSPARK_PYTHON"] = sys.executable
 from pyspark.sql import SparkSession
-from coterie.spark.ledger import Ledger
+from coterie.spark.ledger.ledger import Ledger
 
 spark = (
     SparkSession.builder.master("local-cluster[2,1,768]")

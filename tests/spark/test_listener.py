@@ -10,7 +10,7 @@ from pyspark.sql.streaming.listener import QueryProgressEvent, QueryTerminatedEv
 
 from coterie.base.ids import TopicPartition
 from coterie.spark.listener import GroupListener
-from coterie.spark.offsets import GroupDocument, Range, Rebalance
+from coterie.spark.source.offsets import GroupDocument, Range, Rebalance
 
 from .test_stream import PATIENCE_S, wait_for
 

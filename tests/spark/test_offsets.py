@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.base.ids import TopicPartition
-from coterie.spark.offsets import (
+from coterie.spark.source.offsets import (
     BadOffset,
     Gate,
     GroupDocument,

@@ -8,11 +8,20 @@ import pytest
 
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
-from coterie.client.addresses import Address
+from coterie.client.net.addresses import Address
 from coterie.security.sasl import Credentials
-from coterie.spark.names import IDLE, KAFKA, KAFKA_IDLE, KAFKA_REFUSED, KNOWN, OURS, OWN, BadOption
-from coterie.spark.options import COMMITTED, EARLIEST, LATEST, Bound, parse
-from coterie.spark.sink_options import SETTINGS, SINK, parse_sink
+from coterie.spark.sink.options import SETTINGS, SINK, parse_sink
+from coterie.spark.source.option_names import (
+    IDLE,
+    KAFKA,
+    KAFKA_IDLE,
+    KAFKA_REFUSED,
+    KNOWN,
+    OURS,
+    OWN,
+    BadOption,
+)
+from coterie.spark.source.options import COMMITTED, EARLIEST, LATEST, Bound, parse
 
 JAVA = "org.apache.kafka.clients.consumer"
 LEAST = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}

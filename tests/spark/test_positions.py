@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from coterie.base.ids import TopicPartition
-from coterie.broker.pieces import at_once
-from coterie.spark.offsets import BadOffset, GroupDocument
-from coterie.spark.protocol import DataLoss
+from coterie.broker.runtime.pieces import at_once
+from coterie.spark.source.offsets import BadOffset, GroupDocument
+from coterie.spark.source.protocol import DataLoss
 
 from .test_group_session import Query, until
 from .virtual import HOST, PORT, VirtualBroker, run_virtually

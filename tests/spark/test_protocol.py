@@ -7,8 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.base.ids import TopicPartition
-from coterie.spark.offsets import GroupDocument, Range
-from coterie.spark.protocol import DataLoss, covered, due, kept, note_of, plannable, replayed, same_place
+from coterie.spark.source.offsets import GroupDocument, Range
+from coterie.spark.source.protocol import (
+    DataLoss,
+    covered,
+    due,
+    kept,
+    note_of,
+    plannable,
+    replayed,
+    same_place,
+)
 
 AT = TopicPartition("t", 0)
 BATCH = Range("t", 0, 100, 200)

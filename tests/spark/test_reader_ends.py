@@ -8,12 +8,12 @@ import sys
 import pytest
 from confluent_kafka.admin import AdminClient
 
-# Forks a reader that has joined a group of its own for every line of `coterie.spark.stream` that its end runs
-# through, and sends SIGTERM before that line. Prints how each ended, until a reader's end has no such line.
+# Forks a reader that has joined a group of its own for every line of `coterie.spark.source.stream` that its
+# end runs through, and sends SIGTERM before that line. Prints how each ended, until an end has no such line.
 ENDS = """
 import os, signal, sys
-from coterie.spark import stream
-from coterie.spark.options import parse
+from coterie.spark.source import stream
+from coterie.spark.source.options import parse
 
 bootstrap, topic, group, how = sys.argv[1:]
 

@@ -13,13 +13,13 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from coterie.client.admin import Admin
-from coterie.client.connection import Connection
-from coterie.spark.names import BadOption
-from coterie.spark.sink import refuse_columns, write_plainly
-from coterie.spark.sink_ledger import LedgerExpired, OtherRows, Turn, note_done, write_once
-from coterie.spark.sink_options import parse_sink
-from coterie.wire.apis import ApiKey
+from coterie.client.admin.admin import Admin
+from coterie.client.net.connection import Connection
+from coterie.spark.sink.exactly_once import LedgerExpired, OtherRows, Turn, note_done, write_once
+from coterie.spark.sink.options import parse_sink
+from coterie.spark.sink.sink import refuse_columns, write_plainly
+from coterie.spark.source.option_names import BadOption
+from coterie.wire.api.apis import ApiKey
 
 
 def options_of(topic, **more):

@@ -13,15 +13,15 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
-from coterie.client.producer_errors import TransactionAborted
-from coterie.spark.names import BadOption
-from coterie.spark.offsets import GroupDocument
-from coterie.spark.session import GroupSession
-from coterie.spark.shape import SOURCE_FIELDS
-from coterie.spark.sink import refuse_columns
-from coterie.spark.sink_options import parse_sink
-from coterie.spark.sink_sources import NotOurs, PartitionsLost, write_with_offsets
-from coterie.spark.source import SOURCE
+from coterie.client.producer.errors import TransactionAborted
+from coterie.spark.sink.copying import NotOurs, PartitionsLost, write_with_offsets
+from coterie.spark.sink.options import parse_sink
+from coterie.spark.sink.sink import refuse_columns
+from coterie.spark.source.datasource import SOURCE
+from coterie.spark.source.offsets import GroupDocument
+from coterie.spark.source.option_names import BadOption
+from coterie.spark.source.session import GroupSession
+from coterie.spark.source.shape import SOURCE_FIELDS
 
 from .test_group_session import options_of, until
 from .test_sink import forget_last_batch, values_of

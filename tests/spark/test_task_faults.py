@@ -11,12 +11,12 @@ import pytest
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt, RefusedBy
 from coterie.base.ids import TopicPartition
-from coterie.client.addresses import Address
+from coterie.client.net.addresses import Address
 from coterie.client.settings import ClientSettings
-from coterie.spark import tasks
-from coterie.spark.offsets import Range
-from coterie.spark.shape import NOBODY
-from coterie.wire.apis import ApiKey
+from coterie.spark.source import tasks
+from coterie.spark.source.offsets import Range
+from coterie.spark.source.shape import NOBODY
+from coterie.wire.api.apis import ApiKey
 
 from .small_leaders import TOPIC, SmallLeaders
 

@@ -7,10 +7,10 @@ import time
 import pytest
 
 from coterie.base.ids import TopicPartition
-from coterie.client.addresses import Address
-from coterie.spark import tasks
-from coterie.spark.offsets import Range
-from coterie.spark.options import parse
+from coterie.client.net.addresses import Address
+from coterie.spark.source import tasks
+from coterie.spark.source.offsets import Range
+from coterie.spark.source.options import parse
 
 SMALL = {"kafka.max.partition.fetch.bytes": "100000", "kafka.fetch.max.bytes": "100000"}
 

@@ -15,11 +15,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import coterie.testing
-from coterie.columns import compiled, plain, records, vector
-from coterie.spark.batch import plan_batch
-from coterie.spark.filters import Pushed
-from coterie.spark.options import parse
-from coterie.spark.tasks import read_task
+from coterie.arrow import compiled, plain, records, vector
+from coterie.spark.source.batch import plan_batch
+from coterie.spark.source.filters import Pushed
+from coterie.spark.source.options import parse
+from coterie.spark.source.tasks import read_task
 
 from .kafka import create_topic
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are 
 
 def test_spark_answers_what_one_process_answers_and_refuses_what_it_refuses(spark: Any):
     from coterie.cli.history import histories_in
-    from coterie.sim.whatif import answers, questions
+    from coterie.simulate.what_if.what_if import answers, questions
     from coterie.spark.history import read_directory
     from coterie.spark.whatif import SCHEMA, what_if
 

@@ -13,15 +13,15 @@ from contextvars import ContextVar
 from typing import Any, TypeVar
 from uuid import UUID
 
+from coterie.base.topic_names import OFFSETS_TOPIC
+from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.main import Alarm
+from coterie.broker.net.server import Connection
 from coterie.broker.node import Node
-from coterie.broker.server import Connection
-from coterie.broker.settings import BrokerSettings
-from coterie.broker.topic_names import OFFSETS_TOPIC
-from coterie.broker.topics import Topics
-from coterie.group.model import Group
-from coterie.store.memory import MemoryStore
-from coterie.wire.batches import Record, build_batch
+from coterie.broker.topics.registry import Topics
+from coterie.coordinator.group.model import Group
+from coterie.storage.memory import MemoryStore
+from coterie.wire.records.batches import Record, build_batch
 
 HOST, PORT = "broker", 9092
 START_MS = 1_700_000_000_000

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from coterie.client.member import machine
-from coterie.spark import session
-from coterie.spark.session import GroupSession
+from coterie.spark.source import session
+from coterie.spark.source.session import GroupSession
 
 from .driving import instead
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 from coterie.assign.board import NOBODY, Board
 from coterie.assign.model import Member
 from coterie.base.errors import Corrupt
-from coterie.wire.consumer import NO_GENERATION, read_previous
+from coterie.wire.payloads.consumer_protocol import NO_GENERATION, read_previous
 
 __all__ = ["GENERATION", "Claim", "ClaimOf", "Claims", "claim_of_cooperative", "claim_of_sticky"]
 

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Protocol, TypeAlias
 
 from coterie.base.ids import TopicPartition, partitions_of
-from coterie.wire.consumer import Subscription
+from coterie.wire.payloads.consumer_protocol import Subscription
 
 __all__ = [
     "Assigned",

@@ -21,7 +21,7 @@ from coterie.assign.model import Assigned, Cluster, Member, RebalanceProtocol
 from coterie.assign.uneven import share_unevenly
 from coterie.assign.untangle import untangle
 from coterie.base.ids import TopicPartition
-from coterie.wire.consumer import NO_GENERATION, PreviousAssignment
+from coterie.wire.payloads.consumer_protocol import NO_GENERATION, PreviousAssignment
 
 __all__ = ["CooperativeSticky", "Sticky"]
 

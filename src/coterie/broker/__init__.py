@@ -1,3 +1,14 @@
-"""A node: request in; reply, wait or append out. `server` and `main` are the only modules that touch
-sockets.
+"""A broker: request in; reply, wait or append out.
+
+main       `serve`: opens the data directory, listens, stops cleanly
+node       one broker without its sockets, and which function answers which request
+net        sockets, whose turn it is, what connections may hold
+api        one module for each family of requests
+fastpath   frequent requests of group members, answered from their bytes
+runtime    what carries the cores' decisions out, and everything that waits or works beside
+topics     which topics there are
+config     settings of brokers and topics
+placement  where replicas go
+
+`main` and `net.server` are the only modules that touch sockets.
 """

@@ -20,19 +20,19 @@ from queue import PriorityQueue
 from typing import TYPE_CHECKING, Any
 
 from coterie.base.signals import stop_signals
-from coterie.broker.beside import Beside
+from coterie.broker.net.request_queue import Done, Turns
+from coterie.broker.net.server import Connection
 from coterie.broker.node import Node
-from coterie.broker.server import Connection
-from coterie.broker.topics import Topics
-from coterie.broker.turns import Done, Turns
-from coterie.store.directory import things_of_others
-from coterie.store.disk import OsDisk
-from coterie.store.files import FileStore, unusable
-from coterie.store.log import DirectoryInUse, DirectoryUnusable, StorageFailed
+from coterie.broker.runtime.background import Beside
+from coterie.broker.topics.registry import Topics
+from coterie.storage.directory import things_of_others
+from coterie.storage.disk import OsDisk
+from coterie.storage.files import FileStore, unusable
+from coterie.storage.log.contract import DirectoryInUse, DirectoryUnusable, StorageFailed
 
 if TYPE_CHECKING:
-    from coterie.broker.peers import Peers
-    from coterie.broker.settings import BrokerSettings
+    from coterie.broker.config.settings import BrokerSettings
+    from coterie.broker.net.peers import Peers
 
 __all__ = ["CannotServe", "serve"]
 

@@ -12,34 +12,34 @@ from uuid import UUID, uuid4
 
 from coterie.base.ids import TopicPartition
 from coterie.base.marks import mark
-from coterie.broker.context import Hangup
-from coterie.broker.leadership import Alone
-from coterie.broker.peers import Peers
-from coterie.broker.pieces import Pieces, at_once
-from coterie.broker.purgatory import Purgatory
-from coterie.broker.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from coterie.store.log import StorageFailed
-from coterie.wire.apis import APIS
+from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from coterie.broker.net.context import Hangup
+from coterie.broker.net.peers import Peers
+from coterie.broker.runtime.leadership import Alone
+from coterie.broker.runtime.pieces import Pieces, at_once
+from coterie.broker.runtime.purgatory import Purgatory
+from coterie.storage.log.contract import StorageFailed
+from coterie.wire.api.apis import APIS
 
 if TYPE_CHECKING:
     from coterie.base.codes import Code
-    from coterie.broker.alike import Read
-    from coterie.broker.cleaner import Cleaner, WorksBeside
-    from coterie.broker.coordinator import Coordinator, ShardHost
-    from coterie.broker.leadership import Leadership
-    from coterie.broker.quick import Beater, QuickHeartbeats
-    from coterie.broker.quick_commits import Asker, QuickCommits
-    from coterie.broker.quick_members import QuickMembers
-    from coterie.broker.settings import BrokerSettings
-    from coterie.broker.topics import Topic, Topics
-    from coterie.broker.transactions import TransactionCoordinator
-    from coterie.store.config import LogConfig
-    from coterie.store.directory import Store
-    from coterie.store.files import FileLog
-    from coterie.store.log import Appended
-    from coterie.store.producers import Verification
-    from coterie.store.validate import Prepared
-    from coterie.wire.codec import RequestHeader
+    from coterie.broker.config.settings import BrokerSettings
+    from coterie.broker.fastpath.alike import Read
+    from coterie.broker.fastpath.commits import Asker, QuickCommits
+    from coterie.broker.fastpath.heartbeats import Beater, QuickHeartbeats
+    from coterie.broker.fastpath.members import QuickMembers
+    from coterie.broker.runtime.cleaner import Cleaner, WorksBeside
+    from coterie.broker.runtime.groups import Coordinator, ShardHost
+    from coterie.broker.runtime.leadership import Leadership
+    from coterie.broker.runtime.transactions import TransactionCoordinator
+    from coterie.broker.topics.registry import Topic, Topics
+    from coterie.storage.config import LogConfig
+    from coterie.storage.directory import Store
+    from coterie.storage.files import FileLog
+    from coterie.storage.log.contract import Appended
+    from coterie.storage.log.producers import Verification
+    from coterie.storage.log.validate import Prepared
+    from coterie.wire.api.codec import RequestHeader
 
 __all__ = ["Node"]
 
@@ -54,7 +54,7 @@ SLEWED_MS = 1_000  # by less than this the wall's clock is brought in step, and 
 # What members send: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, OffsetFetch, OffsetCommit, LeaveGroup.
 GROUP_APIS = (10, 11, 14, 12, 9, 8, 13)
 
-# Which module of `handlers` answers which API. They are imported on their first request: start-up stays
+# Which module of `api` answers which API. They are imported on their first request: start-up stays
 # short.
 FAMILIES: Mapping[int, str] = {
     0: "produce",
@@ -144,7 +144,7 @@ class Node:
         work: Callable[[Pieces[None]], None] = at_once,
         new_uuid: Callable[[], UUID] = uuid4,
     ) -> None:
-        from coterie.broker.cleaner import Cleaner
+        from coterie.broker.runtime.cleaner import Cleaner
 
         self.settings = settings
         self.topics = topics
@@ -172,32 +172,32 @@ class Node:
     @cached_property
     def coordinator(self) -> Coordinator:
         """The groups of this node, loading from the moment they are first asked for."""
-        from coterie.broker.coordinator import Coordinator
+        from coterie.broker.runtime.groups import Coordinator
 
         return Coordinator(self)
 
     @cached_property
     def transactions(self) -> TransactionCoordinator:
         """The transactional ids of this node, loading from the moment they are first asked for."""
-        from coterie.broker.transactions import TransactionCoordinator
+        from coterie.broker.runtime.transactions import TransactionCoordinator
 
         return TransactionCoordinator(self)
 
     @cached_property
     def _quick(self) -> QuickHeartbeats:
-        from coterie.broker.quick import QuickHeartbeats
+        from coterie.broker.fastpath.heartbeats import QuickHeartbeats
 
         return QuickHeartbeats(self)
 
     @cached_property
     def _quick_commits(self) -> QuickCommits:
-        from coterie.broker.quick_commits import QuickCommits
+        from coterie.broker.fastpath.commits import QuickCommits
 
         return QuickCommits(self)
 
     @cached_property
     def _quick_members(self) -> QuickMembers:
-        from coterie.broker.quick_members import QuickMembers
+        from coterie.broker.fastpath.members import QuickMembers
 
         return QuickMembers(self)
 
@@ -240,13 +240,13 @@ class Node:
             raise Hangup(f"asked for {api.title} v{header.api_version}; {api.least} to {api.most} are served")
         handler = self._handlers.get(key)
         if handler is None:
-            module = importlib.import_module(f"coterie.broker.handlers.{FAMILIES[key]}")
+            module = importlib.import_module(f"coterie.broker.api.{FAMILIES[key]}")
             handler = self._handlers[key] = module.HANDLERS[key]
         return handler
 
     def refuse_version(self, header: RequestHeader) -> Any:
         """Return what a client gets that asked for an unknown version of ApiVersions (KIP-511)."""
-        from coterie.broker.handlers.metadata import versions_refused
+        from coterie.broker.api.metadata import versions_refused
 
         assert header.api_key == API_VERSIONS
         return versions_refused()
@@ -320,7 +320,7 @@ class Node:
         transaction_version: int = 0,
     ) -> None:
         """End a producer's transaction in one partition; `deliver` is called once, at once or later."""
-        from coterie.broker.transactions import write_marker
+        from coterie.broker.runtime.transactions import write_marker
 
         write_marker(
             self,
@@ -548,7 +548,7 @@ class Node:
 
     def get_ready(self, api_keys: Sequence[int] = GROUP_APIS) -> None:
         """Make the readers and writers of what members send, one by one: others ask meanwhile."""
-        from coterie.wire.codec import prepare
+        from coterie.wire.api.codec import prepare
 
         make(self._quick_members, self._quick_commits)
         first, *others = api_keys

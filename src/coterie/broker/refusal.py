@@ -6,7 +6,7 @@ import logging
 from typing import NamedTuple
 
 from coterie.base.codes import Code
-from coterie.store.log import StorageFailed
+from coterie.storage.log.contract import StorageFailed
 
 __all__ = ["STORAGE_ERRORS", "Refusal", "sayable", "storage_failed"]
 

@@ -23,7 +23,7 @@ from coterie.base.plain import plain, plain_json
 from coterie.base.signals import stop_signals
 
 if TYPE_CHECKING:
-    from coterie.client.admin import Admin
+    from coterie.client.admin.admin import Admin
 
 __all__ = [
     "Settings",
@@ -99,7 +99,7 @@ def broker_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def settings_in(config: str) -> Mapping[str, str]:
     """Return the settings of a properties file, by the names they have there."""
-    from coterie.broker.properties import PropertiesError, read_properties
+    from coterie.broker.config.properties import PropertiesError, read_properties
 
     text = text_of(config)
     try:
@@ -176,7 +176,7 @@ def in_typed_names(error: CoterieError, as_given: Iterable[str]) -> str:
     setting, only its advice is changed, behind the last semicolon: a topic may be called `group_id`.
     """
     from coterie.client.errors import NoOffset, WrongSetting
-    from coterie.client.producer_settings import ProducerSettings
+    from coterie.client.producer.settings import ProducerSettings
     from coterie.client.settings import JAVAS, ConsumerSettings
 
     names = {*JAVAS, *ConsumerSettings.__dataclass_fields__, *ProducerSettings.__dataclass_fields__}
@@ -203,7 +203,7 @@ output_option = click.option(
 
 def with_admin(broker: Settings, ask: Callable[[Admin], Awaitable[Any]]) -> Any:
     """Return what `ask` finds out from the cluster. A broker that is not there is told of at once."""
-    from coterie.client.admin import Admin
+    from coterie.client.admin.admin import Admin
 
     ours = {
         "client_id": "coterie-cli",

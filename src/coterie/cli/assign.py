@@ -11,7 +11,7 @@ import click
 from coterie.base.errors import CoterieError
 
 if TYPE_CHECKING:
-    from coterie.assign.trial import Outcome
+    from coterie.cli.trial import Outcome
 
 __all__ = ["command"]
 
@@ -61,8 +61,8 @@ def _document(text: bytes) -> Any:
 
 def _played(document: Any) -> list[Outcome]:
     """Return what the steps lead to, which are filled into the document."""
-    from coterie.assign.trial import Trial
-    from coterie.client.assignors import assignor_factory
+    from coterie.cli.trial import Trial
+    from coterie.client.consumer.assignors import assignor_factory
 
     trial = Trial.of(document)
     outcomes = list(trial.play(assignor_factory(trial.assignor)))

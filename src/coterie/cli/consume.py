@@ -21,8 +21,8 @@ from coterie.cli.asking import (
 )
 
 if TYPE_CHECKING:
-    from coterie.client.consumer import Consumer
-    from coterie.client.records import ConsumerRecord
+    from coterie.client.consumer.consumer import Consumer
+    from coterie.client.consumer.records import ConsumerRecord
 
 __all__ = ["command"]
 
@@ -91,7 +91,7 @@ async def consume(
     until_end: bool,
 ) -> None:
     """Tell of each record until it is enough; what was told counts as done even when a signal ends it."""
-    from coterie.client.consumer import Consumer
+    from coterie.client.consumer.consumer import Consumer
 
     async with Consumer(**settings) as consumer:
         try:
@@ -131,8 +131,8 @@ async def partitions_of(
     consumer: Consumer, topics: tuple[str, ...], numbers: tuple[int, ...]
 ) -> list[tuple[str, int]]:
     """Return the partitions to read, or raise for a topic or a partition that there is not."""
-    from coterie.assign.partitioner import no_such_partition
     from coterie.base.errors import CoterieError
+    from coterie.client.producer.partitioner import no_such_partition
 
     wanted: list[tuple[str, int]] = []
     for topic in topics:

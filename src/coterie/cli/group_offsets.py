@@ -12,8 +12,8 @@ from coterie.base.plain import plain
 from coterie.cli.asking import Settings, broker_options, output_option, say, say_json, text_of, with_admin
 
 if TYPE_CHECKING:
-    from coterie.client.admin import Admin
-    from coterie.client.resets import Move, Reset
+    from coterie.client.admin.admin import Admin
+    from coterie.client.admin.resets import Move, Reset
 
 __all__ = ["delete_offsets_command", "reset_command"]
 
@@ -92,7 +92,7 @@ async def never_heard_of(admin: Admin, group: str, *, execute: bool) -> str:
 
 def reset_of(group: str, forms: Mapping[str, Any]) -> Reset:
     """Return the one form that was given."""
-    from coterie.client import resets
+    from coterie.client.admin import resets
 
     given = {name: value for name, value in forms.items() if value is not None and value is not False}
     if len(given) != 1:

@@ -17,7 +17,7 @@ from coterie.cli.tables import table
 
 if TYPE_CHECKING:
     from coterie.base.ids import TopicPartition
-    from coterie.client.groups import DescribedGroup
+    from coterie.client.admin.groups import DescribedGroup
 
 __all__ = ["group_document", "headline", "member_lines", "partition_lines", "spans", "story_lines"]
 

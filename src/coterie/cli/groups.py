@@ -25,9 +25,9 @@ from coterie.cli.asking import (
 from coterie.cli.group_offsets import delete_offsets_command, reset_command
 
 if TYPE_CHECKING:
-    from coterie.client.admin import Admin
-    from coterie.client.cluster import Cluster
-    from coterie.client.groups import DescribedGroup
+    from coterie.client.admin.admin import Admin
+    from coterie.client.admin.groups import DescribedGroup
+    from coterie.client.net.cluster import Cluster
 
 __all__ = ["command"]
 
@@ -145,7 +145,7 @@ async def _story(
     from collections import deque
 
     from coterie.client.errors import ClientTimeout
-    from coterie.client.story import StoryReader
+    from coterie.story.reader import StoryReader
 
     reader = await StoryReader.open(cluster, group)
     entries: deque[dict[str, Any]] = deque(maxlen=last)

@@ -17,7 +17,7 @@ from coterie.base.plain import plain, plain_json
 from coterie.cli.asking import insist_on_writable, settings_of, write_text
 
 if TYPE_CHECKING:
-    from coterie.history.layout import PartitionLog
+    from coterie.history.log.layout import PartitionLog
     from coterie.history.tables import Generation, History
     from coterie.history.watch import Alarm
 
@@ -186,7 +186,7 @@ def watch_groups(where: Where, stuck_after_s: float) -> None:
 def write_report(into: Path, where: Where, groups: tuple[str, ...]) -> None:
     """Write the report on some groups, or on all."""
     from coterie.history.report import report
-    from coterie.sim.whatif import backings
+    from coterie.simulate.what_if.what_if import backings
 
     title = f"Consumer groups of {where}"
     insist_on_writable(into)
@@ -250,10 +250,10 @@ def histories_live(where: Where) -> Iterator[History]:
 
 def histories_in(directory: Path) -> Iterator[History]:
     """Yield the histories of the groups whose segments lie there."""
+    from coterie.history.from_story import overlaid, read_story
     from coterie.history.group import history_of
-    from coterie.history.layout import OFFSETS, STORY, partitions
-    from coterie.history.segments import entries_of, groups_of
-    from coterie.history.told import overlaid, read_story
+    from coterie.history.log.layout import OFFSETS, STORY, partitions
+    from coterie.history.log.segments import entries_of, groups_of
 
     found = list(partitions(directory))
     values: list[bytes] = []
@@ -286,8 +286,8 @@ def naming_what_is_damaged(one: PartitionLog) -> Iterator[None]:
 
 def story_values(segments: list[bytes]) -> Iterator[bytes]:
     """Yield the lines of Coterie's own story."""
-    from coterie.history.segments import visible
-    from coterie.wire.batches import records_of
+    from coterie.history.log.segments import visible
+    from coterie.wire.records.batches import records_of
 
     for segment in segments:
         for at, _ in visible(segment, ()):

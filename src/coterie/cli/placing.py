@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from coterie.assign.placement.model import Broker, Layout, Replicas
-    from coterie.client.admin import Admin
+    from coterie.broker.placement.model import Broker, Layout, Replicas
+    from coterie.client.admin.admin import Admin
 
 __all__ = ["Placing", "placing_options"]
 
@@ -92,13 +92,13 @@ class Placing:
 
     def described(self) -> list[Broker]:
         """Return the brokers that are described."""
-        from coterie.assign.placement.manual import brokers_of
+        from coterie.broker.placement.manual import brokers_of
 
         return brokers_of(self.brokers or "")
 
     async def registered(self, admin: Admin) -> list[Broker]:
         """Return the brokers of a cluster."""
-        from coterie.assign.placement.model import Broker
+        from coterie.broker.placement.model import Broker
 
         found = await admin.describe_cluster(include_fenced=True)
         return [Broker(one.broker_id, one.rack, one.fenced) for one in found.brokers]
@@ -117,8 +117,8 @@ class Placing:
     def _by_hand(
         self, text: str, brokers: Sequence[Broker], *, existing: Sequence[Replicas], total: int, factor: int
     ) -> Layout:
-        from coterie.assign.placement import manual
-        from coterie.assign.placement.model import insist
+        from coterie.broker.placement import manual
+        from coterie.broker.placement.model import insist
 
         layout = manual.layout_of(text)
         if existing:
@@ -134,8 +134,8 @@ class Placing:
     ) -> Layout:
         from random import Random
 
-        from coterie.assign.placement import classic
-        from coterie.assign.placement.model import insist
+        from coterie.broker.placement import classic
+        from coterie.broker.placement.model import insist
 
         chance, added = Random(self.seed), total - len(existing)
         insist(classic.problem_of(brokers, partitions=added, factor=factor))
@@ -146,8 +146,8 @@ class Placing:
     def _striped(self, brokers: Sequence[Broker], *, partitions: int, factor: int) -> Layout:
         from random import Random
 
-        from coterie.assign.placement import striped
-        from coterie.assign.placement.model import insist
+        from coterie.broker.placement import striped
+        from coterie.broker.placement.model import insist
 
         insist(striped.problem_of(brokers, factor=factor))
         return striped.place(brokers, partitions=partitions, factor=factor, chance=Random(self.seed))

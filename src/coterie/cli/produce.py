@@ -26,7 +26,7 @@ from coterie.cli.asking import (
 )
 
 if TYPE_CHECKING:
-    from coterie.client.producer import Delivery
+    from coterie.client.producer.producer import Delivery
 
 __all__ = ["command"]
 
@@ -164,7 +164,7 @@ async def produce(
 
     What became of a line is told at once: who writes the next one may wait for that.
     """
-    from coterie.client.producer import Producer
+    from coterie.client.producer.producer import Producer
 
     if settings.get("transactional_id"):
         raise CoterieError("lines are written one by one, in no transaction; leave out transactional.id")

@@ -16,7 +16,7 @@ from coterie.base.plain import plain
 from coterie.base.signals import stop_signals
 
 if TYPE_CHECKING:
-    from coterie.broker.settings import BrokerSettings
+    from coterie.broker.config.settings import BrokerSettings
 
 __all__ = ["command"]
 
@@ -56,7 +56,7 @@ def command(
 
     SIGTERM or Ctrl-C stops it. What it has to say goes to standard error.
     """
-    from coterie.broker.settings import BrokerSettings, gather
+    from coterie.broker.config.settings import BrokerSettings, gather
 
     to_standard_error = logging.StreamHandler()
     to_standard_error.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(message)s"))
@@ -91,7 +91,7 @@ def _serve(settings: BrokerSettings) -> int:
 
 def _text_of(config: str) -> str:
     """Return a properties file's text; Java reads such files as Latin-1, people write them as UTF-8."""
-    from coterie.broker.settings import SettingError
+    from coterie.broker.config.settings import SettingError
 
     try:
         content = Path(config).read_bytes()

@@ -14,8 +14,8 @@ import click
 from coterie.cli.asking import insist_on_writable, write_text
 
 if TYPE_CHECKING:
-    from coterie.sim.script import Script
-    from coterie.sim.simulate import Outcome
+    from coterie.simulate.scenario import Script
+    from coterie.simulate.variant import Outcome
 
 __all__ = ["command"]
 
@@ -63,7 +63,7 @@ def command(
     if output == "json":
         import json
 
-        from coterie.sim.report import document
+        from coterie.simulate.report import document
 
         click.echo(json.dumps(document(script, outcomes), ensure_ascii=False))
         return
@@ -84,7 +84,7 @@ def rarely_collecting() -> Iterator[None]:
 def read(file: Path, seed: int | None) -> Script:
     """Return what the file says."""
     from coterie.base.errors import CoterieError
-    from coterie.sim.script import read_script
+    from coterie.simulate.scenario import read_script
 
     try:
         source = file.read_text(encoding="utf-8")
@@ -97,7 +97,7 @@ def read(file: Path, seed: int | None) -> Script:
 
 def outcome_of(script: Script, number: int, *, fold: bool) -> Outcome:
     """Return what comes of a variant; somebody who waits at a terminal sees which it is."""
-    from coterie.sim.simulate import simulate
+    from coterie.simulate.variant import simulate
 
     variant = script.variants[number]
     waiting = sys.stderr.isatty()
@@ -111,7 +111,7 @@ def outcome_of(script: Script, number: int, *, fold: bool) -> Outcome:
 
 def draw(file: Path, script: Script, outcomes: list[Outcome]) -> None:
     """Write the page."""
-    from coterie.sim.picture import page
+    from coterie.simulate.picture import page
 
     write_text(file, page(script, outcomes, table_of(outcomes)))
 
@@ -119,7 +119,7 @@ def draw(file: Path, script: Script, outcomes: list[Outcome]) -> None:
 def table_of(outcomes: list[Outcome]) -> list[tuple[str, ...]]:
     """Return the figures of all variants, a column each."""
     from coterie.cli.simulation_texts import figures
-    from coterie.sim.report import summary_of
+    from coterie.simulate.report import summary_of
 
     return figures([name_of(one) for one in outcomes], [summary_of(one) for one in outcomes])
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from coterie.observe.story import Move, Rebalance
-    from coterie.sim.report import Entry, Summary
-    from coterie.sim.script import Script, Variant
-    from coterie.sim.simulate import Outcome
+    from coterie.simulate.report import Entry, Summary
+    from coterie.simulate.scenario import Script, Variant
+    from coterie.simulate.variant import Outcome
+    from coterie.story.model import Move, Rebalance
 
 __all__ = ["clock_text", "columns", "figures", "heading", "partition_lines", "span_text", "story_lines"]
 
@@ -145,8 +145,8 @@ def partition_lines(names: Sequence[str], outcomes: Sequence[Outcome], most: int
 
 def story_lines(outcome: Outcome, most: int) -> list[str]:
     """Return the story of a variant, at most so many lines from its beginning."""
-    from coterie.sim.report import entries
-    from coterie.sim.world import START_MS
+    from coterie.simulate.agenda import START_MS
+    from coterie.simulate.report import entries
 
     told = list(entries(outcome.story))
     lines = [f"{clock_text(one.at_ms - START_MS)}  {entry_text(one)}" for one in told[:most]]

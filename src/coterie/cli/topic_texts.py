@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from coterie.cli.tables import table
 
 if TYPE_CHECKING:
-    from coterie.assign.placement.model import Broker, Layout
-    from coterie.client.admin_messages import ConfigEntry, DescribedTopic
+    from coterie.broker.placement.model import Broker, Layout
+    from coterie.client.admin.messages import ConfigEntry, DescribedTopic
 
 __all__ = [
     "layout_document",
@@ -88,7 +88,7 @@ def topic_document(topic: DescribedTopic, configs: Mapping[str, ConfigEntry]) ->
 
 def own_configs(configs: Mapping[str, ConfigEntry]) -> dict[str, str | None]:
     """Return what was set of this topic."""
-    from coterie.client.admin_messages import ConfigSource
+    from coterie.client.admin.messages import ConfigSource
 
     return {name: entry.value for name, entry in configs.items() if entry.source is ConfigSource.TOPIC}
 
@@ -102,7 +102,7 @@ def ids_text(ids: Iterable[int]) -> str:
 
 def layout_lines(layout: Layout, brokers: Sequence[Broker], *, first: int) -> list[str]:
     """Return a table of the partitions, one of what each broker got, and the layout to give to `create`."""
-    from coterie.assign.placement.manual import layout_text
+    from coterie.broker.placement.manual import layout_text
 
     racks = racks_of(brokers)
     rows = [
@@ -124,7 +124,7 @@ def layout_lines(layout: Layout, brokers: Sequence[Broker], *, first: int) -> li
 
 def layout_document(topic: str, layout: Layout, brokers: Sequence[Broker], *, first: int) -> dict[str, Any]:
     """Return a layout as JSON values."""
-    from coterie.assign.placement.manual import layout_text
+    from coterie.broker.placement.manual import layout_text
 
     racks = racks_of(brokers)
     return {

@@ -23,8 +23,8 @@ from coterie.cli.asking import (
 from coterie.cli.placing import Placing, placing_options
 
 if TYPE_CHECKING:
-    from coterie.assign.placement.model import Broker, Layout
-    from coterie.client.admin import Admin
+    from coterie.broker.placement.model import Broker, Layout
+    from coterie.client.admin.admin import Admin
 
 __all__ = ["command"]
 
@@ -58,7 +58,7 @@ def describe_command(topics: tuple[str, ...], broker: Settings, output: str) -> 
     from coterie.cli.topic_texts import topic_document, topic_lines
 
     async def ask(admin: Admin) -> Any:
-        from coterie.client.admin_messages import Resource
+        from coterie.client.admin.messages import Resource
 
         found = await admin.describe_topics(topics)
         return [(found[name], await admin.describe_configs(Resource.topic(name))) for name in found]
@@ -164,7 +164,7 @@ def add_partitions_command(
     if placing.alone != (existing is not None):
         raise click.UsageError("--existing and --brokers together describe what no cluster is asked about")
     if existing is not None:
-        from coterie.assign.placement.manual import layout_of
+        from coterie.broker.placement.manual import layout_of
 
         brokers, there = placing.described(), layout_of(existing)
         say_layout(topic, grown(placing, brokers, there, total), brokers, output, first=len(there))

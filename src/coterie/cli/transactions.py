@@ -15,8 +15,8 @@ from coterie.cli.asking import Settings, broker_options, known_ones, output_opti
 
 if TYPE_CHECKING:
     from coterie.base.ids import TopicPartition
-    from coterie.client.admin import Admin
-    from coterie.client.admin_messages import DescribedTransaction
+    from coterie.client.admin.admin import Admin
+    from coterie.client.admin.messages import DescribedTransaction
 
 __all__ = ["command"]
 

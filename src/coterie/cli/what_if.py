@@ -13,7 +13,7 @@ from coterie.cli.tables import table
 
 if TYPE_CHECKING:
     from coterie.history.tables import History
-    from coterie.sim.whatif import WhatIf
+    from coterie.simulate.what_if.what_if import WhatIf
 
 __all__ = ["check", "lines"]
 
@@ -22,7 +22,7 @@ HEAD = ("setting", "rebalances", "stood still s", "longest s", "moves", "causes"
 
 def check(asked: Sequence[str]) -> None:
     """Raise for what cannot be asked, before anything is read."""
-    from coterie.sim.whatif import questions
+    from coterie.simulate.what_if.what_if import questions
 
     for one in asked:
         questions(one)
@@ -30,7 +30,7 @@ def check(asked: Sequence[str]) -> None:
 
 def lines(histories: Iterable[History], asked: Sequence[str], *, as_json: bool) -> Iterator[str]:
     """Yield the answers: a line of JSON for each, or a table for each group."""
-    from coterie.sim.whatif import answers, questions
+    from coterie.simulate.what_if.what_if import answers, questions
 
     wanted = [question for one in asked for question in questions(one)]
     for history in histories:

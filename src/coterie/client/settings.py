@@ -16,9 +16,9 @@ from coterie.assign.vote import common_protocol
 from coterie.base.nearest import nearest
 from coterie.base.topic_settings import TOPIC_SETTINGS
 from coterie.base.whole import whole_number
-from coterie.client.addresses import Address, addresses_of
-from coterie.client.assignors import assignors_of
+from coterie.client.consumer.assignors import assignors_of
 from coterie.client.errors import WrongSetting
+from coterie.client.net.addresses import Address, addresses_of
 from coterie.security.sasl import MECHANISMS, Credentials
 from coterie.security.tls import TlsFiles, tls_context
 

@@ -1,16 +1,13 @@
 """What happened to every group, told from `__consumer_offsets`: generations and why, owners, stand-stills.
 
-records     every kind of record of the log
-runs        commits, of which only as much is kept as the history needs
-seats       who sat in a generation, with what
-presence    how members behaved, as their commits show
+log         what the log's segments say: records, runs of commits, who was in a generation with what
+activity    how members behaved, as their commits show
 departures  why somebody is gone, weighed: the log does not say
 causes      why a generation was formed
 nextgen     the same for groups of KIP-848, whose records say more
-layout      where a broker has its segments
-told        the same from our own story, where nothing need be inferred
+from_story  the same from our own story, where nothing need be inferred
 ownership   who owned what when, what moved, what stood still
-waves       deploys and storms, above single rebalances
+bursts      deploys and storms, above single rebalances
 tables      the rows that come out of it
 group       one group, whole: the face of this package
 watch       what is wrong right now, as the log is written

@@ -1,7 +1,7 @@
 """What would do a group most good: one setting, and why, in figures of what happened to it.
 
 Each remedy is weighed by the time that partitions stood still for want of it. That says what a group lost,
-not what it would have had instead: a replay of its life (`coterie.sim.whatif`) backs a remedy, or does not.
+not what it would have had instead: a replay of its life (`simulate/what_if`) backs a remedy, or does not.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 from coterie.base.ids import TopicPartition
+from coterie.history.activity import USUAL_CADENCE_MS, Presence, by_partition, presence
 from coterie.history.departures import (
     HEARTBEAT_MS,
     SLACK_MS,
@@ -24,9 +25,8 @@ from coterie.history.departures import (
     Window,
     verdicts,
 )
-from coterie.history.presence import USUAL_CADENCE_MS, Presence, by_partition, presence
-from coterie.history.runs import Run
-from coterie.history.seats import Formed, Seat
+from coterie.history.log.members import Formed, Seat
+from coterie.history.log.runs import Run
 
 __all__ = ["SUBSCRIPTION_CHANGED", "Cause", "Chapter", "chapters_of", "explained"]
 

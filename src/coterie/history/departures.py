@@ -18,7 +18,7 @@ from enum import Enum
 from math import inf, log
 from typing import NamedTuple
 
-from coterie.history.presence import Presence
+from coterie.history.activity import Presence
 
 __all__ = [
     "HEARTBEAT_MS",

@@ -8,15 +8,16 @@ from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from coterie.base.ids import TopicPartition
+from coterie.history.activity import by_partition, presence
+from coterie.history.bursts import waves_of
 from coterie.history.causes import SUBSCRIPTION_CHANGED, Cause, Chapter, chapters_of, explained
-from coterie.history.clock import in_order
 from coterie.history.departures import LEFT, Departure
+from coterie.history.log.clock import in_order
+from coterie.history.log.members import Formed, Seat, formed, numbers_by_topic
+from coterie.history.log.records import CLASSIC, NEXT_GENERATION, Entry
+from coterie.history.log.runs import Run
 from coterie.history.nextgen import next_generation
 from coterie.history.ownership import NO_OWNER, Ended, Owner, Owners, gaps, stalls_of
-from coterie.history.presence import by_partition, presence
-from coterie.history.records import CLASSIC, NEXT_GENERATION, Entry
-from coterie.history.runs import Run
-from coterie.history.seats import Formed, Seat, formed, numbers_by_topic
 from coterie.history.tables import (
     Assignment,
     Generation,
@@ -27,7 +28,6 @@ from coterie.history.tables import (
     Subscription,
     Wave,
 )
-from coterie.history.waves import waves_of
 
 __all__ = ["Outline", "ends", "history_of", "outlined"]
 

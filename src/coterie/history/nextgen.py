@@ -13,12 +13,12 @@ from operator import itemgetter
 from uuid import UUID
 
 from coterie.base.ids import TopicPartition, uuid_text
+from coterie.history.activity import Presence, by_partition, presence
+from coterie.history.bursts import waves_of
 from coterie.history.causes import CERTAIN, GUESSED, LIKELY, SURE, Cause, rate_of
-from coterie.history.clock import in_order
 from coterie.history.departures import LEFT, SLACK_MS, Departure, Leaver, Return, Scene, Window, verdict
-from coterie.history.ownership import Ended, Owner, Owners, stalls_of
-from coterie.history.presence import Presence, by_partition, presence
-from coterie.history.records import (
+from coterie.history.log.clock import in_order
+from coterie.history.log.records import (
     CURRENT_ASSIGNMENT,
     GROUP_EPOCH,
     MEMBER,
@@ -33,9 +33,9 @@ from coterie.history.records import (
     TargetEpoch,
     TopicMetadata,
 )
-from coterie.history.runs import Run
+from coterie.history.log.runs import Run
+from coterie.history.ownership import Ended, Owner, Owners, stalls_of
 from coterie.history.tables import Assignment, Generation, History, Replacement, Stall
-from coterie.history.waves import waves_of
 
 __all__ = ["KIP_848", "next_generation"]
 

@@ -13,8 +13,8 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from coterie.base.ids import TopicPartition
-from coterie.history.presence import gave_up_late
-from coterie.history.runs import Run
+from coterie.history.activity import gave_up_late
+from coterie.history.log.runs import Run
 from coterie.history.tables import Move, Ownership, Stall
 
 __all__ = ["NO_OWNER", "STALL_LEAST_MS", "Ended", "Owner", "Owners", "gaps", "part_least_ms", "stalls_of"]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from coterie.base.moments import moment, moment_text
 from coterie.history.advice import Advice, Backing, Losses, Replays, advice_for, losses_of, seconds
 from coterie.history.tables import Generation, History, Stall
-from coterie.observe.drawing import (
+from coterie.story.drawing import (
     Row,
     Span,
     Window,

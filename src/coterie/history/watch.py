@@ -1,6 +1,6 @@
 """What is wrong with groups right now, from their log as it is written: storms, and what is stuck.
 
-A storm is what `waves` calls one, of the rebalances of the last minutes. A partition is stuck when it was
+A storm is what `bursts` calls one, of the rebalances of the last minutes. A partition is stuck when it was
 committed steadily, is no more, and has records left to read; what it has, whoever calls must find out.
 """
 
@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from coterie.base.batch_notes import notes_batches
+from coterie.history.bursts import STORM_PAUSE_MS
 from coterie.history.group import history_of
-from coterie.history.records import CLASSIC, GROUP_EPOCH, OFFSET_KINDS, Entry
-from coterie.history.runs import Commit, runs_of
-from coterie.history.segments import commit_of
-from coterie.history.waves import STORM_PAUSE_MS
-from coterie.wire.internal import OffsetCommitValue
+from coterie.history.log.records import CLASSIC, GROUP_EPOCH, OFFSET_KINDS, Entry
+from coterie.history.log.runs import Commit, runs_of
+from coterie.history.log.segments import commit_of
+from coterie.wire.payloads.consumer_offsets import OffsetCommitValue
 
 __all__ = ["Alarm", "Place", "Watch"]
 

@@ -1,10 +1,9 @@
 """Spark: `format("coterie")`, a source whose streaming query is a member of its consumer group.
 
-options      pure  what may be set, and what it means
-offsets      pure  the offset documents, and how many records a batch takes
-protocol     pure  what is committed, and what a replay reads
-topics             what the cluster has to say: partitions, starting and ending offsets
-tasks              what executors do: fetch, decode, yield Arrow
-batch, stream      the readers, on the driver
-source             the data source itself; the only place that Spark looks at
+source     reads topics: options, the protocol between Spark's offsets and the group's, readers, tasks
+sink       writes topics, at least once or exactly once
+ledger     writes a Delta Lake table, each record once
+history    the history of every group, from segments or a live cluster
+listener   tells an application what its query's membership is doing
+whatif     every group's life under other settings
 """

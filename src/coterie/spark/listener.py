@@ -24,7 +24,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from coterie.base.ids import TopicPartition
-from coterie.spark.offsets import GroupDocument, Rebalance
+from coterie.spark.source.offsets import GroupDocument, Rebalance
 
 __all__ = ["GroupListener", "GroupProgress", "groups_of"]
 

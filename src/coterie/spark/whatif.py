@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
-from coterie.sim.whatif import Question, WhatIf, answers, questions
+from coterie.simulate.what_if.what_if import Question, WhatIf, answers, questions
 from coterie.spark.history.schemas import column
 from coterie.spark.history.session import cores
 from coterie.spark.history.tables import Histories

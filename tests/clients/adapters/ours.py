@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
-from coterie.client.blocking_consumer import BlockingConsumer
-from coterie.client.listener import RebalanceListener
+from coterie.client.blocking.consumer import BlockingConsumer
+from coterie.client.consumer.listener import RebalanceListener
 
 from .model import FETCH_WAIT_MS, HEARTBEAT_MS, SESSION_MS, Consumer, Joins, Membership, Message, Place
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from coterie.assign.placement.model import Broker, Layout
+from coterie.broker.placement.model import Broker, Layout
 
 __all__ = ["JavaRandom", "Zero", "clusters", "held", "led"]
 

@@ -4,12 +4,12 @@ import pytest
 
 from coterie.assign import range_, roundrobin
 from coterie.assign.model import Cluster, Member, RebalanceProtocol, Stateless, in_order
-from coterie.assign.partitioner import partition_for_key
 from coterie.assign.registry import ASSIGNORS, new_assignor
 from coterie.assign.vote import NoCommonProtocol, candidates, common_protocol, vote
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
-from coterie.wire.consumer import Subscription
+from coterie.client.producer.partitioner import partition_for_key
+from coterie.wire.payloads.consumer_protocol import Subscription
 
 EVERY_ASSIGNOR = pytest.mark.parametrize("assignor", ASSIGNORS.values(), ids=ASSIGNORS)
 

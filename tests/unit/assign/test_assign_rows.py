@@ -12,7 +12,7 @@ from coterie.assign.sticky import CooperativeSticky, Sticky
 from coterie.assign.uneven import Leveller, Table
 from coterie.base.hashes import java_hash_order
 from coterie.base.ids import TopicPartition
-from coterie.wire.consumer import Subscription
+from coterie.wire.payloads.consumer_protocol import Subscription
 
 
 def racked(**racks: str) -> Cluster:

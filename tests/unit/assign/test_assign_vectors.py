@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from coterie.assign.model import Cluster, Member
-from coterie.assign.partitioner import partition_for_key
 from coterie.assign.registry import ASSIGNORS, KINDS
-from coterie.assign.trial import Outcome, Trial
 from coterie.base.hashes import coordinator_partition, murmur2, to_positive
 from coterie.base.ids import TopicPartition
-from coterie.wire.consumer import Subscription
+from coterie.cli.trial import Outcome, Trial
+from coterie.client.producer.partitioner import partition_for_key
+from coterie.wire.payloads.consumer_protocol import Subscription
 
 TESTS = Path(__file__).resolve().parents[2]
 WHOLE, PART = TESTS.parents[1] / "shared/vectors/assignors.jsonl", TESTS / "data/assignors.jsonl"

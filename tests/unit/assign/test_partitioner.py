@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.assign.partitioner import (
+from coterie.base.errors import CoterieError
+from coterie.client.producer.partitioner import (
     BrokerWaits,
     Builtin,
     Classic,
@@ -19,7 +20,6 @@ from coterie.assign.partitioner import (
     explicit_partition,
     partitioner_of,
 )
-from coterie.base.errors import CoterieError
 
 # Text, partition of 6, partition of 50: section 9.1 of the catalogue, made by Kafka's own classes.
 KEYS = [

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from placement_rig import Zero, clusters, held, led
 
-from coterie.assign.placement import classic
-from coterie.assign.placement.classic import RackMode, alternated
-from coterie.assign.placement.manual import brokers_of
-from coterie.assign.placement.model import Broker, Layout, insist
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
+from coterie.broker.placement import classic
+from coterie.broker.placement.classic import RackMode, alternated
+from coterie.broker.placement.manual import brokers_of
+from coterie.broker.placement.model import Broker, Layout, insist
 
 SIX = brokers_of("0:r1,1:r3,2:r3,3:r2,4:r2,5:r1")
 seeds = st.integers(0, 999).map(Random)

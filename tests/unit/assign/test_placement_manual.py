@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.assign.placement.manual import (
+from coterie.base.codes import Code
+from coterie.base.errors import CoterieError
+from coterie.broker.placement.manual import (
     brokers_of,
     layout_of,
     layout_text,
     problem_of_growth,
     problem_of_new,
 )
-from coterie.assign.placement.model import Broker, Replicas
-from coterie.base.codes import Code
-from coterie.base.errors import CoterieError
+from coterie.broker.placement.model import Broker, Replicas
 
 THREE = brokers_of("1:a,2:b,3:c:fenced")
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from placement_rig import JavaRandom, Zero, clusters, led
 
 from coterie.assign.chance import chance_of
-from coterie.assign.placement import striped
-from coterie.assign.placement.manual import brokers_of
-from coterie.assign.placement.model import Broker
 from coterie.base.codes import Code
+from coterie.broker.placement import striped
+from coterie.broker.placement.manual import brokers_of
+from coterie.broker.placement.model import Broker
 
 VECTORS = Path(__file__).parents[2] / "data" / "placements.jsonl"
 seeds = st.integers(0, 999).map(Random)

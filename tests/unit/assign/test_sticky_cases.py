@@ -8,7 +8,7 @@ from coterie.assign.model import Cluster, Member, RebalanceProtocol
 from coterie.assign.registry import ASSIGNORS, new_assignor
 from coterie.assign.sticky import CooperativeSticky, Sticky
 from coterie.base.ids import TopicPartition
-from coterie.wire.consumer import PreviousAssignment, Subscription
+from coterie.wire.payloads.consumer_protocol import PreviousAssignment, Subscription
 
 BOTH = pytest.mark.parametrize("assignor", [Sticky(), CooperativeSticky()], ids=["sticky", "cooperative"])
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coterie.assign.fields import BadField
 from coterie.assign.registry import KINDS
-from coterie.assign.trial import Trial
+from coterie.cli.fields import BadField
+from coterie.cli.trial import Trial
 
 
 def a_line(**changes):

@@ -5,13 +5,20 @@ from __future__ import annotations
 from types import GeneratorType
 from typing import Any
 
+from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.node import Node
-from coterie.broker.pieces import at_once
-from coterie.broker.settings import BrokerSettings
-from coterie.broker.topics import Topics
-from coterie.store.memory import MemoryDisk, MemoryStore
-from coterie.wire.apis import APIS
-from coterie.wire.codec import RequestHeader, build, decode_response, encode_response, entity, request_type
+from coterie.broker.runtime.pieces import at_once
+from coterie.broker.topics.registry import Topics
+from coterie.storage.memory import MemoryDisk, MemoryStore
+from coterie.wire.api.apis import APIS
+from coterie.wire.api.codec import (
+    RequestHeader,
+    build,
+    decode_response,
+    encode_response,
+    entity,
+    request_type,
+)
 from unit.broker.rig import a_context
 
 NOW_MS = 1_700_000_000_000

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from coterie.broker.settings import BrokerSettings
-from coterie.store.memory import MemoryDisk, MemoryStore
+from coterie.broker.config.settings import BrokerSettings
+from coterie.storage.memory import MemoryDisk, MemoryStore
 from unit.broker.rig import Rig
 
 

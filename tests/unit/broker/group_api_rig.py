@@ -6,10 +6,10 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from coterie.broker.settings import BrokerSettings
-from coterie.store.memory import MemoryDisk, MemoryStore
-from coterie.wire.apis import APIS
-from coterie.wire.codec import build, entity
+from coterie.broker.config.settings import BrokerSettings
+from coterie.storage.memory import MemoryDisk, MemoryStore
+from coterie.wire.api.apis import APIS
+from coterie.wire.api.codec import build, entity
 from unit.broker.rig import Client, Rig
 
 __all__ = [

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from coterie.base.ids import TopicPartition
-from coterie.store.cluster_log import CLUSTER_LOG
-from coterie.store.config import LogConfig
-from coterie.store.memory import MemoryDisk, MemoryStore
-from coterie.store.partition import FileLog
-from coterie.wire import cluster_records as records
-from coterie.wire.batches import Record, build_batch, build_marker, scan
-from coterie.wire.compiled import writer_of
+from coterie.storage.cluster_log import CLUSTER_LOG
+from coterie.storage.config import LogConfig
+from coterie.storage.log.partition import FileLog
+from coterie.storage.memory import MemoryDisk, MemoryStore
+from coterie.wire.api.writers import writer_of
+from coterie.wire.payloads import cluster_metadata as records
+from coterie.wire.records.batches import Record, build_batch, build_marker, scan
 from coterie.wire.varints import uvarint
 
 NOW_MS = 1_700_000_000_000

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from coterie.broker.context import Context
+from coterie.broker.config.settings import BrokerSettings
+from coterie.broker.net.context import Context
+from coterie.broker.net.server import Connection
 from coterie.broker.node import Node
-from coterie.broker.server import Connection
-from coterie.broker.settings import BrokerSettings
-from coterie.broker.topics import Topics
-from coterie.store.files import FileStore
-from coterie.wire.codec import build, decode_response, encode_request, request_type, response_type
+from coterie.broker.topics.registry import Topics
+from coterie.storage.files import FileStore
+from coterie.wire.api.codec import build, decode_response, encode_request, request_type, response_type
 
 
 def a_context(

@@ -7,7 +7,7 @@ import struct
 from hypothesis import strategies as st
 
 from coterie.base.ids import TopicPartition
-from coterie.wire.consumer import Assignment, Subscription
+from coterie.wire.payloads.consumer_protocol import Assignment, Subscription
 
 __all__ = ["ASSIGNMENTS", "SUBSCRIPTIONS", "rubbish"]
 

@@ -8,9 +8,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from coterie.base.ids import TopicPartition
-from coterie.wire.batches import records_of, scan
-from coterie.wire.codec import build, entity
-from coterie.wire.consumer import Assignment, Subscription
+from coterie.wire.api.codec import build, entity
+from coterie.wire.payloads.consumer_protocol import Assignment, Subscription
+from coterie.wire.records.batches import records_of, scan
 from unit.broker.rig import Client, Rig
 
 JOIN, SYNC, HEARTBEAT, LEAVE = 11, 14, 12, 13

@@ -16,11 +16,11 @@ from kafka_life import CHANGES, DAY_MS, NODE, NOW_MS, OF_BROKERS, KafkaLife, Liv
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.broker.pieces import at_once
-from coterie.broker.topic import KEPT_FOR_EVER
-from coterie.store.cluster_log import CLUSTER_LOG
-from coterie.store.memory import MemoryDisk
-from coterie.wire.batches import Record, build_batch, records_of, scan
+from coterie.broker.runtime.pieces import at_once
+from coterie.broker.topics.topic import KEPT_FOR_EVER
+from coterie.storage.cluster_log import CLUSTER_LOG
+from coterie.storage.memory import MemoryDisk
+from coterie.wire.records.batches import Record, build_batch, records_of, scan
 
 __all__ = ["takeover"]
 

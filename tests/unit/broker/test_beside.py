@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from coterie.broker.beside import Beside
 from coterie.broker.main import thinking_of
-from coterie.broker.turns import Done
+from coterie.broker.net.request_queue import Done
+from coterie.broker.runtime.background import Beside
 
 AN_HOUR_S = 3_600
 
@@ -63,7 +63,7 @@ def test_a_stop_ends_what_is_computed_and_says_nothing_of_it(caplog: pytest.LogC
 
 COMPUTES = """
 import asyncio
-from coterie.broker.beside import Beside
+from coterie.broker.runtime.background import Beside
 
 WORK = "import time; print('computing', flush=True); time.sleep(3_600)"
 

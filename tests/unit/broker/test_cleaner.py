@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from admin_rig import NOW_MS, Rig
 
-from coterie.broker.cleaner import Cleaner
-from coterie.broker.pieces import at_once
-from coterie.store.config import LogConfig
-from coterie.wire.batches import Record, build_batch
+from coterie.broker.runtime.cleaner import Cleaner
+from coterie.broker.runtime.pieces import at_once
+from coterie.storage.config import LogConfig
+from coterie.wire.records.batches import Record, build_batch
 
 MINUTE = 60_000
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from coterie.broker.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from coterie.wire.batches import Record, records_of, scan
-from coterie.wire.transaction_log import read_transaction_value
+from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from coterie.wire.payloads.transaction_state import read_transaction_value
+from coterie.wire.records.batches import Record, records_of, scan
 from unit.broker.group_api_rig import COMMIT, ApiRig, ask_fetch, commit_topic, fetch_topic
 from unit.broker.test_transactions import ORDERS, TxnRig
 

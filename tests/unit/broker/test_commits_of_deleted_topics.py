@@ -11,10 +11,10 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
-from coterie.broker.pieces import at_once
-from coterie.group.loading import Loader
-from coterie.group.stored import OffsetTables
-from coterie.wire.internal import OffsetCommitValue, offset_value, partition_key
+from coterie.broker.runtime.pieces import at_once
+from coterie.coordinator.group.loading import Loader
+from coterie.coordinator.group.offsets.stored import OffsetTables
+from coterie.wire.payloads.consumer_offsets import OffsetCommitValue, offset_value, partition_key
 from unit.broker.group_api_rig import FETCH, OFFSET_DELETE, ApiRig, fetch_topic, part
 
 CREATE_TOPICS, DELETE_TOPICS = 19, 20

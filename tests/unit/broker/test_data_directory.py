@@ -12,11 +12,11 @@ from admin_rig import NOW_MS, Rig
 from rig import Rig as FileRig
 
 from coterie.base.ids import TopicPartition
-from coterie.broker.pieces import at_once
-from coterie.broker.topics import FILE_NAME, UNTOUCHED_PRODUCER_IDS, Topics
-from coterie.store.config import LogConfig
-from coterie.store.memory import MemoryDisk, MemoryStore
-from coterie.wire.batches import Record, build_batch
+from coterie.broker.runtime.pieces import at_once
+from coterie.broker.topics.registry import FILE_NAME, UNTOUCHED_PRODUCER_IDS, Topics
+from coterie.storage.config import LogConfig
+from coterie.storage.memory import MemoryDisk, MemoryStore
+from coterie.wire.records.batches import Record, build_batch
 
 DAY_MS = 86_400_000
 ORDERS = TopicPartition("orders", 0)

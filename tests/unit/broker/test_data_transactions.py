@@ -9,10 +9,17 @@ from rig import Client, Line, Rig
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.broker.server import Connection
-from coterie.broker.turns import Turns, here_and_now
-from coterie.wire.batches import Record, build_batch, build_marker, read_header, records_of, scan
-from coterie.wire.codec import build, decode_response, encode_request, entity, request_type, response_type
+from coterie.broker.net.request_queue import Turns, here_and_now
+from coterie.broker.net.server import Connection
+from coterie.wire.api.codec import (
+    build,
+    decode_response,
+    encode_request,
+    entity,
+    request_type,
+    response_type,
+)
+from coterie.wire.records.batches import Record, build_batch, build_marker, read_header, records_of, scan
 
 PRODUCE, FETCH, LIST_OFFSETS, INIT, ADD_PARTITIONS, END, DESCRIBE = 0, 1, 2, 22, 24, 26, 61
 COMMITTED = 1

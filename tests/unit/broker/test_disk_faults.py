@@ -13,10 +13,10 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.group.model import State
-from coterie.store.memory import OPERATIONS
-from coterie.wire.batches import Record, build_batch
-from coterie.wire.codec import build, entity
+from coterie.coordinator.group.model import State
+from coterie.storage.memory import OPERATIONS
+from coterie.wire.api.codec import build, entity
+from coterie.wire.records.batches import Record, build_batch
 from unit.broker.disk_rig import DiskRig
 from unit.broker.story_rig import GROUP, Reader, a_stable_group, given, together
 

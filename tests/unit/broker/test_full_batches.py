@@ -13,16 +13,16 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
+from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.node import Node
-from coterie.broker.pieces import Pieces
-from coterie.broker.shards import HostedShard
-from coterie.broker.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from coterie.broker.transactions import TransactionHost
-from coterie.group.commands import CleanOffsets
-from coterie.txn.expiry import TIMEOUTS
-from coterie.txn.model import State
-from coterie.wire.batches import Record, build_batch, scan
-from coterie.wire.codec import build, encode_request, request_type
+from coterie.broker.runtime.pieces import Pieces
+from coterie.broker.runtime.shards import HostedShard
+from coterie.broker.runtime.transactions import TransactionHost
+from coterie.coordinator.group.commands import CleanOffsets
+from coterie.coordinator.txn.expiry import TIMEOUTS
+from coterie.coordinator.txn.model import State
+from coterie.wire.api.codec import build, encode_request, request_type
+from coterie.wire.records.batches import Record, build_batch, scan
 from unit.broker.group_api_rig import COMMIT, ApiRig, ask_fetch, commit_topic, fetch_topic, part
 from unit.broker.rig import Client
 from unit.broker.test_txn_offset_commit import TXN_COMMIT, Producer

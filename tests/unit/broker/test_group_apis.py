@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from coterie.base.codes import Code
-from coterie.broker import coordinator
-from coterie.wire.codec import build, response_type
+from coterie.broker.runtime import groups
+from coterie.wire.api.codec import build, response_type
 from unit.broker.group_api_rig import (
     BEAT,
     DELETE,
@@ -636,7 +636,7 @@ def test_a_group_of_very_many_offsets_is_deleted_in_parts_unless_somebody_joins_
     joins: bool, monkeypatch: pytest.MonkeyPatch
 ):
     """What is left of its offsets stays with it then, and whoever asked is told why."""
-    monkeypatch.setattr(coordinator, "PART_BYTES", 500)
+    monkeypatch.setattr(groups, "PART_BYTES", 500)
     rig = ApiRig()
     rig.node.create_topic("wide", partitions=100)
     rig.committed("g", *(("wide", number, 1) for number in range(100)))
@@ -665,7 +665,7 @@ def test_who_deletes_a_group_that_expires_or_is_deleted_between_two_parts_is_tol
     monkeypatch: pytest.MonkeyPatch,
 ):
     """It was there when they asked, and some of it went by their request."""
-    monkeypatch.setattr(coordinator, "PART_BYTES", 500)
+    monkeypatch.setattr(groups, "PART_BYTES", 500)
     rig = ApiRig()
     rig.node.create_topic("wide", partitions=100)
     rig.committed("g", *(("wide", number, 1) for number in range(100)))

@@ -10,10 +10,10 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.base.hashes import coordinator_partition
-from coterie.broker.coordinator import GROUPS_STARTED_AT_ONCE
-from coterie.broker.leadership import Leader
-from coterie.broker.topic_names import OFFSETS_TOPIC
-from coterie.broker.turns import SLICE_S, Turns
+from coterie.base.topic_names import OFFSETS_TOPIC
+from coterie.broker.net.request_queue import SLICE_S, Turns
+from coterie.broker.runtime.groups import GROUPS_STARTED_AT_ONCE
+from coterie.broker.runtime.leadership import Leader
 from unit.broker.group_api_rig import (
     BEAT,
     COMMIT,
@@ -368,7 +368,7 @@ def test_what_one_round_of_requests_leads_to_is_one_batch():
 
 
 def batches_from(log: Any, offset: int) -> int:
-    from coterie.wire.batches import scan
+    from coterie.wire.records.batches import scan
 
     return sum(header.base_offset >= offset for _, header in scan(log.read(offset, max_bytes=1 << 20)))
 

@@ -11,12 +11,12 @@ import pytest
 from rig import Rig
 
 from coterie.base.ids import TopicPartition, uuid_from_text, uuid_text
-from coterie.broker.former_kafka import FILE_NAME as TAKEOVER_FILE
-from coterie.broker.pieces import at_once
-from coterie.broker.topic import KEPT_FOR_EVER
-from coterie.broker.topics import FILE_NAME
-from coterie.store.cluster_log import CLUSTER_LOG
-from coterie.wire.batches import scan
+from coterie.broker.runtime.pieces import at_once
+from coterie.broker.topics.former_kafka import FILE_NAME as TAKEOVER_FILE
+from coterie.broker.topics.registry import FILE_NAME
+from coterie.broker.topics.topic import KEPT_FOR_EVER
+from coterie.storage.cluster_log import CLUSTER_LOG
+from coterie.wire.records.batches import scan
 
 RECORDED = Path(__file__).parents[2] / "data" / "kafka_directory.zip"
 DAY_MS = 86_400_000

@@ -15,13 +15,12 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.broker.handlers.data import delete_records
-from coterie.broker.handlers.produce import HANDLERS
-from coterie.broker.pieces import ITEMS_AT_ONCE, at_once
-from coterie.broker.server import Connection
-from coterie.broker.turns import Turns, here_and_now
-from coterie.wire.batches import Record, build_batch, head_for, records_of
-from coterie.wire.codec import (
+from coterie.broker.api.data import delete_records
+from coterie.broker.api.produce import HANDLERS
+from coterie.broker.net.request_queue import Turns, here_and_now
+from coterie.broker.net.server import Connection
+from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, at_once
+from coterie.wire.api.codec import (
     RequestHeader,
     build,
     decode_response,
@@ -30,7 +29,8 @@ from coterie.wire.codec import (
     request_type,
     response_type,
 )
-from coterie.wire.compression import compress
+from coterie.wire.records.batches import Record, build_batch, head_for, records_of
+from coterie.wire.records.compression import compress
 from unit.broker.rig import Client, Line, Rig, a_context
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 0, 1, 2, 3, 19, 20, 21

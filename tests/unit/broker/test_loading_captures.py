@@ -12,11 +12,16 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.broker.topic_names import OFFSETS_TOPIC
-from coterie.group import Shard
-from coterie.wire.batches import records_of, scan
-from coterie.wire.codec import build, entity
-from coterie.wire.internal import OffsetCommitKey, UnknownKey, read_key, read_offset_value
+from coterie.base.topic_names import OFFSETS_TOPIC
+from coterie.coordinator.group import Shard
+from coterie.wire.api.codec import build, entity
+from coterie.wire.payloads.consumer_offsets import (
+    OffsetCommitKey,
+    UnknownKey,
+    read_key,
+    read_offset_value,
+)
+from coterie.wire.records.batches import records_of, scan
 from unit.broker.rig import Rig
 
 CAPTURES = Path(__file__).resolve().parents[4] / "shared" / "captures" / "kafka-4.3.1"

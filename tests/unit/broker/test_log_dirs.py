@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coterie.base.codes import Code
-from coterie.wire.batches import Record, build_batch
+from coterie.wire.records.batches import Record, build_batch
 from unit.broker.admin_rig import NOW_MS, Rig, part
 
 DESCRIBE = 35

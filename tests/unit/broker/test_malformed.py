@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
-from coterie.wire.codec import build, entity
-from coterie.wire.consumer import read_topics_v0
+from coterie.wire.api.codec import build, entity
+from coterie.wire.payloads.consumer_protocol import read_topics_v0
 from unit.broker.rig import Rig
 from unit.broker.rubbish import ASSIGNMENTS, SUBSCRIPTIONS, rubbish
 from unit.broker.story_rig import Reader, a_rig, subscribed_to, told
 from unit.broker.story_rig import given as assigned
-from unit.observe.story_schema import problems
+from unit.story.story_schema import problems
 
 COMMIT, FETCH, DESCRIBE, CREATE, DELETE_OFFSETS = 8, 9, 15, 19, 47
 RETENTION_MS = 60_000

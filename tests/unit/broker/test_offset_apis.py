@@ -11,9 +11,9 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.broker.node import FAMILIES
-from coterie.wire.apis import APIS
-from coterie.wire.codec import build, response_type
-from coterie.wire.internal import OffsetCommitKey, read_key, read_offset_value
+from coterie.wire.api.apis import APIS
+from coterie.wire.api.codec import build, response_type
+from coterie.wire.payloads.consumer_offsets import OffsetCommitKey, read_key, read_offset_value
 from unit.broker.group_api_rig import (
     API_VERSIONS,
     COMMIT,
@@ -224,8 +224,8 @@ def test_a_retention_as_long_as_a_number_can_be_keeps_an_offset_and_the_least_do
 
 def records_of(rig: ApiRig, group_id: str) -> dict[Any, bytes]:
     """Return what the log has for a group: its last value by key."""
-    from coterie.wire.batches import records_of as records
-    from coterie.wire.batches import scan
+    from coterie.wire.records.batches import records_of as records
+    from coterie.wire.records.batches import scan
 
     log = rig.node.coordinator.host_of(group_id).log
     piece = log.read(log.start_offset, max_bytes=1 << 20)

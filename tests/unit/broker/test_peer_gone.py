@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from coterie.broker.server import Connection
-from coterie.broker.turns import Turns, here_and_now
-from coterie.wire.batches import Record, build_batch
-from coterie.wire.codec import build, encode_request, entity, request_type
+from coterie.broker.net.request_queue import Turns, here_and_now
+from coterie.broker.net.server import Connection
+from coterie.wire.api.codec import build, encode_request, entity, request_type
+from coterie.wire.records.batches import Record, build_batch
 from unit.broker.group_api_rig import ApiRig
 from unit.broker.rig import Line, Rig
 

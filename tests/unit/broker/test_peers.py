@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rig import Line, Rig
 
-from coterie.broker.peers import (
+from coterie.broker.net.peers import (
     ALWAYS_SERVED,
     BEGUN_BYTES_MAX,
     BEGUN_MS,
@@ -19,8 +19,8 @@ from coterie.broker.peers import (
     UNSENT_BYTES_MAX,
     Peers,
 )
-from coterie.broker.server import Connection
-from coterie.wire.codec import build, encode_request, entity, request_type
+from coterie.broker.net.server import Connection
+from coterie.wire.api.codec import build, encode_request, entity, request_type
 
 IDLE_MS = 600_000
 LIMIT = 1_000  # descriptors: the last quarter is for files
@@ -273,7 +273,7 @@ def test_who_does_not_read_is_waited_for_until_the_bytes_are_scarce(hall: Hall):
 
 
 def test_a_fetch_is_answered_with_less_when_others_do_not_read(rig: Rig):
-    from coterie.wire.batches import Record, build_batch
+    from coterie.wire.records.batches import Record, build_batch
 
     rig.node.create_topic("t", partitions=1)
     for _ in range(4):

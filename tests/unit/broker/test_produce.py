@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from coterie.base.codes import Code
-from coterie.wire.batches import Record, build_batch
-from coterie.wire.codec import build, entity
+from coterie.wire.api.codec import build, entity
+from coterie.wire.records.batches import Record, build_batch
 from unit.broker.group_api_rig import ApiRig
 from unit.broker.rig import Client
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.broker.purgatory import Purgatory
+from coterie.broker.runtime.purgatory import Purgatory
 
 
 class Waiting:

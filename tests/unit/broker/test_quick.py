@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coterie.base.codes import Code
-from coterie.broker.quick import Beat
-from coterie.wire.codec import build, encode_request, request_type
+from coterie.broker.fastpath.heartbeats import Beat
+from coterie.wire.api.codec import build, encode_request, request_type
 from unit.broker.group_api_rig import join_terms
 from unit.broker.rig import Client, Rig
 

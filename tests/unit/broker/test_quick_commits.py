@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.broker import quick_commits
-from coterie.broker.pieces import at_once
-from coterie.broker.quick_commits import QuickCommits, layout_of
-from coterie.broker.topic_names import OFFSETS_TOPIC
-from coterie.store.log import AppendRefused
-from coterie.wire.batches import records_of, scan
-from coterie.wire.codec import build, encode_request, request_type
-from coterie.wire.internal import OffsetCommitKey, read_key, read_offset_value
+from coterie.base.topic_names import OFFSETS_TOPIC
+from coterie.broker.fastpath import commits as quick_commits
+from coterie.broker.fastpath.commits import QuickCommits, layout_of
+from coterie.broker.runtime.pieces import at_once
+from coterie.storage.log.contract import AppendRefused
+from coterie.wire.api.codec import build, encode_request, request_type
+from coterie.wire.payloads.consumer_offsets import OffsetCommitKey, read_key, read_offset_value
+from coterie.wire.records.batches import records_of, scan
 from unit.broker.group_api_rig import COMMIT, ApiRig, part
 from unit.broker.rig import Client
 

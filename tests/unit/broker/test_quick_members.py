@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.broker import alike
-from coterie.broker.alike import member_id_in
-from coterie.wire import piecemeal
-from coterie.wire.codec import (
+from coterie.broker.fastpath import alike
+from coterie.broker.fastpath.alike import member_id_in
+from coterie.wire.api import piecemeal
+from coterie.wire.api.codec import (
     build,
     decode_request,
     decode_response,

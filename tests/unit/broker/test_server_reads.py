@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from rig import Line, Rig
 
-from coterie.broker.server import LARGE_BYTES, UNREAD_BYTES_MAX, WRITTEN_AT_ONCE, Connection
-from coterie.broker.turns import Turns
-from coterie.wire.batches import Record, build_batch
-from coterie.wire.codec import build, encode_request, entity, request_type
+from coterie.broker.net.request_queue import Turns
+from coterie.broker.net.server import LARGE_BYTES, UNREAD_BYTES_MAX, WRITTEN_AT_ONCE, Connection
+from coterie.wire.api.codec import build, encode_request, entity, request_type
+from coterie.wire.records.batches import Record, build_batch
 
 PRODUCE, API_VERSIONS, ALTER_CONFIGS, VERSION = 0, 18, 33, 9
 

@@ -11,10 +11,10 @@ import pytest
 import uvloop
 from rig import Rig
 
-from coterie.broker.context import WAITS, Context
-from coterie.broker.server import Connection
-from coterie.wire.batches import Record, build_batch
-from coterie.wire.codec import RequestHeader, build, encode_request, entity, request_type
+from coterie.broker.net.context import WAITS, Context
+from coterie.broker.net.server import Connection
+from coterie.wire.api.codec import RequestHeader, build, encode_request, entity, request_type
+from coterie.wire.records.batches import Record, build_batch
 
 FETCH, API_VERSIONS, VERSION = 1, 18, 11
 RECORD_BYTES = 300_000

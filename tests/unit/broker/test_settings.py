@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import coterie
-from coterie.broker.known_settings import BROKER, INTERNAL, OWN, TOPIC
-from coterie.broker.settings import (
+from coterie.base.topic_names import INTERNAL_TOPICS
+from coterie.broker.config.known_settings import BROKER, INTERNAL, OWN, TOPIC
+from coterie.broker.config.settings import (
     KNOWN,
     TABLED,
     UNREAD,
@@ -19,8 +20,7 @@ from coterie.broker.settings import (
     UnknownSetting,
     gather,
 )
-from coterie.broker.topic_names import INTERNAL_TOPICS
-from coterie.store.config import LogConfig
+from coterie.storage.config import LogConfig
 
 
 def settings_of(**given: object) -> BrokerSettings:

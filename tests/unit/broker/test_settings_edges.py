@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from coterie.base.ids import TopicPartition
-from coterie.broker.known_settings import TOPIC, Known
-from coterie.broker.setting_values import BITS
-from coterie.broker.settings import KNOWN, WITH_EFFECT, BrokerSettings, SettingError
-from coterie.broker.topic_settings import SYNONYMS
-from coterie.store.config import NO_EFFECT
-from coterie.store.files import FileLog
-from coterie.store.log import AppendRefused
-from coterie.wire.batches import Record, build_batch
+from coterie.broker.config.known_settings import TOPIC, Known
+from coterie.broker.config.setting_values import BITS
+from coterie.broker.config.settings import KNOWN, WITH_EFFECT, BrokerSettings, SettingError
+from coterie.broker.config.topic_settings import SYNONYMS
+from coterie.storage.config import NO_EFFECT
+from coterie.storage.files import FileLog
+from coterie.storage.log.contract import AppendRefused
+from coterie.wire.records.batches import Record, build_batch
 from unit.broker.group_api_rig import COMMIT, JOIN, ApiRig, commit_topic, join_terms
 from unit.broker.rig import Client
 

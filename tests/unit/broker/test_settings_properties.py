@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.broker.properties import PropertiesError, read_properties
+from coterie.broker.config.properties import PropertiesError, read_properties
 
 AS_JAVA = [
     ("a=b", {"a": "b"}),

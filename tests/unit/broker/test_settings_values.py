@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.broker.known_settings import BROKER, TOPIC, Known
-from coterie.broker.setting_values import InvalidValueError, join_words, read_value, wanted
-from coterie.broker.topic_settings import SYNONYMS, plain_text, refusal_of
+from coterie.broker.config.known_settings import BROKER, TOPIC, Known
+from coterie.broker.config.setting_values import InvalidValueError, join_words, read_value, wanted
+from coterie.broker.config.topic_settings import SYNONYMS, plain_text, refusal_of
 
 TAKEN = [
     ("retention.ms", " 500 ", 500),

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from coterie.broker.main import CATCH_UP_MS, LATE_MS, Alarm
-from coterie.broker.purgatory import FORCED_AT_ONCE, Purgatory
+from coterie.broker.runtime.purgatory import FORCED_AT_ONCE, Purgatory
 
 SESSION_MS = 6_000
 

@@ -11,10 +11,10 @@ from admin_rig import Rig, part
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.broker.known_settings import TOPIC, Known
-from coterie.broker.topic_settings import refusal_of
-from coterie.broker.topics import FILE_NAME
-from coterie.wire.batches import Record, build_batch
+from coterie.broker.config.known_settings import TOPIC, Known
+from coterie.broker.config.topic_settings import refusal_of
+from coterie.broker.topics.registry import FILE_NAME
+from coterie.wire.records.batches import Record, build_batch
 
 CREATE, ALTER, INCREMENTAL, DESCRIBE = 19, 33, 44, 32
 BITS = {"int": 31, "short": 15, "long": 63}

@@ -9,20 +9,14 @@ from pathlib import Path
 import pytest
 
 from coterie.base.codes import Code
-from coterie.broker import story_topic
-from coterie.broker.story_topic import (
-    ASSIGNMENT_READ_MAX,
-    PAUSE_MS,
-    ROUND_MS,
-    WEIGHT_OF_A_ROUND,
-    partitions_of,
-)
-from coterie.observe.story import CAUSES
-from coterie.wire.batches import Record, build_batch
-from coterie.wire.codec import build, entity
+from coterie.story import topic as story_topic
+from coterie.story.model import CAUSES
+from coterie.story.topic import ASSIGNMENT_READ_MAX, PAUSE_MS, ROUND_MS, WEIGHT_OF_A_ROUND, partitions_of
+from coterie.wire.api.codec import build, entity
+from coterie.wire.records.batches import Record, build_batch
 from unit.broker.rig import Rig
 from unit.broker.story_rig import GROUP, Reader, a_rig, a_stable_group, given, leave, together, told
-from unit.observe.story_schema import SCHEMA, problems
+from unit.story.story_schema import SCHEMA, problems
 
 ROOT = Path(__file__).resolve().parents[3]
 

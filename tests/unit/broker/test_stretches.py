@@ -16,17 +16,18 @@ from uuid import UUID
 
 import pytest
 
-from coterie.broker import coordinator, server
-from coterie.broker.handlers import groups, offsets
+from coterie.broker.api import groups, offsets
+from coterie.broker.net import server
+from coterie.broker.net.request_queue import Turns, here_and_now
+from coterie.broker.net.server import Connection
 from coterie.broker.node import FAMILIES
-from coterie.broker.server import Connection
-from coterie.broker.turns import Turns, here_and_now
-from coterie.store.producers import Producer
-from coterie.wire import piecemeal
-from coterie.wire.apis import APIS
-from coterie.wire.batches import Record, build_batch
-from coterie.wire.codec import build, encode_request, entity, request_type
-from coterie.wire.plan import FieldPlan, plan_of
+from coterie.broker.runtime import groups as coordinator
+from coterie.storage.log.producers import Producer
+from coterie.wire.api import piecemeal
+from coterie.wire.api.apis import APIS
+from coterie.wire.api.codec import build, encode_request, entity, request_type
+from coterie.wire.api.layout import FieldPlan, plan_of
+from coterie.wire.records.batches import Record, build_batch
 from unit.broker.group_api_rig import ApiRig
 from unit.broker.rig import Line, a_context
 

@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterator
 import pytest
 from takeovers import takeover
 
-import coterie.broker.cluster_image
-from coterie.broker import agreement, topics
-from coterie.broker.agreement import Agreement
-from coterie.broker.former_kafka import FormerKafka
-from coterie.broker.handlers import data
+import coterie.broker.topics.cluster_image
+from coterie.broker.api import data
 from coterie.broker.node import Node
-from coterie.broker.topics import Topics
-from coterie.store import cluster_log, recovery
-from coterie.store.directory import Store
-from coterie.store.ledger import Ledger
+from coterie.broker.topics import agreement, registry
+from coterie.broker.topics.agreement import Agreement
+from coterie.broker.topics.former_kafka import FormerKafka
+from coterie.broker.topics.registry import Topics
+from coterie.storage import cluster_log
+from coterie.storage.directory import Store
+from coterie.storage.log import recovery
+from coterie.storage.offset_checkpoints import Ledger
 
 SEEDS = 90
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -80,7 +81,7 @@ def kafka_is_read_once(patch: pytest.MonkeyPatch) -> None:
 
 def kafka_s_producer_ids(patch: pytest.MonkeyPatch) -> None:
     """Producer ids are given out that Kafka has given out, or will."""
-    patch.setattr(topics, "PRODUCER_IDS_OF_OTHERS", 1)
+    patch.setattr(registry, "PRODUCER_IDS_OF_OTHERS", 1)
 
 
 def strays_left_behind(patch: pytest.MonkeyPatch) -> None:
@@ -101,7 +102,7 @@ def snapshots_unread(patch: pytest.MonkeyPatch) -> None:
 
 def transactions_taken_at_once(patch: pytest.MonkeyPatch) -> None:
     """What a transaction of the metadata log says counts, though it was aborted."""
-    patch.setattr(coterie.broker.cluster_image, "ABORT", None)
+    patch.setattr(coterie.broker.topics.cluster_image, "ABORT", None)
 
 
 def gaps_taken_for_damage(patch: pytest.MonkeyPatch) -> None:

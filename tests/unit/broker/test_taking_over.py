@@ -11,11 +11,11 @@ from rig import Client, Rig
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.broker.topics import FILE_NAME
-from coterie.store.checkpoints import EPOCHS, write_epochs
-from coterie.store.epochs import Epochs
-from coterie.wire.batches import Record, build_batch, scan
-from coterie.wire.codec import build, entity
+from coterie.broker.topics.registry import FILE_NAME
+from coterie.storage.checkpoints import EPOCHS, write_epochs
+from coterie.storage.log.epochs import Epochs
+from coterie.wire.api.codec import build, entity
+from coterie.wire.records.batches import Record, build_batch, scan
 
 FETCH, LIST_OFFSETS, METADATA, END_OF_EPOCH = 1, 2, 3, 23
 LATEST, EARLIEST = -1, -2

@@ -15,13 +15,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from coterie.base.codes import Code
 from coterie.base.ids import uuid_text
-from coterie.broker.metadata_file import UnreadableMetadata
-from coterie.broker.settings import BrokerSettings
-from coterie.broker.topic_names import name_problem
-from coterie.broker.topics import FILE_NAME, Topic, Topics, new_id
-from coterie.store.config import LogConfig
-from coterie.store.files import FileStore
-from coterie.store.memory import MemoryDisk, MemoryStore
+from coterie.base.topic_names import name_problem
+from coterie.broker.config.settings import BrokerSettings
+from coterie.broker.topics.metadata_file import UnreadableMetadata
+from coterie.broker.topics.registry import FILE_NAME, Topic, Topics, new_id
+from coterie.storage.config import LogConfig
+from coterie.storage.files import FileStore
+from coterie.storage.memory import MemoryDisk, MemoryStore
 
 NOW_MS = 1_700_000_000_000
 SETTINGS = BrokerSettings.of({"log.dirs": "data", "node.id": "3"})

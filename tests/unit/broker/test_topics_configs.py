@@ -11,7 +11,7 @@ import pytest
 from admin_rig import Rig, part
 
 from coterie.base.ids import TopicPartition
-from coterie.broker.pieces import at_once
+from coterie.broker.runtime.pieces import at_once
 
 DESCRIBE, ALTER, INCREMENTAL = 32, 33, 44
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32

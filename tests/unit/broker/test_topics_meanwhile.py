@@ -10,10 +10,10 @@ from admin_rig import NOW_MS, Rig, part
 
 from coterie.base.ids import TopicPartition
 from coterie.broker import node as node_module
-from coterie.broker import topics as topics_module
-from coterie.broker.handlers import admin
-from coterie.broker.pieces import Pieces, at_once
-from coterie.wire.batches import Record, build_batch
+from coterie.broker.api import admin
+from coterie.broker.runtime.pieces import Pieces, at_once
+from coterie.broker.topics import registry as topics_module
+from coterie.wire.records.batches import Record, build_batch
 
 CREATE_TOPICS, METADATA = 19, 3
 

@@ -11,15 +11,15 @@ import pytest
 from coterie.base.codes import Code
 from coterie.base.hashes import coordinator_partition
 from coterie.base.ids import TopicPartition
-from coterie.broker.pieces import at_once
-from coterie.broker.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from coterie.broker.transactions import TransactionHost
-from coterie.broker.turns import SLICE_S, Turns
-from coterie.store.memory import Faults, MemoryStore
-from coterie.txn.model import Producer
-from coterie.txn.settings import RETRY_MS
-from coterie.wire.batches import Record, build_batch, read_marker, scan
-from coterie.wire.transaction_log import TransactionLogValue, transaction_record
+from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from coterie.broker.net.request_queue import SLICE_S, Turns
+from coterie.broker.runtime.pieces import at_once
+from coterie.broker.runtime.transactions import TransactionHost
+from coterie.coordinator.txn.model import Producer
+from coterie.coordinator.txn.settings import RETRY_MS
+from coterie.storage.memory import Faults, MemoryStore
+from coterie.wire.payloads.transaction_state import TransactionLogValue, transaction_record
+from coterie.wire.records.batches import Record, build_batch, read_marker, scan
 from unit.broker.group_api_rig import ApiRig, part, versions
 
 PRODUCE, FETCH, FIND, API_VERSIONS = 0, 1, 10, 18

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.broker.pieces import Aside, Pieces
-from coterie.broker.server import Connection
-from coterie.broker.turns import SLICE_S, Turns
-from coterie.wire.codec import build, encode_request, request_type
+from coterie.broker.net.request_queue import SLICE_S, Turns
+from coterie.broker.net.server import Connection
+from coterie.broker.runtime.pieces import Aside, Pieces
+from coterie.wire.api.codec import build, encode_request, request_type
 from unit.broker.rig import Line, Rig
 
 FIND_COORDINATOR, HEARTBEAT, API_VERSIONS = 10, 12, 18

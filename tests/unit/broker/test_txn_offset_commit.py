@@ -10,13 +10,13 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.broker.handlers.offsets import OFFSETS_AT_ONCE
-from coterie.broker.leadership import Leader
-from coterie.broker.pieces import at_once
-from coterie.broker.topic_names import OFFSETS_TOPIC
-from coterie.store.log import AppendRefused
-from coterie.wire.batches import BatchHeader, read_marker, records_of, scan
-from coterie.wire.internal import OffsetCommitKey, read_key
+from coterie.base.topic_names import OFFSETS_TOPIC
+from coterie.broker.api.offsets import OFFSETS_AT_ONCE
+from coterie.broker.runtime.leadership import Leader
+from coterie.broker.runtime.pieces import at_once
+from coterie.storage.log.contract import AppendRefused
+from coterie.wire.payloads.consumer_offsets import OffsetCommitKey, read_key
+from coterie.wire.records.batches import BatchHeader, read_marker, records_of, scan
 from unit.broker.group_api_rig import ApiRig, ask_fetch, commit_topic, fetch_topic, part, versions
 from unit.broker.rig import Client
 

@@ -6,9 +6,9 @@ import pytest
 from rig import Rig
 
 from coterie.base.codes import Code
-from coterie.store.partition import FileLog
-from coterie.wire.batches import Record, build_batch, records_of
-from coterie.wire.codec import entity
+from coterie.storage.log.partition import FileLog
+from coterie.wire.api.codec import entity
+from coterie.wire.records.batches import Record, build_batch, records_of
 
 PRODUCE, HOUR_MS, YEAR_MS = 0, 3_600_000, 365 * 86_400_000
 

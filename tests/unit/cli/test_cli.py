@@ -269,7 +269,7 @@ def test_ctrl_c_while_the_command_line_is_read_from_disk_leaves_no_traceback(tmp
 
 def test_serving_imports_nothing_heavy():
     script = (
-        "import sys, coterie.cli, coterie.cli.serve, coterie.broker.main, coterie.broker.settings\n"
+        "import sys, coterie.cli, coterie.cli.serve, coterie.broker.main, coterie.broker.config.settings\n"
         f"print(*sorted({HEAVY!r} & sys.modules.keys()))"
     )
 

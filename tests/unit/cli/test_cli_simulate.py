@@ -14,7 +14,7 @@ import pytest
 from coterie.assign.registry import ASSIGNORS
 from coterie.cli import main
 from coterie.cli.simulation_texts import clock_text, span_text
-from coterie.sim.script import read_script
+from coterie.simulate.scenario import read_script
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "scenarios"
 PAGE = Path(__file__).parents[3] / "docs" / "simulator.md"

@@ -16,7 +16,7 @@ from coterie.cli.group_texts import (
     story_lines,
 )
 from coterie.cli.tables import table
-from coterie.client.groups import DescribedGroup, DescribedMember
+from coterie.client.admin.groups import DescribedGroup, DescribedMember
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

@@ -37,8 +37,8 @@ from coterie.client.member import (
     Synced,
     Wait,
 )
-from coterie.group.commands import Leaver, OffsetToCommit
-from coterie.wire.consumer import Assignment
+from coterie.coordinator.group.commands import Leaver, OffsetToCommit
+from coterie.wire.payloads.consumer_protocol import Assignment
 
 SESSION_MS, BEAT_MS, REBALANCE_MS = 10_000, 3_000, 30_000
 KINDS: dict[str, tuple[str, ...]] = {
@@ -251,7 +251,7 @@ class World:
                 offsets = tuple(OffsetToCommit(*one, now) for one, now in self.positions(request))
                 return a_commit(rig, place.member_id, place.id, offsets=offsets, **identity)
             case Leave():
-                from coterie.group.commands import Leave as Command
+                from coterie.coordinator.group.commands import Leave as Command
 
                 leaver = Leaver(request.member_id, None, None)
                 return Command(group_id="g", call=rig.call(), members=(leaver,), version=5)

@@ -34,7 +34,7 @@ from coterie.client.member import (
     Synced,
     Wait,
 )
-from coterie.wire.consumer import Assignment, Subscription
+from coterie.wire.payloads.consumer_protocol import Assignment, Subscription
 
 SESSION_MS, BEAT_MS, REBALANCE_MS, BACKOFF_MS, COMMIT_MS = 6_000, 2_000, 60_000, 100, 5_000
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))

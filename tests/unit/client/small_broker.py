@@ -6,9 +6,9 @@ import asyncio
 import threading
 from contextlib import contextmanager
 
-from coterie.client.addresses import Address
-from coterie.wire.apis import ApiKey
-from coterie.wire.codec import (
+from coterie.client.net.addresses import Address
+from coterie.wire.api.apis import ApiKey
+from coterie.wire.api.codec import (
     build,
     decode_request,
     encode_response,

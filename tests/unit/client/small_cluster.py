@@ -7,10 +7,10 @@ import asyncio
 from small_broker import SmallBroker
 
 from coterie.base.codes import Code
-from coterie.wire.apis import ApiKey
-from coterie.wire.batches import head_for
-from coterie.wire.codec import build, encode_response, entity, response_type
-from coterie.wire.packing import pack_records
+from coterie.wire.api.apis import ApiKey
+from coterie.wire.api.codec import build, encode_response, entity, response_type
+from coterie.wire.records.batches import head_for
+from coterie.wire.records.packing import pack_records
 
 OFFERED = {
     ApiKey.METADATA: (0, 13),

@@ -9,10 +9,10 @@ from admin_makers import ADMIN_MAKERS
 
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
-from coterie.client import admin_messages
-from coterie.client.admin_messages import Resource
-from coterie.wire.apis import ApiKey
-from coterie.wire.codec import (
+from coterie.client.admin import messages
+from coterie.client.admin.messages import Resource
+from coterie.wire.api.apis import ApiKey
+from coterie.wire.api.codec import (
     build,
     decode_request,
     encode_request,
@@ -39,7 +39,7 @@ def test_a_topic_placed_by_hand_leaves_the_numbers_to_its_layout():
 
 
 def test_a_topic_without_a_layout_has_the_numbers():
-    request = admin_messages.create_topic(
+    request = messages.create_topic(
         7, "a", partitions=3, replication_factor=2, layout=None, configs={}, validate_only=False, timeout_ms=1
     )
     (topic,) = request.topics
@@ -48,9 +48,7 @@ def test_a_topic_without_a_layout_has_the_numbers():
 
 
 def test_growth_without_a_layout_is_left_to_the_cluster():
-    request = admin_messages.create_partitions(
-        3, "a", total=4, layout=None, validate_only=False, timeout_ms=1
-    )
+    request = messages.create_partitions(3, "a", total=4, layout=None, validate_only=False, timeout_ms=1)
 
     assert request.topics[0].assignments is None
 
@@ -90,7 +88,7 @@ def test_a_refusal_carries_the_brokers_code_and_words():
     with pytest.raises(
         RefusedBy, match="INVALID_REPLICA_ASSIGNMENT: topic a: No such broker; name"
     ) as refused:
-        admin_messages.read_created(answer)
+        messages.read_created(answer)
     assert refused.value.code is Code.INVALID_REPLICA_ASSIGNMENT
 
 
@@ -100,21 +98,21 @@ def test_a_refused_setting_of_a_topic_comes_with_the_nearest_that_there_is():
     refused = build(result, name="a", error_code=40, error_message=message)
 
     with pytest.raises(RefusedBy, match=r"retension.ms \(did you mean retention.ms\?\); check"):
-        admin_messages.read_created(build(response_type(ApiKey.CREATE_TOPICS, 7), topics=(refused,)))
+        messages.read_created(build(response_type(ApiKey.CREATE_TOPICS, 7), topics=(refused,)))
 
 
 def test_a_state_that_transactions_do_not_have_is_named():
     answer = build(response_type(ApiKey.LIST_TRANSACTIONS, 1), unknown_state_filters=("Odd",))
 
     with pytest.raises(RefusedBy, match="transactions have no state Odd"):
-        admin_messages.read_transactions(answer)
+        messages.read_transactions(answer)
 
 
 def test_a_topic_that_cannot_be_described_has_a_code_instead():
     kind = entity("metadata", 12, "MetadataResponseTopic", "response")
     missing = build(kind, name="a", error_code=3, partitions=())
 
-    topics, codes = admin_messages.read_topics(build(response_type(ApiKey.METADATA, 12), topics=(missing,)))
+    topics, codes = messages.read_topics(build(response_type(ApiKey.METADATA, 12), topics=(missing,)))
 
     assert (topics, codes) == ({}, {"a": Code.UNKNOWN_TOPIC_OR_PARTITION})
 

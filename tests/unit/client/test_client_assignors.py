@@ -11,8 +11,8 @@ from coterie.assign.model import Cluster, Member, RebalanceProtocol
 from coterie.assign.sticky import Sticky
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
-from coterie.client.assignors import assignor_factory, assignor_names
-from coterie.wire.consumer import Subscription
+from coterie.client.consumer.assignors import assignor_factory, assignor_names
+from coterie.wire.payloads.consumer_protocol import Subscription
 
 # An assignor that somebody else wrote: all to the first member by the number in its user data.
 CUSTOM = """

@@ -9,9 +9,9 @@ import threading
 
 import pytest
 
-from coterie.client import blocking_face
-from coterie.client.blocking_face import BlockingFace, close_all
-from coterie.client.loop import LoopThread
+from coterie.client.blocking import face as blocking_face
+from coterie.client.blocking.face import BlockingFace, close_all
+from coterie.client.blocking.loop import LoopThread
 
 
 class Face(BlockingFace[object]):

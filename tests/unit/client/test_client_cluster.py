@@ -11,13 +11,13 @@ from small_cluster import until
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt, RefusedBy
 from coterie.base.ids import TopicPartition
-from coterie.client import messages
-from coterie.client.addresses import Address
-from coterie.client.cluster import Cluster
 from coterie.client.errors import Closed, Disconnected
-from coterie.client.messages import Metadata
-from coterie.wire.apis import ApiKey
-from coterie.wire.codec import build, encode_response, entity, response_type
+from coterie.client.net import messages
+from coterie.client.net.addresses import Address
+from coterie.client.net.cluster import Cluster
+from coterie.client.net.messages import Metadata
+from coterie.wire.api.apis import ApiKey
+from coterie.wire.api.codec import build, encode_response, entity, response_type
 
 T0 = TopicPartition("t", 0)
 

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from small_broker import SmallBroker, brokers_beside, offer
 
 from coterie.base.errors import Corrupt
-from coterie.client import messages
-from coterie.client.addresses import Address
-from coterie.client.blocking import BlockingConnection
-from coterie.client.connection import MOST_KEPT, READ_BYTES, Connection, Frames
 from coterie.client.errors import ClientTimeout, Disconnected, Unsupported
-from coterie.wire import codec
-from coterie.wire.apis import ApiKey
-from coterie.wire.codec import build, encode_response, response_type
+from coterie.client.net import messages
+from coterie.client.net.addresses import Address
+from coterie.client.net.connection import MOST_KEPT, READ_BYTES, Connection, Frames
+from coterie.client.net.plain_socket import BlockingConnection
+from coterie.wire.api import codec
+from coterie.wire.api.apis import ApiKey
+from coterie.wire.api.codec import build, encode_response, response_type
 
 
 def heartbeat(version, generation=1):

@@ -9,7 +9,7 @@ from small_cluster import SESSION_ID, Log, SmallCluster, until
 
 from coterie.base.codes import Code
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
-from coterie.client.consumer import Consumer
+from coterie.client.consumer.consumer import Consumer
 from coterie.client.errors import LogTruncated
 
 T0 = TopicPartition("t", 0)

@@ -8,10 +8,10 @@ import pytest
 from small_broker import SmallBroker
 
 from coterie.base.codes import Code
-from coterie.client.admin import Admin
-from coterie.client.groups import NoSuchGroup, OtherKind
-from coterie.wire.apis import ApiKey
-from coterie.wire.codec import build, encode_response, entity, response_type
+from coterie.client.admin.admin import Admin
+from coterie.client.admin.groups import NoSuchGroup, OtherKind
+from coterie.wire.api.apis import ApiKey
+from coterie.wire.api.codec import build, encode_response, entity, response_type
 
 OFFERED = {
     ApiKey.METADATA: (0, 12),

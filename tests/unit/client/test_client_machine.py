@@ -31,7 +31,7 @@ from coterie.client.member import (
     Synced,
     Wait,
 )
-from coterie.wire.consumer import Assignment, Subscription
+from coterie.wire.payloads.consumer_protocol import Assignment, Subscription
 
 # How long a group may take to get to work once nothing goes wrong any more: who is dead is noticed after its
 # session, a parked join is waited for as long as the rebalance timeout; each may begin one more rebalance.

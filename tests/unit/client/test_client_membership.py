@@ -12,14 +12,14 @@ from small_broker import SmallBroker
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
-from coterie.client.cluster import Cluster
+from coterie.client.consumer.listener import RebalanceListener
 from coterie.client.errors import ListenerFailed
-from coterie.client.listener import RebalanceListener
 from coterie.client.member import MemberSettings
-from coterie.client.membership import Membership
-from coterie.wire.apis import ApiKey
-from coterie.wire.codec import build, encode_response, entity, response_type
-from coterie.wire.consumer import Assignment
+from coterie.client.member.runner import Membership
+from coterie.client.net.cluster import Cluster
+from coterie.wire.api.apis import ApiKey
+from coterie.wire.api.codec import build, encode_response, entity, response_type
+from coterie.wire.payloads.consumer_protocol import Assignment
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -7,12 +7,12 @@ from admin_makers import ADMIN_MAKERS
 
 from coterie.base.errors import CoterieError
 from coterie.base.ids import GroupMetadata, TopicPartition
-from coterie.client import messages
-from coterie.client import producer_messages as asks
-from coterie.client.addresses import Address, addresses_of
-from coterie.client.batcher import Identity
-from coterie.wire.apis import APIS, ApiKey
-from coterie.wire.codec import decode_request, encode_request, read_request_header
+from coterie.client.net import messages
+from coterie.client.net.addresses import Address, addresses_of
+from coterie.client.producer import messages as asks
+from coterie.client.producer.batcher import Identity
+from coterie.wire.api.apis import APIS, ApiKey
+from coterie.wire.api.codec import decode_request, encode_request, read_request_header
 
 WHO = Identity(7, 1)
 A, B = TopicPartition("a", 1), TopicPartition("b", 0)

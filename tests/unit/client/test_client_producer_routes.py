@@ -8,10 +8,10 @@ import socket
 from small_broker import SmallBroker
 from small_cluster import until
 
-from coterie.client.addresses import Address
-from coterie.client.producer import Producer
-from coterie.wire.apis import ApiKey
-from coterie.wire.codec import build, encode_response, entity, response_type
+from coterie.client.net.addresses import Address
+from coterie.client.producer.producer import Producer
+from coterie.wire.api.apis import ApiKey
+from coterie.wire.api.codec import build, encode_response, entity, response_type
 
 OFFERED = {ApiKey.METADATA: (0, 12), ApiKey.PRODUCE: (0, 12)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coterie.client.errors import WrongSetting
-from coterie.client.producer_settings import ProducerSettings
+from coterie.client.producer.settings import ProducerSettings
 
 
 def settings(**given):

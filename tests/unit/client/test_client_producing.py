@@ -9,15 +9,15 @@ import pytest
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
 from coterie.base.ids import TopicPartition
-from coterie.client.addresses import Address
-from coterie.client.batcher import Identity, PackedBatch
 from coterie.client.errors import Disconnected
-from coterie.client.producer_errors import DeliveryTimeout, NotWritten, TransactionAborted
-from coterie.client.producer_settings import ProducerSettings
-from coterie.client.producing import QUIET_MS, Answer, Losses, Producing
-from coterie.wire.batches import read_header, records_of
-from coterie.wire.compression import compress
-from coterie.wire.packing import Packed, pack_records
+from coterie.client.net.addresses import Address
+from coterie.client.producer.accumulator import QUIET_MS, Answer, Losses, Producing
+from coterie.client.producer.batcher import Identity, PackedBatch
+from coterie.client.producer.errors import DeliveryTimeout, NotWritten, TransactionAborted
+from coterie.client.producer.settings import ProducerSettings
+from coterie.wire.records.batches import read_header, records_of
+from coterie.wire.records.compression import compress
+from coterie.wire.records.packing import Packed, pack_records
 
 LEADER = Address("one", 1)
 WHO = Identity(7, 0)

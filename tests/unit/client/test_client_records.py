@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.base.errors import Corrupt
-from coterie.client.records import ConsumerRecord, Payload, PlainRows, compiled_rows, payload_of
-from coterie.client.runs import LEAST
-from coterie.wire.batches import CODECS, HEADER_SIZE, Record, build_batch, read_header, records_of
+from coterie.client.consumer.records import ConsumerRecord, Payload, PlainRows, compiled_rows, payload_of
+from coterie.client.consumer.uniform_records import LEAST
+from coterie.wire.records.batches import CODECS, HEADER_SIZE, Record, build_batch, read_header, records_of
 
 sizes = st.one_of(st.integers(0, 200), st.sampled_from([63, 64, 127, 128, 8191, 8192, 70_000]))
 blobs = st.one_of(st.none(), sizes.map(lambda size: b"\xa7" * size))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
-from coterie.client.resets import (
+from coterie.client.admin.resets import (
     ByDuration,
     FromFile,
     Known,

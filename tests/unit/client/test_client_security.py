@@ -12,15 +12,15 @@ import pytest
 from small_broker import OFFERED, SmallBroker
 
 from coterie.base.codes import Code
-from coterie.client import messages
-from coterie.client.addresses import Address
-from coterie.client.blocking import BlockingConnection
-from coterie.client.connection import Connection
 from coterie.client.errors import Disconnected
+from coterie.client.net import messages
+from coterie.client.net.addresses import Address
+from coterie.client.net.connection import Connection
+from coterie.client.net.plain_socket import BlockingConnection
 from coterie.client.settings import ClientSettings, Security
 from coterie.security.sasl import AuthenticationFailed, Credentials
-from coterie.wire.apis import ApiKey
-from coterie.wire.codec import build, encode_response, entity, response_type
+from coterie.wire.api.apis import ApiKey
+from coterie.wire.api.codec import build, encode_response, entity, response_type
 
 FILES = Path(__file__).resolve().parents[2] / "data" / "tls"
 SASL = {**OFFERED, ApiKey.SASL_HANDSHAKE: (0, 1), ApiKey.SASL_AUTHENTICATE: (0, 2)}

@@ -7,10 +7,10 @@ from itertools import count
 from typing import Any, cast
 
 from coterie.base.ids import TopicPartition
-from coterie.client.cluster import Cluster
-from coterie.client.producer_settings import ProducerSettings
-from coterie.client.producing import Producing
-from coterie.client.sender import Sender
+from coterie.client.net.cluster import Cluster
+from coterie.client.producer.accumulator import Producing
+from coterie.client.producer.sender import Sender
+from coterie.client.producer.settings import ProducerSettings
 
 PLACE = TopicPartition("flights", 0)
 LINGER_MS = 5

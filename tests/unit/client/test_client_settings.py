@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from coterie.assign.model import RebalanceProtocol
 from coterie.base.errors import CoterieError
-from coterie.client.addresses import Address
 from coterie.client.errors import WrongSetting
-from coterie.client.producer_settings import ProducerSettings
+from coterie.client.net.addresses import Address
+from coterie.client.producer.settings import ProducerSettings
 from coterie.client.settings import LONG, AdminSettings, ClientSettings, ConsumerSettings, duration_ms
 from coterie.security.sasl import Credentials
 

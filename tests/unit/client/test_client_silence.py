@@ -11,9 +11,9 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
-from coterie.client.addresses import Address
-from coterie.client.cluster import Cluster
 from coterie.client.errors import ClientTimeout, Disconnected
+from coterie.client.net.addresses import Address
+from coterie.client.net.cluster import Cluster
 from spark.virtual import VirtualLoop
 
 NOBODY = Address("127.0.0.1", 1)

@@ -7,7 +7,7 @@ import pytest
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
-from coterie.client.producer_errors import (
+from coterie.client.producer.errors import (
     DeliveryTimeout,
     NotWritten,
     ProducerFenced,
@@ -15,8 +15,16 @@ from coterie.client.producer_errors import (
     TransactionFatal,
     TransactionMisuse,
 )
-from coterie.client.transacting import STEPS, State, Step, Transacting, Verdict, refusal, verdict
-from coterie.wire.apis import ApiKey
+from coterie.client.producer.transaction_state import (
+    STEPS,
+    State,
+    Step,
+    Transacting,
+    Verdict,
+    refusal,
+    verdict,
+)
+from coterie.wire.api.apis import ApiKey
 
 PLACE = TopicPartition("flights", 0)
 LOST = DeliveryTimeout("late")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.client.sessions import LAST_EPOCH, FetchSession
+from coterie.client.consumer.fetch_session import LAST_EPOCH, FetchSession
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 

@@ -21,7 +21,7 @@ from member_rig import (
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.client.listener import RebalanceListener
+from coterie.client.consumer.listener import RebalanceListener
 from coterie.client.member import Call, Commit, Heartbeat, Join, Phase, Sync, Wait
 
 EVERYTHING = (T0, T1, T2)

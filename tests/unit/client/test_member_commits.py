@@ -17,7 +17,6 @@ from member_rig import (
 
 from coterie.base.codes import Code
 from coterie.base.ids import OffsetAndMetadata
-from coterie.client import messages
 from coterie.client.errors import WrongUse
 from coterie.client.member import (
     NOWHERE,
@@ -31,8 +30,9 @@ from coterie.client.member import (
     Sync,
     Wait,
 )
-from coterie.wire.apis import ApiKey
-from coterie.wire.codec import build, entity, response_type
+from coterie.client.net import messages
+from coterie.wire.api.apis import ApiKey
+from coterie.wire.api.codec import build, entity, response_type
 
 # Automatic commits
 

@@ -33,7 +33,7 @@ from coterie.client.member import (
     Sync,
     Wait,
 )
-from coterie.client.member.pace import Backoff
+from coterie.client.member.backoff import Backoff
 
 
 def beats(rig, *, until_ms, step_ms=500, code=Code.NONE):

@@ -42,7 +42,7 @@ from coterie.client.member import (
     Synced,
     Wait,
 )
-from coterie.wire.consumer import Assignment
+from coterie.wire.payloads.consumer_protocol import Assignment
 
 # Finding the coordinator
 

@@ -9,7 +9,7 @@ from coterie.assign.model import Cluster, RebalanceProtocol
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError
 from coterie.client.member import BadAssignment, Heartbeat, Join, Look, Sync, Wait
-from coterie.wire.consumer import Assignment, Subscription
+from coterie.wire.payloads.consumer_protocol import Assignment, Subscription
 
 
 def given(sync):

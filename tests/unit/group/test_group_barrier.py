@@ -16,10 +16,10 @@ from group_rig import (
 )
 
 from coterie.base.codes import Code
-from coterie.group.commands import Expire
-from coterie.group.facts import GroupEmptied, GroupStored
-from coterie.group.model import State
-from coterie.wire.internal import read_group_value
+from coterie.coordinator.group.commands import Expire
+from coterie.coordinator.group.facts import GroupEmptied, GroupStored
+from coterie.coordinator.group.model import State
+from coterie.wire.payloads.consumer_offsets import read_group_value
 
 D = 3_000
 

@@ -14,9 +14,9 @@ from group_rig import (
 )
 
 from coterie.base.codes import Code
-from coterie.group.commands import Expire
-from coterie.group.facts import GroupDied
-from coterie.group.model import State
+from coterie.coordinator.group.commands import Expire
+from coterie.coordinator.group.facts import GroupDied
+from coterie.coordinator.group.model import State
 
 LONG = 1_800_000
 

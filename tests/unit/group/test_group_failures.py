@@ -15,11 +15,18 @@ from group_rig import (
 )
 
 from coterie.base.codes import Code
-from coterie.group.commands import CleanOffsets, DeleteGroup, DeleteOffsets, Describe, Expire, FetchOffsets
-from coterie.group.facts import GroupDied, GroupLoaded, OffsetsLoaded, StoredOffset
-from coterie.group.failures import told
-from coterie.group.model import State
-from coterie.wire.internal import OffsetCommitValue, offset_value, partition_key
+from coterie.coordinator.group.commands import (
+    CleanOffsets,
+    DeleteGroup,
+    DeleteOffsets,
+    Describe,
+    Expire,
+    FetchOffsets,
+)
+from coterie.coordinator.group.facts import GroupDied, GroupLoaded, OffsetsLoaded, StoredOffset
+from coterie.coordinator.group.failures import told
+from coterie.coordinator.group.model import State
+from coterie.wire.payloads.consumer_offsets import OffsetCommitValue, offset_value, partition_key
 
 MAPPED = [
     (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.COORDINATOR_NOT_AVAILABLE),

@@ -16,9 +16,9 @@ from group_rig import (
 )
 
 from coterie.base.codes import Code
-from coterie.group.facts import GroupCreated, GroupDied, GroupStored
-from coterie.group.model import State
-from coterie.wire.internal import read_group_value
+from coterie.coordinator.group.facts import GroupCreated, GroupDied, GroupStored
+from coterie.coordinator.group.model import State
+from coterie.wire.payloads.consumer_offsets import read_group_value
 
 
 def dead(rig: Rig) -> None:

@@ -6,9 +6,9 @@ import pytest
 from group_rig import Rig, a_completing_group, a_preparing_group, a_stable_group, session_of
 
 from coterie.base.codes import Code
-from coterie.group.commands import Leaver
-from coterie.group.facts import GroupDied, GroupStored
-from coterie.group.model import State
+from coterie.coordinator.group.commands import Leaver
+from coterie.coordinator.group.facts import GroupDied, GroupStored
+from coterie.coordinator.group.model import State
 
 GONE, UNKNOWN, FENCED = Code.NONE, Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID
 

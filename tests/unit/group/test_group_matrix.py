@@ -9,9 +9,9 @@ import pytest
 from group_rig import Rig, a_completing_group, a_stable_group, a_subscription, protocols
 
 from coterie.base.codes import Code
-from coterie.group.commands import Leaver
-from coterie.group.facts import GroupDied
-from coterie.group.model import State
+from coterie.coordinator.group.commands import Leaver
+from coterie.coordinator.group.facts import GroupDied
+from coterie.coordinator.group.model import State
 
 row = pytest.mark.row
 

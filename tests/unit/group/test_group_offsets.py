@@ -18,10 +18,15 @@ from group_rig import (
 )
 
 from coterie.base.codes import Code
-from coterie.group.commands import CleanOffsets, OffsetToCommit, TopicsDeleted
-from coterie.group.facts import GroupDied, GroupRemoved, OffsetsCommitted, OffsetsRemoved
-from coterie.group.model import State
-from coterie.wire.internal import GroupMetadataKey, OffsetCommitKey, read_key, read_offset_value
+from coterie.coordinator.group.commands import CleanOffsets, OffsetToCommit, TopicsDeleted
+from coterie.coordinator.group.facts import GroupDied, GroupRemoved, OffsetsCommitted, OffsetsRemoved
+from coterie.coordinator.group.model import State
+from coterie.wire.payloads.consumer_offsets import (
+    GroupMetadataKey,
+    OffsetCommitKey,
+    read_key,
+    read_offset_value,
+)
 
 DAY = 86_400_000
 WEEK = 7 * DAY

@@ -18,12 +18,12 @@ from group_rig import (
 
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
-from coterie.group import GroupSettings, Shard
-from coterie.group.commands import OffsetToCommit
-from coterie.group.facts import GroupCreated, StoredOffset
-from coterie.group.model import State
-from coterie.group.records import part_of, stored
-from coterie.wire.internal import (
+from coterie.coordinator.group import GroupSettings, Shard
+from coterie.coordinator.group.commands import OffsetToCommit
+from coterie.coordinator.group.facts import GroupCreated, StoredOffset
+from coterie.coordinator.group.model import State
+from coterie.coordinator.group.records import part_of, stored
+from coterie.wire.payloads.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
@@ -216,7 +216,7 @@ def test_a_members_record_matches_the_vector():
         "2f3132372e302e302e31000493e00000afc80000000201020000000103"
     )
     shard.load([(bytes.fromhex("0002000167"), value)], 0)
-    from coterie.group.facts import GroupStored
+    from coterie.coordinator.group.facts import GroupStored
 
     assert shard.records(GroupStored("g")) == ((bytes.fromhex("0002000167"), value),)
 

@@ -13,9 +13,15 @@ from group_rig import (
 )
 
 from coterie.base.codes import Code
-from coterie.group.facts import Assigned, GroupDied, GroupStabilized, GroupStored, MemberSynced
-from coterie.group.model import State
-from coterie.wire.internal import read_group_value
+from coterie.coordinator.group.facts import (
+    Assigned,
+    GroupDied,
+    GroupStabilized,
+    GroupStored,
+    MemberSynced,
+)
+from coterie.coordinator.group.model import State
+from coterie.wire.payloads.consumer_offsets import read_group_value
 
 
 def a_group_in(state: State, rig: Rig) -> dict[str, str]:

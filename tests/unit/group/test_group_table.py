@@ -8,21 +8,27 @@ from pathlib import Path
 
 import pytest
 
-import coterie.group
+import coterie.coordinator.group
 from coterie.broker.whys import MARKS
 from coterie.broker.whys import printed as printed_marks
-from coterie.group.apply import APPLY, ARRIVES_FROM, MOVES
-from coterie.group.decision import Draft
-from coterie.group.facts import GroupCreated, GroupDied, GroupEmptied, GroupStabilized, RebalanceStarted
-from coterie.group.model import State
-from coterie.group.settings import GroupSettings
-from coterie.group.shard import Shard
-from coterie.group.table import ANSWERS, NOWHERE, printed
-from coterie.group.whys import WHYS
+from coterie.coordinator.group.apply import APPLY, ARRIVES_FROM, MOVES
+from coterie.coordinator.group.decision import Draft
+from coterie.coordinator.group.facts import (
+    GroupCreated,
+    GroupDied,
+    GroupEmptied,
+    GroupStabilized,
+    RebalanceStarted,
+)
+from coterie.coordinator.group.model import State
+from coterie.coordinator.group.reasons import WHYS
+from coterie.coordinator.group.settings import GroupSettings
+from coterie.coordinator.group.shard import Shard
+from coterie.coordinator.group.table import ANSWERS, NOWHERE, printed
 from trees import tree_of
 
 SOURCE = Path(__file__).parents[3] / "src" / "coterie"
-CORE = SOURCE / "group"
+CORE = SOURCE / "coordinator" / "group"
 SLUG = re.compile(r"[a-z]+(-[a-z0-9]+)+")
 PAGE = Path(__file__).parents[3] / "docs" / "states.md"
 
@@ -37,14 +43,16 @@ def test_the_page_is_what_the_table_prints():
 
 
 def test_every_why_says_something_and_is_used_somewhere():
-    source = "".join(path.read_text(encoding="utf-8") for path in CORE.glob("*.py") if path.name != "whys.py")
+    source = "".join(
+        path.read_text(encoding="utf-8") for path in CORE.rglob("*.py") if path.name != "reasons.py"
+    )
     for slug, why in WHYS.items():
         assert f'"{slug}"' in source, f"{slug} is in the catalogue and nowhere else"
         assert why.meaning.endswith("."), slug
 
 
 def test_what_reads_like_a_why_is_in_the_catalogue():
-    for path in CORE.glob("*.py"):
+    for path in CORE.rglob("*.py"):
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and SLUG.fullmatch(node.value):
                 assert node.value in {**WHYS, **MARKS}, f"{path.name}:{node.lineno}"
@@ -122,5 +130,5 @@ def test_only_facts_move_states():
 
 
 def test_the_package_shows_what_it_lists():
-    assert coterie.group.__all__ == ["GroupSettings", "Shard"]
-    assert coterie.group.Shard is Shard
+    assert coterie.coordinator.group.__all__ == ["GroupSettings", "Shard"]
+    assert coterie.coordinator.group.Shard is Shard

@@ -15,8 +15,8 @@ from group_rig import (
 )
 
 from coterie.base.codes import Code
-from coterie.group.facts import GroupDied
-from coterie.group.views import folded, list_groups
+from coterie.coordinator.group.facts import GroupDied
+from coterie.coordinator.group.views import folded, list_groups
 
 
 @pytest.mark.row("DG-2")

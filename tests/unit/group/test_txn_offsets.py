@@ -18,17 +18,23 @@ from group_rig import (
 )
 
 from coterie.base.codes import Code
-from coterie.group import GroupSettings, Shard
-from coterie.group.commands import (
+from coterie.coordinator.group import GroupSettings, Shard
+from coterie.coordinator.group.commands import (
     Command,
     EndTransaction,
     OffsetToCommit,
     TopicsDeleted,
     TxnCommitOffsets,
 )
-from coterie.group.facts import GroupDied, GroupRemoved, OffsetsPending, OffsetsRemoved, TransactionEnded
-from coterie.group.model import State
-from coterie.wire.internal import OffsetCommitKey, read_key, read_offset_value
+from coterie.coordinator.group.facts import (
+    GroupDied,
+    GroupRemoved,
+    OffsetsPending,
+    OffsetsRemoved,
+    TransactionEnded,
+)
+from coterie.coordinator.group.model import State
+from coterie.wire.payloads.consumer_offsets import OffsetCommitKey, read_key, read_offset_value
 
 WEEK = 7 * 86_400_000
 OK, UNKNOWN, FENCED = Code.NONE, Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID

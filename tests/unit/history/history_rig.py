@@ -9,12 +9,12 @@ from pathlib import Path
 
 from coterie.base.ids import TopicPartition
 from coterie.history.group import history_of
-from coterie.history.records import Entry
-from coterie.history.runs import Commit, Run, runs_of
-from coterie.history.segments import GroupLog, entries_of, groups_of
+from coterie.history.log.records import Entry
+from coterie.history.log.runs import Commit, Run, runs_of
+from coterie.history.log.segments import GroupLog, entries_of, groups_of
 from coterie.history.tables import History
-from coterie.wire.consumer import Assignment, Subscription
-from coterie.wire.internal import GroupMetadataValue, MemberMetadata
+from coterie.wire.payloads.consumer_offsets import GroupMetadataValue, MemberMetadata
+from coterie.wire.payloads.consumer_protocol import Assignment, Subscription
 
 CAPTURES = Path(__file__).resolve().parents[4] / "shared" / "captures" / "kafka-4.3.1"
 SESSION_MS, POLL_MS = 10_000, 60_000

@@ -14,8 +14,8 @@ pa = pytest.importorskip("pyarrow")
 
 from coterie.base.errors import Corrupt, CoterieError  # noqa: E402
 from coterie.history.group import history_of  # noqa: E402
-from coterie.history.runs import RUN_ENDS_MS  # noqa: E402
-from coterie.history.segments import entries_of, groups_of  # noqa: E402
+from coterie.history.log.runs import RUN_ENDS_MS  # noqa: E402
+from coterie.history.log.segments import entries_of, groups_of  # noqa: E402
 from coterie.history.tables import History, Ownership  # noqa: E402
 from coterie.spark.history.commits import commits_of_units  # noqa: E402
 from coterie.spark.history.files import Unit, shared_out, units  # noqa: E402
@@ -32,9 +32,8 @@ from coterie.spark.history.reduce import (  # noqa: E402
 )
 from coterie.spark.history.schemas import COLUMNS, histories_in  # noqa: E402
 from coterie.spark.history.telling import told_of  # noqa: E402
-from coterie.wire.batches import Record, build_batch  # noqa: E402
-from coterie.wire.compiled import writer_of  # noqa: E402
-from coterie.wire.internal import (  # noqa: E402
+from coterie.wire.api.writers import writer_of  # noqa: E402
+from coterie.wire.payloads.consumer_offsets import (  # noqa: E402
     OFFSET_VALUE,
     GroupMetadataKey,
     GroupMetadataValue,
@@ -43,6 +42,7 @@ from coterie.wire.internal import (  # noqa: E402
     group_metadata_record,
     offset_commit_record,
 )
+from coterie.wire.records.batches import Record, build_batch  # noqa: E402
 from unit.history.history_rig import CAPTURES, Tale, captured_history  # noqa: E402
 
 texts = st.text(max_size=200)
@@ -137,7 +137,7 @@ def test_runs_made_in_columns_are_those_made_one_by_one(tmp_path_factory, log):
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(values, st.integers(0, 4)), min_size=1, max_size=20), st.data())
 def test_the_compiled_kernel_and_numpy_read_values_and_make_runs_alike(given_values, data):
-    compiled = pytest.importorskip("coterie.columns.commits")
+    compiled = pytest.importorskip("coterie.arrow.commits")
     raw = pa.array([value_bytes(version, value) for value, version in given_values], pa.binary())
     count = len(raw)
     rows = np.arange(count)
@@ -160,7 +160,7 @@ def test_the_compiled_kernel_and_numpy_read_values_and_make_runs_alike(given_val
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=40))
 def test_the_compiled_kernel_and_numpy_count_the_records_of_groups_alike(numbers):
-    compiled = pytest.importorskip("coterie.columns.commits")
+    compiled = pytest.importorskip("coterie.arrow.commits")
     groups, marks = np.array([0, 0, 1, 1, 2, 2]), np.array([True, False] * 3)
     counted = [np.array([5, 0, 0]) for _ in range(2)]
 

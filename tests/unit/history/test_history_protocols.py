@@ -9,7 +9,7 @@ from uuid import UUID
 
 from coterie.history import nextgen
 from coterie.history.advice import Case
-from coterie.history.records import (
+from coterie.history.log.records import (
     CURRENT_ASSIGNMENT,
     GROUP_EPOCH,
     MEMBER,
@@ -22,7 +22,7 @@ from coterie.history.records import (
     TargetEpoch,
     Value,
 )
-from coterie.history.records import Entry as Record
+from coterie.history.log.records import Entry as Record
 from coterie.history.tables import History
 from unit.history.history_rig import Tale, stalls
 

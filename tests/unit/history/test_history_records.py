@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.base.errors import Corrupt
-from coterie.history.records import (
+from coterie.history.from_story import overlaid, read_story, told_history
+from coterie.history.log.records import (
     READERS,
     CurrentAssignment,
     Member,
@@ -20,11 +21,14 @@ from coterie.history.records import (
     read_entry,
     read_next_value,
 )
-from coterie.history.runs import RUN_ENDS_MS, Commit, runs_of
-from coterie.history.segments import entries_of
-from coterie.history.told import overlaid, read_story, told_history
-from coterie.wire.batches import Record, build_batch, build_marker
-from coterie.wire.internal import OffsetCommitKey, OffsetCommitValue, offset_commit_record
+from coterie.history.log.runs import RUN_ENDS_MS, Commit, runs_of
+from coterie.history.log.segments import entries_of
+from coterie.wire.payloads.consumer_offsets import (
+    OffsetCommitKey,
+    OffsetCommitValue,
+    offset_commit_record,
+)
+from coterie.wire.records.batches import Record, build_batch, build_marker
 from unit.history.history_rig import Tale
 
 TOPIC = UUID("e6237957-3be0-4e22-8d3c-d4f4b973e308")

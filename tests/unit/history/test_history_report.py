@@ -22,7 +22,7 @@ from coterie.history.advice import (
 )
 from coterie.history.report import by_day, report
 from coterie.history.tables import History, Stall
-from coterie.sim.whatif import backings
+from coterie.simulate.what_if.what_if import backings
 from unit.history.history_rig import CAPTURES, Tale, captured, captured_history
 
 captures = pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are not beside this checkout")

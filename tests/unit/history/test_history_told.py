@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from coterie.history.from_story import overlaid
 from coterie.history.ownership import STALL_LEAST_MS
 from coterie.history.tables import History
-from coterie.history.told import overlaid
 from unit.history.history_rig import Tale, stalls
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from coterie.history.records import CLASSIC, Entry
-from coterie.history.segments import entries_of
+from coterie.history.log.records import CLASSIC, Entry
+from coterie.history.log.segments import entries_of
 from coterie.history.watch import Watch
-from coterie.wire.internal import OffsetCommitValue
+from coterie.wire.payloads.consumer_offsets import OffsetCommitValue
 from unit.history.history_rig import CAPTURES, Tale, captured_history
 
 STUCK_AFTER_MS = 10_000

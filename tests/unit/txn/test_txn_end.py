@@ -16,10 +16,10 @@ from txn_rig import (
 )
 
 from coterie.base.codes import Code
-from coterie.txn.commands import MarkersWritten
-from coterie.txn.decision import Markers, ProducerAnswer
-from coterie.txn.facts import IdForgotten
-from coterie.txn.model import NOBODY, Producer, State
+from coterie.coordinator.txn.commands import MarkersWritten
+from coterie.coordinator.txn.decision import Markers, ProducerAnswer
+from coterie.coordinator.txn.facts import IdForgotten
+from coterie.coordinator.txn.model import NOBODY, Producer, State
 
 NONE, FENCED, ITS = Code.NONE, Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE
 UNMAPPED, BUSY = Code.INVALID_PRODUCER_ID_MAPPING, Code.CONCURRENT_TRANSACTIONS

@@ -16,9 +16,9 @@ from txn_rig import (
 )
 
 from coterie.base.codes import Code
-from coterie.txn.decision import ProducerAnswer
-from coterie.txn.facts import TransactionLoaded
-from coterie.txn.model import NO_TIME, NOBODY, Producer, State
+from coterie.coordinator.txn.decision import ProducerAnswer
+from coterie.coordinator.txn.facts import TransactionLoaded
+from coterie.coordinator.txn.model import NO_TIME, NOBODY, Producer, State
 
 FENCED = ProducerAnswer(Code.PRODUCER_FENCED)
 

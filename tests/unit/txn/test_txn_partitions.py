@@ -14,7 +14,7 @@ from txn_rig import (
 )
 
 from coterie.base.codes import Code
-from coterie.txn.model import Producer, State
+from coterie.coordinator.txn.model import Producer, State
 
 MAKERS = [a_producer, an_open_transaction, an_ended_transaction]
 

@@ -8,8 +8,8 @@ import pytest
 from txn_rig import FLIGHTS, TOWERS
 
 from coterie.base.ids import TopicPartition
-from coterie.txn.model import EPOCH_MAX, NOBODY, State, Transaction
-from coterie.txn.recall import recalled, strays
+from coterie.coordinator.txn.model import EPOCH_MAX, NOBODY, State, Transaction
+from coterie.coordinator.txn.recall import recalled, strays
 
 IDLE = [State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT]
 ENDING = [State.PREPARE_COMMIT, State.PREPARE_ABORT]

@@ -17,8 +17,8 @@ from txn_rig import (
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
-from coterie.txn.model import NOBODY, Producer, State
-from coterie.wire.transaction_log import (
+from coterie.coordinator.txn.model import NOBODY, Producer, State
+from coterie.wire.payloads.transaction_state import (
     PartitionsOfTopic,
     TransactionLogKey,
     read_transaction_key,

@@ -14,18 +14,18 @@ from txn_rig import (
     an_open_transaction,
 )
 
-import coterie.txn
+import coterie.coordinator.txn
 from coterie.base.codes import Code
-from coterie.txn.apply import APPLY, ARRIVES_FROM, IDLE, MOVES
-from coterie.txn.commands import AddPartitions, Describe, InitProducerId
-from coterie.txn.decision import DescribeAnswer
-from coterie.txn.facts import EndCompleted, TransactionLoaded
-from coterie.txn.failures import unfit
-from coterie.txn.model import NUMBERS, STATES, Producer, State
-from coterie.txn.settings import TransactionSettings
-from coterie.txn.shard import Shard
-from coterie.txn.table import ANSWERS, NOWHERE, printed
-from coterie.txn.views import Filter, listed
+from coterie.coordinator.txn.apply import APPLY, ARRIVES_FROM, IDLE, MOVES
+from coterie.coordinator.txn.commands import AddPartitions, Describe, InitProducerId
+from coterie.coordinator.txn.decision import DescribeAnswer
+from coterie.coordinator.txn.facts import EndCompleted, TransactionLoaded
+from coterie.coordinator.txn.failures import unfit
+from coterie.coordinator.txn.model import NUMBERS, STATES, Producer, State
+from coterie.coordinator.txn.settings import TransactionSettings
+from coterie.coordinator.txn.shard import Shard
+from coterie.coordinator.txn.table import ANSWERS, NOWHERE, printed
+from coterie.coordinator.txn.views import Filter, listed
 
 PAGE = Path(__file__).parents[3] / "docs" / "transactions.md"
 
@@ -79,11 +79,11 @@ def test_only_facts_move_states():
 
 
 def test_the_package_shows_what_it_lists():
-    assert coterie.txn.__all__ == ["Shard", "TransactionSettings"]
-    assert coterie.txn.Shard is Shard
-    assert coterie.txn.TransactionSettings is TransactionSettings
+    assert coterie.coordinator.txn.__all__ == ["Shard", "TransactionSettings"]
+    assert coterie.coordinator.txn.Shard is Shard
+    assert coterie.coordinator.txn.TransactionSettings is TransactionSettings
     with pytest.raises(AttributeError, match="Sharp"):
-        coterie.txn.Sharp  # noqa: B018
+        coterie.coordinator.txn.Sharp  # noqa: B018
 
 
 # -- what is refused before anybody looks

@@ -15,12 +15,12 @@ from txn_rig import (
 )
 
 from coterie.base.codes import Code
-from coterie.txn.commands import Expire
-from coterie.txn.decision import PartitionsAnswer, ProducerAnswer
-from coterie.txn.expiry import IDS, TIMEOUTS
-from coterie.txn.facts import TransactionLoaded
-from coterie.txn.model import Producer, State, Transaction
-from coterie.txn.settings import RETRY_MS
+from coterie.coordinator.txn.commands import Expire
+from coterie.coordinator.txn.decision import PartitionsAnswer, ProducerAnswer
+from coterie.coordinator.txn.expiry import IDS, TIMEOUTS
+from coterie.coordinator.txn.facts import TransactionLoaded
+from coterie.coordinator.txn.model import Producer, State, Transaction
+from coterie.coordinator.txn.settings import RETRY_MS
 
 LOOK_MS = 10_000
 

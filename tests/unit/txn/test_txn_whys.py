@@ -20,11 +20,11 @@ from txn_rig import (
 )
 
 from coterie.base.codes import Code
-from coterie.txn.commands import Expire, MarkersWritten
-from coterie.txn.expiry import IDS, TIMEOUTS
-from coterie.txn.facts import TransactionLoaded
-from coterie.txn.model import Producer, State
-from coterie.txn.whys import WHYS
+from coterie.coordinator.txn.commands import Expire, MarkersWritten
+from coterie.coordinator.txn.expiry import IDS, TIMEOUTS
+from coterie.coordinator.txn.facts import TransactionLoaded
+from coterie.coordinator.txn.model import Producer, State
+from coterie.coordinator.txn.reasons import WHYS
 
 
 def dead(rig: Rig) -> None:

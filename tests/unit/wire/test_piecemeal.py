@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from coterie.base.errors import Corrupt
-from coterie.wire.apis import APIS
-from coterie.wire.codec import (
+from coterie.wire.api.apis import APIS
+from coterie.wire.api.codec import (
     build,
     decode_request,
     encode_request,
@@ -24,9 +24,9 @@ from coterie.wire.codec import (
     request_type,
     response_type,
 )
-from coterie.wire.guards import LIGHT_ITEMS
-from coterie.wire.piecemeal import ITEMS_MOST, decode_in_pieces, decode_light, encode_in_pieces
-from coterie.wire.plan import plan_of
+from coterie.wire.api.guards import LIGHT_ITEMS
+from coterie.wire.api.layout import plan_of
+from coterie.wire.api.piecemeal import ITEMS_MOST, decode_in_pieces, decode_light, encode_in_pieces
 from coterie.wire.varints import uvarint
 
 sys.path.append(str(Path(__file__).parents[2] / "fuzz"))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from coterie.wire.apis import APIS, ApiKey
-from coterie.wire.entities import request_type, response_type
+from coterie.wire.api.apis import APIS, ApiKey
+from coterie.wire.api.entities import request_type, response_type
 
 ADVERTISED = """
 0 0 13; 1 4 18; 2 1 11; 3 0 13; 8 2 10; 9 1 10; 10 0 6; 11 0 9; 12 0 4; 13 0 5; 14 0 5; 15 0 6; 16 0 5;

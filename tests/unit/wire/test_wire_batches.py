@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.base.errors import Corrupt
-from coterie.wire.batches import (
+from coterie.wire.records.batches import (
     CODECS,
     HEADER_SIZE,
     Marker,

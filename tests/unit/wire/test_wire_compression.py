@@ -3,8 +3,8 @@
 import pytest
 
 from coterie.base.errors import Corrupt
-from coterie.wire import compression
-from coterie.wire.compression import CODECS, compress, decompress
+from coterie.wire.records import compression
+from coterie.wire.records.compression import CODECS, compress, decompress
 
 COMPRESSIONS = [codec for codec in CODECS if codec != "none"]
 

@@ -6,7 +6,12 @@ from hypothesis import strategies as st
 
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
-from coterie.wire.consumer import Assignment, PreviousAssignment, Subscription, read_topics_v0
+from coterie.wire.payloads.consumer_protocol import (
+    Assignment,
+    PreviousAssignment,
+    Subscription,
+    read_topics_v0,
+)
 
 T1_0 = TopicPartition("t1", 0)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)

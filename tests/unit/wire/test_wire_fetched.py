@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.base.errors import Corrupt
-from coterie.wire.apis import ApiKey
-from coterie.wire.codec import build, decode_response, encode_response, entity, response_type
-from coterie.wire.fetched import FetchedPartition, read_fetched
-from coterie.wire.visible import AbortedTransaction
+from coterie.wire.api.apis import ApiKey
+from coterie.wire.api.codec import build, decode_response, encode_response, entity, response_type
+from coterie.wire.api.fetched import FetchedPartition, read_fetched
+from coterie.wire.records.visible import AbortedTransaction
 
 VERSIONS = range(7, 13)
 INT32, INT64 = st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
-from coterie.wire.apis import APIS, ApiKey
-from coterie.wire.codec import (
+from coterie.wire.api.apis import APIS, ApiKey
+from coterie.wire.api.codec import (
     RequestHeader,
     build,
     decode,
@@ -28,7 +28,7 @@ from coterie.wire.codec import (
     request_type,
     response_type,
 )
-from coterie.wire.compiled import source_of
+from coterie.wire.api.writers import source_of
 
 HEARTBEAT_V4 = request_type(ApiKey.HEARTBEAT, 4)
 
@@ -368,7 +368,7 @@ def test_a_writer_is_straight_line_source_that_can_be_read():
 
 def test_the_codec_does_not_import_all_of_kio_nor_hypothesis():
     script = (
-        "import sys; from coterie.wire.codec import request_type, decode;"
+        "import sys; from coterie.wire.api.codec import request_type, decode;"
         "decode(request_type(12, 0), bytes.fromhex('0000000000010000'));"
         "assert 'kio.index' not in sys.modules and 'hypothesis' not in sys.modules;"
         "assert not [name for name in sys.modules if name.startswith('kio.schema.') and 'join_group' in name]"

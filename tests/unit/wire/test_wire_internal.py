@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.base.errors import Corrupt
-from coterie.wire.batches import records_of, scan
-from coterie.wire.internal import (
+from coterie.wire.payloads.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
@@ -22,6 +21,7 @@ from coterie.wire.internal import (
     read_key,
     read_offset_value,
 )
+from coterie.wire.records.batches import records_of, scan
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 KEY = OffsetCommitKey("g", "t", 2)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.base.errors import Corrupt
-from coterie.wire.transaction_log import (
+from coterie.wire.payloads.transaction_state import (
     PartitionsOfTopic,
     TransactionLogKey,
     TransactionLogValue,

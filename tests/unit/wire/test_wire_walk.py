@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.base.errors import Corrupt
-from coterie.wire import walk
-from coterie.wire.batches import HEADER_SIZE, Record, build_batch, read_header, records_of
+from coterie.wire.records import walk
+from coterie.wire.records.batches import HEADER_SIZE, Record, build_batch, read_header, records_of
+from coterie.wire.records.walk import EndlessLength, youngest_delta
 from coterie.wire.varints import varlong
-from coterie.wire.walk import EndlessLength, youngest_delta
 
 NOW = 1_700_000_000_000
 BLOBS = st.none() | st.binary(max_size=3) | st.sampled_from([b"", b"v" * 63, b"v" * 64, b"v" * 9_000])

@@ -3,11 +3,13 @@
 settings     what it needs to know of its configuration
 requests     what it wants done, and what it is told
 reactions    what it makes of every error code at every stage
-pace         pauses between tries
+backoff      pauses between tries
 leader       who gets what, where it leads
-standing     where it stands
-steps        what the application is asked to do, in Kafka's order
+state        where it stands
+callbacks    what the application is asked to do, in Kafka's order
 machine      the state machine: what it asks for next, and what it makes of the answers
+
+`runner` runs one on an event loop, and is the only part that is not pure.
 """
 
 from coterie.client.member.leader import BadAssignment
@@ -33,7 +35,7 @@ from coterie.client.member.requests import (
     Wait,
 )
 from coterie.client.member.settings import MemberSettings
-from coterie.client.member.standing import Phase
+from coterie.client.member.state import Phase
 
 __all__ = [
     "NOWHERE",

@@ -7,7 +7,7 @@ from coterie.assign.model import Member as Subscriber
 from coterie.base.errors import Corrupt, CoterieError
 from coterie.base.ids import TopicPartition
 from coterie.client.member.requests import Joined
-from coterie.wire.consumer import Assignment, Subscription
+from coterie.wire.payloads.consumer_protocol import Assignment, Subscription
 
 __all__ = ["BadAssignment", "Leadership", "View", "view_of"]
 

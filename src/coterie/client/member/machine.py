@@ -20,8 +20,9 @@ from coterie.assign.model import Cluster
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt, CoterieError, RefusedBy
 from coterie.base.ids import TopicPartition
+from coterie.client.member.backoff import spaced, steady
+from coterie.client.member.callbacks import Steps
 from coterie.client.member.leader import Leadership, view_of
-from coterie.client.member.pace import spaced, steady
 from coterie.client.member.reactions import (
     FIND,
     HEARTBEAT,
@@ -49,9 +50,8 @@ from coterie.client.member.requests import (
     Wait,
 )
 from coterie.client.member.settings import MemberSettings
-from coterie.client.member.standing import JOINED, OVER, REBALANCING, Phase
-from coterie.client.member.steps import Steps
-from coterie.wire.consumer import PROTOCOL_TYPE, Assignment, Subscription
+from coterie.client.member.state import JOINED, OVER, REBALANCING, Phase
+from coterie.wire.payloads.consumer_protocol import PROTOCOL_TYPE, Assignment, Subscription
 
 __all__ = ["Member", "NoAssignment"]
 

@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple, Self
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
 from coterie.base.ids import GroupMetadata, TopicPartition
-from coterie.wire.codec import only
-from coterie.wire.consumer import Assignment
+from coterie.wire.api.codec import only
+from coterie.wire.payloads.consumer_protocol import Assignment
 
 __all__ = [
     "NOWHERE",

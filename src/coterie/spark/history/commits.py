@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from coterie.history.layout import STORY
+from coterie.history.log.layout import STORY
 from coterie.spark.history.files import Unit
 from coterie.spark.history.reduce import KeyBook, Values, offset_values, parts
 

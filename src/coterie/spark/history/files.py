@@ -7,8 +7,8 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import NamedTuple
 
-from coterie.history.layout import OFFSETS, PartitionLog, all_partitions, partitions
-from coterie.wire.batches import scan
+from coterie.history.log.layout import OFFSETS, PartitionLog, all_partitions, partitions
+from coterie.wire.records.batches import scan
 
 __all__ = ["TASK_BYTES", "Unit", "all_whole", "ends_of", "shared_out", "units"]
 

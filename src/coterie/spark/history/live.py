@@ -10,12 +10,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from coterie.base.ids import TopicPartition
-from coterie.client.loop import LoopThread
-from coterie.history.layout import OFFSETS, STORY
-from coterie.history.records import Entry, read_entry
+from coterie.client.blocking.loop import LoopThread
+from coterie.history.log.layout import OFFSETS, STORY
+from coterie.history.log.records import Entry, read_entry
 from coterie.history.watch import Alarm, Watch
-from coterie.spark.options import SourceOptions, parse
-from coterie.spark.topics import cluster_for, ends
+from coterie.spark.source.options import SourceOptions, parse
+from coterie.spark.source.topics import cluster_for, ends
 
 __all__ = ["entries_in", "has_story", "live_ends", "live_records", "watch"]
 

@@ -10,16 +10,16 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from coterie.columns.headers import header_rows, headers_in
-from coterie.columns.plan import Plan, check_sums, chunks_of, visible
-from coterie.columns.records import decoder
-from coterie.history.layout import STORY
-from coterie.history.segments import unfinished
+from coterie.arrow.headers import header_rows, headers_in
+from coterie.arrow.plan import Plan, check_sums, chunks_of, visible
+from coterie.arrow.records import decoder
+from coterie.history.log.layout import STORY
+from coterie.history.log.segments import unfinished
 from coterie.spark.history.files import Unit
 from coterie.spark.history.reduce import TOLD, Reducer, batches_of, filled
 from coterie.spark.history.telling import no_collector, told_of
-from coterie.spark.workers import settle
-from coterie.wire.batches import CONTROL_BIT, TRANSACTIONAL_BIT
+from coterie.spark.worker_reuse import settle
+from coterie.wire.records.batches import CONTROL_BIT, TRANSACTIONAL_BIT
 
 __all__ = ["events_of_records", "events_of_story", "events_of_units", "told_of_units"]
 

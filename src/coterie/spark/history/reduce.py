@@ -1,4 +1,4 @@
-"""Records in columns, reduced as they are read: of the commits only runs go on (`coterie.history.runs`).
+"""Records in columns, reduced as they are read: of the commits only runs go on (`coterie.history.log.runs`).
 
 Nothing here is done commit by commit: keys are numbered by Arrow, values read and runs made by numpy. Values
 of rare shape (metadata longer than 126 bytes, versions to come) are read one by one, and bad bytes found so.
@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from coterie.base.errors import Corrupt
-from coterie.history.runs import RUN_ENDS_MS, Run
-from coterie.wire.internal import OffsetCommitKey, read_key, read_offset_value
+from coterie.history.log.runs import RUN_ENDS_MS, Run
+from coterie.wire.payloads.consumer_offsets import OffsetCommitKey, read_key, read_offset_value
 
 __all__ = ["EVENTS", "RUN", "TOLD", "KeyBook", "Reducer", "Values", "offset_values"]
 
@@ -65,7 +65,7 @@ class Loops(NamedTuple):
 def loops() -> Loops:
     """Return the compiled loops, or numpy's where numba is not installed: they take five times as long."""
     try:
-        from coterie.columns import commits
+        from coterie.arrow import commits
 
         return Loops(commits.values_table, commits.runs_table, commits.epochs_table)
     except ImportError:
@@ -139,7 +139,7 @@ def offset_values(values: pa.Array, rows: Ints) -> Values:
 
 
 def vector_values(starts: Ints, data: Bytes, rows: Ints) -> tuple[Ints, Ints]:
-    """Return what `columns.commits.values_table` returns, without numba."""
+    """Return what `arrow.commits.values_table` returns, without numba."""
     start, end = starts[rows].astype(np.int64), starts[rows + 1].astype(np.int64)
     padded = np.concatenate((data, np.zeros(32, np.uint8)))
     words = np.lib.stride_tricks.sliding_window_view(padded, 8)
@@ -183,7 +183,7 @@ def read_slowly(data: Bytes, start: int, end: int, place: int, into: Values) -> 
 
 
 class Runs(NamedTuple):
-    """Runs in columns: whose, in which epoch and quarter, and what `coterie.history.runs.Run` has."""
+    """Runs in columns: whose, in which epoch and quarter, and what `coterie.history.log.runs.Run` has."""
 
     key: Ints
     epoch: Ints
@@ -250,7 +250,7 @@ def longest(runs: Runs, joined: npt.NDArray[np.bool_], starts: Ints) -> tuple[In
 def vector_runs(
     keys: Ints, epochs: Ints, places: Ints, at_ms: Ints, offsets: Ints, *, span_ms: int, key_count: int
 ) -> Ints:
-    """Return what `columns.commits.runs_table` returns, without numba; all of a key's are made one here."""
+    """Return what `arrow.commits.runs_table` returns, without numba; all of a key's are made one here."""
     one, row = np.ones(len(keys), np.int64), np.arange(len(keys))
     found = merged([Runs(
         keys, epochs, at_ms // span_ms, places, one, at_ms, at_ms, offsets, offsets, at_ms, at_ms, offsets,
@@ -260,7 +260,7 @@ def vector_runs(
 
 
 def vector_epochs(numbers: Ints, groups: Ints, marks: npt.NDArray[np.bool_], counted: Ints) -> Ints:
-    """Return what `columns.commits.epochs_table` returns, without numba."""
+    """Return what `arrow.commits.epochs_table` returns, without numba."""
     mine, marked = groups[numbers], np.flatnonzero(marks[numbers])
     stride = len(numbers) + 1
     codes = np.sort(mine[marked] * stride + marked)

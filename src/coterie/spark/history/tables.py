@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 )
 
 from coterie.base.batch_notes import NOTES_NAMED
-from coterie.history.layout import STORY
+from coterie.history.log.layout import STORY
 from coterie.history.tables import History
 from coterie.spark.history import reading
 from coterie.spark.history.commits import COMMITS, commits_of_records, commits_of_units

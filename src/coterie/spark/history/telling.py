@@ -19,15 +19,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coterie.history.from_story import overlaid, read_story
 from coterie.history.group import history_of, outlined
-from coterie.history.records import CLASSIC, NEXT_GENERATION, OFFSET_KINDS, Entry, read_entry
-from coterie.history.runs import Run
+from coterie.history.log.records import CLASSIC, NEXT_GENERATION, OFFSET_KINDS, Entry, read_entry
+from coterie.history.log.runs import Run
 from coterie.history.tables import History
-from coterie.history.told import overlaid, read_story
-from coterie.spark.history.owning import Register, Spans
+from coterie.spark.history.ownership import Register, Spans
 from coterie.spark.history.reduce import RUN, TOLD
 from coterie.spark.history.schemas import TABLES, rows_batch, told_batch
-from coterie.wire.internal import read_group_value
+from coterie.wire.payloads.consumer_offsets import read_group_value
 
 __all__ = ["histories_from", "no_collector", "told_of"]
 

@@ -1,0 +1,55 @@
+"""What compiled code here has in common: numba with a cache that can be trusted, and Kafka's varints.
+
+Importing this module needs numba (`pip install coterie[fast]`). Compiled code is cached beside its source, or
+in a temporary folder of ours where that is read-only.
+"""
+
+import os
+import tempfile
+from pathlib import Path
+
+import numba
+import numpy as np
+from numba.core import config
+
+from coterie.arrow.folders import own_folder
+from coterie.arrow.memory import get8
+
+__all__ = ["compiled", "inlined", "varint"]
+
+
+def choose_cache() -> None:
+    """Send numba's cache to a temporary folder of ours where the package's folder is read-only."""
+    here = Path(__file__).parent
+    if os.environ.get("NUMBA_CACHE_DIR") or os.access(here, os.W_OK):
+        return
+    folder = Path(tempfile.gettempdir()) / f"coterie-numba-{os.getuid()}"
+    folder = folder if own_folder(folder) else Path(tempfile.mkdtemp(prefix="coterie-numba-"))
+    config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
+
+
+choose_cache()
+compiled = numba.njit(cache=True, nogil=True)
+inlined = numba.njit(cache=True, nogil=True, forceinline=True)
+"""For what a kernel does with each record: a call would hand all addresses on, by the stack."""
+
+
+@inlined
+def varint(at, end):  # type: ignore[no-untyped-def]
+    """Return the zig-zag number at `at` and where it ends, or 0 for that."""
+    if at < end:
+        byte = get8(at, 0)
+        if byte < 0x80:
+            return (byte >> 1) ^ -(byte & 1), at + 1
+    value = np.uint64(0)
+    shift = np.uint64(0)
+    while True:
+        if at >= end or shift > np.uint64(63):
+            return np.int64(0), np.int64(0)
+        byte = get8(at, 0)
+        at += 1
+        value |= np.uint64(byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += np.uint64(7)
+    return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at

@@ -1,0 +1,462 @@
+"""CreateTopics, DeleteTopics, CreatePartitions, DescribeCluster: the shape of the cluster.
+
+Codes and messages are those of Apache Kafka 4.3.1, whose tools show them to their users. A check returns a
+`Refusal` or None; only when every check of a topic has passed is anything done.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from coterie.assign.chance import Chance, chance_of
+from coterie.base.codes import Code
+from coterie.base.topic_names import INTERNAL_TOPICS, RESERVED_TOPIC, metric_name
+from coterie.broker.api.metadata import CLUSTER_OPERATIONS_ALL, PARTITIONS_OF_REQUEST_MAX
+from coterie.broker.config.topic_settings import refusal_of
+from coterie.broker.net.context import Context
+from coterie.broker.placement import manual, striped
+from coterie.broker.placement.model import Broker, Layout, Problem, Replicas
+from coterie.broker.refusal import STORAGE_ERRORS, Refusal, storage_failed
+from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, gathered
+from coterie.broker.topics.registry import Topic
+from coterie.storage.log.contract import StorageFailed
+from coterie.wire.api.codec import build, entity, response_type
+
+if TYPE_CHECKING:
+    from coterie.broker.node import Node
+
+__all__ = ["HANDLERS"]
+
+CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, DESCRIBE_CLUSTER = 19, 20, 37, 60
+
+BY_DEFAULT = -1  # as a number of partitions or replicas: what the broker's settings say
+BROKERS, CONTROLLERS = 1, 2  # what DescribeCluster may be asked about
+OPERATIONS_UNASKED = -(2**31)
+LOW_BITS = (1 << 62) - 1  # of a random uuid: those above say that it is one
+
+DUPLICATE_NAME = "Duplicate topic name."
+TOO_MANY = "Excessively large number of partitions per request."
+
+
+# -- CreateTopics
+
+
+def create_topics(node: Node, ctx: Context, request: Any) -> Any:
+    """Create the topics that can be created, each apart from the others; a name given twice is refused."""
+    return _create_topics(node, ctx, request)
+
+
+def _create_topics(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+    times = Counter((yield from gathered(asked.name for asked in request.topics)))
+    once = yield from gathered(asked if times[asked.name] == 1 else None for asked in request.topics)
+    wanted = sum((yield from gathered(max(0, _partition_count(node, asked)) for asked in once)))
+    refused: dict[str, Refusal] = {}
+    planned: dict[str, Planned] = {}
+    alike: dict[str, str] = {}
+    for asked in once:
+        if wanted > PARTITIONS_OF_REQUEST_MAX:
+            found: Planned | Refusal = Refusal(Code.POLICY_VIOLATION, TOO_MANY)
+        else:
+            found = _refuse_alike(asked.name, alike) or _plan(node, asked)
+        if isinstance(found, Refusal):
+            refused[asked.name] = found
+        else:
+            planned[asked.name] = found
+            alike[metric_name(asked.name)] = asked.name
+        yield
+    if planned and not request.validate_only:
+        refused |= yield from _carry_out(node, planned)
+    results = []
+    for asked in once:
+        results.append(
+            _not_created(ctx, asked.name, refused[asked.name])
+            if asked.name in refused
+            else _created(node, ctx, planned[asked.name])
+        )
+        yield
+    twice = Refusal(Code.INVALID_REQUEST, DUPLICATE_NAME)
+    results += yield from gathered(
+        _not_created(ctx, name, twice) if count > 1 else None for name, count in times.items()
+    )
+    return build(response_type(CREATE_TOPICS, ctx.version), topics=tuple(results))
+
+
+class Planned(NamedTuple):
+    """A topic that is to be created, and where its replicas go."""
+
+    topic: Topic
+    layout: Layout
+
+
+def _refuse_alike(name: str, planned: Mapping[str, str]) -> Refusal | None:
+    """Return why a topic cannot be created together with one that is planned, of a name that is alike."""
+    other = planned.get(metric_name(name))
+    if other is None:
+        return None
+    return Refusal(Code.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
+
+
+def _plan(node: Node, asked: Any) -> Planned | Refusal:
+    refusal = _refuse_name(node, asked.name) or _refuse_configs(asked) or _refuse_layout(node, asked)
+    if refusal is not None:
+        return refusal
+    layout = _layout(node, asked)
+    configs = {config.name: config.value for config in asked.configs}
+    topic = node.topics.new(asked.name, partitions=len(layout), configs=configs)
+    return Planned(topic, layout)
+
+
+def _carry_out(node: Node, planned: Mapping[str, Planned]) -> Pieces[dict[str, Refusal]]:
+    """Create what is planned, and return why some of it could not be."""
+    looked = {name: _refuse_name(node, name) for name in planned}  # others may have taken one meanwhile
+    taken = {name: refusal for name, refusal in looked.items() if refusal is not None}
+    failed: Mapping[str, OSError | StorageFailed]
+    wanted = [one.topic for name, one in planned.items() if name not in taken]
+    try:
+        failed = yield from node.create_topics(wanted)
+    except STORAGE_ERRORS as error:
+        failed = {topic.name: error for topic in wanted}
+    refused = {name: storage_failed(f"create topic {name}", error) for name, error in failed.items()}
+    return refused | taken
+
+
+def _partition_count(node: Node, asked: Any) -> int:
+    if asked.assignments:
+        return len(asked.assignments)
+    if asked.num_partitions == BY_DEFAULT:
+        return node.settings.num_partitions
+    count: int = asked.num_partitions
+    return count
+
+
+def _refuse_name(node: Node, name: str) -> Refusal | None:
+    if name == RESERVED_TOPIC or name in INTERNAL_TOPICS:
+        # Kafka lets anyone create its other internal topics, in any shape; ours are made when first needed.
+        return Refusal(Code.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
+    problem = node.topics.name_problem(name)
+    if problem is not None:
+        return Refusal(Code.INVALID_TOPIC_EXCEPTION, problem)
+    if node.topics.is_taken(name):
+        return Refusal(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    return None
+
+
+def _refuse_configs(asked: Any) -> Refusal | None:
+    nulls = [config.name for config in asked.configs if config.value is None]
+    if nulls:
+        text = f"Null value not supported for topic configs: {','.join(nulls)}"
+        return Refusal(Code.INVALID_CONFIG, text)
+    problem = refusal_of({config.name: config.value for config in asked.configs})
+    return None if problem is None else Refusal(Code.INVALID_CONFIG, problem)
+
+
+def _refuse_layout(node: Node, asked: Any) -> Refusal | None:
+    """Return why the partitions cannot be placed as asked: by hand, or so many on one broker."""
+    if asked.assignments:
+        return _refuse_assignments(node, asked)
+    factor = asked.replication_factor
+    if factor < BY_DEFAULT or factor == 0:
+        text = "Replication factor must be larger than 0, or -1 to use the default value."
+        return Refusal(Code.INVALID_REPLICATION_FACTOR, text)
+    if asked.num_partitions < BY_DEFAULT or asked.num_partitions == 0:
+        text = "Number of partitions was set to an invalid non-positive value."
+        return Refusal(Code.INVALID_PARTITIONS, text)
+    return _refusal(striped.problem_of(_brokers(node), factor=_factor(asked)))
+
+
+def _refuse_assignments(node: Node, asked: Any) -> Refusal | None:
+    for field, number in (
+        ("replication factor", asked.replication_factor),
+        ("numPartitions", asked.num_partitions),
+    ):
+        if number != BY_DEFAULT:
+            text = f"A manual partition assignment was specified, but {field} was not set to -1."
+            return Refusal(Code.INVALID_REQUEST, text)
+    return _refusal(manual.problem_of_new(_assigned(asked), _brokers(node)))
+
+
+def _layout(node: Node, asked: Any) -> Layout:
+    """Return the replicas of each partition of a topic that can be placed: by hand, or in Kafka's stripes."""
+    if asked.assignments:
+        return [replicas for _, replicas in sorted(_assigned(asked))]
+    count, factor = _partition_count(node, asked), _factor(asked)
+    return striped.place(_brokers(node), partitions=count, factor=factor, chance=_chance(node))
+
+
+def _assigned(asked: Any) -> list[tuple[int, Replicas]]:
+    return [(one.partition_index, tuple(one.broker_ids)) for one in asked.assignments]
+
+
+def _factor(asked: Any) -> int:
+    factor: int = asked.replication_factor
+    return 1 if factor == BY_DEFAULT else factor
+
+
+def _brokers(node: Node) -> list[Broker]:
+    """Return the brokers that replicas can be on: this one, and what it leads is replicated nowhere else."""
+    return [Broker(node.settings.node_id, node.settings.broker_rack)]
+
+
+def _chance(node: Node) -> Chance:
+    return chance_of(lambda: node.new_uuid().int & LOW_BITS)
+
+
+def _refusal(problem: Problem | None) -> Refusal | None:
+    return None if problem is None else Refusal(*problem)
+
+
+def _created(node: Node, ctx: Context, planned: Planned) -> Any:
+    topic, layout = planned
+    return build(
+        entity("create_topics", ctx.version, "CreatableTopicResult", "response"),
+        name=topic.name,
+        topic_id=topic.topic_id,
+        error_code=Code.NONE,
+        error_message=None,
+        num_partitions=len(layout),
+        replication_factor=len(layout[0]),
+        configs=_configs_created(node, ctx, topic.configs),
+    )
+
+
+def _configs_created(node: Node, ctx: Context, configs: Mapping[str, str]) -> tuple[Any, ...]:
+    """Return every setting the topic goes by, which version 5 and later tell."""
+    from coterie.broker.api.configs import topic_entries
+
+    if ctx.version < 5:
+        return ()
+    cls = entity("create_topics", ctx.version, "CreatableTopicConfigs", "response")
+    return tuple(
+        build(cls, name=entry.name, value=entry.value, config_source=entry.source)
+        for entry in topic_entries(node.settings, configs)
+    )
+
+
+def _not_created(ctx: Context, name: str, refusal: Refusal) -> Any:
+    return build(
+        entity("create_topics", ctx.version, "CreatableTopicResult", "response"),
+        name=name,
+        error_code=refusal.code,
+        error_message=refusal.message,
+        num_partitions=-1,
+        replication_factor=-1,
+        configs=(),
+    )
+
+
+# -- DeleteTopics
+
+
+class Named(NamedTuple):
+    """One topic as a deletion names it: by name, from version 6 on or by id; both or neither is a mistake."""
+
+    name: str | None
+    topic_id: UUID | None
+
+
+def delete_topics(node: Node, ctx: Context, request: Any) -> Any:
+    """Delete the topics named; one that is named twice, in whatever way, stays."""
+    return _delete_topics(node, ctx, request)
+
+
+def _delete_topics(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+    if ctx.version < 6:
+        named = yield from gathered(Named(name, None) for name in request.topic_names)
+    else:
+        named = yield from gathered(Named(one.name, one.topic_id) for one in request.topics)
+    times = Counter(named)
+    judged: list[tuple[Named, Topic | None, Refusal | None]] = []
+    for one in times:
+        topic = _topic_of(node, one)
+        if topic is not None and one.name is not None and Named(None, topic.topic_id) in times:
+            continue  # answered with its id
+        judged.append((one, topic, _refuse_deletion(node, ctx, one, topic, times)))
+        if len(judged) % ITEMS_AT_ONCE == 0:
+            yield
+    # What others have deleted since it was judged is theirs, and what has its name by now was not meant.
+    for place, (one, topic, refusal) in enumerate(judged):
+        if topic is not None and refusal is None and node.topics.by_id(topic.topic_id) is None:
+            judged[place] = one, None, _refuse_deletion(node, ctx, one, None, times)
+    names = [topic.name for _, topic, refusal in judged if topic and not refusal]
+    failed: Mapping[str, OSError | StorageFailed]
+    try:
+        failed = yield from node.delete_topics(names)
+    except STORAGE_ERRORS as error:
+        failed = dict.fromkeys(names, error)
+    results = []
+    for one, topic, refusal in judged:
+        if refusal is None and topic is not None and topic.name in failed:
+            refusal = storage_failed(f"delete topic {topic.name}", failed[topic.name])
+        results.append(_deletion(ctx, one, topic if times[one] == 1 else None, refusal))
+        if len(results) % ITEMS_AT_ONCE == 0:
+            yield
+    return build(response_type(DELETE_TOPICS, ctx.version), responses=tuple(results))
+
+
+def _topic_of(node: Node, named: Named) -> Topic | None:
+    """Return the topic that exactly one of name and id points at."""
+    match named:
+        case Named(name=str(name), topic_id=None):
+            return node.topics.get(name)
+        case Named(name=None, topic_id=UUID() as topic_id):
+            return node.topics.by_id(topic_id)
+    return None
+
+
+def _refuse_deletion(
+    node: Node, ctx: Context, named: Named, topic: Topic | None, times: Mapping[Named, int]
+) -> Refusal | None:
+    if not node.settings.delete_topic_enable:
+        code = Code.TOPIC_DELETION_DISABLED if ctx.version >= 3 else Code.INVALID_REQUEST
+        return Refusal(code, "Topic deletion is disabled.")
+    if named.name is not None and named.topic_id is not None:
+        return Refusal(Code.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+    if named.name is None and named.topic_id is None:
+        return Refusal(Code.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    if times[named] > 1:
+        return Refusal(
+            Code.INVALID_REQUEST, DUPLICATE_NAME if named.name is not None else "Duplicate topic id."
+        )
+    if topic is None and named.name is not None:
+        return Refusal(Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    if topic is None:
+        return Refusal(Code.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+    if named.name is None and Named(topic.name, None) in times:
+        text = "The provided topic name maps to an ID that was already supplied."
+        return Refusal(Code.INVALID_REQUEST, text)
+    if topic.internal:
+        return Refusal(Code.INVALID_REQUEST, f"Deletion of internal topic {topic.name} is prohibited.")
+    return None
+
+
+def _deletion(ctx: Context, named: Named, topic: Topic | None, refusal: Refusal | None) -> Any:
+    """Return the answer about one topic: by name and id where it is sure that both were meant."""
+    if topic is not None and (refusal is None or named.name is None):
+        named = Named(topic.name, topic.topic_id)
+    return build(
+        entity("delete_topics", ctx.version, "DeletableTopicResult", "response"),
+        name=named.name,
+        topic_id=named.topic_id,
+        error_code=refusal.code if refusal else Code.NONE,
+        error_message=refusal.message if refusal else None,
+    )
+
+
+# -- CreatePartitions
+
+
+def create_partitions(node: Node, ctx: Context, request: Any) -> Any:
+    """Grow the topics that can grow as asked; a name given twice is refused."""
+    return _create_partitions(node, ctx, request)
+
+
+def _create_partitions(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+    times = Counter(asked.name for asked in request.topics)
+    twice = Refusal(Code.INVALID_REQUEST, DUPLICATE_NAME)
+    refusals: dict[str, Refusal | None] = {}
+    totals: dict[str, int] = {}
+    room = PARTITIONS_OF_REQUEST_MAX
+    for asked in request.topics:
+        if times[asked.name] == 1:
+            topic = node.topics.get(asked.name)
+            refusal = refusals[asked.name] = _refuse_growth(node, topic, asked, room)
+            totals[asked.name] = asked.count
+            if topic is not None and refusal is None:
+                room -= asked.count - topic.partitions
+            yield
+    if not request.validate_only:
+        refusals |= yield from _grow(node, {n: totals[n] for n, refused in refusals.items() if not refused})
+    refusals |= {name: twice for name, count in times.items() if count > 1}
+    cls = entity("create_partitions", ctx.version, "CreatePartitionsTopicResult", "response")
+    results = []
+    for name, refusal in refusals.items():
+        code, message = (Code.NONE, None) if refusal is None else refusal
+        results.append(build(cls, name=name, error_code=code, error_message=message))
+        if len(results) % ITEMS_AT_ONCE == 0:
+            yield
+    return build(response_type(CREATE_PARTITIONS, ctx.version), results=tuple(results))
+
+
+def _grow(node: Node, totals: Mapping[str, int]) -> Pieces[dict[str, Refusal | None]]:
+    """Grow topics, and return why some could not be. What others have done to one meanwhile stands."""
+    topics = {name: node.topics.get(name) for name in totals}
+    still = {name: totals[name] for name, one in topics.items() if one and one.partitions < totals[name]}
+    failed: Mapping[str, OSError | StorageFailed]
+    try:
+        failed = yield from node.grow_topics(still)
+    except STORAGE_ERRORS as error:
+        failed = dict.fromkeys(still, error)
+    return {name: storage_failed(f"add partitions to topic {name}", why) for name, why in failed.items()}
+
+
+def _refuse_growth(node: Node, topic: Topic | None, asked: Any, room: int) -> Refusal | None:
+    """Return why a topic cannot grow as asked; `room` is how many partitions the request may still create."""
+    if topic is None:
+        return Refusal(Code.UNKNOWN_TOPIC_OR_PARTITION, None)
+    extra = asked.count - topic.partitions
+    if extra == 0:
+        return Refusal(Code.INVALID_PARTITIONS, f"Topic already has {topic.partitions} partition(s).")
+    if extra < 0:
+        has = f"The topic {topic.name} currently has {topic.partitions} partition(s)"
+        return Refusal(Code.INVALID_PARTITIONS, f"{has}; {asked.count} would not be an increase.")
+    if topic.internal:
+        return Refusal(Code.INVALID_REQUEST, f"Growth of internal topic {topic.name} is prohibited.")
+    if extra > room:
+        return Refusal(Code.POLICY_VIOLATION, TOO_MANY)
+    brokers, factor = _brokers(node), len(topic.replicas)
+    if asked.assignments is None:
+        return _refusal(striped.problem_of(brokers, factor=factor))
+    added = [tuple(assignment.broker_ids) for assignment in asked.assignments]
+    return _refusal(
+        manual.problem_of_growth(added, brokers, existing=topic.partitions, total=asked.count, factor=factor)
+    )
+
+
+# -- DescribeCluster
+
+
+def describe_cluster(node: Node, ctx: Context, request: Any) -> Any:
+    """Answer with the one broker; a client that looks for controllers has come to the wrong door."""
+    asked = getattr(request, "endpoint_type", BROKERS)
+    cls = response_type(DESCRIBE_CLUSTER, ctx.version)
+    if asked != BROKERS:
+        refusal = _wrong_endpoint(asked)
+        return build(
+            cls, error_code=refusal.code, error_message=refusal.message, cluster_id="", controller_id=-1
+        )
+    host, port = node.advertised
+    broker = build(
+        entity("describe_cluster", ctx.version, "DescribeClusterBroker", "response"),
+        broker_id=node.settings.node_id,
+        host=host,
+        port=port,
+        rack=node.settings.broker_rack,
+    )
+    wanted = request.include_cluster_authorized_operations
+    return build(
+        cls,
+        cluster_id=node.topics.cluster_id,
+        controller_id=node.settings.node_id,
+        brokers=(broker,),
+        cluster_authorized_operations=CLUSTER_OPERATIONS_ALL if wanted else OPERATIONS_UNASKED,
+    )
+
+
+def _wrong_endpoint(asked: int) -> Refusal:
+    if asked == CONTROLLERS:
+        text = (
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+        )
+        return Refusal(Code.MISMATCHED_ENDPOINT_TYPE, text)
+    return Refusal(Code.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {asked}")
+
+
+HANDLERS = {
+    CREATE_TOPICS: create_topics,
+    DELETE_TOPICS: delete_topics,
+    CREATE_PARTITIONS: create_partitions,
+    DESCRIBE_CLUSTER: describe_cluster,
+}

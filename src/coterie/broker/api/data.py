@@ -1,0 +1,533 @@
+"""Fetch, ListOffsets, OffsetForLeaderEpoch, DeleteRecords: what reads logs.
+
+Batches pass through unread: the log checks and stamps them, and a fetch answers with the bytes as they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from coterie.base.codes import Code
+from coterie.broker.net.context import WAITS, Context, milliseconds
+from coterie.broker.refusal import storage_failed
+from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Aside, Pieces, gathered, mapped, paced
+from coterie.storage.log.contract import OffsetAt, OffsetOutOfRange, StorageFailed
+from coterie.storage.log.searching import first_from, youngest_of
+from coterie.wire.api.codec import build, entity, response_type
+from coterie.wire.records.batches import read_header
+
+if TYPE_CHECKING:
+    from coterie.broker.node import Node
+    from coterie.broker.topics.registry import Topic
+    from coterie.storage.files import FileLog
+    from coterie.storage.log.aborted import Aborted
+
+__all__ = ["HANDLERS", "key_of", "topic_named"]
+
+READ_COMMITTED = 1
+LEADER_TOLD_SINCE = 16  # the first version whose clients go to the leader that an answer names
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
+# The first version of ListOffsets in which a time below 0 means what it does; all others mean nothing.
+MEANT_SINCE = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING: 11,
+}
+NEVER = 1 << 15
+NOWHERE: Mapping[str, Any] = {"timestamp": -1, "offset": -1, "leader_epoch": -1}
+
+
+def leader_epoch_error(log: FileLog, sent: int) -> Code:
+    """Return how a client's idea of a partition's leader epoch stands to the log's own (KIP-320)."""
+    ours = log.latest_epoch
+    if sent in (-1, ours):
+        return Code.NONE
+    return Code.UNKNOWN_LEADER_EPOCH if sent > ours else Code.FENCED_LEADER_EPOCH
+
+
+def topic_named(node: Node, asked: Any) -> tuple[Topic | None, Code]:
+    """Return the topic that a request names by name or by id, or the code that says there is none."""
+    name = getattr(asked, "name", getattr(asked, "topic", None))  # "" is a name, which none has
+    if name is not None:
+        topic = node.topics.get(name)
+        return topic, Code.NONE if topic is not None else Code.UNKNOWN_TOPIC_OR_PARTITION
+    topic_id: UUID | None = getattr(asked, "topic_id", None)
+    topic = None if topic_id is None else node.topics.by_id(topic_id)
+    return topic, Code.NONE if topic is not None else Code.UNKNOWN_TOPIC_ID
+
+
+def key_of(asked: Any) -> Any:
+    """Return how a request names a topic: by name, which may be empty, or by id."""
+    name = getattr(asked, "name", getattr(asked, "topic", None))
+    return getattr(asked, "topic_id", None) if name is None else name
+
+
+# -- Fetch
+
+
+class Wanted:
+    """One partition that a fetch asks for, and how many bytes it could have of it."""
+
+    __slots__ = ("asked", "code", "log", "max_bytes", "offset", "partition", "there", "topic")
+
+    def __init__(self, asked: Any, topic: str, partition: Any, log: FileLog | None, code: Code) -> None:
+        self.asked = asked
+        self.topic = topic
+        self.partition: int = partition.partition
+        self.offset: int = partition.fetch_offset
+        self.max_bytes: int = partition.partition_max_bytes
+        self.log = log
+        self.code = code
+        self.there = 0
+
+
+# What a fetch asks for, by how it names it: a partition that it names again it means as it says last.
+WantedByName = dict[tuple[Any, int], Wanted]
+
+
+class WaitingFetch:
+    """A fetch that waits until `min_bytes` have come, an error shows, or `max_wait` is over."""
+
+    __slots__ = ("committed", "ctx", "missing", "most", "node", "there", "wanted")
+
+    def __init__(self, node: Node, ctx: Context, request: Any, wanted: WantedByName) -> None:
+        self.node, self.ctx, self.wanted = node, ctx, wanted
+        self.committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
+        self.most = _max_bytes(node, request)
+        self.missing: int = min(request.min_bytes, self.most)
+        self.there = 0
+
+    def ready(self, changed: Any = None) -> bool:
+        """Return whether there is enough. Only what has changed is looked at; all of it at first."""
+        if self.missing <= 0:
+            return True
+        if changed is not None:
+            return self.suffices(self.wanted[changed])
+        if len(self.wanted) > ITEMS_AT_ONCE:
+            return False  # it will be looked at in pieces
+        for one in self.wanted.values():  # noqa: SIM110  `any` takes a microsecond longer
+            if self.suffices(one):
+                return True
+        return False
+
+    def suffices(self, one: Wanted) -> bool:
+        """Return whether there is enough, with what is there of this partition now."""
+        end = _readable_end(one, committed=self.committed)
+        if end is None:
+            return True
+        there = self._bytes_there(one, end) if end > one.offset else 0
+        self.there += there - one.there
+        one.there = there
+        return self.there >= self.missing
+
+    def _bytes_there(self, one: Wanted, end: int) -> int:
+        """Return how much there is to answer with; nearly every client asks for one byte, and any will do."""
+        if self.missing == 1:
+            return 1
+        assert one.log is not None
+        try:
+            return min(one.max_bytes, one.log.size_between(one.offset, end))
+        except StorageFailed:  # the answer will say so, and should say it now
+            return self.missing
+
+    def finish(self, *, forced: bool) -> None:
+        count = len(self.wanted)
+        # Of a few, which are read at once, nobody else can take the room meanwhile.
+        read = _read_within if count <= ITEMS_AT_ONCE else _read_in_pieces
+        most = min(self.most, self.node.peers.room)
+        self.ctx.reply(paced(read(most, self.node, self.ctx, self.wanted, committed=self.committed), count))
+
+
+def fetch(node: Node, ctx: Context, request: Any) -> Any:
+    """Answer with the batches that are there, or wait for them as long as the client allows.
+
+    Sessions: a client that asks for an incremental session is answered with session id 0, which tells it to
+    go on with full requests (KIP-227). Only the epochs 0 and -1 are of full requests; any other goes on in a
+    session, which we never gave, whatever its id: FETCH_SESSION_ID_NOT_FOUND.
+    """
+    if not -1 <= getattr(request, "session_epoch", -1) <= 0:
+        return build(response_type(1, ctx.version), error_code=Code.FETCH_SESSION_ID_NOT_FOUND)
+    named = len(request.topics)
+    for asked in request.topics:
+        named += len(asked.partitions)
+    return paced(_fetch(node, ctx, request), named)
+
+
+def _fetch(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+    wanted: WantedByName = {}
+    unknown, looked = False, 0
+    for asked in request.topics:
+        topic, missing = topic_named(node, asked)
+        for partition in asked.partitions:
+            one = _wanted(node, asked, topic, missing, partition)
+            wanted[one.topic or key_of(asked), one.partition] = one
+            unknown = unknown or one.log is None
+            looked += 1
+            if looked % ITEMS_AT_ONCE == 0:
+                yield
+        looked += 1
+        if looked % ITEMS_AT_ONCE == 0:
+            yield
+    operation = WaitingFetch(node, ctx, request, wanted)
+    wait_ms = milliseconds(request.max_wait)
+    if wait_ms <= 0 or not wanted or unknown:
+        operation.finish(forced=True)
+        return WAITS
+    parked = node.purgatory.park(operation, keys=wanted, deadline_ms=node.now_ms() + wait_ms)
+    if parked is None:
+        return WAITS
+    ctx.when_gone(lambda: node.purgatory.withdraw(parked))
+    if len(wanted) > ITEMS_AT_ONCE:
+        for place, key in enumerate(wanted):
+            node.purgatory.look_again(parked, key)
+            if parked.done:
+                break
+            if place % ITEMS_AT_ONCE == 0:
+                yield
+    return WAITS
+
+
+def _max_bytes(node: Node, request: Any) -> int:
+    return min(getattr(request, "max_bytes", 2**31 - 1), node.settings.fetch_max_bytes)
+
+
+def _wanted(node: Node, asked: Any, topic: Topic | None, missing: Code, partition: Any) -> Wanted:
+    if topic is None:
+        return Wanted(asked, "", partition, None, missing)
+    log = node.log_of(topic.name, partition.partition)
+    code = Code.UNKNOWN_TOPIC_OR_PARTITION
+    if log is not None:
+        code = leader_epoch_error(log, getattr(partition, "current_leader_epoch", -1))
+    return Wanted(asked, topic.name, partition, log, code)
+
+
+def _readable_end(one: Wanted, *, committed: bool) -> int | None:
+    """Return where reading must stop, None when the partition answers with an error at once."""
+    log = one.log
+    if log is None or one.code or log.closed or not log.start_offset <= one.offset <= log.end_offset:
+        return None
+    return log.last_stable_offset if committed else log.high_watermark
+
+
+def _read_in_pieces(
+    most: int, node: Node, ctx: Context, wanted: WantedByName, *, committed: bool
+) -> Pieces[Any]:
+    """Answer as `_read_within` does, and hold the room for it meanwhile."""
+    with node.peers.taken(most):
+        return (yield from _read_within(most, node, ctx, wanted, committed=committed))
+
+
+def _read_within(
+    left: int, node: Node, ctx: Context, wanted: WantedByName, *, committed: bool
+) -> Pieces[Any]:
+    """Answer partition by partition, with `left` bytes of records or, if the first batch is larger, that one.
+
+    Neighbours of one topic stand together, as Kafka has them.
+    """
+    partition_type = entity("fetch", ctx.version, "PartitionData", "response")
+    topic_type = entity("fetch", ctx.version, "FetchableTopicResponse", "response")
+    topics: list[tuple[Any, list[Any]]] = []
+    first, before, fenced = True, None, False
+    for place, ((name, _), one) in enumerate(wanted.items()):
+        values = _read_one(one, left, first=first, committed=committed, version=ctx.version)
+        if one.log is not None and one.code == Code.FENCED_LEADER_EPOCH and ctx.version >= LEADER_TOLD_SINCE:
+            values["current_leader"] = _leader(node, one.log, ctx.version)
+            fenced = True
+        size = len(values["records"])
+        left -= size
+        first = first and not size
+        if not topics or name != before:
+            topics.append((one.asked, []))
+            before = name
+        topics[-1][1].append(build(partition_type, partition_index=one.partition, **values))
+        if (size and len(wanted) > ITEMS_AT_ONCE) or place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+            yield
+    responses = []
+    for asked, answers in topics:
+        named = {"topic": getattr(asked, "topic", ""), "topic_id": getattr(asked, "topic_id", None)}
+        responses.append(build(topic_type, **named, partitions=tuple(answers)))
+        if len(responses) % ITEMS_AT_ONCE == 0:
+            yield
+    where = {"node_endpoints": (_endpoint(node, ctx.version),)} if fenced else {}
+    return build(response_type(1, ctx.version), responses=tuple(responses), **where)
+
+
+def _leader(node: Node, log: FileLog, version: int) -> Any:
+    """Return who leads a partition in which epoch, for who came with an earlier one (KIP-951)."""
+    cls = entity("fetch", version, "LeaderIdAndEpoch", "response")
+    return build(cls, leader_id=node.settings.node_id, leader_epoch=log.latest_epoch)
+
+
+def _endpoint(node: Node, version: int) -> Any:
+    host, port = node.advertised
+    cls = entity("fetch", version, "NodeEndpoint", "response")
+    return build(cls, node_id=node.settings.node_id, host=host, port=port, rack=node.settings.broker_rack)
+
+
+def _aborted(spans: tuple[Aborted, ...], version: int) -> tuple[Any, ...]:
+    """Return the transactions whose records a reader is to pass over."""
+    if not spans:
+        return ()
+    cls = entity("fetch", version, "AbortedTransaction", "response")
+    return tuple(build(cls, producer_id=one.producer_id, first_offset=one.first_offset) for one in spans)
+
+
+def _read_one(one: Wanted, left: int, *, first: bool, committed: bool, version: int) -> dict[str, Any]:
+    """Return the fields of one partition's answer. The first batch of a fetch is whole however large
+    (KIP-74).
+    """
+    log = one.log
+    code = one.code
+    if log is not None and log.closed:
+        code = Code.UNKNOWN_TOPIC_OR_PARTITION
+    if log is None or code:
+        return _unreadable(code)
+    budget = min(one.max_bytes, max(left, 0))
+    aborted: tuple[Any, ...] | None = () if committed else None
+    try:
+        if committed:
+            records, spans = log.read_committed(one.offset, max_bytes=budget, at_least_one=first)
+            aborted = _aborted(spans, version)
+        else:
+            records = log.read(one.offset, max_bytes=budget, at_least_one=first)
+    except OffsetOutOfRange:
+        return _unreadable(Code.OFFSET_OUT_OF_RANGE)
+    except StorageFailed as failed:
+        return _unreadable(failed.code)
+    return {
+        "error_code": Code.NONE,
+        "high_watermark": log.high_watermark,
+        "last_stable_offset": log.last_stable_offset,
+        "log_start_offset": log.start_offset,
+        "aborted_transactions": aborted,
+        "preferred_read_replica": -1,
+        "records": records,
+    }
+
+
+def _unreadable(code: Code) -> dict[str, Any]:
+    return {
+        "error_code": code,
+        "high_watermark": -1,
+        "last_stable_offset": -1,
+        "log_start_offset": -1,
+        "aborted_transactions": None,
+        "preferred_read_replica": -1,
+        "records": b"",
+    }
+
+
+# -- ListOffsets, OffsetForLeaderEpoch
+
+
+def list_offsets(node: Node, ctx: Context, request: Any) -> Any:
+    """Answer with the offset of a time, of the end or of the start of each partition."""
+    return _list_offsets(node, ctx, request)
+
+
+def _list_offsets(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+    """Each partition is answered once; one that is named again is refused, as Kafka refuses it."""
+    partition_type = entity("list_offsets", ctx.version, "ListOffsetsPartitionResponse", "response")
+    topic_type = entity("list_offsets", ctx.version, "ListOffsetsTopicResponse", "response")
+    committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
+    wanted: dict[str, dict[int, Any]] = {}
+    for asked in request.topics:
+        partitions = wanted.setdefault(asked.name, {})
+        for place, one in enumerate(asked.partitions):
+            partitions[one.partition_index] = None if one.partition_index in partitions else one
+            if place % ITEMS_AT_ONCE == 0:
+                yield
+        yield
+    topics: dict[str, list[Any]] = {}
+    for name, partitions in wanted.items():
+        answers = topics[name] = []
+        for index, one in partitions.items():
+            values: Mapping[str, Any] = {**NOWHERE, "error_code": Code.INVALID_REQUEST}
+            if one is not None and one.timestamp < 0 and ctx.version < MEANT_SINCE.get(one.timestamp, NEVER):
+                values = {**NOWHERE, "error_code": Code.UNSUPPORTED_VERSION}
+            elif one is not None:
+                values = yield from _offset_of(node, name, one, committed=committed)
+            answers.append(build(partition_type, partition_index=index, **values))
+            if len(answers) % ITEMS_AT_ONCE == 0:
+                yield
+        yield
+    responses = yield from gathered(
+        build(topic_type, name=name, partitions=tuple(of)) for name, of in topics.items()
+    )
+    return build(response_type(2, ctx.version), topics=tuple(responses))
+
+
+def _offset_of(node: Node, topic: str, one: Any, *, committed: bool) -> Pieces[Mapping[str, Any]]:
+    log = node.log_of(topic, one.partition_index)
+    if log is None:
+        return {**NOWHERE, "error_code": Code.UNKNOWN_TOPIC_OR_PARTITION}
+    code = leader_epoch_error(log, getattr(one, "current_leader_epoch", -1))
+    if code:
+        return {**NOWHERE, "error_code": code}
+    try:
+        values = yield from _offset_at(log, one.timestamp, committed=committed)
+    except StorageFailed as failed:
+        return {**NOWHERE, "error_code": failed.code}
+    if log.closed:  # its topic was deleted while a batch was looked through
+        return {**NOWHERE, "error_code": Code.UNKNOWN_TOPIC_OR_PARTITION}
+    return {**values, "error_code": Code.NONE}
+
+
+def _offset_at(log: FileLog, timestamp: int, *, committed: bool) -> Pieces[Mapping[str, Any]]:
+    match timestamp:
+        case -1:
+            end = log.last_stable_offset if committed else log.high_watermark
+            return {"timestamp": -1, "offset": end, "leader_epoch": log.latest_epoch}
+        case -2 | -4:
+            return {"timestamp": -1, "offset": log.start_offset, "leader_epoch": log.earliest_epoch}
+        case -3:
+            found = yield from _youngest(log)
+        case -5 | -6:  # tiered storage: there is none
+            return NOWHERE
+        case _:
+            found = yield from _first_from(log, timestamp)
+    if found is None or (committed and found.offset >= log.last_stable_offset):
+        return NOWHERE
+    return {"timestamp": found.timestamp, "offset": found.offset, "leader_epoch": found.leader_epoch}
+
+
+def _youngest(log: FileLog) -> Pieces[OffsetAt | None]:
+    batch = log.youngest_batch()
+    if batch is None:
+        return None
+    found: OffsetAt | None = yield Aside(youngest_of, (batch, log.start_offset), read_header(batch).count)
+    return found
+
+
+def _first_from(log: FileLog, timestamp: int) -> Pieces[OffsetAt | None]:
+    """Look through batches that claim to hold a record as young: a few bytes can be long to decode."""
+    offset = log.start_offset
+    while not log.closed and (batch := log.batch_from(timestamp, offset)) is not None:
+        header = read_header(batch)
+        found: OffsetAt | None = yield Aside(first_from, (batch, timestamp, offset), header.count)
+        if found is not None:
+            return found
+        offset = header.last_offset + 1
+    return None
+
+
+def offset_for_leader_epoch(node: Node, ctx: Context, request: Any) -> Any:
+    """Answer with the offset at which the epoch that a client knows ends (KIP-101, KIP-320)."""
+    return _offset_for_leader_epoch(node, ctx, request)
+
+
+def _offset_for_leader_epoch(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+    partition_type = entity("offset_for_leader_epoch", ctx.version, "EpochEndOffset", "response")
+    topic_type = entity("offset_for_leader_epoch", ctx.version, "OffsetForLeaderTopicResult", "response")
+    topics = []
+    for asked in request.topics:
+        answers = []
+        for one in asked.partitions:
+            log = node.log_of(asked.topic, one.partition)
+            code = Code.UNKNOWN_TOPIC_OR_PARTITION
+            if log is not None:
+                code = leader_epoch_error(log, one.current_leader_epoch)
+            epoch, end = (-1, -1)
+            if log is not None and not code:
+                epoch, end = log.end_of_epoch(one.leader_epoch)
+            values = {"partition": one.partition, "leader_epoch": epoch, "end_offset": end}
+            answers.append(build(partition_type, error_code=code, **values))
+            if len(answers) % ITEMS_AT_ONCE == 0:
+                yield
+        topics.append(build(topic_type, topic=asked.topic, partitions=tuple(answers)))
+        if len(topics) % ITEMS_AT_ONCE == 0:
+            yield
+    return build(response_type(23, ctx.version), topics=tuple(topics))
+
+
+# -- DeleteRecords
+
+
+def delete_records(node: Node, ctx: Context, request: Any) -> Any:
+    """Move the start of each partition up to the offset that is asked for (-1: to its end)."""
+    return _delete_records(node, ctx, request)
+
+
+def _delete_records(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+    """A partition that is named again is answered once, for the offset that is given last, as Kafka does."""
+    partition_type = entity("delete_records", ctx.version, "DeleteRecordsPartitionResult", "response")
+    topic_type = entity("delete_records", ctx.version, "DeleteRecordsTopicResult", "response")
+    wanted: dict[str, dict[int, Any]] = {}
+    for asked in request.topics:
+        named = yield from mapped((one.partition_index, one) for one in asked.partitions)
+        wanted.setdefault(asked.name, {}).update(named)
+        yield
+    found = yield from mapped(
+        ((name, index), _to_delete(node, name, one))
+        for name, partitions in wanted.items()
+        for index, one in partitions.items()
+    )
+    logs = node.store.logs
+    # Not of one that was deleted meanwhile: the next of its name would start there.
+    ahead = {
+        one.log.name: one.offset for one in found.values() if one.log and logs.get(one.log.name) is one.log
+    }
+    refused = Code.NONE
+    try:
+        node.store.ledger.save_starts(ahead)
+    except OSError as error:
+        refused = storage_failed("write down where the logs start", error).code
+    topics = []
+    for name, partitions in wanted.items():
+        answers = []
+        for index in partitions:
+            code, low = _delete_before(node, found[name, index], refused, node.now_ms())
+            answers.append(build(partition_type, partition_index=index, low_watermark=low, error_code=code))
+            yield
+        topics.append(build(topic_type, name=name, partitions=tuple(answers)))
+        yield
+    return build(response_type(21, ctx.version), topics=tuple(topics))
+
+
+class _Deletion(NamedTuple):
+    """Which log is to start at an offset; without a log, why none is."""
+
+    log: FileLog | None
+    offset: int
+    code: Code
+
+
+def _to_delete(node: Node, topic_name: str, one: Any) -> _Deletion:
+    topic = node.topics.get(topic_name)
+    log = node.log_of(topic_name, one.partition_index)
+    if topic is None or log is None:
+        return _Deletion(None, -1, Code.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic.internal:
+        return _Deletion(None, -1, Code.INVALID_TOPIC_EXCEPTION)
+    if "delete" not in log.config.cleanup_policy:
+        return _Deletion(None, -1, Code.POLICY_VIOLATION)
+    offset = log.high_watermark if one.offset == -1 else one.offset
+    if not 0 <= offset <= log.high_watermark:
+        return _Deletion(None, -1, Code.OFFSET_OUT_OF_RANGE)
+    return _Deletion(log, offset, Code.NONE)
+
+
+def _delete_before(node: Node, deletion: _Deletion, refused: Code, now_ms: int) -> tuple[Code, int]:
+    """Move a start that is written down, unless that was `refused`; return the code and where it is."""
+    log, offset, code = deletion
+    if log is None or refused != Code.NONE:
+        return code if log is None else refused, -1
+    if node.store.logs.get(log.name) is not log:  # deleted meanwhile
+        return Code.UNKNOWN_TOPIC_OR_PARTITION, -1
+    try:
+        return Code.NONE, log.delete_before(offset, now_ms, save=False)
+    except StorageFailed as failed:
+        return failed.code, -1
+
+
+HANDLERS = {
+    1: fetch,
+    2: list_offsets,
+    21: delete_records,
+    23: offset_for_leader_epoch,
+}

@@ -1,0 +1,384 @@
+"""Produce: each partition's batch into its log, and where it landed.
+
+A batch of a transaction is let in once the transaction's coordinator agrees: up to version 11 it is asked
+whether the partition belongs to the transaction, from 12 on the partition joins it (KIP-890).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from coterie.base.codes import Code
+from coterie.base.errors import Corrupt
+from coterie.base.ids import TopicPartition
+from coterie.broker.api.data import key_of, topic_named
+from coterie.broker.net.context import SILENT, WAITS, Context, Hangup
+from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Aside, Pieces, paced
+from coterie.storage.log.contract import AppendRefused, TakesLong
+from coterie.storage.log.producers import ONGOING
+from coterie.storage.log.validate import Prepared, prepare
+from coterie.wire.api.codec import build, entity, response_type
+from coterie.wire.records.batches import ATTRIBUTES_AT, CODEC_BITS, HEADER_SIZE, BatchHeader, read_header
+
+if TYPE_CHECKING:
+    from coterie.broker.node import Node
+    from coterie.broker.topics.registry import Topic
+    from coterie.storage.log.producers import Verification
+
+__all__ = ["HANDLERS"]
+
+APPENDS_AT_ONCE, RECORDS_AT_ONCE = 8, 2_000
+RECORDS_LIKE_AN_ITEM, UNPACKING = 100, 1_000
+ABORTABLE_SINCE = 11  # the first version whose clients know TRANSACTION_ABORTABLE
+JOINS_SINCE = 12
+LOW_ATTRIBUTES_AT = ATTRIBUTES_AT + 1
+ATTRIBUTES_AND_COUNT = Struct(">B34xI")  # up to the end of the header
+TRANSACTIONAL_BIT = 0x10
+# What is found before the log is looked at: such an answer does not say where the log starts.
+UNREAD_BATCH = (Code.CORRUPT_MESSAGE, Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE)
+ASK_AGAIN = (
+    Code.NETWORK_EXCEPTION,
+    Code.COORDINATOR_LOAD_IN_PROGRESS,
+    Code.COORDINATOR_NOT_AVAILABLE,
+    Code.NOT_COORDINATOR,
+)
+
+
+class Answer(NamedTuple):
+    """What the coordinator's word means to a producer."""
+
+    code: Code
+    message: str | None = None
+
+
+def produce(node: Node, ctx: Context, request: Any) -> Any:
+    """Append each partition's batch and say where it landed."""
+    items, attributes = _glance(request)
+    return paced(_produce(node, ctx, request, attributes, many=items > ITEMS_AT_ONCE), items)
+
+
+def _glance(request: Any) -> tuple[int, int]:
+    """Return how many things a request names, or that they are many, and the attributes of its batches.
+
+    Records that are walked over count as what takes as long. Of many things those behind are not looked at.
+    """
+    items, work, attributes = len(request.topic_data), 0, 0
+    for asked in request.topic_data:
+        items += len(asked.partition_data)
+        if items > ITEMS_AT_ONCE:
+            break
+        for data in asked.partition_data:
+            said, more = _said_by(data.records)
+            attributes |= said
+            work += more
+    return items + work // RECORDS_LIKE_AN_ITEM, attributes
+
+
+def _said_by(records: bytes | None) -> tuple[int, int]:
+    """Return the attributes of a batch, and how many records its header says; to unpack them counts, too."""
+    if records is None or len(records) < HEADER_SIZE:
+        return records[LOW_ATTRIBUTES_AT] if records and len(records) > LOW_ATTRIBUTES_AT else 0, 0
+    attributes, count = ATTRIBUTES_AND_COUNT.unpack_from(records, LOW_ATTRIBUTES_AT)
+    return attributes, count + UNPACKING if attributes & CODEC_BITS else count
+
+
+def _produce(node: Node, ctx: Context, request: Any, attributes: int, *, many: bool) -> Pieces[Any]:
+    """Answer a request. `attributes` are those of its batches, but for those of `many` things."""
+    for place, asked in enumerate(request.topic_data if many else ()):
+        for within, data in enumerate(asked.partition_data):
+            attributes |= _said_by(data.records)[0]
+            if within % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+                yield
+        if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+            yield
+    if attributes & TRANSACTIONAL_BIT:
+        return (yield from _produce_in_transaction(node, ctx, request))
+    if request.acks not in (-1, 0, 1):
+        return (yield from _all_refused(ctx, request, Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1"))
+    return (yield from _append_all(node, ctx, request, {}, {}, many=many))
+
+
+def _append_all(
+    node: Node,
+    ctx: Context,
+    request: Any,
+    refused: Mapping[TopicPartition, Answer],
+    verified: Mapping[TopicPartition, Verification],
+    *,
+    many: bool = True,
+) -> Pieces[Any]:
+    """Append what is not refused already; `verified` is what the logs ask of batches of transactions.
+
+    A partition that is named again gets what is said last and is answered once, as in Kafka.
+    """
+    partition_type = entity("produce", ctx.version, "PartitionProduceResponse", "response")
+    topic_type = entity("produce", ctx.version, "TopicProduceResponse", "response")
+    failed = Code.NONE
+    topics: dict[Any, tuple[Any, dict[int, Any]]] = {}
+    for place, asked in enumerate(request.topic_data):
+        named = topics.setdefault(key_of(asked), (asked, {}))[1]
+        for data in asked.partition_data:
+            named[data.index] = data
+        if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+            yield
+    responses = []
+    appends = work = 0  # since the last stop, whatever topics they are in
+    for asked, wanted in topics.values():
+        topic, missing = topic_named(node, asked)
+        answers = []
+        for data in wanted.values():
+            refusal = seen = None
+            if refused or verified:
+                name = TopicPartition("" if topic is None else topic.name, data.index)
+                refusal, seen = refused.get(name), verified.get(name)
+            if refusal is not None:
+                values = _refusal(refusal)
+            elif topic is None:
+                values = {"error_code": missing, "base_offset": -1}
+            else:
+                try:
+                    values = _append(node, topic, data, data.records or b"", seen)
+                except TakesLong:
+                    values = yield from _append_aside(node, topic, data, seen)
+                    topic, missing = topic_named(node, asked)  # it may be gone by now, or another
+            failed = failed or values["error_code"]
+            answers.append(build(partition_type, index=data.index, **values))
+            appends += 1
+            if many:
+                work += _said_by(data.records)[1]
+            if appends == APPENDS_AT_ONCE or work > RECORDS_AT_ONCE:
+                appends = work = 0
+                yield
+                topic, missing = topic_named(node, asked)  # as above
+        responses.append(_like(topic_type, asked, partition_responses=tuple(answers)))
+        if len(responses) % ITEMS_AT_ONCE == 0:
+            yield
+    if request.acks == 0:
+        if failed:
+            raise Hangup(f"produced with acks=0 and met {failed.name}")
+        return SILENT
+    return build(response_type(0, ctx.version), responses=tuple(responses))
+
+
+def _like(cls: Any, asked: Any, **values: Any) -> Any:
+    """Build an answer about a topic that is named as the request named it."""
+    return build(cls, name=getattr(asked, "name", ""), topic_id=getattr(asked, "topic_id", None), **values)
+
+
+def _append_aside(
+    node: Node, topic: Topic, data: Any, verified: Verification | None
+) -> Pieces[dict[str, Any]]:
+    """Append a batch after its records have been looked through aside."""
+    log = node.log_of(topic.name, data.index)
+    if log is None:
+        return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1}
+    count = read_header(data.records).count  # `TakesLong` has said that there is a header
+    batch = yield Aside(prepare, (data.records, log.config, node.wall_ms()), count)
+    if log.closed:  # whatever has its name by now, it was not meant
+        return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1}
+    if isinstance(batch, AppendRefused):
+        return _refused_by(node, topic, data, batch)
+    return _append(node, topic, data, batch, verified)
+
+
+def _append(
+    node: Node,
+    topic: Topic,
+    data: Any,
+    records: bytes | Prepared,
+    verified: Verification | None,
+) -> dict[str, Any]:
+    """Append, and return the fields of the answer. Raises `TakesLong`."""
+    if node.log_of(topic.name, data.index) is None:
+        return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1}
+    if topic.internal:
+        return {"error_code": Code.INVALID_TOPIC_EXCEPTION, "base_offset": -1}
+    try:
+        appended = node.append(
+            topic.name, data.index, records, now_ms=node.now_ms(), verified=verified, promptly=True
+        )
+    except AppendRefused as refused:
+        return _refused_by(node, topic, data, refused)
+    return {
+        "error_code": Code.NONE,
+        "base_offset": appended.base_offset,
+        "log_append_time": None if appended.append_time_ms < 0 else appended.append_time_ms,
+        "log_start_offset": appended.start_offset,
+    }
+
+
+def _refused_by(node: Node, topic: Topic, data: Any, refused: AppendRefused) -> dict[str, Any]:
+    log = node.log_of(topic.name, data.index)
+    unread = log is None or refused.unread or refused.code in UNREAD_BATCH
+    return {
+        "error_code": refused.code,
+        "base_offset": -1,
+        "error_message": refused.message,
+        "log_start_offset": -1 if unread or log is None else log.start_offset,
+        "record_errors": _record_errors(refused.record_errors),
+    }
+
+
+def _record_errors(errors: Sequence[tuple[int, str]]) -> tuple[Any, ...]:
+    if not errors:
+        return ()
+    cls = entity("produce", 8, "BatchIndexAndErrorMessage", "response")
+    return tuple(build(cls, batch_index=index, batch_index_error_message=text) for index, text in errors)
+
+
+def _refusal(answer: Answer) -> dict[str, Any]:
+    return {"error_code": answer.code, "base_offset": -1, "error_message": answer.message}
+
+
+def _all_refused(ctx: Context, request: Any, code: Code, message: str | None = None) -> Pieces[Any]:
+    if request.acks == 0:
+        raise Hangup(f"produced with acks=0 and met {code.name}")
+    partition_type = entity("produce", ctx.version, "PartitionProduceResponse", "response")
+    topic_type = entity("produce", ctx.version, "TopicProduceResponse", "response")
+    refusal = _refusal(Answer(code, message))
+    topics = []
+    for place, asked in enumerate(request.topic_data):
+        answers = []
+        for data in asked.partition_data:
+            answers.append(build(partition_type, index=data.index, **refusal))
+            if len(answers) % ITEMS_AT_ONCE == 0:
+                yield
+        topics.append(_like(topic_type, asked, partition_responses=tuple(answers)))
+        if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+            yield
+    return build(response_type(0, ctx.version), responses=tuple(topics))
+
+
+# -- in transactions
+
+
+def _is_transactional(records: bytes | None) -> bool:
+    """Return whether a batch says that it belongs to a transaction."""
+    return bool(_said_by(records)[0] & TRANSACTIONAL_BIT)
+
+
+def _produce_in_transaction(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+    if request.transactional_id is None:
+        return (yield from _all_refused(ctx, request, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    if request.acks not in (-1, 0, 1):
+        return (yield from _all_refused(ctx, request, Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1"))
+    batches = yield from _batches(node, request)
+    producers = {(header.producer_id, header.producer_epoch) for header in batches.values()}
+    if len(producers) > 1:
+        message = "the batches of a transaction come from one producer, these from several"
+        return (yield from _all_refused(ctx, request, Code.INVALID_PRODUCER_ID_MAPPING, message))
+    if not producers:
+        return (yield from _append_all(node, ctx, request, {}, {}))
+    yield from WaitingProduce(node, ctx, request, batches).ask()
+    return WAITS
+
+
+def _batches(node: Node, request: Any) -> Pieces[dict[TopicPartition, BatchHeader]]:
+    """Return the header of each batch whose partition is to be part of its transaction."""
+    batches: dict[TopicPartition, BatchHeader] = {}
+    for place, asked in enumerate(request.topic_data):
+        if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1 or len(asked.partition_data) > ITEMS_AT_ONCE:
+            yield
+        topic, _ = topic_named(node, asked)
+        if topic is None:
+            continue
+        for data in asked.partition_data:
+            there = node.log_of(topic.name, data.index) is not None
+            if there and _is_transactional(data.records) and len(data.records) >= HEADER_SIZE:
+                try:
+                    header = read_header(data.records)
+                except Corrupt:  # the log will say so
+                    continue
+                if header.producer_id >= 0:
+                    batches[TopicPartition(topic.name, data.index)] = header
+    return batches
+
+
+class WaitingProduce:
+    """A request to produce in a transaction, until its coordinator has said which partitions may be written.
+
+    The coordinator is asked about partitions alone that the transaction has not reached yet.
+    """
+
+    def __init__(
+        self, node: Node, ctx: Context, request: Any, batches: Mapping[TopicPartition, BatchHeader]
+    ) -> None:
+        self.node, self.ctx, self.request, self.batches = node, ctx, request, batches
+        self.joins = ctx.version >= JOINS_SINCE
+        self.refused: dict[TopicPartition, Answer] = {}
+        self.verified: dict[TopicPartition, Verification] = {}
+        self.shown: Mapping[TopicPartition, Verification] = self.verified
+
+    def ask(self) -> Pieces[None]:
+        """Ask the coordinator where that is needed, and append what it allows."""
+        for place, (name, header) in enumerate(self.batches.items()):
+            self._look_at(name, header)
+            if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+                yield
+        asks = self.joins or self._verifies()
+        if asks:
+            self.shown = {**dict.fromkeys(self.batches, ONGOING), **self.verified}
+        if not (asks and self.verified):
+            self.append()
+            return
+        header = next(iter(self.batches.values()))
+        self.node.transactions.partitions(
+            self.request.transactional_id,
+            header.producer_id,
+            header.producer_epoch,
+            list(self.verified),
+            add=self.joins,
+            deliver=self.told,
+        )
+
+    def _look_at(self, name: TopicPartition, header: BatchHeader) -> None:
+        log = self.node.log_of(*name)
+        if log is None:
+            return
+        try:
+            verification = log.verification(header, joins=self.joins, now_ms=self.node.now_ms())
+        except AppendRefused as refused:
+            self.refused[name] = Answer(refused.code)
+        else:
+            if verification is not None:
+                self.verified[name] = verification
+
+    def _verifies(self) -> bool:
+        return self.node.settings.text_of("transaction.partition.verification.enable") != "false"
+
+    def told(self, codes: Mapping[TopicPartition, Code]) -> None:
+        """Take the coordinator's answer."""
+        for name, code in codes.items():
+            if code:
+                self.refused[name] = _meaning(code, version=self.ctx.version)
+        self.append()
+
+    def append(self) -> None:
+        """Append what may be written, and answer."""
+        self.ctx.reply(paced(self._append(), _glance(self.request)[0]))
+
+    def _append(self) -> Pieces[Any]:
+        try:
+            return (yield from _append_all(self.node, self.ctx, self.request, self.refused, self.shown))
+        except Hangup:  # nobody waits for an answer, and nobody produces in a transaction that way
+            return SILENT
+
+
+def _meaning(code: Code, *, version: int) -> Answer:
+    """Return what a client is told, which may not know what coordinators say among themselves."""
+    if code == Code.PRODUCER_FENCED:
+        return Answer(Code.INVALID_PRODUCER_EPOCH)
+    if code == Code.TRANSACTION_ABORTABLE and version < ABORTABLE_SINCE:
+        code = Code.INVALID_TXN_STATE
+    if code == Code.INVALID_TXN_STATE:
+        return Answer(code, "the partition is not part of the transaction")
+    if code in ASK_AGAIN or (code == Code.CONCURRENT_TRANSACTIONS and version < JOINS_SINCE):
+        return Answer(
+            Code.NOT_ENOUGH_REPLICAS, f"the transaction's coordinator answered {code.name}; try again"
+        )
+    return Answer(code)
+
+
+HANDLERS = {0: produce}

@@ -1,0 +1,83 @@
+"""DescribeProducers: who writes to a partition, and since when a transaction is open there (KIP-664)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from coterie.base.codes import Code
+from coterie.base.topic_names import name_problem
+from coterie.broker.api.repeats import Repeats
+from coterie.broker.net.context import Context
+from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, gathered
+from coterie.wire.api.codec import build, entity, response_type
+
+if TYPE_CHECKING:
+    from coterie.broker.node import Node
+
+__all__ = ["HANDLERS"]
+
+
+def describe_producers(node: Node, ctx: Context, request: Any) -> Any:
+    """Answer with the producers that each partition remembers."""
+    return _describe_producers(node, ctx, request)
+
+
+def _describe_producers(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+    """A partition is answered as often as it is named, as Kafka does, within bounds."""
+    topic_type = entity("describe_producers", ctx.version, "TopicResponse", "response")
+    topics = []
+    told: dict[tuple[str, int], Any] = {}
+    repeats = Repeats()
+    for asked in request.topics:
+        partitions = []
+        for place, index in enumerate(asked.partition_indexes):
+            name = asked.name, index
+            if name not in told:
+                told[name] = yield from _partition(node, asked.name, index, ctx.version)
+                partitions.append(told[name])
+            elif repeats.allow(len(told[name].active_producers)):
+                partitions.append(told[name])
+            if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+                yield
+        topics.append(build(topic_type, name=asked.name, partitions=tuple(partitions)))
+        yield
+    return build(response_type(61, ctx.version), topics=tuple(topics))
+
+
+def _partition(node: Node, topic: str, index: int, version: int) -> Pieces[Any]:
+    cls = entity("describe_producers", version, "PartitionResponse", "response")
+    log = node.log_of(topic, index)
+    if log is None:
+        code, message = _missing(node, topic)
+        return build(cls, partition_index=index, error_code=code, error_message=message, active_producers=())
+    producer_type = entity("describe_producers", version, "ProducerState", "response")
+    producers = yield from gathered(
+        build(
+            producer_type,
+            producer_id=one.producer_id,
+            producer_epoch=one.epoch,
+            last_sequence=one.last_sequence,
+            last_timestamp=one.last_timestamp,
+            coordinator_epoch=one.coordinator_epoch,
+            current_txn_start_offset=one.open_since,
+        )
+        for one in log.producers.active()
+    )
+    code = Code.NONE
+    active = tuple(producers)
+    return build(cls, partition_index=index, error_code=code, error_message=None, active_producers=active)
+
+
+def _missing(node: Node, topic: str) -> tuple[Code, str | None]:
+    """Return why there is no such partition; Kafka explains itself for a topic, not for a partition."""
+    problem = name_problem(topic)
+    if problem is not None:
+        return Code.INVALID_TOPIC_EXCEPTION, problem
+    known = node.topics.get(topic) is not None
+    return (
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        None if known else "This server does not host this topic-partition.",
+    )
+
+
+HANDLERS = {61: describe_producers}

@@ -1,0 +1,1 @@
+"""A broker's and its topics' settings: Kafka's names, kinds, rules and defaults."""

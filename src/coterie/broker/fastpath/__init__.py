@@ -1,0 +1,1 @@
+"""The fast path: frequent requests of group members, answered from their bytes."""

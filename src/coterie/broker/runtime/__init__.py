@@ -1,0 +1,1 @@
+"""What carries the decisions of the cores out over logs, and everything that waits or works beside."""

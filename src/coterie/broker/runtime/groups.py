@@ -1,0 +1,575 @@
+"""The shell around the group core: it carries decisions out over the log of `__consumer_offsets`.
+
+A command is decided, its facts are applied, its durable facts are gathered, and its replies are held until
+those are appended; `shards.py` has what is alike for transactions. Here is what groups have besides: quick
+commits, offsets committed in transactions, stories, and the cleaning of what has expired.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Set
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from coterie.base.codes import Code
+from coterie.base.marks import mark
+from coterie.base.topic_names import OFFSETS_TOPIC
+from coterie.broker.runtime.shards import HostedShard, ShardsOfTopic
+from coterie.coordinator.group import commands, facts
+from coterie.coordinator.group.decision import Reply
+from coterie.coordinator.group.loading import Loader
+from coterie.coordinator.group.shard import Shard
+from coterie.storage.log.contract import AppendRefused, StorageFailed
+from coterie.story.recorder import GroupStories, Look
+from coterie.wire.records.batches import build_marker
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from coterie.broker.fastpath.commits import Asker
+    from coterie.broker.node import Node
+    from coterie.broker.runtime.pieces import Pieces
+    from coterie.broker.runtime.shards import Deliver
+    from coterie.coordinator.group.commands import Command
+    from coterie.coordinator.group.decision import Decision, WakeKey
+    from coterie.coordinator.group.records import RawRecord
+    from coterie.storage.log.producers import Verification
+    from coterie.story.recorder import Scene
+
+__all__ = ["Coordinator", "ShardHost"]
+
+log = logging.getLogger("coterie.broker")
+
+GROUPS_STARTED_AT_ONCE = 50
+PART_BYTES = 1 << 17  # some 4,000 tombstones, which take 13 ms
+COMMITS_LOOKED_AT_ONCE = 2_000
+AGAIN_MS = 1_000  # after which what the log has refused to a shard that is loading is asked for again
+GROUP_COUNTS_AS = 20  # so many commits: looking at a group costs something, too
+
+
+class Writer(NamedTuple):
+    """Under whose name the next batch goes out, and what shows that its transaction allows it (TX-7)."""
+
+    producer_id: int
+    producer_epoch: int
+    verified: Verification | None
+
+
+class Bell:
+    """Rings for one deadline of a shard. A class, because a hundred thousand closures would be heavy."""
+
+    __slots__ = ("host", "key")
+
+    def __init__(self, host: ShardHost, key: WakeKey) -> None:
+        self.host, self.key = host, key
+
+    def __call__(self, now_ms: int) -> None:
+        if self.host.status == ShardHost.ACTIVE:
+            self.host.execute(commands.Expire(key=self.key))
+        elif self.host.status == ShardHost.LOADING:  # what it has loaded lives on when it answers
+            self.host.node.purgatory.arm(self.key, now_ms + AGAIN_MS, self)
+
+
+class Tried(NamedTuple):
+    """A decision whose facts are applied, and the groups as they were before it."""
+
+    decision: Decision
+    records: list[RawRecord]
+    look: Look
+    wall_ms: int
+
+
+class ShardHost(HostedShard[commands.Command, Reply, Tried]):
+    """One partition of `__consumer_offsets`."""
+
+    shard: Shard
+
+    def __init__(self, coordinator: Coordinator, partition: int, *, status: str, epoch: int) -> None:
+        node = coordinator.node
+        core = Shard(settings=node.settings.group_settings(), new_id=lambda: str(node.new_uuid()))
+        super().__init__(coordinator, core, partition, status=status, epoch=epoch)
+        self.coordinator = coordinator
+        self._quick: list[tuple[Asker, bytes, bytes]] = []  # who committed quickly, what, and the answer
+        self._scenes: list[Scene] = []
+        self._held: list[Callable[[], None]] = []
+        # Topics that were deleted or made while this was loading: what it finds of them is of earlier ones.
+        self._outdated: dict[str, None] = {}
+        # For which topics the batch that is gathered ends commits, and up to where the log has done so. Of
+        # what was loaded nobody knows for which.
+        self._ends: set[str] = set()
+        self._ended: dict[str, int] = {}
+        self._loaded_upto = 0
+
+    # -- live
+
+    def _try(self, command: Command, now_ms: int) -> Tried:
+        wall_ms = self.node.dated_ms(now_ms)
+        look = Look(self.shard, wall_ms)
+        decision, records = self.shard.perform(command, now_ms, look, wall_ms=wall_ms)
+        return Tried(decision, records, look, wall_ms)
+
+    def _recount(self, command: Command) -> str:
+        return self.coordinator.stories.recount(getattr(command, "group_id", ""))
+
+    def commit_quickly(self, fact: facts.OffsetsCommitted, asker: Asker, sized: bytes, answer: bytes) -> None:
+        """Carry out a plain commit, whose records are gathered; `asker` gets the answer when they last."""
+        self.shard.apply(fact)
+        self._quick.append((asker, sized, answer))
+        self._go_on()
+
+    def _tried(self, decision: Decision, look: Look, wall_ms: int) -> Tried:
+        """Apply what was only decided."""
+        records: list[RawRecord] = []
+        for fact in decision.facts:
+            look(fact)
+            self.shard.apply(fact)
+            records += self.shard.records(fact)
+        return Tried(decision, records, look, wall_ms)
+
+    def _carry_out(self, tried: Tried, command: Command) -> None:
+        decision, records, look, wall_ms = tried
+        for key, value in records:
+            self.records.add(key, value, wall_ms)
+        for fact in decision.facts:
+            if isinstance(fact, facts.OffsetsRemoved):
+                self._ends.update(topic for topic, _ in fact.partitions)
+        self._replies += decision.replies
+        for call in decision.dropped:  # JG-21: a newer request took its place
+            self.calls.pop(call, None)
+        self._set_wakes(decision)
+        if look.befores:
+            self._scenes += self.coordinator.stories.watch(look, self.shard, command, decision, wall_ms)
+
+    def _set_wakes(self, decision: Decision) -> None:
+        purgatory = self.node.purgatory
+        for wake in decision.wakes:
+            if wake.at_ms is None:
+                purgatory.clear(wake.key)  # no other shard has such a key: it names the group
+                continue
+            bell = purgatory.ring_of(wake.key)
+            if isinstance(bell, Bell) and bell.host is self:
+                purgatory.move(wake.key, wake.at_ms)
+            else:
+                purgatory.arm(wake.key, wake.at_ms, Bell(self, wake.key))
+
+    def _append(self, writer: Writer | None = None) -> None:
+        ends, self._ends = self._ends, set()
+        if writer is None:
+            super()._append()
+        else:
+            batch = self.records.build(
+                producer_id=writer.producer_id, producer_epoch=writer.producer_epoch, transactional=True
+            )
+            self._append_batch(batch, verified=writer.verified)
+        self._ended |= dict.fromkeys(ends, self.log.end_offset)
+
+    def _take_pending(self) -> tuple[Any, ...]:
+        scenes, quick = self._scenes, self._quick
+        self._scenes, self._quick = [], []
+        return *super()._take_pending(), scenes, quick
+
+    def _hand_out(
+        self,
+        commands: list[Command],
+        replies: list[Reply],
+        scenes: Collection[Scene] = (),
+        quick: Collection[tuple[Asker, bytes, bytes]] = (),
+    ) -> None:
+        if scenes:  # before the replies: a client may have sent its next request already
+            self.coordinator.stories.tell(scenes)
+        if replies:
+            self._deliver(replies)
+        for asker, _, answer in quick:
+            asker.paid(answer)
+        if self._held:
+            self._ask_again()
+
+    def hold(self, ask_again: Callable[[], None]) -> None:
+        """Put off what may not be answered before everything that is decided is appended (P-9)."""
+        self._held.append(ask_again)
+
+    def _ask_again(self) -> None:
+        held, self._held = self._held, []
+        for ask_again in held:
+            ask_again()
+
+    def _undo(self, code: Code) -> None:
+        for asker, sized in self._drop_quick():  # the general way finds the words
+            self.node.call_soon(partial(asker.answer_at_length, sized))
+        super()._undo(code)
+
+    def _drop_quick(self) -> list[tuple[Asker, bytes]]:
+        """Forget what would have followed the batch; return who has to be answered in another way."""
+        quick, self._quick, self._scenes = self._quick, [], []
+        return [(asker, sized) for asker, sized, _ in quick]
+
+    def _after_failure(self, command: Command, code: Code, now_ms: int) -> None:
+        wall_ms = self.node.dated_ms(now_ms)
+        look = Look(self.shard, wall_ms)
+        decision = self.shard.append_failed(command, code, now_ms, wall_ms=wall_ms)
+        self._carry_out(self._tried(decision, look, wall_ms), command)
+
+    def fence(self) -> None:
+        quick = self._drop_quick()
+        super().fence()
+        for asker, sized in quick:
+            asker.answer_at_length(sized)
+        self._ask_again()
+
+    # -- transactions
+
+    def execute_in_transaction(
+        self, command: commands.TxnCommitOffsets, verified: Verification | None
+    ) -> None:
+        """Decide a TxnOffsetCommit; its records go out at once, in a batch of their own (TX-7, RT-5)."""
+        writer = Writer(command.producer_id, command.producer_epoch, verified)
+
+        def commit() -> None:
+            if self.status != self.ACTIVE or self._gather(command) is None:
+                return  # whoever waits has been told
+            if self.records:
+                self._append_gathered(writer=writer)
+            else:
+                self._settle(appended=False)
+
+        self._alone(commit)
+
+    def _alone(self, act: Callable[[], None]) -> None:
+        """Act once everything that was decided before is appended. Nobody is let go between the two: who is
+        may have more decided.
+        """
+        self._append_gathered()
+        if self.records:  # what a failed append has led to goes out next
+            self.node.call_soon(lambda: self._alone(act))
+        else:
+            act()
+        self._let_go()
+
+    def end_transaction(
+        self,
+        command: commands.EndTransaction,
+        *,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        transaction_version: int,
+        deliver: Callable[[Code], None],
+    ) -> None:
+        """Append the marker of a transaction's end and let its offsets count, or drop them (OM-3, RT-7)."""
+
+        def end() -> None:
+            marker = build_marker(
+                commit=command.commit,
+                producer_id=command.producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+                timestamp=self.node.wall_ms(),
+            )
+            deliver(self._end(command, marker, transaction_version))
+
+        self._alone(end)
+
+    def _end(self, command: commands.EndTransaction, marker: bytes, transaction_version: int) -> Code:
+        if self.status != self.ACTIVE:
+            return Code.NOT_LEADER_OR_FOLLOWER
+        before, pending = self.shard.mark(), self.shard.pending.keys_of(command.producer_id)
+        self.shard.perform(command, self.node.now_ms())
+        try:
+            self._append_batch(marker, transaction_version=transaction_version)
+        except AppendRefused as refused:
+            self.shard.undo_to(before)
+            return refused.code
+        if not command.commit:
+            self._ended |= dict.fromkeys((topic for _, topic, _ in pending), self.log.end_offset)
+        self._settle(appended=True)
+        self._let_go()
+        return Code.NONE
+
+    # -- coming and going
+
+    def _replay(self) -> Iterator[None]:
+        loader, wall_ms = Loader(self.shard), self.node.wall_ms()
+        yield from self._read_log(lambda piece: loader.read(piece, wall_ms))
+        yield from loader.settle(wall_ms)
+        self._loaded_upto = self.log.end_offset
+        skipped = sum(self.shard.skipped.values())
+        if skipped:
+            log.warning(
+                "%s: %d records are of kinds that are not known here (%s); they are left as they are",
+                self,
+                skipped,
+                ", ".join(map(str, sorted(self.shard.skipped))),
+            )
+
+    def _revive(self) -> Iterator[None]:
+        """Begin the sessions of loaded groups, some at a time (LO-4)."""
+        group_ids = tuple(self.shard.groups)
+        for at in range(0, len(group_ids), GROUPS_STARTED_AT_ONCE):
+            if self.status != self.LOADING:
+                return
+            now_ms = self.node.now_ms()
+            wall_ms = self.node.dated_ms(now_ms)
+            look = Look(self.shard, wall_ms)
+            some = group_ids[at : at + GROUPS_STARTED_AT_ONCE]
+            decision = self.shard.loaded(now_ms, some, wall_ms=wall_ms)
+            self._tried(decision, look, wall_ms)
+            self._scenes += self.coordinator.stories.watch(look, self.shard, None, decision, wall_ms)
+            self._set_wakes(decision)
+            yield
+        yield from self._forget_outdated()
+
+    @property
+    def part_bytes(self) -> int:
+        """How much of what is done in parts is done between two stops, by `weight_of`."""
+        return min(self.batch_bytes, PART_BYTES)
+
+    def carry_out_in_parts(
+        self, command: commands.CleanOffsets | commands.TopicsDeleted
+    ) -> Generator[None, None, None]:
+        """Carry out what need not be done at once: a part at a time (XP-10).
+
+        It ends where the log refuses a part: what is left waits for whoever asks next.
+        """
+        part = replace(command, most_bytes=self.part_bytes)
+        decision = self._gather(part)
+        while decision is not None and decision.more:
+            lasts = self._append_gathered()
+            self._let_go()
+            if not lasts:
+                return
+            yield
+            if self.status not in (self.LOADING, self.ACTIVE):
+                return
+            decision = self._gather(part)
+        if decision is not None:
+            self._go_on()
+
+    def forget(self, names: Set[str]) -> Generator[None, None, frozenset[str]]:
+        """Drop what groups have committed for topics, and return for which of them it was (OM-7)."""
+        found: frozenset[str] = frozenset()
+        for group_ids, topics in self._committed(names):
+            if topics:
+                found |= topics
+                deleted = commands.TopicsDeleted(topics=tuple(sorted(topics)), group_ids=group_ids)
+                yield from self.carry_out_in_parts(deleted)
+                self.flush()
+            yield
+        return found
+
+    def forget_for_good(self, names: Set[str]) -> Generator[None, None, frozenset[str]]:
+        """Drop what groups have committed for topics, and return those of which some could not be dropped."""
+        found = yield from self.forget(names)
+        left: frozenset[str] = frozenset()
+        for _, topics in self._committed(found):
+            left |= topics
+            yield
+        return left
+
+    def _committed(self, names: Set[str]) -> Iterator[tuple[tuple[str, ...], frozenset[str]]]:
+        """Yield, some groups at a time, those that have committed for these topics, and for which."""
+        if not names or self.status not in (self.LOADING, self.ACTIVE):
+            return
+        offsets, pending = self.shard.offsets, self.shard.pending
+        found: dict[str, frozenset[str]] = {}
+        looked_at = 0
+        for group_id in dict.fromkeys((*offsets, *pending.groups())):
+            waiting = pending.partitions_of(group_id)
+            topics = (offsets.topics_of(group_id) | {topic for topic, _ in waiting}) & names
+            if topics:
+                found[group_id] = frozenset(topics)
+            looked_at += offsets.count_of(group_id) + len(waiting) + GROUP_COUNTS_AS
+            if looked_at >= COMMITS_LOOKED_AT_ONCE:
+                yield tuple(found), frozenset().union(*found.values())
+                if self.status not in (self.LOADING, self.ACTIVE):
+                    return
+                found, looked_at = {}, 0
+        yield tuple(found), frozenset().union(*found.values())
+
+    def note_outdated(self, names: Iterable[str]) -> None:
+        """Have what is being loaded of topics dropped before anybody can ask for it."""
+        self._outdated |= dict.fromkeys(names)
+
+    def _forget_outdated(self) -> Generator[None, None, None]:
+        """Drop what was loaded of earlier topics, as far as the disk allows."""
+        while self.status == self.LOADING:
+            owed = self.node.topics.outdated_in(self.partition)
+            names = frozenset((*self._outdated, *owed.values()))
+            if not names:
+                return
+            left = yield from self.forget_for_good(names)
+            for name in names - left:
+                self._outdated.pop(name, None)
+            try:
+                self._owe_no_more(names, owed, left)
+            except (OSError, StorageFailed) as error:
+                log.error("%s: commits for deleted topics cannot be dropped yet: %s", self, error)
+                return
+
+    def _owe_no_more(self, names: Set[str], owed: Mapping[UUID, str], left: Set[str]) -> None:
+        """Have it certain that commits have ended for all of these topics but the ones `left`, and written
+        down for those of which it was `owed`. Raises `StorageFailed` or OSError.
+
+        It is before anybody commits here: what is still owed at the next start would take the new commits.
+        """
+        try:
+            self.make_ends_certain(names)
+        except StorageFailed:  # which the log has told
+            if owed:
+                raise
+        if left:
+            raise StorageFailed("the log has refused to")
+        if owed:
+            self.node.topics.dropped_in(self.partition, owed)
+
+    def begin(self) -> None:
+        """Answer from now on; not before nobody can be told what was committed for an earlier topic."""
+        if self._outdated or self.node.topics.outdated_in(self.partition):
+            again_ms = self.node.now_ms() + AGAIN_MS
+            self.node.purgatory.arm(("begin", self._watched), again_ms, self._begin_later)
+        else:
+            super().begin()
+
+    def _begin_later(self, now_ms: int) -> None:
+        def pieces() -> Pieces[None]:
+            yield from self._forget_outdated()
+            if self.status == self.LOADING:
+                self.begin()
+
+        self.node.work(pieces())
+
+    def make_ends_certain(self, names: Set[str]) -> None:
+        """Have no crash bring back what was committed for topics and has ended, or was refused: a loss of
+        power would take what has ended the commits, and leave them. Raises `StorageFailed`.
+        """
+        flushed = self.log.recovery_point
+        self._ended = {name: upto for name, upto in self._ended.items() if upto > flushed}
+        doubtful = self._loaded_upto > flushed or self.log.may_bring_back
+        if doubtful or not names.isdisjoint(self._ended):
+            self.log.flush()
+
+    def _holdings(self) -> str:
+        return f"{len(self.shard.groups)} groups"
+
+    def unload(self) -> None:
+        """Let go of the shard: whoever waits is sent elsewhere, and nothing comes due any more (DE-6)."""
+        decision = self.shard.unload()
+        for fact in decision.facts:
+            self.shard.apply(fact)
+        self._set_wakes(decision)
+        self._deliver(decision.replies)
+        super().unload()
+
+
+class Coordinator(ShardsOfTopic[ShardHost]):
+    """Every shard of this node, and the way from a group id to its shard."""
+
+    topic = OFFSETS_TOPIC
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node, partition_count=node.settings.offsets_topic_num_partitions)
+        self.stories = GroupStories(node)
+        self._calls = 0
+        self._cleaning = False
+        self._load_what_is_led()
+        self._clean_later()
+
+    def _new_host(self, partition: int, *, status: str, epoch: int) -> ShardHost:
+        return ShardHost(self, partition, status=status, epoch=epoch)
+
+    def _all_loaded(self) -> None:
+        super()._all_loaded()
+        self.node.groups_loaded()
+
+    def new_call(self, host: ShardHost, deliver: Deliver) -> int:
+        """Return the number under which the core answers; `deliver` is called with the answer, once."""
+        self._calls += 1
+        host.calls[self._calls] = deliver
+        return self._calls
+
+    def end_transaction(
+        self,
+        partition: int,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        commit: bool,
+        deliver: Callable[[Code], None],
+        transaction_version: int = 0,
+    ) -> None:
+        """Write a transaction's marker into a partition, and let what it committed there count or not (OM-3).
+
+        A shard that is loading or elsewhere answers as Kafka's does: the partition has no leader here.
+        """
+        host = self.host_at(partition)
+        if host.unavailable():
+            mark("marker-put-off")
+            deliver(Code.NOT_LEADER_OR_FOLLOWER)
+            return
+        host.end_transaction(
+            commands.EndTransaction(producer_id=producer_id, commit=commit),
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction_version,
+            deliver=deliver,
+        )
+
+    def flush_all(self) -> None:
+        """Append whatever is decided and not yet appended."""
+        super().flush_all()
+        self.stories.topic.flush()
+
+    # -- the background
+
+    def topics_deleted(self, names: tuple[str, ...]) -> Iterator[None]:
+        """Have every shard drop what was committed for topics that go, before anybody hears it (OM-7)."""
+        for host in tuple(self.hosts.values()):
+            if host.status == ShardHost.LOADING:
+                host.note_outdated(names)
+            else:
+                yield from host.forget(frozenset(names))
+
+    def topics_made(self, names: Collection[str]) -> Generator[None, None, frozenset[str]]:
+        """Have new topics begin without commits, and return those of which some could not be dropped.
+
+        A topic may have gone without what was committed for it: the broker was killed between the two, or
+        the disk refused the second, or a loss of power takes it. Groups would go on in the new one where they
+        were in the last.
+        """
+        wanted, left = frozenset(names), frozenset[str]()
+        for host in tuple(self.hosts.values()):
+            if host.status == ShardHost.LOADING:
+                host.note_outdated(wanted)
+            else:
+                left |= yield from host.forget_for_good(wanted)
+            try:
+                host.make_ends_certain(wanted)
+            except StorageFailed:
+                return wanted
+        return left
+
+    def unread(self) -> list[int]:
+        """Return the partitions whose commits are not known: they are being loaded, or could not be."""
+        return [partition for partition, host in self.hosts.items() if host.status != ShardHost.ACTIVE]
+
+    def _clean_later(self) -> None:
+        interval = self.node.settings.offsets_retention_check_interval_ms
+        self.node.purgatory.arm("clean offsets", self.node.now_ms() + interval, self._clean)
+
+    def _clean(self, now_ms: int) -> None:
+        if not self._cleaning:
+            self._cleaning = True
+            self.node.work(self._clean_all())
+        self._clean_later()
+
+    def _clean_all(self) -> Pieces[None]:
+        """Drop what has expired, a group at a time (XP-10)."""
+        try:
+            for host in self.active():
+                for group_id in tuple(host.shard.groups):
+                    if host.status == ShardHost.ACTIVE:
+                        yield from host.carry_out_in_parts(commands.CleanOffsets(group_ids=(group_id,)))
+                    yield
+        finally:
+            self._cleaning = False

@@ -1,0 +1,462 @@
+"""What the shells around both cores have in common: a partition is led, loaded, written and given away.
+
+What comes in while the event loop answers one round of requests goes out as one batch (P-9, RT-5), and
+replies wait for it. When the append fails, the facts of the batch are undone, newest first, and the core says
+what everybody is answered.
+
+Whoever is answered may have sent the next request already, and it is answered within the answering. So
+nobody is told anything between a decision and the gathering of its records, nor between the append of a batch
+and the beginning of the next: what may go waits until then (`_let_go`).
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+
+from coterie.base.codes import Code
+from coterie.base.errors import Corrupt
+from coterie.base.hashes import coordinator_partition
+from coterie.base.ids import TopicPartition
+from coterie.base.marks import mark
+from coterie.storage.log.contract import AppendRefused, StorageFailed
+from coterie.wire.records.growing import GrowingBatch, weight_of
+
+if TYPE_CHECKING:
+    from coterie.base.undo import Undoable
+    from coterie.broker.node import Node
+    from coterie.broker.runtime.pieces import Pieces
+    from coterie.storage.files import FileLog
+
+__all__ = ["Deliver", "HostedShard", "ShardsOfTopic"]
+
+log = logging.getLogger("coterie.broker")
+
+LOAD_READ_BYTES = 1 << 20
+BATCH_OVERHEAD_BYTES = 1 << 10
+
+# Takes a core's answer, or the code that sends who waited for it elsewhere.
+Deliver = Callable[[Any], None]
+
+
+class Reply(Protocol):
+    """An answer, and the number of the call that it is for."""
+
+    @property
+    def call(self) -> int: ...
+    @property
+    def answer(self) -> Any: ...
+
+
+D = TypeVar("D", covariant=True)
+
+
+class Tried(Protocol[D]):
+    """A decision whose facts are applied, and the records of those that are durable."""
+
+    @property
+    def decision(self) -> D: ...
+    @property
+    def records(self) -> Sequence[tuple[bytes, bytes | None]]: ...
+
+
+C = TypeVar("C")
+R = TypeVar("R", bound=Reply)
+T = TypeVar("T", bound=Tried[Any])
+
+
+class HostedShard(ABC, Generic[C, R, T]):
+    """One partition of an internal topic: its core, its log, and what is decided but not yet appended.
+
+    It takes commands of the type `C`, tries them on as `T`, and its core replies with `R`.
+    """
+
+    LOADING, ACTIVE, FAILED, AWAY = "loading", "active", "failed", "away"
+
+    def __init__(
+        self, owner: ShardsOfTopic[Any], core: Undoable[Any], partition: int, *, status: str, epoch: int
+    ) -> None:
+        self.node = owner.node
+        self.topic = owner.topic
+        self.partition = partition
+        self.epoch = epoch  # in which this node leads the partition; markers carry it
+        self.status = status
+        self.shard = core
+        self.calls: dict[int, Deliver] = {}
+        self.records = GrowingBatch()
+        self._watched = TopicPartition(owner.topic, partition)
+        self._commands: list[C] = []
+        self._replies: list[R] = []
+        self._mark = core.mark()
+        self._scheduled = False
+        self._due: deque[tuple[bool, tuple[Any, ...]]] = (
+            deque()
+        )  # what lasts and lets others go, oldest first
+        self._letting_go = False
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def log(self) -> FileLog:
+        """The log behind this shard."""
+        return self.node.store.logs[self._watched]
+
+    # -- live
+
+    def unavailable(self) -> Code:
+        """Return why this shard answers nobody, NONE when it does (P-7)."""
+        if self.status == self.ACTIVE:
+            return Code.NONE
+        loading = self.status == self.LOADING
+        return Code.COORDINATOR_LOAD_IN_PROGRESS if loading else Code.NOT_COORDINATOR
+
+    def execute(self, command: C) -> Any:
+        """Decide, apply, gather; replies leave with the batch, or at once if there is nothing to wait for.
+
+        Return the decision, None if it was a mistake.
+        """
+        decision = self._gather(command)
+        if decision is not None:
+            self._go_on()
+        return decision
+
+    def _gather(self, command: C) -> Any:
+        """Decide and apply, and gather the records; let nobody go. Return the decision as `execute` does."""
+        try:
+            return self._perform(command, self.node.now_ms())
+        except Exception:  # our own mistake: this shard is no longer to be trusted, the others are
+            log.exception("%s is taken out of service\n%s", self, self._recount(command))
+            self.fence()
+            return None
+
+    def _perform(self, command: C, now_ms: int) -> Any:
+        """Decide and apply. Records for which the batch has no room fail alone, if they do (RT-5)."""
+        before = self.shard.mark()
+        tried = self._try(command, now_ms)
+        while tried.records and self.records and not self.has_room(weight_of(tried.records)):
+            self.shard.take_back(before)
+            self._append_gathered()  # which may fail, and change what is to be decided
+            before = self.shard.mark()
+            tried = self._try(command, now_ms)
+        self._commands.append(command)
+        self._carry_out(tried, command)
+        return tried.decision
+
+    @abstractmethod
+    def _try(self, command: C, now_ms: int) -> T:
+        """Decide and apply."""
+
+    @abstractmethod
+    def _carry_out(self, tried: T, command: C) -> None:
+        """Gather the records of what was tried, and whatever else it asks for."""
+
+    def _recount(self, command: C) -> str:
+        """Return what is known of the past of whom a command concerns."""
+        return ""
+
+    @property
+    def batch_bytes(self) -> int:
+        """How much goes into one batch, by `weight_of`."""
+        return self.log.config.max_message_bytes - BATCH_OVERHEAD_BYTES
+
+    def has_room(self, weight: int) -> bool:
+        """Return whether so many bytes more go into the batch."""
+        return self.records.size + weight <= self.log.config.max_message_bytes - BATCH_OVERHEAD_BYTES
+
+    def _go_on(self) -> None:
+        """Let go what waits for nothing; have the batch appended after this round of requests."""
+        if not self.records:
+            self._settle(appended=False)
+        elif not self.has_room(0):
+            self._append_gathered()
+        else:
+            self._flush_soon()
+        if self._due:
+            self._let_go()
+
+    def _flush_soon(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self.node.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Append what has been gathered and let the replies go, or undo it and answer with the failure."""
+        self._append_gathered()
+        self._let_go()
+
+    def _append_gathered(self, **terms: Any) -> bool:
+        """Append what has been gathered, or undo it; let nobody go. Return whether it lasts."""
+        self._scheduled = False
+        if not self.records:
+            return True
+        try:
+            self._append(**terms)
+        except AppendRefused as refused:
+            self._undo(refused.code)
+            return False
+        self._settle(appended=True)
+        return True
+
+    def _append(self) -> None:
+        self._append_batch(self.records.build())
+
+    def _append_batch(self, batch: bytes, **terms: Any) -> None:
+        self.node.append(
+            *self._watched,
+            batch,
+            now_ms=self.node.now_ms(),
+            leader_epoch=self.epoch,
+            origin="coordinator",
+            wakes=False,
+            **terms,
+        )
+
+    def _settle(self, *, appended: bool) -> None:
+        """Begin a new batch: what was decided lasts, and what waited for it is due to go."""
+        self._mark = self.shard.mark()
+        self.shard.settle(self._mark)
+        self._due.append((appended, self._take_pending()))
+
+    @abstractmethod
+    def _hand_out(self, commands: list[C], replies: list[R]) -> None:
+        """Let go all that waited for these. It takes what `_take_pending` returns."""
+
+    def _let_go(self) -> None:
+        """Let go whatever is due to, oldest first. What comes due meanwhile goes behind it: to let that go
+        within would take a deeper stack for each.
+        """
+        if self._letting_go:
+            return
+        self._letting_go = True
+        try:
+            while self._due:
+                self._hand_out_next()
+        finally:
+            self._letting_go = False
+
+    def _hand_out_next(self) -> None:
+        appended, waited = self._due.popleft()
+        if appended:
+            self.node.purgatory.changed(self._watched)
+        self._hand_out(*waited)
+
+    def _deliver(self, replies: Iterable[R]) -> None:
+        for reply in replies:
+            deliver = self.calls.pop(reply.call, None)
+            if deliver is not None:
+                deliver(reply.answer)
+
+    def _take_pending(self) -> tuple[Any, ...]:
+        """Begin a new batch; return what the one before was made of: commands, replies, and what else is."""
+        commands, replies = self._commands, self._replies
+        self._commands, self._replies = [], []
+        if self.records:
+            self.records = GrowingBatch()
+        return commands, replies
+
+    def _undo(self, code: Code) -> None:
+        """Undo the batch, newest fact first, and do what the core says of each of its commands."""
+        log.error("%s: append failed with %s", self, code.name)
+        self.shard.undo_to(self._mark)
+        commands, *_ = self._take_pending()
+        now_ms = self.node.now_ms()
+        for command in commands:
+            self._after_failure(command, code, now_ms)
+        if self.records:
+            self._flush_soon()
+        else:
+            self._settle(appended=False)
+
+    @abstractmethod
+    def _after_failure(self, command: C, code: Code, now_ms: int) -> None:
+        """Carry out what the core says of a command whose facts are undone."""
+
+    def fence(self) -> None:
+        """Take this shard out of service: nothing more is appended, and whoever waits is sent elsewhere."""
+        self.status = self.FAILED
+        self._take_pending()
+        while self._due:
+            self._hand_out_next()
+        waiting, self.calls = self.calls, {}
+        for deliver in waiting.values():
+            deliver(Code.NOT_COORDINATOR)
+
+    # -- coming and going
+
+    def load(self) -> Iterator[None]:
+        """Replay the log a piece at a time (LO-1); whoever asks meanwhile is told to come back (LO-9)."""
+        began_ms = self.node.now_ms()
+        try:
+            yield from self._replay()
+        except (Corrupt, StorageFailed):
+            self.fail()
+        if self.status == self.LOADING:
+            yield from self._revive()
+        if self.status != self.LOADING:
+            return  # it failed, or another node leads it by now
+        log.info(
+            "%s: loaded %s from offsets %d to %d in %d ms",
+            self,
+            self._holdings(),
+            self.log.start_offset,
+            self.log.end_offset,
+            self.node.now_ms() - began_ms,
+        )
+        self.begin()
+
+    def fail(self) -> None:
+        """Tell of the mistake that is being handled; whoever asks is told that nobody coordinates here."""
+        mark("load-failed")
+        log.exception("%s cannot be loaded", self)
+        self.status = self.FAILED
+
+    @abstractmethod
+    def _replay(self) -> Iterator[None]:
+        """Put into the core what the log holds."""
+
+    def _read_log(self, read: Callable[[bytes], Generator[None, None, int]]) -> Iterator[None]:
+        """Have the log read from start to end; `read` takes batches and returns the offset behind them."""
+        log_ = self.log
+        offset = log_.start_offset
+        while offset < log_.end_offset and self.status == self.LOADING:
+            piece = log_.read(offset, max_bytes=LOAD_READ_BYTES)
+            if not piece:
+                break  # compaction has left nothing behind this
+            offset = yield from read(piece)
+
+    def _revive(self) -> Iterator[None]:
+        """Have what was loaded live on, a piece at a time."""
+        return iter(())
+
+    @abstractmethod
+    def _holdings(self) -> str:
+        """Return what the core holds, in words."""
+
+    def begin(self) -> None:
+        """Answer from now on."""
+        self.status = self.ACTIVE
+        self._go_on()
+
+    def unload(self) -> None:
+        """Let go of the shard: whoever waits is sent elsewhere, and what it holds is another's (DE-6)."""
+        self.fence()
+        self.status = self.AWAY
+
+
+H = TypeVar("H", bound=HostedShard[Any, Any, Any])
+
+
+class ShardsOfTopic(ABC, Generic[H]):
+    """The shards of an internal topic that this node leads, and the way from an id to its shard."""
+
+    topic: ClassVar[str]
+
+    def __init__(self, node: Node, *, partition_count: int) -> None:
+        """`partition_count` is that of a topic which is still to be made."""
+        self.node = node
+        self.partition_count = partition_count
+        self.hosts: dict[int, H] = {}
+        self._to_load: deque[H] = deque()
+        self._loading = False
+
+    @abstractmethod
+    def _new_host(self, partition: int, *, status: str, epoch: int) -> H:
+        """Return a shard for a partition."""
+
+    def _log(self, partition: int) -> FileLog:
+        return self.node.store.logs[TopicPartition(self.topic, partition)]
+
+    def _is_written(self, partition: int) -> bool:
+        log_ = self._log(partition)
+        return log_.end_offset > log_.start_offset
+
+    def _leads(self, partition: int) -> bool:
+        return self.node.leadership.leads(self.topic, partition)
+
+    # -- leadership
+
+    def elected(self, partition: int, leader_epoch: int) -> None:
+        """Load a partition that this node has come to lead; an epoch that is no news is ignored (LO-8)."""
+        before = self.hosts.get(partition)
+        if before is None or before.epoch < leader_epoch:
+            if before is not None:
+                before.unload()
+            self._load(partition, epoch=leader_epoch)
+
+    def resigned(self, partition: int, leader_epoch: int | None = None) -> None:
+        """Let go of a partition that another node leads by now, from that epoch on if given (LO-8, DE-6)."""
+        host = self.hosts.get(partition)
+        if host is not None and (leader_epoch is None or host.epoch < leader_epoch):
+            del self.hosts[partition]
+            host.unload()
+
+    # -- loading
+
+    def _load_what_is_led(self) -> None:
+        """Load what the topic holds, if there is one, in slices between which requests are answered."""
+        topic = self.node.topics.get(self.topic)
+        if topic is None:
+            return
+        self.partition_count = topic.partitions
+        for partition in range(topic.partitions):
+            if self._is_written(partition) and self._leads(partition):
+                self._load(partition, epoch=self._log(partition).latest_epoch)
+
+    def _load(self, partition: int, *, epoch: int) -> H:
+        host = self.hosts[partition] = self._new_host(partition, status=HostedShard.LOADING, epoch=epoch)
+        self._to_load.append(host)
+        if not self._loading:
+            self._loading = True
+            self.node.call_soon(partial(self.node.work, self._load_all()))
+        return host
+
+    def _load_all(self) -> Pieces[None]:
+        while self._to_load:
+            host = self._to_load.popleft()
+            try:
+                yield from host.load()
+            except Exception:  # noqa: BLE001  the root of one shard's loading
+                host.fail()
+        self._all_loaded()
+
+    def _all_loaded(self) -> None:
+        self._loading = False
+
+    def loading(self) -> bool:
+        """Return whether some shard is still being loaded: a list of all would have gaps."""
+        return self._loading
+
+    # -- the way in
+
+    def host_of(self, name: str) -> H:
+        """Return the shard that a group id or a transactional id hashes to (P-6)."""
+        self.node.ensure_internal(self.topic)
+        return self.host_at(coordinator_partition(name, partition_count=self.partition_count))
+
+    def host_at(self, partition: int) -> H:
+        """Return the shard of a partition that exists; if it is another's, one that sends everybody there."""
+        host = self.hosts.get(partition)
+        if host is not None:
+            return host
+        if not self._leads(partition):
+            return self._new_host(partition, status=HostedShard.AWAY, epoch=0)
+        epoch = self._log(partition).latest_epoch
+        if self._is_written(partition):
+            return self._load(partition, epoch=epoch)
+        host = self.hosts[partition] = self._new_host(partition, status=HostedShard.LOADING, epoch=epoch)
+        host.begin()  # there is nothing to load
+        return host
+
+    def active(self) -> list[H]:
+        """Return the shards that answer."""
+        return [host for host in self.hosts.values() if host.status == HostedShard.ACTIVE]
+
+    def flush_all(self) -> None:
+        """Append whatever is decided and not yet appended."""
+        for host in tuple(self.hosts.values()):
+            host.flush()

@@ -1,0 +1,584 @@
+"""The shell around the transaction core: it carries decisions out over the log of `__transaction_state`.
+
+What is alike for groups is in `shards.py`. Once a batch is there, the markers of its ends are written into
+the partitions of their transactions, and when all are, the core is told.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from coterie.base.codes import Code
+from coterie.base.ids import TopicPartition
+from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from coterie.broker.refusal import STORAGE_ERRORS
+from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, at_once
+from coterie.broker.runtime.shards import HostedShard, ShardsOfTopic
+from coterie.coordinator.txn.commands import (
+    AddPartitions,
+    Command,
+    Describe,
+    Expire,
+    MarkersWritten,
+    VerifyPartitions,
+)
+from coterie.coordinator.txn.decision import Reply
+from coterie.coordinator.txn.failures import NoProducerId, refusal, unfit
+from coterie.coordinator.txn.model import BUMPS_EPOCH_SINCE, EPOCH_MAX, Producer
+from coterie.coordinator.txn.recall import recalled, strays
+from coterie.coordinator.txn.settings import RETRY_MS
+from coterie.coordinator.txn.shard import ENDING, Shard
+from coterie.storage.log.contract import AppendRefused
+from coterie.wire.records.batches import build_marker, records_of, scan
+from coterie.wire.records.growing import GrowingBatch, weight_of
+
+if TYPE_CHECKING:
+    from coterie.broker.node import Node
+    from coterie.broker.runtime.shards import Deliver
+    from coterie.coordinator.txn.decision import Decision, Markers, WakeKey
+    from coterie.coordinator.txn.records import RawRecord
+
+__all__ = ["TransactionCoordinator", "TransactionHost", "write_marker"]
+
+log = logging.getLogger("coterie.broker")
+
+# A marker that nobody needs any more is as good as written.
+AS_GOOD_AS_WRITTEN = (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNSUPPORTED_FOR_MESSAGE_FORMAT)
+# Somebody else goes on with the producer, or with the transactional id: we have nothing to say there.
+OVERTAKEN = (Code.INVALID_PRODUCER_EPOCH, Code.TRANSACTION_COORDINATOR_FENCED)
+LOOKED_AT_ONCE = 500  # logs, producers that they know, transactional ids
+STRAY = "%s: what producer %d has open in epoch %d is none that its coordinator will end; it is aborted"
+LESS_THAN_LOGS = "%s: transactional id %s is %s by what is left; the logs know more, so it is %s in epoch %d"
+
+
+class Tried(NamedTuple):
+    """A decision whose facts are applied."""
+
+    decision: Decision
+    records: list[RawRecord]
+    wall_ms: int
+
+
+class TransactionHost(HostedShard[Command, Reply, Tried]):
+    """One partition of `__transaction_state`, and the markers that wait for what is not yet appended."""
+
+    shard: Shard
+
+    def __init__(
+        self, transactions: TransactionCoordinator, partition: int, *, status: str, epoch: int
+    ) -> None:
+        core = Shard(settings=transactions.settings, new_producer_id=transactions.new_producer_id)
+        super().__init__(transactions, core, partition, status=status, epoch=epoch)
+        self.transactions = transactions
+        self._markers: list[Markers] = []
+        self._seeing_to: set[WakeKey] = set()
+        self._unwritten: dict[str, None] = {}  # what was recalled and is not appended
+        self._strays: dict[str, list[StrayAbort]] = {}  # by transactional id, until they are written
+        self._begun = False
+
+    # -- live
+
+    def ask(self, command: Any, deliver: Deliver) -> None:
+        """Have a command with a call answered: `deliver` is called once, at once or later."""
+        code = unfit(command, self.shard.settings) or self.unavailable()
+        if not code and command.transactional_id in self._strays and not isinstance(command, Describe):
+            code = Code.CONCURRENT_TRANSACTIONS  # what is left open would join what its producer does next
+        if code:
+            deliver(refusal(command, code))
+            return
+        self.calls[command.call] = partial(tell, command, deliver)
+        self.execute(command)
+
+    def _try(self, command: Command, now_ms: int) -> Tried:
+        ahead_ms = self._look_at_clocks(now_ms)
+        return self._tried(self.shard.decide(command, now_ms), now_ms + ahead_ms)
+
+    def _tried(self, decision: Decision, wall_ms: int) -> Tried:
+        """Apply what was decided."""
+        records: list[RawRecord] = []
+        for fact in decision.facts:
+            self.shard.apply(fact)
+            records += self.shard.records(fact)
+        return Tried(decision, records, wall_ms)
+
+    def _after_failure(self, command: Command, code: Code, now_ms: int) -> None:
+        ahead_ms = self._look_at_clocks(now_ms)
+        decision = self.shard.append_failed(command, code, now_ms)
+        self._carry_out(self._tried(decision, now_ms + ahead_ms), command)
+
+    def _look_at_clocks(self, now_ms: int) -> int:
+        """Tell the core how far the wall's clock is ahead, and return it."""
+        self.shard.wall_ahead_ms = self.node.dated_ms(now_ms) - now_ms
+        return self.shard.wall_ahead_ms
+
+    def _carry_out(self, tried: Tried, command: Command) -> None:
+        decision, records, wall_ms = tried
+        for key, value in records:
+            self.records.add(key, value, wall_ms)
+        self._replies.extend(decision.replies)
+        self._markers.extend(decision.markers)
+        self._set_wakes(decision)
+
+    def _set_wakes(self, decision: Decision) -> None:
+        for wake in decision.wakes:
+            self.node.purgatory.arm(self.timer(wake.key), wake.at_ms, self._ring(wake.key))
+
+    def timer(self, key: Hashable) -> Hashable:
+        """Return the name that a deadline of this shard has in the purgatory."""
+        return (TRANSACTIONS_TOPIC, self.partition, key)
+
+    def _ring(self, key: WakeKey) -> Callable[[int], None]:
+        def ring(now_ms: int) -> None:
+            if self.status == self.ACTIVE:
+                decision = self.execute(Expire(key=key))
+                if decision is not None and decision.overdue and key not in self._seeing_to:
+                    self._seeing_to.add(key)
+                    self.node.work(self._see_to(key, decision.overdue))
+
+        return ring
+
+    def _see_to(self, key: WakeKey, transactional_ids: tuple[str, ...]) -> Pieces[None]:
+        """See to what a look has found, one after the other. The next look passes over what is left."""
+        for transactional_id in transactional_ids:
+            if self.status != self.ACTIVE:
+                break
+            self.execute(Expire(key=(*key, transactional_id)))
+            yield
+        self._seeing_to.discard(key)
+
+    def _take_pending(self) -> tuple[Any, ...]:
+        markers, self._markers = self._markers, []
+        return *super()._take_pending(), markers
+
+    def _hand_out(
+        self, commands: list[Command], replies: list[Reply], markers: Collection[Markers] = ()
+    ) -> None:
+        self._deliver(replies)
+        for command in commands:
+            if isinstance(command, MarkersWritten | Expire):
+                self._tell_ended(command)
+        if markers:
+            count = sum(1 + len(each.partitions) for each in markers)
+            work = at_once if count <= ITEMS_AT_ONCE else self.node.work
+            work(self._end_all(markers))
+
+    def _end_all(self, markers: Collection[Markers]) -> Pieces[None]:
+        """Write the markers of transactions; one may have very many."""
+        for each in markers:
+            yield from Ending(self, each).write()
+
+    def _tell_ended(self, command: MarkersWritten | Expire) -> None:
+        """Try again what waits for the end of a transaction."""
+        ended = command.key[-1] if isinstance(command, Expire) else command.transactional_id
+        self.node.purgatory.changed(end_of(ended))
+
+    def is_ending(self, transactional_id: str) -> bool:
+        """Return whether markers of a transaction, or of one before it, are still to be written."""
+        txn = self.shard.transactions.get(transactional_id)
+        return transactional_id in self._strays or (txn is not None and txn.state in ENDING)
+
+    def stray_ended(self, stray: StrayAbort) -> None:
+        """Let the owner of a transactional id go on once nothing is left open of what nobody knows."""
+        left = self._strays[stray.transactional_id]
+        left.remove(stray)
+        if not left:
+            del self._strays[stray.transactional_id]
+            self.node.purgatory.changed(end_of(stray.transactional_id))
+
+    # -- coming and going
+
+    def _replay(self) -> Iterator[None]:
+        self._look_at_clocks(self.node.now_ms())
+        return self._read_log(self._read)
+
+    def _read(self, piece: bytes) -> Generator[None, None, int]:
+        now_ms = self.node.now_ms()
+        for at, header in scan(piece):
+            if not header.control:
+                self.shard.load(((r.key or b"", r.value) for r in records_of(piece, at)), now_ms)
+            offset = header.last_offset + 1
+            yield
+        return offset
+
+    def _revive(self) -> Iterator[None]:
+        """Put what the logs know of producers in the place of what a loss of power took here."""
+        if self.shard.transactions and not self.node.store.was_closed:
+            yield from self._recall()
+        while self._unwritten and self.status == self.LOADING and self._write_recalled():
+            yield
+
+    def _recall(self) -> Iterator[None]:
+        newest, opened = yield from self._known_to_logs()
+        for place, txn in enumerate(tuple(self.shard.transactions.values())):
+            if place % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1:
+                yield
+            if txn.producer_id not in newest:
+                continue
+            known_to_logs = newest[txn.producer_id], opened.get(txn.producer_id, {})
+            left = [
+                StrayAbort(self, txn.transactional_id, name, txn.producer_id, known_to_logs[1][name])
+                for name in strays(txn, *known_to_logs)
+            ]
+            if left:
+                self._strays[txn.transactional_id] = left
+            known = recalled(txn, *known_to_logs)
+            if known is not txn:
+                log.warning(LESS_THAN_LOGS, self, txn.transactional_id, txn.state, known.state, known.epoch)
+                self.shard.recall(known)
+                self._unwritten[txn.transactional_id] = None
+
+    def _known_to_logs(self) -> Pieces[tuple[dict[int, int], dict[int, dict[TopicPartition, int]]]]:
+        """Return the newest epoch of each producer, and where a transaction of it is open, in which epoch."""
+        ids = {txn.producer_id for txn in self.shard.transactions.values()}
+        newest: dict[int, int] = {}
+        opened: dict[int, dict[TopicPartition, int]] = {}
+        looked_at = 0
+        for name, there in tuple(self.node.store.logs.items()):
+            producers = there.producers.producers
+            found = ids & producers.keys()
+            for producer_id in found:
+                epoch = producers[producer_id].epoch
+                newest[producer_id] = max(epoch, newest.get(producer_id, epoch))
+                if there.open_transaction(producer_id) >= 0:
+                    opened.setdefault(producer_id, {})[name] = epoch
+            looked_at += 1 + len(found)
+            if looked_at >= LOOKED_AT_ONCE:
+                looked_at = 0
+                yield
+        return newest, opened
+
+    def _write_recalled(self) -> bool:
+        """Append a batch of what was recalled, for a start that no longer asks the logs; return whether it is
+        there.
+        """
+        now_ms = self.node.now_ms()
+        wall_ms = now_ms + self._look_at_clocks(now_ms)
+        batch, held = GrowingBatch(), []
+        for transactional_id in self._unwritten:
+            record = self.shard.snapshot(transactional_id)
+            if batch and batch.size + weight_of([record]) > self.batch_bytes:
+                break
+            batch.add(*record, wall_ms)
+            held.append(transactional_id)
+        try:
+            self._append_batch(batch.build())
+        except AppendRefused as refused:
+            log.error("%s: what was recalled is not written down: %s", self, refused)
+            return False
+        for transactional_id in held:
+            del self._unwritten[transactional_id]
+        return True
+
+    def _write_recalled_later(self) -> None:
+        if self._unwritten:
+            timer = self.timer(("recalled",))
+            self.node.purgatory.arm(timer, self.node.now_ms() + RETRY_MS, self._write_recalled_again)
+
+    def _write_recalled_again(self, now_ms: int) -> None:
+        if self.status == self.ACTIVE:
+            self.flush()  # what is written is to be what lasts
+            if not self.records:
+                self._write_recalled()
+            self._write_recalled_later()
+
+    def in_doubt(self) -> bool:
+        """Return whether a start that does not ask the logs would know less than they."""
+        return self.status != self.AWAY and bool(self._unwritten or self._strays or not self._begun)
+
+    def _holdings(self) -> str:
+        return f"{len(self.shard.transactions)} transactional ids"
+
+    def begin(self) -> None:
+        """Answer from now on, and end what was about to end when the log was written."""
+        self.transactions.seen(max(txn.producer_id, txn.next_id) for txn in self.shard.transactions.values())
+        decision = self.shard.loaded(self.node.now_ms())
+        self._set_wakes(decision)
+        self._markers.extend(decision.markers)
+        self._write_recalled_later()
+        self._begun = True
+        for stray in [*chain.from_iterable(self._strays.values())]:  # before anybody goes on
+            stray.write()
+        super().begin()
+
+
+def tell(command: Any, deliver: Deliver, answer: Any) -> None:
+    """Deliver the answer to a command, or the refusal of it where there is only a code."""
+    deliver(refusal(command, answer) if isinstance(answer, Code) else answer)
+
+
+def end_of(transactional_id: str) -> Hashable:
+    """Return the key under which the purgatory keeps what waits for the end of a transaction."""
+    return ("the end of", transactional_id)
+
+
+class Ending:
+    """One transaction whose markers are on their way."""
+
+    __slots__ = ("host", "left", "markers")
+
+    def __init__(self, host: TransactionHost, markers: Markers) -> None:
+        self.host, self.markers = host, markers
+        self.left = set(markers.partitions)
+
+    def write(self) -> Pieces[None]:
+        """Write every marker; the last one to be there ends the transaction."""
+        if not self.left:
+            self._ended()
+        for watched in self.markers.partitions:
+            self._write_one(watched)
+            yield
+
+    def _write_one(self, watched: TopicPartition) -> None:
+        if self.host.status != self.host.ACTIVE:
+            return
+        producer_id, epoch = self.markers.producer
+        self.host.node.write_marker(
+            watched,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            coordinator_epoch=self.host.epoch,
+            commit=self.markers.commit,
+            transaction_version=self.markers.client_version,
+            deliver=lambda code: self._written(watched, code),
+        )
+
+    def _written(self, watched: TopicPartition, code: Code) -> None:
+        if code in AS_GOOD_AS_WRITTEN:
+            self.left.discard(watched)
+            if not self.left:
+                self._ended()
+        elif code in OVERTAKEN:
+            log.error("%s: no marker into %s: %s", self.markers.transactional_id, watched, code.name)
+        else:
+            node = self.host.node
+            timer = self.host.timer(("marker", self.markers.transactional_id, watched))
+            node.purgatory.arm(timer, node.now_ms() + RETRY_MS, lambda _: self._write_one(watched))
+
+    def _ended(self) -> None:
+        if self.host.status == self.host.ACTIVE:
+            self.host.execute(MarkersWritten(transactional_id=self.markers.transactional_id))
+
+
+class StrayAbort:
+    """The abort of what a producer has open in one partition, of which its coordinator does not know.
+
+    It comes under the next epoch, which a partition refuses once the producer has gone on there.
+    """
+
+    __slots__ = ("_told", "epoch", "host", "producer_id", "transactional_id", "watched")
+
+    def __init__(
+        self,
+        host: TransactionHost,
+        transactional_id: str,
+        watched: TopicPartition,
+        producer_id: int,
+        epoch: int,
+    ) -> None:
+        self.host, self.transactional_id = host, transactional_id
+        self.watched, self.producer_id, self.epoch = watched, producer_id, epoch
+        self._told = False
+
+    def write(self) -> None:
+        """Write the marker, now or later."""
+        node = self.host.node
+        there = node.log_of(*self.watched)
+        known = None if there is None else there.producers.producers.get(self.producer_id)
+        if known is None or known.open_since < 0 or known.epoch != self.epoch:
+            self.host.stray_ended(self)
+            return
+        if not self._told:  # once: a full disk refuses again and again
+            self._told = True
+            log.warning(STRAY, self.watched, self.producer_id, self.epoch)
+        node.write_marker(
+            self.watched,
+            producer_id=self.producer_id,
+            producer_epoch=min(self.epoch + 1, EPOCH_MAX),
+            coordinator_epoch=max(known.coordinator_epoch, 0),
+            commit=False,
+            transaction_version=BUMPS_EPOCH_SINCE if self.epoch < EPOCH_MAX else 0,
+            deliver=self._written,
+        )
+
+    def _written(self, code: Code) -> None:
+        if code in AS_GOOD_AS_WRITTEN or code in OVERTAKEN:
+            self.host.stray_ended(self)
+        else:
+            node = self.host.node
+            timer = (TRANSACTIONS_TOPIC, "stray", self.watched, self.producer_id)
+            node.purgatory.arm(timer, node.now_ms() + RETRY_MS, lambda _: self.write())
+
+
+def write_marker(
+    node: Node,
+    watched: TopicPartition,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    commit: bool,
+    transaction_version: int,
+    deliver: Callable[[Code], None],
+) -> None:
+    """End a producer's transaction in one partition; offsets of groups are ended by their coordinator."""
+    who = {
+        "producer_id": producer_id,
+        "producer_epoch": producer_epoch,
+        "coordinator_epoch": coordinator_epoch,
+    }
+    if node.log_of(*watched) is None:
+        deliver(Code.UNKNOWN_TOPIC_OR_PARTITION)
+        return
+    if watched.topic == OFFSETS_TOPIC:
+        node.coordinator.end_transaction(
+            watched.partition,
+            **who,
+            commit=commit,
+            transaction_version=transaction_version,
+            deliver=deliver,
+        )
+        return
+    now_ms = node.now_ms()
+    marker = build_marker(**who, commit=commit, timestamp=node.wall_ms())
+    try:
+        node.append(
+            *watched, marker, now_ms=now_ms, origin="coordinator", transaction_version=transaction_version
+        )
+    except AppendRefused as refused:
+        deliver(refused.code)
+        return
+    deliver(Code.NONE)
+
+
+class Joining:
+    """Partitions that join a transaction by being written to, as soon as the one before has ended."""
+
+    def __init__(
+        self,
+        transactions: TransactionCoordinator,
+        make: Callable[[], AddPartitions],
+        deliver: Callable[[Code], None],
+    ) -> None:
+        self.transactions, self.make, self.deliver = transactions, make, deliver
+        self.transactional_id = ""
+
+    def join(self) -> None:
+        """Ask; when the end of a transaction is under way wait for it a little, as Apache Kafka does."""
+        command = self.make()
+        self.transactional_id = command.transactional_id
+        self.transactions.ask(command, self._answered)
+
+    def _answered(self, answer: Any) -> None:
+        if answer.code is not Code.CONCURRENT_TRANSACTIONS:
+            self.deliver(answer.code)
+            return
+        node = self.transactions.node
+        until_ms = node.now_ms() + node.settings.add_partitions_to_txn_retry_backoff_max_ms
+        node.purgatory.park(self, keys=[end_of(self.transactional_id)], deadline_ms=until_ms)
+
+    def ready(self, changed: Any = None) -> bool:
+        return not self.transactions.host_of(self.transactional_id).is_ending(self.transactional_id)
+
+    def finish(self, *, forced: bool) -> None:
+        if forced:
+            self.deliver(Code.CONCURRENT_TRANSACTIONS)
+        else:
+            self.transactions.ask(self.make(), lambda answer: self.deliver(answer.code))
+
+
+class TransactionCoordinator(ShardsOfTopic[TransactionHost]):
+    """Every shard of this node, and the way from a transactional id to its shard."""
+
+    topic = TRANSACTIONS_TOPIC
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node, partition_count=node.settings.transaction_state_log_num_partitions)
+        self.settings = node.settings.transaction_settings()
+        self._calls = 0
+        self._load_what_is_led()
+
+    def _new_host(self, partition: int, *, status: str, epoch: int) -> TransactionHost:
+        return TransactionHost(self, partition, status=status, epoch=epoch)
+
+    def in_doubt(self) -> bool:
+        """Return whether a start that does not ask the logs would know less than they."""
+        return self.loading() or any(host.in_doubt() for host in self.hosts.values())
+
+    # -- the way in
+
+    def new_call(self) -> int:
+        """Return a number for a command that wants an answer."""
+        self._calls += 1
+        return self._calls
+
+    def seen(self, producer_ids: Iterable[int]) -> None:
+        """Never give these out: another broker may have, whose files this one goes on with."""
+        self.node.topics.producer_id_seen(max(producer_ids, default=-1))
+
+    def new_producer_id(self) -> int:
+        """Return a producer id that was never given out. Raises `NoProducerId`."""
+        if self.loading():
+            raise NoProducerId
+        try:
+            return self.node.topics.next_producer_id()
+        except OSError as error:
+            self.node.peers.seldom.warn("no producer ids can be reserved: %s", error)
+            raise NoProducerId from error
+
+    def ask(self, command: Any, deliver: Deliver) -> None:
+        """Have a command with a call answered by its shard: `deliver` is called once, at once or later."""
+        try:
+            host = self.host_of(command.transactional_id)
+        except STORAGE_ERRORS as error:
+            log.error("%s cannot be created: %s", TRANSACTIONS_TOPIC, error)
+            deliver(refusal(command, Code.COORDINATOR_NOT_AVAILABLE))
+        else:
+            host.ask(command, deliver)
+
+    def partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        wanted: Sequence[TopicPartition],
+        *,
+        add: bool,
+        deliver: Callable[[Mapping[TopicPartition, Code]], None],
+    ) -> None:
+        """Join partitions to a producer's transaction, or ask whether they are in it (KIP-890).
+
+        `deliver` may be called before this returns. A fenced producer is told INVALID_PRODUCER_EPOCH, which
+        is what whoever writes expects.
+        """
+        wanted = tuple(wanted)
+        producer = Producer(producer_id, producer_epoch)
+        if not add:
+            verify = VerifyPartitions(
+                transactional_id=transactional_id,
+                call=self.new_call(),
+                producer=producer,
+                partitions=wanted,
+            )
+            self.ask(verify, lambda answer: deliver(_of_writer(wanted, answer.codes)))
+            return
+
+        def make() -> AddPartitions:
+            return AddPartitions(
+                transactional_id=transactional_id,
+                call=self.new_call(),
+                producer=producer,
+                partitions=wanted,
+                client_version=2,
+            )
+
+        Joining(self, make, lambda code: deliver(_of_writer(wanted, (code,) * len(wanted)))).join()
+
+
+def _of_writer(wanted: Sequence[TopicPartition], codes: Sequence[Code]) -> Mapping[TopicPartition, Code]:
+    fenced = Code.PRODUCER_FENCED
+    told = (Code.INVALID_PRODUCER_EPOCH if code is fenced else code for code in codes)
+    return dict(zip(wanted, told, strict=True))

@@ -1,0 +1,1 @@
+"""Which topics there are, and whose record of them counts."""

@@ -1,0 +1,631 @@
+"""The administrator's face: topics, settings, groups and their offsets, transactions, the cluster.
+
+    async with Admin("127.0.0.1:9092") as admin:
+        await admin.create_topic("orders", partitions=6)
+
+Works with Coterie's broker and with Apache Kafka from 3.0 on. What a broker refuses is raised as `RefusedBy`
+with its code and words.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from coterie.base.batch_notes import notes_batches
+from coterie.base.codes import Code
+from coterie.base.errors import CoterieError, RefusedBy
+from coterie.base.ids import TopicPartition
+from coterie.client.admin import messages as admin_messages
+from coterie.client.admin import resets
+from coterie.client.admin.groups import DescribedGroup, GroupAdmin, ListedGroup, NoSuchGroup
+from coterie.client.admin.messages import (
+    ActiveProducer,
+    ClusterInfo,
+    ConfigEntry,
+    CreatedTopic,
+    DescribedTopic,
+    DescribedTransaction,
+    ListedTransaction,
+    Operation,
+    Resource,
+    ResourceKind,
+)
+from coterie.client.admin.resets import Known, Move, Reset
+from coterie.client.admin.tries import Tries
+from coterie.client.errors import ClientTimeout, Disconnected
+from coterie.client.net import messages
+from coterie.client.net.addresses import Address
+from coterie.client.net.cluster import Cluster
+from coterie.client.net.messages import ListedOffset
+from coterie.client.partitions import Partitions, checked_stamp, many, partition_of
+from coterie.client.producer.partitioner import no_such_partition
+from coterie.client.settings import ISOLATION, AdminSettings, one_of
+from coterie.wire.api.apis import ApiKey
+
+__all__ = ["Admin"]
+
+T = TypeVar("T")
+Layout = Sequence[Sequence[int]]
+Value = str | int | float | bool
+"""Of a setting: what is no text yet is written as Kafka reads it."""
+
+EARLIEST, LATEST, MAX_TIMESTAMP = "earliest", "latest", "max-timestamp"
+STAMPS = {EARLIEST: messages.EARLIEST, LATEST: messages.LATEST, MAX_TIMESTAMP: -3}
+
+
+class Admin:
+    """Asks and changes a cluster. Used from one event loop; `async with` closes its connections.
+
+    Settings are those that every client has (`AdminSettings`): time-outs, TLS and SASL.
+    """
+
+    def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Any) -> None:
+        self.settings = AdminSettings.of(bootstrap_servers=bootstrap_servers, **settings)
+        self.cluster = Cluster.of(self.settings)
+        self._groups = GroupAdmin(self.cluster)
+        self._timeout_ms = self.settings.request_timeout_ms
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def start(self) -> None:
+        """Connect, or raise `Disconnected` at once if no broker is there."""
+        try:
+            await self.cluster.reach()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.cluster.close()
+
+    # -- the cluster
+
+    async def describe_cluster(self, *, include_fenced: bool = False) -> ClusterInfo:
+        """Return the cluster's id, controller and brokers; the fenced ones too, from Kafka 4.0 on."""
+        return await self._ask(
+            "DescribeCluster",
+            ApiKey.DESCRIBE_CLUSTER,
+            lambda version: admin_messages.describe_cluster(version, fenced=include_fenced),
+            admin_messages.read_cluster,
+        )
+
+    # -- topics
+
+    async def list_topics(self, *, internal: bool = False) -> list[DescribedTopic]:
+        """Return all topics by name; those that the brokers keep their own state in only if asked for."""
+        topics, _ = await self._topics(None)
+        return [topics[name] for name in sorted(topics) if internal or not topics[name].internal]
+
+    async def describe_topics(self, names: Iterable[str]) -> dict[str, DescribedTopic]:
+        """Return topics by name. Raises `RefusedBy` for one that there is not."""
+        wanted = [names] if isinstance(names, str) else sorted(set(names))
+        topics, codes = await self._topics(wanted)
+        for name, code in codes.items():
+            if code is Code.UNKNOWN_TOPIC_OR_PARTITION:
+                raise RefusedBy(code, f"there is no topic {name}; `coterie topics list` lists them")
+            raise RefusedBy(code, f"topic {name}")
+        return {name: topics[name] for name in wanted}
+
+    async def _topics(self, names: list[str] | None) -> tuple[dict[str, DescribedTopic], dict[str, Code]]:
+        return await self._ask(
+            "Metadata",
+            ApiKey.METADATA,
+            lambda version: messages.metadata(version, names),
+            admin_messages.read_topics,
+        )
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        layout: Layout | None = None,
+        configs: Mapping[str, Value] | None = None,
+        validate_only: bool = False,
+    ) -> CreatedTopic:
+        """Create a topic and return when it can be used.
+
+        Without numbers the broker's defaults hold; a layout places the replicas by hand.
+        """
+        made = partial(self._created, name, partitions)
+        created = await self._change(
+            f"topic {name}",
+            ApiKey.CREATE_TOPICS,
+            lambda version: admin_messages.create_topic(
+                version,
+                name,
+                partitions=partitions,
+                replication_factor=replication_factor,
+                layout=layout,
+                configs={name: setting_text(value) for name, value in (configs or {}).items()},
+                validate_only=validate_only,
+                timeout_ms=self._timeout_ms,
+            ),
+            admin_messages.read_created,
+            done={} if validate_only else {Code.TOPIC_ALREADY_EXISTS: made},
+        )
+        if not validate_only:
+            await self._wait_for(name, created.partitions)
+        return created
+
+    async def _created(self, name: str, partitions: int | None) -> CreatedTopic:
+        """Return a topic that was created, though nobody could tell so."""
+        found = (await self.describe_topics([name]))[name]
+        if partitions not in (None, -1, len(found.partitions)):
+            raise RefusedBy(Code.TOPIC_ALREADY_EXISTS, f"topic {name}")
+        replicas = max((len(one.replicas) for one in found.partitions), default=-1)
+        return CreatedTopic(name, found.topic_id, len(found.partitions), replicas)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic, its records, and what groups have committed for it."""
+        await self.describe_topics([name])
+        await self._change(
+            f"topic {name}",
+            ApiKey.DELETE_TOPICS,
+            lambda version: admin_messages.delete_topic(version, name, timeout_ms=self._timeout_ms),
+            admin_messages.read_deleted,
+            done={Code.UNKNOWN_TOPIC_OR_PARTITION: nothing},
+        )
+
+    async def create_partitions(
+        self, name: str, *, total: int, layout: Layout | None = None, validate_only: bool = False
+    ) -> None:
+        """Grow a topic to `total` partitions; a layout places the new ones by hand."""
+        before = len((await self.describe_topics([name]))[name].partitions)
+
+        async def grown() -> None:
+            now = len((await self.describe_topics([name]))[name].partitions)
+            if before == total or now != total:
+                raise RefusedBy(Code.INVALID_PARTITIONS, f"topic {name} has {now} partitions")
+
+        await self._change(
+            f"topic {name}",
+            ApiKey.CREATE_PARTITIONS,
+            lambda version: admin_messages.create_partitions(
+                version,
+                name,
+                total=total,
+                layout=layout,
+                validate_only=validate_only,
+                timeout_ms=self._timeout_ms,
+            ),
+            admin_messages.read_grown,
+            done={} if validate_only else {Code.INVALID_PARTITIONS: grown},
+        )
+        if not validate_only:
+            await self._wait_for(name, total)
+
+    async def _wait_for(self, name: str, partitions: int) -> None:
+        """Return when brokers have heard of the partitions: the controller answers before they do."""
+
+        async def ask() -> None:
+            topics, _ = await self._topics([name])
+            leaders = [one.leader for one in topics[name].partitions] if name in topics else []
+            if len(leaders) < partitions or min(leaders) < 0:
+                raise RefusedBy(Code.LEADER_NOT_AVAILABLE, f"topic {name} is not known to its brokers yet")
+
+        await self.cluster.retrying(f"topic {name}", ask)
+
+    # -- settings
+
+    async def describe_configs(self, resource: Resource) -> dict[str, ConfigEntry]:
+        """Return the settings of a topic, a broker or a group by name, and who set them."""
+        await self._insist_on_topic(resource)
+        return await self._ask(
+            f"settings of {resource}",
+            ApiKey.DESCRIBE_CONFIGS,
+            lambda version: admin_messages.describe_configs(version, resource),
+            lambda answer: admin_messages.read_configs(answer, resource),
+            of=self._home_of(resource),
+        )
+
+    async def alter_configs(
+        self,
+        resource: Resource,
+        *,
+        put: Mapping[str, Value] | None = None,
+        delete: Iterable[str] = (),
+        append: Mapping[str, Value] | None = None,
+        subtract: Mapping[str, Value] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Change these settings and leave the others; `append` and `subtract` change lists."""
+        await self._insist_on_topic(resource)
+        changes = [
+            *((Operation.SET, name, setting_text(value)) for name, value in (put or {}).items()),
+            *((Operation.DELETE, name, None) for name in delete),
+            *((Operation.APPEND, name, setting_text(value)) for name, value in (append or {}).items()),
+            *((Operation.SUBTRACT, name, setting_text(value)) for name, value in (subtract or {}).items()),
+        ]
+        await self._ask(
+            f"settings of {resource}",
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            lambda version: admin_messages.alter_configs(
+                version, resource, changes, validate_only=validate_only
+            ),
+            lambda answer: admin_messages.read_altered(answer, resource),
+            of=self._home_of(resource),
+        )
+
+    async def _insist_on_topic(self, resource: Resource) -> None:
+        """Raise `RefusedBy` for a topic that is not there: else it would be asked for again and again."""
+        if resource.kind is ResourceKind.TOPIC:
+            await self.describe_topics([resource.name])
+
+    def _home_of(self, resource: Resource) -> Callable[[], Awaitable[Address]]:
+        """Return who answers for the settings: of one broker that broker itself."""
+        if resource.kind not in (ResourceKind.BROKER, ResourceKind.BROKER_LOGGER) or not resource.name:
+            return self._anyone
+
+        async def itself() -> Address:
+            brokers = (await self.describe_cluster()).brokers
+            address = next((one.address for one in brokers if str(one.broker_id) == resource.name), None)
+            if address is None:
+                ids = ", ".join(str(one.broker_id) for one in brokers)
+                raise CoterieError(f"there is no broker {resource.name}; there are {ids}")
+            return address
+
+        return itself
+
+    # -- groups
+
+    async def list_groups(
+        self, *, states: Iterable[str] = (), types: Iterable[str] = ()
+    ) -> list[ListedGroup]:
+        """Return the groups of all brokers by name, those in one of the states and of one of the types."""
+        wanted = {state.lower() for state in states}, {kind.lower() for kind in types}
+        return [
+            group
+            for group in await self._groups.listed()
+            if (not wanted[0] or group.state.lower() in wanted[0])
+            and (not wanted[1] or group.group_type.lower() in wanted[1])
+        ]
+
+    async def describe_group(self, group_id: str) -> DescribedGroup:
+        """Return a classic group and its members. Raises `NoSuchGroup`."""
+        return await self._groups.described(group_id)
+
+    async def delete_group(self, group_id: str) -> None:
+        """Delete a group and its offsets; it must have no members. Raises `NoSuchGroup`."""
+        await self._groups.delete(group_id)
+
+    async def evict_member(
+        self, group_id: str, *, member_id: str = "", instance_id: str | None = None, reason: str = ""
+    ) -> None:
+        """Take a member out of its group, by its id or by its instance id. Raises `NoSuchMember`."""
+        await self._groups.evict(group_id, member_id=member_id, instance_id=instance_id, reason=reason)
+
+    # -- offsets
+
+    async def list_offsets(
+        self,
+        partitions: Partitions,
+        *,
+        at: str | int | datetime = LATEST,
+        isolation_level: str = "read_uncommitted",
+    ) -> dict[TopicPartition, ListedOffset]:
+        """Return the offset of each partition at "earliest", "latest", "max-timestamp" or a time (ms).
+
+        An offset of -1 says that no record is that young.
+        """
+        wanted = await self._existing(partitions)
+        stamp = _stamp(at)
+        one_of("isolation_level", isolation_level, ISOLATION)
+        isolation = ISOLATION[isolation_level]
+        return await self.cluster.list_offsets(dict.fromkeys(wanted, stamp), isolation=isolation)
+
+    async def list_group_offsets(self, group_id: str) -> dict[TopicPartition, int]:
+        """Return all that a group has committed; nothing if there is no such group."""
+        return await self._groups.committed(group_id)
+
+    async def list_group_ends(self, partitions: Partitions) -> dict[TopicPartition, int]:
+        """Return where the logs of those partitions end that there still are; lag is counted from there."""
+        return await self._groups.ends(dict.fromkeys(many(partitions)))
+
+    async def alter_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets in the name of a group without members; a group that is not there comes to be."""
+        wanted = {partition_of(at): offset for at, offset in offsets.items()}
+        await self._existing(wanted)
+        code = await self.cluster.commit(group_id, wanted)
+        if code in (Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION):
+            raise RefusedBy(
+                Code.NON_EMPTY_GROUP,
+                f"group {group_id} has members, who commit its offsets themselves",
+            )
+        if code:
+            raise RefusedBy(code, f"offsets of group {group_id}")
+
+    async def delete_group_offsets(self, group_id: str, partitions: Partitions) -> None:
+        """Drop what a group has committed for topics that no member subscribes to."""
+        await self._groups.delete_offsets(group_id, sorted(many(partitions)))
+
+    async def plan_reset(self, group_id: str, to: Reset, partitions: Partitions | None = None) -> list[Move]:
+        """Return where a reset would set the offsets of a group without members; nothing is changed yet.
+
+        Without partitions it is those of the file, or else all that the group has committed.
+        """
+        if notes_batches(group_id):
+            raise CoterieError(
+                f"group {group_id} commits no offsets: a Spark sink notes there what batches it has written, "
+                "and set anew it would write rows twice or leave them out; a query that is to begin anew "
+                "gets another checkpointLocation"
+            )
+        await self._insist_on_empty(group_id)
+        committed = await self._groups.committed(group_id)
+        everything = to.offsets if isinstance(to, resets.FromFile) else committed
+        given = set(everything if partitions is None else many(partitions))
+        if isinstance(to, resets.FromFile):
+            given &= to.offsets.keys()
+        wanted = await self._existing(given)
+        if not wanted:
+            raise CoterieError(f"group {group_id} has committed nothing; say which topics are to be reset")
+        return resets.moves_of(to, await self._known(to, wanted, committed))
+
+    async def reset_group_offsets(
+        self, group_id: str, to: Reset, partitions: Partitions | None = None
+    ) -> list[Move]:
+        """Set the offsets of a group without members as `plan_reset` says, and return that."""
+        moves = await self.plan_reset(group_id, to, partitions)
+        await self.alter_group_offsets(group_id, {move.partition: move.after for move in moves})
+        return moves
+
+    async def _insist_on_empty(self, group_id: str) -> None:
+        try:
+            group = await self._groups.described(group_id)
+        except NoSuchGroup:
+            return  # it comes to be
+        if group.members:
+            raise RefusedBy(
+                Code.NON_EMPTY_GROUP,
+                f"group {group_id} is {group.state} with {len(group.members)} members; offsets are reset "
+                "while nobody is in it",
+            )
+
+    async def _known(
+        self, to: Reset, partitions: list[TopicPartition], committed: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, Known]:
+        """Return what the reset has to know of each partition."""
+        earliest = await self.cluster.list_offsets(dict.fromkeys(partitions, messages.EARLIEST))
+        latest = await self.cluster.list_offsets(dict.fromkeys(partitions, messages.LATEST))
+        at_time: Mapping[TopicPartition, ListedOffset] = {}
+        match to:
+            case resets.ToTime(ms):
+                at_time = await self.cluster.list_offsets(dict.fromkeys(partitions, max(0, ms)))
+            case resets.ByDuration(ms):
+                since = max(0, round(time.time() * 1000) - ms)
+                at_time = await self.cluster.list_offsets(dict.fromkeys(partitions, since))
+        return {
+            one: Known(
+                earliest[one].offset,
+                latest[one].offset,
+                committed.get(one),
+                at_time[one].offset if one in at_time and at_time[one].offset >= 0 else None,
+            )
+            for one in partitions
+        }
+
+    async def partitions_named(self, words: Iterable[str]) -> list[TopicPartition]:
+        """Return the partitions that words name: TOPIC is all it has, TOPIC:0,2 those."""
+        words = list(words)
+        topics = await self.describe_topics(word for word in words if ":" not in word)
+        return resets.partitions_of(words, lambda topic: len(topics[topic].partitions))
+
+    async def _existing(self, partitions: Partitions) -> list[TopicPartition]:
+        """Return the partitions in order, all of which there must be: else it would be asked for again."""
+        wanted = sorted(many(partitions))
+        topics = await self.describe_topics({one.topic for one in wanted}) if wanted else {}
+        for one in wanted:
+            count = len(topics[one.topic].partitions)
+            if not 0 <= one.partition < count:
+                raise RefusedBy(
+                    Code.UNKNOWN_TOPIC_OR_PARTITION,
+                    no_such_partition(one.topic, one.partition, count=count),
+                )
+        return wanted
+
+    # -- transactions
+
+    async def list_transactions(
+        self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = ()
+    ) -> list[ListedTransaction]:
+        """Return the transactional ids of all brokers, those in the states and of the producers asked for."""
+        filters = tuple(states), tuple(producer_ids)
+        brokers = (await self.describe_cluster()).brokers
+        lists = await asyncio.gather(
+            *(
+                self._ask(
+                    "ListTransactions",
+                    ApiKey.LIST_TRANSACTIONS,
+                    lambda version: admin_messages.list_transactions(
+                        version, states=filters[0], producer_ids=filters[1]
+                    ),
+                    admin_messages.read_transactions,
+                    of=_at(broker.address),
+                )
+                for broker in brokers
+            )
+        )
+        return sorted(one for listed in lists for one in listed)
+
+    async def describe_transaction(self, transactional_id: str) -> DescribedTransaction:
+        """Return how it stands with a transactional id."""
+
+        async def ask() -> DescribedTransaction:
+            address = await self._transaction_coordinator(transactional_id)
+            broker = await self.cluster.connection(address)
+            answer = await broker.call(
+                ApiKey.DESCRIBE_TRANSACTIONS,
+                lambda version: admin_messages.describe_transaction(version, transactional_id),
+                self.cluster.request_timeout_s,
+            )
+            return admin_messages.read_transaction(answer, address)
+
+        return await self.cluster.retrying(f"transactional id {transactional_id}", ask)
+
+    async def describe_producers(self, partition: TopicPartition | tuple[str, int]) -> list[ActiveProducer]:
+        """Return the producers that a partition's log knows, and which have a transaction open."""
+        (partition,) = await self._existing([partition])
+        return await self._ask(
+            f"producers of {partition}",
+            ApiKey.DESCRIBE_PRODUCERS,
+            lambda version: admin_messages.describe_producers(version, partition),
+            admin_messages.read_producers,
+            of=self._leader_of(partition),
+        )
+
+    async def abort_transaction(
+        self, partition: TopicPartition | tuple[str, int], *, start_offset: int
+    ) -> None:
+        """Abort a transaction that hangs in one partition, by the offset that it began at.
+
+        For one that its coordinator has forgotten. One that is alive ends with `fence_producer`.
+        """
+        partition = partition_of(partition)
+        producers = await self.describe_producers(partition)
+        hanging = next((one for one in producers if one.transaction_start == start_offset), None)
+        if hanging is None:
+            raise CoterieError(
+                f"no open transaction begins at offset {start_offset} of {partition}; "
+                "`Admin.describe_producers` shows those that are"
+            )
+        await self._ask(
+            f"transaction in {partition}",
+            ApiKey.WRITE_TXN_MARKERS,
+            lambda version: admin_messages.write_abort_marker(version, partition, hanging),
+            lambda answer: admin_messages.read_marker(answer, partition),
+            of=self._leader_of(partition),
+        )
+
+    async def fence_producer(self, transactional_id: str) -> None:
+        """Have the coordinator abort what is under way with this id, and refuse its producer from now on."""
+        await self._ask(
+            f"transactional id {transactional_id}",
+            ApiKey.INIT_PRODUCER_ID,
+            lambda version: admin_messages.init_producer(
+                version, transactional_id, timeout_ms=self._timeout_ms
+            ),
+            lambda answer: admin_messages.refused(
+                answer.error_code, None, f"transactional id {transactional_id}"
+            ),
+            of=lambda: self._transaction_coordinator(transactional_id),
+        )
+
+    async def _transaction_coordinator(self, transactional_id: str) -> Address:
+        return await self._ask(
+            f"coordinator of transactional id {transactional_id}",
+            ApiKey.FIND_COORDINATOR,
+            lambda version: admin_messages.find_transaction_coordinator(version, transactional_id),
+            admin_messages.read_coordinator,
+        )
+
+    # -- how
+
+    async def _ask(
+        self,
+        what: str,
+        api_key: int,
+        make: Callable[[int], Any],
+        read: Callable[[Any], T],
+        *,
+        of: Callable[[], Awaitable[Address]] | None = None,
+    ) -> T:
+        """Return what `read` finds in the answer of whom `of` names, anyone if nobody; retried in time."""
+
+        async def ask() -> T:
+            broker = await self.cluster.connection(await (of or self._anyone)())
+            return read(await broker.call(api_key, make, self.cluster.request_timeout_s))
+
+        return await self.cluster.retrying(what, ask)
+
+    async def _change(
+        self,
+        what: str,
+        api_key: int,
+        make: Callable[[int], Any],
+        read: Callable[[Any], T],
+        *,
+        done: Mapping[Code, Callable[[], Awaitable[T]]],
+    ) -> T:
+        """Return what `read` finds in the controller's answer to a change; retried in time.
+
+        A code in `done` that comes after a try of which nobody knows what became says that it was done: then
+        what is found there is returned. Else it does not pass by waiting.
+        """
+        tries = Tries()
+
+        async def ask() -> T:
+            broker = await self.cluster.connection(await self._controller())
+            try:
+                with tries:
+                    return read(await broker.call(api_key, make, self.cluster.request_timeout_s))
+            except RefusedBy as refusal:
+                if refusal.code not in done or not tries.uncertain:
+                    raise
+                return await done[refusal.code]()
+
+        return await self.cluster.retrying(what, ask, final=done)
+
+    async def _anyone(self) -> Address:
+        """Return a broker that can be reached."""
+        tried: list[str] = []
+        for address in dict.fromkeys((*self.cluster.known.brokers.values(), *self.cluster.bootstrap)):
+            try:
+                await self.cluster.connection(address)
+            except (Disconnected, ClientTimeout) as error:
+                tried.append(str(error))
+            else:
+                return address
+        raise Disconnected("; ".join(tried))
+
+    async def _controller(self) -> Address:
+        """Return who takes changes: in KRaft any broker passes them on, and names itself or another."""
+        found = await self.describe_cluster()
+        known = {broker.broker_id: broker.address for broker in found.brokers}
+        return known.get(found.controller_id) or await self._anyone()
+
+    def _leader_of(self, partition: TopicPartition) -> Callable[[], Awaitable[Address]]:
+        async def leader() -> Address:
+            self.cluster.forget([partition.topic])
+            return (await self.cluster.leaders([partition]))[partition]
+
+        return leader
+
+
+async def nothing() -> None:
+    """Return: there is nothing to find."""
+
+
+def _at(address: Address) -> Callable[[], Awaitable[Address]]:
+    async def where() -> Address:
+        return address
+
+    return where
+
+
+def setting_text(value: Value) -> str:
+    """Return a setting's value as brokers read it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _stamp(at: str | int | datetime) -> int:
+    """Return what ListOffsets calls a place or a time."""
+    if isinstance(at, datetime):
+        return max(0, round(at.timestamp() * 1000))
+    if isinstance(at, int):
+        return checked_stamp(at)
+    if at not in STAMPS:
+        raise CoterieError(f"{at!r} is no place in a log; it is {', '.join(STAMPS)}, or a time")
+    return STAMPS[at]

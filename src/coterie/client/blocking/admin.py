@@ -1,0 +1,68 @@
+"""The administrator for scripts that block: the asyncio one on a loop in a thread of its own.
+
+with BlockingAdmin("localhost:9092") as admin:
+    admin.create_topic("orders", partitions=6)
+"""
+
+from collections.abc import Coroutine, Sequence
+from types import TracebackType
+from typing import Any
+
+from coterie.client.admin.admin import Admin
+from coterie.client.blocking.face import BlockingFace, waiting
+
+__all__ = ["BlockingAdmin"]
+
+
+class BlockingAdmin(BlockingFace[Admin]):
+    """Admin's methods without `await`."""
+
+    def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Any) -> None:
+        super().__init__(Admin(bootstrap_servers, **settings), name="administrator")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Connect to one of the bootstrap servers."""
+        self._begin(self._inner.start())
+
+    def close(self) -> None:
+        """Close all connections, and end the thread."""
+        self._end(self._inner.close)
+
+    def _last(self) -> Coroutine[Any, Any, object]:
+        return self._inner.close()
+
+    describe_cluster = waiting(Admin.describe_cluster)
+
+    list_topics = waiting(Admin.list_topics)
+    describe_topics = waiting(Admin.describe_topics)
+    create_topic = waiting(Admin.create_topic)
+    delete_topic = waiting(Admin.delete_topic)
+    create_partitions = waiting(Admin.create_partitions)
+    partitions_named = waiting(Admin.partitions_named)
+
+    describe_configs = waiting(Admin.describe_configs)
+    alter_configs = waiting(Admin.alter_configs)
+
+    list_groups = waiting(Admin.list_groups)
+    describe_group = waiting(Admin.describe_group)
+    delete_group = waiting(Admin.delete_group)
+    evict_member = waiting(Admin.evict_member)
+
+    list_offsets = waiting(Admin.list_offsets)
+    list_group_offsets = waiting(Admin.list_group_offsets)
+    list_group_ends = waiting(Admin.list_group_ends)
+    alter_group_offsets = waiting(Admin.alter_group_offsets)
+    delete_group_offsets = waiting(Admin.delete_group_offsets)
+    plan_reset = waiting(Admin.plan_reset)
+    reset_group_offsets = waiting(Admin.reset_group_offsets)
+
+    list_transactions = waiting(Admin.list_transactions)
+    describe_transaction = waiting(Admin.describe_transaction)
+    describe_producers = waiting(Admin.describe_producers)
+    abort_transaction = waiting(Admin.abort_transaction)
+    fence_producer = waiting(Admin.fence_producer)

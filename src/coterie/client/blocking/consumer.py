@@ -1,0 +1,235 @@
+"""The consumer for scripts that block: the asyncio one on a loop in a thread of its own.
+
+with BlockingConsumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+    for record in consumer:
+        print(record.offset, record.value)
+
+Heartbeats and fetches go on in that thread while the script works. A listener's plain methods run in a
+thread of their own and may call the consumer; its async ones run on the loop.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+from coterie.base.ids import OffsetAndMetadata, TopicPartition
+from coterie.client.blocking.face import BlockingFace, waiting
+from coterie.client.blocking.loop import beside
+from coterie.client.consumer.consumer import Consumer, Partitions
+from coterie.client.consumer.listener import RebalanceListener
+from coterie.client.consumer.records import ConsumerRecord
+from coterie.client.errors import ListenerFailed, WrongUse
+from coterie.client.partitions import checked_timeout_s
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["BlockingConsumer"]
+
+T = TypeVar("T")
+
+WAIT_MS = 1_000
+
+
+class BlockingConsumer(BlockingFace[Consumer]):
+    """A consumer whose calls return when they are done. Used from one thread at a time."""
+
+    def __init__(self, *topics: str, **settings: Any) -> None:
+        super().__init__(Consumer(*topics, **settings), name="consumer")
+        self._aside: Aside | None = None
+        self._given = self._got = 0
+        """How often the loop has handed something out, and how often that has come to the script."""
+
+    # Beginning and end
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(done=error is None)
+
+    def start(self) -> None:
+        """Connect to one of the bootstrap servers."""
+        self._begin(self._inner.start())
+
+    def close(self, *, done: bool = True, leave: bool | None = None, timeout_ms: float | None = None) -> None:
+        """Commit, leave the group, close the connections and end the thread; see Consumer.close.
+
+        In a method of the listener this returns at once, and is carried out when the method has returned.
+        """
+        if timeout_ms is not None:
+            checked_timeout_s(timeout_ms)  # before the thread ends with nothing done
+        if self._inner.in_listener:
+            self._run(self._inner.close(done=done, leave=leave, timeout_ms=timeout_ms))
+        else:
+            self._end(lambda: self._inner.close(done=done, leave=leave, timeout_ms=timeout_ms))
+
+    def _last(self) -> Coroutine[Any, Any, object]:
+        return self._inner.close(done=False)
+
+    # Which partitions
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Join the group for these topics, or for all whose whole name matches the pattern."""
+        if listener is not None and (self._aside is None or self._aside.listener is not listener):
+            self._aside = Aside(listener)
+        aside = None if listener is None else self._aside
+        self._call(self._inner.subscribe, topics, pattern=pattern, listener=aside)
+
+    def assign(self, partitions: Partitions) -> None:
+        """Read these partitions, whoever else does."""
+        self._call(self._inner.assign, partitions)
+
+    def unsubscribe(self) -> None:
+        """Leave the group, or let go of what was assigned."""
+        self._run(self._inner.unsubscribe())
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Return the partitions that are read now."""
+        return self._call(self._inner.assignment)
+
+    def subscription(self) -> tuple[str, ...] | re.Pattern[str] | None:
+        """Return what was subscribed to."""
+        return self._call(self._inner.subscription)
+
+    # Records
+
+    def getone(self, *, timeout_ms: int | None = None) -> ConsumerRecord | None:
+        """Return the next record, None after so long without one."""
+        return self._taken(lambda: self._inner.getone(timeout_ms=timeout_ms))
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Yield records for ever, `max_poll_records` at a time from the other thread."""
+        while True:
+            for records in self.getmany(timeout_ms=WAIT_MS).values():
+                yield from records
+
+    def getmany(
+        self, *, timeout_ms: int = 0, max_records: int | None = None
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Return what has come, by partition in order; wait so long for the first record."""
+        return self._taken(lambda: self._inner.getmany(timeout_ms=timeout_ms, max_records=max_records))
+
+    def getcolumns(self, *, timeout_ms: int = 0) -> "pa.Table":
+        """Return all that has come as one Arrow table."""
+        return self._taken(lambda: self._inner.getmany(timeout_ms=timeout_ms, columns=True))
+
+    def _taken(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return records; what came as the call was interrupted is handed out by the next one."""
+        if self._inner.in_listener:
+            raise WrongUse("a rebalance listener's method has to return before records are handed out")
+
+        async def counted() -> T:
+            found = await ask()
+            self._given += 1
+            return found
+
+        try:
+            found = self._run(counted())
+        except BaseException:
+            if self._thread is not None:
+                self._call(self._recover)
+            raise
+        self._got += 1
+        return found
+
+    def _recover(self) -> None:
+        """Have what was given, and has not come to the script, given again."""
+        if self._given > self._got:
+            self._given = self._got
+            self._inner.hand_back()
+
+    # Positions
+
+    position = waiting(Consumer.position)
+
+    def seek(self, partition: TopicPartition | tuple[str, int], offset: int | OffsetAndMetadata) -> None:
+        """Go on at this offset."""
+        self._call(self._inner.seek, partition, offset)
+
+    seek_to_beginning = waiting(Consumer.seek_to_beginning)
+    seek_to_end = waiting(Consumer.seek_to_end)
+    seek_to_time = waiting(Consumer.seek_to_time)
+
+    def pause(self, partitions: Partitions = ()) -> None:
+        """Hand out nothing of these partitions, or of all, until they are resumed."""
+        self._call(self._inner.pause, partitions)
+
+    def resume(self, partitions: Partitions = ()) -> None:
+        """Go on with these partitions, or with all."""
+        self._call(self._inner.resume, partitions)
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """Return what is paused."""
+        return self._call(self._inner.paused)
+
+    beginning_offsets = waiting(Consumer.beginning_offsets)
+    end_offsets = waiting(Consumer.end_offsets)
+    offsets_for_times = waiting(Consumer.offsets_for_times)
+    lag = waiting(Consumer.lag)
+
+    # The group
+
+    commit = waiting(Consumer.commit)
+
+    def group_metadata(self) -> Any:
+        """Return what a transaction needs to commit for this member."""
+        return self._call(self._inner.group_metadata)
+
+    def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
+        """Have the group share its partitions out anew."""
+        self._call(self._inner.enforce_rebalance, reason)
+
+    @overload
+    def committed(
+        self, partitions: Partitions = (), *, metadata: Literal[False] = False
+    ) -> dict[TopicPartition, int | None]: ...
+
+    @overload
+    def committed(
+        self, partitions: Partitions = (), *, metadata: Literal[True]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]: ...
+
+    def committed(self, partitions: Partitions = (), *, metadata: bool = False) -> Any:
+        """Return the group's committed offsets of these, or of all assigned; see Consumer.committed."""
+        if metadata:
+            return self._run(self._inner.committed(partitions, metadata=True))
+        return self._run(self._inner.committed(partitions))
+
+    # The cluster
+
+    topics = waiting(Consumer.topics)
+    partitions_for = waiting(Consumer.partitions_for)
+
+
+class Aside(RebalanceListener):
+    """Calls a script's listener where it may call the consumer: plain methods in a thread of their own."""
+
+    def __init__(self, listener: RebalanceListener) -> None:
+        self.listener = listener
+
+    async def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        await self._call("on_partitions_revoked", partitions)
+
+    async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        await self._call("on_partitions_assigned", partitions)
+
+    async def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        await self._call("on_partitions_lost", partitions)
+
+    async def _call(self, name: str, partitions: Sequence[TopicPartition]) -> None:
+        method = getattr(self.listener, name)
+        try:
+            asynchronous = inspect.iscoroutinefunction(method)
+            answer = method(partitions) if asynchronous else await beside(method, partitions)
+            if inspect.isawaitable(answer):
+                await answer
+        except (SystemExit, KeyboardInterrupt) as error:  # no business of the consumer's thread
+            raise ListenerFailed(f"{name} raised {error!r}; the member goes on") from error

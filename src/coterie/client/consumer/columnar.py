@@ -1,0 +1,32 @@
+"""What was fetched as one Arrow table. Imported when somebody asks for columns: it needs pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from coterie.client.consumer.fetch_state import Fetched, Intake
+from coterie.client.errors import MissingLibrary
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["table_of"]
+
+END = 2**63 - 1
+
+
+def table_of(taken: Sequence[tuple[Intake, int, Fetched]]) -> pa.Table:
+    """Return all records from those offsets on, in the columns of Spark's Kafka source with headers."""
+    try:
+        from coterie.arrow.records import plan, record_batches, table
+    except ImportError as error:
+        raise MissingLibrary(
+            f"columns need pyarrow and numpy ({error}); install them with: pip install coterie[spark]"
+        ) from None
+    batches: list[pa.RecordBatch] = []
+    for intake, first, fetched in taken:
+        planned = plan(fetched.records, first=first, until=END, aborted=fetched.aborted)
+        topic, partition = intake.at
+        batches += record_batches(planned, topic=topic, partition=partition, headers=True)
+    return table(batches, headers=True)

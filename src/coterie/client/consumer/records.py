@@ -1,0 +1,231 @@
+"""The records that a consumer hands out, and the one pass that reads a batch's bytes into them. Pure."""
+
+from collections.abc import Callable
+from itertools import repeat
+from typing import Any, NamedTuple, Protocol
+
+from coterie.base.errors import Corrupt
+from coterie.client.consumer.uniform_records import LEAST, Run, begins_alike, run_at
+from coterie.wire.records.batches import (
+    HEADER_SIZE,
+    BatchHeader,
+    Record,
+    build_batch,
+    check_crc,
+    codec_of,
+    decompress,
+    read_header,
+    read_headers,
+)
+from coterie.wire.varints import read_varlong
+
+__all__ = ["ConsumerRecord", "Decode", "Payload", "PlainRows", "Rows", "compiled_rows", "payload_of"]
+
+CREATED, APPENDED = 0, 1
+# Where records are not alike, so many are read before it is tried again.
+STRETCH = 100
+
+
+class ConsumerRecord(NamedTuple):
+    """One record. Key and value are bytes unless the consumer has deserialisers."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    """Milliseconds since 1970."""
+    timestamp_type: int
+    """0: when it was created, 1: when the broker appended it."""
+    key: Any
+    value: Any
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class Payload(NamedTuple):
+    """The bytes of a batch's records, which lie between these places."""
+
+    data: bytes
+    start: int
+    end: int
+
+
+def payload_of(buf: bytes, at: int, header: BatchHeader, *, check: bool) -> Payload:
+    """Return a batch's records, decompressed; Corrupt if the checksum is not theirs."""
+    if check and not check_crc(buf, at, header):
+        raise Corrupt("record batch", at=at, expected=f"checksum {header.crc:#010x}")
+    start, end = at + HEADER_SIZE, at + header.size
+    if not header.codec:
+        return Payload(buf, start, end)
+    data = decompress(codec_of(header.codec), buf[start:end])
+    return Payload(data, 0, len(data))
+
+
+class Rows(Protocol):
+    """The records of one batch, made as they are taken: a few hundred that live at a time do not trouble the
+    garbage collector, which would take half of a consumer's time otherwise.
+    """
+
+    left: int
+    """How many there still are."""
+    tedious: int
+    """How many a compiled reader would have read much faster."""
+
+    def take(self, most: int) -> list[ConsumerRecord]:
+        """Return the next records, so many at most, or raise Corrupt and stay before them."""
+        ...
+
+
+Decode = Callable[[Payload, BatchHeader, str, int], Rows]
+"""From a batch's payload, its header, topic and partition to the records."""
+
+
+def compiled_rows() -> Decode | None:
+    """Return the compiled reader, ready to run, None where numba is not installed.
+
+    Loading it takes half a second of a processor: longer than it saves those who read little.
+    """
+    try:
+        from coterie.arrow.rows import ColumnRows
+    except ImportError:
+        return None
+    smallest = build_batch([Record(0, 0, None, b"")])
+    ColumnRows.of(smallest, HEADER_SIZE, len(smallest), read_header(smallest), ConsumerRecord, ("", 0))
+
+    def decode(payload: Payload, header: BatchHeader, topic: str, partition: int) -> Rows:
+        found = None
+        if not begins_alike(*payload, header.count):
+            found = ColumnRows.of(*payload, header, ConsumerRecord, (topic, partition))
+        return found or PlainRows(payload, header, topic, partition)
+
+    return decode
+
+
+class PlainRows:
+    """The records of a batch, read in Python. Corrupt if they are rubbish."""
+
+    def __init__(self, payload: Payload, header: BatchHeader, topic: str, partition: int) -> None:
+        self.left = max(0, header.count)
+        self.tedious = 0
+        self._data, self._at, self._end = payload
+        self._header, self._place = header, (topic, partition)
+        if not self.left:
+            self._check_end(self._at, header.base_offset)
+
+    def take(self, most: int) -> list[ConsumerRecord]:
+        """Return the next records, so many at most, or raise Corrupt and stay before them."""
+        count, at = min(most, self.left), self._at
+        rows: list[ConsumerRecord] = []
+        try:
+            while len(rows) < count:
+                more, at = self._next(at, count - len(rows))
+                rows += more
+        except IndexError as failure:
+            raise Corrupt("record", expected="a whole one") from failure
+        if rows and count == self.left:
+            self._check_end(at, rows[-1].offset)
+        self._at = at
+        self.left -= count
+        return rows
+
+    def _next(self, at: int, most: int) -> tuple[list[ConsumerRecord], int]:
+        """Return some records from `at` on, and where they end."""
+        header = self._header
+        bases = header.base_offset, header.base_timestamp
+        run = run_at(self._data, at, self._end, most, *bases) if most >= LEAST else None
+        if run is not None:
+            return self._columns(run), run.end
+        rows, end = _rows(self._data, at, min(most, STRETCH), header, *self._place)
+        if end > self._end:
+            raise Corrupt("record", at=end, expected=f"its end before {self._end}")
+        self.tedious += len(rows)
+        return rows, end
+
+    def _columns(self, run: Run) -> list[ConsumerRecord]:
+        """Return the records of a run."""
+        topic, partition = self._place
+        stamped = self._header.append_time
+        columns = zip(
+            repeat(topic),
+            repeat(partition),
+            run.offsets,
+            repeat(self._header.max_timestamp) if stamped else run.timestamps,
+            repeat(APPENDED if stamped else CREATED),
+            run.keys,
+            run.values,
+            repeat(()),
+            strict=False,  # what is the same for all has no end
+        )
+        return [*map(tuple.__new__, repeat(ConsumerRecord), columns)]
+
+    def _check_end(self, at: int, last_offset: int) -> None:
+        if at != self._end or last_offset > self._header.last_offset:
+            raise Corrupt("record batch", at=at, expected=f"{self._header.count} records and no more")
+
+
+def _rows(
+    data: bytes, at: int, count: int, header: BatchHeader, topic: str, partition: int
+) -> tuple[list[ConsumerRecord], int]:
+    """Return records from `at` on and where they end. Lengths are zigzag: what is odd is negative.
+
+    Lengths of up to two bytes are read in place: records that differ in size all come through here.
+    """
+    rows: list[ConsumerRecord] = []
+    add, new, kind = rows.append, tuple.__new__, ConsumerRecord
+    base, stamped = header.base_offset, APPENDED if header.append_time else CREATED
+    start = header.max_timestamp if stamped else header.base_timestamp
+    for _ in range(count):
+        first = data[at]
+        if first < 128:
+            at += 1
+            end = at + (first >> 1)
+        elif (byte := data[at + 1]) < 128:
+            at += 2
+            end = at + ((first - 128 + (byte << 7)) >> 1)
+        else:
+            size, at = read_varlong(data, at)
+            end = at + size
+        first = data[at + 1]
+        if first < 128:
+            at += 2
+            time = (first >> 1) ^ -(first & 1)
+        else:
+            time, at = read_varlong(data, at + 1)
+        first = data[at]
+        if first < 128:
+            at += 1
+            delta = (first >> 1) ^ -(first & 1)
+        elif (byte := data[at + 1]) < 128:
+            at += 2
+            delta = ((first - 128 + (byte << 7)) >> 1) ^ -(first & 1)
+        else:
+            delta, at = read_varlong(data, at)
+        key, at = (None, at + 1) if data[at] == 1 else _sized(data, at)
+        first = data[at]
+        if first & 1:
+            value, stop = _sized(data, at)
+        elif first < 128:
+            stop = at + 1 + (first >> 1)
+            value = data[at + 1 : stop]
+        elif (byte := data[at + 1]) < 128:
+            stop = at + 2 + ((first - 128 + (byte << 7)) >> 1)
+            value = data[at + 2 : stop]
+        else:
+            value, stop = _sized(data, at)
+        headers: tuple[tuple[str, bytes | None], ...] = ()
+        if data[stop]:
+            headers, at = read_headers(data, stop, end)
+        else:
+            at = stop + 1
+        if at != end:
+            raise Corrupt("record", at=at, expected=f"its end at {end}")
+        add(new(kind, (topic, partition, base + delta, start if stamped else start + time, stamped,
+                       key, value, headers)))  # fmt: skip
+    return rows, at
+
+
+def _sized(data: bytes, at: int) -> tuple[bytes | None, int]:
+    """Return the bytes whose length is at `at`, and where they end."""
+    size, at = read_varlong(data, at)
+    if size < 0:
+        return None, at
+    return data[at : at + size], at + size

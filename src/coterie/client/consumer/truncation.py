@@ -1,0 +1,69 @@
+"""Whether a new leader's log has what was read of the old one (KIP-320), and where to go on if it has not.
+
+A record's epoch says which leader took it. If the records of that epoch end before our place in the new
+leader's log, an unclean election or a lost disk took away what was read here.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Iterable
+
+from coterie.base.ids import OffsetAndMetadata, TopicPartition
+from coterie.client.consumer.fetch_state import Intake
+from coterie.client.errors import ClientTimeout, Disconnected, LogTruncated
+from coterie.client.net.addresses import Address
+from coterie.client.net.cluster import Cluster
+from coterie.client.net.messages import EpochEnd
+
+__all__ = ["epoch_ends", "settle"]
+
+log = logging.getLogger("coterie.client")
+
+
+async def epoch_ends(cluster: Cluster, intakes: Iterable[Intake]) -> dict[TopicPartition, EpochEnd]:
+    """Return where the epochs end that these were fetched up to, as far as their leaders answered."""
+    asked: dict[Address, dict[TopicPartition, tuple[int, int]]] = defaultdict(dict)
+    for intake in intakes:
+        assert intake.leader is not None
+        asked[intake.leader][intake.at] = intake.fetched_epoch, intake.leader_epoch
+    answers = await asyncio.gather(*(_ends_at(cluster, address, part) for address, part in asked.items()))
+    return {at: end for answer in answers for at, end in answer.items()}
+
+
+async def _ends_at(
+    cluster: Cluster, address: Address, asked: dict[TopicPartition, tuple[int, int]]
+) -> dict[TopicPartition, EpochEnd]:
+    try:
+        return await cluster.end_of_epochs(address, asked)
+    except (Disconnected, ClientTimeout) as error:
+        log.info("epochs of %s: %s", ", ".join(map(str, asked)), error)
+        return {}
+
+
+def settle(intake: Intake, end: EpochEnd, *, policy: str) -> None:
+    """Let a partition go on from what its leader says, or wait with LogTruncated for the application.
+
+    Where fetched records wait that the leader may lack, they are dropped, and the place before them is asked
+    about next. With a reset policy reading goes on where the logs part, or where the policy says if they
+    have nothing in common.
+    """
+    known = end.epoch >= 0 and end.offset >= 0
+    if known and end.offset >= intake.fetch_at:
+        intake.checked_in = intake.leader_epoch
+        return
+    position, epoch = intake.position, intake.epoch
+    assert position is not None
+    if position != intake.fetch_at or epoch != intake.fetched_epoch:
+        intake.jump(position, epoch)
+        return
+    log.warning("%s: the new leader lacks what was read before offset %d", intake.at, position)
+    if policy == "none":
+        place = OffsetAndMetadata(position, epoch)
+        intake.failure = LogTruncated(intake.at, place, end.offset if known else None)
+    elif known:
+        intake.jump(end.offset, end.epoch)
+        intake.checked_in = intake.leader_epoch
+    else:
+        intake.jump(None)
+        intake.reset = policy

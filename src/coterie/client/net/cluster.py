@@ -1,0 +1,447 @@
+"""A cluster as a client sees it: who leads what, who coordinates whom, which offsets there are.
+
+Every question is asked again while what went wrong may pass, until its time is up.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from coterie.base.codes import Code
+from coterie.base.errors import RefusedBy
+from coterie.base.ids import OffsetAndMetadata, TopicPartition
+from coterie.client.ending import shared
+from coterie.client.errors import RETRIABLE, ClientTimeout, Closed, Disconnected
+from coterie.client.member.backoff import Backoff
+from coterie.client.net import messages
+from coterie.client.net.addresses import Address
+from coterie.client.net.connection import PLAIN, Connection, Maker
+from coterie.client.net.jitter import jitter
+from coterie.client.net.messages import EpochEnd, ListedOffset, Metadata
+from coterie.client.net.silence import Silence
+from coterie.client.settings import ClientSettings, Security
+from coterie.wire.api.apis import ApiKey
+from coterie.wire.api.codec import only
+
+__all__ = ["Cluster"]
+
+GROUPS_AT_ONCE = 500
+T = TypeVar("T")
+
+
+class Cluster:
+    """Connections to a cluster's brokers, opened when first needed; used from one loop."""
+
+    def __init__(
+        self,
+        bootstrap: Sequence[Address],
+        *,
+        client_id: str = "coterie",
+        request_timeout_ms: int = 30_000,
+        api_timeout_ms: int = 60_000,
+        retry_backoff_ms: int = 100,
+        retry_backoff_max_ms: int = 1_000,
+        security: Security = PLAIN,
+    ) -> None:
+        self.bootstrap = tuple(bootstrap)
+        self.client_id = client_id
+        self.security = security
+        self.request_timeout_s = request_timeout_ms / 1000
+        self.api_timeout_s = api_timeout_ms / 1000
+        self.pace = partial(Backoff, retry_backoff_ms, retry_backoff_max_ms, jitter=jitter)
+        """Makes what says how long to wait before each next try (KIP-580)."""
+        self.known = Metadata({}, {})
+        self._connections: dict[tuple[str, Address], Connection] = {}
+        self._coordinators: dict[str, Address] = {}
+        self._opening: dict[tuple[str, Address], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._lookups: dict[tuple[int, str], asyncio.Task[Address]] = {}
+        self._closed = False
+        self._silence = Silence(self.bootstrap)
+
+    @classmethod
+    def of(cls, settings: ClientSettings) -> "Cluster":
+        """Return the cluster that a client's settings name; reads the certificates' files."""
+        return cls(
+            settings.addresses,
+            client_id=settings.client_id,
+            request_timeout_ms=settings.request_timeout_ms,
+            api_timeout_ms=settings.default_api_timeout_ms,
+            retry_backoff_ms=settings.retry_backoff_ms,
+            retry_backoff_max_ms=settings.retry_backoff_max_ms,
+            security=settings.security(),
+        )
+
+    async def connection(self, address: Address, *, purpose: str = "data") -> Connection:
+        """Return the open connection to this address that serves this purpose."""
+        key = (purpose, address)
+        async with self._opening[key]:
+            self._check_open()
+            held = self._connections.get(key)
+            if held is None or held.closed:
+                held = await Connection.open(
+                    address,
+                    client_id=self.client_id,
+                    timeout_s=self.request_timeout_s,
+                    security=self.security,
+                )
+                try:
+                    self._check_open()
+                except Closed:  # meanwhile: nobody else would close this one
+                    held.close()
+                    await held.wait_closed()
+                    raise
+                self._connections[key] = held
+            return held
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("this client is closed; make another one")
+
+    def drop(self, address: Address, *, purpose: str) -> None:
+        """Close one connection: whatever waits on it raises Disconnected."""
+        held = self._connections.pop((purpose, address), None)
+        if held is not None:
+            held.close()
+
+    async def close(self) -> None:
+        """Close all connections, and wait until they are; none is opened after that."""
+        self._closed = True
+        lookups = list(self._lookups.values())
+        for lookup in lookups:
+            lookup.cancel()
+        closing = [*self._connections.values()]
+        self._connections.clear()
+        for held in closing:  # all of them before anything is waited for: who waits may be cancelled
+            held.close()
+        await asyncio.gather(*lookups, return_exceptions=True)
+        for held in closing:
+            await held.wait_closed()
+
+    async def reach(self) -> None:
+        """Connect to one of the addresses that were given, or raise Disconnected at once if none is there."""
+        tried: list[str] = []
+        for address in self.bootstrap:
+            try:
+                await self.connection(address)
+            except (Disconnected, ClientTimeout) as error:
+                tried.append(str(error))
+            else:
+                return
+        raise Disconnected("; ".join(tried))
+
+    # What the cluster looks like
+
+    async def metadata(self, topics: Iterable[str] | None, *, create: bool = False) -> Metadata:
+        """Return fresh metadata of these topics (None: of all), from any broker that answers."""
+        wanted = None if topics is None else sorted(set(topics))
+
+        async def ask() -> Metadata:
+            return await self._ask_any(wanted, create=create)
+
+        return await self.retrying("Metadata", ask)
+
+    async def _ask_any(self, topics: list[str] | None, *, create: bool = False) -> Metadata:
+        answer = await self._answer_of_any(
+            ApiKey.METADATA, lambda version: messages.metadata(version, topics, create=create)
+        )
+        found = messages.read_metadata(answer)
+        self.known = found._replace(topics={**self.known.topics, **found.topics})
+        return found
+
+    async def _answer_of_any(self, api_key: int, make: Maker) -> Any:
+        """Return what the first broker says that can be reached."""
+        tried: list[str] = []
+        for address in self._by_load():
+            try:
+                broker = await self.connection(address)
+                return await broker.call(api_key, make, self.request_timeout_s)
+            except (Disconnected, ClientTimeout) as error:
+                tried.append(str(error))
+        raise Disconnected("; ".join(tried))
+
+    def _by_load(self) -> list[Address]:
+        """Return all brokers, those first on whose open connections the least is waited for (CL-1)."""
+
+        def load(address: Address) -> tuple[bool, int]:
+            held = self._connections.get(("data", address))
+            return (True, 0) if held is None or held.closed else (False, held.waiting)
+
+        return sorted(dict.fromkeys((*self.known.brokers.values(), *self.bootstrap)), key=load)
+
+    async def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address]:
+        """Return where the leader of each partition is; asks again while one has none."""
+        wanted = set(partitions)
+        found = self.known_leaders(wanted)
+        if len(found) == len(wanted):
+            return found
+
+        async def ask() -> dict[TopicPartition, Address]:
+            await self._ask_any(sorted({one.topic for one in wanted}))
+            found = self.known_leaders(wanted)
+            missing = sorted(wanted - found.keys())
+            if missing:
+                topic = self.known.topics.get(missing[0].topic)
+                raise RefusedBy((topic and topic.code) or Code.UNKNOWN_TOPIC_OR_PARTITION, str(missing[0]))
+            return found
+
+        return await self.retrying("Metadata", ask)
+
+    def known_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address]:
+        """Return the leaders last heard of, as far as there are any."""
+        found = {}
+        for one in partitions:
+            topic = self.known.topics.get(one.topic)
+            leader = -1 if topic is None else topic.leaders.get(one.partition, -1)
+            if leader in self.known.brokers:
+                found[one] = self.known.brokers[leader]
+        return found
+
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """Return the epoch that the leader last heard of leads in, -1 if it is not known."""
+        topic = self.known.topics.get(partition.topic)
+        return -1 if topic is None else topic.epochs.get(partition.partition, -1)
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Drop what is known of these topics' leaders: it proved wrong."""
+        gone = set(topics)
+        self.known = self.known._replace(
+            topics={name: topic for name, topic in self.known.topics.items() if name not in gone}
+        )
+
+    async def list_offsets(
+        self, stamps: Mapping[TopicPartition, int], *, isolation: int = 0
+    ) -> dict[TopicPartition, ListedOffset]:
+        """Return the offset of each partition at its timestamp (or messages.EARLIEST, LATEST)."""
+
+        async def ask() -> dict[TopicPartition, ListedOffset]:
+            by_leader: dict[Address, dict[TopicPartition, int]] = defaultdict(dict)
+            for one, address in (await self.leaders(stamps)).items():
+                by_leader[address][one] = stamps[one]
+            answers = await asyncio.gather(
+                *(self._list_at(address, part, isolation) for address, part in by_leader.items())
+            )
+            return {one: listed for answer in answers for one, listed in answer.items()}
+
+        topics = {one.topic for one in stamps}
+        return await self.retrying("ListOffsets", ask, forget=lambda: self.forget(topics))
+
+    async def _list_at(
+        self, address: Address, stamps: Mapping[TopicPartition, int], isolation: int
+    ) -> dict[TopicPartition, ListedOffset]:
+        broker = await self.connection(address)
+        answer = await broker.call(
+            ApiKey.LIST_OFFSETS,
+            lambda version: messages.list_offsets(version, stamps, isolation=isolation),
+            self.request_timeout_s,
+        )
+        listed = messages.read_list_offsets(answer)
+        for one, offset in listed.items():
+            if offset.code:
+                raise RefusedBy(offset.code, f"ListOffsets of {one}")
+        return listed
+
+    async def end_of_epochs(
+        self, address: Address, asked: Mapping[TopicPartition, tuple[int, int]]
+    ) -> dict[TopicPartition, EpochEnd]:
+        """Return what one broker says of where epochs end; asked once."""
+        broker = await self.connection(address)
+        answer = await broker.call(
+            ApiKey.OFFSET_FOR_LEADER_EPOCH,
+            lambda version: messages.end_of_epochs(version, asked),
+            self.request_timeout_s,
+        )
+        return messages.read_epoch_ends(answer)
+
+    # Groups
+
+    async def coordinator(self, key: str, *, kind: int = messages.GROUP) -> Address:
+        """Return where the coordinator of a group or transactional id is, asked once; refusals are raised.
+
+        Whoever asks while a lookup is under way waits for that one (CL-1).
+        """
+        lookup = self._lookups.get((kind, key))
+        if lookup is None:
+            lookup = asyncio.create_task(self._look_up(kind, key), name=f"coordinator of {key}")
+            self._lookups[kind, key] = lookup
+            lookup.add_done_callback(lambda done: self._looked_up(kind, key, done))
+        return await shared(lookup, Closed("this client was closed meanwhile"))
+
+    def _looked_up(self, kind: int, key: str, lookup: asyncio.Task[Address]) -> None:
+        self._lookups.pop((kind, key), None)
+        if not lookup.cancelled():
+            lookup.exception()  # noted, even if nobody waits for it any more
+
+    async def _look_up(self, kind: int, key: str) -> Address:
+        if not self.known.brokers:
+            await self._ask_any([])
+        answer = await self._answer_of_any(
+            ApiKey.FIND_COORDINATOR, lambda version: messages.find_coordinator(version, key, kind=kind)
+        )
+        found = only(answer.coordinators, "coordinators")
+        if found.error_code:
+            raise RefusedBy(Code(found.error_code), f"FindCoordinator of {key}")
+        return Address(found.host, found.port)
+
+    async def _offsets_connection(self, group_id: str) -> Connection:
+        """Return the connection that the group's offsets go over, to the coordinator last heard of."""
+        if group_id not in self._coordinators:
+            self._coordinators[group_id] = await self.coordinator(group_id)
+        return await self.connection(self._coordinators[group_id], purpose="offsets")
+
+    async def committed(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        """Return the group's committed offsets (require_stable), None where there is none (4.8)."""
+        noted = await self.committed_notes(group_id, partitions)
+        return {at: None if one is None else one.offset for at, one in noted.items()}
+
+    async def committed_notes(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return the same with the leader epoch and the metadata that were committed beside each."""
+        wanted = sorted(set(partitions))
+
+        async def ask() -> dict[TopicPartition, OffsetAndMetadata | None]:
+            broker = await self._offsets_connection(group_id)
+            answer = await broker.call(
+                ApiKey.OFFSET_FETCH,
+                lambda version: messages.offset_fetch(version, group_id, wanted),
+                self.request_timeout_s,
+            )
+            code, offsets = messages.read_committed(answer)
+            if code:
+                raise RefusedBy(code, f"OffsetFetch of group {group_id}")
+            return {one: offsets.get(one) for one in wanted}
+
+        if not wanted:
+            return {}
+        return await self.retrying(
+            "OffsetFetch",
+            ask,
+            forget=lambda: self._coordinators.pop(group_id, None),
+            final=frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION}),
+        )
+
+    async def notes_of_groups(
+        self, group_ids: Iterable[str], at: TopicPartition
+    ) -> dict[str, OffsetAndMetadata | None]:
+        """Return what each of many groups has committed of a partition: one question to each coordinator."""
+        wanted = sorted(set(group_ids))
+        found: dict[str, OffsetAndMetadata | None] = {}
+
+        async def ask(some: Sequence[str]) -> None:
+            for address, ours in (await self._coordinators_of(some)).items():
+                broker = await self.connection(address, purpose="offsets")
+                answer = await broker.call(
+                    ApiKey.OFFSET_FETCH,
+                    partial(messages.offset_fetch_of, group_ids=ours, partitions=[at]),
+                    self.request_timeout_s,
+                )
+                for group_id, (code, noted) in messages.read_committed_of(answer).items():
+                    if code:
+                        raise RefusedBy(code, f"OffsetFetch of group {group_id}")
+                    found[group_id] = noted.get(at)
+
+        for start in range(0, len(wanted), GROUPS_AT_ONCE):
+            await self.retrying("OffsetFetch", partial(ask, wanted[start : start + GROUPS_AT_ONCE]))
+        return found
+
+    async def _coordinators_of(self, group_ids: Sequence[str]) -> dict[Address, list[str]]:
+        """Return each coordinator with those of the groups that it has."""
+        answer = await self._answer_of_any(
+            ApiKey.FIND_COORDINATOR, lambda version: messages.find_coordinator(version, *group_ids)
+        )
+        found: dict[Address, list[str]] = {}
+        for one in answer.coordinators:
+            if one.error_code:
+                raise RefusedBy(Code(one.error_code), f"FindCoordinator of {one.key}")
+            found.setdefault(Address(one.host, one.port), []).append(one.key)
+        return found
+
+    async def commit(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+        *,
+        generation: int = -1,
+        member_id: str = "",
+        instance_id: str | None = None,
+        retry: bool = True,
+    ) -> Code:
+        """Commit and return the first code that is not worth another try: NONE, or why it was refused.
+
+        By default as nobody's member (CC-3); for no offsets nothing is sent (CC-4). Without `retry`, whatever
+        goes wrong is raised at once.
+        """
+
+        async def ask() -> Code:
+            broker = await self._offsets_connection(group_id)
+            answer = await broker.call(
+                ApiKey.OFFSET_COMMIT,
+                lambda version: messages.offset_commit(
+                    version,
+                    group_id,
+                    offsets,
+                    generation=generation,
+                    member_id=member_id,
+                    instance_id=instance_id,
+                ),
+                self.request_timeout_s,
+            )
+            code = messages.read_offset_commit(answer)
+            if code in RETRIABLE:
+                raise RefusedBy(code, f"OffsetCommit of group {group_id}")
+            return code
+
+        if not offsets:
+            return Code.NONE
+        if not retry:
+            try:
+                return await ask()
+            except (Disconnected, ClientTimeout, RefusedBy):
+                self._coordinators.pop(group_id, None)
+                raise
+        return await self.retrying("OffsetCommit", ask, forget=lambda: self._coordinators.pop(group_id, None))
+
+    # Trying again
+
+    async def retrying(
+        self,
+        what: str,
+        ask: Callable[[], Awaitable[T]],
+        *,
+        forget: Callable[[], object] = bool,
+        final: Container[Code] = (),
+    ) -> T:
+        """Return what `ask` returns; after what may pass, forget what may be wrong, and ask again.
+
+        The codes in `final` do not pass here. What takes some seconds is told in the log.
+        """
+        with self._silence.during(what):
+            return await self._tried(what, ask, forget, final)
+
+    async def _tried(
+        self,
+        what: str,
+        ask: Callable[[], Awaitable[T]],
+        forget: Callable[[], object],
+        final: Container[Code],
+    ) -> T:
+        clock = asyncio.get_running_loop()
+        until = clock.time() + self.api_timeout_s
+        pace = self.pace()
+        while True:
+            pause_s = pace.next_ms() / 1000
+            try:
+                return await ask()
+            except (Disconnected, ClientTimeout, RefusedBy) as error:
+                if isinstance(error, RefusedBy) and (error.code not in RETRIABLE or error.code in final):
+                    raise
+                if clock.time() + pause_s > until:
+                    waited = f"{what}: tried for {self.api_timeout_s:g} s"
+                    raise ClientTimeout(f"{waited}, last {error}") from error
+                self._silence.failed(what, error, clock.time())
+            forget()
+            await asyncio.sleep(pause_s)

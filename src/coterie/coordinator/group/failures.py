@@ -1,0 +1,168 @@
+"""What everybody is answered when the log refused a batch (P-10, SG-12, ST-6).
+
+The batch's facts have been undone by then, so a call that they parked is parked no more and one that they
+answered waits again. Each command of the batch is answered here for its own call; who had waited before the
+batch waits on, but for the syncs that a leader's failed assignment would have answered. Deadlines that the
+undone decisions took off are armed again by `Shard.append_failed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from coterie.base.codes import Code
+from coterie.coordinator.group.classic import join_phase
+from coterie.coordinator.group.commands import (
+    CleanOffsets,
+    Command,
+    CommitOffsets,
+    DeleteGroup,
+    DeleteOffsets,
+    Describe,
+    EndTransaction,
+    Expire,
+    FetchOffsets,
+    Heartbeat,
+    Join,
+    Leave,
+    Sync,
+    TopicsDeleted,
+    TxnCommitOffsets,
+)
+from coterie.coordinator.group.decision import (
+    Answer,
+    CommitAnswer,
+    DeleteGroupAnswer,
+    DeleteOffsetsAnswer,
+    Draft,
+    FetchAnswer,
+    HeartbeatAnswer,
+    JoinAnswer,
+    LeaveAnswer,
+    SyncAnswer,
+)
+from coterie.coordinator.group.model import State
+from coterie.coordinator.group.settings import RETRY_MS
+
+__all__ = ["after_failure", "only_reads", "told"]
+
+TOLD_AS: Mapping[Code, Code] = MappingProxyType(
+    {
+        Code.UNKNOWN_TOPIC_OR_PARTITION: Code.COORDINATOR_NOT_AVAILABLE,
+        Code.NOT_ENOUGH_REPLICAS: Code.COORDINATOR_NOT_AVAILABLE,
+        Code.REQUEST_TIMED_OUT: Code.COORDINATOR_NOT_AVAILABLE,
+        Code.NOT_LEADER_OR_FOLLOWER: Code.NOT_COORDINATOR,
+        Code.KAFKA_STORAGE_ERROR: Code.NOT_COORDINATOR,
+        Code.MESSAGE_TOO_LARGE: Code.UNKNOWN_SERVER_ERROR,
+        Code.RECORD_LIST_TOO_LARGE: Code.UNKNOWN_SERVER_ERROR,
+        Code.INVALID_FETCH_SIZE: Code.UNKNOWN_SERVER_ERROR,
+        Code.NETWORK_EXCEPTION: Code.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+
+
+def told(code: Code) -> Code:
+    """Return what a client is told of the log's error (P-10)."""
+    return TOLD_AS.get(code, code)
+
+
+def only_reads(command: Command) -> bool:
+    """Return whether a command only reads what is committed: a failed append is none of its business."""
+    return isinstance(command, Describe) or (isinstance(command, FetchOffsets) and not command.require_stable)
+
+
+def after_failure(draft: Draft, command: Command, code: Code) -> None:
+    """Answer the command's call, if it has one, and do what else its failure asks for."""
+    AFTER[type(command)](draft, command, told(code))
+
+
+def join_failed(draft: Draft, command: Join, code: Code) -> None:
+    """Answer with no member id. A static member's return also shows the generation that goes on (ST-6)."""
+    group = draft.shard.groups.get(command.group_id)
+    answer = JoinAnswer(code, "")
+    if group is None:
+        draft.then("new-group-undone")
+    elif group.state is State.STABLE and not command.member_id:
+        returned = command.instance_id is not None and command.instance_id in group.static
+        if returned:
+            draft.then("return-undone")
+            answer = JoinAnswer(
+                code, "", group.generation, group.protocol_type, group.protocol, group.leader or ""
+            )
+    draft.reply(command.call, answer)
+
+
+def sync_failed(draft: Draft, command: Sync, code: Code) -> None:
+    """Tell the error. If it was the leader's, tell everybody who waits for it, and rebalance (SG-12)."""
+    draft.reply(command.call, SyncAnswer(code))
+    group = draft.shard.groups.get(command.group_id)
+    if group is None or group.state is not State.COMPLETING:
+        return
+    if command.generation == group.generation and command.member_id == group.leader:
+        draft.then("assignment-lost")
+        draft.restart_session(group.members[command.member_id])
+        join_phase.start_rebalance(draft, group, code=code)
+
+
+def fetch_failed(draft: Draft, command: FetchOffsets, code: Code) -> None:
+    """Tell NOT_COORDINATOR where 15 would be due: clients before 3.9 do not know that here (OF-10)."""
+    if code is Code.COORDINATOR_NOT_AVAILABLE:
+        draft.then("told-as-not-coordinator")
+        code = Code.NOT_COORDINATOR
+    draft.reply(command.call, FetchAnswer(code))
+
+
+def expire_failed(draft: Draft, command: Expire, code: Code) -> None:
+    """Try again a little later what is still due; nobody else would ask. EX-8 is Kafka's way."""
+    group = draft.shard.groups.get(command.key[1])
+    if group is None:
+        return
+    draft.then("tried-again-soon")
+    due_ms = draft.now_ms + RETRY_MS
+    if command.key[0] == "session":
+        if command.key[2] in group.members or command.key[2] in group.pending:
+            draft.arm(command.key, due_ms)
+        return
+    phase_due_ms = group.join_due_ms if command.key[0] == "join" else group.sync_due_ms
+    if phase_due_ms is not None:
+        draft.arm(command.key, max(phase_due_ms, due_ms))
+
+
+def commit_failed(draft: Draft, command: CommitOffsets | TxnCommitOffsets, code: Code) -> None:
+    draft.reply(command.call, CommitAnswer((code,) * len(command.offsets)))
+
+
+def nobody_waits(draft: Draft, command: Command, code: Code) -> None:
+    """Do nothing: the next round of cleaning comes by itself."""
+
+
+def answer_with(answer: Callable[[Code], Answer]) -> Callable[[Draft, Any, Code], None]:
+    """Return what answers a call with the code and nothing else."""
+
+    def failed(draft: Draft, command: Any, code: Code) -> None:
+        draft.reply(command.call, answer(code))
+
+    return failed
+
+
+AFTER: Mapping[type, Callable[[Draft, Any, Code], None]] = MappingProxyType(
+    {
+        Join: join_failed,
+        Sync: sync_failed,
+        Heartbeat: answer_with(HeartbeatAnswer),
+        Leave: answer_with(LeaveAnswer),
+        CommitOffsets: commit_failed,
+        TxnCommitOffsets: commit_failed,
+        EndTransaction: nobody_waits,
+        FetchOffsets: fetch_failed,
+        DeleteOffsets: answer_with(DeleteOffsetsAnswer),
+        Describe: nobody_waits,
+        DeleteGroup: answer_with(DeleteGroupAnswer),
+        Expire: expire_failed,
+        CleanOffsets: nobody_waits,
+        TopicsDeleted: nobody_waits,
+    }
+)
+assert set(AFTER) == set(Command.__args__)

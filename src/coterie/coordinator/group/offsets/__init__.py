@@ -1,0 +1,1 @@
+"""Committed offsets of a shard: committed, pending in a transaction, and as they lie in memory."""

@@ -1,0 +1,300 @@
+"""One partition of `__consumer_offsets`: its groups and offsets, the door in, and the undo log behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from sys import intern
+
+from coterie.base.codes import Code
+from coterie.base.undo import Undoable
+from coterie.coordinator.group.apply import APPLY, Undo, barrier_keys, session_key
+from coterie.coordinator.group.classic import join_phase
+from coterie.coordinator.group.commands import Command
+from coterie.coordinator.group.decision import (
+    Decision,
+    Draft,
+    JoinAnswer,
+    Performed,
+    SyncAnswer,
+    Wake,
+    WakeKey,
+)
+from coterie.coordinator.group.facts import (
+    Fact,
+    GroupDied,
+    GroupRemoved,
+    MemberIdPromised,
+    MemberJoined,
+    MemberReplaced,
+    MembersLeft,
+    PromiseDropped,
+    TransactionEnded,
+)
+from coterie.coordinator.group.failures import after_failure, only_reads
+from coterie.coordinator.group.model import Group, Member, State
+from coterie.coordinator.group.offsets.pending import Pending
+from coterie.coordinator.group.offsets.stored import OffsetTables
+from coterie.coordinator.group.records import RawRecord, facts_of, records_of
+from coterie.coordinator.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
+from coterie.coordinator.group.table import answer
+from coterie.wire.payloads.consumer_offsets import KNOWN_KINDS
+
+__all__ = ["Shard"]
+
+PREPARING, STABLE, DEAD = State.PREPARING, State.STABLE, State.DEAD
+# Bytes of a member id before its uuid: a text in a record has 16 bits for its length.
+PREFIX_MAX = 32_767 - 64
+NONE, REBALANCE_IN_PROGRESS = Code.NONE, Code.REBALANCE_IN_PROGRESS
+
+
+class Shard(Undoable[tuple[Fact, Undo]]):
+    """The groups and offsets that hash to one partition. It knows no clock, socket or thread."""
+
+    def __init__(self, *, settings: GroupSettings, new_id: Callable[[], str]) -> None:
+        """`new_id` returns a fresh uuid4 as text; member ids end in one (JG-24)."""
+        super().__init__()
+        self.settings = settings
+        self.groups: dict[str, Group] = {}
+        self.offsets = OffsetTables()
+        self.pending = Pending()
+        self.foreign: dict[str, set[bytes]] = {}  # groups with records of kinds not known here, by their keys
+        self.recording = True
+        self.skipped: dict[int, int] = {}  # record type -> how many of it were passed over while loading
+        self._new_id = new_id
+        self._revived: dict[WakeKey, None] = {}
+
+    def new_member_id(self, prefix: str) -> str:
+        """Return a fresh member id: the client's name, or the instance's, and a uuid (JG-24).
+
+        A name that leaves no room for the uuid is cut: no record could hold the id.
+        """
+        if len(prefix) > PREFIX_MAX // 4:
+            prefix = prefix.encode()[:PREFIX_MAX].decode(errors="ignore")
+        return intern(f"{prefix}-{self._new_id()}")  # it comes back in requests; see `broker.fastpath`
+
+    # -- deciding
+
+    def decide(self, command: Command, now_ms: int, *, wall_ms: int | None = None) -> Decision:
+        """Return what the command leads to. Nothing has changed when this returns.
+
+        Deadlines go by `now_ms`, which never jumps; what is written is dated by `wall_ms`, if that is given.
+        """
+        draft = Draft(self, now_ms, getattr(command, "call", None), wall_ms=wall_ms)
+        return self._drafted(lambda: answer(draft, command))
+
+    def perform(
+        self,
+        command: Command,
+        now_ms: int,
+        before: Callable[[Fact], None] | None = None,
+        *,
+        wall_ms: int | None = None,
+    ) -> Performed:
+        """Decide and apply; return the decision, and the records of its durable facts.
+
+        It is `decide`, and `apply` and `records` of each fact, at less than half their price: what a draft
+        tries on stays on. `before` is shown each fact before it is applied. A decision that raises leaves
+        nothing behind.
+        """
+        draft = Draft(self, now_ms, getattr(command, "call", None), before, wall_ms=wall_ms)
+        mark = self.mark()
+        try:
+            decision = answer(draft, command)
+            draft.catch_up()
+        except BaseException:
+            self.take_back(mark)
+            raise
+        return Performed(decision, draft.records)
+
+    def append_failed(
+        self, command: Command, code: Code, now_ms: int, *, wall_ms: int | None = None
+    ) -> Decision:
+        """Return what follows for one command of a batch that the log refused with `code`.
+
+        The batch has been undone (`undo_to`) before the first of its commands comes here, in the batch's
+        order; each decision is carried out before the next is asked for.
+        """
+        draft = Draft(self, now_ms, getattr(command, "call", None), wall_ms=wall_ms)
+        self._rearm(draft)
+
+        def after() -> Decision:
+            after_failure(draft, command, code)
+            return draft.decision("append-failed")
+
+        return self._drafted(lambda: answer(draft, command) if only_reads(command) else after())
+
+    def _drafted(self, make: Callable[[], Decision]) -> Decision:
+        """Return what `make` drafts, the facts that it tried on taken off again."""
+        recording, mark = self.recording, self.mark()
+        self.recording = True
+        try:
+            return make()
+        finally:
+            self.recording = recording
+            self.take_back(mark)
+
+    def beat(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int
+    ) -> tuple[Code, int, WakeKey] | None:
+        """Return the short way's answer to a heartbeat, None where `decide` has to find the words.
+
+        The answer is the code, and the session timeout by which the deadline of the key moves. A property
+        test holds it against `decide(Heartbeat(...))`.
+        """
+        group = self.groups.get(group_id)
+        if group is None or generation != group.generation:
+            return None
+        member = group.members.get(member_id)
+        if member is None or group.state is DEAD:
+            return None
+        if instance_id is not None and group.static.get(instance_id) != member_id:
+            return None
+        code = REBALANCE_IN_PROGRESS if group.state is PREPARING else NONE
+        return code, member.session_timeout_ms, member.session_key
+
+    def committer(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int
+    ) -> Member | None:
+        """Return the member whose commit is taken, None where `decide` has to find the words (OC-9)."""
+        group = self.groups.get(group_id)
+        if group is None or generation != group.generation:
+            return None
+        if group.state is not STABLE and group.state is not PREPARING:
+            return None
+        if instance_id is not None and group.static.get(instance_id) != member_id:
+            return None
+        return group.members.get(member_id)
+
+    # -- the one door
+
+    def apply(self, fact: Fact) -> None:
+        """Change the state as the fact says. While `recording`, its undoing goes to the undo log."""
+        undo = APPLY[type(fact)](self, fact)
+        if self.recording:
+            self._log.append((fact, undo))
+
+    def records(self, fact: Fact) -> tuple[RawRecord, ...]:
+        """Return the records of a durable fact, asked for right after its `apply`; () for a volatile one."""
+        return records_of(self.groups, fact)
+
+    def take_back(self, mark: int) -> None:
+        """Take back, newest first, every fact applied after the mark: their decision is none after all."""
+        for _ in range(self.mark() - mark):
+            undo = self._log.pop()[1]
+            undo[0](*undo[1:])
+
+    def _undo(self, step: tuple[Fact, Undo]) -> None:
+        fact, undo = step
+        undo[0](*undo[1:])
+        self._revived.update(dict.fromkeys(self._deadlines_of(fact)))
+
+    def _deadlines_of(self, fact: Fact) -> Iterable[WakeKey]:
+        """Return the deadlines that the decision behind an undone fact may have armed, moved or cleared."""
+        group_id = getattr(fact, "group_id", None)
+        if group_id is None:
+            return
+        yield from barrier_keys(group_id)
+        match fact:
+            case MembersLeft(member_ids=gone):
+                yield from (session_key(group_id, member_id) for member_id in gone)
+            case GroupRemoved():
+                yield from (session_key(group_id, member_id) for member_id in self.groups[group_id].pending)
+            case MemberReplaced(old_id=back) | PromiseDropped(member_id=back):
+                yield session_key(group_id, back)
+            case MemberJoined(member_id=new) | MemberIdPromised(member_id=new):
+                yield session_key(group_id, new)
+
+    def _rearm(self, draft: Draft) -> None:
+        """Arm again the deadlines of whatever undoing brought back, and disarm those of what it took away."""
+        for key in self._revived:
+            group = self.groups.get(key[1])
+            draft.wakes.append(Wake(key, None if group is None else due_ms(group, key, draft.now_ms)))
+        self._revived.clear()
+
+    # -- coming and going
+
+    def load(self, records: Iterable[RawRecord], now_ms: int, *, producer_id: int = -1) -> None:
+        """Replay records one by one, oldest first, those of one transaction at a time (LO-1, OM-2).
+
+        Records of unknown types are passed over and counted in `skipped`; bytes of a known type that cannot
+        be read raise Corrupt, and the shard is of no use then (LO-7). `loading.Loader` does it by the batch.
+        """
+        for record in records:
+            for fact in facts_of(self.groups, record, producer_id=producer_id, now_ms=now_ms):
+                self.load_fact(fact)
+            self._count_unknown(record[0])
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """Replay the end of a transaction (OM-3)."""
+        self.load_fact(TransactionEnded(producer_id, commit))
+
+    def load_fact(self, fact: Fact) -> None:
+        """Apply what the log says; it is never undone."""
+        recording, self.recording = self.recording, False
+        try:
+            self.apply(fact)
+        finally:
+            self.recording = recording
+
+    def _count_unknown(self, raw_key: bytes) -> None:
+        kind = int.from_bytes(raw_key[:2], "big", signed=True)
+        if kind not in KNOWN_KINDS:
+            self.skipped[kind] = self.skipped.get(kind, 0) + 1
+
+    def loaded(
+        self, now_ms: int, group_ids: Iterable[str] | None = None, *, wall_ms: int | None = None
+    ) -> Decision:
+        """Return what the end of loading leads to: sessions begin, groups over the limit rebalance (LO-4).
+
+        `group_ids` takes a slice of the groups.
+        """
+        draft = Draft(self, now_ms, None, wall_ms=wall_ms)
+        groups = tuple(self.groups.values() if group_ids is None else map(self.groups.__getitem__, group_ids))
+
+        def start() -> Decision:
+            for group in groups:
+                for member in group.members.values():
+                    draft.restart_session(member)
+                if group.members and group.leader not in group.members:
+                    draft.then("absent-leader-kept")
+                if len(group.members) > self.settings.max_size:
+                    draft.then("oversized-group-loaded")
+                    join_phase.start_rebalance(draft, group)
+            return draft.decision("loaded")
+
+        return self._drafted(start)
+
+    def unload(self) -> Decision:
+        """Return what unloading leads to: groups are Dead, and whoever waits is sent elsewhere (DE-6)."""
+        draft = Draft(self, 0, None)
+        for group in self.groups.values():
+            for member in group.in_order():
+                send_elsewhere(draft, member)
+            for key in barrier_keys(group.group_id):
+                draft.clear(key)
+            for promised in group.pending:
+                draft.clear(session_key(group.group_id, promised))
+            draft.note(GroupDied(group.group_id, group.since_ms or 0))
+        return draft.decision("unloaded")
+
+
+def send_elsewhere(draft: Draft, member: Member) -> None:
+    """Answer what a member has parked with NOT_COORDINATOR, and take its session's deadline off."""
+    if member.join_call is not None:
+        draft.reply(member.join_call, JoinAnswer(Code.NOT_COORDINATOR, member.member_id))
+    if member.sync_call is not None:
+        draft.reply(member.sync_call, SyncAnswer(Code.NOT_COORDINATOR))
+    draft.clear(member.session_key)
+
+
+def due_ms(group: Group, key: WakeKey, now_ms: int) -> int | None:
+    """Return when a deadline of the group as it stands is due, None if it has no such deadline."""
+    if key[0] == "join":
+        return group.join_due_ms
+    if key[0] == "sync":
+        return group.sync_due_ms
+    member = group.members.get(key[2])
+    if member is not None:
+        return now_ms + (NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms)
+    promised_ms = group.pending.get(key[2])
+    return None if promised_ms is None else now_ms + promised_ms

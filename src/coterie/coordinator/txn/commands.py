@@ -1,0 +1,96 @@
+"""What may be asked of a transactional id, a time-out included. A command is data; nobody changes it.
+
+`call` is a number of the shell's making for one request that wants an answer; the core only hands it back.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from coterie.base.ids import TopicPartition
+from coterie.coordinator.txn.model import Producer
+
+__all__ = [
+    "AddPartitions",
+    "Command",
+    "Describe",
+    "EndTransaction",
+    "Expire",
+    "InitProducerId",
+    "MarkersWritten",
+    "VerifyPartitions",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitProducerId:
+    """InitProducerId: fence whoever used the id before, and get a producer id and epoch of one's own.
+
+    `expected` is what a producer that goes on after an error believes to be (KIP-360).
+    """
+
+    transactional_id: str
+    call: int
+    timeout_ms: int
+    expected: Producer | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddPartitions:
+    """AddPartitionsToTxn, AddOffsetsToTxn, and the joining that Produce and TxnOffsetCommit imply (KIP-890).
+
+    `client_version` is the transaction.version that the client goes by, as far as the request shows it.
+    """
+
+    transactional_id: str
+    call: int
+    producer: Producer
+    partitions: tuple[TopicPartition, ...]
+    client_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyPartitions:
+    """Ask whether these are in the transaction, changing nothing (KIP-890, part 1)."""
+
+    transactional_id: str
+    call: int
+    producer: Producer
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTransaction:
+    """EndTxn: commit or abort. From `client_version` 2 on the epoch is bumped on the way (KIP-890)."""
+
+    transactional_id: str
+    call: int
+    producer: Producer
+    commit: bool
+    client_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkersWritten:
+    """Every partition of a transaction that is being ended has its marker."""
+
+    transactional_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Describe:
+    """DescribeTransactions for one transactional id."""
+
+    transactional_id: str
+    call: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expire:
+    """A deadline that a `Wake` of this key set is due, or what a look at all has found overdue."""
+
+    key: tuple[str, ...]
+
+
+Command: TypeAlias = (
+    InitProducerId | AddPartitions | VerifyPartitions | EndTransaction | MarkersWritten | Describe | Expire
+)

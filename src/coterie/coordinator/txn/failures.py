@@ -1,0 +1,95 @@
+"""What everybody is answered who cannot be served: what never reaches a shard, and what its log refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from coterie.base.codes import Code
+from coterie.coordinator.txn.commands import (
+    AddPartitions,
+    Command,
+    Describe,
+    EndTransaction,
+    Expire,
+    InitProducerId,
+    MarkersWritten,
+    VerifyPartitions,
+)
+from coterie.coordinator.txn.decision import (
+    Answer,
+    Decision,
+    DescribeAnswer,
+    PartitionsAnswer,
+    ProducerAnswer,
+    Reply,
+    VerifyAnswer,
+    Wake,
+)
+from coterie.coordinator.txn.expiry import completion_key
+from coterie.coordinator.txn.settings import RETRY_MS, TransactionSettings
+
+__all__ = ["NoProducerId", "after_failure", "refusal", "unfit"]
+
+TOLD_AS: Mapping[Code, Code] = MappingProxyType(
+    {
+        Code.UNKNOWN_TOPIC_OR_PARTITION: Code.COORDINATOR_NOT_AVAILABLE,
+        Code.NOT_ENOUGH_REPLICAS: Code.COORDINATOR_NOT_AVAILABLE,
+        Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Code.COORDINATOR_NOT_AVAILABLE,
+        Code.REQUEST_TIMED_OUT: Code.COORDINATOR_NOT_AVAILABLE,
+        Code.NOT_LEADER_OR_FOLLOWER: Code.NOT_COORDINATOR,
+        Code.KAFKA_STORAGE_ERROR: Code.NOT_COORDINATOR,
+        Code.MESSAGE_TOO_LARGE: Code.UNKNOWN_SERVER_ERROR,
+        Code.RECORD_LIST_TOO_LARGE: Code.UNKNOWN_SERVER_ERROR,
+    }
+)
+
+
+class NoProducerId(Exception):
+    """Raised by what makes producer ids when it cannot make one now: the client is asked to come back."""
+
+
+def unfit(command: Command, settings: TransactionSettings) -> Code:
+    """Return why a request is refused before anybody looks for its transactional id, NONE if it is not."""
+    if not getattr(command, "transactional_id", "there is none"):
+        return Code.INVALID_REQUEST
+    if isinstance(command, InitProducerId) and not 0 < command.timeout_ms <= settings.max_timeout_ms:
+        return Code.INVALID_TRANSACTION_TIMEOUT
+    return Code.NONE
+
+
+def refusal(command: Command, code: Code) -> Answer:
+    """Return the answer with this code to a command that has a call."""
+    return REFUSALS[type(command)](command, code)
+
+
+REFUSALS: Mapping[type, Callable[[Any, Code], Answer]] = MappingProxyType(
+    {
+        InitProducerId: lambda command, code: ProducerAnswer(code),
+        EndTransaction: lambda command, code: ProducerAnswer(code),
+        AddPartitions: lambda command, code: PartitionsAnswer(code),
+        VerifyPartitions: lambda command, code: VerifyAnswer((code,) * len(command.partitions)),
+        Describe: lambda command, code: DescribeAnswer(code),
+    }
+)
+assert {*REFUSALS, MarkersWritten, Expire} == set(Command.__args__)
+
+
+def after_failure(command: Command, code: Code, now_ms: int) -> Decision:
+    """Return what follows for a command whose facts could not be appended and have been undone.
+
+    A completion is tried again a little later, for its markers are written; what a look has found is found
+    again by the next.
+    """
+    if isinstance(command, MarkersWritten):
+        return Decision("append-failed", wakes=(_try_again(command.transactional_id, now_ms),))
+    if isinstance(command, Expire):
+        again = (_try_again(command.key[1], now_ms),) if command.key[0] == "complete" else ()
+        return Decision("append-failed", wakes=again)
+    answer = refusal(command, TOLD_AS.get(code, code))
+    return Decision("append-failed", replies=(Reply(command.call, answer),))
+
+
+def _try_again(transactional_id: str, now_ms: int) -> Wake:
+    return Wake(completion_key(transactional_id), now_ms + RETRY_MS)

@@ -1,0 +1,113 @@
+"""One partition of `__transaction_state`: its transactional ids, the door in, and the undo log behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from coterie.base.codes import Code
+from coterie.base.undo import Undoable
+from coterie.coordinator.txn.apply import apply_fact, put
+from coterie.coordinator.txn.commands import Command, Describe, VerifyPartitions
+from coterie.coordinator.txn.decision import Decision, Markers, Reply, Wake
+from coterie.coordinator.txn.expiry import IDS, TIMEOUTS
+from coterie.coordinator.txn.facts import Fact, TransactionLoaded
+from coterie.coordinator.txn.failures import NoProducerId, after_failure, refusal
+from coterie.coordinator.txn.model import Producer, State, Transaction
+from coterie.coordinator.txn.records import RawRecord, facts_of, record_of, snapshot_of
+from coterie.coordinator.txn.settings import TransactionSettings
+from coterie.coordinator.txn.table import answer
+
+__all__ = ["Shard"]
+
+ENDING = {State.PREPARE_COMMIT: True, State.PREPARE_ABORT: False}
+
+
+class Shard(Undoable[tuple[str, Transaction | None]]):
+    """The transactional ids that hash to one partition. It knows no clock, socket or thread."""
+
+    def __init__(self, *, settings: TransactionSettings, new_producer_id: Callable[[], int]) -> None:
+        """`new_producer_id` returns one that was never given out, or raises `NoProducerId`."""
+        super().__init__()
+        self.settings = settings
+        self.new_producer_id = new_producer_id
+        self.transactions: dict[str, Transaction] = {}
+        self.ongoing: dict[str, None] = {}
+        self.skipped = 0  # records of a time to come, passed over while loading
+        # How far the wall's clock is ahead of the one that never jumps, by which this shard decides. Times
+        # that others see, in records and in what is described, are the wall's.
+        self.wall_ahead_ms = 0
+
+    # -- deciding
+
+    def decide(self, command: Command, now_ms: int) -> Decision:
+        """Return what the command leads to. Nothing has changed when this returns."""
+        try:
+            return answer(self, command, now_ms)
+        except NoProducerId:
+            call = getattr(command, "call", None)
+            if call is None:  # a look finds it again
+                return Decision("no-producer-id")
+            reply = Reply(call, refusal(command, Code.COORDINATOR_LOAD_IN_PROGRESS))
+            return Decision("no-producer-id", replies=(reply,))
+
+    def append_failed(self, command: Command, code: Code, now_ms: int) -> Decision:
+        """Return what follows for one command of a batch that the log refused with `code`.
+
+        The batch has been undone (`undo_to`) before the first of its commands comes here, in its order. What
+        only reads is answered as if there had been no batch.
+        """
+        if isinstance(command, Describe | VerifyPartitions):
+            return self.decide(command, now_ms)
+        return after_failure(command, code, now_ms)
+
+    # -- the one door
+
+    def apply(self, fact: Fact) -> None:
+        """Change the state as the fact says; how to undo it goes to the undo log."""
+        self._log.append((fact.transactional_id, apply_fact(self, fact)))
+
+    def records(self, fact: Fact) -> tuple[RawRecord, ...]:
+        """Return the record of a durable fact, asked for right after its `apply`; () for a volatile one."""
+        return record_of(self.transactions, fact, wall_ahead_ms=self.wall_ahead_ms)
+
+    def _undo(self, step: tuple[str, Transaction | None]) -> None:
+        put(self, *step)
+
+    # -- coming and going
+
+    def load(self, records: Iterable[RawRecord], now_ms: int) -> None:
+        """Replay a piece of the log, oldest piece first. Raises Corrupt where it cannot be read.
+
+        What began later than now was dated by a clock that was wrong: it must not hang until then.
+        """
+        for fact in facts_of(self, records, now_ms):
+            apply_fact(self, fact)
+
+    def recall(self, transaction: Transaction) -> None:
+        """Know a transactional id as `recalled` has it, after the last piece."""
+        apply_fact(self, TransactionLoaded(transaction))
+
+    def snapshot(self, transactional_id: str) -> RawRecord:
+        """Return the record of what is known of a transactional id now, its end if there is none."""
+        return snapshot_of(self.transactions, transactional_id, wall_ahead_ms=self.wall_ahead_ms)
+
+    def loaded(self, now_ms: int) -> Decision:
+        """Return what the end of loading leads to: whatever was about to end gets its markers again."""
+        return Decision(
+            "loaded",
+            wakes=(
+                Wake(TIMEOUTS, now_ms + self.settings.timeouts_interval_ms),
+                Wake(IDS, now_ms + self.settings.ids_interval_ms),
+            ),
+            markers=tuple(
+                Markers(
+                    txn.transactional_id,
+                    Producer(txn.producer_id, txn.epoch),
+                    ENDING[txn.state],
+                    tuple(txn.partitions),
+                    txn.client_version,
+                )
+                for txn in self.transactions.values()
+                if txn.state in ENDING
+            ),
+        )

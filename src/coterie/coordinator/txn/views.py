@@ -1,0 +1,62 @@
+"""DescribeTransactions and ListTransactions: what can be seen from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coterie.base.codes import Code
+from coterie.coordinator.txn.commands import Describe
+from coterie.coordinator.txn.decision import Decision, DescribeAnswer, Reply
+from coterie.coordinator.txn.model import Producer, State, Transaction
+from coterie.coordinator.txn.records import dated
+
+if TYPE_CHECKING:
+    from coterie.coordinator.txn.shard import Shard
+
+__all__ = ["Filter", "describe", "describe_nowhere", "listed"]
+
+
+def describe_nowhere(shard: Shard, _: Transaction | None, command: Describe, now_ms: int) -> Decision:
+    """Say that there is none."""
+    answer = DescribeAnswer(Code.TRANSACTIONAL_ID_NOT_FOUND)
+    return Decision("no-such-transactional-id", replies=(Reply(command.call, answer),))
+
+
+def describe(shard: Shard, txn: Transaction, command: Describe, now_ms: int) -> Decision:
+    """Show the transactional id as it is."""
+    answer = DescribeAnswer(
+        Code.NONE,
+        txn.state.value,
+        txn.timeout_ms,
+        dated(txn.started_ms, shard.wall_ahead_ms),
+        Producer(txn.producer_id, txn.epoch),
+        tuple(txn.partitions),
+    )
+    return Decision("described", replies=(Reply(command.call, answer),))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """What ListTransactions asks for. Nothing in a set, and a negative duration, means anything goes."""
+
+    states: frozenset[str] = frozenset()
+    producer_ids: frozenset[int] = frozenset()
+    longer_than_ms: int = -1
+
+    def passes(self, txn: Transaction, now_ms: int) -> bool:
+        """Return whether the transactional id is asked for."""
+        if txn.state is State.DEAD:
+            return False
+        if self.producer_ids and txn.producer_id not in self.producer_ids:
+            return False
+        if self.states and txn.state.value not in self.states:
+            return False
+        return self.longer_than_ms < 0 or now_ms - txn.started_ms > self.longer_than_ms
+
+
+def listed(shards: Iterable[Shard], wanted: Filter, now_ms: int) -> Iterator[Transaction]:
+    """Yield the transactional ids that a filter lets through."""
+    for shard in shards:
+        yield from (txn for txn in shard.transactions.values() if wanted.passes(txn, now_ms))

@@ -1,0 +1,310 @@
+"""The same history from Coterie's own story of its groups (`__group_story`, docs/story.md): told, exactly.
+
+What the story says of a generation stands in the place of what was inferred for it, with a confidence of 1,
+and when a rebalance began in the place of the last commit before it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, pairwise
+from typing import Any
+
+from coterie.base.errors import Corrupt
+from coterie.base.ids import TopicPartition
+from coterie.history.log.clock import in_order
+from coterie.history.ownership import Owner, Owners, stalls_of
+from coterie.history.tables import Assignment, Generation, History, Ownership, Stall
+
+__all__ = ["SLUGS", "overlaid", "read_story", "told_history"]
+
+# What the story tells more finely, in the words of the history.
+SLUGS: Mapping[str, str] = {
+    "member-joined": "member-joined",
+    "member-left": "member-left",
+    "evicted": "member-left",
+    "session-expired": "session-expired",
+    "sync-timed-out": "session-expired",
+    "poll-interval-exceeded": "poll-interval-exceeded",
+    "rebalance-timed-out": "poll-interval-exceeded",
+    "static-member-replaced": "static-member-replaced",
+    "cooperative-follow-up": "cooperative-follow-up",
+    "subscription-changed": "subscription-changed",
+    "topics-changed": "topics-changed",
+}
+TOLD = "told by the coordinator"
+COOPERATIVE, SILENT = "cooperative-sticky", "no-progress"
+HALF = re.compile("[\ud800-\udfff]")
+
+
+def read_story(values: Iterable[bytes]) -> dict[str, list[dict[str, Any]]]:
+    """Return the rebalances of each group, in the order of the log; raise Corrupt for what is no story."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for value in values:
+        try:
+            told = json.loads(value)
+            counts = told["kind"] == "rebalance" and told["generation"] > 0
+        except (ValueError, TypeError, KeyError, RecursionError) as failure:
+            raise Corrupt(
+                "record of __group_story", expected=f"a move or a rebalance ({failure})"
+            ) from failure
+        if counts:
+            wrong = malformed({"size": 0, **told}, REBALANCE)
+            if wrong is not None:
+                which = f"generation {told['generation']} of group {told.get('group')!s}"
+                raise Corrupt(
+                    f"record of __group_story: {which:.200}", expected=f"{wrong} as story.md has it"
+                )
+            found.setdefault(told["group"], []).append(told)
+    return found
+
+
+Checks = Mapping[str, Callable[[Any], bool]]
+
+
+def malformed(told: Mapping[str, Any], checks: Checks) -> str | None:
+    """Return the first field that is missing or of another kind, None if all are as they should be."""
+    return next((name for name, holds in checks.items() if not (name in told and holds(told[name]))), None)
+
+
+def is_text(value: Any) -> bool:
+    """Return whether it is a text that can be written: JSON may have halves of characters."""
+    return isinstance(value, str) and (value.isascii() or not HALF.search(value))
+
+
+def is_name(value: Any) -> bool:
+    return value is None or is_text(value)
+
+
+def is_long(value: Any) -> bool:
+    return isinstance(value, int) and 0 <= value < 1 << 63
+
+
+def are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(is_text, value))
+
+
+def are_partitions(value: Any) -> bool:
+    """Return whether it is numbers of partitions by topic."""
+    return isinstance(value, dict) and all(
+        is_text(topic)
+        and isinstance(numbers, list)
+        and all(isinstance(one, int) and 0 <= one < 1 << 31 for one in numbers)
+        for topic, numbers in value.items()
+    )
+
+
+def are_members(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        is_text(member_id) and isinstance(member, dict) and malformed(member, MEMBER) is None
+        for member_id, member in value.items()
+    )
+
+
+MEMBER: Checks = {
+    "client_id": is_text,
+    "host": is_text,
+    "instance_id": is_name,
+    "partitions": are_partitions,
+}
+REBALANCE: Checks = {
+    "group": is_text,
+    "generation": lambda value: is_long(value) and value < 1 << 31,
+    "at": is_long,
+    "formed_at": is_long,
+    "why": are_texts,
+    "protocol": is_name,
+    "leader": is_name,
+    "members": are_members,
+    "joined": are_texts,
+    "left": are_texts,
+    "size": is_long,
+}
+"""What is read of a rebalance; the rest of it may be missing."""
+
+
+def dated(story: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return rebalances with their times in the order of the log, as those of the group's records are put."""
+    story = list(story)
+    times_ms = in_order([told["formed_at"] for told in story])
+    return [
+        {**told, "formed_at": at_ms, "at": min(told["at"], at_ms)}
+        for told, at_ms in zip(story, times_ms, strict=True)
+    ]
+
+
+def generation_of(told: Mapping[str, Any], before: Mapping[str, Any] | None) -> Generation:
+    """Return the row of a rebalance."""
+    slugs = dict.fromkeys(SLUGS.get(why, "unknown") for why in told["why"])
+    if "topics-changed" in slugs and before is not None and same_topics(before, told):
+        slugs = dict.fromkeys("partitions-changed" if one == "topics-changed" else one for one in slugs)
+    told_words = f"{TOLD}: {', '.join(told['why'])}"
+    if abridged(told):
+        told_words += f"; who its {told.get('size', 0):,} members are, it does not tell"
+    return Generation(
+        told["group"], told["generation"], told["formed_at"], "consumer", told["protocol"], told["leader"],
+        tuple(sorted(told["members"])), tuple(sorted(told["joined"])), tuple(sorted(told["left"])),
+        tuple(slugs), 1.0, (told_words,),
+    )  # fmt: skip
+
+
+def abridged(told: Mapping[str, Any]) -> bool:
+    """Return whether a rebalance is told without its members: there were too many."""
+    return bool(told.get("abridged"))
+
+
+def is_known(member: Mapping[str, Any]) -> bool:
+    """Return whether it is told what a member has: where that is malformed or very long, it is not."""
+    return bool(member.get("partitions_known", True))
+
+
+def same_topics(before: Mapping[str, Any], told: Mapping[str, Any]) -> bool:
+    """Return whether two rebalances are known to be about partitions of the same topics."""
+    for one in (before, told):
+        if abridged(one) or not all(map(is_known, one["members"].values())):
+            return False
+    return topics_of(before) == topics_of(told)
+
+
+def topics_of(told: Mapping[str, Any]) -> frozenset[str]:
+    """Return the topics that anybody has partitions of."""
+    return frozenset(chain.from_iterable(member["partitions"] for member in told["members"].values()))
+
+
+def generations_of(story: Iterable[Mapping[str, Any]]) -> Iterator[Generation]:
+    before: Mapping[str, Any] | None = None
+    for told in story:
+        yield generation_of(told, before)
+        before = told
+
+
+def told_history(group_id: str, story: Iterable[Mapping[str, Any]]) -> History:
+    """Return the history of a group of which there is nothing but the story.
+
+    Eager members gave up all they had when the rebalance began, also what they got back. What is told without
+    its members, or without what one of them has, takes nothing from its owners.
+    """
+    story = dated(story)
+    owners = Owners(group_id)
+    assignments: list[Assignment] = []
+    for told in story:
+        if abridged(told):
+            continue  # until something is known again, those who owned do
+        seated = {member_id: Owner(member_id, one["client_id"], one["host"], one["instance_id"])
+                  for member_id, one in told["members"].items()}  # fmt: skip
+        has = {
+            TopicPartition(topic, number): seated[member_id]
+            for member_id, one in told["members"].items()
+            for topic, numbers in one["partitions"].items()
+            for number in numbers
+        }
+        unknown = {member_id for member_id, one in told["members"].items() if not is_known(one)}
+        for partition, owner in owners.held().items():
+            if partition not in has and owner.member_id in unknown:
+                continue
+            if has.get(partition) != owner or told["protocol"] != COOPERATIVE:
+                owners.give_up(partition, at_ms=told["at"])
+            else:
+                del has[partition]
+        for partition, owner in has.items():
+            owners.take(partition, owner, at_ms=told["formed_at"], generation=told["generation"])
+        assignments += assigned(told, seated)
+    owners.close()
+    stalls = stalls_of(group_id, owners.tenures, {}, ())
+    return History(
+        group_id,
+        tuple(generations_of(story)),
+        tuple(assignments),
+        tuple(owners.tenures),
+        tuple(stalls),
+        tuple(owners.moves),
+    )
+
+
+def assigned(told: Mapping[str, Any], seated: Mapping[str, Owner]) -> Iterator[Assignment]:
+    """Yield what each member has, as far as that is told; the story does not keep time-outs."""
+    for member_id, one in told["members"].items():
+        if not is_known(one):
+            continue
+        owner = seated[member_id]
+        for topic, numbers in (one["partitions"] or {"": []}).items():
+            who = (member_id, owner.client_id, owner.host, owner.instance_id, -1, -1)
+            yield Assignment(
+                told["group"], told["generation"], told["formed_at"], *who, topic, tuple(numbers)
+            )
+
+
+def overlaid(inferred: History, story: Iterable[Mapping[str, Any]]) -> History:
+    """Return the history with what the story says of its generations."""
+    story = dated(story)
+    if not inferred.generations and not inferred.ownership:
+        return told_history(inferred.group_id, story)
+    if not story:
+        return inferred
+    told = {(one.generation, one.formed_at): one for one in generations_of(story)}
+    nameless = {(one["generation"], one["formed_at"]) for one in story if abridged(one)}
+    for one in inferred.generations:
+        at = one.generation, one.formed_at
+        if at in nameless:
+            told[at] = told[at]._replace(members=one.members, joined=one.joined, left=one.left)
+        told.setdefault(at, one)
+    both = sorted(told.values(), key=lambda one: (one.formed_at, one.generation))
+    return filled(timed(inferred._replace(generations=tuple(both)), story), story)
+
+
+def timed(history: History, story: Sequence[Mapping[str, Any]]) -> History:
+    """Return the history with owners that gave up when a rebalance began, as the story has it.
+
+    The log alone knows that by the last commit before, and an idle group does not commit.
+    """
+    began = {one["formed_at"]: one for one in story}
+    formed = sorted(one.formed_at for one in history.generations)
+    tenures = list(history.ownership)
+    moved: dict[tuple[str, int, int], int] = {}
+    for place, (one, after) in enumerate(pairwise([*tenures, None])):
+        assert one is not None
+        heir = after if after is not None and (after.topic, after.partition) == where(one) else None
+        to_ms = gave_up(one, heir, formed, began)
+        if to_ms is not None and one.to_ms is not None:
+            moved[(*where(one), one.to_ms)] = to_ms
+            tenures[place] = one._replace(to_ms=to_ms)
+    silent = [
+        one._replace(to_ms=max(one.from_ms, moved.get((one.topic, one.partition, one.to_ms), one.to_ms)))
+        for one in history.stalls
+        if one.kind == SILENT
+    ]
+    stalls = stalls_of(history.group_id, tenures, {}, silent)
+    return history._replace(ownership=tuple(tenures), stalls=tuple(stalls))
+
+
+def where(one: Ownership | Stall) -> tuple[str, int]:
+    return one.topic, one.partition
+
+
+def gave_up(
+    one: Ownership, heir: Ownership | None, formed: Sequence[int], began: Mapping[int, Mapping[str, Any]]
+) -> int | None:
+    """Return when an owner gave a partition up; None if the story does not know better than the log.
+
+    Cooperative members that stay keep what they have until the generation is formed, and a static member that
+    comes back hands on without any.
+    """
+    after = len(formed) if one.to_ms is None else bisect_left(formed, one.to_ms)
+    if after == len(formed) or (heir is not None and heir.from_ms < formed[after]):
+        return None
+    told = began.get(formed[after])
+    if told is None or (told["protocol"] == COOPERATIVE and one.member_id not in told["left"]):
+        return None
+    return max(one.from_ms, int(told["at"]))
+
+
+def filled(history: History, story: Iterable[Mapping[str, Any]]) -> History:
+    """Return the history with who was given what in generations that never came to be stored in the log."""
+    stored = {(one.generation, one.formed_at) for one in history.assignments}
+    told = told_history(history.group_id, story).assignments
+    missing = [one for one in told if (one.generation, one.formed_at) not in stored]
+    # What the log says of a member stands last: the story does not have its time-outs.
+    return history._replace(assignments=(*missing, *history.assignments))

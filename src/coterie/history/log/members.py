@@ -1,0 +1,135 @@
+"""Who sat in a generation, with what: a group's record, read down to its members' payloads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from coterie.base.errors import Corrupt
+from coterie.base.ids import TopicPartition
+from coterie.history.log.records import Entry
+from coterie.wire.payloads.consumer_offsets import GroupMetadataValue, MemberMetadata
+from coterie.wire.payloads.consumer_protocol import PROTOCOL_TYPE, Assignment, Subscription
+
+__all__ = ["NOTHING", "Formed", "Seat", "formed", "numbers_by_topic"]
+
+NOTHING: frozenset[TopicPartition] = frozenset()
+
+
+class Seat(NamedTuple):
+    """A member in a generation. What cannot be read is None; `owned` is what it still held when it joined."""
+
+    member_id: str
+    client_id: str
+    host: str
+    instance_id: str | None
+    session_ms: int
+    rebalance_ms: int
+    topics: frozenset[str] | None
+    owned: frozenset[TopicPartition]
+    assigned: frozenset[TopicPartition]
+
+    @property
+    def who(self) -> tuple[str, str]:
+        """Return what stays the same when a client is started again in its place."""
+        return self.client_id, self.host
+
+    @property
+    def name(self) -> str:
+        """Return what people call it."""
+        return self.instance_id or self.client_id or self.member_id
+
+
+class Formed(NamedTuple):
+    """A generation as it was stored, or stored again: a static replacement does that."""
+
+    place: int
+    written_ms: int
+    formed_ms: int
+    generation: int
+    protocol_type: str
+    protocol: str | None
+    leader: str | None
+    seats: Mapping[str, Seat]
+    counts: Mapping[str, int]
+    """How many partitions each topic has at least: as the highest of them says that has an owner."""
+
+    @property
+    def assigned(self) -> frozenset[TopicPartition]:
+        """Return all that has an owner."""
+        return NOTHING.union(*(seat.assigned for seat in self.seats.values()))
+
+
+def formed(entry: Entry) -> Formed:
+    """Return what a group's record says."""
+    value = entry.value
+    assert isinstance(value, GroupMetadataValue)
+    ours = value.protocol_type == PROTOCOL_TYPE
+    seats = {member.member_id: seat_of(member, ours) for member in value.members}
+    at_ms = value.current_state_timestamp
+    return Formed(
+        entry.place,
+        entry.at_ms,
+        at_ms if at_ms > 0 else entry.at_ms,
+        value.generation,
+        value.protocol_type,
+        value.protocol,
+        value.leader,
+        seats,
+        counts_of(seats.values()),
+    )
+
+
+def counts_of(seats: Iterable[Seat]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for seat in seats:
+        for topic, numbers in numbers_by_topic(seat.assigned):
+            if found.get(topic, 0) <= numbers[-1]:
+                found[topic] = numbers[-1] + 1
+    return found
+
+
+def seat_of(member: MemberMetadata, ours: bool) -> Seat:
+    """Return a member's seat. Payloads of other protocol types (Connect has one) are not looked into."""
+    topics, owned = subscribed(member.subscription) if ours else (None, NOTHING)
+    rebalance_ms = member.rebalance_timeout
+    return Seat(
+        member.member_id,
+        member.client_id,
+        member.client_host,
+        member.group_instance_id,
+        member.session_timeout,
+        rebalance_ms if rebalance_ms >= 0 else member.session_timeout,
+        topics,
+        owned,
+        assigned(member.assignment) if ours else NOTHING,
+    )
+
+
+@lru_cache(8192)
+def subscribed(data: bytes) -> tuple[frozenset[str] | None, frozenset[TopicPartition]]:
+    """Return topics and what is still owned, or None for what cannot be read."""
+    try:
+        found = Subscription.decode(data)
+    except Corrupt:
+        return None, NOTHING
+    return frozenset(found.topics), frozenset(found.owned)
+
+
+@lru_cache(8192)
+def numbers_by_topic(partitions: frozenset[TopicPartition]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Return each topic with its partitions' numbers, sorted. A group has the same shares again and again."""
+    found: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        found.setdefault(topic, []).append(partition)
+    return tuple((topic, tuple(numbers)) for topic, numbers in found.items())
+
+
+@lru_cache(8192)
+def assigned(data: bytes) -> frozenset[TopicPartition]:
+    """Return the partitions of an assignment, none if it cannot be read."""
+    try:
+        return frozenset(Assignment.decode(data).partitions)
+    except Corrupt:
+        return NOTHING

@@ -1,1 +1,0 @@
-"""What happened and why, in a form for people: the story of each group's rebalances."""

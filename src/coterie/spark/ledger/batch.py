@@ -1,0 +1,350 @@
+"""One batch on its way into a table: what is left to write of it, and a commit whose answer may be lost."""
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from coterie.base.ids import TopicPartition
+from coterie.client.member.backoff import Backoff
+from coterie.client.net.jitter import jitter
+from coterie.spark.ledger.account import Account
+from coterie.spark.ledger.files import Offsets, Written, action, cut, offsets_in, refuse_missing, tag_of
+from coterie.spark.ledger.place import Place, deltalake
+from coterie.spark.ledger.tables import LedgerError, careless_writer, refuse_table
+
+__all__ = ["Batch", "Outcome", "Rules"]
+
+logger = logging.getLogger("coterie.spark")
+
+# Each failed commit is another writer's success: so many in a row mean that something else is wrong.
+MOST_TRIES = 50
+FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 10, 1000
+MARK = "coterie.commit"
+"""What the log says of a commit of ours: which it is."""
+NAMED_MOST = 5
+LATEST = 10
+"""How many commits of others are looked at."""
+
+
+class Outcome(NamedTuple):
+    """What became of a batch's rows."""
+
+    written: int
+    """Rows that are in the table by this call, late ones among them."""
+    replayed: int
+    """Rows that the table had already, and that were left out."""
+    late: int
+    """Rows below what was accounted for that the table did not have, and that were written."""
+
+    def plus(self, other: "Outcome") -> "Outcome":
+        """Return both together."""
+        return Outcome(*(mine + yours for mine, yours in zip(self, other, strict=True)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What is to be there once, and what becomes of rows below the account that are not in the table."""
+
+    by_batch: bool
+    write_late: bool
+
+    @classmethod
+    def of(cls, *, once: str, late: str) -> "Rules":
+        """Return them, or raise LedgerError for what cannot be meant."""
+        if once not in ("record", "batch"):
+            raise LedgerError(f"once must be 'record' or 'batch', not {once!r}")
+        if late not in ("refuse", "write"):
+            raise LedgerError(f"late must be 'refuse' or 'write', not {late!r}")
+        return cls(by_batch=once == "batch", write_late=late == "write")
+
+    def refuse_query(self, query: str | None) -> None:
+        """Raise LedgerError if batches are to be told apart and there is no query that numbers them."""
+        if self.by_batch and query is None:
+            raise LedgerError(
+                "once='batch' needs a streaming query's foreachBatch, which numbers its batches (over Spark"
+                " Connect it does not tell the query's id): use once='record'"
+            )
+
+
+class Left(NamedTuple):
+    """What is left to write of a file, and how many rows of it were there already or are late."""
+
+    file: Written | None
+    replayed: int = 0
+    late: int = 0
+
+
+class Below(NamedTuple):
+    """The offsets of a file's rows that lie below the account: those that the table has, and the others."""
+
+    there: Offsets
+    late: Offsets
+
+
+NOTHING = Below(np.zeros(0, np.int64), np.zeros(0, np.int64))
+ByPartition = dict[TopicPartition, Offsets]
+
+
+class Batch:
+    """A batch of rows, in files that tasks have written and no commit names yet."""
+
+    def __init__(
+        self,
+        place: Place,
+        group: str,
+        rules: Rules,
+        schema: pa.Schema | None,
+        *,
+        reached: dict[TopicPartition, int],
+        query: str | None = None,
+        number: int = -1,
+        from_state: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._place, self._group, self._rules, self._schema = place, group, rules, schema
+        self._reached, self._query, self._number = reached, query, number
+        self._from_state = from_state
+        self._mark = uuid.uuid4().hex
+        self._made: set[str] = set()
+        self._named: set[str] = set()
+        """Files that a commit has named. It may be in the log, whatever was heard: they are never deleted."""
+
+    def account(self, partitions: Iterable[TopicPartition]) -> Account:
+        """Return what the table says now; raise LedgerError if it has lost what we have committed."""
+        account = Account(self._place, self._opened(), self._group)
+        for at in partitions:
+            had, there = self._reached.get(at, 0), account.reached(at)
+            if there < had:
+                raise LedgerError(
+                    f"table {self._place.uri} has lost a commit: it had {at} up to offset {had}, and now up"
+                    f" to {there}. Either it was made anew, or another writer overwrites entries of its log:"
+                    " on S3, Spark's Delta Lake does that beside others. When that is over, set the group's"
+                    " offsets back to what the table has, and start the query again"
+                )
+        return account
+
+    def commit(self, written: Sequence[Written]) -> Outcome:
+        """Add the files to the table in one commit, without what the table has already."""
+        given = [one for one in written if one.rows]
+        if not given:
+            return Outcome(0, 0, 0)
+        refuse_missing(self._place, given)
+        self._made |= {one.path for one in given}
+        left, refused = [Left(one) for one in given], None
+        pace = Backoff(FIRST_PAUSE_MS, LONGEST_PAUSE_MS, jitter=jitter)
+        for _ in range(MOST_TRIES):
+            account = self.account({one.at for one in given})
+            refuse_table(self._place.uri, account.table, self._schema)
+            self._warn(account)
+            left = self._left(account, left)
+            files = [one.file for one in left if one.file is not None]
+            refused = self._refused(account, files) if files else None
+            if refused is None:
+                self._tidy(files)
+                return self._told(left)
+            time.sleep(pace.next_ms() / 1000)
+        raise LedgerError(
+            f"table {self._place.uri}: {MOST_TRIES} commits were refused one after the other, the last with:"
+            f" {refused}"
+        ) from refused
+
+    def _warn(self, account: Account) -> None:
+        """Say once, before a ledger's first commit on S3, who else has written to the table."""
+        if not self._reached and not self._place.local:
+            latest = account.table.history(LATEST)
+            wrong = careless_writer(self._place.uri, self._place.options or {}, latest)
+            if wrong is not None:
+                logger.warning("%s", wrong)
+
+    def _opened(self) -> Any:
+        """Return the table as it is now; made first, if it is to be."""
+        library, uri, options = deltalake(), self._place.uri, self._place.options
+        try:
+            return library.DeltaTable(uri, storage_options=options)
+        except library.exceptions.TableNotFoundError:
+            if self._schema is None:
+                raise LedgerError(f"there is no Delta Lake table at {uri} yet") from None
+        with suppress(library.exceptions.CommitFailedError):  # another writer makes it at the same time
+            library.DeltaTable.create(uri, schema=self._schema, mode="ignore", storage_options=options)
+        return library.DeltaTable(uri, storage_options=options)
+
+    def _left(self, account: Account, before: Sequence[Left]) -> list[Left]:
+        """Return what is left to write of the files, or raise LedgerError for rows that cannot be judged."""
+        if self._rules.by_batch:
+            return self._all_or_nothing(account, before)
+        looked = [NOTHING if one.file is None else self._looked(account, one.file) for one in before]
+        self._refuse(account, before, looked)
+        return [self._without(account, one, below) for one, below in zip(before, looked, strict=True)]
+
+    def _all_or_nothing(self, account: Account, before: Sequence[Left]) -> list[Left]:
+        """Return all of a batch that the table does not have, and nothing of one that it has."""
+        query, rows = str(self._query), sum(one.file.rows for one in before if one.file is not None)
+        noted = account.batch(query)
+        if noted is None or noted < self._number:
+            return list(before)
+        where = f"table {self._place.uri}: batch {self._number} of query {query}"
+        if noted > self._number:
+            raise LedgerError(
+                f"{where} comes after batch {noted} is in the table: its checkpoint was set back. Start with"
+                " a new checkpoint, or give it back the newest"
+            )
+        if account.batch_rows(query) != rows:
+            raise LedgerError(
+                f"{where} is in the table with {account.batch_rows(query)} rows, and a replay has {rows}: the"
+                " query is not deterministic, or shares its topics with others of its group. once='batch'"
+                " needs a query that reads alone (a static member, or one without group.id)"
+            )
+        return [Left(None, one.file.rows) for one in before if one.file is not None]
+
+    def _looked(self, account: Account, one: Written) -> Below:
+        """Return which of a file's offsets below the account the table has, and which not."""
+        reached = account.reached(one.at)
+        if reached <= one.first:
+            return NOTHING
+        offsets = offsets_in(self._place.store(), one.path)
+        below = offsets[offsets < reached]
+        there = account.has(one.at, below)
+        return Below(there=below[there], late=below[~there])
+
+    def _refuse(self, account: Account, files: Sequence[Left], looked: Sequence[Below]) -> None:
+        """Raise LedgerError for rows below the account of which it cannot be said that they are a replay."""
+        places = [(one.file.at, below) for one, below in zip(files, looked, strict=True) if one.file]
+        late = together((at, below.late) for at, below in places)
+        there = together((at, below.there) for at, below in places)
+        if late and not self._rules.write_late:
+            raise LedgerError(self._why_late(account, late))
+        if there and account.batch(str(self._query)) != self._number and self._from_state():
+            raise LedgerError(self._why_state(there))
+
+    def _without(self, account: Account, before: Left, below: Below) -> Left:
+        """Return what is left of a file without the rows that the table has."""
+        one, late = before.file, below.late
+        if one is None or not len(below.there):
+            return before._replace(late=len(late))
+        reached = account.reached(one.at)
+
+        def wanted(some: Offsets) -> Any:
+            return (some >= reached) | np.isin(some, late)
+
+        left = cut(self._place, tag_of(self._group), one, self._schema, wanted)
+        if left is not None:
+            self._made.add(left.path)
+        return Left(left, before.replayed + len(below.there), len(late))
+
+    def _why_late(self, account: Account, late: ByPartition) -> str:
+        at, offsets = next(iter(late.items()))
+        more = f" (and of {len(late) - 1} partitions more)" if late.keys() - {at} else ""
+        return (
+            f"table {self._place.uri} has {at} up to offset {account.reached(at) - 1} from group"
+            f" {self._group}, and of this batch's rows below that it does not have offsets {ranges(offsets)}"
+            f"{more}: they are no replay. If they were left out before and shall be in the table now (offsets"
+            " set back to fill in, rows deleted from the table or lost by RESTORE), use Ledger(…,"
+            " late='write'). If the query keeps rows back (a join of streams, state that is emitted later),"
+            " use Ledger(…, once='batch'). If the topic was made anew, use another group. Nothing of this"
+            " batch is written"
+        )
+
+    def _why_state(self, there: ByPartition) -> str:
+        at, offsets = next(iter(there.items()))
+        return (
+            f"table {self._place.uri} has offsets {ranges(offsets)} of {at} from group {self._group}, and"
+            " this batch brings them again out of a query that keeps state: whether they are a replay, or"
+            " further rows of the same records (a join of streams), cannot be known. Use Ledger(…,"
+            " once='batch'), for a query that reads alone. Nothing of this batch is written"
+        )
+
+    def _refused(self, account: Account, files: Sequence[Written]) -> Exception | None:
+        """Commit; return the conflict if somebody else has meanwhile: what the table has must be asked again.
+
+        A commit whose answer was lost is told apart from a conflict by what the log says, which has its mark.
+        """
+        library, now_ms = deltalake(), int(time.time() * 1000)
+        notes = self._notes(account, files)
+        self._named |= {one.path for one in files}
+        try:
+            account.table.create_write_transaction(
+                [action(library, one, now_ms) for one in files],
+                mode="append",
+                schema=self._schema,
+                commit_properties=library.CommitProperties(
+                    # Retried by itself, a commit would not look at what the other one wrote.
+                    max_commit_retries=0,
+                    custom_metadata={MARK: self._mark},
+                    app_transactions=[library.Transaction(app, at, now_ms) for app, at in notes.items()],
+                ),
+            )
+        except (library.exceptions.DeltaError, OSError) as error:
+            if not self._took_effect(since=account.table.version()):
+                if not isinstance(error, library.exceptions.CommitFailedError):
+                    raise
+                conflict: Exception = error
+                return conflict
+        for one in files:
+            self._reached[one.at] = notes[account.app_id(one.at)]
+        return None
+
+    def _notes(self, account: Account, files: Sequence[Written]) -> dict[str, int]:
+        """Return what the commit notes: how far each partition is in the table, and which batch this was."""
+        notes = account.claim()
+        for one in files:
+            app = account.app_id(one.at)
+            notes[app] = max(notes.get(app, 0), account.reached(one.at), one.last + 1)
+        if self._query is not None:
+            notes[account.query_id(self._query)] = self._number
+            if self._rules.by_batch:
+                notes[account.rows_id(self._query)] = sum(one.rows for one in files)
+        return notes
+
+    def _took_effect(self, *, since: int) -> bool:
+        """Return whether the log has this batch's commit behind a version."""
+        table = self._opened()
+        later = table.version() - since
+        return later > 0 and any(one.get(MARK) == self._mark for one in table.history(later))
+
+    def _tidy(self, files: Sequence[Written]) -> None:
+        """Delete files that no commit has named: a log entry can name none of them."""
+        spare = sorted(self._made - self._named - {one.path for one in files})
+        for path in spare:
+            try:
+                self._place.store().delete_file(path)
+            except OSError as error:
+                logger.warning("ledger %s: %s is left to vacuum: %s", self._place.uri, path, error)
+
+    def _told(self, left: Sequence[Left]) -> Outcome:
+        """Return what became of the rows, and say so in the log where some were left out or were late."""
+        outcome = Outcome(
+            written=sum(one.file.rows for one in left if one.file is not None),
+            replayed=sum(one.replayed for one in left),
+            late=sum(one.late for one in left),
+        )
+        if outcome.replayed or outcome.late:
+            logger.warning(
+                "ledger %s, group %s: %d rows written, %d left out that the table had already (a replay),"
+                " %d late ones among the written",
+                self._place.uri, self._group, outcome.written, outcome.replayed, outcome.late,
+            )  # fmt: skip
+        return outcome
+
+
+def together(found: Iterable[tuple[TopicPartition, Offsets]]) -> ByPartition:
+    """Return the offsets of each partition that has some."""
+    by_partition: dict[TopicPartition, list[Offsets]] = {}
+    for at, offsets in found:
+        if len(offsets):
+            by_partition.setdefault(at, []).append(offsets)
+    return {at: np.concatenate(offsets) for at, offsets in sorted(by_partition.items())}
+
+
+def ranges(offsets: Offsets) -> str:
+    """Return offsets as people write them: 3 to 7, 9, and how many more there are."""
+    ordered = np.unique(offsets)
+    breaks = np.flatnonzero(np.diff(ordered) > 1) + 1
+    runs = [(int(one[0]), int(one[-1])) for one in np.split(ordered, breaks)]
+    named = [str(first) if first == last else f"{first} to {last}" for first, last in runs[:NAMED_MOST]]
+    return ", ".join(named) + (f" and {len(runs) - NAMED_MOST} ranges more" if runs[NAMED_MOST:] else "")

@@ -1,0 +1,206 @@
+"""A ledger's Parquet files: each of one Kafka partition. Tasks write them, the driver looks and cuts."""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from coterie.base.ids import TopicPartition
+from coterie.spark.ledger.place import Place
+from coterie.spark.ledger.tables import PLACE, LedgerError
+
+__all__ = [
+    "WRITTEN", "Offsets", "Written", "action", "cut", "deltas", "offsets_in", "refuse_missing",
+    "refuse_without_place", "tag_of", "writer_to",
+]  # fmt: skip
+
+Offsets = np.ndarray[Any, np.dtype[np.int64]]
+
+WRITTEN = "topic string, partition int, first long, last long, rows long, path string, size long"
+SHAPE = pa.schema(
+    [("topic", pa.string()), ("partition", pa.int32())]
+    + [(name, pa.int64()) for name in ("first", "last", "rows")]
+    + [("path", pa.string()), ("size", pa.int64())]
+)
+LOOKS_AT_ONCE = 16
+NAMED_MOST = 3
+
+
+class Written(NamedTuple):
+    """A file with rows of one Kafka partition: the first and last of their offsets, and how many rows."""
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+    rows: int
+    path: str
+    size: int
+
+    @property
+    def at(self) -> TopicPartition:
+        """The Kafka partition."""
+        return TopicPartition(self.topic, self.partition)
+
+
+def tag_of(group: str) -> str:
+    """Return what the names of a group's files begin with."""
+    return f"part-{hashlib.sha256(group.encode()).hexdigest()[:12]}-"
+
+
+def refuse_without_place(names: Sequence[str]) -> None:
+    """Raise LedgerError for rows that do not say where they came from."""
+    missing = [name for name in PLACE if name not in names]
+    if missing:
+        raise LedgerError(
+            f"rows without {', '.join(missing)} cannot be accounted for: keep topic, partition and offset as"
+            " columns (an aggregation drops them: write the records, and aggregate what is in the table)"
+        )
+
+
+def deltas(schema: pa.Schema) -> pa.Schema:
+    """Return the schema as Delta Lake keeps it: times in microseconds of UTC, whatever the session's zone."""
+    stamp = pa.timestamp("us", "UTC")
+    fields = [
+        one.with_type(stamp) if pa.types.is_timestamp(one.type) and one.type.tz else one for one in schema
+    ]
+    return pa.schema(one.with_nullable(True) for one in fields)
+
+
+def action(library: Any, one: Written, now_ms: int) -> Any:
+    """Return what adds a file to the table."""
+    stats = {
+        "numRecords": one.rows,
+        "minValues": {"topic": one.topic, "partition": one.partition, "offset": one.first},
+        "maxValues": {"topic": one.topic, "partition": one.partition, "offset": one.last},
+        "nullCount": dict.fromkeys(PLACE, 0),
+    }
+    return library.transaction.AddAction(
+        path=one.path,
+        size=one.size,
+        partition_values={},
+        modification_time=now_ms,
+        data_change=True,
+        stats=json.dumps(stats),
+    )
+
+
+def writer_to(
+    place: Place, tag: str, schema: pa.Schema
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a function that writes batches to files, each of one Kafka partition, and yields which."""
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        store: fs.PyFileSystem | None = None
+        with ExitStack() as undo:
+            files: dict[TopicPartition, File] = {}
+            for batch in batches:
+                for at, rows in by_partition(batch.cast(schema)):
+                    if at not in files:
+                        store = store or place.store()
+                        files[at] = undo.enter_context(File(store, tag, at, schema))
+                    files[at].add(rows)
+        if store is not None:
+            written = [file.written()._asdict() for file in files.values()]
+            yield pa.RecordBatch.from_pylist(written, SHAPE)
+
+    return write
+
+
+def by_partition(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+    """Yield a batch's rows partition by partition."""
+    if any(batch.column(name).null_count for name in PLACE):
+        raise LedgerError("a row has no topic, partition or offset: it cannot be accounted for")
+    topics, numbers = batch.column("topic"), batch.column("partition")
+    places = pa.table({"topic": topics, "partition": numbers}).group_by(["topic", "partition"]).aggregate([])
+    for place in places.to_pylist():
+        at = TopicPartition(place["topic"], place["partition"])
+        if places.num_rows == 1:
+            yield at, batch
+        else:
+            ours = pc.and_(pc.equal(topics, at.topic), pc.equal(numbers, at.partition))
+            yield at, batch.filter(ours)
+
+
+class File:
+    """A Parquet file under way. If its task fails it is in no commit, and vacuum removes it."""
+
+    def __init__(self, store: fs.PyFileSystem, tag: str, at: TopicPartition, schema: pa.Schema) -> None:
+        self.at, self.name = at, f"{tag}{uuid.uuid4()}.zstd.parquet"
+        self._sink = store.open_output_stream(self.name)
+        self._writer = pq.ParquetWriter(self._sink, schema, compression="zstd")
+        self._first, self._last, self._rows, self._size = 1 << 62, -1, 0, 0
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Add rows."""
+        self._writer.write_batch(rows)
+        bounds = pc.min_max(rows.column("offset")).as_py()
+        self._first, self._last = min(self._first, bounds["min"]), max(self._last, bounds["max"])
+        self._rows += rows.num_rows
+
+    def __enter__(self) -> "File":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()
+        self._size = self._sink.tell()
+        self._sink.close()
+
+    def written(self) -> Written:
+        """Return what it holds, once it is closed."""
+        return Written(*self.at, self._first, self._last, self._rows, self.name, self._size)
+
+
+def batches_in(
+    store: fs.PyFileSystem, path: str, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield a file's rows. This thread reads alone: one that Arrow leaves behind can end the interpreter."""
+    with store.open_input_file(path) as opened, pq.ParquetFile(opened, pre_buffer=False) as source:
+        yield from source.iter_batches(columns=columns, use_threads=False)
+
+
+def offsets_in(store: fs.PyFileSystem, path: str) -> Offsets:
+    """Return the offsets of a file's rows."""
+    return np.concatenate([one["offset"].to_numpy() for one in batches_in(store, path, ["offset"])])
+
+
+def cut(
+    place: Place, tag: str, one: Written, schema: pa.Schema, wanted: Callable[[Offsets], Any]
+) -> Written | None:
+    """Return a new file with the rows whose offsets are wanted; None if there are none. Holds few at once."""
+
+    def left() -> Iterator[pa.RecordBatch]:
+        for batch in batches_in(place.store(), one.path):
+            kept = batch.filter(pa.array(wanted(batch.column("offset").to_numpy())))
+            if kept.num_rows:
+                yield kept
+
+    made = [Written(**each) for batch in writer_to(place, tag, schema)(left()) for each in batch.to_pylist()]
+    return made[0] if made else None
+
+
+def refuse_missing(place: Place, written: Sequence[Written]) -> None:
+    """Raise LedgerError unless each file is there for us, too, as its task has left it."""
+    store, most = place.store(), 1 if place.local else LOOKS_AT_ONCE
+    groups = [written[start::most] for start in range(min(most, len(written)))]
+    with ThreadPoolExecutor(most) as pool:
+        looks = pool.map(lambda group: store.get_file_info([one.path for one in group]), groups)
+        found = {info.path: info.size for infos in looks for info in infos}
+    missing = [one for one in written if found.get(one.path) != one.size]
+    if missing:
+        names = ", ".join(one.path for one in missing[:NAMED_MOST]) + ", …" * bool(missing[NAMED_MOST:])
+        raise LedgerError(
+            f"table {place.uri}: the tasks have written {len(written)} files, and {len(missing)} of them are"
+            f" not there as they were written, seen from the driver ({names})."
+            " Executors with disks of their own write to their own folders: give an object store's URL"
+            " (s3a://…, abfss://…, gs://…), or a folder that is mounted everywhere. Nothing is committed"
+        )

@@ -1,0 +1,113 @@
+"""Exactly once into a Delta Lake table that is its own ledger: rows, and how far they go, are one commit.
+
+    ledger = Ledger("/tables/delays", group="delays")
+    flights.writeStream.foreachBatch(ledger.write).option("checkpointLocation", …).start()
+
+The tasks write Parquet files, each of one Kafka partition. One commit adds them, and holds for each partition
+an application transaction `group/topic/partition` whose version is the offset after the last in the table.
+Whoever writes looks there first: what the table has is cut away, so that a batch that another member,
+or the same one before a crash, has written in whole or in part is not there twice. What lies below and is not
+in the table is no replay: the batch fails, unless the ledger was told to write it.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from coterie.base.ids import TopicPartition
+from coterie.spark.ledger.batch import Batch, Outcome, Rules
+from coterie.spark.ledger.files import WRITTEN, Written, deltas, refuse_without_place, tag_of, writer_to
+from coterie.spark.ledger.place import Place
+from coterie.spark.ledger.tables import LedgerError
+
+__all__ = ["Ledger", "LedgerError", "Outcome"]
+
+QUERY = "sql.streaming.queryId"
+STATE = "StateStore"
+
+
+class Ledger:
+    """A Delta Lake table that a group's members write.
+
+    `once`: each `record` once, by its offset, whatever query brings it; or each `batch` of a query once, for
+    queries whose rows come late or several times of one record (joins, state that is emitted later).
+    `late`: what becomes of rows below what is accounted for that the table does not have: `refuse`, which
+    fails the batch, or `write`.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        *,
+        group: str,
+        once: str = "record",
+        late: str = "refuse",
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        self.group = group
+        self._place = Place.of(table, storage_options)
+        self._rules = Rules.of(once=once, late=late)
+        self._reached: dict[TopicPartition, int] = {}
+        """What we have committed: a table that has less has lost it."""
+        self.outcome = Outcome(0, 0, 0)
+        """What became of all the rows that this object was given."""
+
+    def write(self, batch: Any, batch_id: int) -> None:
+        """Write a batch, for `foreachBatch`. Its rows must have the columns topic, partition and offset."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        schema = deltas(to_arrow_schema(batch.schema, timezone="UTC"))
+        refuse_without_place(schema.names)
+        query = query_of(batch)
+        self._rules.refuse_query(query)
+        self._place.make()
+        writer = writer_to(self._place, tag_of(self.group), schema)
+        written = [Written(*row) for row in batch.mapInArrow(writer, WRITTEN).collect()]
+        work = self._batch(schema, query=query, number=batch_id, from_state=lambda: from_state(batch))
+        self._counted(work.commit(written))
+
+    def append(self, rows: pa.Table) -> Outcome:
+        """Write rows that come from elsewhere than Spark, by the same account; return what became of them."""
+        if not isinstance(rows, pa.Table):
+            raise LedgerError(
+                f"append takes a pyarrow Table, not {type(rows).__name__}; a batch of Spark's is for `write`"
+            )
+        schema = deltas(rows.schema)
+        refuse_without_place(schema.names)
+        self._rules.refuse_query(None)
+        self._place.make()
+        found = writer_to(self._place, tag_of(self.group), schema)(rows.to_batches())
+        written = [Written(**one) for batch in found for one in batch.to_pylist()]
+        return self._counted(self._batch(schema).commit(written))
+
+    def stored(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return up to which offset the table has each partition's rows; 0 where it has none."""
+        asked = [*partitions]
+        account = self._batch(None).account(asked)
+        return {one: account.reached(one) for one in asked}
+
+    def _counted(self, outcome: Outcome) -> Outcome:
+        self.outcome = self.outcome.plus(outcome)
+        return outcome
+
+    def _batch(self, schema: pa.Schema | None, **more: Any) -> Batch:
+        return Batch(self._place, self.group, self._rules, schema, reached=self._reached, **more)
+
+
+def query_of(batch: Any) -> str | None:
+    """Return the id of the streaming query that a batch is of; None if Spark does not say."""
+    try:
+        found: str | None = batch.sparkSession.sparkContext.getLocalProperty(QUERY)
+    except AttributeError:  # over Spark Connect
+        return None
+    return found
+
+
+def from_state(batch: Any) -> bool:
+    """Return whether a batch comes out of state, so that its rows may be of earlier records."""
+    try:
+        plan = batch._jdf.queryExecution()
+    except AttributeError:  # over Spark Connect
+        return False
+    return STATE in plan.toRdd().toDebugString()

@@ -1,0 +1,155 @@
+"""A task's rows on their way into topics: read, encoded and sent at the same time. Runs on executors."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coterie.arrow.outgoing import HEADERS, Rows, pack
+from coterie.base.errors import CoterieError
+from coterie.client.producer.batcher import PackedBatch
+from coterie.client.producer.delivery import written
+from coterie.client.producer.producer import Producer
+from coterie.spark.sink.options import SinkOptions
+from coterie.wire.records.checksum import crc32c
+
+__all__ = ["Outbox", "Tally", "ahead", "gathered", "named"]
+
+
+async def ahead(batches: Iterable[pa.RecordBatch]) -> AsyncGenerator[pa.RecordBatch, None]:
+    """Yield the batches; the next is read, in a thread, while this one is worked on."""
+    loop, source = asyncio.get_running_loop(), iter(batches)
+    with ThreadPoolExecutor(1) as reader:
+        coming = loop.run_in_executor(reader, next, source, None)
+        while (batch := await coming) is not None:
+            coming = loop.run_in_executor(reader, next, source, None)
+            yield batch
+
+
+async def gathered(coming: AsyncGenerator[pa.RecordBatch, None], most_bytes: int) -> deque[pa.RecordBatch]:
+    """Return the batches that come, up to so many bytes: what is left comes from the generator.
+
+    A transaction that begins after this does not last as long as its rows take to be made.
+    """
+    held: deque[pa.RecordBatch] = deque()
+    size = 0
+    async for batch in coming:
+        held.append(batch)
+        size += batch.nbytes
+        if size > most_bytes:
+            break
+    return held
+
+
+def named(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    """Return a batch's columns by their names, to which upper and lower case are the same."""
+    return {name.lower(): column for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+
+
+def rows_of(batch: pa.RecordBatch) -> Rows:
+    """Return the columns of records, as they are encoded."""
+    columns = named(batch)
+    headers, stamps = columns.get("headers"), columns.get("timestamp")
+    key = columns.get("key")
+    return Rows(
+        value=columns["value"].cast(pa.binary()),
+        key=None if key is None else key.cast(pa.binary()),
+        headers=None if headers is None else headers.cast(HEADERS),
+        stamps=None if stamps is None else in_milliseconds(stamps),
+        partition=columns.get("partition"),
+    )
+
+
+def in_milliseconds(stamps: pa.Array) -> pa.Array:
+    """Return timestamps as Kafka counts them."""
+    return stamps.cast(pa.timestamp("ms", stamps.type.tz), safe=False).cast(pa.int64())
+
+
+def by_topic(batch: pa.RecordBatch, options: SinkOptions) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield a batch's rows topic by topic."""
+    if options.topic is not None:
+        yield options.topic, batch
+        return
+    column = named(batch)["topic"]
+    for topic in pc.unique(column).to_pylist():
+        if topic is None:
+            raise CoterieError(
+                "a row's topic is null, and the option topic is not set: name a topic in every row, or set it"
+            )
+        yield topic, batch.filter(pc.equal(column, topic))
+
+
+class Outbox:
+    """Encodes rows and hands them to a producer, which sends them meanwhile."""
+
+    def __init__(self, producer: Producer, options: SinkOptions) -> None:
+        self.rows = 0
+        self._producer, self._options = producer, options
+        self._unsettled: list[PackedBatch] = []
+
+    async def send(self, batch: pa.RecordBatch) -> None:
+        """Send rows; waits for room. Raise what has become of earlier ones."""
+        settings, loop = self._producer.settings, asyncio.get_running_loop()
+        for topic, rows in by_topic(batch, self._options):
+            work = partial(
+                pack,
+                rows_of(rows),
+                partitions=await self._producer.partitions_for(topic),
+                most_bytes=settings.batch_size,
+                now_ms=int(time.time() * 1000),
+                codec=settings.codec,
+            )
+            for packed in await loop.run_in_executor(None, work):
+                self._unsettled.append(await self._producer.send_packed(topic, packed))
+        self.rows += batch.num_rows
+        await self._look(wait=False)
+
+    async def finish(self) -> None:
+        """Return when everything is written, or raise why something is not."""
+        await self._producer.flush()
+        await self._look(wait=True)
+
+    async def _look(self, *, wait: bool) -> None:
+        """Raise what became of a batch that was not written; forget those that were."""
+        for one in self._unsettled:
+            if wait or one.outcome is not None:
+                await written(one)
+        self._unsettled = [one for one in self._unsettled if one.outcome is None]
+
+
+class Tally:
+    """How many rows a task had, and a checksum of their keys and values in order, however they were cut."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._sums: dict[str, int] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count a batch's rows."""
+        rows = rows_of(batch)
+        self.rows += batch.num_rows
+        for name, column in (("key", rows.key), ("value", rows.value)):
+            if column is not None and len(column):
+                sizes = pc.fill_null(pc.binary_length(column), -1)
+                self._sum(f"{name} sizes", sizes.buffers()[1].slice(4 * sizes.offset, 4 * len(sizes)))
+                self._sum(name, bytes_in(column))
+
+    def _sum(self, what: str, data: pa.Buffer) -> None:
+        self._sums[what] = crc32c(memoryview(data), self._sums.get(what, 0))
+
+    def __str__(self) -> str:
+        summed = repr(sorted(self._sums.items())).encode()
+        return f"{self.rows} rows {crc32c(summed):08x}"
+
+
+def bytes_in(column: pa.Array) -> pa.Buffer:
+    """Return the bytes of all rows of a binary column."""
+    _, ends, data = column.buffers()
+    bounds = pa.Array.from_buffers(pa.int32(), len(column) + 1, [None, ends], offset=column.offset)
+    first, last = bounds[0].as_py(), bounds[-1].as_py()
+    return pa.py_buffer(b"") if data is None else data.slice(first, last - first)

@@ -1,0 +1,1 @@
+"""The source: a streaming query as a member of its group, queries without one, and batch reads."""

@@ -1,0 +1,201 @@
+"""Finds the other sources of a query that read the same topics as members of the same group.
+
+Each would be given a part of the partitions, so what joins or unites them would miss records, and Spark would
+say nothing of it. Nor does Spark tell a source which query it works for. But one thread of the JVM runs a
+query, and starts the readers of all its sources; Linux knows which thread started a process. So readers leave
+word of what they read, where the other readers of this machine look; two that one thread has started are
+sources of one query.
+"""
+
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from coterie.arrow.folders import own_folder
+from coterie.base.errors import CoterieError
+from coterie.spark.source.options import Selection, SourceOptions
+
+try:
+    import fcntl as _fcntl
+
+    fcntl: Any = _fcntl
+except ImportError:  # Windows: nothing is found out there
+    fcntl = None
+
+__all__ = ["SharedGroup", "Siblings", "Word", "starter_of"]
+
+log = logging.getLogger("coterie.spark")
+
+PROCESSES = Path("/proc")
+
+
+class SharedGroup(CoterieError):
+    """Two sources of one query would share the partitions of a topic: give each a group of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """What a reader says of itself."""
+
+    application: int
+    """The process that it works for."""
+    starter: str | None
+    """The thread that started it, as `starter_of` says."""
+    group: str
+    addresses: tuple[str, ...]
+    cluster: str = ""
+    """The cluster's id, once that is known."""
+    topics: tuple[str, ...] = ()
+    """What it subscribes to; with a pattern, what that was found to match."""
+    pattern: str | None = None
+
+    def shared_with(self, other: "Word") -> str:
+        """Return what both would read as members of one group, nothing if they do not share anything."""
+        if self.group != other.group or not self._same_cluster(other):
+            return ""
+        both = {*self.topics} & {*other.topics}
+        for one, another in ((self, other), (other, self)):
+            if one.pattern is not None:
+                selection = Selection(pattern=one.pattern)
+                both |= {topic for topic in another.topics if selection.matches(topic)}
+        if not both and self.pattern is not None and self.pattern == other.pattern:
+            return f"what {self.pattern!r} matches"
+        return ", ".join(sorted(both))
+
+    def _same_cluster(self, other: "Word") -> bool:
+        if self.cluster and other.cluster:
+            return self.cluster == other.cluster
+        return not {*self.addresses}.isdisjoint(other.addresses)
+
+    @property
+    def load(self) -> str:
+        """The option by which a user knows which `load()` this is."""
+        return f"subscribePattern={self.pattern}" if self.pattern else f"subscribe={','.join(self.topics)}"
+
+
+class Siblings:
+    """One reader's word, and its look at the others'. All of it is over when the process ends, however."""
+
+    def __init__(
+        self, options: SourceOptions, *, starter: str | None, application: int, folder: Path | None = None
+    ) -> None:
+        assert options.member is not None
+        self.word = Word(
+            application=application,
+            starter=starter,
+            group=options.member.group_id,
+            addresses=tuple(sorted(f"{one.host}:{one.port}" for one in options.client.addresses)),
+            topics=tuple(sorted(options.selection.topics)),
+            pattern=options.selection.pattern,
+        )
+        user = os.getuid() if fcntl is not None else ""
+        self._folder = folder or Path(tempfile.gettempdir()) / f"coterie-readers-{user}"
+        self._path = self._folder / f"{uuid4().hex}.json"
+        self._own: int | None = None
+        """The file of this name, open and locked."""
+        self._left: Word | None = None
+        self._warned = False
+
+    def look(self, *, topics: frozenset[str] = frozenset(), cluster: str = "") -> None:
+        """Leave word of what is read, if that is news; raise SharedGroup if another source of this query
+        reads a part of it in the same group.
+        """
+        word = self.word
+        known = tuple(sorted(topics)) if topics and word.pattern is not None else word.topics
+        self.word = word = replace(word, topics=known, cluster=cluster or word.cluster)
+        if word == self._left or fcntl is None:
+            return
+        with suppress(OSError):  # no folder to write to: nothing is found out
+            self._leave(word)
+        if self._own is None:
+            return
+        for other in self._others():
+            if shared := word.shared_with(other):
+                self._judge(other, shared)
+
+    def _judge(self, other: Word, shared: str) -> None:
+        """Refuse another source of this query; warn of what may be one."""
+        told = (
+            f"group {self.word.group!r} has two loads of {shared} ({other.load}, and {self.word.load}):"
+            " as two members each gets a part of the partitions, so a join or union of them misses records."
+            " Leave group.id and kafka.group.id out, and each reads everything; or call load() for each,"
+            " with a group.id of its own"
+        )
+        if None not in (self.word.starter, other.starter):
+            if self.word.starter == other.starter:
+                raise SharedGroup("in this query " + told)
+        elif self.word.application == other.application and not self._warned:
+            self._warned = True
+            log.warning("if it is one query that reads both: %s", told)
+
+    def _leave(self, word: Word) -> None:
+        """Have the others find this word for as long as this process lives: it holds the file's lock."""
+        if self._own is None:
+            if not own_folder(self._folder):
+                return
+            name = self._path.with_suffix(".new")
+            self._own = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            fcntl.flock(self._own, fcntl.LOCK_EX)
+            name.rename(self._path)  # found from now on
+        os.ftruncate(self._own, 0)
+        os.pwrite(self._own, json.dumps(asdict(word)).encode(), 0)
+        self._left = word
+
+    def _others(self) -> Iterator[Word]:
+        """Yield the words of the readers that live; what others have left is taken away."""
+        for path in self._folder.glob("*.json"):
+            if path == self._path:
+                continue
+            with suppress(OSError, ValueError, TypeError, KeyError), path.open("r+") as file:
+                try:
+                    fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    said = json.load(file)
+                    yield Word(**said | {name: tuple(said[name]) for name in ("addresses", "topics")})
+                else:
+                    path.unlink()
+
+    def close(self) -> None:
+        """Take the word back."""
+        own, self._own, self._left = self._own, None, None
+        if own is not None:
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)
+            os.close(own)
+
+
+def starter_of(pid: int) -> str | None:
+    """Return which thread of which process started a process, None where the system does not tell.
+
+    Where `PYSPARK_PYTHON` is a script that waits for Python, that is who started the script: what has one
+    thread only is no JVM. A number may be another thread's some day, so it goes with when the thread began.
+    """
+    with suppress(OSError, ValueError):
+        while parent := int(stat_of(f"{pid}")[1]):
+            threads = os.listdir(PROCESSES / f"{parent}/task")
+            if len(threads) > 1:
+                return next(
+                    (one for thread in threads if (one := start_by(f"{parent}/task/{thread}", pid))), None
+                )
+            pid = parent
+    return None
+
+
+def start_by(thread: str, pid: int) -> str | None:
+    """Return what to call a thread if it has started this process."""
+    with suppress(OSError):  # it may have ended by now
+        if str(pid) in (PROCESSES / thread / "children").read_text().split():
+            return f"{thread} since {stat_of(thread)[19]}"
+    return None
+
+
+def stat_of(path: str) -> list[str]:
+    """Return what Linux says of a process or thread, from its state on: its name may hold anything."""
+    return (PROCESSES / path / "stat").read_text().rpartition(")")[2].split()

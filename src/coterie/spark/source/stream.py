@@ -1,0 +1,276 @@
+"""The streaming readers: all partitions, as Spark's own source; or those that a group assigns to a member.
+
+Both live in a process on the driver that lasts as long as the query. A second process makes them once more to
+plan, and executors get a pickled copy: nothing is opened before the first question about offsets.
+"""
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import wait
+from types import FrameType
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from coterie.client.blocking.loop import LoopThread
+from coterie.spark.source.batch import groups_of, shared_by, tasks_for
+from coterie.spark.source.offsets import GroupDocument, read_plain, write_plain
+from coterie.spark.source.options import SourceOptions
+from coterie.spark.source.pacing import LONGEST_WAIT_S
+from coterie.spark.source.session import Gone, GroupSession
+from coterie.spark.source.siblings import Siblings, starter_of
+from coterie.spark.source.tasks import FetchSettings, TaskPartition, read_task
+from coterie.spark.source.ungrouped import AllPartitions
+
+__all__ = ["MemberReader", "PlainReader", "StreamReader", "orphaned", "rows_of"]
+
+log = logging.getLogger("coterie.spark")
+
+Document = dict[str, Any]
+T = TypeVar("T")
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What both readers share: options, a thread with a loop, and the tasks' side."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+        self.parent = os.getppid()
+        self._thread: LoopThread | None = None
+        self._asking = ""
+        """What Spark waits for just now."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what executors need: the options."""
+        return {**self.__dict__, "_thread": None}
+
+    @property
+    def thread(self) -> LoopThread:
+        """The loop on which the driver's side runs."""
+        if self._thread is None:
+            self._thread = LoopThread("coterie")
+        return self._thread
+
+    def ask(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what the coroutine returns, run on the loop, unless the application dies meanwhile."""
+        if self._thread is None:
+            for warning in self.options.warnings:
+                log.warning("%s", warning)
+        future = self.thread.submit(work)
+        self._asking = getattr(work, "__qualname__", "an answer")
+        while True:
+            done, _ = wait([future], timeout=LONGEST_WAIT_S)
+            if done:
+                self._asking = ""
+                return future.result()
+            if orphaned(self.parent):
+                future.cancel()
+                raise Gone("the application is gone")
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return how much a batch takes at most."""
+        most = self.options.max_offsets_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield one task's records. Runs on an executor."""
+        return read_task(partition)
+
+    def stop(self) -> None:
+        """End the thread, if there is one."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.stop()
+
+
+def rows_of(limit: ReadLimit | None) -> int | None:
+    """Return how many rows a batch may have; None: all there are."""
+    return limit.max_rows if isinstance(limit, ReadMaxRows) else None
+
+
+def orphaned(parent: int) -> bool:
+    """Return whether the process that started this one is gone: the application was killed."""
+    return os.getppid() != parent
+
+
+class MemberReader(StreamReader):
+    """Reads what the group assigns to this query, and commits what Spark has finished."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options)
+        assert options.member is not None
+        self.group = options.member.group_id
+        self._session: GroupSession | None = None
+        self._siblings: Siblings | None = None
+        self._read: GroupDocument | None = None
+        """The batch that Spark last asked the tasks of."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what executors need: the options."""
+        return {**super().__getstate__(), "_session": None, "_siblings": None}
+
+    @property
+    def session(self) -> GroupSession:
+        """The membership's side of the query, on its loop."""
+        if self._session is None:
+            self._siblings = Siblings(self.options, starter=starter_of(os.getpid()), application=self.parent)
+            self._siblings.look()
+            parent = self.parent
+            self._session = self.ask(started(self.options, alive=lambda: not orphaned(parent)))
+            leave_on_sigterm(self)
+        return self._session
+
+    def initialOffset(self) -> Document:  # noqa: N802
+        """Return a document that reads nothing: the group knows where to start."""
+        return GroupDocument(group=self.group).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note what is there now."""
+        self.ask(self.session.prepare())
+
+    def latestOffset(self, start: Document, limit: ReadLimit | None = None) -> Document:  # noqa: N802
+        """Commit the batch that `start` describes, which is done; return the next, or `start` if none."""
+        last = GroupDocument.of(start, group=self.group)
+        planned = self.ask(self.session.plan(last, rows_of(limit)))
+        if self._siblings is not None:  # a pattern's topics and the cluster are known by now
+            self._siblings.look(
+                topics=self.session.topics, cluster=self.session.cluster.known.cluster_id or ""
+            )
+        return start if planned is None else planned.to_json()
+
+    def reportLatestOffset(self) -> Document | None:  # noqa: N802
+        """Return where the owned partitions ended when they were last asked for, in Spark's form."""
+        return None if self._session is None or not self._session.ends else write_plain(self._session.ends)
+
+    def commit(self, end: Document) -> None:
+        """Note that a batch begins, maybe of other sources. What is done is committed with the next plan."""
+        if self._session is not None:
+            self._session.company.begun()
+
+    def partitions(self, start: Document, end: Document) -> Sequence[InputPartition]:
+        """Return the tasks that read what `end` describes, less what others did after a crash."""
+        if start == end:
+            return []
+        document = GroupDocument.of(end, group=self.group)
+        groups = groups_of(document.ranges, self.options)
+        pieces = [piece for group in groups for piece in group]
+        left = dict(zip(pieces, self.ask(self.session.left_of(document, pieces)), strict=True))
+        leaders = self.ask(self.session.leaders({piece.at for piece in pieces}))
+        settings = FetchSettings.of(self.options, self.session.reader)
+        # Spark asks once for each place in the plan that reads the stream: the second sees what others do.
+        again, self._read = self._read == document, document
+        shared = frozenset(piece.at for piece in pieces) if again else shared_by(groups)
+        return [
+            TaskPartition(
+                [one for piece in group if (one := left[piece]) is not None], leaders, settings, shared=shared
+            )
+            for group in groups
+        ]
+
+    def stop(self) -> None:
+        """Leave the group and end the thread. Spark's SIGTERM must not cut the leaving short."""
+        if self._session is not None:
+            # First of all: a signal that comes once the session is taken would find nothing to leave, and end
+            # the process. Spark closes the connection and sends one at the same time.
+            on_sigterm(signal.SIG_IGN)
+        session, self._session = self._session, None
+        try:
+            if session is not None:
+                self.ask(session.close())
+        finally:
+            if self._siblings is not None:
+                self._siblings.close()
+            super().stop()
+
+
+async def started(options: SourceOptions, *, alive: Callable[[], bool]) -> GroupSession:
+    """Return a session, made on the running loop."""
+    return GroupSession(options, alive=alive)
+
+
+def leave_on_sigterm(reader: MemberReader) -> None:
+    """Leave the group when Spark ends this process, which it may do without calling `stop`."""
+
+    def leave(signum: int, _: FrameType | None) -> None:
+        if reader._asking:
+            # What Spark says of it is that the answer did not come (an EOFException).
+            log.warning(
+                "group %s: this reader was ended from outside (SIGTERM) while Spark waited for %s; it leaves",
+                reader.group,
+                reader._asking,
+            )
+        else:
+            log.info("group %s: Spark has ended this reader (SIGTERM); it leaves", reader.group)
+        reader.stop()
+        on_sigterm(signal.SIG_DFL)
+        os.kill(os.getpid(), signum)
+
+    on_sigterm(leave)
+
+
+def on_sigterm(action: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
+    """Say what SIGTERM does; only the main thread may."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, action)
+
+
+class PlainReader(StreamReader):
+    """Reads all partitions that the options select, as Spark's own source does: no group, no commits."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options)
+        self._all: AllPartitions | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what executors need: the options."""
+        return {**super().__getstate__(), "_all": None}
+
+    @property
+    def all(self) -> AllPartitions:
+        """The partitions' side of the query, on its loop."""
+        if self._all is None:
+            parent = self.parent
+            self._all = self.ask(all_partitions(self.options, alive=lambda: not orphaned(parent)))
+        return self._all
+
+    def initialOffset(self) -> Document:  # noqa: N802
+        """Return where the options start."""
+        return write_plain(self.ask(self.all.initial()))
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note what is there now."""
+        self.ask(self.all.prepare())
+
+    def latestOffset(self, start: Document, limit: ReadLimit | None = None) -> Document:  # noqa: N802
+        """Return the end of the next batch, or `start` if there is nothing to read."""
+        return write_plain(self.ask(self.all.latest(read_plain(start), rows_of(limit))))
+
+    def reportLatestOffset(self) -> Document | None:  # noqa: N802
+        """Return where the partitions ended when they were last asked for."""
+        return None if self._all is None or not self._all.ends else write_plain(self._all.ends)
+
+    def commit(self, end: Document) -> None:
+        """Note that a batch begins, maybe of other sources."""
+        if self._all is not None:
+            self._all.company.begun()
+
+    def partitions(self, start: Document, end: Document) -> Sequence[InputPartition]:
+        """Return the tasks that read from `start` to `end`."""
+        ranges = self.ask(self.all.between(read_plain(start), read_plain(end)))
+        leaders = self.ask(self.all.cluster.leaders({one.at for one in ranges}))
+        return tasks_for(ranges, leaders, self.options)
+
+
+async def all_partitions(options: SourceOptions, *, alive: Callable[[], bool]) -> AllPartitions:
+    """Return the partitions' side, made on the running loop."""
+    return AllPartitions(options, alive=alive)

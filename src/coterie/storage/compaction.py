@@ -1,0 +1,527 @@
+"""Keeping the newest record of each key: which segments, what stays of a batch, and the swap of files.
+
+`run_compaction` reads closed segments and writes `.cleaned` files, so it may run in another thread or
+process; the log itself plans before and swaps after. Rules as Apache Kafka's: tombstones stay for
+delete.retention.ms from the first compaction that meets them; a batch with its producer's last sequence
+stays, if need be empty; so does the last batch of a round. Records of aborted transactions go at once, and
+replace no others. A marker stays as long as there are batches of its transaction, and then for
+delete.retention.ms more. Other than in Apache Kafka, a producer's last sequence is the last in the part that
+is compacted: what it has written since may not be flushed, and must not have replaced what is.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from itertools import pairwise
+from typing import NamedTuple
+
+from coterie.base.errors import Corrupt
+from coterie.storage.config import LogConfig
+from coterie.storage.disk import Disk
+from coterie.storage.log.aborted import AbortedIndex, AbortedSpan
+from coterie.storage.log.contract import StorageFailed
+from coterie.storage.log.producers import marker_of
+from coterie.storage.log.recovery import Sound, sound_batches
+from coterie.storage.log.segment import (
+    ABORTED,
+    CLEANED,
+    FILES,
+    LOG,
+    OFFSETS_OF_A_SEGMENT,
+    SWAP,
+    Segment,
+    name_of,
+)
+from coterie.storage.rewrite import sealed
+from coterie.wire.records.batches import CODECS, HEADER_SIZE, BatchHeader, codec_of, compress, decompress
+from coterie.wire.varints import read_varlong, varlong
+
+__all__ = [
+    "CompactionPlan",
+    "CompactionResult",
+    "Group",
+    "Need",
+    "Range",
+    "cleaned_to_swap",
+    "discard",
+    "need",
+    "plan",
+    "range_of",
+    "run_compaction",
+    "swap_to_final",
+]
+
+HORIZON_BIT = 0x40
+LONGEST_KEY = 32
+NO_TIMESTAMP = -1
+LEAST_MS, MOST_MS = -(2**63), 2**63 - 1
+
+
+# -- what is to be done
+
+
+class Range(NamedTuple):
+    """The segments that may be compacted: those compacted before, and the dirty ones after them."""
+
+    segments: Sequence[Segment]
+    first_dirty: int
+    upto: int
+    clean_bytes: int
+    dirty_bytes: int
+    oldest_dirty_ms: int
+
+
+class CompactionPlan(NamedTuple):
+    """A compaction as plain values, which another process can be given."""
+
+    directory: str
+    groups: tuple[tuple[int, ...], ...]
+    first_dirty: int
+    upto: int
+    now_ms: int
+    wall_ms: int
+    delete_retention_ms: int
+    interval: int
+    producers: frozenset[int]
+    """Those that the log remembers."""
+    aborted: Sequence[AbortedSpan]
+    """The aborted transactions of the range."""
+
+
+class Group(NamedTuple):
+    """Segments that became one, of `size` bytes."""
+
+    bases: tuple[int, ...]
+    size: int
+    aborted: tuple[AbortedSpan, ...]
+
+
+class CompactionResult(NamedTuple):
+    """What was written for a plan; or, where the log is damaged, which file and where, and nothing else; or
+    why it has `failed` this time: the disk refused, or a segment of the plan went while it was carried out.
+    """
+
+    plan: CompactionPlan
+    groups: tuple[Group, ...]
+    damage: str = ""
+    failed: str = ""
+
+
+def range_of(
+    segments: Sequence[Segment], config: LogConfig, *, first_dirty: int, settled: int, now_ms: int
+) -> Range:
+    """Return what may be compacted now: not the segment that grows, nothing too young, and nothing that is
+    not `settled`: undecided, or not flushed, or its marker is not. What replaces a record must not be
+    lost after it.
+    """
+    count = 0
+    young = now_ms - config.min_compaction_lag_ms
+    for segment, following in pairwise(segments):
+        dirty = following.base_offset > first_dirty
+        if following.base_offset > settled:
+            break
+        if dirty and config.min_compaction_lag_ms > 0 and segment.newest_ms > young:
+            break
+        count += 1
+    chosen = segments[:count]
+    upto = segments[count].base_offset
+    dirty_ones = [
+        one
+        for one, following in zip(chosen, segments[1:], strict=False)
+        if following.base_offset > first_dirty
+    ]
+    dirty_bytes = sum(one.size for one in dirty_ones)
+    oldest = min((one.first_ms for one in dirty_ones if one.first_ms > 0), default=now_ms)
+    clean_bytes = sum(one.size for one in chosen) - dirty_bytes
+    return Range(chosen, first_dirty, upto, clean_bytes, dirty_bytes, oldest)
+
+
+class Need(NamedTuple):
+    """How much a log needs to be compacted; the greater need goes first, in Kafka's order."""
+
+    overdue_ms: int
+    dirty_share: float
+
+
+def need(found: Range, config: LogConfig, now_ms: int) -> Need | None:
+    """Return the need of a log of which enough is dirty, by its share of the whole or by its age."""
+    if not config.compacted or not found.dirty_bytes:
+        return None
+    overdue_ms = max(0, now_ms - found.oldest_dirty_ms - config.max_compaction_lag_ms)
+    share = found.dirty_bytes / (found.clean_bytes + found.dirty_bytes)
+    return Need(overdue_ms, share) if overdue_ms or share > config.min_cleanable_dirty_ratio else None
+
+
+def plan(
+    found: Range,
+    config: LogConfig,
+    directory: str,
+    *,
+    producers: Iterable[int],
+    aborted: Sequence[AbortedSpan],
+    now_ms: int,
+    wall_ms: int,
+) -> CompactionPlan | None:
+    """Return how to compact a range; None if there is nothing dirty in it."""
+    if not found.dirty_bytes:
+        return None
+    return CompactionPlan(
+        directory=directory,
+        groups=tuple(_grouped(found.segments, config, upto=found.upto)),
+        first_dirty=found.first_dirty,
+        upto=found.upto,
+        now_ms=now_ms,
+        wall_ms=wall_ms,
+        delete_retention_ms=config.delete_retention_ms,
+        interval=config.index_interval_bytes,
+        producers=frozenset(producers),
+        aborted=aborted,
+    )
+
+
+def _grouped(segments: Sequence[Segment], config: LogConfig, *, upto: int) -> Iterator[tuple[int, ...]]:
+    """Yield the bases of neighbours that fit into one segment together."""
+    group: list[int] = []
+    size = 0
+    ends = [*(one.base_offset for one in segments[1:]), upto]
+    for segment, end in zip(segments, ends, strict=True):
+        fits = size + segment.size <= config.segment_bytes
+        if group and not (fits and end - 1 - group[0] <= OFFSETS_OF_A_SEGMENT):
+            yield tuple(group)
+            group, size = [], 0
+        group.append(segment.base_offset)
+        size += segment.size
+    if group:
+        yield tuple(group)
+
+
+# -- the work
+
+
+def run_compaction(plan: CompactionPlan, disk: Disk) -> CompactionResult:
+    """Write a `.cleaned` segment for each group of the plan. Changes nothing that exists.
+
+    What fails takes its files away again, whatever it fails of: a full disk needs their room.
+    """
+    groups = []
+    whole = False
+    try:
+        newest = _newest_of(plan, disk)
+        transactions = _Transactions(plan.aborted)
+        for bases in plan.groups:
+            groups.append(_clean_group(plan, bases, newest, transactions, disk))
+        whole = True
+    except StorageFailed as error:
+        return CompactionResult(plan, (), str(error))
+    except OSError as error:  # a full disk, or a file that went: by retention, DeleteRecords, with the topic
+        return CompactionResult(plan, (), failed=str(error))
+    finally:
+        if not whole:
+            with suppress(OSError):
+                discard(plan, disk)
+    return CompactionResult(plan, tuple(groups))
+
+
+class _Newest(NamedTuple):
+    """What is newest in the part that is compacted."""
+
+    offsets: dict[bytes, int]
+    """Of each key in the dirty part the last offset, aborted records aside."""
+    written: dict[int, tuple[int, int]]
+    """Of each producer that is remembered the offset of its last record, or -1, and its epoch."""
+
+
+def _newest_of(plan: CompactionPlan, disk: Disk) -> _Newest:
+    newest: dict[bytes, int] = {}
+    written: dict[int, tuple[int, int]] = {}
+    transactions = _Transactions([one for one in plan.aborted if one.last_offset >= plan.first_dirty])
+    for bases in plan.groups:
+        for base in bases:
+            for found in _batches(plan, base, disk):
+                _, header, data, at = found
+                if header.producer_id in plan.producers:
+                    _note_written(written, header)
+                if header.last_offset < plan.first_dirty:
+                    continue
+                if transactions.done_with(header, data, at) or header.control:
+                    continue
+                for record in _records_of(plan, base, found):
+                    if record.key is not None:
+                        newest[_short(record.key)] = header.base_offset + record.offset_delta
+    return _Newest(newest, written)
+
+
+def _note_written(written: dict[int, tuple[int, int]], header: BatchHeader) -> None:
+    """Take note of a producer's batch or marker, in the log's order; a new epoch begins without records."""
+    if not header.control:
+        written[header.producer_id] = (header.last_offset, header.producer_epoch)
+    elif written.get(header.producer_id, (-1, -1))[1] != header.producer_epoch:
+        written[header.producer_id] = (-1, header.producer_epoch)
+
+
+class _Transactions:
+    """Which transactions are open where a compaction has come to, and how they will end."""
+
+    def __init__(self, aborted: Sequence[AbortedSpan]) -> None:
+        # Those that begin further on, the nearest last.
+        self._ahead = sorted(aborted, key=_first_offset, reverse=True)
+        self._aborting: dict[int, AbortedSpan] = {}
+        self._with_batches: set[int] = set()
+        self.kept: list[AbortedSpan] = []
+
+    def done_with(self, header: BatchHeader, data: bytes, at: int) -> bool:
+        """Return whether a batch is of no more use; to be told of every batch, in order.
+
+        A data batch, because its transaction was aborted; a marker, because no batch of its transaction is
+        left.
+        """
+        while self._ahead and self._ahead[-1].first_offset <= header.last_offset:
+            span = self._ahead.pop()
+            self._aborting.setdefault(span.producer_id, span)
+        if header.control:
+            return self._ended(header, data, at)
+        if not header.transactional:
+            return False
+        self._with_batches.add(header.producer_id)
+        return header.producer_id in self._aborting
+
+    def _ended(self, header: BatchHeader, data: bytes, at: int) -> bool:
+        if header.count == 0:
+            return True
+        marker = marker_of(data, at)
+        if marker is None:
+            return False
+        met_batches = header.producer_id in self._with_batches
+        self._with_batches.discard(header.producer_id)
+        if not marker.commit:
+            span = self._aborting.pop(header.producer_id, None)
+            met_batches = met_batches and span is not None
+            if span is not None and met_batches:
+                self.kept.append(span)
+        return not met_batches
+
+
+def _first_offset(span: AbortedSpan) -> int:
+    return span.first_offset
+
+
+def _batches(plan: CompactionPlan, base: int, disk: Disk) -> Iterator[Sound]:
+    """Yield the batches of a closed segment. StorageFailed says which file is damaged, and where."""
+    path = f"{plan.directory}/{name_of(base)}{LOG}"
+    file = disk.open(path)
+    try:
+        size, reached = file.size(), 0
+        for found in sound_batches(file, size, base_offset=base):
+            yield found
+            reached = found.position + found.header.size
+    finally:
+        file.close()
+    if reached != size:
+        raise StorageFailed(f"{path} is damaged at byte {reached}")
+
+
+def _records_of(plan: CompactionPlan, base: int, found: Sound) -> list["_Raw"]:
+    """Return the records of a batch. StorageFailed, with the file, for those that cannot be decoded."""
+    try:
+        return list(_raw_records(found.header, _body(found.header, found.data, found.at)))
+    except Corrupt as error:
+        path = f"{plan.directory}/{name_of(base)}{LOG}"
+        raise StorageFailed(f"{path} cannot be decoded from byte {found.position} on: {error}") from error
+
+
+def _clean_group(
+    plan: CompactionPlan,
+    bases: tuple[int, ...],
+    newest: _Newest,
+    transactions: _Transactions,
+    disk: Disk,
+) -> Group:
+    """Write what stays of some segments into one, flushed to the disk, with its indexes."""
+    transactions.kept = []
+    writing = Segment.create(
+        disk, plan.directory, bases[0], now_ms=plan.now_ms, interval=plan.interval, suffix=CLEANED
+    )
+    try:
+        for base in bases:
+            for found in _batches(plan, base, disk):
+                done = transactions.done_with(*found[1:])
+                kept = _kept(plan, base, found, newest, done=done)
+                if kept is not None:
+                    head, batch = kept
+                    span = (head, head.base_offset, head.max_timestamp)
+                    writing.append([batch], len(batch), [span], sync=False)
+        writing.settle()
+        writing.aborted = AbortedIndex(transactions.kept)
+        writing.settle_aborted()
+        writing.sync_aborted()
+        writing.sync_indexes()
+        writing.file.sync()
+    finally:
+        writing.release()
+    return Group(bases, writing.size, tuple(transactions.kept))
+
+
+def _kept(
+    plan: CompactionPlan, base: int, found: Sound, newest: _Newest, *, done: bool
+) -> tuple[BatchHeader, bytes] | None:
+    """Return what stays of a batch; None if nothing does."""
+    header = found.header
+    if done and (not header.control or _horizon_passed(header, plan)):
+        return _emptied(header) if _must_stay(header, plan, newest.written) else None
+    records = _records_of(plan, base, found)
+    staying = records
+    if not header.control:
+        staying = [record for record in records if _stays(record, header, newest.offsets, plan)]
+    if not staying:
+        return _emptied(header) if _must_stay(header, plan, newest.written) else None
+    waits = done or (not header.control and any(not record.has_value for record in staying))
+    if waits and not header.attributes & HORIZON_BIT:
+        dated = _with_horizon(header, staying, plan.wall_ms + plan.delete_retention_ms)
+        if dated is not None:
+            return _rebuilt(*dated)
+    if len(staying) == len(records):
+        return header, found.data[found.at : found.at + header.size]
+    return _rebuilt(header, staying)
+
+
+def _must_stay(header: BatchHeader, plan: CompactionPlan, written: Mapping[int, tuple[int, int]]) -> bool:
+    """Return whether a batch is needed for its offsets or for what its producer is known by."""
+    if header.last_offset + 1 == plan.upto:
+        return True
+    if header.producer_id not in written:
+        return False
+    last_offset, epoch = written[header.producer_id]
+    if last_offset >= 0:
+        return last_offset == header.last_offset
+    return header.control and header.producer_epoch == epoch
+
+
+def _horizon_passed(header: BatchHeader, plan: CompactionPlan) -> bool:
+    return bool(header.attributes & HORIZON_BIT) and header.base_timestamp <= plan.now_ms
+
+
+def _stays(record: "_Raw", header: BatchHeader, newest: dict[bytes, int], plan: CompactionPlan) -> bool:
+    if record.key is None:
+        return False
+    if header.base_offset + record.offset_delta < newest.get(_short(record.key), -1):
+        return False
+    return record.has_value or not _horizon_passed(header, plan)
+
+
+# -- batches with fewer records
+
+
+class _Raw(NamedTuple):
+    """A record as it lies in its batch."""
+
+    timestamp_delta: int
+    offset_delta: int
+    key: bytes | None
+    has_value: bool
+    attributes: bytes
+    rest: bytes  # key, value and headers with their sizes
+
+
+def _body(header: BatchHeader, data: bytes, at: int) -> bytes:
+    return decompress(codec_of(header.codec), data[at + HEADER_SIZE : at + header.size])
+
+
+def _raw_records(header: BatchHeader, body: bytes) -> Iterator[_Raw]:
+    """Yield the records of a batch without building what is not looked at. Raises Corrupt."""
+    at = 0
+    for _ in range(header.count):
+        size, at = read_varlong(body, at)
+        end = at + size
+        if not 6 <= size <= len(body) - at:
+            raise Corrupt("a record cut short", at=at)
+        attributes = body[at : at + 1]
+        timestamp_delta, at = read_varlong(body, at + 1)
+        offset_delta, at = read_varlong(body, at)
+        rest = body[at:end]
+        length, at = read_varlong(body, at)
+        key = None if length < 0 else body[at : at + length]
+        length, _ = read_varlong(body, at + max(length, 0))
+        yield _Raw(timestamp_delta, offset_delta, key, length >= 0, attributes, rest)
+        at = end
+
+
+def _rebuilt(header: BatchHeader, records: Sequence[_Raw]) -> tuple[BatchHeader, bytes]:
+    """Return a batch of these records. Its offsets and sequences still span what they did."""
+    encoded = b"".join(map(_encoded, records))
+    body = compress(CODECS[header.codec], encoded)
+    newest = header.max_timestamp
+    if not header.append_time:
+        greatest = header.base_timestamp + max(record.timestamp_delta for record in records)
+        newest = max(greatest, NO_TIMESTAMP)
+    header = header._replace(max_timestamp=newest, count=len(records), length=HEADER_SIZE - 12 + len(body))
+    return header, sealed(header, body)
+
+
+def _with_horizon(
+    header: BatchHeader, records: Sequence[_Raw], horizon_ms: int
+) -> tuple[BatchHeader, list[_Raw]] | None:
+    """Return a batch whose tombstones may go at `horizon_ms`, which takes the base timestamp's place.
+
+    None where 64 bits have no room for it, or for how far from it a record is: then the tombstones stay for
+    good, as in Kafka with a delete.retention.ms that ends beyond all times.
+    """
+    shift = header.base_timestamp - horizon_ms
+    moved = [record._replace(timestamp_delta=record.timestamp_delta + shift) for record in records]
+    deltas = [record.timestamp_delta for record in moved]
+    if not (min(deltas) >= LEAST_MS and max(deltas) <= MOST_MS and horizon_ms <= MOST_MS):
+        return None
+    return header._replace(attributes=header.attributes | HORIZON_BIT, base_timestamp=horizon_ms), moved
+
+
+def _encoded(record: _Raw) -> bytes:
+    head = record.attributes + varlong(record.timestamp_delta) + varlong(record.offset_delta)
+    return varlong(len(head) + len(record.rest)) + head + record.rest
+
+
+def _emptied(header: BatchHeader) -> tuple[BatchHeader, bytes]:
+    """Return the header of a batch alone, which keeps its offsets and its producer's sequence in the log."""
+    flags = header.attributes & ~(HORIZON_BIT | 0x07)
+    empty = header._replace(attributes=flags, count=0, base_timestamp=-1, length=HEADER_SIZE - 12)
+    return empty, sealed(empty, b"")
+
+
+def _short(key: bytes) -> bytes:
+    """Return what stands for a key: a digest of a long one, so that a million keys need little memory."""
+    return key if len(key) <= LONGEST_KEY else b"#" + blake2b(key, digest_size=LONGEST_KEY).digest()
+
+
+# -- the swap
+
+
+def cleaned_to_swap(stem: str, disk: Disk) -> None:
+    """From here on the compacted segment counts: opening after a crash puts it in place.
+
+    Where the disk refuses nothing has changed: the log's file, which decides, is renamed last.
+    """
+    _rename(stem, CLEANED, SWAP, disk)
+
+
+def swap_to_final(stem: str, disk: Disk) -> None:
+    """Give a compacted segment its name, once those that it replaces have gone.
+
+    What has it already, because the disk refused the rest before, keeps it.
+    """
+    for ending in FILES:
+        with suppress(FileNotFoundError):
+            disk.rename(stem + ending + SWAP, stem + ending)
+
+
+def _rename(stem: str, old: str, new: str, disk: Disk) -> None:
+    for ending in FILES:
+        try:
+            disk.rename(stem + ending + old, stem + ending + new)
+        except FileNotFoundError:
+            if ending != ABORTED:  # which most segments do not have
+                raise
+
+
+def discard(plan: CompactionPlan, disk: Disk) -> None:
+    """Remove what was written for a plan that comes to nothing."""
+    for bases in plan.groups:
+        for ending in FILES:
+            disk.remove(f"{plan.directory}/{name_of(bases[0])}{ending}{CLEANED}")

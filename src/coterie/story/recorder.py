@@ -1,0 +1,344 @@
+"""Looks at every decision that moves a group and tells its story: to the memory, the log and the topic.
+
+A `Look` is shown each fact before it is applied, `watch` sees the group after the last, and `tell` is called
+when what was decided lasts. A decision whose append failed is never told.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from coterie.coordinator.group import commands, facts
+from coterie.coordinator.group.model import State
+from coterie.story.model import Move, Page, Person, StoryMemory
+from coterie.story.topic import Shot, StoryTopic, Turned
+
+if TYPE_CHECKING:
+    from coterie.broker.node import Node
+    from coterie.coordinator.group.commands import Command
+    from coterie.coordinator.group.decision import Decision
+    from coterie.coordinator.group.model import Group, Member
+    from coterie.coordinator.group.shard import Shard
+
+__all__ = ["GroupStories", "Look", "Scene", "cause_of", "cause_of_join", "cause_of_leave"]
+
+log = logging.getLogger("coterie.story")
+
+# How clients word a LeaveGroup that they send because nobody polled for max.poll.interval.ms.
+POLL_WORDS = ("poll timeout", "max.poll.interval", "poll interval")
+# How Java's Admin words one that it sends for somebody else; `coterie groups evict` does the same.
+ADMIN_WORDS = "member was removed by an admin"
+
+MOVING = frozenset(
+    {
+        facts.MemberJoined,
+        facts.MembersLeft,
+        facts.MemberReplaced,
+        facts.LeaderElected,
+        facts.RebalanceStarted,
+        facts.GenerationStarted,
+        facts.GroupEmptied,
+        facts.GroupStabilized,
+        facts.GroupRemoved,
+        facts.GroupDied,
+    }
+)
+# A group comes to be before it moves, and the last one to fetch its assignment ends a rebalance.
+LOOKED_AT = MOVING | {facts.GroupCreated, facts.MemberSynced}
+# With one of these begins what ends a group's rest; a group that prepares a rebalance already is not at rest.
+DISTURBING = frozenset({facts.MemberJoined, facts.MembersLeft, facts.MemberReplaced, facts.RebalanceStarted})
+LAST_STEPS = frozenset({facts.MemberSynced, facts.GroupStabilized, facts.GroupEmptied})
+AT_REST = (None, State.EMPTY, State.STABLE)
+LINES_RECOUNTED = 20
+REASON_MOST, REASONS_MOST = 255, 10  # characters of one, and how many members may word one request's
+
+
+class Before:
+    """A group as a decision finds it, and the facts that will move it.
+
+    `had`: what each member was given, if the decision ends the group's rest. `cut_short`: the rebalance that
+    it ends before everybody had fetched an assignment.
+    """
+
+    __slots__ = ("cut_short", "group_id", "had", "leavers", "mine", "state")
+
+    def __init__(self, group_id: str, state: State | None) -> None:
+        self.group_id = group_id
+        self.state = state
+        self.mine: list[Any] = []
+        self.leavers: tuple[Person, ...] = ()
+        self.had: dict[str, bytes] | None = {} if state is None else None
+        self.cut_short: Turned | None = None
+
+    def show(self, fact: Any, group: Group, now_ms: int) -> None:
+        """See a fact that is about to be applied."""
+        if not self.mine and type(fact) in DISTURBING:
+            self._remember(group, now_ms)
+        if type(fact) is facts.MembersLeft:
+            self.leavers += tuple(person_of(group.members[member_id]) for member_id in fact.member_ids)
+        self.mine.append(fact)
+
+    def _remember(self, group: Group, now_ms: int) -> None:
+        """Remember what the members have now, and what is not finished."""
+        if group.state in AT_REST:
+            self.had = {member.member_id: member.assignment for member in group.in_order()}
+        if group.state is State.COMPLETING or group.pending_sync:
+            self.cut_short = turned(group, now_ms, settled=False)
+
+
+class Look:
+    """The groups that a decision moves, as they are before it."""
+
+    __slots__ = ("_groups", "_now_ms", "befores")
+
+    def __init__(self, shard: Shard, now_ms: int) -> None:
+        self._groups = shard.groups
+        self._now_ms = now_ms
+        self.befores: dict[str, Before] = {}
+
+    def __call__(self, fact: Any) -> None:
+        """See a fact that is about to be applied."""
+        kind = type(fact)
+        if kind not in LOOKED_AT:
+            return
+        group = self._groups.get(fact.group_id)
+        before = self.befores.get(fact.group_id)
+        if before is None:
+            before = Before(fact.group_id, None if group is None else group.state)
+            self.befores[fact.group_id] = before
+        if group is not None and not (kind is facts.MemberSynced and len(group.pending_sync) > 1):
+            before.show(fact, group, self._now_ms)
+
+
+class Scene(NamedTuple):
+    """What one decision did to one group. `settled`: how the rebalance ended that it ends."""
+
+    move: Move
+    kinds: frozenset[type]
+    had: dict[str, bytes] | None
+    cut_short: Turned | None
+    settled: Turned | None
+
+
+class GroupStories:
+    """The story of every group of this node."""
+
+    def __init__(self, node: Node) -> None:
+        self.memory = StoryMemory()
+        self.topic = StoryTopic(node)
+        self._pages: dict[str, Page] = {}
+
+    # -- what the shell shows
+
+    def watch(
+        self, look: Look, shard: Shard, command: Command | None, decision: Decision, now_ms: int
+    ) -> list[Scene]:
+        """Return what a decision, whose facts are applied now, did to the groups that were looked at.
+
+        Without a command the decision came with the loading of the shard.
+        """
+        return [
+            scene_of(one, shard.groups.get(one.group_id), command, decision, now_ms)
+            for one in look.befores.values()
+            if one.mine
+        ]
+
+    def tell(self, scenes: Iterable[Scene]) -> None:
+        """Tell of decisions that last, in their order."""
+        for scene in scenes:
+            self._tell(scene)
+
+    def recount(self, group_id: str) -> str:
+        """Return the last moves of a group as lines of text, for whoever has to find a mistake of ours."""
+        moves = self.memory.of(group_id)[-LINES_RECOUNTED:]
+        return "\n".join(
+            f"{move.at_ms} generation {move.generation}: {move.state_before} -> {move.state} by "
+            f"{', '.join((move.decision, *move.steps))}"
+            for move in moves
+        )
+
+    # -- what is made of it
+
+    def _tell(self, scene: Scene) -> None:
+        move, kinds = scene.move, scene.kinds
+        if not kinds.isdisjoint(MOVING):
+            self.memory.add(move)
+        page = self._page(scene)
+        if page is not None and move.why is not None:
+            page.blame(move.why)
+        if move.why is not None:
+            self.topic.tell(move)
+        if page is None:
+            return
+        if facts.GenerationStarted in kinds or facts.GroupEmptied in kinds:
+            page.formed_at_ms = move.at_ms
+        if scene.settled is not None:
+            self._turn(page, scene.settled)
+
+    def _page(self, scene: Scene) -> Page | None:
+        """Return the page that the scene stands on; a rebalance begins one, and ends the one before."""
+        move = scene.move
+        page = self._pages.get(move.group)
+        if facts.RebalanceStarted in scene.kinds:
+            had = scene.had if scene.had is not None else {} if page is None else page.had
+            if page is not None and scene.cut_short is not None:
+                self._turn(page, scene.cut_short)
+            page = self._pages[move.group] = Page(move.at_ms, state_before=move.state_before, had=dict(had))
+        elif facts.GroupRemoved in scene.kinds or facts.GroupDied in scene.kinds:
+            self._pages.pop(move.group, None)
+            return None
+        if page is not None and facts.MemberReplaced in scene.kinds:
+            for person in move.who:
+                if person.replaces is not None:
+                    page.replaced(person.replaces, person.member_id)
+        return page
+
+    def _turn(self, page: Page, end: Turned) -> None:
+        self._pages.pop(end.group, None)
+        if page.formed_at_ms is not None:
+            self.topic.tell(end._replace(page=page))
+
+
+# -- before and after
+
+
+def scene_of(
+    before: Before, group: Group | None, command: Command | None, decision: Decision, now_ms: int
+) -> Scene:
+    """Return what a decision made of a group."""
+    mine = before.mine
+    kinds = frozenset(map(type, mine))
+    move = Move(
+        now_ms,
+        before.group_id,
+        cause_of(kinds, command, group),
+        decision.why,
+        tuple(dict.fromkeys(decision.steps)),
+        before.leavers + arrivals(mine, command, group),
+        reason_of(command),
+        None if before.state is None else before.state.value,
+        None if group is None else group.state.value,
+        -1 if group is None else group.generation,
+        0 if group is None else len(group.members),
+    )
+    return Scene(move, kinds, before.had, before.cut_short, settled(kinds, group, now_ms))
+
+
+def settled(kinds: frozenset[type], group: Group | None, now_ms: int) -> Turned | None:
+    """Return how a rebalance ended, if all is done: nobody is left, or everybody has its assignment."""
+    if group is None or kinds.isdisjoint(LAST_STEPS):
+        return None
+    if facts.GroupEmptied in kinds or (group.state is State.STABLE and not group.pending_sync):
+        return turned(group, now_ms, settled=True)
+    return None
+
+
+def turned(group: Group, now_ms: int, *, settled: bool) -> Turned:
+    """Return a rebalance's end as the group shows it. In a generation that was never handed its assignments
+    members still hold those of the one before, which count for nothing."""
+    given = group.state is not State.COMPLETING
+    return Turned(
+        page=None,
+        group=group.group_id,
+        over_at_ms=now_ms,
+        generation=group.generation,
+        leader=group.leader,
+        protocol_type=group.protocol_type,
+        protocol=group.protocol,
+        state=group.state.value,
+        settled=settled,
+        shots=tuple(shot_of(member, group.protocol, given=given) for member in group.in_order()),
+    )
+
+
+def shot_of(member: Member, protocol: str | None, *, given: bool) -> Shot:
+    return Shot(person_of(member), member.metadata(protocol), member.assignment if given else b"")
+
+
+def person_of(member: Member, *, replaces: str | None = None) -> Person:
+    return Person(member.member_id, member.client_id, member.client_host, member.instance_id, replaces)
+
+
+def arrivals(mine: list[Any], command: Command | None, group: Group | None) -> tuple[Person, ...]:
+    """Return who came, came back, or began a rebalance by what it asked."""
+    if group is None:
+        return ()
+    for fact in mine:
+        if isinstance(fact, facts.MemberJoined):
+            return (person_of(group.members[fact.member_id]),)
+        if isinstance(fact, facts.MemberReplaced):
+            return (person_of(group.members[fact.new_id], replaces=fact.old_id),)
+    began = any(isinstance(fact, facts.RebalanceStarted) for fact in mine)
+    member = group.members.get(command.member_id) if isinstance(command, commands.Join) else None
+    return () if member is None or not began else (person_of(member),)
+
+
+# -- why
+
+
+def reason_of(command: Command | None) -> str:
+    """Return what the client gave as its reason, since it may; no more of it than clients give (KIP-800)."""
+    match command:
+        case commands.Join(reason=reason):
+            return (reason or "")[:REASON_MOST]
+        case commands.Leave(members=leavers):
+            given = dict.fromkeys(leaver.reason[:REASON_MOST] for leaver in leavers if leaver.reason)
+            return "; ".join(islice(given, REASONS_MOST))
+        case _:
+            return ""
+
+
+def cause_of(kinds: frozenset[type], command: Command | None, group: Group | None) -> str | None:
+    """Return why a group was moved, None if a decision only goes on with what an earlier one had begun."""
+    if facts.MemberJoined in kinds:
+        return "member-joined"
+    if facts.MembersLeft in kinds:
+        return cause_of_leave(command)
+    if facts.MemberReplaced in kinds:
+        return "static-member-replaced"
+    if facts.RebalanceStarted in kinds:
+        if isinstance(command, commands.Join):
+            return cause_of_join(command, group)
+        if command is None:
+            return "group-too-large"
+        return "append-failed" if isinstance(command, commands.Sync) else "unknown"
+    if facts.GroupRemoved in kinds:
+        return "group-deleted" if isinstance(command, commands.DeleteGroup) else "group-expired"
+    return "coordinator-moved" if facts.GroupDied in kinds else None
+
+
+def cause_of_join(command: commands.Join, group: Group | None) -> str:
+    """Return why a join of a member that was known already disturbed its group."""
+    reason = command.reason or ""
+    if "revoke" in reason:
+        return "cooperative-follow-up"
+    if "metadata" in reason:
+        return "topics-changed"
+    if "subscription" in reason:
+        return "subscription-changed"
+    cooperative = group is not None and group.protocol == "cooperative-sticky"
+    return "cooperative-follow-up" if cooperative else "member-rejoined"
+
+
+def cause_of_leave(command: Command | None) -> str:
+    """Return why members are gone: they left, were taken out, or one of the deadlines took them."""
+    match command:
+        case commands.Leave(members=leavers):
+            told = [(leaver.reason or "").lower() for leaver in leavers]
+            if any(not one.member_id for one in leavers) or any(one.startswith(ADMIN_WORDS) for one in told):
+                return "evicted"
+            exceeded = any(word in one for word in POLL_WORDS for one in told)
+            return "poll-interval-exceeded" if exceeded else "member-left"
+        case commands.Expire(key=("session", *_)):
+            return "session-expired"
+        case commands.Expire(key=("join", *_)):
+            return "rebalance-timed-out"
+        case commands.Expire(key=("sync", *_)):
+            return "sync-timed-out"
+        case commands.Join():
+            return "group-too-large"
+        case _:
+            return "unknown"

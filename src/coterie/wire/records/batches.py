@@ -1,0 +1,422 @@
+"""Record batches of Kafka's message format 2: headers in place, and the records of a batch when wanted.
+
+A broker passes batches through: it reads and stamps headers, and nothing here touches the records
+of a batch unless `records_of` or `build_batch` is called.
+"""
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from coterie.base.errors import Corrupt
+from coterie.wire.records.checksum import crc32c
+from coterie.wire.records.compression import CODECS, codec_of, compress, decompress
+from coterie.wire.varints import ONE_BYTE, read_varlong, varlong
+
+__all__ = [
+    "APPEND_TIME_BIT",
+    "ATTRIBUTES_AT",
+    "CODECS",
+    "CODEC_BITS",
+    "CONTROL_BIT",
+    "CRC_AT",
+    "HEADER_SIZE",
+    "LENGTH_STARTS",
+    "MAGIC",
+    "TRANSACTIONAL_BIT",
+    "BatchHeader",
+    "Marker",
+    "Record",
+    "build_batch",
+    "build_marker",
+    "check_crc",
+    "codec_of",
+    "compress",
+    "decompress",
+    "ends_of",
+    "head_for",
+    "read_header",
+    "read_marker",
+    "records_of",
+    "restamp",
+    "scan",
+]
+
+HEADER = Struct(">qiibIhiqqqhii")
+HEADER_SIZE = 61
+assert HEADER.size == HEADER_SIZE
+
+# What a batch's length does not count: the base offset and the length itself.
+LENGTH_STARTS = 12
+SMALLEST_LENGTH = HEADER_SIZE - LENGTH_STARTS
+MAGIC = 2
+
+# Where things are that are written in place.
+BASE_OFFSET_AT = 0
+LEADER_EPOCH_AT = 12
+MAGIC_AT = 16
+CRC_AT = 17
+# The checksum covers the batch from the attributes on: base offset and epoch may be stamped without it.
+ATTRIBUTES_AT = 21
+MAX_TIMESTAMP_AT = 35
+
+CODEC_BITS = 0x07
+APPEND_TIME_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+
+INT16 = Struct(">h")
+INT32 = Struct(">i")
+UINT32 = Struct(">I")
+INT64 = Struct(">q")
+SIZE_AND_MAGIC = Struct(">8xi4xb")
+
+# The key of a marker is its version and its kind, its value a version and the coordinator's epoch.
+ABORT, COMMIT = 0, 1
+MARKER_KEY = Struct(">hh")
+MARKER_VALUE = Struct(">hi")
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes before the records of a batch."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody misses
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of the whole batch, which `length` does not count all."""
+        return LENGTH_STARTS + self.length
+
+    @property
+    def last_offset(self) -> int:
+        """Return the offset of the last record, which compaction may have taken out."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def codec(self) -> int:
+        """Return the compression as an index of CODECS; 5 to 7 are nobody's."""
+        return self.attributes & CODEC_BITS
+
+    @property
+    def transactional(self) -> bool:
+        """Return whether the batch belongs to a transaction."""
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def control(self) -> bool:
+        """Return whether the batch holds a marker that consumers do not see."""
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def append_time(self) -> bool:
+        """Return whether `max_timestamp` is the time at which the broker appended the batch."""
+        return bool(self.attributes & APPEND_TIME_BIT)
+
+
+class Record(NamedTuple):
+    """One record, its offset and timestamp absolute."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class Marker(NamedTuple):
+    """What a control batch says: how a transaction ended, and in which epoch of its coordinator."""
+
+    commit: bool
+    coordinator_epoch: int
+
+
+def read_header(buf: bytes | bytearray | memoryview, at: int = 0) -> BatchHeader:
+    """Return the header of the batch at `at`. Corrupt if it is cut, too short, or of another magic."""
+    if len(buf) - at < HEADER_SIZE:
+        raise Corrupt("batch header", at=at, expected=f"{HEADER_SIZE} bytes")
+    header = BatchHeader._make(HEADER.unpack_from(buf, at))
+    if header.magic != MAGIC:
+        raise Corrupt(f"magic {header.magic}", at=at + MAGIC_AT, expected=f"{MAGIC}")
+    if header.length < SMALLEST_LENGTH:
+        raise Corrupt(f"batch length {header.length}", at=at, expected=f"at least {SMALLEST_LENGTH}")
+    return header
+
+
+def scan(buf: bytes | bytearray | memoryview, at: int = 0) -> list[tuple[int, BatchHeader]]:
+    """Return where each whole batch starts, and its header. A batch that is cut at the end is left out."""
+    found: list[tuple[int, BatchHeader]] = []
+    end = len(buf)
+    while end - at >= HEADER_SIZE:
+        header = read_header(buf, at)
+        if header.size > end - at:
+            break
+        found.append((at, header))
+        at += header.size
+    return found
+
+
+def ends_of(buf: bytes | bytearray | memoryview) -> list[int]:
+    """Return where each whole batch ends, and so the next begins: for who reads the headers together."""
+    ends: list[int] = []
+    at, end = 0, len(buf)
+    while end - at >= HEADER_SIZE:
+        length, magic = SIZE_AND_MAGIC.unpack_from(buf, at)
+        if magic != MAGIC or length < SMALLEST_LENGTH:
+            read_header(buf, at)  # raises Corrupt
+        at += LENGTH_STARTS + length
+        if at > end:
+            break
+        ends.append(at)
+    return ends
+
+
+def check_crc(buf: bytes | bytearray | memoryview, at: int, header: BatchHeader) -> bool:
+    """Return whether the batch's checksum is that of its bytes."""
+    return _crc_of(buf, at, header.size) == header.crc
+
+
+def _crc_of(buf: bytes | bytearray | memoryview, at: int, size: int) -> int:
+    return crc32c(memoryview(buf)[at + ATTRIBUTES_AT : at + size])
+
+
+def restamp(
+    buf: bytearray | memoryview,
+    at: int,
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    append_time_ms: int | None,
+) -> None:
+    """Write what a broker decides into the batch at `at`. Only an append time changes the checksum."""
+    INT64.pack_into(buf, at + BASE_OFFSET_AT, base_offset)
+    INT32.pack_into(buf, at + LEADER_EPOCH_AT, leader_epoch)
+    if append_time_ms is None:
+        return
+    (attributes,) = INT16.unpack_from(buf, at + ATTRIBUTES_AT)
+    INT16.pack_into(buf, at + ATTRIBUTES_AT, attributes | APPEND_TIME_BIT)
+    INT64.pack_into(buf, at + MAX_TIMESTAMP_AT, append_time_ms)
+    length, _ = SIZE_AND_MAGIC.unpack_from(buf, at)
+    UINT32.pack_into(buf, at + CRC_AT, _crc_of(buf, at, LENGTH_STARTS + length))
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    codec: str = "none",
+    leader_epoch: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+    append_time: bool = False,
+) -> bytes:
+    """Return one batch of the records, whose offsets count from `base_offset`, in order, gaps allowed.
+
+    With `append_time` the greatest timestamp of the records is given out as the broker's.
+    """
+    assert records, "a batch has at least one record"
+    base_timestamp = records[0].timestamp
+    encoded = b"".join([_encode(record, base_offset, base_timestamp) for record in records])
+    body = compress(codec, encoded)
+    head = head_for(
+        body,
+        count=len(records),
+        base_timestamp=base_timestamp,
+        max_timestamp=max(record.timestamp for record in records),
+        codec=codec,
+        base_offset=base_offset,
+        last_offset_delta=records[-1].offset - base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        transactional=transactional,
+        control=control,
+        append_time=append_time,
+    )
+    return head + body
+
+
+def head_for(
+    body: bytes,
+    *,
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    codec: str = "none",
+    base_offset: int = 0,
+    last_offset_delta: int | None = None,
+    leader_epoch: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+    append_time: bool = False,
+) -> bytes:
+    """Return the 61 bytes that go before these records, which are compressed already if they are to be."""
+    attributes = (
+        CODECS.index(codec)
+        | APPEND_TIME_BIT * append_time
+        | TRANSACTIONAL_BIT * transactional
+        | CONTROL_BIT * control
+    )
+    head = HEADER.pack(
+        base_offset,
+        SMALLEST_LENGTH + len(body),
+        leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        count - 1 if last_offset_delta is None else last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    )
+    crc = crc32c(body, crc32c(head[ATTRIBUTES_AT:]))
+    return b"".join((head[:CRC_AT], UINT32.pack(crc), head[ATTRIBUTES_AT:]))
+
+
+def build_marker(
+    *, commit: bool, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp: int
+) -> bytes:
+    """Return the control batch that ends a producer's transaction in one partition."""
+    key = MARKER_KEY.pack(0, COMMIT if commit else ABORT)
+    record = Record(0, timestamp, key, MARKER_VALUE.pack(0, coordinator_epoch))
+    return build_batch(
+        [record], producer_id=producer_id, producer_epoch=producer_epoch, transactional=True, control=True
+    )
+
+
+def read_marker(buf: bytes | bytearray | memoryview, at: int = 0) -> Marker:
+    """Return what the control batch at `at` says about a transaction. Corrupt if it is about another thing.
+
+    Newer versions of key and value begin as these do.
+    """
+    header = read_header(buf, at)
+    record = next(records_of(buf, at), None) if header.control else None
+    if record is None or record.key is None or len(record.key) < MARKER_KEY.size:
+        raise Corrupt("batch without a transaction marker", at=at)
+    _, kind = MARKER_KEY.unpack_from(record.key)
+    if kind not in (ABORT, COMMIT):
+        raise Corrupt(f"control record of kind {kind}", at=at, expected="0 (abort) or 1 (commit)")
+    if record.value is None or len(record.value) < MARKER_VALUE.size:
+        raise Corrupt("transaction marker without its coordinator's epoch", at=at)
+    _, coordinator_epoch = MARKER_VALUE.unpack_from(record.value)
+    return Marker(kind == COMMIT, coordinator_epoch)
+
+
+def _encode(record: Record, base_offset: int, base_timestamp: int) -> bytes:
+    """Return the bytes of a record: size, attributes (none are in use), deltas, key, value, headers."""
+    body = b"".join(
+        (
+            b"\0",
+            varlong(record.timestamp - base_timestamp),
+            varlong(record.offset - base_offset),
+            _sized(record.key),
+            _sized(record.value),
+            _encode_headers(record.headers) if record.headers else ONE_BYTE[0],
+        )
+    )
+    return varlong(len(body)) + body
+
+
+def _sized(data: bytes | None) -> bytes:
+    return ONE_BYTE[1] if data is None else varlong(len(data)) + data
+
+
+def _encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    out = [varlong(len(headers))]
+    for name, value in headers:
+        out += _sized(name.encode()), _sized(value)
+    return b"".join(out)
+
+
+def records_of(
+    buf: bytes | bytearray | memoryview, at: int = 0, *, most: int | None = None
+) -> Iterator[Record]:
+    """Yield the records of the batch at `at`, compressed or not, control records too.
+
+    Corrupt if rubbish, or more than `most` bytes unpacked.
+    """
+    header = read_header(buf, at)
+    body = bytes(buf[at + HEADER_SIZE : at + header.size])
+    if len(body) != header.size - HEADER_SIZE:
+        raise Corrupt("batch", at=at, expected=f"{header.size} bytes")
+    data = decompress(codec_of(header.codec), body, most=most) if header.codec else body
+    return _decode_all(data, header)
+
+
+def _decode_all(data: bytes, header: BatchHeader) -> Iterator[Record]:
+    at = 0
+    for _ in range(header.count):
+        try:
+            record, at = _decode(data, at, header)
+        except IndexError as failure:
+            raise Corrupt("record", at=at, expected="a whole one") from failure
+        yield record
+    if at != len(data):
+        raise Corrupt("batch", at=at, expected=f"{header.count} records and no more")
+
+
+def _decode(data: bytes, at: int, header: BatchHeader) -> tuple[Record, int]:
+    """Return the record at `at` and where it ends."""
+    size, at = read_varlong(data, at)
+    end = at + size
+    if size < 1 or end > len(data):
+        raise Corrupt(f"record of {size} bytes", at=at, expected="at most what is left")
+    timestamp_delta, at = read_varlong(data, at + 1)
+    offset_delta, at = read_varlong(data, at)
+    key, at = _read_sized(data, at, end)
+    value, at = _read_sized(data, at, end)
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    if data[at] == 0:
+        at += 1
+    else:
+        headers, at = read_headers(data, at, end)
+    if at != end:
+        raise Corrupt("record", at=at, expected=f"its end at {end}")
+    timestamp = header.max_timestamp if header.append_time else header.base_timestamp + timestamp_delta
+    return Record(header.base_offset + offset_delta, timestamp, key, value, headers), end
+
+
+def _read_sized(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    """Return the bytes whose length is at `at`, None if it is negative, and where they end."""
+    size, at = read_varlong(data, at)
+    if size < 0:
+        return None, at
+    stop = at + size
+    if stop > end:
+        raise Corrupt(f"field of {size} bytes", at=at, expected="at most what is left of the record")
+    return data[at:stop], stop
+
+
+def read_headers(data: bytes, at: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    number, at = read_varlong(data, at)
+    if not 0 <= number <= end - at:
+        raise Corrupt(f"{number} record headers", at=at, expected="as many as fit")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(number):
+        name, at = _read_sized(data, at, end)
+        if name is None:
+            raise Corrupt("record header without a name", at=at)
+        value, at = _read_sized(data, at, end)
+        headers.append((name.decode(errors="replace"), value))  # as in Java: nobody checks what is sent
+    return tuple(headers), at

@@ -1,0 +1,82 @@
+"""A record batch that is encoded as its records come, for who writes many small ones.
+
+`build_batch` does the same for records that are all there already; a test holds the two against each other.
+"""
+
+from collections.abc import Iterable
+
+from coterie.wire.records.batches import head_for
+from coterie.wire.varints import varlong
+
+__all__ = ["RECORD_OVERHEAD_BYTES", "GrowingBatch", "sized", "weight_of"]
+
+RECORD_OVERHEAD_BYTES = 64  # of a record besides its key and its value, at most
+
+# The varints of small numbers: deltas, and sizes of records.
+VARLONGS = tuple(varlong(number) for number in range(512))
+SMALL = len(VARLONGS)
+NULL = varlong(-1)
+NO_ATTRIBUTES, NO_HEADERS = b"\0", b"\0"
+
+
+def sized(data: bytes | None) -> bytes:
+    """Return bytes with their size in front, as a record holds its key and its value."""
+    if data is None:
+        return NULL
+    size = len(data)
+    return (VARLONGS[size] if size < SMALL else varlong(size)) + data
+
+
+def weight_of(records: Iterable[tuple[bytes, bytes | None]]) -> int:
+    """Return about how many bytes the records add to a batch, rather too many."""
+    return sum(RECORD_OVERHEAD_BYTES + len(key) + len(value or b"") for key, value in records)
+
+
+class GrowingBatch:
+    """Records without headers, none at first. The first one's timestamp is the base of all."""
+
+    __slots__ = ("_base_ms", "_newest_ms", "_parts", "count", "size")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.size = 0
+        self._parts: list[bytes] = []
+        self._base_ms = self._newest_ms = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def add(self, key: bytes, value: bytes | None, timestamp: int) -> None:
+        """Add a record."""
+        self.add_sized(sized(key), sized(value), timestamp)
+
+    def add_sized(self, key: bytes, value: bytes, timestamp: int) -> None:
+        """Add a record whose key and value are `sized` already."""
+        count = self.count
+        if not count:
+            self._base_ms = self._newest_ms = timestamp
+        delta = timestamp - self._base_ms
+        when = VARLONGS[delta] if 0 <= delta < SMALL else varlong(delta)
+        where = VARLONGS[count] if count < SMALL else varlong(count)
+        size = 2 + len(when) + len(where) + len(key) + len(value)  # with attributes and the number of headers
+        length = VARLONGS[size] if size < SMALL else varlong(size)
+        self._parts.append(b"".join((length, NO_ATTRIBUTES, when, where, key, value, NO_HEADERS)))
+        self.size += size + len(length)
+        self.count = count + 1
+        if timestamp > self._newest_ms:
+            self._newest_ms = timestamp
+
+    def build(self, *, producer_id: int = -1, producer_epoch: int = -1, transactional: bool = False) -> bytes:
+        """Return the batch; there is at least one record."""
+        assert self.count, "a batch has at least one record"
+        body = b"".join(self._parts)
+        head = head_for(
+            body,
+            count=self.count,
+            base_timestamp=self._base_ms,
+            max_timestamp=self._newest_ms,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=transactional,
+        )
+        return head + body

@@ -1,0 +1,631 @@
+"""The brokers: production nodes that live, die and come back, and partitions of groups that move between
+them.
+
+Replication is not simulated: the log of a partition that moves is handed over complete, as the disk of its
+last leader holds it. The user topics lie on every broker.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import lru_cache
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from coterie.base.hashes import coordinator_partition
+from coterie.base.ids import TopicPartition
+from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from coterie.broker.config.settings import BrokerSettings
+from coterie.broker.net.context import SILENT, WAITS, Context, Hangup
+from coterie.broker.node import Node
+from coterie.broker.runtime.pieces import at_once
+from coterie.broker.topics.registry import Topics
+from coterie.storage.log.contract import StorageFailed
+from coterie.storage.log.partition import FileLog
+from coterie.storage.memory import MemoryStore
+from coterie.wire.api.codec import (
+    decode_request,
+    decode_response,
+    encode_response_parts,
+    read_request_header,
+    response_type,
+)
+from swarm.disk import SimDisk
+from swarm.network import Channel, Network
+from swarm.world import Violation, World
+
+if TYPE_CHECKING:
+    from coterie.broker.fastpath.commits import Template
+    from coterie.broker.fastpath.heartbeats import Beat
+    from coterie.broker.runtime.groups import ShardHost
+    from swarm.calls import Call
+    from swarm.checks import Checks
+    from swarm.options import Options
+
+__all__ = ["Broker", "Cluster", "Frame", "Process"]
+
+NOBODY = -1
+PORT = 9092
+
+
+class Frame(NamedTuple):
+    """A request on its way: its bytes, and for the checks what they say."""
+
+    correlation_id: int
+    data: bytes
+    request: Any
+    client: str
+
+
+class Session:
+    """The broker's end of a connection: one request at a time, as the production server has it."""
+
+    def __init__(self, process: Process, channel: Channel) -> None:
+        self.process = process
+        self._channel = channel
+        self._waiting: deque[Frame] = deque()
+        self._owed: tuple[Frame, Call] | None = None
+        self._context: Context | None = None
+        self._gone: Callable[[], None] | None = None
+        self.beat: Beat | None = None  # what the broker's short ways remember
+        self.commit: Template | None = None
+        self._pumping = False
+        self._closed = False
+
+    def receive(self, frame: Frame) -> None:
+        """Take a request that has arrived."""
+        self._waiting.append(frame)
+        if not self._pumping:
+            self.process.run(self._pump, only_asked=True)
+
+    def lost(self) -> None:
+        """Take note that the connection is gone."""
+        if self._closed:
+            return
+        self._closed = True
+        self.process.sessions.pop(self, None)
+        self._waiting.clear()
+        if self._owed is not None:
+            self.process.cluster.checks.gone(self._owed[1])
+        gone = self._gone if self._context is None else self._context.hung_up
+        if gone is not None:
+            self.process.run(gone)
+
+    def end(self, *, answers_too: bool) -> None:
+        """End with the process."""
+        self._closed = True
+        self._channel.server_gone(answers_too=answers_too)
+
+    def _pump(self) -> None:
+        if self._pumping:
+            return
+        self._pumping = True
+        while self._waiting and self._owed is None and not self._closed:
+            frame = self._waiting.popleft()
+            self._owed = frame, self.process.cluster.checks.asked(self.process, frame)
+            self._serve()
+        self._pumping = False
+
+    def _serve(self) -> None:
+        """Answer what is owed: from its bytes, by its handler, or once the shard owes no append any more."""
+        assert self._owed is not None
+        node, (frame, call) = self.process.node, self._owed
+        quick = node.quick_answer(self, frame.data)
+        if isinstance(quick, bytes):
+            self._send(quick)
+        elif quick is not None:
+            quick.hold(self._ask_again)
+            return
+        elif node.takes(self, frame.data) is not True:
+            self._handle()
+        self.process.cluster.checks.handled(call)
+
+    def _ask_again(self) -> None:
+        if not self._closed:
+            assert self._owed is not None
+            self.process.cluster.checks.held(self._owed[1])
+            self._serve()
+            self._pump()
+
+    # -- what is asked of who sends a plain request
+
+    @property
+    def host(self) -> str:
+        """Whose request it is."""
+        assert self._owed is not None
+        return f"/{self._owed[0].client}"
+
+    def owed(self, gone: Callable[[], None] | None = None) -> None:
+        """Take note that the answer comes later; `gone` is called when the client hangs up before it."""
+        self._gone = gone
+
+    def paid(self, sized: bytes) -> None:
+        """Send the answer that was owed."""
+        if not self._closed:
+            self._gone = None
+            self._send(sized)
+            self._pump()
+
+    def answer_at_length(self, sized: bytes) -> None:
+        """Answer a commit through its handler: the short way has come to nothing."""
+        if not self._closed:
+            assert self._owed is not None
+            assert self._owed[0].data == sized
+            self._handle()
+            self._pump()
+
+    # -- the general way
+
+    def _handle(self) -> None:
+        assert self._owed is not None
+        node, frame = self.process.node, self._owed[0]
+        data = frame.data[4:]
+        header = read_request_header(data)
+        handler = node.handler_of(header)
+        assert handler is not None, frame.request
+        context = Context(
+            api_key=header.api_key,
+            version=header.api_version,
+            correlation_id=header.correlation_id,
+            client_id=header.client_id,
+            client_host=self.host,
+            listener_host_port=(self.process.broker.host, PORT),
+            send=self._answer,
+        )
+        self._context = context
+        try:
+            response = handler(node, context, decode_request(header, data))
+        except Hangup as order:
+            raise Violation("served", f"{frame.request} was hung up on: {order}") from order
+        if response is not WAITS:
+            self._answer(context, response)
+
+    def _answer(self, context: Context, response: Any) -> None:
+        if self._closed:
+            return
+        if isinstance(response, GeneratorType):  # in virtual time all pieces take none
+            response = at_once(response)
+        if response is WAITS:
+            return
+        if self._context is not context:
+            raise Violation(
+                "answered once", f"request {context.correlation_id} is answered again: {response}"
+            )
+        self._context = None
+        assert response is not SILENT
+        self._send(b"".join(encode_response_parts(context.correlation_id, response)))
+        self._pump()
+
+    def _send(self, sized: bytes) -> None:
+        if self._owed is None:
+            raise Violation("answered once", f"an answer that nobody waits for: {sized!r}")
+        (frame, call), self._owed = self._owed, None
+        cls = response_type(frame.request.__api_key__, frame.request.__version__)
+        correlation_id, answer = decode_response(cls, sized[4:])
+        assert correlation_id == frame.correlation_id
+        self.process.cluster.checks.answered(call, answer)
+        self._channel.answer((correlation_id, answer))
+
+
+class Leads:
+    """Which broker a node believes to lead a partition of groups; news takes its time."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.mine: set[int] = set()
+        self.seen: dict[int, int] = {}
+
+    def leads(self, topic: str, partition: int) -> bool:
+        """Return whether this node leads a partition."""
+        return topic != OFFSETS_TOPIC or partition in self.mine
+
+    def leader_of(self, topic: str, partition: int) -> tuple[int, str, int] | None:
+        """Return the node and the address of a partition's leader, None while it has none."""
+        leader = self._broker.node_id
+        if topic == OFFSETS_TOPIC:
+            leader = self.seen.get(partition, NOBODY)
+        if leader == NOBODY:
+            return None
+        return leader, self._broker.cluster.brokers[leader].host, PORT
+
+
+class Process:
+    """One life of a broker, from its start to its crash."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.cluster = broker.cluster
+        self.world = broker.cluster.world
+        self.running = True
+        self.sessions: dict[Session, None] = {}
+        self._soon: list[Callable[[], None]] = []
+        self._soon_armed = False
+        self._alarm_number = 0
+        self._ahead_ms = broker.ahead_ms
+        settings = settings_of(broker.cluster.options, broker.node_id)
+        self.store = MemoryStore.open(
+            now_ms=self.clock(), disk=broker.disk, cluster_id="simulated", node_id=broker.node_id
+        )
+        self.node = Node(
+            settings=settings,
+            topics=Topics.open(settings, self.store, new_uuid=self.new_uuid),
+            store=self.store,
+            clock=self.clock,
+            call_soon=self._call_soon,
+            alarm=self._alarm,
+            aside=self._aside,
+            new_uuid=self.new_uuid,
+        )
+        if broker.leads is not None:
+            self.node.leadership = broker.leads
+
+    def clock(self) -> int:
+        """Return the time by this process's clock: the wall's when it started, and steady from then on."""
+        return self.world.now_ms + self._ahead_ms
+
+    def new_uuid(self) -> UUID:
+        """Return an id that the seed makes."""
+        return UUID(int=self.world.random.getrandbits(128), version=4)
+
+    # -- what the node's shell owes it
+
+    def run(self, do: Callable[[], None], *, only_asked: bool = False) -> None:
+        """Have the process do something, unless it is dead, and look at what came of it.
+
+        A step that is only requests concerns the groups that they ask for.
+        """
+        if self.running:
+            do()
+            self.cluster.checks.look(self, only_asked=only_asked)
+
+    def _call_soon(self, do: Callable[[], None]) -> None:
+        self._soon.append(do)
+        if not self._soon_armed:
+            self._soon_armed = True
+            self.world.later(self.cluster.hiccup_ms(), self.run, self._do_soon)
+
+    def _do_soon(self) -> None:
+        self._soon_armed = False
+        todo, self._soon = self._soon, []
+        for do in todo:
+            do()
+
+    def _alarm(self, at_ms: int) -> None:
+        self._alarm_number += 1
+        number, due_ms = self._alarm_number, at_ms - self._ahead_ms
+        self.world.at(due_ms + self.cluster.hiccup_ms(), self.run, lambda: self._ring(number))
+
+    def _ring(self, number: int) -> None:
+        if number == self._alarm_number:
+            self.node.purgatory.expire(self.clock())
+
+    def _aside(
+        self,
+        work: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        finish: Callable[[Any], None],
+        *,
+        computes: bool,
+    ) -> None:
+        """Work now and tell later: whatever happens meanwhile, happens to a plan that is old by then."""
+        try:
+            result = work(*arguments)
+        except OSError:
+            result = None
+        self.world.later(self.world.between(1, 2_000), self.run, lambda: finish(result))
+
+    # -- life
+
+    def accept(self, channel: Channel) -> Session:
+        """Return this end of a new connection."""
+        session = Session(self, channel)
+        self.sessions[session] = None
+        return session
+
+    def end(self, *, answers_too: bool) -> None:
+        """Be gone; connections break."""
+        self.running = False
+        for session in self.sessions:
+            session.end(answers_too=answers_too)
+        self.cluster.checks.ended(self)
+
+
+@lru_cache(maxsize=256)
+def _settings(given: tuple[tuple[str, str], ...]) -> BrokerSettings:
+    return BrokerSettings.of(dict(given))
+
+
+def settings_of(options: Options, node_id: int) -> BrokerSettings:
+    """Return the settings of one broker."""
+    own = {"node.id": str(node_id), "listeners": f"PLAINTEXT://broker{node_id}:{PORT}", "log.dirs": "data"}
+    return _settings(tuple(sorted((options.settings | own).items())))
+
+
+class Broker:
+    """One machine: a disk, and the process that runs on it, if one does."""
+
+    def __init__(self, cluster: Cluster, node_id: int) -> None:
+        self.cluster = cluster
+        self.node_id = node_id
+        self.host = f"broker{node_id}"
+        self.disk = SimDisk(seed=cluster.world.random.getrandbits(32))
+        self.leads = Leads(self) if cluster.options.brokers > 1 else None
+        self.process: Process | None = None
+        self.ahead_ms = 0
+        """How much the machine's wall clock is ahead; a process reads it once, when it starts."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether a process runs."""
+        return self.process is not None
+
+    def accept(self, channel: Channel) -> Session | None:
+        """Return the broker's end of a new connection, None if nobody listens."""
+        return None if self.process is None else self.process.accept(channel)
+
+    def start(self) -> None:
+        """Start a process on what the disk holds."""
+        assert self.process is None
+        with self.disk.quiet():
+            self.process = Process(self)
+            self.process.node.start()
+        self.cluster.world.tell(f"broker {self.node_id} starts")
+
+    def crash(self, *, power: bool) -> None:
+        """End the process as kill -9 does, or by a loss of power."""
+        process = self._gone()
+        process.store.crash(power=power)
+        self.cluster.world.tell(f"broker {self.node_id} {'loses power' if power else 'is killed'}")
+        process.end(answers_too=power)
+
+    def stop(self) -> None:
+        """End the process as SIGTERM does: what is owed is written, the connections are closed.
+
+        After a flush that failed it cannot say that it has stopped cleanly; the next start looks at all.
+        """
+        process = self._gone()
+        self.cluster.checks.stopping(process)
+        how = "stops"
+        with self.disk.quiet():
+            try:
+                process.node.stop()
+            except StorageFailed as failed:
+                how = f"stops, not cleanly: {failed}"
+        self.cluster.world.tell(f"broker {self.node_id} {how}")
+        process.end(answers_too=False)
+
+    def _gone(self) -> Process:
+        process, self.process = self.process, None
+        assert process is not None
+        if self.leads is not None:
+            self.leads.mine.clear()
+        return process
+
+
+class Led(NamedTuple):
+    """Who leads a partition of groups, whose disk has its log, and in which epoch."""
+
+    leader: int
+    holder: int
+    epoch: int
+
+
+class Cluster:
+    """All brokers, who leads what, and what the brokers have heard of it."""
+
+    def __init__(self, world: World, options: Options, network: Network) -> None:
+        self.world = world
+        self.options = options
+        self.network = network
+        self.checks: Checks
+        self.calm = False
+        self.deaths_in_revocation = options.deaths_in_revocation
+        self.topics = dict(options.topics)
+        self.brokers = {number: Broker(self, number) for number in range(1, options.brokers + 1)}
+        self.led: dict[int, Led] = {}
+        self.lost_power: set[int] = set()
+        """Partitions whose log may have lost its tail since it was last led."""
+
+    def start(self) -> None:
+        """Start every broker on an empty disk, and give each its share of the groups."""
+        ids = {name: UUID(int=number + 1) for number, name in enumerate((OFFSETS_TOPIC, *self.topics))}
+        for broker in self.brokers.values():
+            broker.start()
+            assert broker.process is not None
+            node = broker.process.node
+            for name, partitions in self.topics.items():
+                node.create_topic(name, partitions=partitions, topic_id=ids[name])
+            node.create_topic(
+                OFFSETS_TOPIC,
+                partitions=self.options.shards,
+                configs=self.options.offsets_configs,
+                topic_id=ids[OFFSETS_TOPIC],
+            )
+            if self.options.producers:
+                node.ensure_internal(TRANSACTIONS_TOPIC)
+        for partition in range(self.options.shards):
+            holder = partition % len(self.brokers) + 1
+            self.led[partition] = Led(NOBODY, holder, 0)
+            self._elect(partition, holder)
+
+    def hiccup_ms(self) -> int:
+        """Return how long a busy broker lets things wait just now; mostly not at all."""
+        options, world = self.options, self.world
+        if self.calm or not world.chance(options.hiccup_chance):
+            return 0
+        return world.between(1, options.hiccup_ms)
+
+    # -- who leads
+
+    def partition_of(self, group_id: str) -> int:
+        """Return the partition that a group hashes to."""
+        return coordinator_partition(group_id, partition_count=self.options.shards)
+
+    def host_of(self, partition: int) -> ShardHost | None:
+        """Return the shard of a partition where its leader has one."""
+        process = self.process_of(partition)
+        return None if process is None else process.node.coordinator.hosts.get(partition)
+
+    def process_of(self, partition: int) -> Process | None:
+        """Return the process that leads a partition, if any does."""
+        leader = self.led[partition].leader
+        return None if leader == NOBODY else self.brokers[leader].process
+
+    def at(self, host: str) -> Broker:
+        """Return the broker of this name."""
+        return self.brokers[int(host.removeprefix("broker"))]
+
+    def move(self, partition: int, to: int) -> None:
+        """Have another broker lead a partition: the old one resigns, the new one comes a little later."""
+        self._resign(partition)
+        self.world.later(self.world.between(0, self.options.hiccup_ms), self._elect, partition, to)
+
+    def _resign(self, partition: int) -> None:
+        led = self.led[partition]
+        if led.leader == NOBODY:
+            return
+        self.led[partition] = led._replace(leader=NOBODY)
+        broker = self.brokers[led.leader]
+        self.world.tell(f"broker {led.leader} resigns from {partition}")
+        self._tell_all(partition)
+        process = broker.process
+        if process is not None and broker.leads is not None:
+            broker.leads.mine.discard(partition)
+            process.run(lambda: process.node.coordinator.resigned(partition))
+            self.checks.resigned(process, partition)
+
+    def _elect(self, partition: int, to: int) -> None:
+        """Have a broker lead a partition that nobody leads, if it lives, with the log handed over."""
+        led, broker = self.led[partition], self.brokers[to]
+        if led.leader != NOBODY or broker.process is None:
+            return
+        if led.holder != to:
+            self._hand_over(partition, self.brokers[led.holder], broker)
+        self.led[partition] = Led(to, to, led.epoch + 1)
+        self.world.tell(f"broker {to} is elected for {partition} in epoch {led.epoch + 1}")
+        process = broker.process
+        self.checks.elected(process, partition)
+        self.lost_power.discard(partition)
+        if broker.leads is not None:
+            broker.leads.mine.add(partition)
+            process.run(lambda: process.node.coordinator.elected(partition, led.epoch + 1))
+            if self.world.chance(0.5):
+                self.world.later(self.options.news_ms, self._tell_again, process, partition, led.epoch + 1)
+        self._tell_all(partition)
+
+    def _tell_again(self, process: Process, partition: int, epoch: int) -> None:
+        """Tell a leader what it knows, and what is no longer so: neither is news to it (LO-8)."""
+
+        def tell() -> None:
+            process.node.coordinator.elected(partition, epoch)
+            process.node.coordinator.resigned(partition, epoch)
+
+        if self.led[partition].epoch == epoch and self.led[partition].leader == process.broker.node_id:
+            process.run(tell)
+
+    def _tell_all(self, partition: int) -> None:
+        """Let every broker hear who leads, each in its own time, and maybe out of order."""
+        leader = self.led[partition].leader
+        for broker in self.brokers.values():
+            if broker.leads is not None:
+                delay = 0 if broker.node_id == leader else self.world.between(0, self.options.news_ms)
+                self.world.later(delay, self._hear, broker.leads, partition)
+
+    def _hear(self, leads: Leads, partition: int) -> None:
+        leads.seen[partition] = self.led[partition].leader
+
+    def _hand_over(self, partition: int, source: Broker, target: Broker) -> None:
+        """Put the log of a partition from one disk in the place of what the other has of it."""
+        process = target.process
+        assert process is not None
+        store, name = process.store, TopicPartition(OFFSETS_TOPIC, partition)
+        config = store.logs[name].config
+        directory = f"{store.path}/{name}"
+        with target.disk.quiet():
+            store.delete_log(*name, now_ms=process.clock())
+            target.disk.take_over(directory, source.disk)
+            store.logs[name] = FileLog.open(
+                target.disk,
+                directory,
+                name,
+                config,
+                store.ledger,
+                clean=False,
+                gapless=False,
+                now_ms=process.clock(),
+            )
+
+    # -- life and death
+
+    def crash(self, node_id: int, *, power: bool) -> None:
+        """Kill a broker; what it led is led by nobody until it is back or another takes over."""
+        broker = self.brokers[node_id]
+        if not broker.alive:
+            return
+        if power:
+            self.lost_power |= {partition for partition, led in self.led.items() if led.holder == node_id}
+        broker.crash(power=power)
+        self._leaderless(node_id)
+
+    def stop(self, node_id: int) -> None:
+        """Stop a broker as an administrator does."""
+        broker = self.brokers[node_id]
+        if broker.alive:
+            broker.stop()
+            self._leaderless(node_id)
+
+    def _leaderless(self, node_id: int) -> None:
+        for partition, led in self.led.items():
+            if led.leader == node_id:
+                self.led[partition] = led._replace(leader=NOBODY)
+                self._tell_all(partition)
+                self.world.later(self.options.failover_ms, self._fail_over, partition)
+
+    def _fail_over(self, partition: int) -> None:
+        """Give a partition that still has no leader to a broker that lives."""
+        living = [broker.node_id for broker in self.brokers.values() if broker.alive]
+        if self.led[partition].leader == NOBODY and living and self.led[partition].holder not in living:
+            self._elect(partition, self.world.random.choice(living))
+
+    def restart(self, node_id: int) -> None:
+        """Start a broker again; it leads again what nobody else leads and it has the log of."""
+        broker = self.brokers[node_id]
+        if broker.alive:
+            return
+        broker.start()
+        self.catch_up()
+        for partition, led in self.led.items():
+            if led.leader == NOBODY and led.holder == node_id:
+                self._elect(partition, node_id)
+
+    def heal(self, node_id: int) -> None:
+        """End what ails a broker's disk, and start the broker anew where that takes a start.
+
+        Who runs brokers sees to that: a log that promises flushes refuses everything once one has failed.
+        """
+        broker = self.brokers[node_id]
+        broker.disk.heal()
+        if broker.process is not None and any(
+            log.needs_restart for log in broker.process.store.logs.values()
+        ):
+            self.crash(node_id, power=False)
+            self.restart(node_id)
+
+    def grow(self, topic: str) -> None:
+        """Give a topic one more partition, on every broker that lives."""
+        self.topics[topic] += 1
+        self.world.tell(f"topic {topic} has {self.topics[topic]} partitions")
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Have every broker that lives know of all partitions."""
+        for broker in self.brokers.values():
+            if broker.process is None:
+                continue
+            with broker.disk.quiet():
+                for name, partitions in self.topics.items():
+                    known = broker.process.node.topics.get(name)
+                    if known is not None and known.partitions < partitions:
+                        broker.process.node.add_partitions(name, partitions)
