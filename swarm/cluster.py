@@ -23,7 +23,7 @@ from coterie.broker.node import Node
 from coterie.broker.runtime.pieces import at_once
 from coterie.broker.topics.registry import Topics
 from coterie.storage.log.contract import StorageFailed
-from coterie.storage.log.partition import FileLog
+from coterie.storage.log.partition import PartitionLog
 from coterie.storage.memory import MemoryStore
 from coterie.wire.api.codec import (
     decode_request,
@@ -546,7 +546,7 @@ class Cluster:
         with target.disk.quiet():
             store.delete_log(*name, now_ms=process.clock())
             target.disk.take_over(directory, source.disk)
-            store.logs[name] = FileLog.open(
+            store.logs[name] = PartitionLog.open(
                 target.disk,
                 directory,
                 name,
@@ -608,7 +608,7 @@ class Cluster:
         broker = self.brokers[node_id]
         broker.disk.heal()
         if broker.process is not None and any(
-            log.needs_restart for log in broker.process.store.logs.values()
+            log.flushing.has_failed for log in broker.process.store.logs.values()
         ):
             self.crash(node_id, power=False)
             self.restart(node_id)

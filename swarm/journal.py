@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from coterie.storage.log.partition import FileLog
+from coterie.storage.log.partition import PartitionLog
 from coterie.wire.payloads.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -58,7 +58,7 @@ class Journal:
         """Where in the log transactions have committed what, whatever became of them."""
         self._pending: dict[int, list[Pending]] = {}
 
-    def read(self, log: FileLog) -> list[Entry]:
+    def read(self, log: PartitionLog) -> list[Entry]:
         """Return what was appended since the last call, and remember it."""
         found: list[Entry] = []
         self.end = max(self.end, log.start_offset)

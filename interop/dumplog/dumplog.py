@@ -17,7 +17,7 @@ from random import Random
 from typing import NamedTuple
 from uuid import UUID
 
-from coterie.storage.files import FileLog, FileStore
+from coterie.storage.files import FileStore, PartitionLog
 from coterie.storage.log.contract import LogConfig
 from coterie.wire.records.batches import Record, build_batch
 from interop.dumplog import decoded
@@ -38,7 +38,7 @@ class Tool(NamedTuple):
     classpath: str
 
 
-def several(log: FileLog, *, batches: int, random: Random) -> None:
+def several(log: PartitionLog, *, batches: int, random: Random) -> None:
     """Append batches of several sizes, codecs and times."""
     for number in range(batches):
         count = random.randint(1, 12)
@@ -52,19 +52,19 @@ def several(log: FileLog, *, batches: int, random: Random) -> None:
         log.append(build_batch(records, codec=CODECS[number % 5]), now_ms=NOW)
 
 
-def closed(log: FileLog, random: Random) -> None:
+def closed(log: PartitionLog, random: Random) -> None:
     """Every compression, several segments."""
     several(log, batches=400, random=random)
 
 
-def append_time(log: FileLog, random: Random) -> None:
+def append_time(log: PartitionLog, random: Random) -> None:
     """The broker's own times."""
     for number in range(300):
         batch = build_batch([Record(0, 5, None, random.randbytes(300))], codec=CODECS[number % 5])
         log.append(batch, now_ms=NOW + number // 3)
 
 
-def idempotent(log: FileLog, random: Random) -> None:
+def idempotent(log: PartitionLog, random: Random) -> None:
     """Producers with sequences, so that snapshots hold something."""
     for producer in range(5):
         for sequence in range(40):
@@ -77,7 +77,7 @@ def idempotent(log: FileLog, random: Random) -> None:
             log.append(batch, now_ms=NOW)
 
 
-def several_at_once(log: FileLog, random: Random) -> None:
+def several_at_once(log: PartitionLog, random: Random) -> None:
     """Appends of several batches, as a coordinator writes them."""
     for number in range(200):
         batches = [
@@ -86,7 +86,7 @@ def several_at_once(log: FileLog, random: Random) -> None:
         log.append(b"".join(batches), now_ms=NOW, origin="coordinator")
 
 
-def compacted(log: FileLog, random: Random) -> None:
+def compacted(log: PartitionLog, random: Random) -> None:
     """Rewritten segments: fewer records, tombstones with their time, empty batches."""
     several(log, batches=200, random=random)
     for number in range(20):
@@ -95,20 +95,20 @@ def compacted(log: FileLog, random: Random) -> None:
         records = [Record(0, NOW + 3000, b"key-%d" % (sequence % 5), random.randbytes(200))]
         batch = build_batch(records, producer_id=7, producer_epoch=0, base_sequence=sequence)
         log.append(batch, now_ms=NOW)
-    assert log.compact(NOW)
+    assert log.compacting.run(NOW)
     several(log, batches=60, random=random)
-    assert log.compact(NOW)
+    assert log.compacting.run(NOW)
     log.tick(NOW + 10**9)
 
 
-def trimmed(log: FileLog, random: Random) -> None:
+def trimmed(log: PartitionLog, random: Random) -> None:
     """The start deleted, in the middle of a segment."""
     several(log, batches=300, random=random)
     log.delete_before(700, NOW)
     log.tick(NOW)
 
 
-CASES: dict[str, tuple[Callable[[FileLog, Random], None], dict[str, str]]] = {
+CASES: dict[str, tuple[Callable[[PartitionLog, Random], None], dict[str, str]]] = {
     "closed": (closed, {}),
     "append-time": (append_time, {"message.timestamp.type": "LogAppendTime"}),
     "idempotent": (idempotent, {}),

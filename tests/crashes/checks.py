@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from coterie.base.ids import TopicPartition
 from coterie.broker.node import Node
-from coterie.storage.log.partition import FileLog
+from coterie.storage.log.partition import PartitionLog
 from coterie.storage.log.producers import marker_of
 from coterie.wire.records.batches import Record, read_header, records_of, scan
 from crashes.model import Batch, Partition, TopicOwed, Transactions
@@ -26,7 +26,9 @@ def demand(held: bool, what: str) -> None:
         raise Lost(what)
 
 
-def settle(name: TopicPartition, topic: TopicOwed, log: FileLog, *, power_lost: bool, busy: bool) -> None:
+def settle(
+    name: TopicPartition, topic: TopicOwed, log: PartitionLog, *, power_lost: bool, busy: bool
+) -> None:
     """See what a crash has left of a partition, and owe that from now on; raise `Lost` if it is too little.
 
     `busy`: what was under way may have moved the start of the log on its own account. It moves back with a
@@ -68,7 +70,7 @@ def settle(name: TopicPartition, topic: TopicOwed, log: FileLog, *, power_lost: 
             owed.certain = batch.base
 
 
-def _before_new_markers(owed: Partition, log: FileLog) -> tuple[list[Batch], int]:
+def _before_new_markers(owed: Partition, log: PartitionLog) -> tuple[list[Batch], int]:
     """Return what was acknowledged up to where the start itself has written in the place of what is lost,
     and where that is; the end of the log if it has written nothing.
     """
@@ -82,7 +84,7 @@ def _before_new_markers(owed: Partition, log: FileLog) -> tuple[list[Batch], int
     return owed.batches, log.end_offset
 
 
-def read_new(owed: Partition, log: FileLog) -> None:
+def read_new(owed: Partition, log: PartitionLog) -> None:
     """Owe what lies behind what is known: one batch that was sent and refused, and the coordinator's markers.
 
     Raise `Lost` for anything else.
@@ -109,7 +111,7 @@ def _batch_of(data: bytes) -> Batch:
     return Batch(header.base_offset, (), *who, ends="commit" if marker.commit else "abort")
 
 
-def _agreeing(owed: Partition, topic: TopicOwed, log: FileLog) -> list[Batch]:
+def _agreeing(owed: Partition, topic: TopicOwed, log: PartitionLog) -> list[Batch]:
     """Return what was acknowledged without what a loss of power may have taken, as the log seems to know it.
 
     From a compacted log anything may be missing that was not certain, and nobody need know any more what
@@ -129,7 +131,7 @@ def _agreeing(owed: Partition, topic: TopicOwed, log: FileLog) -> list[Batch]:
     return next((some for some in readings if _agrees(log, Transactions.of(some))), readings[0])
 
 
-def check_partition(name: TopicPartition, topic: TopicOwed, log: FileLog) -> None:
+def check_partition(name: TopicPartition, topic: TopicOwed, log: PartitionLog) -> None:
     """Raise `Lost` unless readers of a partition, of every kind, see what they shall see."""
     owed = topic.partitions[name.partition]
     known = owed.known
@@ -158,7 +160,7 @@ def check_partition(name: TopicPartition, topic: TopicOwed, log: FileLog) -> Non
     check_producers(name, owed, known, log)
 
 
-def check_aborted(name: TopicPartition, known: Transactions, log: FileLog) -> None:
+def check_aborted(name: TopicPartition, known: Transactions, log: PartitionLog) -> None:
     """The list has what was aborted; one that began in what is deleted may be missing if nothing is left.
 
     Where a start has read it anew, it begins at the first record that is left.
@@ -186,7 +188,7 @@ def check_compacted(name: TopicPartition, committed: list[Record], seen: list[Re
             demand(not older, f"{name}: {older} came back, which {record} had deleted")
 
 
-def check_producers(name: TopicPartition, owed: Partition, known: Transactions, log: FileLog) -> None:
+def check_producers(name: TopicPartition, owed: Partition, known: Transactions, log: PartitionLog) -> None:
     """A producer goes on where it was; what is deleted may be forgotten, but nothing made up."""
     told = {one.producer_id: (one.epoch, one.last_sequence) for one in log.active_producers()}
     for producer, state in told.items():
@@ -228,7 +230,7 @@ def check_topics(node: Node, owed: dict[str, TopicOwed]) -> None:
 # -- readers
 
 
-def everything(log: FileLog) -> list[Record]:
+def everything(log: PartitionLog) -> list[Record]:
     """Return all records of a log but the markers', as a read_uncommitted consumer gets them."""
     found: list[Record] = []
     offset = log.start_offset
@@ -244,7 +246,7 @@ def everything(log: FileLog) -> list[Record]:
     return found
 
 
-def seen_committed(log: FileLog) -> list[Record]:
+def seen_committed(log: PartitionLog) -> list[Record]:
     """Return what a read_committed consumer makes of a log: it passes over what was aborted."""
     found: list[Record] = []
     offset = log.start_offset
@@ -266,13 +268,13 @@ def seen_committed(log: FileLog) -> list[Record]:
     return found
 
 
-def _agrees(log: FileLog, known: Transactions) -> bool:
+def _agrees(log: PartitionLog, known: Transactions) -> bool:
     told = {one.producer_id: (one.epoch, one.last_sequence) for one in log.active_producers()}
     opened = {one: since for one in known.producers if (since := log.open_transaction(one)) >= 0}
     return told == known.producers and opened == known.opened
 
 
-def batches_of(log: FileLog) -> Iterator[tuple[int, bytes]]:
+def batches_of(log: PartitionLog) -> Iterator[tuple[int, bytes]]:
     """Yield where each batch of a log begins, and the batch."""
     offset = log.start_offset
     while offset < log.end_offset and (data := log.read(offset, max_bytes=READ_BYTES)):
@@ -281,7 +283,7 @@ def batches_of(log: FileLog) -> Iterator[tuple[int, bytes]]:
             offset = header.last_offset + 1
 
 
-def _bases(log: FileLog) -> set[int]:
+def _bases(log: PartitionLog) -> set[int]:
     """Return where the batches of a log begin."""
     return {base for base, _ in batches_of(log)}
 

@@ -11,7 +11,7 @@ from coterie.base.topic_names import OFFSETS_TOPIC
 from coterie.broker.runtime.shards import HostedShard
 from coterie.client.net import messages
 from coterie.client.net.messages import part, whole
-from coterie.storage.log.partition import FileLog
+from coterie.storage.log.partition import PartitionLog
 from coterie.storage.log.producers import marker_of
 from coterie.wire.api.codec import encode_request
 from coterie.wire.records.batches import build_batch, read_header
@@ -557,7 +557,7 @@ class Clients:
             demand(found.get(key) in allowed, f"{key}: {found.get(key)} is committed, not {allowed}")
 
 
-def markers_of(log: FileLog, producer_id: int) -> Iterator[tuple[int, str]]:
+def markers_of(log: PartitionLog, producer_id: int) -> Iterator[tuple[int, str]]:
     """Yield the epoch and the meaning of each marker of a producer that is there."""
     for _, data in batches_of(log):
         header = read_header(data)

@@ -23,7 +23,7 @@ from coterie.broker.topics.registry import Topics
 from coterie.broker.topics.topic import Topic
 from coterie.storage.directory import Store
 from coterie.storage.log.contract import AppendRefused, StorageFailed
-from coterie.storage.log.partition import FileLog
+from coterie.storage.log.partition import PartitionLog
 from coterie.wire.records.batches import Record, build_batch
 from crashes.checks import check_partition, check_topics, demand, read_new, settle
 from crashes.clients import CLIENT_STEPS, Clients
@@ -231,7 +231,7 @@ class Life:
                 self.disk.load(f"{directory}/{name}") == b"mine", f"{directory} is another's, and was touched"
             )
 
-    def log(self, where: TopicPartition) -> FileLog:
+    def log(self, where: TopicPartition) -> PartitionLog:
         return self.store.logs[where]
 
     def stop(self, *, ill: tuple[str, ...] = ()) -> bool:
@@ -300,7 +300,7 @@ class Life:
             self.owed.maybe_gone.discard(name)
             del self.owed.topics[name]
             commits = self.log(TopicPartition(OFFSETS_TOPIC, 0))
-            well = not self.disk.illness.operations and not commits.needs_restart
+            well = not self.disk.illness.operations and not commits.flushing.has_failed
             self.clients.topic_gone(name, sure=well)
         return f"delete {name}{told}"
 

@@ -24,9 +24,11 @@ from coterie.broker.topics.registry import Topics
 from coterie.storage import compaction, directory
 from coterie.storage.compaction import CompactionPlan
 from coterie.storage.directory import Store
+from coterie.storage.log.compacting import Compacting
 from coterie.storage.log.contract import StorageFailed
-from coterie.storage.log.partition import FileLog
+from coterie.storage.log.flushing import Flushing
 from coterie.storage.log.segment import Segment
+from coterie.storage.log.snapshots import Snapshots
 from coterie.storage.offset_checkpoints import Ledger
 from crashes.life import Outcome, run
 
@@ -100,7 +102,7 @@ def what_is_deleted_is_remembered_by_the_next_start() -> Iterator[None]:
 @fault
 def what_is_compacted_is_written_down_afterwards() -> Iterator[None]:
     """anyrequest, seed 65: a start that is told to delete takes the gaps of a compacted log for damage."""
-    with patched(Ledger, "expect_gaps", nothing), patched(FileLog, "_have_starts_begin_at", nothing):
+    with patched(Ledger, "expect_gaps", nothing), patched(Compacting, "_have_starts_begin_at", nothing):
         yield
 
 
@@ -131,7 +133,7 @@ def the_name_of_a_new_directory_is_not_flushed() -> Iterator[None]:
 @fault
 def the_names_of_files_are_not_flushed() -> Iterator[None]:
     """The same for the files in the directory."""
-    with patched(FileLog, "_names_flushed", always(True)):
+    with patched(Flushing, "names_flushed", always(True)):
         yield
 
 
@@ -164,7 +166,7 @@ def what_is_put_back_is_not_flushed() -> Iterator[None]:
 @fault
 def a_flush_is_believed_after_one_has_failed() -> Iterator[None]:
     """The system forgets what it could not write, and says that all is well."""
-    with patched(FileLog, "_flush_failed", always(False)):
+    with patched(Flushing, "has_failed", always(False)):
         yield
 
 
@@ -178,14 +180,18 @@ def gaps_go_unnoticed() -> Iterator[None]:
 @fault
 def what_is_not_flushed_replaces_what_is() -> Iterator[None]:
     """A compaction removes what was flushed in favour of what is not."""
-    with patched(FileLog, "_settled", lambda self: self.last_stable_offset):
+    with patched(Compacting, "_settled", lambda self: self._state.last_stable_offset):
         yield
 
 
 @fault
 def what_an_unflushed_marker_has_decided_replaces_what_is() -> Iterator[None]:
     """The same, where the records are flushed and the marker that has committed them is not."""
-    with patched(FileLog, "_settled", lambda self: min(self.last_stable_offset, self.recovery_point)):
+
+    def settled(self: Compacting) -> int:
+        return min(self._state.last_stable_offset, self._state.recovery_point)
+
+    with patched(Compacting, "_settled", settled):
         yield
 
 
@@ -218,41 +224,41 @@ def a_deleted_topic_is_known_by_its_id_alone() -> Iterator[None]:
 @fault
 def what_a_producer_has_not_flushed_replaces_what_it_has() -> Iterator[None]:
     """A compaction takes a producer's last flushed batch, because there is a newer one."""
-    look, plan = compaction._newest_of, FileLog.plan_compaction
+    look, plan = compaction._newest_of, Compacting.plan
     written: dict[str, dict[int, tuple[int, int]]] = {}
 
-    def planned(self: FileLog, *times: int) -> CompactionPlan | None:
-        written[self.directory] = {
+    def planned(self: Compacting, *times: int) -> CompactionPlan | None:
+        written[self._state.directory] = {
             key: (-1 if one.last is None else one.last.last_offset, one.epoch)
-            for key, one in self.producers.producers.items()
+            for key, one in self._state.producers.producers.items()
         }
         return plan(self, *times)
 
     def over_the_edge(plan: CompactionPlan, disk: Any) -> Any:
         return look(plan, disk)._replace(written=written[plan.directory])
 
-    with patched(FileLog, "plan_compaction", planned), patched(compaction, "_newest_of", over_the_edge):
+    with patched(Compacting, "plan", planned), patched(compaction, "_newest_of", over_the_edge):
         yield
 
 
 @fault
 def segments_go_whose_producers_no_flushed_snapshot_knows() -> Iterator[None]:
     """The snapshot that is to know them is lost with the power."""
-    with patched(FileLog, "_unflushed_snapshots", Forgetful()):
+    with patched(Snapshots, "unflushed", Forgetful()):
         yield
 
 
 @fault
 def the_removal_of_a_segment_that_could_not_be_begun_is_not_flushed() -> Iterator[None]:
     """A loss of power brings its file back: the start takes it for the last, and cuts what it repeats."""
-    remove = FileLog._remove_stray
+    remove = Flushing._remove_stray
 
-    def unflushed(self: FileLog, base_offset: int) -> None:
-        before = self._names_flushed
+    def unflushed(self: Flushing, base_offset: int) -> None:
+        before = self.names_flushed
         remove(self, base_offset)
-        self._names_flushed = before
+        self.names_flushed = before
 
-    with patched(FileLog, "_remove_stray", unflushed):
+    with patched(Flushing, "_remove_stray", unflushed):
         yield
 
 

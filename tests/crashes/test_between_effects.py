@@ -11,7 +11,7 @@ from coterie.base.ids import TopicPartition
 from coterie.storage.compaction import run_compaction
 from coterie.storage.config import LogConfig
 from coterie.storage.directory import Store
-from coterie.storage.log.partition import FileLog
+from coterie.storage.log.partition import PartitionLog
 from crashes.disk import CrashDisk, Killed
 from unit.storage.store_rig import a_batch, a_config, a_marker, committed, everything, idempotent, keyed
 
@@ -32,23 +32,23 @@ def a_store(disk: CrashDisk, config: LogConfig) -> Store:
     )
 
 
-def again(disk: CrashDisk, config: LogConfig, *, power_lost: bool = False) -> FileLog:
+def again(disk: CrashDisk, config: LogConfig, *, power_lost: bool = False) -> PartitionLog:
     """Return the log as the next process finds it."""
     disk.revive(power_lost=power_lost)
     return a_store(disk, config).logs[PLACE]
 
 
-def no_compaction_brings_it_back(log: FileLog) -> None:
+def no_compaction_brings_it_back(log: PartitionLog) -> None:
     """Compact until the tombstone of the key `gone` may go: its value went before."""
     for round_ms in (0, 1000, 2000):
         pad(log)
         log.flush()
-        log.compact(NOW_MS + round_ms)
+        log.compacting.run(NOW_MS + round_ms)
         seen = [record.value for record in everything(log) if record.key == b"gone"]
         assert seen[-1:] in ([], [None])
 
 
-def pad(log: FileLog, *, at: int = NOW_MS) -> None:
+def pad(log: PartitionLog, *, at: int = NOW_MS) -> None:
     """Fill the segment that grows, and begin another."""
     for place in range(3):
         log.append(keyed((f"pad{place}", "x" * 200), at=at), now_ms=NOW_MS)
@@ -63,14 +63,14 @@ def test_a_key_that_was_deleted_stays_deleted_though_a_loss_of_power_undid_the_c
     log.append(keyed(("gone", None)), now_ms=NOW_MS)
     pad(log)
     log.flush()
-    assert log.compact(NOW_MS)
+    assert log.compacting.run(NOW_MS)
 
     log = again(disk, COMPACTED, power_lost=True)
 
     no_compaction_brings_it_back(log)
 
 
-def a_log_with_an_aborted_transaction(disk: CrashDisk, config: LogConfig) -> tuple[Store, FileLog]:
+def a_log_with_an_aborted_transaction(disk: CrashDisk, config: LogConfig) -> tuple[Store, PartitionLog]:
     store = a_store(disk, config)
     log = store.create_log(*PLACE, UUID(int=7), config)
     log.append(idempotent(0, transactional=True, at=NOW_MS + 5), now_ms=NOW_MS)
@@ -91,7 +91,7 @@ def without_indexes(disk: CrashDisk) -> None:
     disk.sync_directory(f"data/{PLACE}")
 
 
-def what_readers_are_told(log: FileLog) -> tuple[object, ...]:
+def what_readers_are_told(log: PartitionLog) -> tuple[object, ...]:
     at = log.offset_for_timestamp(NOW_MS + 5)
     return log.aborted_transactions(0, log.end_offset), committed(log), at and at.offset
 
@@ -143,7 +143,7 @@ def test_times_are_found_though_the_power_was_lost_after_a_compaction(seed: int)
     pad(log)
     log.flush()
     store.tick(NOW_MS + 60_000)  # the recovery point is written down
-    assert log.compact(NOW_MS)
+    assert log.compacting.run(NOW_MS)
     log.flush()
     told = what_readers_are_told(log)
 
@@ -158,7 +158,7 @@ def test_a_log_that_was_cut_below_what_is_compacted_is_compacted_anew_when_it_ha
     for _ in range(4):
         pad(log)
     log.flush()
-    assert log.compact(NOW_MS)
+    assert log.compacting.run(NOW_MS)
     store.close()
     for name in disk.files(f"data/{PLACE}"):  # and an older backup, of one batch, in its place
         if name.endswith(".log"):
@@ -173,7 +173,7 @@ def test_a_log_that_was_cut_below_what_is_compacted_is_compacted_anew_when_it_ha
     no_compaction_brings_it_back(log)
 
 
-def a_log_of_two_keys(disk: CrashDisk) -> tuple[Store, FileLog]:
+def a_log_of_two_keys(disk: CrashDisk) -> tuple[Store, PartitionLog]:
     """Return a store and the log in it, which compaction has something to do with."""
     store = a_store(disk, COMPACTED)
     log = store.create_log(*PLACE, UUID(int=7), COMPACTED)
@@ -183,7 +183,7 @@ def a_log_of_two_keys(disk: CrashDisk) -> tuple[Store, FileLog]:
     return store, log
 
 
-def by_key(log: FileLog) -> dict[bytes | None, bytes | None]:
+def by_key(log: PartitionLog) -> dict[bytes | None, bytes | None]:
     return {record.key: record.value for record in everything(log)}
 
 
@@ -195,12 +195,12 @@ def test_the_files_of_a_swap_tell_that_a_log_has_gaps(kill: int):
     newest = by_key(log)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(store.ledger), "expect_gaps", lambda *_: None)
-        plan = log.plan_compaction(NOW_MS)
+        plan = log.compacting.plan(NOW_MS)
         assert plan is not None
         result = run_compaction(plan, disk)
         disk.kill_after(4)
         with pytest.raises(Killed):
-            log.finish_compaction(result, NOW_MS)
+            log.compacting.finish(result, NOW_MS)
     disk.revive(power_lost=False)
     assert any(name.endswith(".log.swap") for name in disk.files(f"data/{PLACE}"))
 
@@ -216,7 +216,7 @@ def test_the_files_of_a_swap_tell_that_a_log_has_gaps(kill: int):
 def test_a_log_that_was_compacted_is_whole_though_the_checkpoint_that_says_so_is_gone():
     disk = CrashDisk(1)
     store, log = a_log_of_two_keys(disk)
-    assert log.compact(NOW_MS)
+    assert log.compacting.run(NOW_MS)
     newest = by_key(log)
     store.tick(NOW_MS + 60_000)
     disk.remove("data/cleaner-offset-checkpoint")
@@ -246,7 +246,7 @@ def test_a_producer_is_known_after_a_crash_though_a_compaction_put_the_segments_
         for place in range(9):
             log.append(keyed((f"k{place % 2}", "x" * 200)), now_ms=NOW_MS)
         log.flush()
-        assert log.compact(NOW_MS)
+        assert log.compacting.run(NOW_MS)
         log.tick(NOW_MS)
 
     log = again(disk, config, power_lost=power_lost)
@@ -262,7 +262,7 @@ def a_log_of_times(disk: CrashDisk, config: LogConfig, times: range) -> Store:
     return store
 
 
-def found_by_time(log: FileLog) -> list[int | None]:
+def found_by_time(log: PartitionLog) -> list[int | None]:
     found = [log.offset_for_timestamp(NOW_MS + place) for place in range(12)]
     return [one and one.offset for one in found]
 

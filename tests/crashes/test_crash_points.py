@@ -15,7 +15,7 @@ from coterie.broker.topics.registry import Topics
 from coterie.storage.checkpoints import write_partition_metadata
 from coterie.storage.config import LogConfig
 from coterie.storage.directory import Store, things_of_others
-from coterie.storage.log.partition import FileLog
+from coterie.storage.log.partition import PartitionLog
 from crashes.disk import CrashDisk, Killed
 from crashes.life import NOW_MS, SETTINGS, run
 from crashes.planted import FAULTS, first, remembered
@@ -155,7 +155,7 @@ def test_an_id_that_was_never_put_in_place_does_not_become_that_of_the_next_log(
     assert a_store(disk, seed).topic_id(*PLACE) in (None, UUID(int=8))
 
 
-def a_log_without_a_snapshot(disk: Choosy) -> tuple[Store, FileLog]:
+def a_log_without_a_snapshot(disk: Choosy) -> tuple[Store, PartitionLog]:
     """Return a log that one producer has begun, and of which one segment has no snapshot at its start."""
     store = a_store(disk, 0)
     log = store.create_log(*PLACE, UUID(int=7), SMALL_SEGMENTS)

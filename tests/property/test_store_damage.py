@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from coterie.base.ids import TopicPartition
 from coterie.storage.log.contract import LogConfig
-from coterie.storage.log.partition import FileLog
+from coterie.storage.log.partition import PartitionLog
 from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.wire.records.batches import Record, build_batch, records_of, scan
 
@@ -55,13 +55,13 @@ damages = st.lists(
 )
 
 
-def opened(disk: MemoryDisk, config: LogConfig) -> tuple[MemoryStore, FileLog]:
+def opened(disk: MemoryDisk, config: LogConfig) -> tuple[MemoryStore, PartitionLog]:
     store = MemoryStore.open(now_ms=NOW, disk=disk, configs=lambda *_: config)
     return store, store.logs.get(NAME) or store.create_log(*NAME, UUID(int=1), config)
 
 
 def write(
-    log: FileLog, script: list[list[tuple[bytes, int]]], codec: str, sequence: int = 0
+    log: PartitionLog, script: list[list[tuple[bytes, int]]], codec: str, sequence: int = 0
 ) -> list[Written]:
     """Append the script, every other batch as an idempotent producer that has come to `sequence`."""
     written: list[Written] = []
@@ -79,8 +79,8 @@ def write(
     return written
 
 
-def log_names(log: FileLog) -> list[str]:
-    return [name for name in log._disk.files(log.directory) if name.endswith(".log")]
+def log_names(log: PartitionLog) -> list[str]:
+    return [name for name in log._state.disk.files(log.directory) if name.endswith(".log")]
 
 
 def inflict(damage: Damage, disk: MemoryDisk, directory: str, bases: list[int]) -> tuple[int, int] | None:
@@ -95,7 +95,7 @@ def inflict(damage: Damage, disk: MemoryDisk, directory: str, bases: list[int]) 
     return (base, at) if damage.ending == ".log" else None
 
 
-def read_all(log: FileLog) -> list[Record]:
+def read_all(log: PartitionLog) -> list[Record]:
     found: list[Record] = []
     offset = log.start_offset
     while offset < log.end_offset:
@@ -150,7 +150,7 @@ def test_a_damaged_log_opens_as_a_prefix_with_all_that_lies_before_the_damage(
     _check_that_it_goes_on(disk, config, log, left)
 
 
-def _check_times(log: FileLog, left: list[Record]) -> None:
+def _check_times(log: PartitionLog, left: list[Record]) -> None:
     """Every time leads where a look at all records leads."""
     for time in (NOW - 60, NOW, NOW + 30, NOW + 100, NOW + 250):
         expected = next((record.offset for record in left if record.timestamp >= time), None)
@@ -158,14 +158,16 @@ def _check_times(log: FileLog, left: list[Record]) -> None:
         assert (found and found.offset) == expected
 
 
-def _check_producer(log: FileLog, written: list[Written], left: int) -> None:
+def _check_producer(log: PartitionLog, written: list[Written], left: int) -> None:
     """The producer's next sequence is the one after the last of its batches that is left."""
     expected = max((one.next_sequence for one in written if one.records[-1].offset < left), default=0)
     known = log.producers.producers.get(7)
     assert (known.last_sequence + 1 if known else 0) == expected
 
 
-def _check_that_it_goes_on(disk: MemoryDisk, config: LogConfig, log: FileLog, left: list[Record]) -> None:
+def _check_that_it_goes_on(
+    disk: MemoryDisk, config: LogConfig, log: PartitionLog, left: list[Record]
+) -> None:
     """The next append gets the next offset, and survives too."""
     appended = log.append(build_batch([Record(0, NOW, None, b"new")]), now_ms=NOW)
     assert appended.base_offset == len(left)

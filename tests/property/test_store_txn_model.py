@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from coterie.base.ids import TopicPartition
 from coterie.storage.compaction import CompactionResult, run_compaction
 from coterie.storage.log.contract import LogConfig
-from coterie.storage.log.partition import FileLog
+from coterie.storage.log.partition import PartitionLog
 from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.wire.records.batches import Record, build_batch, build_marker
 from unit.storage.store_rig import committed
@@ -109,7 +109,7 @@ class TransactionsAgainstAModel(RuleBasedStateMachine):
         self.pending = None
 
     @property
-    def log(self) -> FileLog:
+    def log(self) -> PartitionLog:
         return self.store.logs[NAME]
 
     @property
@@ -224,7 +224,7 @@ class TransactionsAgainstAModel(RuleBasedStateMachine):
     @rule()
     def begin_compaction(self) -> None:
         self.log.flush()
-        plan = self.log.plan_compaction(self.now_ms)
+        plan = self.log.compacting.plan(self.now_ms)
         if plan is not None:
             self.pending = run_compaction(plan, self.disk)
 
@@ -232,7 +232,7 @@ class TransactionsAgainstAModel(RuleBasedStateMachine):
     @rule()
     def finish_compaction(self) -> None:
         assert self.pending is not None
-        self.log.finish_compaction(self.pending, self.now_ms)
+        self.log.compacting.finish(self.pending, self.now_ms)
         self.pending = None
 
     # -- what must hold

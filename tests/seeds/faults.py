@@ -28,7 +28,7 @@ from coterie.coordinator.group.offsets import committed
 from coterie.coordinator.group.shard import Shard
 from coterie.storage import compaction
 from coterie.storage.log import recovery
-from coterie.storage.log.partition import FileLog
+from coterie.storage.log.flushing import Flushing
 from coterie.storage.log.segment import Segment
 from coterie.wire.payloads.consumer_protocol import read_topics_v0
 from coterie.wire.records.batches import scan
@@ -693,10 +693,10 @@ def flush_does_not_reach_the_disk() -> Iterator[None]:
 def failed_append_leaves_its_bytes() -> Iterator[None]:
     """What a refused append has written stays, and the next append comes behind it."""
 
-    def leave_it(self: FileLog, segment: Segment) -> None:
+    def leave_it(self: Flushing, segment: Segment) -> None:
         segment.size = segment.file.size()
 
-    with patched(FileLog, "_take_back", lambda _: leave_it):
+    with patched(Flushing, "take_back", lambda _: leave_it):
         yield
 
 

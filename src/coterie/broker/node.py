@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from coterie.broker.topics.registry import Topic, Topics
     from coterie.storage.config import LogConfig
     from coterie.storage.directory import Store
-    from coterie.storage.files import FileLog
+    from coterie.storage.files import PartitionLog
     from coterie.storage.log.contract import Appended
     from coterie.storage.log.producers import Verification
     from coterie.storage.log.validate import Prepared
@@ -253,7 +253,7 @@ class Node:
 
     # -- topics and logs
 
-    def log_of(self, topic: str, partition: int) -> FileLog | None:
+    def log_of(self, topic: str, partition: int) -> PartitionLog | None:
         """Return the log of a partition that exists."""
         return self.store.logs.get(TopicPartition(topic, partition))
 

@@ -33,7 +33,7 @@ from coterie.storage.checkpoints import (
 from coterie.storage.config import LogConfig
 from coterie.storage.disk import Disk
 from coterie.storage.log.contract import DirectoryUnusable, StorageFailed
-from coterie.storage.log.partition import FileLog
+from coterie.storage.log.partition import PartitionLog
 from coterie.storage.log.segment import LOG, SWAP
 from coterie.storage.offset_checkpoints import Ledger
 
@@ -136,7 +136,7 @@ class Store:
         node_id: int | None = None,
     ) -> None:
         self.path = path
-        self.logs: dict[TopicPartition, FileLog] = {}
+        self.logs: dict[TopicPartition, PartitionLog] = {}
         # What the directories of the logs say, as far as it was read: a start asks for it more than once.
         self._topic_ids: dict[TopicPartition, UUID | None] = {}
         self.disk = disk
@@ -215,10 +215,10 @@ class Store:
             self.ledger.forget(name)
             return None
 
-    def _open(self, name: TopicPartition, config: LogConfig | None, *, clean: bool) -> FileLog:
+    def _open(self, name: TopicPartition, config: LogConfig | None, *, clean: bool) -> PartitionLog:
         """Return the log of a directory. Only if it is known never to have been compacted are gaps damage."""
         compacted = config is None or config.compacted or name in self.ledger.compacted
-        return FileLog.open(
+        return PartitionLog.open(
             self.disk,
             self._directory(name),
             name,
@@ -278,7 +278,7 @@ class Store:
             self.ledger.compacted.setdefault(name, 0)
         self.ledger.save()
 
-    def create_log(self, topic: str, partition: int, topic_id: UUID, config: LogConfig) -> FileLog:
+    def create_log(self, topic: str, partition: int, topic_id: UUID, config: LogConfig) -> PartitionLog:
         """Return a new, empty log. Raises `StorageFailed` when there is no room for it."""
         name = TopicPartition(topic, partition)
         assert name not in self.logs, f"{name} has a log"
@@ -288,7 +288,7 @@ class Store:
         except OSError as error:
             raise StorageFailed(f"{self._directory(name)}: {error.strerror or error}") from error
         try:
-            made = FileLog.create(
+            made = PartitionLog.create(
                 self.disk,
                 self._directory(name),
                 name,
@@ -374,7 +374,7 @@ class Store:
         self._take_out(name)
         self.ledger.forget(name)
 
-    def _take_out(self, name: TopicPartition) -> FileLog:
+    def _take_out(self, name: TopicPartition) -> PartitionLog:
         """Return a log that is no longer one of ours, abandoned."""
         self._topic_ids.pop(name, None)
         gone = self.logs.pop(name)

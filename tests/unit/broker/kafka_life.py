@@ -14,7 +14,7 @@ from uuid import UUID
 from coterie.base.ids import TopicPartition
 from coterie.storage.cluster_log import CLUSTER_LOG
 from coterie.storage.config import LogConfig
-from coterie.storage.log.partition import FileLog
+from coterie.storage.log.partition import PartitionLog
 from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.wire.api.writers import writer_of
 from coterie.wire.payloads import cluster_metadata as records
@@ -75,7 +75,7 @@ class Lived:
     """Its settings when our broker stopped last."""
 
 
-def position_at_end(log: FileLog, told: int) -> Position:
+def position_at_end(log: PartitionLog, told: int) -> Position:
     """Return where a consumer stands that has read everything."""
     last = [header for _, header in scan(log.read(log.end_offset - 1, max_bytes=1))][-1]
     return Position(log.end_offset, last.leader_epoch, told)
@@ -145,7 +145,7 @@ class KafkaLife:
         self._flush()
         return self.store.crash()
 
-    def log(self, topic: str, partition: int) -> FileLog:
+    def log(self, topic: str, partition: int) -> PartitionLog:
         return self.store.logs[TopicPartition(topic, partition)]
 
     # -- what happens
@@ -205,7 +205,7 @@ class KafkaLife:
         log = self.log(topic.name, partition)
         age_ms = self.random.choice((0, 1, 10, 400)) * DAY_MS
         if self.random.random() < 0.1:
-            log.end_offset += 3  # as if there had been records that a compaction took out
+            log._state.end_offset += 3  # as if there had been records that a compaction took out
         for _ in range(self.random.randint(1, 4)):
             value = b"%d" % self.random.getrandbits(40)
             record = Record(0, NOW_MS - age_ms, self.random.choice((b"k", b"l")), value)

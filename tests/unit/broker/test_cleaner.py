@@ -87,7 +87,7 @@ def test_a_log_that_cannot_be_compacted_waits_a_while_and_the_next_has_its_turn(
     assert beside.directories()[2:] == ["data/a-0"]
     result, finish = beside.begun[2]
     finish(result)
-    assert not rig.node.log_of("a", 0).need_of_compaction(NOW_MS)  # type: ignore[union-attr]
+    assert not rig.node.log_of("a", 0).compacting.need(NOW_MS)  # type: ignore[union-attr]
 
 
 def test_a_log_that_is_gone_meanwhile_is_let_go(rig: Rig):
@@ -110,7 +110,7 @@ def test_the_dirtiest_log_is_compacted_first_and_before_it_what_is_overdue(rig: 
     for name, ratio in (("a", 0.0), ("b", 0.9)):
         log = rig.node.log_of(name, 0)
         assert log is not None
-        log.compact(NOW_MS)
+        log.compacting.run(NOW_MS)
         count = 2 if name == "a" else 40
         for _ in range(count):
             rig.node.append(name, 0, build_batch([Record(0, NOW_MS, b"k", bytes(80))]), now_ms=NOW_MS)

@@ -17,7 +17,7 @@ from coterie.broker.config.setting_values import BITS
 from coterie.broker.config.settings import KNOWN, WITH_EFFECT, BrokerSettings, SettingError
 from coterie.broker.config.topic_settings import SYNONYMS
 from coterie.storage.config import NO_EFFECT
-from coterie.storage.files import FileLog
+from coterie.storage.files import PartitionLog
 from coterie.storage.log.contract import AppendRefused
 from coterie.wire.records.batches import Record, build_batch
 from unit.broker.group_api_rig import COMMIT, JOIN, ApiRig, commit_topic, join_terms
@@ -93,7 +93,7 @@ class Life:
         self.clients.append(client)
 
     @property
-    def log(self) -> FileLog:
+    def log(self) -> PartitionLog:
         return self.rig.store.logs[TopicPartition("t", 0)]
 
     def is_well(self) -> bool:

@@ -6,7 +6,7 @@ import pytest
 from rig import Rig
 
 from coterie.base.codes import Code
-from coterie.storage.log.partition import FileLog
+from coterie.storage.log.partition import PartitionLog
 from coterie.wire.api.codec import entity
 from coterie.wire.records.batches import Record, build_batch, records_of
 
@@ -34,7 +34,7 @@ def produce(rig: Rig, topic: str, at_ms: int) -> Code:
     return Code(answer.responses[0].partition_responses[0].error_code)
 
 
-def log_of(rig: Rig, topic: str) -> FileLog:
+def log_of(rig: Rig, topic: str) -> PartitionLog:
     log = rig.node.log_of(topic, 0)
     assert log is not None
     return log

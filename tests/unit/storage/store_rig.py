@@ -6,7 +6,7 @@ from uuid import UUID
 
 from coterie.base.ids import TopicPartition
 from coterie.storage.directory import Store
-from coterie.storage.files import FileLog, FileStore
+from coterie.storage.files import FileStore, PartitionLog
 from coterie.storage.log.contract import LogConfig
 from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.wire.records.batches import Record, build_batch, build_marker, records_of, scan
@@ -63,7 +63,7 @@ def records_in(data: bytes) -> list[Record]:
     return [record for at, header in scan(data) if header.count for record in records_of(data, at)]
 
 
-def everything(log: FileLog) -> list[Record]:
+def everything(log: PartitionLog) -> list[Record]:
     """Return all records of a log, read batch by batch as a consumer would."""
     found: list[Record] = []
     offset = log.start_offset
@@ -76,12 +76,12 @@ def everything(log: FileLog) -> list[Record]:
     return found
 
 
-def offsets(log: FileLog) -> list[int]:
+def offsets(log: PartitionLog) -> list[int]:
     """Return the offsets of all records of a log."""
     return [record.offset for record in everything(log)]
 
 
-def committed(log: FileLog, *, max_bytes: int = 300) -> list[Record]:
+def committed(log: PartitionLog, *, max_bytes: int = 300) -> list[Record]:
     """Return what a read_committed consumer makes of a log: it passes over what was aborted."""
     found: list[Record] = []
     offset = log.start_offset
@@ -123,13 +123,13 @@ class Rig:
             self.path / "data", now_ms=now_ms, configs=lambda *_: self.config, durable=False
         )
 
-    def log_of(self, **settings: object) -> FileLog:
+    def log_of(self, **settings: object) -> PartitionLog:
         """Return a new log with these settings."""
         self.config = a_config(**settings)
         return self.store.create_log(*ORDERS, TOPIC_ID, self.config)
 
     @property
-    def log(self) -> FileLog:
+    def log(self) -> PartitionLog:
         """The log, in its present life."""
         return self.store.logs[ORDERS]
 
@@ -142,13 +142,13 @@ class Rig:
         """Return the names of the log's files."""
         return set(self.store.disk.files(self.directory))
 
-    def restart(self, now_ms: int = NOW) -> FileLog:
+    def restart(self, now_ms: int = NOW) -> PartitionLog:
         """Close everything and open it again."""
         self.store.close()
         self.store = self._open(now_ms)
         return self.log
 
-    def kill(self, now_ms: int = NOW) -> FileLog:
+    def kill(self, now_ms: int = NOW) -> PartitionLog:
         """Stop without a word and open everything again."""
         self.store.abandon()
         self.store = self._open(now_ms)

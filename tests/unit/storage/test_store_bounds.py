@@ -3,7 +3,7 @@
 import pytest
 from store_rig import NOW, Rig, a_marker, keyed
 
-from coterie.storage.files import FileLog
+from coterie.storage.files import PartitionLog
 
 MINUTE = 60_000
 DAY = 24 * 60 * MINUTE
@@ -24,15 +24,17 @@ def serve(rig: Rig, now_ms: int) -> None:
     rig.log.tick(now_ms)
     rig.store.tick(now_ms)
     rig.log.flush()
-    if rig.log.need_of_compaction(now_ms):
-        assert rig.log.compact(now_ms)
+    if rig.log.compacting.need(now_ms):
+        assert rig.log.compacting.run(now_ms)
 
 
 def bytes_on_disk(rig: Rig) -> int:
     return sum(info.size for info in rig.store.disk.files(rig.directory).values())
 
 
-def largest_over_a_day(rig: Rig, log: FileLog, keys: int, *, transactional: bool = False) -> tuple[int, int]:
+def largest_over_a_day(
+    rig: Rig, log: PartitionLog, keys: int, *, transactional: bool = False
+) -> tuple[int, int]:
     """Commit for every key once a minute; return the largest size of all files, and their greatest number."""
     largest = most = 0
     for minute in range(DAY // MINUTE):

@@ -18,7 +18,7 @@ from store_rig import (
 )
 
 from coterie.storage.compaction import cleaned_to_swap, run_compaction
-from coterie.storage.files import FileLog
+from coterie.storage.files import PartitionLog
 from coterie.storage.log.contract import OffsetAt, StorageFailed
 from coterie.wire.records.batches import check_crc, records_of, scan
 
@@ -33,7 +33,7 @@ SETTINGS = {
 }
 
 
-def state_of(log: FileLog) -> dict[bytes, bytes | None]:
+def state_of(log: PartitionLog) -> dict[bytes, bytes | None]:
     """Return what a reader of the whole log knows of each key in the end."""
     known: dict[bytes, bytes | None] = {}
     for record in everything(log):
@@ -42,7 +42,7 @@ def state_of(log: FileLog) -> dict[bytes, bytes | None]:
     return {key: value for key, value in known.items() if value is not None}
 
 
-def a_full_log(rig: Rig, **settings: object) -> FileLog:
+def a_full_log(rig: Rig, **settings: object) -> PartitionLog:
     """Return a log where each of three keys was written ten times, one a segment or so."""
     log = rig.log_of(**{**SETTINGS, **settings})
     for place in range(30):
@@ -55,8 +55,8 @@ def test_only_the_newest_record_of_each_key_stays(rig: Rig):
     before = state_of(log)
 
     log.flush()
-    assert log.need_of_compaction(NOW)
-    assert log.compact(NOW)
+    assert log.compacting.need(NOW)
+    assert log.compacting.run(NOW)
 
     active = [name for name in sorted(rig.names()) if name.endswith(".log")][-1]
     newest = int(active[:20])
@@ -65,13 +65,13 @@ def test_only_the_newest_record_of_each_key_stays(rig: Rig):
     assert len(below) <= 3
     assert log.end_offset == 30
     log.flush()
-    assert not log.need_of_compaction(NOW)
+    assert not log.compacting.need(NOW)
 
 
 def test_offsets_stay_and_reads_lead_across_the_gaps(rig: Rig):
     log = a_full_log(rig)
     kept = {record.offset: record for record in everything(log)}
-    log.compact(NOW)
+    log.compacting.run(NOW)
 
     for record in everything(log):
         assert record == kept[record.offset]
@@ -85,18 +85,18 @@ def test_offsets_stay_and_reads_lead_across_the_gaps(rig: Rig):
 @pytest.mark.parametrize("how", ["kill", "restart"])
 def test_a_compacted_log_opens_again_and_is_compacted_on(rig: Rig, how: str):
     log = a_full_log(rig)
-    log.compact(NOW)
+    log.compacting.run(NOW)
     after = everything(log)
 
     log = getattr(rig, how)()
 
     assert everything(log) == after
     log.flush()
-    assert not log.need_of_compaction(NOW)
+    assert not log.compacting.need(NOW)
     for place in range(30):
         log.append(keyed((f"k{place % 3}", f"w{place:060d}")), now_ms=NOW)
     before = state_of(log)
-    assert log.compact(NOW)
+    assert log.compacting.run(NOW)
     assert state_of(log) == before
 
 
@@ -106,8 +106,8 @@ def test_the_segment_that_grows_is_never_compacted(rig: Rig):
         log.append(keyed(("k", "v")), now_ms=NOW)
 
     log.flush()
-    assert not log.need_of_compaction(NOW)
-    assert not log.compact(NOW)
+    assert not log.compacting.need(NOW)
+    assert not log.compacting.run(NOW)
     assert offsets(log) == [0, 1, 2, 3, 4]
 
 
@@ -117,7 +117,7 @@ def test_a_batch_loses_the_records_that_are_superseded_and_keeps_its_offsets(rig
     log.append(keyed(("b", "x" * 100)), now_ms=NOW)
     log.append(keyed(("z", "y" * 100)), now_ms=NOW)
 
-    log.compact(NOW)
+    log.compacting.run(NOW)
 
     _, header = scan(log.read(0, max_bytes=10_000))[0]
     assert (header.base_offset, header.last_offset, header.count, header.codec) == (0, 2, 2, 1)
@@ -131,15 +131,15 @@ def test_a_tombstone_stays_until_its_time_is_over(rig: Rig):
     for place in range(3):
         log.append(keyed((f"pad{place}", "x" * 100)), now_ms=NOW)
 
-    log.compact(NOW)
+    log.compacting.run(NOW)
     first = [(r.offset, r.key, r.value, r.timestamp) for r in everything(log)]
     for place in range(3):
         log.append(keyed((f"more{place}", "x" * 100)), now_ms=NOW)
-    log.compact(NOW + 999)
+    log.compacting.run(NOW + 999)
     second = [(r.key, r.value) for r in everything(log)]
     for place in range(3):
         log.append(keyed((f"last{place}", "x" * 100)), now_ms=NOW)
-    log.compact(NOW + 1000)
+    log.compacting.run(NOW + 1000)
 
     assert first[0] == (1, b"gone", None, NOW)
     assert (b"gone", None) in second
@@ -152,16 +152,16 @@ def test_a_tombstone_met_by_a_clock_that_was_behind_stays_as_long(rig: Rig):
     log.append(keyed(("gone", None)), now_ms=NOW)
     pad(log)
     log.flush()
-    plan = log.plan_compaction(NOW, NOW + HOUR)
+    plan = log.compacting.plan(NOW, NOW + HOUR)
     assert plan is not None
-    log.finish_compaction(run_compaction(plan, log._disk), NOW)
+    log.compacting.finish(run_compaction(plan, log._state.disk), NOW)
     log = rig.restart()
     pad(log)
 
-    log.compact(NOW + HOUR + 999)
+    log.compacting.run(NOW + HOUR + 999)
     assert kinds(log) == ["gone"]
     pad(log)
-    log.compact(NOW + HOUR + 1000)
+    log.compacting.run(NOW + HOUR + 1000)
 
     assert "gone" not in kinds(log)
 
@@ -176,7 +176,7 @@ def test_a_log_is_compacted_again_and_again_however_long_its_tombstones_are_to_s
     for place in range(5):
         for _ in range(4):
             log.append(keyed(("k", "v" * 100)), now_ms=NOW)
-        assert log.compact(NOW + place)
+        assert log.compacting.run(NOW + place)
 
     assert [name for name in rig.names() if "cleaned" in name] == []
     assert offsets(log)[-1] == 20
@@ -191,7 +191,7 @@ def test_a_tombstone_keeps_its_time_whatever_it_is_in_bytes_that_java_reads(rig:
     pad(log)
 
     for _ in range(2):
-        assert log.compact(NOW)
+        assert log.compacting.run(NOW)
         pad(log)
 
     data = log.read(0, max_bytes=1)
@@ -205,11 +205,11 @@ def test_a_tombstone_keeps_its_time_whatever_it_is_in_bytes_that_java_reads(rig:
 def test_whatever_ends_a_compaction_its_files_go(rig: Rig):
     log = a_full_log(rig)
     log.flush()
-    plan = log.plan_compaction(NOW, NOW)
+    plan = log.compacting.plan(NOW, NOW)
     assert plan is not None
 
     with pytest.raises(TypeError):
-        run_compaction(plan._replace(interval="a mistake"), log._disk)  # type: ignore[arg-type]
+        run_compaction(plan._replace(interval="a mistake"), log._state.disk)  # type: ignore[arg-type]
 
     assert [name for name in rig.names() if "cleaned" in name] == []
 
@@ -222,7 +222,7 @@ def test_the_last_batch_of_a_producer_stays_if_need_be_empty(rig: Rig):
     for place in range(3):
         log.append(keyed(("k", f"{place}" * 100)), now_ms=NOW)
 
-    log.compact(NOW)
+    log.compacting.run(NOW)
     log = rig.kill()
 
     headers = [header for _, header in scan(log.read(0, max_bytes=10_000))]
@@ -236,11 +236,11 @@ def test_the_end_of_a_round_keeps_its_place(rig: Rig):
     log.append(keyed(("k", "b" * 100)), now_ms=NOW)
     log.append(keyed(("k", "c" * 100)), now_ms=NOW)
 
-    log.compact(NOW)
+    log.compacting.run(NOW)
 
     assert [(r.offset, r.key) for r in everything(log)] == [(1, b"k"), (2, b"k")]
     log.append(keyed(("k", "d" * 100)), now_ms=NOW)
-    log.compact(NOW)
+    log.compacting.run(NOW)
     assert offsets(log) == [2, 3]
 
 
@@ -248,26 +248,26 @@ def test_records_too_young_for_their_lag_stay(rig: Rig):
     log = a_full_log(rig, min_compaction_lag_ms=HOUR)
 
     log.flush()
-    assert not log.need_of_compaction(NOW + HOUR - 1)
-    assert log.need_of_compaction(NOW + HOUR)
+    assert not log.compacting.need(NOW + HOUR - 1)
+    assert log.compacting.need(NOW + HOUR)
 
 
 def test_a_log_that_is_hardly_dirty_waits_unless_it_waited_too_long(rig: Rig):
     log = a_full_log(rig, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=HOUR)
 
     log.flush()
-    assert not log.need_of_compaction(NOW + HOUR)
-    assert log.need_of_compaction(NOW + HOUR + 1)
+    assert not log.compacting.need(NOW + HOUR)
+    assert log.compacting.need(NOW + HOUR + 1)
 
 
 def test_segments_that_became_small_are_put_together(rig: Rig):
     log = a_full_log(rig)
-    log.compact(NOW)
+    log.compacting.run(NOW)
     for place in range(10):
         log.append(keyed((f"k{place % 3}", f"w{place:060d}")), now_ms=NOW)
     count = len([name for name in rig.names() if name.endswith(".log")])
 
-    log.compact(NOW)
+    log.compacting.run(NOW)
     log.tick(NOW)
 
     assert len([name for name in rig.names() if name.endswith(".log")]) < count
@@ -276,22 +276,22 @@ def test_segments_that_became_small_are_put_together(rig: Rig):
 # -- transactions
 
 
-def in_transaction(log: FileLog, sequence: int, *pairs: tuple[str, str | None], pid: int = 9) -> None:
+def in_transaction(log: PartitionLog, sequence: int, *pairs: tuple[str, str | None], pid: int = 9) -> None:
     how = {"producer_id": pid, "producer_epoch": 0, "base_sequence": sequence, "transactional": True}
     log.append(keyed(*pairs, **how), now_ms=NOW)
 
 
-def end(log: FileLog, *, commit: bool, pid: int = 9, epoch: int = 0) -> None:
+def end(log: PartitionLog, *, commit: bool, pid: int = 9, epoch: int = 0) -> None:
     log.append(a_marker(commit=commit, pid=pid, epoch=epoch), now_ms=NOW, origin="coordinator")
 
 
-def pad(log: FileLog, count: int = 3) -> None:
+def pad(log: PartitionLog, count: int = 3) -> None:
     """Fill the segment that grows, so that what was written before may be compacted."""
     for place in range(count):
         log.append(keyed((f"pad {log.end_offset} {place}", "x" * 100)), now_ms=NOW)
 
 
-def kinds(log: FileLog) -> list[str]:
+def kinds(log: PartitionLog) -> list[str]:
     """Return what is left of a log but its padding: keys of records, markers, empty batches."""
     found: list[str] = []
     offset = log.start_offset
@@ -316,7 +316,7 @@ def test_aborted_records_go_and_replace_no_others(rig: Rig):
     end(log, commit=False)
     pad(log)
 
-    log.compact(NOW)
+    log.compacting.run(NOW)
 
     assert kinds(log)[:3] == ["k", "empty 3", "marker 4"]
     assert state_of_committed(log)[b"k"] == b"plain"
@@ -332,13 +332,13 @@ def test_committed_records_replace_others_in_the_order_of_their_offsets(rig: Rig
     pad(log)
     before = state_of_committed(log)
 
-    log.compact(NOW)
+    log.compacting.run(NOW)
 
     assert state_of_committed(log) == before
     assert kinds(log) == ["b", "marker 3", "a", "marker 5"]
 
 
-def state_of_committed(log: FileLog) -> dict[bytes | None, bytes | None]:
+def state_of_committed(log: PartitionLog) -> dict[bytes | None, bytes | None]:
     return {record.key: record.value for record in committed(log)}
 
 
@@ -355,7 +355,7 @@ def test_a_marker_stays_for_delete_retention_after_the_last_batch_of_its_transac
     left = []
 
     for now_ms in (NOW, NOW + 1, NOW + 1000, NOW + 1001):
-        log.compact(now_ms)
+        log.compacting.run(now_ms)
         log = getattr(rig, how)()
         left.append(kinds(log))
         pad(log)
@@ -373,7 +373,7 @@ def test_the_last_marker_of_a_producer_without_batches_stays(rig: Rig):
     pad(log)
 
     for now_ms in (NOW, NOW + 1, NOW + 2000, NOW + 4000):
-        log.compact(now_ms)
+        log.compacting.run(now_ms)
         pad(log)
 
     assert kinds(log) == ["empty 1"]
@@ -391,11 +391,11 @@ def test_the_list_of_aborted_transactions_shrinks_with_them(rig: Rig):
     pad(log)
     assert len(log.aborted_transactions(0, 100)) == 6
 
-    log.compact(NOW)
+    log.compacting.run(NOW)
     log.tick(NOW)
     assert len(log.aborted_transactions(0, 100)) == 6
     pad(log)
-    log.compact(NOW + 1)
+    log.compacting.run(NOW + 1)
     log.tick(NOW + 1)
 
     assert log.aborted_transactions(0, 100) == ((9, 10),), "its batch holds the producer's last sequence"
@@ -408,15 +408,15 @@ def test_a_transaction_over_the_edge_of_the_clean_part_is_known_whole(rig: Rig):
     in_transaction(log, 0, ("k", "committed" * 12), pid=1)
     end(log, commit=True, pid=1)
     pad(log)
-    log.compact(NOW)
+    log.compacting.run(NOW)
     in_transaction(log, 0, ("k", "void" * 30), pid=2)
     pad(log)
-    assert not log.compact(NOW + 1) or log.last_stable_offset < log.end_offset
+    assert not log.compacting.run(NOW + 1) or log.last_stable_offset < log.end_offset
     in_transaction(log, 1, ("k", "void again" * 10), pid=2)
     end(log, commit=False, pid=2)
     pad(log)
 
-    log.compact(NOW + 2)
+    log.compacting.run(NOW + 2)
 
     assert state_of_committed(log)[b"k"] == b"committed" * 12
 
@@ -427,12 +427,12 @@ def test_an_empty_batch_goes_when_nobody_needs_it_any_more(rig: Rig):
         log.append(idempotent(sequence, key="k"), now_ms=NOW)
     log.append(keyed(("k", "last")), now_ms=NOW)
     pad(log)
-    log.compact(NOW)
+    log.compacting.run(NOW)
     assert kinds(log) == ["empty 1", "k"]
 
     log.append(idempotent(2, key="z"), now_ms=NOW)
     pad(log)
-    log.compact(NOW)
+    log.compacting.run(NOW)
 
     assert kinds(log) == ["k", "z"]
 
@@ -445,12 +445,12 @@ def test_a_segment_of_an_open_transaction_is_not_compacted(rig: Rig):
     for _ in range(5):
         log.append(keyed(("k", "x" * 100)), now_ms=NOW)
 
-    assert not log.compact(NOW)
+    assert not log.compacting.run(NOW)
 
 
 def test_compact_and_delete_go_together(rig: Rig):
     log = a_full_log(rig, cleanup_policy="compact,delete", retention_ms=1000)
-    log.compact(NOW)
+    log.compacting.run(NOW)
 
     log.tick(NOW + 1001)
 
@@ -462,7 +462,7 @@ def test_times_are_found_after_a_compaction(rig: Rig):
     for place in range(20):
         log.append(keyed((f"k{place % 4}", "v" * 60), at=NOW + place), now_ms=NOW)
 
-    log.compact(NOW)
+    log.compacting.run(NOW)
 
     kept = offsets(log)
     for place in range(20):
@@ -475,22 +475,22 @@ def test_a_plan_can_be_given_to_another_process(rig: Rig):
     log = a_full_log(rig)
     before = state_of(log)
     log.flush()
-    plan = log.plan_compaction(NOW)
+    plan = log.compacting.plan(NOW)
 
     result = pickle.loads(pickle.dumps(run_compaction(pickle.loads(pickle.dumps(plan)), rig.store.disk)))
 
-    assert log.finish_compaction(result, NOW)
+    assert log.compacting.finish(result, NOW)
     assert state_of(log) == before
 
 
 def test_appends_go_on_while_a_compaction_runs(rig: Rig):
     log = a_full_log(rig)
     log.flush()
-    plan = log.plan_compaction(NOW)
+    plan = log.compacting.plan(NOW)
     assert plan is not None
     log.append(keyed(("k0", "newest")), now_ms=NOW)
 
-    assert log.finish_compaction(run_compaction(plan, rig.store.disk), NOW)
+    assert log.compacting.finish(run_compaction(plan, rig.store.disk), NOW)
 
     assert state_of(log)[b"k0"] == b"newest"
 
@@ -500,7 +500,7 @@ def test_a_compaction_of_segments_that_are_gone_comes_to_nothing(rig: Rig, gone:
     """The first found by anyrequest: it ended in a traceback."""
     log = a_full_log(rig)
     log.flush()
-    plan = log.plan_compaction(NOW)
+    plan = log.compacting.plan(NOW)
     assert plan is not None
     if gone == "while it runs":
         log.delete_before(15, NOW)
@@ -509,7 +509,7 @@ def test_a_compaction_of_segments_that_are_gone_comes_to_nothing(rig: Rig, gone:
         log.delete_before(15, NOW)
     after = everything(log)
 
-    assert not log.finish_compaction(result, NOW)
+    assert not log.compacting.finish(result, NOW)
 
     assert everything(log) == after
     assert not any(".cleaned" in name for name in rig.names())
@@ -518,12 +518,12 @@ def test_a_compaction_of_segments_that_are_gone_comes_to_nothing(rig: Rig, gone:
 def test_a_compaction_says_when_a_file_is_missing_that_nobody_took_away(rig: Rig):
     log = a_full_log(rig)
     log.flush()
-    plan = log.plan_compaction(NOW)
+    plan = log.compacting.plan(NOW)
     assert plan is not None
     rig.store.disk.remove(f"{plan.directory}/{plan.groups[0][0]:020}.log")
 
     with pytest.raises(StorageFailed, match="No such file or directory"):
-        log.finish_compaction(run_compaction(plan, rig.store.disk), NOW)
+        log.compacting.finish(run_compaction(plan, rig.store.disk), NOW)
 
     assert not any(".cleaned" in name for name in rig.names())
 
@@ -534,8 +534,8 @@ def test_a_log_that_is_not_compacted_has_no_plan(rig: Rig):
         log.append(a_batch("x" * 50, key="k"), now_ms=NOW)
 
     log.flush()
-    assert log.plan_compaction(NOW) is None
-    assert not log.need_of_compaction(NOW)
+    assert log.compacting.plan(NOW) is None
+    assert not log.compacting.need(NOW)
 
 
 def test_long_keys_are_told_apart(rig: Rig):
@@ -544,7 +544,7 @@ def test_long_keys_are_told_apart(rig: Rig):
         log.append(keyed(("k" * 100 + str(place % 2), f"{place}" * 50)), now_ms=NOW)
     before = state_of(log)
 
-    log.compact(NOW)
+    log.compacting.run(NOW)
 
     assert state_of(log) == before
     assert len(offsets(log)) < 6
@@ -558,7 +558,7 @@ def test_a_crash_at_any_step_of_the_swap_loses_nothing(rig: Rig, step: str):
     log = a_full_log(rig)
     before = state_of(log)
     log.flush()
-    plan = log.plan_compaction(NOW)
+    plan = log.compacting.plan(NOW)
     assert plan is not None
     result = run_compaction(plan, rig.store.disk)
     _go_as_far_as(step, log, rig, result.groups[0].bases)
@@ -568,11 +568,11 @@ def test_a_crash_at_any_step_of_the_swap_loses_nothing(rig: Rig, step: str):
     assert state_of(log) == before
     assert log.end_offset == 30
     assert not any(name.endswith((".cleaned", ".swap", ".deleted")) for name in rig.names())
-    log.compact(NOW)
+    log.compacting.run(NOW)
     assert state_of(log) == before
 
 
-def _go_as_far_as(step: str, log: FileLog, rig: Rig, bases: tuple[int, ...]) -> None:
+def _go_as_far_as(step: str, log: PartitionLog, rig: Rig, bases: tuple[int, ...]) -> None:
     disk = rig.store.disk
     stem = f"{log.directory}/{bases[0]:020d}"
     if step == "cleaned":
@@ -597,7 +597,7 @@ def test_an_idempotent_producer_goes_on_after_its_log_was_compacted(rig: Rig):
     for sequence in range(20):
         log.append(idempotent(sequence, key="same"), now_ms=NOW)
 
-    log.compact(NOW)
+    log.compacting.run(NOW)
     log = rig.kill()
 
     assert log.append(idempotent(19, key="same"), now_ms=NOW).duplicate

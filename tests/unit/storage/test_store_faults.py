@@ -21,12 +21,12 @@ from store_rig import (
 from coterie.base.codes import Code
 from coterie.storage.compaction import run_compaction
 from coterie.storage.disk import FileInfo
-from coterie.storage.files import FileLog, FlushPlan, run_flush
+from coterie.storage.files import FlushPlan, PartitionLog, run_flush
 from coterie.storage.log.contract import AppendRefused, StorageFailed
 from coterie.storage.memory import Faults, MemoryDisk, MemoryStore
 
 
-def a_log(disk: MemoryDisk, **settings: object) -> tuple[MemoryStore, FileLog]:
+def a_log(disk: MemoryDisk, **settings: object) -> tuple[MemoryStore, PartitionLog]:
     """Return a store on the disk, and its log."""
     config = a_config(**settings)
     store = MemoryStore.open(now_ms=NOW, disk=disk, configs=lambda *_: config)
@@ -34,7 +34,7 @@ def a_log(disk: MemoryDisk, **settings: object) -> tuple[MemoryStore, FileLog]:
     return store, log
 
 
-def append(log: FileLog, value: str = "v") -> Code:
+def append(log: PartitionLog, value: str = "v") -> Code:
     """Append a record; return what it was answered with."""
     try:
         log.append(a_batch(value), now_ms=NOW)
@@ -149,7 +149,7 @@ def test_after_a_failed_flush_no_other_is_believed_until_a_start_has_read_what_i
     assert append(log, "d") == Code.NONE
 
 
-def unseen_by_a_start(what: str) -> tuple[MemoryStore, FileLog]:
+def unseen_by_a_start(what: str) -> tuple[MemoryStore, PartitionLog]:
     """Return a log that is flushed to its end, but for this, which no start looks at again."""
     disk = MemoryDisk()
     store, log = a_log(disk, segment_bytes=400, retention_ms=1000)
@@ -163,7 +163,7 @@ def unseen_by_a_start(what: str) -> tuple[MemoryStore, FileLog]:
     return store, log
 
 
-def refused_a_segment(log: FileLog, by: str) -> None:
+def refused_a_segment(log: PartitionLog, by: str) -> None:
     """Have a log that the disk fails be about to begin a segment."""
     if by == "retention":
         log.tick(NOW + 2000)
@@ -183,7 +183,7 @@ def test_a_flush_that_fails_before_a_segment_is_begun_is_told_like_any_other(wha
     refused_a_segment(log, by)
 
     assert told == ["data/orders-0 cannot be flushed: Input/output error"]
-    assert log.needs_restart
+    assert log.flushing.has_failed
 
 
 @pytest.mark.parametrize("what", ["what was cut off", "aborted transactions"])
@@ -241,7 +241,7 @@ def test_a_log_that_promises_no_flushes_goes_on_after_one_has_failed():
     log.tick(NOW + 500)
     assert "a flush has failed" in log.trouble
     assert log.recovery_point == 0
-    assert log.plan_flush() is None
+    assert log.flushing.plan() is None
     log.tick(NOW + 2000)
     assert log.start_offset == 3  # retention goes on, too
 
@@ -341,7 +341,7 @@ def test_a_loss_of_power_keeps_a_prefix_and_all_that_was_flushed(seed: int):
         if place == 17:
             log.flush()
         if place == 30:
-            plan = log.plan_flush()
+            plan = log.flushing.plan()
             assert plan is not None
 
     _, log = a_log(store.crash(power=True))
@@ -378,12 +378,12 @@ def test_flush_ms_flushes_when_its_time_has_come():
     assert offsets(log) == [0, 1, 2, 3]
 
 
-def closed_segments_to_flush(disk: MemoryDisk) -> tuple[FileLog, FlushPlan]:
+def closed_segments_to_flush(disk: MemoryDisk) -> tuple[PartitionLog, FlushPlan]:
     """Return a log of four segments, and how to flush the three that are closed."""
     _, log = a_log(disk, segment_bytes=150)
     for value in "abcd":
         append(log, value * 50)
-    plan = log.plan_flush()
+    plan = log.flushing.plan()
     assert plan is not None
     return log, plan
 
@@ -392,10 +392,10 @@ def test_closed_segments_can_be_flushed_aside():
     disk = MemoryDisk()
     log, plan = closed_segments_to_flush(disk)
 
-    log.finish_flush(run_flush(plan, disk))
+    log.flushing.finish(run_flush(plan, disk))
 
     assert log.recovery_point == 3
-    assert log.plan_flush() is None
+    assert log.flushing.plan() is None
 
 
 def test_a_flush_aside_that_was_planned_before_one_has_failed_is_not_believed():
@@ -407,10 +407,10 @@ def test_a_flush_aside_that_was_planned_before_one_has_failed_is_not_believed():
         log.flush()
     disk.faults.refuse = set()
 
-    log.finish_flush(run_flush(plan, disk))
+    log.flushing.finish(run_flush(plan, disk))
 
     assert log.recovery_point == 0
-    assert log.needs_restart
+    assert log.flushing.has_failed
 
 
 def test_a_store_that_cannot_be_flushed_is_not_marked_clean():
@@ -454,7 +454,7 @@ def test_the_same_seed_gives_the_same_faults():
 # -- transactions, compaction, and what is written behind
 
 
-def in_transaction(log: FileLog, sequence: int) -> Code:
+def in_transaction(log: PartitionLog, sequence: int) -> Code:
     """Append a batch of a transaction; return what it was answered with."""
     try:
         log.append(idempotent(sequence, transactional=True), now_ms=NOW)
@@ -463,7 +463,7 @@ def in_transaction(log: FileLog, sequence: int) -> Code:
     return Code.NONE
 
 
-def end(log: FileLog, *, commit: bool) -> Code:
+def end(log: PartitionLog, *, commit: bool) -> Code:
     """Append a marker; return what it was answered with."""
     try:
         log.append(a_marker(commit=commit), now_ms=NOW, origin="coordinator")
@@ -555,7 +555,7 @@ def test_faults_by_chance_leave_transactions_as_they_were_acknowledged(seed: int
     assert in_transaction(log, sequence) == Code.NONE
 
 
-def a_log_to_compact(disk: MemoryDisk) -> tuple[MemoryStore, FileLog]:
+def a_log_to_compact(disk: MemoryDisk) -> tuple[MemoryStore, PartitionLog]:
     settings = {"cleanup_policy": "compact", "segment_bytes": 300, "file_delete_delay_ms": 0}
     store, log = a_log(disk, **settings)
     for place in range(20):
@@ -578,7 +578,7 @@ def test_a_compaction_waits_for_the_marker_of_a_transaction_to_be_flushed(seed: 
     if killed_before:
         store, log = a_log(store.crash(), **settings)
 
-    log.compact(NOW)
+    log.compacting.run(NOW)
 
     _, log = a_log(store.crash(power=True), **settings)
     seen = [record.value for record in committed(log) if record.key == b"k"]
@@ -597,7 +597,7 @@ def test_a_producer_is_known_by_its_flushed_batches_though_a_compaction_went_by_
     log.append(keyed(("k", "new" * 60)), now_ms=NOW)
     log.flush()
     log.append(idempotent(1, key="k"), now_ms=NOW)
-    assert log.compact(NOW)
+    assert log.compacting.run(NOW)
 
     _, log = a_log(store.crash(power=True), **settings)
 
@@ -639,7 +639,7 @@ def test_a_compaction_takes_what_a_flushed_marker_has_decided():
     end(log, commit=True)
     log.flush()
 
-    assert log.compact(NOW)
+    assert log.compacting.run(NOW)
 
     assert [record.value for record in committed(log) if record.key == b"k"] == [b"new" * 50]
 
@@ -650,17 +650,17 @@ def test_a_compaction_that_finds_no_room_says_so_and_leaves_no_files_behind():
     _, log = a_log_to_compact(disk)
     before = everything(log)
     log.flush()
-    plan = log.plan_compaction(NOW)
+    plan = log.compacting.plan(NOW)
     assert plan is not None
     disk.faults.capacity = 2800
 
     with pytest.raises(StorageFailed, match="No space left"):
-        log.finish_compaction(run_compaction(plan, disk), NOW)
+        log.compacting.finish(run_compaction(plan, disk), NOW)
 
     assert not [name for name in disk.files(log.directory) if ".cleaned" in name]
     assert everything(log) == before
     disk.faults.capacity = None
-    assert log.compact(NOW)
+    assert log.compacting.run(NOW)
 
 
 class Killed(Exception):
@@ -698,12 +698,12 @@ def test_a_log_that_was_compacted_is_whole_after_a_kill_though_it_is_compacted_n
     store, log = a_log_to_compact(disk)
     newest = {record.key: record.value for record in everything(log)}
     log.flush()
-    plan = log.plan_compaction(NOW)
+    plan = log.compacting.plan(NOW)
     assert plan is not None
     result = run_compaction(plan, disk)
     disk.faults.refuse, disk.names_left = refused, names
     with suppress(StorageFailed, Killed):
-        log.finish_compaction(result, NOW)
+        log.compacting.finish(result, NOW)
     disk.faults.refuse, disk.names_left = set(), 10**6
 
     store, log = a_log(store.crash(), cleanup_policy="delete")
@@ -715,7 +715,7 @@ def test_a_log_that_was_compacted_is_whole_though_the_checkpoint_that_says_so_is
     disk = MemoryDisk()
     store, log = a_log_to_compact(disk)
     log.flush()
-    assert log.compact(NOW)
+    assert log.compacting.run(NOW)
     newest = {record.key: record.value for record in everything(log)}
     disk.save("data/cleaner-offset-checkpoint", b"no checkpoint")
 
@@ -744,7 +744,7 @@ def test_a_start_that_is_killed_half_way_leaves_no_checkpoint_that_names_some_lo
         first.append(keyed((f"k{place % 2}", f"{place}" * 50)), now_ms=NOW)
     for one in (first, log):
         one.flush()
-        assert one.compact(NOW)
+        assert one.compacting.run(NOW)
     newest = {record.key: record.value for record in everything(log)}
     store.crash()
     disk.save("data/cleaner-offset-checkpoint", b"no checkpoint")
@@ -805,13 +805,13 @@ def test_a_swap_refused_at_any_step_leaves_the_log_readable_and_is_finished_late
     store, log = a_log_to_compact(disk)
     before = everything(log)
     log.flush()
-    plan = log.plan_compaction(NOW)
+    plan = log.compacting.plan(NOW)
     assert plan is not None
     result = run_compaction(plan, disk)
     disk.faults.every = {"rename": 10**6}
     disk._count["rename"] = 10**6 - refused
     with suppress(StorageFailed):
-        log.finish_compaction(result, NOW)
+        log.compacting.finish(result, NOW)
     disk.faults.every = {}
 
     def newest_is_there() -> bool:
@@ -825,7 +825,7 @@ def test_a_swap_refused_at_any_step_leaves_the_log_readable_and_is_finished_late
     log.tick(NOW)
     assert newest_is_there()
     assert not [name for name in disk.files(log.directory) if name.endswith((".log.swap", ".cleaned"))]
-    log.compact(NOW)
+    log.compacting.run(NOW)
     assert [record.offset for record in everything(log)][-2:] == [18, 19]
     assert len(everything(log)) <= 3  # two keys, and what lies in the segment that grows
 
@@ -855,17 +855,17 @@ def test_a_swap_that_is_refused_leaves_the_log_readable():
     store, log = a_log_to_compact(disk)
     before = everything(log)
     log.flush()
-    plan = log.plan_compaction(NOW)
+    plan = log.compacting.plan(NOW)
     assert plan is not None
     result = run_compaction(plan, disk)
     disk.faults.refuse = {"rename"}
 
     with pytest.raises(StorageFailed):
-        log.finish_compaction(result, NOW)
+        log.compacting.finish(result, NOW)
 
     assert everything(log) == before
     disk.faults.refuse = set()
-    assert log.compact(NOW)
+    assert log.compacting.run(NOW)
     after = everything(log)
     _, log = a_log(store.crash(), cleanup_policy="compact", segment_bytes=300)
     assert everything(log) == after

@@ -294,7 +294,7 @@ def test_a_log_of_very_many_small_segments_is_opened_after_a_kill_with_few_files
     log = store.logs[ORDERS]
     assert len(log._segments) > 80
     assert sum(segment._file is not None for segment in log._segments) < 6
-    log.need_of_compaction(NOW)
+    log.compacting.need(NOW)
     assert sum(segment._file is not None for segment in log._segments) < 6
     assert offsets(log) == list(range(100))
     store.close()

@@ -24,7 +24,7 @@ def an_old_topic(rig: Rig) -> None:
     log = rig.log_of(segment_bytes=200, cleanup_policy="compact,delete")
     for value in range(20):
         log.append(a_batch(str(value), key="k"), now_ms=NOW)
-    log.compact(NOW)
+    log.compacting.run(NOW)
     log.flush()
     log.delete_before(15, NOW)
     rig.store.ledger.save()

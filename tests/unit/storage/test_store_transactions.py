@@ -4,7 +4,7 @@ import pytest
 from store_rig import NOW, Rig, a_batch, a_marker, committed, idempotent, offsets
 
 from coterie.base.codes import Code
-from coterie.storage.files import FileLog
+from coterie.storage.files import PartitionLog
 from coterie.storage.log.aborted import AbortedIndex
 from coterie.storage.log.contract import AppendRefused
 from coterie.storage.log.producers import ActiveProducer, Verification
@@ -14,14 +14,14 @@ ABORTED_ENTRY_SIZE = 34
 DAY = 86_400_000
 
 
-def write(log: FileLog, sequence: int, *, pid: int = 9, epoch: int = 0, count: int = 1) -> int:
+def write(log: PartitionLog, sequence: int, *, pid: int = 9, epoch: int = 0, count: int = 1) -> int:
     """Write a batch in a transaction; return its offset."""
     batch = idempotent(sequence, count=count, pid=pid, epoch=epoch, transactional=True)
     return log.append(batch, now_ms=NOW).base_offset
 
 
 def end(
-    log: FileLog,
+    log: PartitionLog,
     *,
     commit: bool,
     pid: int = 9,
@@ -38,7 +38,7 @@ def end(
     return Code.NONE
 
 
-def values(log: FileLog) -> list[bytes | None]:
+def values(log: PartitionLog) -> list[bytes | None]:
     return [record.value for record in committed(log)]
 
 
@@ -139,7 +139,7 @@ def names_of(rig: Rig) -> list[str]:
     return sorted(name for name in rig.names() if name.endswith(".txnindex"))
 
 
-def a_log_of_aborted_ones(rig: Rig, rounds: int = 10) -> FileLog:
+def a_log_of_aborted_ones(rig: Rig, rounds: int = 10) -> PartitionLog:
     log = rig.log_of(segment_bytes=300)
     for sequence in range(rounds):
         write(log, sequence)
@@ -347,12 +347,12 @@ def test_a_producer_with_an_open_transaction_is_not_forgotten(rig: Rig):
 # -- asking the coordinator first
 
 
-def ask(log: FileLog, sequence: int, *, epoch: int = 0, joins: bool = False) -> Verification | None:
+def ask(log: PartitionLog, sequence: int, *, epoch: int = 0, joins: bool = False) -> Verification | None:
     header = read_header(idempotent(sequence, epoch=epoch, transactional=True))
     return log.verification(header, joins=joins, now_ms=NOW)
 
 
-def send(log: FileLog, sequence: int, verified: Verification | None, *, epoch: int = 0) -> int | Code:
+def send(log: PartitionLog, sequence: int, verified: Verification | None, *, epoch: int = 0) -> int | Code:
     batch = idempotent(sequence, epoch=epoch, transactional=True)
     try:
         return log.append(batch, now_ms=NOW, verified=verified).base_offset

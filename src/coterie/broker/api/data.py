@@ -21,7 +21,7 @@ from coterie.wire.records.batches import read_header
 if TYPE_CHECKING:
     from coterie.broker.node import Node
     from coterie.broker.topics.registry import Topic
-    from coterie.storage.files import FileLog
+    from coterie.storage.files import PartitionLog
     from coterie.storage.log.aborted import Aborted
 
 __all__ = ["HANDLERS", "key_of", "topic_named"]
@@ -42,7 +42,7 @@ NEVER = 1 << 15
 NOWHERE: Mapping[str, Any] = {"timestamp": -1, "offset": -1, "leader_epoch": -1}
 
 
-def leader_epoch_error(log: FileLog, sent: int) -> Code:
+def leader_epoch_error(log: PartitionLog, sent: int) -> Code:
     """Return how a client's idea of a partition's leader epoch stands to the log's own (KIP-320)."""
     ours = log.latest_epoch
     if sent in (-1, ours):
@@ -75,7 +75,7 @@ class Wanted:
 
     __slots__ = ("asked", "code", "log", "max_bytes", "offset", "partition", "there", "topic")
 
-    def __init__(self, asked: Any, topic: str, partition: Any, log: FileLog | None, code: Code) -> None:
+    def __init__(self, asked: Any, topic: str, partition: Any, log: PartitionLog | None, code: Code) -> None:
         self.asked = asked
         self.topic = topic
         self.partition: int = partition.partition
@@ -257,7 +257,7 @@ def _read_within(
     return build(response_type(1, ctx.version), responses=tuple(responses), **where)
 
 
-def _leader(node: Node, log: FileLog, version: int) -> Any:
+def _leader(node: Node, log: PartitionLog, version: int) -> Any:
     """Return who leads a partition in which epoch, for who came with an earlier one (KIP-951)."""
     cls = entity("fetch", version, "LeaderIdAndEpoch", "response")
     return build(cls, leader_id=node.settings.node_id, leader_epoch=log.latest_epoch)
@@ -378,7 +378,7 @@ def _offset_of(node: Node, topic: str, one: Any, *, committed: bool) -> Pieces[M
     return {**values, "error_code": Code.NONE}
 
 
-def _offset_at(log: FileLog, timestamp: int, *, committed: bool) -> Pieces[Mapping[str, Any]]:
+def _offset_at(log: PartitionLog, timestamp: int, *, committed: bool) -> Pieces[Mapping[str, Any]]:
     match timestamp:
         case -1:
             end = log.last_stable_offset if committed else log.high_watermark
@@ -396,7 +396,7 @@ def _offset_at(log: FileLog, timestamp: int, *, committed: bool) -> Pieces[Mappi
     return {"timestamp": found.timestamp, "offset": found.offset, "leader_epoch": found.leader_epoch}
 
 
-def _youngest(log: FileLog) -> Pieces[OffsetAt | None]:
+def _youngest(log: PartitionLog) -> Pieces[OffsetAt | None]:
     batch = log.youngest_batch()
     if batch is None:
         return None
@@ -404,7 +404,7 @@ def _youngest(log: FileLog) -> Pieces[OffsetAt | None]:
     return found
 
 
-def _first_from(log: FileLog, timestamp: int) -> Pieces[OffsetAt | None]:
+def _first_from(log: PartitionLog, timestamp: int) -> Pieces[OffsetAt | None]:
     """Look through batches that claim to hold a record as young: a few bytes can be long to decode."""
     offset = log.start_offset
     while not log.closed and (batch := log.batch_from(timestamp, offset)) is not None:
@@ -492,7 +492,7 @@ def _delete_records(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
 class _Deletion(NamedTuple):
     """Which log is to start at an offset; without a log, why none is."""
 
-    log: FileLog | None
+    log: PartitionLog | None
     offset: int
     code: Code
 

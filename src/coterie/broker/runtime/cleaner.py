@@ -10,13 +10,14 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from coterie.storage.compaction import discard, run_compaction
 from coterie.storage.log.contract import StorageFailed
-from coterie.storage.log.partition import run_flush, run_removal
+from coterie.storage.log.flushing import run_flush
+from coterie.storage.log.retention import run_removal
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
     from coterie.storage.compaction import CompactionPlan, CompactionResult, Need
     from coterie.storage.disk import Disk
-    from coterie.storage.files import FileLog
+    from coterie.storage.files import PartitionLog
 
 __all__ = ["Cleaner", "WorksBeside"]
 
@@ -53,11 +54,11 @@ class Cleaner:
         self._aside = aside
         self._compacting = False
         # When a log that could not be compacted may be tried again: the others are not to wait for it.
-        self._not_before_ms: WeakKeyDictionary[FileLog, int] = WeakKeyDictionary()
+        self._not_before_ms: WeakKeyDictionary[PartitionLog, int] = WeakKeyDictionary()
         # Logs that are damaged where a compaction would read: left as they are until the next start.
-        self._uncleanable: WeakSet[FileLog] = WeakSet()
-        self._flushing: WeakSet[FileLog] = WeakSet()
-        self._told: WeakKeyDictionary[FileLog, str] = WeakKeyDictionary()
+        self._uncleanable: WeakSet[PartitionLog] = WeakSet()
+        self._flushing: WeakSet[PartitionLog] = WeakSet()
+        self._told: WeakKeyDictionary[PartitionLog, str] = WeakKeyDictionary()
 
     def tick(self, now_ms: int) -> None:
         """Do what time asks for, and begin a compaction where one is due."""
@@ -83,20 +84,20 @@ class Cleaner:
     def _remove_doomed(self, now_ms: int) -> None:
         """Have what is due removed aside: to remove large files takes so long that a client would feel it."""
         store = self._node.store
-        paths = [path for one in store.logs.values() for path in one.take_doomed(now_ms)]
+        paths = [path for one in store.logs.values() for path in one.removal.take_due(now_ms)]
         trees = store.take_doomed(now_ms)
         if paths or trees:
             self._aside(_remove, (paths, trees, store.disk), lambda _: None, computes=False)
 
-    def _tell(self, one: FileLog) -> None:
+    def _tell(self, one: PartitionLog) -> None:
         """Say once what a disk refused, and once that it is well again."""
         if one.trouble != self._told.get(one, ""):
             log.warning("%s: %s", one.directory, one.trouble or "well again")
             self._told[one] = one.trouble
 
-    def _flush_closed(self, one: FileLog) -> None:
+    def _flush_closed(self, one: PartitionLog) -> None:
         """Have segments that nobody writes to any more reach the disk: a crash will not read them again."""
-        plan = None if one in self._flushing else one.plan_flush()
+        plan = None if one in self._flushing else one.flushing.plan()
         if plan is None:
             return
         self._flushing.add(one)
@@ -104,7 +105,7 @@ class Cleaner:
         def finish(flushed: Any) -> None:
             self._flushing.discard(one)
             if flushed is not None and not one.closed:
-                one.finish_flush(flushed)
+                one.flushing.finish(flushed)
 
         self._aside(run_flush, (plan, self._node.store.disk), finish, computes=False)
 
@@ -112,21 +113,21 @@ class Cleaner:
         """Begin the compaction that is needed most: what waits longest beyond its lag, else the dirtiest."""
         waiting = [(need, one) for one in self._node.store.logs.values() if (need := self._need(one, now_ms))]
         for _, one in sorted(waiting, key=lambda entry: entry[0], reverse=True):
-            plan = one.plan_compaction(self._today_ms(now_ms), self._node.wall_ms())
+            plan = one.compacting.plan(self._today_ms(now_ms), self._node.wall_ms())
             if plan is not None:
                 self._compacting = True
                 disk = self._node.store.disk
                 self._aside(run_compaction, (plan, disk), self._finish(one, plan), computes=True)
                 return
 
-    def _need(self, one: FileLog, now_ms: int) -> Need | None:
+    def _need(self, one: PartitionLog, now_ms: int) -> Need | None:
         """Return how much a log needs to be compacted; None if it does not, or cannot be for now."""
         if not one.config.compacted or one in self._uncleanable:
             return None
         if self._not_before_ms.get(one, 0) > now_ms:
             return None
         try:
-            return one.need_of_compaction(self._today_ms(now_ms))
+            return one.compacting.need(self._today_ms(now_ms))
         except StorageFailed as error:
             self._leave_uncleaned(one, str(error))
         except OSError as error:
@@ -134,12 +135,12 @@ class Cleaner:
             self._not_before_ms[one] = now_ms + RETRY_MS
         return None
 
-    def _leave_uncleaned(self, one: FileLog, why: str) -> None:
+    def _leave_uncleaned(self, one: PartitionLog, why: str) -> None:
         """Pass a damaged log over from now on, and say so once. Its sound parts are read and written on."""
         self._uncleanable.add(one)
         log.error("%s is not compacted any more: %s", one.directory, why)
 
-    def _finish(self, one: FileLog, plan: CompactionPlan) -> Callable[[Any], None]:
+    def _finish(self, one: PartitionLog, plan: CompactionPlan) -> Callable[[Any], None]:
         def finish(result: CompactionResult | None) -> None:
             self._compacting = False
             now_ms = self._node.now_ms()
@@ -152,7 +153,7 @@ class Cleaner:
                 return
             before = one.size_bytes
             try:
-                swapped = result is not None and one.finish_compaction(result, now_ms)
+                swapped = result is not None and one.compacting.finish(result, now_ms)
             except (OSError, StorageFailed) as error:
                 log.warning("%s: compaction failed: %s", one.directory, error)
                 swapped = False

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from coterie.base.undo import Undoable
     from coterie.broker.node import Node
     from coterie.broker.runtime.pieces import Pieces
-    from coterie.storage.files import FileLog
+    from coterie.storage.files import PartitionLog
 
 __all__ = ["Deliver", "HostedShard", "ShardsOfTopic"]
 
@@ -102,7 +102,7 @@ class HostedShard(ABC, Generic[C, R, T]):
         return f"{self.topic}-{self.partition}"
 
     @property
-    def log(self) -> FileLog:
+    def log(self) -> PartitionLog:
         """The log behind this shard."""
         return self.node.store.logs[self._watched]
 
@@ -368,7 +368,7 @@ class ShardsOfTopic(ABC, Generic[H]):
     def _new_host(self, partition: int, *, status: str, epoch: int) -> H:
         """Return a shard for a partition."""
 
-    def _log(self, partition: int) -> FileLog:
+    def _log(self, partition: int) -> PartitionLog:
         return self.node.store.logs[TopicPartition(self.topic, partition)]
 
     def _is_written(self, partition: int) -> bool:
