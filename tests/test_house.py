@@ -151,6 +151,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "uvloop": {"broker", "client"},
     "click": {"cli"},
     "rich": {"cli"},
+    "re2": {"base"},
     "pytest": {"testing"},
     "typing_extensions": set(),
 }

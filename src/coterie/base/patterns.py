@@ -1,180 +1,79 @@
-"""Regular expressions in RE2's language, matched in time linear in the text: nobody hangs who uses them.
+"""Regular expressions in RE2's language, as Kafka takes them of clients: matched by RE2 itself.
 
-Apache Kafka takes patterns of clients in this language (RE2/J). A pattern is a graph of steps, and all ways
-through it are followed at once; what followed from where is remembered, so most characters cost a look-up.
+RE2 needs time linear in the text and bounded memory, so no client's pattern holds a broker up
+(docs/decisions/0017-re2.md: where it differs from Kafka's RE2/J, and why these bounds).
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import NamedTuple, TypeAlias
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from coterie.base.characters import WORD, Test
 from coterie.base.errors import CoterieError
 
-__all__ = ["BadPattern", "Pattern", "Program"]
+if TYPE_CHECKING:
+    import re2
 
-STEPS_MOST = 5_000  # x{1000} in y{1000} would need more
-REMEMBERED_MOST = 500_000  # places in states
-LOOKS_AT_ONCE = 5_000  # after so many others may have their turn
+CHARACTERS_MOST = 5_000
+CLASSES_MOST = 200  # \p and \P: reading one costs RE2 0.1 to 0.2 ms, with Python's lock held
+MEMORY_MOST = 1 << 20
+"""Bytes that one pattern may hold, its cached states included; Apache Kafka's have no such bound."""
+
+# What is quoted, what is escaped, and how a group with a name begins; all else in a pattern is skipped.
+TOKENS = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.|\(\?P?<\w+>", re.DOTALL)
 
 
 class BadPattern(CoterieError):
     """A text that is no pattern, or one that is not supported; says what is wrong with it."""
 
 
-class Consume(NamedTuple):
-    """Go on after a character that passes a test."""
-
-    test: Test
-    after: int
-
-
-class Fork(NamedTuple):
-    """Go all of these ways."""
-
-    ways: tuple[int, ...]
-
-
-class Check(NamedTuple):
-    """Go on where the place between two characters is of a kind."""
-
-    kind: str
-    after: int
-
-
-MATCHED = 0  # the step that ends a pattern
-# What stands on a side of a place between characters: one of them, or nothing at the text's ends.
-Side: TypeAlias = str | None
-
-
-class Program:
-    """The steps of a pattern; each is known by its number."""
-
-    def __init__(self) -> None:
-        self.steps: list[Consume | Fork | Check] = [Fork(())]
-
-    def add(self, step: Consume | Fork | Check) -> int:
-        """Return the number of a new step."""
-        if len(self.steps) >= STEPS_MOST:
-            raise BadPattern(f"the pattern needs more than {STEPS_MOST} steps")
-        self.steps.append(step)
-        return len(self.steps) - 1
-
-    def loop(self) -> int:
-        """Return the number of a fork whose ways are still to be told: they come back to it."""
-        return self.add(Fork(()))
-
-    def close(self, loop: int, *ways: int) -> None:
-        """Tell the ways of a fork."""
-        self.steps[loop] = Fork(ways)
-
-
-def holds(kind: str, before: Side, behind: Side) -> bool:
-    """Return whether the place between two characters is of a kind."""
-    match kind:
-        case "^":
-            return before is None
-        case "$":
-            return behind is None
-        case "line^":
-            return before is None or before == "\n"
-        case "line$":
-            return behind is None or behind == "\n"
-    boundary = is_word(before) != is_word(behind)
-    return boundary if kind == "b" else not boundary
-
-
-def is_word(side: Side) -> bool:
-    return side is not None and WORD(side)
-
-
-class State:
-    """Where all the ways are after a character, and what was found to follow."""
-
-    __slots__ = ("before", "known", "places")
-
-    def __init__(self, places: frozenset[int], before: Side) -> None:
-        self.places = places
-        self.before = before
-        self.known: dict[Side, State] = {}
-
-
 class Pattern:
-    """A pattern that was read."""
+    """A regular expression that texts are held against, whole."""
 
-    def __init__(self, program: Program, start: int) -> None:
-        self._steps = program.steps
-        self._start = State(frozenset({start}), None)
-        self._states: dict[tuple[frozenset[int], Side], State] = {}
-        self._remembered = 0
+    def __init__(self, compiled: Any) -> None:
+        self._compiled = compiled
 
-    def matches(self, text: str) -> bool:
-        """Return whether the whole text is as the pattern says."""
-        looking = self.look(text)
-        while True:
-            try:
-                next(looking)
-            except StopIteration as found:
-                return bool(found.value)
+    def matching(self, texts: Sequence[str]) -> list[str]:
+        """Return those of the texts that match from the first character to the last, in their order.
 
-    def look(self, text: str) -> Generator[None, None, bool]:
-        """Return whether the whole text is as the pattern says; yield now and then on the way."""
-        state, looks = self._start, 0
-        for character in (*text, None):
-            following = state.known.get(character)
-            looks += 1
-            if following is None:
-                reached = self._reach(state, character)
-                following = self._follow(state, character, reached)
-                looks += len(reached)
-            state = following
-            if not state.places:
-                return False
-            if looks > LOOKS_AT_ONCE:
-                looks = 0
-                yield
-        return True
-
-    def _follow(self, state: State, character: Side, reached: set[int]) -> State:
-        """Return where the ways are after one more character, and remember it."""
-        if character is None:
-            places = frozenset(reached & {MATCHED})
-        else:
-            steps = [step for at in reached if isinstance(step := self._steps[at], Consume)]
-            # Copies of one part have one test, which may be a long one.
-            passed = {test for test in {step.test for step in steps} if test(character)}
-            places = frozenset(step.after for step in steps if step.test in passed)
-        self._remembered += 1 + len(places)
-        if self._remembered > REMEMBERED_MOST:
-            self._remembered = 0
-            self._states.clear()
-            self._start.known.clear()
-            state.known.clear()
-        before = sort_of(character)
-        following = self._states.setdefault((places, before), State(places, before))
-        state.known[character] = following
-        return following
-
-    def _reach(self, state: State, behind: Side) -> set[int]:
-        """Return every step that is reached without a character."""
-        reached: set[int] = set()
-        waiting = list(state.places)
-        while waiting:
-            at = waiting.pop()
-            if at in reached:
-                continue
-            reached.add(at)
-            match self._steps[at]:
-                case Fork(ways):
-                    waiting += ways
-                case Check(kind, after) if holds(kind, state.before, behind):
-                    waiting.append(after)
-        return reached
+        Other threads run while RE2 works.
+        """
+        return [text for text in texts if self._compiled.fullmatch(text) is not None]
 
 
-def sort_of(character: Side) -> Side:
-    """Return one character for all that no place between two tells apart."""
-    if character is None or character == "\n":
-        return character
-    return "w" if is_word(character) else " "
+def read_pattern(text: str) -> Pattern:
+    """Return the pattern that a text is; raise `BadPattern` if RE2/J would refuse it or it is too large."""
+    check(text)
+    import re2  # most brokers are never asked for a pattern
+
+    options = re2.Options()
+    options.max_mem = MEMORY_MOST
+    options.log_errors = False
+    options.never_capture = True  # only whether a text matches is asked, which RE2 tells faster
+    try:
+        return Pattern(re2.compile(text, options))
+    except re2.error as error:
+        raise BadPattern(reason_of(error)) from None
+    finally:
+        re2.purge()  # its cache would keep 128 patterns alive, and what each has remembered
+
+
+def check(text: str) -> None:
+    """Refuse what takes RE2 long to read, and what RE2 takes though RE2/J does not."""
+    if len(text) > CHARACTERS_MOST:
+        raise BadPattern(f"the pattern has more than {CHARACTERS_MOST} characters")
+    tokens = TOKENS.findall(text)
+    if tokens.count(r"\p") + tokens.count(r"\P") > CLASSES_MOST:
+        raise BadPattern(f"the pattern has more than {CLASSES_MOST} classes of Unicode's")
+    if r"\C" in tokens:  # one byte of a character: RE2/J has characters only
+        raise BadPattern(r"invalid escape sequence: \C")
+    names = [token.partition("<")[2] for token in tokens if token.startswith("(")]
+    if len(names) != len(set(names)):
+        raise BadPattern("duplicate capture group name")
+
+
+def reason_of(error: re2.error) -> str:
+    """Return RE2's own words for what is wrong with a pattern."""
+    (reason,) = error.args
+    return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)

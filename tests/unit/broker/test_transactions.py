@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from itertools import count
 from typing import Any
 
 import pytest
@@ -12,7 +11,8 @@ from coterie.base.codes import Code
 from coterie.base.hashes import coordinator_partition
 from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from coterie.broker.net.request_queue import SLICE_S, Turns
+from coterie.broker.api.transactions import CHARACTERS_AT_ONCE
+from coterie.broker.net.request_queue import Turns, here_and_now
 from coterie.broker.runtime.pieces import at_once
 from coterie.broker.runtime.transactions import TransactionHost
 from coterie.coordinator.txn.model import Producer
@@ -1051,7 +1051,7 @@ def test_list_filters_by_age_name_and_producer(rig, terms, found):
     assert {one.transactional_id for one in rig.listed(**terms).transaction_states} == found
 
 
-@pytest.mark.parametrize("pattern", ["(", "t(?=id)", r"(t)\1id", "t++id", r"\p{Greek}"])
+@pytest.mark.parametrize("pattern", ["(", "t(?=id)", r"(t)\1id", "t++id", r"\p{Klingon}", r"\Cid"])
 def test_a_pattern_that_is_none_is_refused(rig, pattern):
     """Kafka's patterns are RE2's, which knows nothing that takes longer than the text is."""
     answer = rig.listed(transactional_id_pattern=pattern)
@@ -1061,26 +1061,30 @@ def test_a_pattern_that_is_none_is_refused(rig, pattern):
 
 
 def test_others_ask_while_ids_are_held_against_a_pattern(rig):
-    """And one who hangs up is forgotten."""
-    long = "x" * 3_000
-    rig.init()
-    rig.init(transactional_id=long)
+    """A thread matches them, few at a time; and one who hangs up is forgotten."""
+    ids = ["tid", *(f"{at}{'x' * CHARACTERS_AT_ONCE}" for at in range(3))]
+    for one in ids:
+        rig.init(transactional_id=one)
     waiting, gone, other = rig.client(), rig.client(), rig.client()
-    for client in (waiting, gone):  # a slice is as short as it can be
-        client.connection._turns = Turns(rig.soon.append, count(0, SLICE_S).__next__)
-    terms = {"state_filters": (), "producer_id_filters": (), "transactional_id_pattern": "(x?){99}(x|tid)*"}
+    asides: list[Any] = []
+    turns = Turns(rig.soon.append, aside=lambda *asked: asides.append(asked))
+    for client in (waiting, gone):
+        client.connection._turns = turns
+    terms = {"state_filters": (), "producer_id_filters": (), "transactional_id_pattern": "(.*x){99}|tid"}
 
     for client in (waiting, gone):
         client.send_at_once(LIST, 2, **terms)
     gone.connection.connection_lost(None)
-    slices = 0
-    while not (answers := waiting.answers()):
-        rig.soon.pop(0)()
-        slices += 1
+    matched = []
+    while asides:
+        (work, arguments, finish, items) = asides.pop(0)
+        matched.append(arguments[0])
+        here_and_now(work, arguments, finish, items)
+        rig.settle()
         other.send_at_once(DESCRIBE, 0, transactional_ids=())
         assert len(other.answers()) == 1
 
-    assert slices > 3
-    assert {one.transactional_id for one in answers[0].transaction_states} == {"tid", long}
-    rig.settle()
+    assert sorted(matched, key=repr) == sorted([ids[:1], *([one] for one in ids)], key=repr)
+    (answer,) = waiting.answers()
+    assert {one.transactional_id for one in answer.transaction_states} == set(ids)
     assert gone.answers() == []

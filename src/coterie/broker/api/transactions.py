@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
 from coterie.base.hashes import coordinator_partition
 from coterie.base.ids import TopicPartition
-from coterie.base.pattern_syntax import read_pattern
-from coterie.base.patterns import BadPattern, Pattern
+from coterie.base.patterns import BadPattern, Pattern, read_pattern
 from coterie.base.topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC
 from coterie.broker.api.groups import ask_each
 from coterie.broker.api.repeats import Repeats
 from coterie.broker.net.context import WAITS, Context, milliseconds
 from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
-from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, gathered, mapped, paced
+from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Aside, Pieces, gathered, mapped, paced
 from coterie.coordinator.txn import commands
 from coterie.coordinator.txn.failures import NoProducerId
 from coterie.coordinator.txn.model import NOBODY, Producer, State, Transaction
@@ -37,6 +36,7 @@ INIT, ADD_PARTITIONS, ADD_OFFSETS, END, WRITE_MARKERS, DESCRIBE, LIST = 22, 24, 
 KNOWS_FENCED_SINCE = {INIT: 4, ADD_PARTITIONS: 2, ADD_OFFSETS: 2, END: 2}
 BATCHED_SINCE = 4  # AddPartitionsToTxn for many transactions, as brokers send it to each other
 BUMPS_EPOCH_SINCE = 5  # EndTxn
+CHARACTERS_AT_ONCE = 4_096  # of ids that are matched between two looks at who else waits in the thread
 # Topics that no transaction of a client may write to; brokers join the partitions of a group's offsets.
 CLOSED_TO_CLIENTS = INTERNAL_TOPICS
 CLOSED_TO_ALL = INTERNAL_TOPICS - {OFFSETS_TOPIC}
@@ -412,21 +412,34 @@ def list_transactions(node: Node, ctx: Context, request: Any) -> Any:
 
 
 def _listed_by_pattern(ctx: Context, request: Any, pattern: Pattern, found: list[Transaction]) -> Pieces[Any]:
+    """Return the answer with the transactional ids that match."""
     named: list[Transaction] = []
-    looking = _look(pattern, found, named)
-    ctx.when_gone(looking.close)
-    yield from looking
+    matching = _match(pattern, found, named)
+    ctx.when_gone(matching.close)
+    yield from matching
     return (yield from _listed(ctx, request, named))
 
 
-def _look(
-    pattern: Pattern, found: list[Transaction], named: list[Transaction]
-) -> Generator[None, None, None]:
-    """Put the transactional ids among the named ones that are as the pattern says."""
-    for txn in found:
-        if (yield from pattern.look(txn.transactional_id)):
-            named.append(txn)
-        yield
+def _match(pattern: Pattern, found: list[Transaction], named: list[Transaction]) -> Pieces[None]:
+    """Put the transactional ids that match among the named ones; a thread matches them, few at a time."""
+    by_id = {txn.transactional_id: txn for txn in found}
+    for ids in batched(by_id):
+        matching = yield Aside(pattern.matching, (ids,), len(ids))
+        named += [by_id[one] for one in matching]
+
+
+def batched(ids: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the ids in lists of `CHARACTERS_AT_ONCE` characters, or of one id that has more."""
+    some: list[str] = []
+    characters = 0
+    for one in ids:
+        if some and characters + len(one) > CHARACTERS_AT_ONCE:
+            yield some
+            some, characters = [], 0
+        some.append(one)
+        characters += len(one)
+    if some:
+        yield some
 
 
 def _listed(ctx: Context, request: Any, found: list[Transaction]) -> Pieces[Any]:
