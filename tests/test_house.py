@@ -152,6 +152,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "click": {"cli"},
     "rich": {"cli"},
     "re2": {"base"},
+    "cryptography": {"security"},
     "pytest": {"testing"},
     "typing_extensions": set(),
 }

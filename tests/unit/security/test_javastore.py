@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ssl
+import sys
 from contextlib import suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, pkcs12
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.security.aes import cbc_decrypted
 from coterie.security.javastore import UnreadableStore, is_store, store
 
 FILES = Path(__file__).resolve().parents[2] / "data" / "tls"
@@ -30,12 +35,12 @@ def test_a_truststore_holds_the_authority_s_certificate(kind):
     assert found.keys == []
 
 
-@pytest.mark.parametrize(("kind", "label"), [("jks", "PRIVATE KEY"), ("p12", "ENCRYPTED PRIVATE KEY")])
-def test_a_keystore_holds_a_key_and_its_certificate(kind, label):
+@pytest.mark.parametrize("kind", ["jks", "p12"])
+def test_a_keystore_holds_a_key_and_its_certificate(kind):
     found = store(STORES[f"client.{kind}"], "changeit")
     text = FILES.joinpath("client.pem").read_text()
 
-    assert found.identity.startswith(f"-----BEGIN {label}-----")
+    assert found.identity.startswith("-----BEGIN PRIVATE KEY-----")
     assert der(found.certificates[0]) == der(text[text.index("-----BEGIN CERTIFICATE") :])
 
 
@@ -59,16 +64,33 @@ def test_damaged_stores_are_refused_or_read_and_nothing_else(data, at, byte, cut
         store(damaged, "changeit")
 
 
-def test_aes_decrypts_the_standard_s_example():
-    """NIST SP 800-38A, F.2.6: CBC-AES256, its first block, here with a block of padding."""
-    key = bytes.fromhex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")
-    sealed = bytes.fromhex("f58c4c04d6e5f1ba779eabfb5f7bfbd6")
-    iv = bytes.fromhex("000102030405060708090a0b0c0d0e0f")
+def test_a_pkcs12_that_java_wrote_before_2021_is_read_too():
+    """Its key and certificate are encrypted with 3DES and RC2."""
+    assert store(FILES.joinpath("old.p12").read_bytes(), "changeit").identity.count("BEGIN") == 2
 
-    with pytest.raises(ValueError, match="padding"):
-        cbc_decrypted(sealed, key=key, iv=iv)
-    padded = bytes(
-        one ^ other
-        for one, other in zip(bytes.fromhex("6bc1bee22e409f96e93d7e117393172a"), b"\x10" * 16, strict=True)
+
+def test_the_chain_of_a_pkcs12_keeps_its_order():
+    key = ec.generate_private_key(ec.SECP256R1())
+    chain = [certificate(key, name) for name in ("leaf", "between", "root")]
+    written = pkcs12.serialize_key_and_certificates(
+        b"us", key, chain[0], chain[1:], BestAvailableEncryption(b"changeit")
     )
-    assert cbc_decrypted(sealed, key=key, iv=bytes(a ^ b for a, b in zip(iv, padded, strict=True))) == b""
+
+    found = store(written, "changeit")
+
+    assert [der(one) for one in found.certificates] == [one.public_bytes(Encoding.DER) for one in chain]
+    assert len(found.keys) == 1
+
+
+def certificate(key, name):
+    named, begun = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]), datetime(2026, 1, 1)
+    builder = x509.CertificateBuilder(named, named, key.public_key(), 1, begun, begun + timedelta(days=1))
+    return builder.sign(key, SHA256())
+
+
+def test_without_its_extra_a_pkcs12_is_refused_with_what_to_install_and_jks_is_read(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization.pkcs12", None)
+
+    with pytest.raises(UnreadableStore, match=r"pip install 'coterie\[keystores\]'"):
+        store(STORES["client.p12"], "changeit")
+    assert store(STORES["client.jks"], "changeit").keys

@@ -67,7 +67,10 @@ def test_a_key_and_its_chain_may_be_given_as_text():
         (TlsFiles(keystore=AUTHORITY), "cannot read the keystore"),  # there is no key in it
         (TlsFiles(truststore="/nowhere/ca.jks"), "truststore /nowhere/ca.jks: No such file"),
         (TlsFiles(truststore=str(FILES / "truststore.jks")), "set ssl_truststore_password"),
-        (TlsFiles(keystore=str(FILES / "old.p12"), keystore_password="changeit"), "keytool -importkeystore"),
+        (
+            TlsFiles(keystore=str(FILES / "client.p12"), keystore_password="changed"),
+            "password is another one",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_named(files, why):
