@@ -86,7 +86,15 @@ def write() -> None:
 
 def ask(port: int) -> Served:
     """Return what the broker at a port of this machine serves."""
-    from coterie.wire.api.codec import build, decode_response, encode_request, request_type, response_type
+    from coterie.wire.api.codec import (
+        decode_response,
+        encode_request,
+    )
+    from coterie.wire.api.entities import (
+        build,
+        request_type,
+        response_type,
+    )
 
     request = build(
         request_type(API_VERSIONS, ASKED_VERSION),

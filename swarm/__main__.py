@@ -9,8 +9,6 @@ from concurrent.futures import ProcessPoolExecutor
 
 from swarm.scenario import Outcome, run
 
-__all__ = ["main"]
-
 CHUNK = 10
 HOUR_MS = 3_600_000
 TOLD_OF_FAILURE = 30

@@ -17,8 +17,6 @@ from swarm.diary import Diary
 from swarm.work import Work
 from swarm.world import Violation
 
-__all__ = ["CLOSE_MS", "RUBBISH", "Reader"]
-
 CLOSE_MS = 2_000
 GROUP, OFFSETS, DATA = "group", "offsets", "data"
 """What connections are for. What a broker parks holds up what comes behind it on the same one."""

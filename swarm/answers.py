@@ -16,8 +16,6 @@ from swarm.world import Violation
 if TYPE_CHECKING:
     from swarm.checks import Checks, Era
 
-__all__ = ["Answers"]
-
 # What a log that refuses is told as (P-10), and what a shard that is not there answers (P-7).
 REFUSED = frozenset({Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE, Code.UNKNOWN_SERVER_ERROR})
 ELSEWHERE = frozenset(

@@ -11,8 +11,6 @@ from coterie.wire.api.apis import APIS, ApiKey
 if TYPE_CHECKING:
     from swarm.cluster import Frame, Process
 
-__all__ = ["IN_TRANSACTIONS", "OF_A_GROUP", "Call", "Standing", "leaving", "milliseconds", "told"]
-
 OF_A_GROUP = frozenset(
     {
         ApiKey.JOIN_GROUP,

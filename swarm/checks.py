@@ -33,8 +33,6 @@ from swarm.world import Violation
 if TYPE_CHECKING:
     from swarm.cluster import Cluster, Frame, Process
 
-__all__ = ["Checks", "Era", "Mistakes"]
-
 Era = tuple[int, int]
 MINUTE_MS = 60_000
 TRANSACTION_MS = 1_000  # what a request waits for the end of the transaction before its own, and then some

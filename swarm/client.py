@@ -11,8 +11,6 @@ from coterie.wire.api.codec import encode_request
 from swarm.cluster import Broker, Cluster, Frame
 from swarm.network import Channel
 
-__all__ = ["Client", "Done", "Line"]
-
 Done = Callable[[Any], None]
 
 

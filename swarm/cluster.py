@@ -30,6 +30,8 @@ from coterie.wire.api.codec import (
     decode_response,
     encode_response_parts,
     read_request_header,
+)
+from coterie.wire.api.entities import (
     response_type,
 )
 from swarm.disk import SimDisk
@@ -43,8 +45,6 @@ if TYPE_CHECKING:
     from swarm.calls import Call
     from swarm.checks import Checks
     from swarm.options import Options
-
-__all__ = ["Broker", "Cluster", "Frame", "Process"]
 
 NOBODY = -1
 PORT = 9092

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from coterie.coordinator.group.shard import Shard
     from swarm.journal import Journal
 
-__all__ = ["check_owners", "compare_flushed", "compare_journals", "compare_shard", "is_in", "owned"]
-
 
 def owned(value: GroupMetadataValue) -> list[tuple[str, bytes]]:
     """Return who has what in a group's record, a static member by its instance's name."""

@@ -16,8 +16,6 @@ from coterie.client import member as m
 from coterie.wire.payloads.consumer_protocol import Assignment, Subscription
 from swarm.world import Violation
 
-__all__ = ["Diary"]
-
 Partitions = frozenset[TopicPartition]
 NOTHING: Partitions = frozenset()
 FENCES = frozenset({Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION, Code.FENCED_INSTANCE_ID})

@@ -14,8 +14,6 @@ from random import Random
 
 from coterie.storage.memory import Faults, MemoryDisk
 
-__all__ = ["SimDisk", "ill"]
-
 
 class SimDisk(MemoryDisk):
     """A disk that may be ill for a while, and whose directories another disk can take over."""

@@ -12,8 +12,6 @@ from coterie.base.ids import TopicPartition
 from coterie.wire.payloads.consumer_offsets import OffsetCommitKey, OffsetCommitValue
 from swarm.world import Violation
 
-__all__ = ["Doubts"]
-
 
 class Doubts:
     """The offsets that commits may bring late, by what they are for."""

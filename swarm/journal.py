@@ -21,8 +21,6 @@ from coterie.wire.payloads.consumer_offsets import (
 )
 from coterie.wire.records.batches import records_of, scan
 
-__all__ = ["Entry", "Journal"]
-
 READ_BYTES = 1 << 20
 
 GroupHistory = list[tuple[int, GroupMetadataValue | None]]

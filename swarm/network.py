@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from swarm.world import World
 
-__all__ = ["Channel", "Network", "Weather"]
-
 Link = tuple[str, int]
 
 

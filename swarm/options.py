@@ -12,8 +12,6 @@ from math import exp, log
 from random import Random
 from typing import Any
 
-__all__ = ["NAMES", "TROUBLES", "Options", "draw"]
-
 SESSION_LEAST_MS, SESSION_MOST_MS = 6_000, 1_800_000
 TROUBLES = (
     "cut",

@@ -15,8 +15,6 @@ from coterie.wire.payloads.consumer_offsets import OffsetCommitKey
 from swarm.client import Client
 from swarm.cluster import Broker, Cluster
 
-__all__ = ["Producer"]
-
 JOINS_BY_COMMIT_SINCE = 5
 BUMPS_EPOCH_SINCE = 5
 LONG_MS = 86_400_000

@@ -14,8 +14,6 @@ from swarm.client import Client
 from swarm.cluster import Cluster
 from swarm.options import NAMES
 
-__all__ = ["Known", "RawClient"]
-
 
 class Known:
     """What a rude client has overheard: ids and generations, of now or of before."""

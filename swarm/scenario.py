@@ -14,6 +14,9 @@ from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.client.member import Phase
 from coterie.coordinator.group.model import State
+from coterie.simulate.agenda import (
+    START_MS,
+)
 from swarm.actors import Reader
 from swarm.checks import Checks, Mistakes
 from swarm.cluster import Cluster
@@ -23,9 +26,10 @@ from swarm.options import Options, draw
 from swarm.producers import Producer
 from swarm.rude import Known, RawClient
 from swarm.upgrade import Upgrade, stage
-from swarm.world import START_MS, Violation, World
-
-__all__ = ["Outcome", "Scenario", "run"]
+from swarm.world import (
+    Violation,
+    World,
+)
 
 TRIES = 40
 

@@ -13,8 +13,6 @@ from swarm.actors import Reader
 if TYPE_CHECKING:
     from swarm.scenario import Scenario, Seat
 
-__all__ = ["BOUNCES", "Upgrade", "stage"]
-
 COOPERATIVE = "cooperative-sticky"
 BOUNCES = 2
 

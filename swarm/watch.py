@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from coterie.coordinator.group.model import Group, Member, State
 from swarm.world import Violation
 
-__all__ = ["GroupWatch", "Patience"]
-
 NEW_MEMBER_MS = 300_000  # JG-23
 
 

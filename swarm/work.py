@@ -16,8 +16,6 @@ from swarm.world import Violation
 if TYPE_CHECKING:
     from swarm.actors import Reader
 
-__all__ = ["Work"]
-
 Offsets = dict[TopicPartition, int]
 TRIES = 3
 # Answers after which a commit may stand in the log or not.

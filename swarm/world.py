@@ -11,8 +11,6 @@ from typing import Any
 
 from coterie.simulate.agenda import START_MS
 
-__all__ = ["START_MS", "Violation", "World"]
-
 TOLD_LAST = 60
 STEPS_MOST = 40_000
 """Several times what the busiest scenario takes: whoever asks again without a pause goes beyond."""

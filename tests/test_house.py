@@ -311,21 +311,29 @@ def test_every_module_says_what_belongs_in_it(path: Path):
     assert ast.get_docstring(tree_of(path)), path
 
 
+def _exports(tree: ast.Module) -> set[str] | None:
+    """Return the names in a module's `__all__`, None where it has none."""
+    for node in tree.body:
+        match node:
+            case ast.Assign(
+                targets=[ast.Name(id="__all__")], value=ast.List(elts=items) | ast.Tuple(elts=items)
+            ):
+                return {ast.literal_eval(item) for item in items}
+    return None
+
+
 def test_every_exported_name_exists():
     for path in modules():
         tree = tree_of(path)
-        exported = next(
-            (
-                {ast.literal_eval(item) for item in node.value.elts}
-                for node in tree.body
-                if isinstance(node, ast.Assign)
-                and isinstance(node.targets[0], ast.Name)
-                and node.targets[0].id == "__all__"
-                and isinstance(node.value, ast.List | ast.Tuple)
-            ),
-            set(),
-        )
-        assert exported <= set(_top_level_names(tree)), path
+        assert (_exports(tree) or set()) <= set(_top_level_names(tree)), path
+
+
+def test_only_the_face_of_a_package_lists_what_it_exports():
+    assert not [
+        place_of(path)
+        for path in modules()
+        if path.name != "__init__.py" and _exports(tree_of(path)) is not None
+    ]
 
 
 def _top_level_names(tree: ast.Module) -> Iterator[str]:

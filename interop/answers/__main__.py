@@ -19,7 +19,11 @@ from typing import Any
 from bench.kafka import SetupError
 
 from coterie.wire.api.apis import APIS
-from coterie.wire.api.codec import build, entity, request_type
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    request_type,
+)
 from interop.answers.questions import ASKED, TOPICS, questions
 from interop.live.line import Line
 from interop.live.pairs import pair

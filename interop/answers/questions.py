@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from coterie.wire.api.apis import APIS
-from coterie.wire.api.codec import build, entity, request_type
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    request_type,
+)
 
 __all__ = ["ASKED", "TOPICS", "questions"]
 

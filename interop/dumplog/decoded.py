@@ -18,7 +18,10 @@ from bench.brokers import BROKERS
 
 from coterie.base.ids import uuid_text
 from coterie.wire.api.apis import APIS
-from coterie.wire.api.codec import build, entity
+from coterie.wire.api.entities import (
+    build,
+    entity,
+)
 from coterie.wire.payloads import consumer_offsets, transaction_state
 from coterie.wire.records.batches import read_header, read_marker, records_of, scan
 from interop.live.line import Line

@@ -17,8 +17,15 @@ from random import Random
 from typing import NamedTuple
 from uuid import UUID
 
-from coterie.storage.files import FileStore, PartitionLog
-from coterie.storage.log.contract import LogConfig
+from coterie.storage.config import (
+    LogConfig,
+)
+from coterie.storage.files import (
+    FileStore,
+)
+from coterie.storage.log.partition import (
+    PartitionLog,
+)
 from coterie.wire.records.batches import Record, build_batch
 from interop.dumplog import decoded
 

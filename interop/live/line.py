@@ -8,7 +8,13 @@ from struct import Struct
 from typing import Any
 
 from coterie.base.errors import Corrupt
-from coterie.wire.api.codec import decode_response, encode_request, response_type
+from coterie.wire.api.codec import (
+    decode_response,
+    encode_request,
+)
+from coterie.wire.api.entities import (
+    response_type,
+)
 
 __all__ = ["Line", "NoAnswer"]
 

@@ -11,7 +11,10 @@ from itertools import groupby
 from typing import Any
 
 from coterie.base.hashes import coordinator_partition
-from coterie.wire.api.codec import build, entity
+from coterie.wire.api.entities import (
+    build,
+    entity,
+)
 from coterie.wire.payloads.consumer_offsets import (
     GroupMetadataKey,
     OffsetCommitKey,

@@ -8,7 +8,9 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from coterie.wire.api.codec import build
+from coterie.wire.api.entities import (
+    build,
+)
 from coterie.wire.api.layout import FieldPlan, plan_of
 
 __all__ = ["Place", "mutated"]

@@ -16,7 +16,9 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
-from coterie.wire.api.codec import build
+from coterie.wire.api.entities import (
+    build,
+)
 from interop.live.batches import Unbuilt, contents_of
 from interop.live.line import NoAnswer
 

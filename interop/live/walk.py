@@ -10,7 +10,10 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from coterie.wire.api.codec import build, entity
+from coterie.wire.api.entities import (
+    build,
+    entity,
+)
 from interop.live.moments import Moments
 from interop.live.mutations import mutated
 from interop.live.twin import Answered, Call, Different, Twin

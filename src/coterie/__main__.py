@@ -3,8 +3,6 @@
 import signal
 from typing import NoReturn
 
-__all__ = ["main"]
-
 
 def main() -> NoReturn:
     """Run the command line. While it is read from disk, Ctrl-C ends the process without a word, as `cat`."""

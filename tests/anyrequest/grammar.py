@@ -17,7 +17,11 @@ from anyrequest.values import GROUPS, KAFKAS_OWN, ODD_NAMES, TOPICS, edges_of, n
 from coterie.broker.config.known_settings import TOPIC
 from coterie.broker.node import FAMILIES
 from coterie.wire.api.apis import APIS
-from coterie.wire.api.codec import build, entity, request_type
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    request_type,
+)
 from coterie.wire.api.layout import FieldPlan, plan_of
 from coterie.wire.records.batches import Record, build_batch, head_for
 from coterie.wire.records.compression import compress

@@ -20,7 +20,11 @@ from anyrequest.line import ANSWER_S, Broken, Line, Watched
 from anyrequest.state import differences, look
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
-from coterie.wire.api.codec import build, entity, request_type
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    request_type,
+)
 from coterie.wire.api.layout import plan_of
 from coterie.wire.records.batches import Record, build_batch, read_header
 

@@ -14,7 +14,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from coterie.wire.api.codec import decode_response, encode_request, response_type
+from coterie.wire.api.codec import (
+    decode_response,
+    encode_request,
+)
+from coterie.wire.api.entities import (
+    response_type,
+)
 
 __all__ = ["ANSWER_S", "Broken", "Line", "Watched"]
 

@@ -8,7 +8,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from coterie.base.codes import Code
-from coterie.wire.api.codec import build, entity, request_type
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    request_type,
+)
 from coterie.wire.records.batches import scan
 
 __all__ = ["State", "differences", "look"]

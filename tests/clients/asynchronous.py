@@ -7,7 +7,12 @@ import gc
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from coterie.client.producer.producer import Delivery, Producer
+from coterie.client.producer.delivery import (
+    Delivery,
+)
+from coterie.client.producer.producer import (
+    Producer,
+)
 
 __all__ = ["WatchedProducer", "run"]
 

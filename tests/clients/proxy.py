@@ -11,11 +11,13 @@ from coterie.base.codes import Code
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.codec import (
     RequestHeader,
-    build,
     decode_request,
     decode_response,
     encode_response,
     read_request_header,
+)
+from coterie.wire.api.entities import (
+    build,
     response_type,
 )
 

@@ -10,7 +10,15 @@ from collections.abc import Iterator
 import pytest
 
 import coterie.testing
-from coterie.wire.api.codec import build, decode_response, encode_request, request_type, response_type
+from coterie.wire.api.codec import (
+    decode_response,
+    encode_request,
+)
+from coterie.wire.api.entities import (
+    build,
+    request_type,
+    response_type,
+)
 
 pytestmark = pytest.mark.ours("what it does with rubbish is tried, and no client of ours takes part")
 

@@ -20,6 +20,9 @@ from coterie.base.ids import TopicPartition
 from coterie.client.admin.admin import Admin
 from coterie.client.errors import ClientTimeout, Disconnected, WrongUse
 from coterie.client.producer.batcher import Batch
+from coterie.client.producer.delivery import (
+    Delivery,
+)
 from coterie.client.producer.errors import (
     BufferFull,
     DeliveryTimeout,
@@ -27,7 +30,6 @@ from coterie.client.producer.errors import (
     ProducerClosed,
     RecordTooLarge,
 )
-from coterie.client.producer.producer import Delivery
 from coterie.wire.api.apis import ApiKey
 
 from .adapters import CLIENTS, Message

@@ -12,7 +12,11 @@ from coterie.base.codes import Code
 from coterie.client.net.addresses import addresses_of
 from coterie.client.net.plain_socket import BlockingConnection
 from coterie.wire.api.apis import ApiKey
-from coterie.wire.api.codec import build, entity, request_type
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    request_type,
+)
 from coterie.wire.records.batches import HEADER_SIZE, Record, build_batch, head_for
 from coterie.wire.records.compression import compress
 

@@ -32,6 +32,8 @@ from coterie.wire.api.codec import (
     encode_request,
     encode_response,
     read_request_header,
+)
+from coterie.wire.api.entities import (
     request_type,
     response_type,
 )

@@ -13,9 +13,11 @@ from interop.live.line import NoAnswer
 
 from coterie.wire.api.apis import APIS
 from coterie.wire.api.codec import (
-    build,
     decode_response,
     encode_request,
+)
+from coterie.wire.api.entities import (
+    build,
     entity,
     request_type,
     response_type,

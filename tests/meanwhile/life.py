@@ -23,7 +23,14 @@ from coterie.broker.net.context import WAITS, Context, Hangup
 from coterie.broker.node import FAMILIES
 from coterie.broker.runtime.pieces import Aside
 from coterie.wire.api.apis import APIS
-from coterie.wire.api.codec import RequestHeader, build, entity, request_type
+from coterie.wire.api.codec import (
+    RequestHeader,
+)
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    request_type,
+)
 from coterie.wire.records.batches import Record, build_batch, records_of, scan
 from unit.broker.group_api_rig import ApiRig
 

@@ -16,9 +16,11 @@ from weakref import finalize
 
 import coterie.testing
 from coterie.wire.api.codec import (
-    build,
     decode_response,
     encode_request,
+)
+from coterie.wire.api.entities import (
+    build,
     entity,
     request_type,
     response_type,

@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.base.ids import TopicPartition
-from coterie.storage.log.contract import LogConfig
+from coterie.storage.config import (
+    LogConfig,
+)
 from coterie.storage.log.partition import PartitionLog
 from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.wire.records.batches import Record, build_batch, records_of, scan

@@ -8,7 +8,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from coterie.base.ids import TopicPartition
 from coterie.storage.compaction import CompactionResult, run_compaction
-from coterie.storage.log.contract import LogConfig, OffsetOutOfRange
+from coterie.storage.config import (
+    LogConfig,
+)
+from coterie.storage.log.contract import (
+    OffsetOutOfRange,
+)
 from coterie.storage.log.partition import PartitionLog
 from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.wire.records.batches import Record, build_batch, records_of, scan

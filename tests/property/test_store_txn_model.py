@@ -13,7 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from coterie.base.ids import TopicPartition
 from coterie.storage.compaction import CompactionResult, run_compaction
-from coterie.storage.log.contract import LogConfig
+from coterie.storage.config import (
+    LogConfig,
+)
 from coterie.storage.log.partition import PartitionLog
 from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.wire.records.batches import Record, build_batch, build_marker

@@ -13,10 +13,16 @@ from swarm.network import Network
 from swarm.options import Options, draw
 from swarm.scenario import Scenario, listening
 from swarm.upgrade import stage
-from swarm.world import START_MS, Violation, World
+from swarm.world import (
+    Violation,
+    World,
+)
 
 from coterie.base.ids import TopicPartition
 from coterie.client.member import Generation
+from coterie.simulate.agenda import (
+    START_MS,
+)
 from coterie.wire.payloads.consumer_offsets import OffsetCommitKey, OffsetCommitValue
 
 T0 = TopicPartition("t", 0)

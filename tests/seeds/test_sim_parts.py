@@ -9,9 +9,15 @@ from swarm.disk import SimDisk
 from swarm.network import Channel, Network, Weather
 from swarm.options import draw
 from swarm.watch import GroupWatch, Patience
-from swarm.world import START_MS, Violation, World
+from swarm.world import (
+    Violation,
+    World,
+)
 
 from coterie.coordinator.group.model import Group, Member, State
+from coterie.simulate.agenda import (
+    START_MS,
+)
 from coterie.storage.memory import Faults
 
 PATIENCE = Patience(late_ms=10, initial_delay_ms=0, troubled_ms=0)

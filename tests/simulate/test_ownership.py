@@ -9,11 +9,16 @@ from xml.etree import ElementTree
 from scenes import DOTTED, a_variant
 
 from coterie.base.ids import TopicPartition
-from coterie.simulate.ownership import Ownership, Span
+from coterie.simulate.ownership import (
+    Ownership,
+)
 from coterie.simulate.picture import page
 from coterie.simulate.report import document, entries, summary_of
 from coterie.simulate.scenario import Script, read_script
 from coterie.simulate.variant import Outcome, simulate
+from coterie.story.drawing import (
+    Span,
+)
 
 ONE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 NOTHING: frozenset[TopicPartition] = frozenset()

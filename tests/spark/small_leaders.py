@@ -11,7 +11,14 @@ from coterie.base.ids import TopicPartition
 from coterie.client.net.addresses import Address
 from coterie.client.net.messages import by_topic
 from coterie.wire.api.apis import ApiKey
-from coterie.wire.api.codec import build, encode_response, entity, response_type
+from coterie.wire.api.codec import (
+    encode_response,
+)
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    response_type,
+)
 from coterie.wire.records.batches import head_for
 from coterie.wire.records.packing import pack_records
 from unit.client.small_broker import brokers_beside

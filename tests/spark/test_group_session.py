@@ -15,7 +15,12 @@ from confluent_kafka.admin import AdminClient
 
 from coterie.base.ids import TopicPartition
 from coterie.spark.source.offsets import GroupDocument
-from coterie.spark.source.options import BadOption, parse
+from coterie.spark.source.option_names import (
+    BadOption,
+)
+from coterie.spark.source.options import (
+    parse,
+)
 from coterie.spark.source.pacing import waited_for
 from coterie.spark.source.protocol import DataLoss
 from coterie.spark.source.session import GroupSession

@@ -17,10 +17,18 @@ from hypothesis import strategies as st
 
 from coterie.base.ids import TopicPartition
 from coterie.client.errors import MissingLibrary
+from coterie.spark.ledger.batch import (
+    Outcome,
+)
 from coterie.spark.ledger.files import Written, cut, refuse_missing, tag_of, writer_to
-from coterie.spark.ledger.ledger import Ledger, LedgerError, Outcome
+from coterie.spark.ledger.ledger import (
+    Ledger,
+)
 from coterie.spark.ledger.place import Place
-from coterie.spark.ledger.tables import careless_writer
+from coterie.spark.ledger.tables import (
+    LedgerError,
+    careless_writer,
+)
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 

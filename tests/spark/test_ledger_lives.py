@@ -25,8 +25,13 @@ from pyarrow.fs import PyFileSystem
 
 from coterie.spark.ledger.account import Account
 from coterie.spark.ledger.batch import Batch
-from coterie.spark.ledger.ledger import Ledger, LedgerError
+from coterie.spark.ledger.ledger import (
+    Ledger,
+)
 from coterie.spark.ledger.place import Place
+from coterie.spark.ledger.tables import (
+    LedgerError,
+)
 
 from .test_ledger import held, rows
 

@@ -15,7 +15,15 @@ import pytest
 from deltalake import DeltaTable
 
 from coterie.base.ids import TopicPartition
-from coterie.spark.ledger.ledger import Ledger, LedgerError, Outcome
+from coterie.spark.ledger.batch import (
+    Outcome,
+)
+from coterie.spark.ledger.ledger import (
+    Ledger,
+)
+from coterie.spark.ledger.tables import (
+    LedgerError,
+)
 
 from .small_s3 import small_s3
 from .test_ledger import rows

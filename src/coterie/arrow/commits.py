@@ -12,8 +12,6 @@ import numpy.typing as npt
 
 from coterie.arrow.kernel import compiled
 
-__all__ = ["epochs_table", "runs_table", "values_table"]
-
 Ints = npt.NDArray[np.int64]
 
 OFFSET, AT_MS, LEADER_EPOCH, METADATA_AT, METADATA_SIZE = range(5)

@@ -15,9 +15,6 @@ from coterie.arrow.plan import Chunk, Segment
 from coterie.arrow.types import HEADERS, MOST_MS, TIMESTAMP
 from coterie.base.errors import Corrupt
 
-__all__ = ["columns_of"]
-
-
 # Columns of the table of segments that the kernel is given.
 AT, END, COUNT, OFFSET, LAST_DELTA, TIME, MAX_TIME, APPEND = range(8)
 SEGMENT_BYTES = 8 * len(Segment._fields)

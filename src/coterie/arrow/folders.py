@@ -4,8 +4,6 @@ import os
 import stat
 from pathlib import Path
 
-__all__ = ["own_folder"]
-
 
 def own_folder(path: Path) -> bool:
     """Return whether `path` is (now) a folder that only we may write: what is found there is believed."""

@@ -6,14 +6,6 @@ import numpy as np
 
 from coterie.wire.records.batches import HEADER_SIZE, BatchHeader, ends_of
 
-__all__ = [
-    "HEADER",
-    "Headers",
-    "Places",
-    "header_rows",
-    "headers_in",
-]
-
 Headers: TypeAlias = "np.ndarray[Any, np.dtype[np.void]]"
 Places: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 

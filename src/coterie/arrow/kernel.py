@@ -15,8 +15,6 @@ from numba.core import config
 from coterie.arrow.folders import own_folder
 from coterie.arrow.memory import get8
 
-__all__ = ["compiled", "inlined", "varint"]
-
 
 def choose_cache() -> None:
     """Send numba's cache to a temporary folder of ours where the package's folder is read-only."""

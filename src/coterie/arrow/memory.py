@@ -10,8 +10,6 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-__all__ = ["get8", "get32", "get64", "move", "put8", "put32", "put64"]
-
 BYTE = ir.IntType(8)
 WORD = ir.IntType(64)
 

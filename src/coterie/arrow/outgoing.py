@@ -17,8 +17,6 @@ from coterie.base.errors import CoterieError
 from coterie.wire.records.compression import compress
 from coterie.wire.records.packing import Packed
 
-__all__ = ["HEADERS", "ROUND_BYTES", "ROUND_HEADER_BYTES", "Packer", "Rows", "pack", "packer"]
-
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 # What a record takes beside its key and value, and a header beside its own, in round numbers: batches end by
 # what they hold in these.

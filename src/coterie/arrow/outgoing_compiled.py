@@ -13,8 +13,6 @@ from coterie.arrow.memory import get8, get32, get64, move, put8, put32, put64
 from coterie.arrow.outgoing import ROUND_BYTES, ROUND_HEADER_BYTES, Rows
 from coterie.wire.records.packing import Packed
 
-__all__ = ["pack"]
-
 WORD_BYTES = 8
 # Columns of the table of batches that the kernel fills.
 TARGET, START, END, RECORDS, BASE_TIME, MAX_TIME, FIELDS = range(7)

@@ -8,8 +8,6 @@ from coterie.arrow.outgoing import ROUND_BYTES, ROUND_HEADER_BYTES, Rows
 from coterie.base.hashes import murmur2, to_positive
 from coterie.wire.records.packing import Headers, Packed, pack_records
 
-__all__ = ["pack"]
-
 Record = tuple[bytes | None, bytes | None, Headers, int]
 
 

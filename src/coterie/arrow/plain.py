@@ -12,8 +12,6 @@ from coterie.arrow.plan import Chunk, Segment
 from coterie.arrow.types import HEADERS, RAW_HEADERS, TIMESTAMP, micros
 from coterie.base.errors import Corrupt
 
-__all__ = ["columns_of"]
-
 Row = tuple[int, int, int, bytes | None, bytes | None, list[dict[str, Any]] | None]
 
 

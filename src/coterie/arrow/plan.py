@@ -21,23 +21,13 @@ from coterie.wire.records.batches import (
     HEADER_SIZE,
     LENGTH_STARTS,
     BatchHeader,
+)
+from coterie.wire.records.checksum import crc32c
+from coterie.wire.records.compression import (
     codec_of,
     decompress,
 )
-from coterie.wire.records.checksum import crc32c
 from coterie.wire.records.visible import AbortedTransaction, without_aborted
-
-__all__ = [
-    "ROWS",
-    "AbortedTransaction",
-    "Chunk",
-    "Plan",
-    "Segment",
-    "check_sums",
-    "chunks_of",
-    "plan",
-    "visible",
-]
 
 # A record of no key, no value and no headers: length, attributes, two deltas, two lengths, a count.
 LEAST_RECORD = 7

@@ -11,10 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from coterie.arrow.plan import CHUNK_BYTES, AbortedTransaction, Chunk, Plan, chunks_of, plan
+from coterie.arrow.plan import (
+    CHUNK_BYTES,
+    Chunk,
+    Plan,
+    chunks_of,
+)
 from coterie.arrow.types import schema_of
-
-__all__ = ["AbortedTransaction", "Plan", "decoder", "plan", "record_batches", "schema_of", "table"]
 
 Decoder = Callable[..., dict[str, pa.Array]]
 

@@ -18,8 +18,6 @@ from coterie.arrow.plan import LEAST_RECORD
 from coterie.base.errors import Corrupt
 from coterie.wire.records.batches import BatchHeader, read_headers
 
-__all__ = ["ColumnRows"]
-
 T = TypeVar("T", bound=tuple[Any, ...])
 Tags = tuple[tuple[str, bytes | None], ...]
 

@@ -2,8 +2,6 @@
 
 import pyarrow as pa
 
-__all__ = ["HEADERS", "RAW_HEADERS", "TIMESTAMP", "micros", "schema_of"]
-
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 # A header's key should be UTF-8, and nobody checks; Spark, too, takes the bytes as they are.

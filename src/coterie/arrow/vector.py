@@ -17,8 +17,6 @@ from coterie.arrow.types import HEADERS, MOST_MS, TIMESTAMP
 from coterie.base.errors import Corrupt
 from coterie.wire.varints import read_varlong
 
-__all__ = ["columns_of"]
-
 Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
 # Ten digits of seven bits.

@@ -12,8 +12,6 @@ from operator import attrgetter
 from coterie.assign.model import Assigned, Cluster, Member, partitions_named, racks_matter, sorted_by
 from coterie.base.ids import TopicPartition
 
-__all__ = ["NOBODY", "Board", "Nearness"]
-
 NOBODY = -1
 UNWANTED = (0, 0)
 

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["Chance", "chance_of", "shuffle"]
-
 
 class Chance(Protocol):
     """Where random numbers come from; `random.Random` is one."""

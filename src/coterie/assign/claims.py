@@ -9,8 +9,6 @@ from coterie.assign.model import Member
 from coterie.base.errors import Corrupt
 from coterie.wire.payloads.consumer_protocol import NO_GENERATION, read_previous
 
-__all__ = ["GENERATION", "Claim", "ClaimOf", "Claims", "claim_of_cooperative", "claim_of_sticky"]
-
 GENERATION = Struct(">i")
 
 

@@ -11,8 +11,6 @@ from itertools import chain
 from coterie.assign.board import NOBODY, Board, Nearness
 from coterie.base.hashes import java_hash_order
 
-__all__ = ["share_evenly"]
-
 
 def share_evenly(board: Board, owners: list[int]) -> None:
     """Give every partition an owner, in place. `owners` says who may keep each partition, or nobody.

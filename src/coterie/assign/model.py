@@ -11,20 +11,6 @@ from typing import Protocol, TypeAlias
 from coterie.base.ids import TopicPartition, partitions_of
 from coterie.wire.payloads.consumer_protocol import Subscription
 
-__all__ = [
-    "Assigned",
-    "Assignor",
-    "Cluster",
-    "Member",
-    "RebalanceProtocol",
-    "Stateless",
-    "audiences",
-    "in_order",
-    "partitions_named",
-    "racks_matter",
-    "sorted_by",
-]
-
 # What every member gets, those that get nothing included (AS-1).
 Assigned: TypeAlias = dict[str, tuple[TopicPartition, ...]]
 

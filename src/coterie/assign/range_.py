@@ -10,8 +10,6 @@ from itertools import islice
 from coterie.assign.model import Assigned, Cluster, Member, audiences, in_order, racks_matter
 from coterie.base.ids import TopicPartition
 
-__all__ = ["NAME", "assign"]
-
 NAME = "range"
 
 Fits = Callable[[int, TopicPartition], bool]

@@ -6,8 +6,6 @@ from coterie.assign import range_, roundrobin
 from coterie.assign.model import Assignor, Stateless
 from coterie.assign.sticky import CooperativeSticky, Sticky
 
-__all__ = ["ASSIGNORS", "KINDS", "new_assignor"]
-
 RANGE = Stateless(range_.NAME, range_.assign)
 ROUNDROBIN = Stateless(roundrobin.NAME, roundrobin.assign)
 

@@ -7,8 +7,6 @@ from itertools import chain, cycle, islice
 from coterie.assign.model import Assigned, Cluster, Member, audiences, in_order
 from coterie.base.ids import TopicPartition
 
-__all__ = ["NAME", "assign"]
-
 NAME = "roundrobin"
 
 

@@ -23,8 +23,6 @@ from coterie.assign.untangle import untangle
 from coterie.base.ids import TopicPartition
 from coterie.wire.payloads.consumer_protocol import NO_GENERATION, PreviousAssignment
 
-__all__ = ["CooperativeSticky", "Sticky"]
-
 
 class Sticky:
     """The sticky assignor. It remembers what the member was given last, for its next subscription."""

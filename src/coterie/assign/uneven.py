@@ -12,8 +12,6 @@ from typing import TypeAlias
 
 from coterie.assign.board import NOBODY, Board
 
-__all__ = ["share_unevenly"]
-
 ByTopic: TypeAlias = list[tuple[int, Sequence[int]]]
 
 

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 
 from coterie.assign.board import NOBODY, Board
 
-__all__ = ["untangle"]
-
 
 def untangle(board: Board, owners: list[int], homes: Sequence[int]) -> None:
     """Bring partitions back to where they were, in place, in exchange for such as were not there."""

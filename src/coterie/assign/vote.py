@@ -10,8 +10,6 @@ from coterie.assign.model import Assignor, RebalanceProtocol
 from coterie.base.errors import CoterieError
 from coterie.base.hashes import java_hash_order
 
-__all__ = ["NoCommonProtocol", "candidates", "common_protocol", "vote"]
-
 
 class NoCommonProtocol(CoterieError):
     """The assignors of one member cannot be used together: some are only eager, some only cooperative."""

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 from coterie.base.codes import Code
 
-__all__ = ["ADVICE"]
-
 ALLOW = "the broker's administrator must allow it with an ACL"
 
 ADVICE: Mapping[Code, str] = {

@@ -6,8 +6,6 @@ the name of a topic's partition is no offset there: there is no lag, and nobody 
 
 import re
 
-__all__ = ["NOTES", "NOTES_NAMED", "notes_batches"]
-
 NOTES = "coterie-sink"
 """What the names of such groups begin with."""
 NOTES_NAMED = NOTES + "-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-[0-9]+)?"

@@ -2,8 +2,6 @@
 
 from enum import IntEnum, unique
 
-__all__ = ["Code"]
-
 
 @unique
 class Code(IntEnum):

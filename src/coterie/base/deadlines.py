@@ -4,8 +4,6 @@ from collections.abc import Hashable
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Generic, TypeVar
 
-__all__ = ["Deadlines"]
-
 K = TypeVar("K", bound=Hashable)
 
 

@@ -13,8 +13,6 @@ from typing import ClassVar
 from coterie.base.advice import ADVICE
 from coterie.base.codes import Code
 
-__all__ = ["Corrupt", "CoterieError", "Refused", "RefusedBy"]
-
 
 class CoterieError(Exception):
     """The root of everything that Coterie raises on purpose."""

@@ -6,8 +6,6 @@ Members and coordinators of other makes must agree with ours to the bit.
 from collections.abc import Iterable
 from functools import lru_cache
 
-__all__ = ["coordinator_partition", "java_hash", "java_hash_order", "murmur2", "to_positive"]
-
 INT32_MIN = -(2**31)
 MASK = 0xFFFFFFFF
 NAMES_REMEMBERED = 10_000  # every request of a group asks for its partition, and hashing takes 4 us in Python

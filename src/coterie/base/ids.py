@@ -9,16 +9,6 @@ from uuid import UUID
 
 from coterie.base.errors import Corrupt
 
-__all__ = [
-    "ZERO_UUID",
-    "GroupMetadata",
-    "OffsetAndMetadata",
-    "TopicPartition",
-    "partitions_of",
-    "uuid_from_text",
-    "uuid_text",
-]
-
 ZERO_UUID = UUID(int=0)
 
 

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["Listener", "Why", "heard", "listed", "mark", "why"]
-
 
 class Why(NamedTuple):
     """What a slug stands for: the rows of the catalogue of Kafka's behaviours, and a sentence for a user."""

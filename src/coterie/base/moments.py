@@ -2,8 +2,6 @@
 
 from datetime import UTC, datetime
 
-__all__ = ["moment", "moment_text"]
-
 
 def moment(at_ms: int) -> datetime | None:
     """Return the time in UTC, None where no calendar has it."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["nearest"]
-
 
 def nearest(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
     """Return the known name most like this one, or None if none is so much like it (0: any, 1: the same)."""

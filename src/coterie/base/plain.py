@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["plain", "plain_json"]
-
 
 def plain(text: str) -> str:
     """Return a text in which whatever is not printable is escaped: line ends, terminal controls, marks that

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-__all__ = ["legend", "table", "told_of"]
-
 Handler: TypeAlias = Callable[..., Any]
 Row: TypeAlias = Mapping[type, Handler]
 

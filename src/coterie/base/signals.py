@@ -2,8 +2,6 @@
 
 import signal
 
-__all__ = ["stop_signals"]
-
 
 def stop_signals() -> tuple[signal.Signals, ...]:
     """Return SIGTERM, and SIGHUP where the terminal's end is to be the process's: `nohup` has it ignored."""

@@ -4,16 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "INTERNAL_TOPICS",
-    "OFFSETS_TOPIC",
-    "RESERVED_TOPIC",
-    "STORY_TOPIC",
-    "TRANSACTIONS_TOPIC",
-    "metric_name",
-    "name_problem",
-]
-
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 STORY_TOPIC: Final = "__group_story"

@@ -1,7 +1,5 @@
 """The names of all settings that a topic of Apache Kafka 4.3.1 can have, for broker and client alike."""
 
-__all__ = ["TOPIC_SETTINGS"]
-
 TOPIC_SETTINGS = frozenset(
     {
         "cleanup.policy",

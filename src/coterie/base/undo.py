@@ -5,8 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
-__all__ = ["Undoable"]
-
 T = TypeVar("T")
 
 

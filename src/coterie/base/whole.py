@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["whole_number"]
-
 DIGITS_MOST: Final = 19  # of a number of 63 bits
 
 

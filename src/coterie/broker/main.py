@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
     from coterie.broker.net.peers import Peers
 
-__all__ = ["CannotServe", "serve"]
-
 log = logging.getLogger("coterie.broker")
 
 FILES_WANTED = 100_000

@@ -32,16 +32,21 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.groups import Coordinator, ShardHost
     from coterie.broker.runtime.leadership import Leadership
     from coterie.broker.runtime.transactions import TransactionCoordinator
-    from coterie.broker.topics.registry import Topic, Topics
+    from coterie.broker.topics.registry import (
+        Topics,
+    )
+    from coterie.broker.topics.topic import (
+        Topic,
+    )
     from coterie.storage.config import LogConfig
     from coterie.storage.directory import Store
-    from coterie.storage.files import PartitionLog
     from coterie.storage.log.contract import Appended
+    from coterie.storage.log.partition import (
+        PartitionLog,
+    )
     from coterie.storage.log.producers import Verification
     from coterie.storage.log.validate import Prepared
     from coterie.wire.api.codec import RequestHeader
-
-__all__ = ["Node"]
 
 log = logging.getLogger("coterie.broker")
 

@@ -8,8 +8,6 @@ from typing import NamedTuple
 from coterie.base.codes import Code
 from coterie.storage.log.contract import StorageFailed
 
-__all__ = ["STORAGE_ERRORS", "Refusal", "sayable", "storage_failed"]
-
 STORAGE_ERRORS = (OSError, StorageFailed)
 
 CHARACTERS_MOST = 8_000  # of words for a user: a text on the wire has 32,767 bytes at most

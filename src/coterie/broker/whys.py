@@ -10,8 +10,6 @@ from types import MappingProxyType
 
 from coterie.base.marks import Why, listed, why
 
-__all__ = ["MARKS", "printed"]
-
 EVERY_API: Mapping[str, Why] = MappingProxyType(
     {
         "api-not-served": why("P-1", "This broker does not serve that API; the connection is closed."),

@@ -25,23 +25,6 @@ from coterie.base.signals import stop_signals
 if TYPE_CHECKING:
     from coterie.client.admin.admin import Admin
 
-__all__ = [
-    "Settings",
-    "broker_options",
-    "insist_on_writable",
-    "known_ones",
-    "output_option",
-    "run_until_stopped",
-    "say",
-    "say_if_still_closing",
-    "say_json",
-    "telling_deleted",
-    "text_of",
-    "when_nobody_reads",
-    "with_admin",
-    "write_text",
-]
-
 TIMEOUT_MS = 15_000
 PATIENCE_S = 2  # how long somebody who has pressed Ctrl-C waits without a word
 QUOTED_OR_NAME = re.compile(r"""(?<!\w)(?:'[^']*'|"[^"]*")|(?<![\w.-])[\w.]*_\w+(?![\w-]|\.\w)""")

@@ -13,8 +13,6 @@ from coterie.base.errors import CoterieError
 if TYPE_CHECKING:
     from coterie.cli.trial import Outcome
 
-__all__ = ["command"]
-
 HEAD = ("MEMBER", "LOAD", "KEPT", "GAINED", "LOST", "PARTITIONS")
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from coterie.client.consumer.consumer import Consumer
     from coterie.client.consumer.records import ConsumerRecord
 
-__all__ = ["command"]
-
 WAIT_MS = 1_000
 CLOSE_TIMEOUT_MS = 5_000  # who waits at a terminal gives up long before Java's 30 s
 STILL_CLOSING = "still trying to commit and to leave the group; Ctrl-C again ends at once"

@@ -7,8 +7,6 @@ from typing import Any, NoReturn
 
 from coterie.base.errors import CoterieError
 
-__all__ = ["BadField", "Field"]
-
 BYTES_MAX = 2**15 - 1  # a string's length takes two bytes
 SURROGATES = re.compile("[\ud800-\udfff]")
 SHOWN = 40  # characters of a wrong value that an error shows

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from coterie.client.admin.admin import Admin
     from coterie.client.admin.resets import Move, Reset
 
-__all__ = ["delete_offsets_command", "reset_command"]
-
 FORMS = (
     click.option("--to-earliest", is_flag=True, help="To the first record that there is."),
     click.option("--to-latest", is_flag=True, help="To the end."),

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from coterie.base.ids import TopicPartition
     from coterie.client.admin.groups import DescribedGroup
 
-__all__ = ["group_document", "headline", "member_lines", "partition_lines", "spans", "story_lines"]
-
 Offsets = Mapping["TopicPartition", int]
 
 INDENT = " " * 25

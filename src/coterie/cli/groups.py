@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from coterie.client.admin.groups import DescribedGroup
     from coterie.client.net.cluster import Cluster
 
-__all__ = ["command"]
-
 # Kafka's, of groups of all types; the state of a classic one comes first.
 STATES = (
     "Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead",

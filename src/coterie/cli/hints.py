@@ -8,8 +8,6 @@ import click
 
 from coterie.base.nearest import nearest
 
-__all__ = ["hint"]
-
 
 def hint(context: click.Context, option: str) -> str | None:
     """Return the sentence that says what to type instead, or None if nothing is known.

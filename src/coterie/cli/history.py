@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from coterie.history.tables import Generation, History
     from coterie.history.watch import Alarm
 
-__all__ = ["command"]
-
 LINES = 20
 STUCK_AFTER_S = 30.0
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from coterie.broker.placement.model import Broker, Layout, Replicas
     from coterie.client.admin.admin import Admin
 
-__all__ = ["Placing", "placing_options"]
-
 STRIPED, CLASSIC = "striped", "classic"
 
 OPTIONS = (

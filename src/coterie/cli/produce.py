@@ -26,9 +26,9 @@ from coterie.cli.asking import (
 )
 
 if TYPE_CHECKING:
-    from coterie.client.producer.producer import Delivery
-
-__all__ = ["command"]
+    from coterie.client.producer.delivery import (
+        Delivery,
+    )
 
 CHUNK_BYTES = 1 << 16
 CHUNKS_AHEAD = 8

@@ -18,8 +18,6 @@ from coterie.base.signals import stop_signals
 if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
 
-__all__ = ["command"]
-
 LEVELS = ("debug", "info", "warning", "error")
 
 

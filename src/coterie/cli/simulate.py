@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from coterie.simulate.scenario import Script
     from coterie.simulate.variant import Outcome
 
-__all__ = ["command"]
-
 LINES = 12
 
 

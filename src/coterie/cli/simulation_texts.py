@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from coterie.simulate.variant import Outcome
     from coterie.story.model import Move, Rebalance
 
-__all__ = ["clock_text", "columns", "figures", "heading", "partition_lines", "span_text", "story_lines"]
-
 NAMES_MOST = 4
 DASH = "–"
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from coterie.base.plain import plain
 
-__all__ = ["table"]
-
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     """Return the lines of a table. Numbers go to the right; what is None is a dash."""

@@ -12,15 +12,6 @@ if TYPE_CHECKING:
     from coterie.broker.placement.model import Broker, Layout
     from coterie.client.admin.messages import ConfigEntry, DescribedTopic
 
-__all__ = [
-    "layout_document",
-    "layout_lines",
-    "listed_document",
-    "listed_lines",
-    "topic_document",
-    "topic_lines",
-]
-
 # -- topics
 
 

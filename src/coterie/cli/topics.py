@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from coterie.broker.placement.model import Broker, Layout
     from coterie.client.admin.admin import Admin
 
-__all__ = ["command"]
-
 
 @click.group("topics")
 def command() -> None:

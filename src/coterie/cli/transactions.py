@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from coterie.client.admin.admin import Admin
     from coterie.client.admin.messages import DescribedTransaction
 
-__all__ = ["command"]
-
 # Kafka's.
 STATES = (
     "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead",

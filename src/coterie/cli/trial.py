@@ -13,8 +13,6 @@ from coterie.base.ids import TopicPartition
 from coterie.cli.fields import Field
 from coterie.wire.payloads.consumer_protocol import NO_GENERATION, Subscription
 
-__all__ = ["Outcome", "Trial"]
-
 PARTITIONS_MAX = 1_000_000  # of one line: more is a slip of the keyboard
 INT32_MAX = 2**31 - 1
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from coterie.history.tables import History
     from coterie.simulate.what_if.what_if import WhatIf
 
-__all__ = ["check", "lines"]
-
 HEAD = ("setting", "rebalances", "stood still s", "longest s", "moves", "causes")
 
 

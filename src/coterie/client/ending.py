@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 from coterie.base.errors import CoterieError
 from coterie.client.errors import WrongUse
 
-__all__ = ["begun", "cut_short", "ended", "same_loop", "shared"]
-
 T = TypeVar("T")
 
 

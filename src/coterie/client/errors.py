@@ -9,22 +9,6 @@ from coterie.base.codes import Code
 from coterie.base.errors import CoterieError
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
 
-__all__ = [
-    "RETRIABLE",
-    "ClientTimeout",
-    "Closed",
-    "Disconnected",
-    "ListenerFailed",
-    "LogTruncated",
-    "MissingLibrary",
-    "NoOffset",
-    "NotAssigned",
-    "Undecodable",
-    "Unsupported",
-    "WrongSetting",
-    "WrongUse",
-]
-
 
 class Disconnected(CoterieError):
     """The connection broke, or could not be made. Whether the request was carried out is not known."""

@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from coterie.base.ids import TopicPartition
 from coterie.client.errors import WrongUse
 
-__all__ = ["Partitions", "checked_stamp", "checked_timeout_s", "many", "partition_of"]
-
 INT64_MAX = 2**63 - 1
 LONGEST_TIMEOUT_MS = 2**31 - 1
 

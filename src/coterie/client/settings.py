@@ -22,15 +22,6 @@ from coterie.client.net.addresses import Address, addresses_of
 from coterie.security.sasl import MECHANISMS, Credentials
 from coterie.security.tls import TlsFiles, tls_context
 
-__all__ = [
-    "AdminSettings",
-    "ClientSettings",
-    "ConsumerSettings",
-    "Security",
-    "duration_ms",
-    "usable_instance",
-]
-
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
 

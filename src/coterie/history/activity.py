@@ -13,8 +13,6 @@ from typing import NamedTuple
 from coterie.base.ids import TopicPartition
 from coterie.history.log.runs import Run
 
-__all__ = ["HELD_TIMES", "USUAL_CADENCE_MS", "Presence", "by_partition", "gave_up_late", "presence"]
-
 USUAL_CADENCE_MS = 5_000.0
 """auto.commit.interval.ms of every client, where a member's own cannot be seen."""
 REGULAR_COMMITS, REGULAR_TIMES = 5, 4

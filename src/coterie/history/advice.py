@@ -16,18 +16,6 @@ from coterie.history.departures import LEFT, POLL_EXCEEDED, SESSION_EXPIRED
 from coterie.history.nextgen import KIP_848
 from coterie.history.tables import Assignment, Generation, History, Ownership, Stall
 
-__all__ = [
-    "BELIEVED",
-    "Advice",
-    "Backing",
-    "Lived",
-    "Losses",
-    "Replays",
-    "advice_for",
-    "losses_of",
-    "remedies_for",
-]
-
 COOPERATIVE = "cooperative-sticky"
 SESSION_LEAST_MS = (
     6_000  # what a heartbeat each 2 s bears well, and brokers allow (group.min.session.timeout.ms)

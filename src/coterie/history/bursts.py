@@ -14,8 +14,6 @@ from typing import NamedTuple
 from coterie.history.departures import POLL_EXCEEDED, SESSION_EXPIRED
 from coterie.history.tables import Generation, Replacement, Wave
 
-__all__ = ["waves_of"]
-
 DEPLOY_PAUSE_MS = 600_000
 """Between two members of a deploy; a slow one waits for each to be healthy."""
 STORM_PAUSE_MS = 120_000

@@ -28,8 +28,6 @@ from coterie.history.departures import (
 from coterie.history.log.members import Formed, Seat
 from coterie.history.log.runs import Run
 
-__all__ = ["SUBSCRIPTION_CHANGED", "Cause", "Chapter", "chapters_of", "explained"]
-
 SUBSCRIPTION_CHANGED = "subscription-changed"
 RETURNS_WITHIN_MS = 600_000
 METADATA_AGE_MS = 300_000

@@ -20,21 +20,6 @@ from typing import NamedTuple
 
 from coterie.history.activity import Presence
 
-__all__ = [
-    "HEARTBEAT_MS",
-    "LEFT",
-    "POLL_EXCEEDED",
-    "SESSION_EXPIRED",
-    "SLACK_MS",
-    "Departure",
-    "Leaver",
-    "Return",
-    "Scene",
-    "Window",
-    "verdict",
-    "verdicts",
-]
-
 LEFT, SESSION_EXPIRED, POLL_EXCEEDED = "member-left", "session-expired", "poll-interval-exceeded"
 
 HEARTBEAT_MS = 3_000

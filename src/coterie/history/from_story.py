@@ -19,8 +19,6 @@ from coterie.history.log.clock import in_order
 from coterie.history.ownership import Owner, Owners, stalls_of
 from coterie.history.tables import Assignment, Generation, History, Ownership, Stall
 
-__all__ = ["SLUGS", "overlaid", "read_story", "told_history"]
-
 # What the story tells more finely, in the words of the history.
 SLUGS: Mapping[str, str] = {
     "member-joined": "member-joined",

@@ -29,8 +29,6 @@ from coterie.history.tables import (
     Wave,
 )
 
-__all__ = ["Outline", "ends", "history_of", "outlined"]
-
 Row = TypeVar("Row")
 
 

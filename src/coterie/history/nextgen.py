@@ -37,8 +37,6 @@ from coterie.history.log.runs import Run
 from coterie.history.ownership import Ended, Owner, Owners, stalls_of
 from coterie.history.tables import Assignment, Generation, History, Replacement, Stall
 
-__all__ = ["KIP_848", "next_generation"]
-
 KIP_848 = "kip-848"
 HEARTBEAT_MS = 5_000
 """group.consumer.heartbeat.interval.ms, as the broker tells its members."""

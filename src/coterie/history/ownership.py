@@ -17,8 +17,6 @@ from coterie.history.activity import gave_up_late
 from coterie.history.log.runs import Run
 from coterie.history.tables import Move, Ownership, Stall
 
-__all__ = ["NO_OWNER", "STALL_LEAST_MS", "Ended", "Owner", "Owners", "gaps", "part_least_ms", "stalls_of"]
-
 NO_OWNER = "no-owner"
 STALL_LEAST_MS = 5_000
 """A shorter silence is no stand-still."""

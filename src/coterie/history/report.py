@@ -30,8 +30,6 @@ from coterie.story.drawing import (
     table,
 )
 
-__all__ = ["PAGES_MOST", "report"]
-
 PAGES_MOST = 100
 """So many groups have a page, the worst; `--group` asks for others."""
 REBALANCES_MOST, DAYS_MOST = 200, 31

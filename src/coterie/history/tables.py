@@ -7,19 +7,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = [
-    "CAUSES",
-    "Assignment",
-    "Generation",
-    "History",
-    "Move",
-    "Ownership",
-    "Replacement",
-    "Stall",
-    "Subscription",
-    "Wave",
-]
-
 CAUSES = (
     "member-joined",
     "member-left",

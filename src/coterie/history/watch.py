@@ -18,8 +18,6 @@ from coterie.history.log.runs import Commit, runs_of
 from coterie.history.log.segments import commit_of
 from coterie.wire.payloads.consumer_offsets import OffsetCommitValue
 
-__all__ = ["Alarm", "Place", "Watch"]
-
 RECORDS_KEPT, COMMITS_KEPT = 100, 5_000
 """Of each group: more than a storm needs to be known for one."""
 SILENT_TIMES = 4

@@ -5,8 +5,6 @@ from typing import Protocol
 
 from coterie.base.errors import CoterieError
 
-__all__ = ["MECHANISMS", "AuthenticationFailed", "Credentials", "Exchange", "Plain", "exchange_of"]
-
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 

@@ -11,8 +11,6 @@ from binascii import Error as NotBase64
 from coterie.base.whole import whole_number
 from coterie.security.sasl import AuthenticationFailed, Credentials
 
-__all__ = ["LEAST_ITERATIONS", "MOST_ITERATIONS", "Scram"]
-
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 # Kafka takes nothing less; more than this would keep the client's loop busy for seconds.
 LEAST_ITERATIONS, MOST_ITERATIONS = 4096, 1_000_000

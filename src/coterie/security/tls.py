@@ -8,8 +8,6 @@ from tempfile import NamedTemporaryFile
 from coterie.base.errors import CoterieError
 from coterie.security.javastore import Store, is_store, store
 
-__all__ = ["BadCertificates", "TlsFiles", "tls_context"]
-
 
 class BadCertificates(CoterieError):
     """A certificate or key that a setting names cannot be read. Says which file, and what to do."""

@@ -12,8 +12,6 @@ from enum import IntEnum
 from heapq import heappop, heappush
 from typing import Any
 
-__all__ = ["FOREVER", "START_MS", "Agenda", "Event", "Lane"]
-
 START_MS = 1_700_000_000_000
 FOREVER = 1 << 62
 

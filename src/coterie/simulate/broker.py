@@ -26,8 +26,6 @@ from coterie.story.topic import StoryTopic, Turned, rebalance_of
 if TYPE_CHECKING:
     from coterie.broker.runtime.groups import ShardHost
 
-__all__ = ["LOG_BYTES", "Open", "Station"]
-
 ALARMS, FLUSHES = 1, 1 << 30
 """Ranks: timers ring before any client acts, and what one millisecond decided is appended together."""
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from coterie.simulate.variant import Seat
     from coterie.simulate.worker import Worker
 
-__all__ = ["Folding"]
-
 
 class Folding:
     """Knows how long the quiet lasts, and takes members over it."""

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator
 from coterie.base.ids import TopicPartition
 from coterie.story.drawing import Span
 
-__all__ = ["Ownership", "Row", "Span"]
-
 
 class Row:
     """One partition's history."""

@@ -31,8 +31,6 @@ from coterie.story.drawing import (
 )
 from coterie.story.model import Rebalance
 
-__all__ = ["page"]
-
 CLOSE_UP_OF = 20 * 60_000
 CLOSE_UP_MS, PAUSE_MS, LEAD_MS = 3 * 60_000, 90_000, 15_000
 MARKS = {"kill": "✕", "stop": "■", "stall": "…", "pause": "‖"}

@@ -10,12 +10,15 @@ from typing import Any, NamedTuple
 
 from coterie.base.ids import TopicPartition
 from coterie.simulate.agenda import START_MS
-from coterie.simulate.ownership import Row, Span
+from coterie.simulate.ownership import (
+    Row,
+)
 from coterie.simulate.scenario import Script
 from coterie.simulate.variant import Outcome
+from coterie.story.drawing import (
+    Span,
+)
 from coterie.story.model import Move, Rebalance
-
-__all__ = ["Entry", "Summary", "document", "entries", "summary_of"]
 
 APART_MS = 5 * 60_000
 MEMBERS_TOLD_MAX = 100

@@ -33,21 +33,6 @@ from coterie.simulate.values import (
     text,
 )
 
-__all__ = [
-    "CLIENT",
-    "KIND",
-    "Deploy",
-    "Kind",
-    "Outage",
-    "Scale",
-    "Script",
-    "Trouble",
-    "Variant",
-    "When",
-    "check_client",
-    "read_script",
-]
-
 HOUR_MS = 3_600_000
 MOST_MEMBERS, MOST_PARTITIONS = 5_000, 100_000
 MOST_LASTS_MS = 366 * 24 * HOUR_MS

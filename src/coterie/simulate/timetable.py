@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from coterie.simulate.scenario import Deploy, Kind, Trouble, Variant, kind
 
-__all__ = ["Act", "timetable"]
-
 STOPS = {"crash": "kill", "slow_poll": "stall", "gc_pause": "pause"}
 
 

@@ -12,22 +12,6 @@ from typing import Any, TypeVar
 from coterie.base.errors import CoterieError
 from coterie.base.nearest import nearest
 
-__all__ = [
-    "BadScript",
-    "Read",
-    "choice",
-    "flag",
-    "flat",
-    "hint",
-    "listed",
-    "number",
-    "read_table",
-    "share",
-    "span",
-    "span_range",
-    "text",
-]
-
 T = TypeVar("T")
 Read = Callable[[Any, str], Any]
 

@@ -21,8 +21,6 @@ from coterie.simulate.timetable import Act, chance, timetable
 from coterie.simulate.worker import Worker
 from coterie.story.model import Move, Rebalance
 
-__all__ = ["DIRECTOR", "Course", "Outcome", "Seat", "simulate"]
-
 GROUP = "simulated"
 DIRECTOR = 0
 

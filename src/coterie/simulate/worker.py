@@ -25,8 +25,6 @@ from coterie.wire.payloads.consumer_protocol import PROTOCOL_TYPE
 if TYPE_CHECKING:
     from coterie.simulate.variant import Course, Seat
 
-__all__ = ["Worker"]
-
 JOIN_VERSION, SYNC_VERSION, LEAVE_VERSION = 9, 5, 5
 CLOSE_MS = 30_000
 LATE_MOST_MS = 20

@@ -26,8 +26,6 @@ from pyspark.sql.streaming.listener import (
 from coterie.base.ids import TopicPartition
 from coterie.spark.source.offsets import GroupDocument, Rebalance
 
-__all__ = ["GroupListener", "GroupProgress", "groups_of"]
-
 log = logging.getLogger("coterie.spark")
 
 Told = Callable[["GroupProgress"], object]

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-__all__ = ["absent_source"]
-
 
 def absent_source(message: str) -> Any:
     """Return a data source named `coterie` whose every use raises ImportError with this message."""

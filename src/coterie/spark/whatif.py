@@ -19,8 +19,6 @@ from coterie.spark.history.session import cores
 from coterie.spark.history.tables import Histories
 from coterie.spark.history.telling import histories_from
 
-__all__ = ["SCHEMA", "what_if"]
-
 COLUMNS = tuple(column(name, name, hint) for name, hint in get_type_hints(WhatIf).items())
 SCHEMA = StructType([StructField(one.name, one.spark, True) for one in COLUMNS])
 TASKS_A_CORE = 4

@@ -3,8 +3,6 @@
 import gc
 from functools import cache
 
-__all__ = ["settle"]
-
 
 @cache
 def settle(work: str) -> None:

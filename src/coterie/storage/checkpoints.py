@@ -13,30 +13,6 @@ from uuid import UUID
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition, uuid_from_text, uuid_text
 
-__all__ = [
-    "CLEAN_OFFSETS",
-    "CLEAN_SHUTDOWN",
-    "EPOCHS",
-    "HIGH_WATERMARKS",
-    "LOCK",
-    "META",
-    "NO_BROKER_EPOCH",
-    "PARTITION_METADATA",
-    "RECOVERY_POINTS",
-    "START_OFFSETS",
-    "Meta",
-    "read_clean_stop",
-    "read_epochs",
-    "read_meta",
-    "read_offsets",
-    "read_partition_metadata",
-    "write_clean_stop",
-    "write_epochs",
-    "write_meta",
-    "write_offsets",
-    "write_partition_metadata",
-]
-
 START_OFFSETS = "log-start-offset-checkpoint"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"

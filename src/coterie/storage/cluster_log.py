@@ -9,8 +9,6 @@ from coterie.storage.disk import Disk
 from coterie.storage.log.recovery import sound_batches
 from coterie.wire.records.batches import records_of
 
-__all__ = ["CLUSTER_LOG", "cluster_files", "cluster_values"]
-
 CLUSTER_LOG = "__cluster_metadata-0"
 SEGMENT = re.compile(r"(\d{20})\.log", re.ASCII)
 SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint", re.ASCII)

@@ -33,23 +33,17 @@ from coterie.storage.log.segment import (
     name_of,
 )
 from coterie.storage.rewrite import sealed
-from coterie.wire.records.batches import CODECS, HEADER_SIZE, BatchHeader, codec_of, compress, decompress
+from coterie.wire.records.batches import (
+    HEADER_SIZE,
+    BatchHeader,
+)
+from coterie.wire.records.compression import (
+    CODECS,
+    codec_of,
+    compress,
+    decompress,
+)
 from coterie.wire.varints import read_varlong, varlong
-
-__all__ = [
-    "CompactionPlan",
-    "CompactionResult",
-    "Group",
-    "Need",
-    "Range",
-    "cleaned_to_swap",
-    "discard",
-    "need",
-    "plan",
-    "range_of",
-    "run_compaction",
-    "swap_to_final",
-]
 
 HORIZON_BIT = 0x40
 LONGEST_KEY = 32

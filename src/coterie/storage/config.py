@@ -7,8 +7,6 @@ from typing import Any
 from coterie.base.errors import CoterieError
 from coterie.base.nearest import nearest
 
-__all__ = ["FOREVER", "BadSetting", "LogConfig"]
-
 FOREVER = 2**63 - 1
 DAY_MS = 24 * 3_600_000
 

@@ -37,8 +37,6 @@ from coterie.storage.log.partition import PartitionLog
 from coterie.storage.log.segment import LOG, SWAP
 from coterie.storage.offset_checkpoints import Ledger
 
-__all__ = ["OfAnotherTopic", "OnDisk", "Store", "Stray", "id_in", "things_of_others"]
-
 log = logging.getLogger("coterie.storage")
 
 LEDGER_INTERVAL_MS = 60_000

@@ -8,8 +8,6 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-__all__ = ["Buffer", "Disk", "DiskFile", "FileInfo", "OsDisk", "OsFile", "Space"]
-
 Buffer = bytes | bytearray | memoryview
 
 

@@ -4,14 +4,10 @@ import os
 from typing import Any
 from uuid import UUID, uuid4
 
-from coterie.storage.directory import Configs, OnDisk, Store
+from coterie.storage.directory import Configs, Store
 from coterie.storage.disk import OsDisk
 from coterie.storage.lock import DirectoryLock
 from coterie.storage.log.contract import DirectoryUnusable
-from coterie.storage.log.flushing import FlushPlan, run_flush
-from coterie.storage.log.partition import PartitionLog
-
-__all__ = ["FileStore", "FlushPlan", "OnDisk", "PartitionLog", "run_flush", "unusable"]
 
 
 class FileStore(Store):

@@ -18,8 +18,6 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-__all__ = ["DirectoryLock"]
-
 _held: set[str] = set()
 
 

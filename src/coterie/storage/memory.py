@@ -11,8 +11,6 @@ from uuid import UUID
 from coterie.storage.directory import Configs, Store
 from coterie.storage.disk import Buffer, FileInfo, Space
 
-__all__ = ["Faults", "MemoryDisk", "MemoryStore"]
-
 UNLIMITED_BYTES = 1 << 40
 OPERATIONS = frozenset({"write", "sync", "save", "open", "read", "rename", "truncate"})
 

@@ -15,9 +15,6 @@ from coterie.storage.checkpoints import (
 )
 from coterie.storage.disk import Disk
 
-__all__ = ["Ledger"]
-
-
 NOWHERE: Mapping[TopicPartition, int] = MappingProxyType({})
 
 

@@ -4,19 +4,19 @@ from coterie.wire.records.batches import (
     APPEND_TIME_BIT,
     ATTRIBUTES_AT,
     CODEC_BITS,
-    CODECS,
     CRC_AT,
     HEADER_SIZE,
     LENGTH_STARTS,
     BatchHeader,
+)
+from coterie.wire.records.batches import HEADER as LAYOUT
+from coterie.wire.records.checksum import crc32c
+from coterie.wire.records.compression import (
+    CODECS,
     codec_of,
     compress,
     decompress,
 )
-from coterie.wire.records.batches import HEADER as LAYOUT
-from coterie.wire.records.checksum import crc32c
-
-__all__ = ["checksum", "fitted", "sealed"]
 
 
 def checksum(data: bytes) -> int:

@@ -11,26 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from typing import NamedTuple, TypeVar
 
-__all__ = [
-    "LEFT",
-    "RIGHT",
-    "TOP",
-    "WIDTH",
-    "Row",
-    "Span",
-    "Window",
-    "axis",
-    "bands",
-    "document",
-    "floor_of",
-    "guides",
-    "lines",
-    "num",
-    "picked",
-    "picture",
-    "table",
-]
-
 T = TypeVar("T")
 
 LEFT, RIGHT, WIDTH = 96, 16, 1180

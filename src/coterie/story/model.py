@@ -14,19 +14,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from coterie.base.ids import TopicPartition
 
-__all__ = [
-    "CAUSES",
-    "MemberView",
-    "Move",
-    "Page",
-    "Person",
-    "Pieces",
-    "Rebalance",
-    "StoryMemory",
-    "at_once",
-    "by_topic",
-]
-
 CAUSES: Mapping[str, str] = {
     "member-joined": "A new member joined.",
     "member-left": "A member left.",

@@ -13,8 +13,6 @@ from coterie.client.net.cluster import Cluster
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.records.batches import records_of, scan
 
-__all__ = ["STORY_TOPIC", "NoStory", "StoryReader"]
-
 log = logging.getLogger("coterie.client")
 
 STORY_TOPIC = "__group_story"

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from coterie.coordinator.group.model import Group, Member
     from coterie.coordinator.group.shard import Shard
 
-__all__ = ["GroupStories", "Look", "Scene", "cause_of", "cause_of_join", "cause_of_leave"]
-
 log = logging.getLogger("coterie.story")
 
 # How clients word a LeaveGroup that they send because nobody polled for max.poll.interval.ms.

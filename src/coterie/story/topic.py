@@ -19,8 +19,6 @@ from coterie.wire.records.batches import Record, build_batch
 if TYPE_CHECKING:
     from coterie.broker.node import Node
 
-__all__ = ["Shot", "StoryTopic", "Turned", "rebalance_of"]
-
 log = logging.getLogger("coterie.story")
 
 # Nothing is told before a group that forms has formed, as a rule. Then so many moves and pieces of rebalances

@@ -10,8 +10,6 @@ import pytest
 if TYPE_CHECKING:
     from coterie.testing import Broker
 
-__all__ = ["coterie_broker", "coterie_settings", "coterie_shared_broker"]
-
 
 @pytest.fixture(scope="session")
 def coterie_settings() -> dict[str, object]:

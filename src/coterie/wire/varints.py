@@ -2,8 +2,6 @@
 
 from coterie.base.errors import Corrupt
 
-__all__ = ["ONE_BYTE", "read_uvarint", "read_varlong", "uvarint", "varlong"]
-
 ONE_BYTE = tuple(bytes((number,)) for number in range(128))
 LONGEST_UVARINT = 5
 LONGEST_VARLONG = 10

@@ -11,7 +11,15 @@ from coterie.arrow import outgoing_compiled, outgoing_plain
 from coterie.arrow.outgoing import HEADERS, Rows, pack
 from coterie.base.errors import CoterieError
 from coterie.client.producer.partitioner import partition_for_key
-from coterie.wire.records.batches import CODECS, check_crc, head_for, read_header, records_of
+from coterie.wire.records.batches import (
+    check_crc,
+    head_for,
+    read_header,
+    records_of,
+)
+from coterie.wire.records.compression import (
+    CODECS,
+)
 
 PACKERS = [pytest.param(each.pack, id=each.__name__) for each in (outgoing_plain, outgoing_compiled)]
 NOW = 1_700_000_000_000

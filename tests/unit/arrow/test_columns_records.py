@@ -10,10 +10,31 @@ from hypothesis import strategies as st
 
 from coterie.arrow import compiled, plain, vector
 from coterie.arrow.headers import HEADER
-from coterie.arrow.plan import AbortedTransaction, Plan, chunks_of, plan
-from coterie.arrow.records import record_batches, schema_of
+from coterie.arrow.plan import (
+    Plan,
+    chunks_of,
+    plan,
+)
+from coterie.arrow.records import (
+    record_batches,
+)
+from coterie.arrow.types import (
+    schema_of,
+)
 from coterie.base.errors import Corrupt
-from coterie.wire.records.batches import CODECS, Record, build_batch, read_header, records_of, scan
+from coterie.wire.records.batches import (
+    Record,
+    build_batch,
+    read_header,
+    records_of,
+    scan,
+)
+from coterie.wire.records.compression import (
+    CODECS,
+)
+from coterie.wire.records.visible import (
+    AbortedTransaction,
+)
 
 DECODERS = [pytest.param(each.columns_of, id=each.__name__) for each in (plain, vector, compiled)]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -13,9 +13,11 @@ from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.wire.api.apis import APIS
 from coterie.wire.api.codec import (
     RequestHeader,
-    build,
     decode_response,
     encode_response,
+)
+from coterie.wire.api.entities import (
+    build,
     entity,
     request_type,
 )

@@ -9,7 +9,10 @@ from uuid import UUID
 from coterie.broker.config.settings import BrokerSettings
 from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.wire.api.apis import APIS
-from coterie.wire.api.codec import build, entity
+from coterie.wire.api.entities import (
+    build,
+    entity,
+)
 from unit.broker.rig import Client, Rig
 
 __all__ = [

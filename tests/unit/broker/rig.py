@@ -15,7 +15,15 @@ from coterie.broker.net.server import Connection
 from coterie.broker.node import Node
 from coterie.broker.topics.registry import Topics
 from coterie.storage.files import FileStore
-from coterie.wire.api.codec import build, decode_response, encode_request, request_type, response_type
+from coterie.wire.api.codec import (
+    decode_response,
+    encode_request,
+)
+from coterie.wire.api.entities import (
+    build,
+    request_type,
+    response_type,
+)
 
 
 def a_context(

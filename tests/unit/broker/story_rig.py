@@ -8,7 +8,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from coterie.base.ids import TopicPartition
-from coterie.wire.api.codec import build, entity
+from coterie.wire.api.entities import (
+    build,
+    entity,
+)
 from coterie.wire.payloads.consumer_protocol import Assignment, Subscription
 from coterie.wire.records.batches import records_of, scan
 from unit.broker.rig import Client, Rig

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from coterie.base.codes import Code
-from coterie.wire.api.codec import build, entity
+from coterie.wire.api.entities import (
+    build,
+    entity,
+)
 from unit.broker.group_api_rig import join_terms
 from unit.broker.rig import Client, Rig
 

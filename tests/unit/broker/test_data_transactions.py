@@ -12,9 +12,11 @@ from coterie.base.ids import TopicPartition
 from coterie.broker.net.request_queue import Turns, here_and_now
 from coterie.broker.net.server import Connection
 from coterie.wire.api.codec import (
-    build,
     decode_response,
     encode_request,
+)
+from coterie.wire.api.entities import (
+    build,
     entity,
     request_type,
     response_type,

@@ -15,7 +15,10 @@ from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.coordinator.group.model import State
 from coterie.storage.memory import OPERATIONS
-from coterie.wire.api.codec import build, entity
+from coterie.wire.api.entities import (
+    build,
+    entity,
+)
 from coterie.wire.records.batches import Record, build_batch
 from unit.broker.disk_rig import DiskRig
 from unit.broker.story_rig import GROUP, Reader, a_stable_group, given, together

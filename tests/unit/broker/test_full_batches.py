@@ -21,7 +21,13 @@ from coterie.broker.runtime.transactions import TransactionHost
 from coterie.coordinator.group.commands import CleanOffsets
 from coterie.coordinator.txn.expiry import TIMEOUTS
 from coterie.coordinator.txn.model import State
-from coterie.wire.api.codec import build, encode_request, request_type
+from coterie.wire.api.codec import (
+    encode_request,
+)
+from coterie.wire.api.entities import (
+    build,
+    request_type,
+)
 from coterie.wire.records.batches import Record, build_batch, scan
 from unit.broker.group_api_rig import COMMIT, ApiRig, ask_fetch, commit_topic, fetch_topic, part
 from unit.broker.rig import Client

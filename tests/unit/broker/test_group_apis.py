@@ -9,7 +9,10 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.broker.runtime import groups
-from coterie.wire.api.codec import build, response_type
+from coterie.wire.api.entities import (
+    build,
+    response_type,
+)
 from unit.broker.group_api_rig import (
     BEAT,
     DELETE,

@@ -22,9 +22,11 @@ from coterie.broker.net.server import Connection
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, at_once
 from coterie.wire.api.codec import (
     RequestHeader,
-    build,
     decode_response,
     encode_request,
+)
+from coterie.wire.api.entities import (
+    build,
     entity,
     request_type,
     response_type,

@@ -14,7 +14,10 @@ from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import OFFSETS_TOPIC
 from coterie.coordinator.group import Shard
-from coterie.wire.api.codec import build, entity
+from coterie.wire.api.entities import (
+    build,
+    entity,
+)
 from coterie.wire.payloads.consumer_offsets import (
     OffsetCommitKey,
     UnknownKey,

@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
-from coterie.wire.api.codec import build, entity
+from coterie.wire.api.entities import (
+    build,
+    entity,
+)
 from coterie.wire.payloads.consumer_protocol import read_topics_v0
 from unit.broker.rig import Rig
 from unit.broker.rubbish import ASSIGNMENTS, SUBSCRIPTIONS, rubbish

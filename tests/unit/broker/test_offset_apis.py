@@ -12,7 +12,10 @@ import pytest
 from coterie.base.codes import Code
 from coterie.broker.node import FAMILIES
 from coterie.wire.api.apis import APIS
-from coterie.wire.api.codec import build, response_type
+from coterie.wire.api.entities import (
+    build,
+    response_type,
+)
 from coterie.wire.payloads.consumer_offsets import OffsetCommitKey, read_key, read_offset_value
 from unit.broker.group_api_rig import (
     API_VERSIONS,

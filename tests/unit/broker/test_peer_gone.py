@@ -10,7 +10,14 @@ import pytest
 
 from coterie.broker.net.request_queue import Turns, here_and_now
 from coterie.broker.net.server import Connection
-from coterie.wire.api.codec import build, encode_request, entity, request_type
+from coterie.wire.api.codec import (
+    encode_request,
+)
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    request_type,
+)
 from coterie.wire.records.batches import Record, build_batch
 from unit.broker.group_api_rig import ApiRig
 from unit.broker.rig import Line, Rig

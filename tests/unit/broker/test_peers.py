@@ -20,7 +20,14 @@ from coterie.broker.net.peers import (
     Peers,
 )
 from coterie.broker.net.server import Connection
-from coterie.wire.api.codec import build, encode_request, entity, request_type
+from coterie.wire.api.codec import (
+    encode_request,
+)
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    request_type,
+)
 
 IDLE_MS = 600_000
 LIMIT = 1_000  # descriptors: the last quarter is for files

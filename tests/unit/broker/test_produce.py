@@ -7,7 +7,10 @@ from collections.abc import Mapping
 import pytest
 
 from coterie.base.codes import Code
-from coterie.wire.api.codec import build, entity
+from coterie.wire.api.entities import (
+    build,
+    entity,
+)
 from coterie.wire.records.batches import Record, build_batch
 from unit.broker.group_api_rig import ApiRig
 from unit.broker.rig import Client

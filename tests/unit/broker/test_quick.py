@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 
 from coterie.base.codes import Code
 from coterie.broker.fastpath.heartbeats import Beat
-from coterie.wire.api.codec import build, encode_request, request_type
+from coterie.wire.api.codec import (
+    encode_request,
+)
+from coterie.wire.api.entities import (
+    build,
+    request_type,
+)
 from unit.broker.group_api_rig import join_terms
 from unit.broker.rig import Client, Rig
 

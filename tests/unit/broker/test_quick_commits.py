@@ -15,7 +15,13 @@ from coterie.broker.fastpath import commits as quick_commits
 from coterie.broker.fastpath.commits import QuickCommits, layout_of
 from coterie.broker.runtime.pieces import at_once
 from coterie.storage.log.contract import AppendRefused
-from coterie.wire.api.codec import build, encode_request, request_type
+from coterie.wire.api.codec import (
+    encode_request,
+)
+from coterie.wire.api.entities import (
+    build,
+    request_type,
+)
 from coterie.wire.payloads.consumer_offsets import OffsetCommitKey, read_key, read_offset_value
 from coterie.wire.records.batches import records_of, scan
 from unit.broker.group_api_rig import COMMIT, ApiRig, part

@@ -18,10 +18,12 @@ from coterie.broker.fastpath import alike
 from coterie.broker.fastpath.alike import member_id_in
 from coterie.wire.api import piecemeal
 from coterie.wire.api.codec import (
-    build,
     decode_request,
     decode_response,
     encode_request,
+)
+from coterie.wire.api.entities import (
+    build,
     entity,
     request_type,
     response_type,

@@ -17,7 +17,14 @@ from rig import Line, Rig
 
 from coterie.broker.net.request_queue import Turns
 from coterie.broker.net.server import LARGE_BYTES, UNREAD_BYTES_MAX, WRITTEN_AT_ONCE, Connection
-from coterie.wire.api.codec import build, encode_request, entity, request_type
+from coterie.wire.api.codec import (
+    encode_request,
+)
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    request_type,
+)
 from coterie.wire.records.batches import Record, build_batch
 
 PRODUCE, API_VERSIONS, ALTER_CONFIGS, VERSION = 0, 18, 33, 9

@@ -13,7 +13,15 @@ from rig import Rig
 
 from coterie.broker.net.context import WAITS, Context
 from coterie.broker.net.server import Connection
-from coterie.wire.api.codec import RequestHeader, build, encode_request, entity, request_type
+from coterie.wire.api.codec import (
+    RequestHeader,
+    encode_request,
+)
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    request_type,
+)
 from coterie.wire.records.batches import Record, build_batch
 
 FETCH, API_VERSIONS, VERSION = 1, 18, 11

@@ -17,8 +17,10 @@ from coterie.broker.config.setting_values import BITS
 from coterie.broker.config.settings import KNOWN, WITH_EFFECT, BrokerSettings, SettingError
 from coterie.broker.config.topic_settings import SYNONYMS
 from coterie.storage.config import NO_EFFECT
-from coterie.storage.files import PartitionLog
 from coterie.storage.log.contract import AppendRefused
+from coterie.storage.log.partition import (
+    PartitionLog,
+)
 from coterie.wire.records.batches import Record, build_batch
 from unit.broker.group_api_rig import COMMIT, JOIN, ApiRig, commit_topic, join_terms
 from unit.broker.rig import Client

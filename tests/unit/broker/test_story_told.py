@@ -12,7 +12,10 @@ from coterie.base.codes import Code
 from coterie.story import topic as story_topic
 from coterie.story.model import CAUSES
 from coterie.story.topic import ASSIGNMENT_READ_MAX, PAUSE_MS, ROUND_MS, WEIGHT_OF_A_ROUND, partitions_of
-from coterie.wire.api.codec import build, entity
+from coterie.wire.api.entities import (
+    build,
+    entity,
+)
 from coterie.wire.records.batches import Record, build_batch
 from unit.broker.rig import Rig
 from unit.broker.story_rig import GROUP, Reader, a_rig, a_stable_group, given, leave, together, told

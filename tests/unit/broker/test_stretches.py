@@ -25,7 +25,14 @@ from coterie.broker.runtime import groups as coordinator
 from coterie.storage.log.producers import Producer
 from coterie.wire.api import piecemeal
 from coterie.wire.api.apis import APIS
-from coterie.wire.api.codec import build, encode_request, entity, request_type
+from coterie.wire.api.codec import (
+    encode_request,
+)
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    request_type,
+)
 from coterie.wire.api.layout import FieldPlan, plan_of
 from coterie.wire.records.batches import Record, build_batch
 from unit.broker.group_api_rig import ApiRig

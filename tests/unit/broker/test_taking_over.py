@@ -14,7 +14,10 @@ from coterie.base.ids import TopicPartition
 from coterie.broker.topics.registry import FILE_NAME
 from coterie.storage.checkpoints import EPOCHS, write_epochs
 from coterie.storage.log.epochs import Epochs
-from coterie.wire.api.codec import build, entity
+from coterie.wire.api.entities import (
+    build,
+    entity,
+)
 from coterie.wire.records.batches import Record, build_batch, scan
 
 FETCH, LIST_OFFSETS, METADATA, END_OF_EPOCH = 1, 2, 3, 23

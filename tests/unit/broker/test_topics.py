@@ -18,7 +18,14 @@ from coterie.base.ids import uuid_text
 from coterie.base.topic_names import name_problem
 from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.topics.metadata_file import UnreadableMetadata
-from coterie.broker.topics.registry import FILE_NAME, Topic, Topics, new_id
+from coterie.broker.topics.registry import (
+    FILE_NAME,
+    Topics,
+    new_id,
+)
+from coterie.broker.topics.topic import (
+    Topic,
+)
 from coterie.storage.config import LogConfig
 from coterie.storage.files import FileStore
 from coterie.storage.memory import MemoryDisk, MemoryStore

@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 from coterie.broker.net.request_queue import SLICE_S, Turns
 from coterie.broker.net.server import Connection
 from coterie.broker.runtime.pieces import Aside, Pieces
-from coterie.wire.api.codec import build, encode_request, request_type
+from coterie.wire.api.codec import (
+    encode_request,
+)
+from coterie.wire.api.entities import (
+    build,
+    request_type,
+)
 from unit.broker.rig import Line, Rig
 
 FIND_COORDINATOR, HEARTBEAT, API_VERSIONS = 10, 12, 18

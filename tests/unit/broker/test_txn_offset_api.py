@@ -8,7 +8,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from coterie.base.codes import Code
-from coterie.wire.api.codec import build, response_type
+from coterie.wire.api.entities import (
+    build,
+    response_type,
+)
 from unit.broker.group_api_rig import (
     API_VERSIONS,
     FIND,

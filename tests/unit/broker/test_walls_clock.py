@@ -7,7 +7,9 @@ from rig import Rig
 
 from coterie.base.codes import Code
 from coterie.storage.log.partition import PartitionLog
-from coterie.wire.api.codec import entity
+from coterie.wire.api.entities import (
+    entity,
+)
 from coterie.wire.records.batches import Record, build_batch, records_of
 
 PRODUCE, HOUR_MS, YEAR_MS = 0, 3_600_000, 365 * 86_400_000

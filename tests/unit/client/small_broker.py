@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from coterie.client.net.addresses import Address
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.codec import (
-    build,
     decode_request,
     encode_response,
-    entity,
     read_request_header,
+)
+from coterie.wire.api.entities import (
+    build,
+    entity,
     response_type,
 )
 

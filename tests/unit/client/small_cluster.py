@@ -8,7 +8,14 @@ from small_broker import SmallBroker
 
 from coterie.base.codes import Code
 from coterie.wire.api.apis import ApiKey
-from coterie.wire.api.codec import build, encode_response, entity, response_type
+from coterie.wire.api.codec import (
+    encode_response,
+)
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    response_type,
+)
 from coterie.wire.records.batches import head_for
 from coterie.wire.records.packing import pack_records
 

@@ -13,11 +13,13 @@ from coterie.client.admin import messages
 from coterie.client.admin.messages import Resource
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.codec import (
-    build,
     decode_request,
     encode_request,
-    entity,
     read_request_header,
+)
+from coterie.wire.api.entities import (
+    build,
+    entity,
     response_type,
 )
 

@@ -17,7 +17,14 @@ from coterie.client.net.addresses import Address
 from coterie.client.net.cluster import Cluster
 from coterie.client.net.messages import Metadata
 from coterie.wire.api.apis import ApiKey
-from coterie.wire.api.codec import build, encode_response, entity, response_type
+from coterie.wire.api.codec import (
+    encode_response,
+)
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    response_type,
+)
 
 T0 = TopicPartition("t", 0)
 

@@ -24,7 +24,13 @@ from coterie.client.net.connection import MOST_KEPT, READ_BYTES, Connection, Fra
 from coterie.client.net.plain_socket import BlockingConnection
 from coterie.wire.api import codec
 from coterie.wire.api.apis import ApiKey
-from coterie.wire.api.codec import build, encode_response, response_type
+from coterie.wire.api.codec import (
+    encode_response,
+)
+from coterie.wire.api.entities import (
+    build,
+    response_type,
+)
 
 
 def heartbeat(version, generation=1):

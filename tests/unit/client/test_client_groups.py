@@ -11,7 +11,14 @@ from coterie.base.codes import Code
 from coterie.client.admin.admin import Admin
 from coterie.client.admin.groups import NoSuchGroup, OtherKind
 from coterie.wire.api.apis import ApiKey
-from coterie.wire.api.codec import build, encode_response, entity, response_type
+from coterie.wire.api.codec import (
+    encode_response,
+)
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    response_type,
+)
 
 OFFERED = {
     ApiKey.METADATA: (0, 12),

@@ -18,7 +18,14 @@ from coterie.client.member import MemberSettings
 from coterie.client.member.runner import Membership
 from coterie.client.net.cluster import Cluster
 from coterie.wire.api.apis import ApiKey
-from coterie.wire.api.codec import build, encode_response, entity, response_type
+from coterie.wire.api.codec import (
+    encode_response,
+)
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    response_type,
+)
 from coterie.wire.payloads.consumer_protocol import Assignment
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

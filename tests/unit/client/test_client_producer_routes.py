@@ -11,7 +11,14 @@ from small_cluster import until
 from coterie.client.net.addresses import Address
 from coterie.client.producer.producer import Producer
 from coterie.wire.api.apis import ApiKey
-from coterie.wire.api.codec import build, encode_response, entity, response_type
+from coterie.wire.api.codec import (
+    encode_response,
+)
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    response_type,
+)
 
 OFFERED = {ApiKey.METADATA: (0, 12), ApiKey.PRODUCE: (0, 12)}
 

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from coterie.base.errors import Corrupt
 from coterie.client.consumer.records import ConsumerRecord, Payload, PlainRows, compiled_rows, payload_of
 from coterie.client.consumer.uniform_records import LEAST
-from coterie.wire.records.batches import CODECS, HEADER_SIZE, Record, build_batch, read_header, records_of
+from coterie.wire.records.batches import (
+    HEADER_SIZE,
+    Record,
+    build_batch,
+    read_header,
+    records_of,
+)
+from coterie.wire.records.compression import (
+    CODECS,
+)
 
 sizes = st.one_of(st.integers(0, 200), st.sampled_from([63, 64, 127, 128, 8191, 8192, 70_000]))
 blobs = st.one_of(st.none(), sizes.map(lambda size: b"\xa7" * size))

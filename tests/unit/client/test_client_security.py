@@ -20,7 +20,14 @@ from coterie.client.net.plain_socket import BlockingConnection
 from coterie.client.settings import ClientSettings, Security
 from coterie.security.sasl import AuthenticationFailed, Credentials
 from coterie.wire.api.apis import ApiKey
-from coterie.wire.api.codec import build, encode_response, entity, response_type
+from coterie.wire.api.codec import (
+    encode_response,
+)
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    response_type,
+)
 
 FILES = Path(__file__).resolve().parents[2] / "data" / "tls"
 SASL = {**OFFERED, ApiKey.SASL_HANDSHAKE: (0, 1), ApiKey.SASL_AUTHENTICATE: (0, 2)}

@@ -32,7 +32,11 @@ from coterie.client.member import (
 )
 from coterie.client.net import messages
 from coterie.wire.api.apis import ApiKey
-from coterie.wire.api.codec import build, entity, response_type
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    response_type,
+)
 
 # Automatic commits
 

@@ -5,9 +5,16 @@ from pathlib import Path
 from uuid import UUID
 
 from coterie.base.ids import TopicPartition
+from coterie.storage.config import (
+    LogConfig,
+)
 from coterie.storage.directory import Store
-from coterie.storage.files import FileStore, PartitionLog
-from coterie.storage.log.contract import LogConfig
+from coterie.storage.files import (
+    FileStore,
+)
+from coterie.storage.log.partition import (
+    PartitionLog,
+)
 from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.wire.records.batches import Record, build_batch, build_marker, records_of, scan
 

@@ -3,7 +3,9 @@
 import pytest
 from store_rig import NOW, Rig, a_marker, keyed
 
-from coterie.storage.files import PartitionLog
+from coterie.storage.log.partition import (
+    PartitionLog,
+)
 
 MINUTE = 60_000
 DAY = 24 * 60 * MINUTE

@@ -18,8 +18,10 @@ from store_rig import (
 )
 
 from coterie.storage.compaction import cleaned_to_swap, run_compaction
-from coterie.storage.files import PartitionLog
 from coterie.storage.log.contract import OffsetAt, StorageFailed
+from coterie.storage.log.partition import (
+    PartitionLog,
+)
 from coterie.wire.records.batches import check_crc, records_of, scan
 
 HOUR = 3_600_000

@@ -2,7 +2,10 @@
 
 import pytest
 
-from coterie.storage.log.contract import BadSetting, LogConfig
+from coterie.storage.config import (
+    BadSetting,
+    LogConfig,
+)
 
 
 def test_the_defaults_are_kafka_s():

@@ -21,8 +21,14 @@ from store_rig import (
 from coterie.base.codes import Code
 from coterie.storage.compaction import run_compaction
 from coterie.storage.disk import FileInfo
-from coterie.storage.files import FlushPlan, PartitionLog, run_flush
 from coterie.storage.log.contract import AppendRefused, StorageFailed
+from coterie.storage.log.flushing import (
+    FlushPlan,
+    run_flush,
+)
+from coterie.storage.log.partition import (
+    PartitionLog,
+)
 from coterie.storage.memory import Faults, MemoryDisk, MemoryStore
 
 

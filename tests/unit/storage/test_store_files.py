@@ -11,9 +11,16 @@ import pytest
 from store_rig import NOW, ORDERS, TOPIC_ID, a_batch, a_config, everything, idempotent, offsets
 
 from coterie.base.ids import TopicPartition
+from coterie.storage.config import (
+    LogConfig,
+)
 from coterie.storage.disk import OsDisk
 from coterie.storage.files import FileStore
-from coterie.storage.log.contract import AppendRefused, DirectoryInUse, DirectoryUnusable, LogConfig
+from coterie.storage.log.contract import (
+    AppendRefused,
+    DirectoryInUse,
+    DirectoryUnusable,
+)
 
 CAPTURES = Path("/work/shared/captures/kafka-4.3.1")
 

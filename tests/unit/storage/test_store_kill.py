@@ -15,7 +15,7 @@ PROGRAM = """
 import sys
 from uuid import UUID
 from coterie.storage.files import FileStore
-from coterie.storage.log.contract import LogConfig
+from coterie.storage.config import LogConfig
 from coterie.wire.records.batches import Record, build_batch
 
 store = FileStore.open(sys.argv[1], now_ms=0)

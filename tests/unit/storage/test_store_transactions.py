@@ -4,9 +4,11 @@ import pytest
 from store_rig import NOW, Rig, a_batch, a_marker, committed, idempotent, offsets
 
 from coterie.base.codes import Code
-from coterie.storage.files import PartitionLog
 from coterie.storage.log.aborted import AbortedIndex
 from coterie.storage.log.contract import AppendRefused
+from coterie.storage.log.partition import (
+    PartitionLog,
+)
 from coterie.storage.log.producers import ActiveProducer, Verification
 from coterie.wire.records.batches import read_header
 

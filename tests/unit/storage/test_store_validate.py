@@ -9,9 +9,23 @@ from hypothesis import strategies as st
 from store_rig import NOW, Rig, a_batch, a_config, everything, keyed
 
 from coterie.base.codes import Code
-from coterie.storage.log.contract import AppendRefused, LogConfig
+from coterie.storage.config import (
+    LogConfig,
+)
+from coterie.storage.log.contract import (
+    AppendRefused,
+)
 from coterie.storage.log.validate import Prepared, coordinator_batches, headed, prepared
-from coterie.wire.records.batches import CODECS, HEADER, BatchHeader, compress, head_for, read_header
+from coterie.wire.records.batches import (
+    HEADER,
+    BatchHeader,
+    head_for,
+    read_header,
+)
+from coterie.wire.records.compression import (
+    CODECS,
+    compress,
+)
 
 GOOD = a_batch("a", "b", key="k")
 ANY = LogConfig()

@@ -15,12 +15,14 @@ import pytest
 from coterie.base.errors import Corrupt
 from coterie.wire.api.apis import APIS
 from coterie.wire.api.codec import (
-    build,
     decode_request,
     encode_request,
     encode_response_parts,
-    entity,
     read_request_header,
+)
+from coterie.wire.api.entities import (
+    build,
+    entity,
     request_type,
     response_type,
 )

@@ -11,20 +11,22 @@ from hypothesis import strategies as st
 
 from coterie.base.errors import Corrupt
 from coterie.wire.records.batches import (
-    CODECS,
     HEADER_SIZE,
     Marker,
     Record,
     build_batch,
     build_marker,
     check_crc,
-    compress,
-    decompress,
     read_header,
     read_marker,
     records_of,
     restamp,
     scan,
+)
+from coterie.wire.records.compression import (
+    CODECS,
+    compress,
+    decompress,
 )
 
 DATA = Path(__file__).resolve().parents[2] / "data"

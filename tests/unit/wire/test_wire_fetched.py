@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from coterie.base.errors import Corrupt
 from coterie.wire.api.apis import ApiKey
-from coterie.wire.api.codec import build, decode_response, encode_response, entity, response_type
+from coterie.wire.api.codec import (
+    decode_response,
+    encode_response,
+)
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    response_type,
+)
 from coterie.wire.api.fetched import FetchedPartition, read_fetched
 from coterie.wire.records.visible import AbortedTransaction
 

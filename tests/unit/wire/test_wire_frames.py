@@ -15,7 +15,6 @@ from coterie.base.errors import Corrupt
 from coterie.wire.api.apis import APIS, ApiKey
 from coterie.wire.api.codec import (
     RequestHeader,
-    build,
     decode,
     decode_request,
     decode_response,
@@ -23,8 +22,11 @@ from coterie.wire.api.codec import (
     encode_request,
     encode_response,
     encode_response_parts,
-    entity,
     read_request_header,
+)
+from coterie.wire.api.entities import (
+    build,
+    entity,
     request_type,
     response_type,
 )

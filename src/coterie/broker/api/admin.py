@@ -21,14 +21,18 @@ from coterie.broker.placement import manual, striped
 from coterie.broker.placement.model import Broker, Layout, Problem, Replicas
 from coterie.broker.refusal import STORAGE_ERRORS, Refusal, storage_failed
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, gathered
-from coterie.broker.topics.registry import Topic
+from coterie.broker.topics.topic import (
+    Topic,
+)
 from coterie.storage.log.contract import StorageFailed
-from coterie.wire.api.codec import build, entity, response_type
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    response_type,
+)
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
-
-__all__ = ["HANDLERS"]
 
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, DESCRIBE_CLUSTER = 19, 20, 37, 60
 

@@ -20,15 +20,19 @@ from coterie.broker.config.topic_settings import SYNONYMS, refusal_of
 from coterie.broker.net.context import Context
 from coterie.broker.refusal import STORAGE_ERRORS, Refusal, storage_failed
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, at_once, gathered, mapped
-from coterie.wire.api.codec import build, entity, response_type
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    response_type,
+)
 from coterie.wire.api.guards import LONGEST_TEXT
 
 if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
     from coterie.broker.node import Node
-    from coterie.broker.topics.registry import Topic
-
-__all__ = ["HANDLERS", "topic_entries"]
+    from coterie.broker.topics.topic import (
+        Topic,
+    )
 
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44
 

@@ -15,16 +15,22 @@ from coterie.broker.refusal import storage_failed
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Aside, Pieces, gathered, mapped, paced
 from coterie.storage.log.contract import OffsetAt, OffsetOutOfRange, StorageFailed
 from coterie.storage.log.searching import first_from, youngest_of
-from coterie.wire.api.codec import build, entity, response_type
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    response_type,
+)
 from coterie.wire.records.batches import read_header
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
-    from coterie.broker.topics.registry import Topic
-    from coterie.storage.files import PartitionLog
+    from coterie.broker.topics.topic import (
+        Topic,
+    )
     from coterie.storage.log.aborted import Aborted
-
-__all__ = ["HANDLERS", "key_of", "topic_named"]
+    from coterie.storage.log.partition import (
+        PartitionLog,
+    )
 
 READ_COMMITTED = 1
 LEADER_TOLD_SINCE = 16  # the first version whose clients go to the leader that an answer names

@@ -21,14 +21,16 @@ from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, gathered, paced
 from coterie.coordinator.group import commands
 from coterie.coordinator.group.views import folded
 from coterie.coordinator.group.views import list_groups as listed
-from coterie.wire.api.codec import build, entity, response_type
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    response_type,
+)
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
     from coterie.broker.runtime.groups import ShardHost
     from coterie.coordinator.group.shard import Shard
-
-__all__ = ["HANDLERS", "Gathered", "ask", "ask_each", "forget", "host_for", "joined", "synced"]
 
 LEAVERS_AT_ONCE = 2_000
 OPERATIONS_UNASKED = -(2**31)

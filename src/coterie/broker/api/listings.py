@@ -11,14 +11,18 @@ from coterie.broker.api.metadata import (
     described_partition,
 )
 from coterie.broker.net.context import Context
-from coterie.wire.api.codec import build, entity, response_type
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    response_type,
+)
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
     from coterie.broker.runtime.pieces import Pieces
-    from coterie.broker.topics.registry import Topic
-
-__all__ = ["HANDLERS"]
+    from coterie.broker.topics.topic import (
+        Topic,
+    )
 
 LIST_CONFIG_RESOURCES, DESCRIBE_TOPIC_PARTITIONS = 74, 75
 OF_TOPICS, OF_BROKERS, OF_LOGGERS, OF_METRICS, OF_GROUPS = 2, 4, 8, 16, 32  # kinds of settings

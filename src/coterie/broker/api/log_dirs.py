@@ -16,12 +16,14 @@ from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.broker.net.context import Context
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, paced
-from coterie.wire.api.codec import build, entity, response_type
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    response_type,
+)
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
-
-__all__ = ["HANDLERS"]
 
 ALTER_LOG_DIRS, DESCRIBE_LOG_DIRS = 34, 35
 

@@ -15,13 +15,17 @@ from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, mapped, paced
 from coterie.storage.log.contract import StorageFailed
 from coterie.wire.api.apis import APIS
-from coterie.wire.api.codec import build, entity, response_type
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    response_type,
+)
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
-    from coterie.broker.topics.registry import Topic
-
-__all__ = ["CLUSTER_OPERATIONS_ALL", "HANDLERS", "described_partition", "versions_refused"]
+    from coterie.broker.topics.topic import (
+        Topic,
+    )
 
 PARTITIONS_OF_REQUEST_MAX = 10_000
 GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2

@@ -20,21 +20,14 @@ from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, gathered, mappe
 from coterie.coordinator.group import commands
 from coterie.coordinator.group.decision import FetchAnswer
 from coterie.wire.api.apis import APIS
-from coterie.wire.api.codec import build, entity, response_type
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    response_type,
+)
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
-
-__all__ = [
-    "HANDLERS",
-    "Codes",
-    "committed",
-    "in_parts",
-    "mark_unknown",
-    "named_in",
-    "sorted_out",
-    "still_there",
-]
 
 FETCH = 9
 RETENTION_UNSET = -1

@@ -19,15 +19,19 @@ from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Aside, Pieces, paced
 from coterie.storage.log.contract import AppendRefused, TakesLong
 from coterie.storage.log.producers import ONGOING
 from coterie.storage.log.validate import Prepared, prepare
-from coterie.wire.api.codec import build, entity, response_type
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    response_type,
+)
 from coterie.wire.records.batches import ATTRIBUTES_AT, CODEC_BITS, HEADER_SIZE, BatchHeader, read_header
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
-    from coterie.broker.topics.registry import Topic
+    from coterie.broker.topics.topic import (
+        Topic,
+    )
     from coterie.storage.log.producers import Verification
-
-__all__ = ["HANDLERS"]
 
 APPENDS_AT_ONCE, RECORDS_AT_ONCE = 8, 2_000
 RECORDS_LIKE_AN_ITEM, UNPACKING = 100, 1_000

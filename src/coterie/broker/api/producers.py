@@ -9,12 +9,14 @@ from coterie.base.topic_names import name_problem
 from coterie.broker.api.repeats import Repeats
 from coterie.broker.net.context import Context
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, gathered
-from coterie.wire.api.codec import build, entity, response_type
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    response_type,
+)
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
-
-__all__ = ["HANDLERS"]
 
 
 def describe_producers(node: Node, ctx: Context, request: Any) -> Any:

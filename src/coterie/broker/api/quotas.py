@@ -8,12 +8,14 @@ from coterie.base.codes import Code
 from coterie.broker.net.context import Context
 from coterie.broker.refusal import Refusal
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, gathered, mapped
-from coterie.wire.api.codec import build, entity, response_type
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    response_type,
+)
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
-
-__all__ = ["HANDLERS"]
 
 DESCRIBE_QUOTAS, ALTER_QUOTAS = 48, 49
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2  # how a filter's component matches

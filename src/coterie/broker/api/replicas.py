@@ -12,13 +12,15 @@ from coterie.broker.net.context import Context
 from coterie.broker.placement import manual
 from coterie.broker.placement.model import Broker
 from coterie.broker.refusal import Refusal
-from coterie.wire.api.codec import build, entity, response_type
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    response_type,
+)
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
     from coterie.broker.runtime.pieces import Pieces
-
-__all__ = ["HANDLERS"]
 
 ELECT_LEADERS, ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS, DESCRIBE_QUORUM = 43, 45, 46, 55
 PREFERRED, UNCLEAN = 0, 1  # elections

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 from coterie.base.codes import Code
 from coterie.broker.net.context import Context, Hangup
 from coterie.broker.refusal import Refusal, sayable
-from coterie.wire.api.codec import build, entity, response_type
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    response_type,
+)
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
     from coterie.broker.runtime.pieces import Pieces
-
-__all__ = ["HANDLERS"]
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS = 29, 30, 31

@@ -20,13 +20,15 @@ from coterie.coordinator.txn import commands
 from coterie.coordinator.txn.failures import NoProducerId
 from coterie.coordinator.txn.model import NOBODY, Producer, State, Transaction
 from coterie.coordinator.txn.views import Filter, listed
-from coterie.wire.api.codec import build, entity, response_type
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    response_type,
+)
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
     from coterie.coordinator.txn.decision import DescribeAnswer
-
-__all__ = ["HANDLERS"]
 
 log = logging.getLogger("coterie.broker")
 

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.groups import ShardHost
     from coterie.storage.log.producers import Verification
 
-__all__ = ["HANDLERS"]
-
 JOINS_SINCE = 5
 LOADING_KNOWN_SINCE = 2  # older clients crash on the error (TX-8)
 ABORTABLE_KNOWN_SINCE = 4  # KIP-890

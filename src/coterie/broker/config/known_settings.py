@@ -7,8 +7,6 @@ in-sync replicas of internal topics are 1, it listens on 127.0.0.1, and `node.id
 
 from typing import NamedTuple
 
-__all__ = ["BROKER", "INTERNAL", "OWN", "TOPIC", "Known"]
-
 
 class Known(NamedTuple):
     """One setting. `rule` is a range (`1..`, `0..9`), the words it takes (`a|b`, `~a|b` in any case) or `-`.

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from coterie.base.whole import whole_number
 
-__all__ = ["Listener", "ListenerError", "host_and_port", "parse_listeners", "protocol_map"]
-
 PROTOCOLS = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 SERVED = frozenset({"PLAINTEXT"})
 ANY_HOST = frozenset({"", "0.0.0.0", "::"})

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-__all__ = ["PropertiesError", "read_properties"]
-
 SPACES = " \t\f"
 ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 

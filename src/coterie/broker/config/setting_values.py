@@ -11,8 +11,6 @@ from typing import Final
 from coterie.base.whole import whole_number
 from coterie.broker.config.known_settings import Known
 
-__all__ = ["InvalidValueError", "Value", "join_words", "read_list", "read_value", "wanted"]
-
 Value = bool | int | float | str | list[str] | None
 
 BITS: Final = {"int": 31, "short": 15, "long": 63}

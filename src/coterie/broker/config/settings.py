@@ -26,8 +26,6 @@ from coterie.coordinator.group.settings import GroupSettings
 from coterie.coordinator.txn.settings import TransactionSettings
 from coterie.storage.config import BadSetting, LogConfig
 
-__all__ = ["BrokerSettings", "SettingError", "UnknownSetting", "gather"]
-
 KNOWN: Mapping[str, Known] = {**BROKER, **INTERNAL, **OWN}
 
 # What Kafka had until 4.0 took ZooKeeper and the old formats away: many a server.properties still has it.

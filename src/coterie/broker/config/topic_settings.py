@@ -9,8 +9,6 @@ from coterie.broker.config.known_settings import TOPIC
 from coterie.broker.config.setting_values import InvalidValueError, read_value
 from coterie.storage.config import NO_EFFECT, BadSetting
 
-__all__ = ["EFFECTIVE", "SYNONYMS", "plain_text", "refusal_of", "synonym_text", "topic_defaults"]
-
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from coterie.broker.node import Node
     from coterie.wire.api.codec import RequestHeader
 
-__all__ = ["Alike", "Read", "Terms", "member_id_in", "read_plain"]
-
 CLIENT_ID_AT = 14  # with the request's size in front
 REQUEST_BYTES_MAX = 1_024  # a leader's sync has all the assignments in it, and has no like
 KNOWN_MAX = 1_000

@@ -17,7 +17,15 @@ from coterie.base.topic_names import OFFSETS_TOPIC
 from coterie.broker.runtime.groups import ShardHost
 from coterie.coordinator.group.facts import OffsetsCommitted, StoredOffset
 from coterie.coordinator.group.offsets.committed import too_long
-from coterie.wire.api.codec import build, encode_response, entity, read_request_header, response_type
+from coterie.wire.api.codec import (
+    encode_response,
+    read_request_header,
+)
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    response_type,
+)
 from coterie.wire.payloads.consumer_offsets import (
     OffsetCommitValue,
     group_key,
@@ -32,9 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from coterie.broker.node import Node
-    from coterie.broker.topics.registry import Topic
-
-__all__ = ["Asker", "QuickCommits", "Template"]
+    from coterie.broker.topics.topic import (
+        Topic,
+    )
 
 OFFSET_COMMIT = 8
 LEAST, MOST = 8, 10  # the flexible versions; topics have ids instead of names from 10 on

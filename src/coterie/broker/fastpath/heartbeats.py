@@ -20,8 +20,6 @@ from coterie.wire.api.codec import decode_request, read_request_header
 if TYPE_CHECKING:
     from coterie.broker.node import Node
 
-__all__ = ["Beat", "Beater", "QuickHeartbeats"]
-
 FLEXIBLE_SINCE, MOST = 4, 4
 TERMS_BYTES = 4  # between the group id and the member id: the generation
 V0_ANSWER = struct.Struct(">i4sh")

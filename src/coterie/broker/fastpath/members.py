@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.groups import ShardHost
     from coterie.coordinator.group.decision import JoinAnswer, SyncAnswer
 
-__all__ = ["QuickMembers"]
-
 JOIN_FLEXIBLE_SINCE, SYNC_FLEXIBLE_SINCE = 6, 4
 SYNC_NAMES_PROTOCOL_SINCE = 5
 # Between the group id and the member id: two timeouts, or a generation.

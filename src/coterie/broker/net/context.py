@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["SILENT", "WAITS", "Context", "Hangup", "milliseconds"]
-
 
 class Answerless:
     """The type of the two marks a handler returns when it returns no response."""

@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Protocol
 
-__all__ = ["BEGUN_BYTES_MAX", "UNSENT_BYTES_MAX", "Peer", "Peers", "Seldom"]
-
 log = logging.getLogger("coterie.broker")
 
 BEGUN_BYTES_MAX = 256 << 20  # of requests that have not come whole, or have to wait, over all connections

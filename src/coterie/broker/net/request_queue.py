@@ -15,8 +15,6 @@ from typing import Any, Protocol
 
 from coterie.broker.runtime.pieces import Aside, Pieces
 
-__all__ = ["SLICE_S", "Done", "Turns"]
-
 log = logging.getLogger("coterie.broker")
 
 SLICE_S = 0.003

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.pieces import Pieces
     from coterie.wire.api.codec import RequestHeader
 
-__all__ = ["Connection"]
-
 log = logging.getLogger("coterie.broker")
 
 SIZE = struct.Struct(">i")

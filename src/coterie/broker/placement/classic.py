@@ -11,8 +11,6 @@ from coterie.assign.chance import Chance
 from coterie.base.codes import Code
 from coterie.broker.placement.model import Broker, Layout, Problem, Replicas, in_id_order
 
-__all__ = ["RackMode", "alternated", "grow", "place", "problem_of"]
-
 
 class RackMode(StrEnum):
     """Whether racks count: always, if every broker says where it is, or never."""

@@ -7,8 +7,6 @@ from coterie.base.errors import CoterieError
 from coterie.base.whole import whole_number
 from coterie.broker.placement.model import Broker, Layout, Problem, Replicas
 
-__all__ = ["brokers_of", "layout_of", "layout_text", "problem_of_growth", "problem_of_new"]
-
 BROKERS_MOST = 10_000
 
 

@@ -6,8 +6,6 @@ from typing import NamedTuple, TypeAlias
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
 
-__all__ = ["Broker", "Layout", "Problem", "Replicas", "in_id_order", "insist"]
-
 Replicas: TypeAlias = tuple[int, ...]  # broker ids, the leader first
 Layout: TypeAlias = list[Replicas]  # of each partition, in order
 

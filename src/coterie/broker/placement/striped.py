@@ -6,8 +6,6 @@ from coterie.assign.chance import Chance, shuffle
 from coterie.base.codes import Code
 from coterie.broker.placement.model import Broker, Layout, Problem, Replicas, in_id_order
 
-__all__ = ["place", "problem_of"]
-
 
 def problem_of(brokers: Sequence[Broker], *, factor: int) -> Problem | None:
     """Return why partitions cannot have so many replicas, in Kafka's words (SP-1)."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
 
-__all__ = ["Beside"]
-
 log = logging.getLogger("coterie.broker")
 
 NICENESS = 19  # of a process that only computes

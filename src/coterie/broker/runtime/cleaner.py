@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from coterie.broker.node import Node
     from coterie.storage.compaction import CompactionPlan, CompactionResult, Need
     from coterie.storage.disk import Disk
-    from coterie.storage.files import PartitionLog
-
-__all__ = ["Cleaner", "WorksBeside"]
+    from coterie.storage.log.partition import (
+        PartitionLog,
+    )
 
 log = logging.getLogger("coterie.broker")
 

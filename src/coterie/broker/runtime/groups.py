@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from coterie.storage.log.producers import Verification
     from coterie.story.recorder import Scene
 
-__all__ = ["Coordinator", "ShardHost"]
-
 log = logging.getLogger("coterie.broker")
 
 GROUPS_STARTED_AT_ONCE = 50

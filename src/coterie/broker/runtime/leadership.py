@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from coterie.broker.node import Node
 
-__all__ = ["Alone", "Leader", "Leadership"]
-
 
 class Leader(NamedTuple):
     """A node, and where clients reach it."""

@@ -10,8 +10,6 @@ from collections.abc import Callable, Generator, Hashable, Iterable
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["ITEMS_AT_ONCE", "Aside", "Pieces", "at_once", "gathered", "mapped", "paced"]
-
 ITEMS_AT_ONCE = 64  # so many things are seen to between two stops, where each takes microseconds
 FEW = ITEMS_AT_ONCE  # a request about so few is answered without a stop
 

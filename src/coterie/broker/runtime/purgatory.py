@@ -13,8 +13,6 @@ from typing import Any, Protocol
 
 from coterie.base.deadlines import Deadlines
 
-__all__ = ["Delayed", "Parked", "Purgatory"]
-
 FORCED_AT_ONCE = 50
 
 

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from coterie.base.undo import Undoable
     from coterie.broker.node import Node
     from coterie.broker.runtime.pieces import Pieces
-    from coterie.storage.files import PartitionLog
-
-__all__ = ["Deliver", "HostedShard", "ShardsOfTopic"]
+    from coterie.storage.log.partition import (
+        PartitionLog,
+    )
 
 log = logging.getLogger("coterie.broker")
 

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from coterie.coordinator.txn.decision import Decision, Markers, WakeKey
     from coterie.coordinator.txn.records import RawRecord
 
-__all__ = ["TransactionCoordinator", "TransactionHost", "write_marker"]
-
 log = logging.getLogger("coterie.broker")
 
 # A marker that nobody needs any more is as good as written.

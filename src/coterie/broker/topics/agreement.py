@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from coterie.broker.topics.former_kafka import FormerKafka
     from coterie.storage.directory import OnDisk
 
-__all__ = ["Agreement"]
-
 log = logging.getLogger("coterie.broker")
 
 

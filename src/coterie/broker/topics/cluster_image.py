@@ -25,8 +25,6 @@ from coterie.wire.payloads.cluster_metadata import (
     read_cluster_record,
 )
 
-__all__ = ["ClusterImage", "KnownTopic", "image_of"]
-
 PRODUCER_IDS_END = 1 << 62
 
 

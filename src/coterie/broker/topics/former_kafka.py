@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from coterie.storage.directory import Store
     from coterie.storage.disk import Disk
 
-__all__ = ["FILE_NAME", "FormerKafka", "Said"]
-
 log = logging.getLogger("coterie.broker")
 
 FILE_NAME = "coterie.takeover.json"

@@ -10,8 +10,6 @@ from typing import Any
 from coterie.base.errors import CoterieError
 from coterie.storage.disk import Disk
 
-__all__ = ["MetadataFile", "UnreadableMetadata"]
-
 VERSION = 1
 
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from coterie.storage.directory import Configs, OnDisk, Store
     from coterie.storage.disk import Disk
 
-__all__ = ["FILE_NAME", "Topic", "Topics", "new_id"]
-
 log = logging.getLogger("coterie.broker")
 
 FILE_NAME = "coterie.metadata.json"

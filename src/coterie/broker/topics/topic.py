@@ -8,8 +8,6 @@ from uuid import UUID
 
 from coterie.base.topic_names import INTERNAL_TOPICS
 
-__all__ = ["KEPT_FOR_EVER", "Topic"]
-
 KEPT_FOR_EVER: Mapping[str, str] = {
     "cleanup.policy": "delete",
     "retention.bytes": "-1",

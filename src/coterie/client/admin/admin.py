@@ -46,8 +46,6 @@ from coterie.client.producer.partitioner import no_such_partition
 from coterie.client.settings import ISOLATION, AdminSettings, one_of
 from coterie.wire.api.apis import ApiKey
 
-__all__ = ["Admin"]
-
 T = TypeVar("T")
 Layout = Sequence[Sequence[int]]
 Value = str | int | float | bool

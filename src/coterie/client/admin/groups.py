@@ -19,17 +19,6 @@ from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.codec import only
 from coterie.wire.payloads.consumer_protocol import PROTOCOL_TYPE, Assignment, read_topics_v0
 
-__all__ = [
-    "EVICTED",
-    "DescribedGroup",
-    "DescribedMember",
-    "GroupAdmin",
-    "ListedGroup",
-    "NoSuchGroup",
-    "NoSuchMember",
-    "OtherKind",
-]
-
 OTHER_TOOLS = {
     "consumer": "kafka-consumer-groups.sh (KIP-848)",
     "share": "kafka-share-groups.sh (KIP-932)",

@@ -20,22 +20,6 @@ from coterie.client.net.messages import by_topic, part, whole
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.codec import only
 
-__all__ = [
-    "ActiveProducer",
-    "ClusterInfo",
-    "ConfigEntry",
-    "ConfigSource",
-    "CreatedTopic",
-    "DescribedBroker",
-    "DescribedPartition",
-    "DescribedTopic",
-    "DescribedTransaction",
-    "ListedTransaction",
-    "Operation",
-    "Resource",
-    "ResourceKind",
-]
-
 BY_DEFAULT = -1  # as a number of partitions or replicas: what the broker's settings say
 TRANSACTION_KEY = 1
 UNKNOWN_SETTING = "Unknown topic config name: "  # as brokers say it, the name behind it

@@ -11,24 +11,6 @@ from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
 from coterie.base.whole import whole_number
 
-__all__ = [
-    "ByDuration",
-    "FromFile",
-    "Known",
-    "Move",
-    "Reset",
-    "ShiftBy",
-    "ToCurrent",
-    "ToEarliest",
-    "ToLatest",
-    "ToOffset",
-    "ToTime",
-    "duration_ms",
-    "file_of",
-    "moves_of",
-    "time_ms",
-]
-
 DAY_MS = 86_400_000
 DURATION = re.compile(
     r"(?P<sign>[-+]?)P(?:(?P<days>\d+)D)?"

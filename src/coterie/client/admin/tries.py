@@ -7,8 +7,6 @@ from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
 from coterie.client.errors import ClientTimeout, Disconnected
 
-__all__ = ["Tries"]
-
 
 class Tries:
     """The tries of one change, each within `with`: it may be done though nobody said so."""

@@ -11,8 +11,6 @@ from typing import Any
 from coterie.client.admin.admin import Admin
 from coterie.client.blocking.face import BlockingFace, waiting
 
-__all__ = ["BlockingAdmin"]
-
 
 class BlockingAdmin(BlockingFace[Admin]):
     """Admin's methods without `await`."""

@@ -17,16 +17,19 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.blocking.face import BlockingFace, waiting
 from coterie.client.blocking.loop import beside
-from coterie.client.consumer.consumer import Consumer, Partitions
+from coterie.client.consumer.consumer import (
+    Consumer,
+)
 from coterie.client.consumer.listener import RebalanceListener
 from coterie.client.consumer.records import ConsumerRecord
 from coterie.client.errors import ListenerFailed, WrongUse
-from coterie.client.partitions import checked_timeout_s
+from coterie.client.partitions import (
+    Partitions,
+    checked_timeout_s,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["BlockingConsumer"]
 
 T = TypeVar("T")
 

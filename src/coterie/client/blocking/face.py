@@ -13,8 +13,6 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 from coterie.client.blocking.loop import END_TIMEOUT_S, LoopThread
 from coterie.client.errors import Closed, WrongUse
 
-__all__ = ["BlockingFace", "waiting"]
-
 log = logging.getLogger("coterie.client")
 
 F = TypeVar("F")

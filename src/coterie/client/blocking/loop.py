@@ -11,8 +11,6 @@ from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-__all__ = ["END_TIMEOUT_S", "LoopThread", "beside"]
-
 T = TypeVar("T")
 # How long what was cancelled may take to end, and how long a loop may take to say so.
 END_TIMEOUT_S = 5.0

@@ -20,8 +20,6 @@ from coterie.client.producer.delivery import Delivery, RecordMetadata
 from coterie.client.producer.producer import Producer
 from coterie.wire.records.packing import Headers
 
-__all__ = ["BlockingDelivery", "BlockingProducer"]
-
 
 class BlockingProducer(BlockingFace[Producer]):
     """A producer whose calls return when they are done."""

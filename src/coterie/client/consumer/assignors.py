@@ -14,15 +14,6 @@ from coterie.assign.registry import KINDS
 from coterie.base.errors import CoterieError
 from coterie.base.nearest import nearest
 
-__all__ = [
-    "GROUP",
-    "UnknownAssignor",
-    "UnusableAssignor",
-    "assignor_factory",
-    "assignor_names",
-    "assignors_of",
-]
-
 GROUP = "coterie.assignors"
 # What Java's clients write into `partition.assignment.strategy`.
 JAVA_CLASSES = {

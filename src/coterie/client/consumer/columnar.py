@@ -11,15 +11,19 @@ from coterie.client.errors import MissingLibrary
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["table_of"]
-
 END = 2**63 - 1
 
 
 def table_of(taken: Sequence[tuple[Intake, int, Fetched]]) -> pa.Table:
     """Return all records from those offsets on, in the columns of Spark's Kafka source with headers."""
     try:
-        from coterie.arrow.records import plan, record_batches, table
+        from coterie.arrow.plan import (
+            plan,
+        )
+        from coterie.arrow.records import (
+            record_batches,
+            table,
+        )
     except ImportError as error:
         raise MissingLibrary(
             f"columns need pyarrow and numpy ({error}); install them with: pip install coterie[spark]"

@@ -36,8 +36,6 @@ from coterie.client.settings import ConsumerSettings
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Consumer", "OffsetAndTimestamp", "Partitions"]
-
 log = logging.getLogger("coterie.client")
 
 T = TypeVar("T")

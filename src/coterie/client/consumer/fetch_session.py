@@ -9,8 +9,6 @@ from typing import Generic, NamedTuple, TypeVar
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 
-__all__ = ["SESSION_CODES", "Ask", "FetchSession", "Place"]
-
 LAST_EPOCH = 0x7FFFFFFF
 NO_MORE = -1
 """The epoch that closes a session."""

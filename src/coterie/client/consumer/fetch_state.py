@@ -11,8 +11,6 @@ from coterie.client.net.addresses import Address
 from coterie.wire.records.batches import scan
 from coterie.wire.records.visible import AbortedTransaction, without_aborted
 
-__all__ = ["Ends", "Fetched", "Intake"]
-
 Finish = Callable[[list[ConsumerRecord]], tuple[list[Any], CoterieError | None]]
 """Deserialises; of records that it cannot finish it returns those before, and what went wrong."""
 

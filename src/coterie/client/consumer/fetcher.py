@@ -27,8 +27,6 @@ from coterie.security.sasl import AuthenticationFailed
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.records.visible import AbortedTransaction
 
-__all__ = ["Fetcher", "Locate"]
-
 log = logging.getLogger("coterie.client")
 
 Locate = Callable[[Mapping[TopicPartition, str | None]], Awaitable[Mapping[TopicPartition, Start]]]

@@ -4,8 +4,6 @@ from collections.abc import Awaitable, Sequence
 
 from coterie.base.ids import TopicPartition
 
-__all__ = ["RebalanceListener"]
-
 
 class RebalanceListener:
     """Is told what the group gives to a member and takes from it; each method may be a coroutine.

@@ -9,8 +9,6 @@ from coterie.client.net import messages
 from coterie.client.net.cluster import Cluster
 from coterie.client.settings import ConsumerSettings, duration_ms
 
-__all__ = ["Start", "first_positions", "offsets_at"]
-
 Start = int | OffsetAndMetadata | CoterieError
 """Where to begin, with what was committed beside the offset, or why nowhere."""
 

@@ -12,14 +12,14 @@ from coterie.wire.records.batches import (
     Record,
     build_batch,
     check_crc,
-    codec_of,
-    decompress,
     read_header,
     read_headers,
 )
+from coterie.wire.records.compression import (
+    codec_of,
+    decompress,
+)
 from coterie.wire.varints import read_varlong
-
-__all__ = ["ConsumerRecord", "Decode", "Payload", "PlainRows", "Rows", "compiled_rows", "payload_of"]
 
 CREATED, APPENDED = 0, 1
 # Where records are not alike, so many are read before it is tried again.

@@ -16,8 +16,6 @@ from coterie.client.net.addresses import Address
 from coterie.client.net.cluster import Cluster
 from coterie.client.net.messages import EpochEnd
 
-__all__ = ["epoch_ends", "settle"]
-
 log = logging.getLogger("coterie.client")
 
 

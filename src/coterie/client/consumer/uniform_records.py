@@ -15,8 +15,6 @@ from typing import NamedTuple, TypeAlias
 from coterie.base.errors import Corrupt
 from coterie.wire.varints import read_varlong
 
-__all__ = ["LEAST", "Run", "begins_alike", "run_at"]
-
 LEAST = 16
 """So many records make a run: fewer are read as fast one by one."""
 

@@ -12,6 +12,9 @@ machine      the state machine: what it asks for next, and what it makes of the 
 `runner` runs one on an event loop, and is the only part that is not pure.
 """
 
+from coterie.base.ids import (
+    GroupMetadata,
+)
 from coterie.client.member.leader import BadAssignment
 from coterie.client.member.machine import Member, NoAssignment
 from coterie.client.member.requests import (
@@ -20,7 +23,6 @@ from coterie.client.member.requests import (
     Commit,
     FindCoordinator,
     Generation,
-    GroupMetadata,
     HangUp,
     Heartbeat,
     Join,

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-__all__ = ["SOONEST_MS", "Backoff", "spaced", "steady"]
-
 SOONEST_MS = 100
 """What a client asks by itself again and again, it asks no sooner, whatever is set."""
 

@@ -13,8 +13,6 @@ from coterie.client.member.reactions import COMMIT, Reaction
 from coterie.client.member.requests import NOWHERE, Call, Commit, Generation, Leave, Request
 from coterie.client.member.state import JOINED, REBALANCING, Phase, Standing, Step
 
-__all__ = ["Steps"]
-
 
 class Steps(Standing):
     """A member's agenda."""

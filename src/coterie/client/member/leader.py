@@ -9,8 +9,6 @@ from coterie.base.ids import TopicPartition
 from coterie.client.member.requests import Joined
 from coterie.wire.payloads.consumer_protocol import Assignment, Subscription
 
-__all__ = ["BadAssignment", "Leadership", "View", "view_of"]
-
 BUILT_IN = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
 View = tuple[frozenset[str], ...]
 """A topic as a leader sees it: the racks of each partition, empty where they do not matter (CP-9)."""

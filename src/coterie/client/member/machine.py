@@ -53,8 +53,6 @@ from coterie.client.member.settings import MemberSettings
 from coterie.client.member.state import JOINED, OVER, REBALANCING, Phase
 from coterie.wire.payloads.consumer_protocol import PROTOCOL_TYPE, Assignment, Subscription
 
-__all__ = ["Member", "NoAssignment"]
-
 # How soon a topic is looked for again that is not there yet.
 MISSING_TOPIC_MS = 1_000
 

@@ -6,8 +6,6 @@ from enum import Enum
 from coterie.base.codes import Code
 from coterie.client.errors import RETRIABLE
 
-__all__ = ["COMMIT", "EXPLAINED", "FIND", "HEARTBEAT", "JOIN", "SYNC", "Reaction", "java_name", "to_commit"]
-
 
 class Reaction(Enum):
     """What follows from a refusal."""

@@ -11,30 +11,9 @@ from typing import Any, Literal, NamedTuple, Self
 
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
-from coterie.base.ids import GroupMetadata, TopicPartition
+from coterie.base.ids import TopicPartition
 from coterie.wire.api.codec import only
 from coterie.wire.payloads.consumer_protocol import Assignment
-
-__all__ = [
-    "NOWHERE",
-    "Call",
-    "Commit",
-    "FindCoordinator",
-    "Generation",
-    "GroupMetadata",
-    "HangUp",
-    "Heartbeat",
-    "Join",
-    "Joined",
-    "Leave",
-    "Look",
-    "Request",
-    "Survey",
-    "Surveyed",
-    "Sync",
-    "Synced",
-    "Wait",
-]
 
 
 class Generation(NamedTuple):

@@ -25,8 +25,6 @@ from coterie.client.net.messages import TopicInfo
 from coterie.security.sasl import AuthenticationFailed
 from coterie.wire.api.apis import ApiKey
 
-__all__ = ["CLOSE_TIMEOUT_S", "Membership", "always", "caller"]
-
 log = logging.getLogger("coterie.client")
 
 Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]

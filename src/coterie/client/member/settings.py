@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from coterie.assign.model import Assignor
 
-__all__ = ["MemberSettings"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSettings:

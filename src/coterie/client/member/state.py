@@ -11,14 +11,22 @@ from coterie.assign.registry import new_assignor
 from coterie.assign.vote import common_protocol
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
-from coterie.base.ids import TopicPartition
+from coterie.base.ids import (
+    GroupMetadata,
+    TopicPartition,
+)
 from coterie.client.member.backoff import Backoff, spaced, steady
 from coterie.client.member.leader import Leadership, View
 from coterie.client.member.reactions import EXPLAINED
-from coterie.client.member.requests import NOWHERE, Call, Generation, GroupMetadata, Join, Request, Sync
+from coterie.client.member.requests import (
+    NOWHERE,
+    Call,
+    Generation,
+    Join,
+    Request,
+    Sync,
+)
 from coterie.client.member.settings import MemberSettings
-
-__all__ = ["JOINED", "OVER", "REBALANCING", "Phase", "Standing", "Step"]
 
 Step = Callable[[int], Request | None]
 

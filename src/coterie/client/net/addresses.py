@@ -6,8 +6,6 @@ from typing import NamedTuple
 from coterie.base.errors import CoterieError
 from coterie.base.whole import whole_number
 
-__all__ = ["Address", "addresses_of"]
-
 
 class Address(NamedTuple):
     """A host and a port to connect to."""

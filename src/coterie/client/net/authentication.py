@@ -9,11 +9,6 @@ from coterie.client.errors import Disconnected
 from coterie.client.net.addresses import Address
 from coterie.security.sasl import AuthenticationFailed
 
-__all__ = [
-    "MOST_ANSWER", "MOST_GREETING", "NONCE_BYTES", "NO_CONNECTION", "accepted", "no_size", "no_tls",
-    "renewal_s", "shaken", "unreachable", "untrusted", "wordless",
-]  # fmt: skip
-
 NONCE_BYTES = 24
 # How long answers may be: the first, which says what a broker can, and the others.
 MOST_GREETING, MOST_ANSWER = 1 << 20, 1 << 30

@@ -25,8 +25,6 @@ from coterie.client.settings import ClientSettings, Security
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.codec import only
 
-__all__ = ["Cluster"]
-
 GROUPS_AT_ONCE = 500
 T = TypeVar("T")
 

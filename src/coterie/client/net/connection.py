@@ -28,9 +28,12 @@ from coterie.client.net.authentication import (
 from coterie.client.settings import Security
 from coterie.security.sasl import Credentials, exchange_of
 from coterie.wire.api.apis import APIS, ApiKey
-from coterie.wire.api.codec import decode_response, response_type
-
-__all__ = ["Connection"]
+from coterie.wire.api.codec import (
+    decode_response,
+)
+from coterie.wire.api.entities import (
+    response_type,
+)
 
 Maker = Callable[[int], Any]
 

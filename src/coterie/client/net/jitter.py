@@ -2,8 +2,6 @@
 
 import random
 
-__all__ = ["jitter"]
-
 
 def jitter() -> float:
     """Return a factor for a pause: a fifth longer or shorter at most (KIP-580)."""

@@ -16,9 +16,15 @@ from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.errors import Unsupported, WrongUse
 from coterie.client.net.addresses import Address
 from coterie.wire.api.apis import APIS, ApiKey
-from coterie.wire.api.codec import build, encode_request, entity, only, request_type
-
-__all__ = ["SPEAKS", "EpochEnd", "ListedOffset", "Metadata", "TopicInfo", "agree", "framed"]
+from coterie.wire.api.codec import (
+    encode_request,
+    only,
+)
+from coterie.wire.api.entities import (
+    build,
+    entity,
+    request_type,
+)
 
 SPEAKS: Mapping[int, tuple[int, int]] = {
     ApiKey.PRODUCE: (7, 12),  # from 13 on, topics go by id

@@ -32,9 +32,12 @@ from coterie.client.net.authentication import (
 from coterie.client.settings import Security
 from coterie.security.sasl import Credentials, exchange_of
 from coterie.wire.api.apis import ApiKey
-from coterie.wire.api.codec import decode_response, response_type
-
-__all__ = ["BlockingConnection"]
+from coterie.wire.api.codec import (
+    decode_response,
+)
+from coterie.wire.api.entities import (
+    response_type,
+)
 
 # From a frame, and the version of what is in it, to the correlation id and the answer.
 Reader = Callable[..., tuple[int, Any]]

@@ -10,8 +10,6 @@ from coterie.base.errors import RefusedBy
 from coterie.client.errors import ClientTimeout
 from coterie.client.net.addresses import Address
 
-__all__ = ["Silence", "next_word_s"]
-
 log = logging.getLogger("coterie.client")
 
 FIRST_WORD_S, REST_S = 5.0, 600.0

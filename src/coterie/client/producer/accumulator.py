@@ -23,8 +23,6 @@ from coterie.client.producer.partition_queue import LAST_EPOCH, Lane
 from coterie.client.producer.partitioner import BrokerWaits
 from coterie.client.producer.settings import ProducerSettings
 
-__all__ = ["Answer", "Collected", "Producing"]
-
 log = logging.getLogger("coterie.client")
 
 # So long losses of one kind are counted before they are told of again.

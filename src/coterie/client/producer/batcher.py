@@ -9,17 +9,6 @@ from coterie.wire.records.batches import head_for, records_of
 from coterie.wire.records.compression import compress
 from coterie.wire.records.packing import Headers, Packed, pack_records
 
-__all__ = [
-    "NOBODY",
-    "RECORD_OVERHEAD",
-    "Batch",
-    "Identity",
-    "Memory",
-    "Outcome",
-    "PackedBatch",
-    "record_size",
-]
-
 # What a record takes in a batch beside its key and its value, in round numbers.
 RECORD_OVERHEAD = 12
 HEADER_OVERHEAD = 4

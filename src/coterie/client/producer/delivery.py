@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 from coterie.client.producer.batcher import Batch
 
-__all__ = ["Delivery", "RecordMetadata", "settled", "written"]
-
 
 class RecordMetadata(NamedTuple):
     """Where a record is. The offset is -1 where the broker did not say: without acknowledgements."""

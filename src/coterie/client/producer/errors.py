@@ -23,20 +23,6 @@ from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, RefusedBy
 from coterie.client.errors import ClientTimeout, Closed, WrongUse
 
-__all__ = [
-    "BufferFull",
-    "DeliveryTimeout",
-    "NotWritten",
-    "OutcomeUnknown",
-    "ProducerClosed",
-    "ProducerFenced",
-    "RecordTooLarge",
-    "TransactionAborted",
-    "TransactionFailed",
-    "TransactionFatal",
-    "TransactionMisuse",
-]
-
 
 class DeliveryTimeout(ClientTimeout):
     """A record was not acknowledged within delivery_timeout_ms. If it was sent, it may have been written."""

@@ -15,19 +15,6 @@ from coterie.client.producer.accumulator import Answer
 from coterie.client.producer.batcher import Identity
 from coterie.wire.api.apis import ApiKey
 
-__all__ = [
-    "MOST_BEFORE_V2",
-    "add_offsets",
-    "add_partitions",
-    "end_transaction",
-    "init_producer",
-    "produce",
-    "read_add_partitions",
-    "read_produce",
-    "read_transaction_offsets",
-    "transaction_offsets",
-]
-
 MOST_BEFORE_V2: Mapping[int, int] = {ApiKey.PRODUCE: 11, ApiKey.TXN_OFFSET_COMMIT: 4, ApiKey.END_TXN: 4}
 
 

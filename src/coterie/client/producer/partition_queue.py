@@ -13,8 +13,6 @@ from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.client.producer.batcher import NOBODY, Batch, Identity, sequence_after
 
-__all__ = ["LAST_EPOCH", "Lane"]
-
 LAST_EPOCH = 32_767
 
 

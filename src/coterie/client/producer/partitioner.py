@@ -20,21 +20,6 @@ from coterie.assign.chance import Chance
 from coterie.base.errors import CoterieError
 from coterie.base.hashes import murmur2, to_positive
 
-__all__ = [
-    "PARTITIONERS",
-    "BrokerWaits",
-    "Builtin",
-    "Choose",
-    "Classic",
-    "Custom",
-    "Partitioner",
-    "RoundRobin",
-    "explicit_partition",
-    "no_such_partition",
-    "partition_for_key",
-    "partitioner_of",
-]
-
 Choose: TypeAlias = Callable[[str, bytes | None, int, Sequence[int]], int]
 
 B = TypeVar("B")

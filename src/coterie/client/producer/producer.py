@@ -21,15 +21,13 @@ from coterie.client.net.messages import TopicInfo
 from coterie.client.partitions import checked_stamp, checked_timeout_s, partition_of
 from coterie.client.producer.accumulator import Producing
 from coterie.client.producer.batcher import RECORD_OVERHEAD, Batch, PackedBatch, record_size
-from coterie.client.producer.delivery import Delivery, RecordMetadata, settled
+from coterie.client.producer.delivery import Delivery, settled
 from coterie.client.producer.errors import BufferFull, ProducerClosed, RecordTooLarge
 from coterie.client.producer.partitioner import explicit_partition, partitioner_of
 from coterie.client.producer.sender import Sender
 from coterie.client.producer.settings import ProducerSettings
 from coterie.client.producer.transaction_manager import Transactions
 from coterie.wire.records.packing import Headers, Packed
-
-__all__ = ["Delivery", "Producer", "RecordMetadata"]
 
 # Others' turn comes after so many bytes: often enough for all, and enough for requests of several batches.
 TURN_BYTES = 65_536

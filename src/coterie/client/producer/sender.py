@@ -28,8 +28,6 @@ from coterie.client.producer.settings import ProducerSettings
 from coterie.security.sasl import AuthenticationFailed
 from coterie.wire.api.apis import ApiKey
 
-__all__ = ["Sender"]
-
 log = logging.getLogger("coterie.client")
 
 PURPOSE = "produce"

@@ -9,8 +9,6 @@ from coterie.client.producer.partitioner import PARTITIONERS
 from coterie.client.settings import ClientSettings, one_of
 from coterie.wire.records.compression import CODECS
 
-__all__ = ["ProducerSettings"]
-
 ALL_REPLICAS = -1
 ACKS: dict[object, int] = {
     "all": ALL_REPLICAS,

@@ -23,8 +23,6 @@ from coterie.client.producer.sender import Sender
 from coterie.client.producer.transaction_state import State, Step, Transacting, Verdict, refusal, verdict
 from coterie.wire.api.apis import ApiKey
 
-__all__ = ["Transactions"]
-
 log = logging.getLogger("coterie.client")
 
 PURPOSE = "transactions"

@@ -19,8 +19,6 @@ from coterie.client.producer.errors import (
 )
 from coterie.wire.api.apis import APIS, ApiKey
 
-__all__ = ["STEPS", "State", "Step", "Transacting", "Verdict", "verdict"]
-
 
 class State(Enum):
     """Where a transactional producer is."""

@@ -18,8 +18,6 @@ from coterie.coordinator.group.offsets.pending import Key, Pending, Writers
 from coterie.coordinator.group.offsets.stored import OffsetTables, stored_offset
 from coterie.wire.payloads.consumer_offsets import read_partition_key
 
-__all__ = ["APPLY", "ARRIVES_FROM", "MOVES", "Undo", "World", "barrier_keys", "session_key"]
-
 Undo: TypeAlias = tuple[Any, ...]  # a callable and its arguments
 
 

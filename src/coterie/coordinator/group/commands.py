@@ -10,26 +10,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
-__all__ = [
-    "CleanOffsets",
-    "Command",
-    "CommitOffsets",
-    "DeleteGroup",
-    "DeleteOffsets",
-    "Describe",
-    "EndTransaction",
-    "Expire",
-    "FetchOffsets",
-    "Heartbeat",
-    "Join",
-    "Leave",
-    "Leaver",
-    "OffsetToCommit",
-    "Sync",
-    "TopicsDeleted",
-    "TxnCommitOffsets",
-]
-
 
 @dataclass(slots=True, kw_only=True)
 class Join:

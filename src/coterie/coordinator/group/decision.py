@@ -19,27 +19,6 @@ if TYPE_CHECKING:
     from coterie.coordinator.group.records import RawRecord
     from coterie.coordinator.group.shard import Shard
 
-__all__ = [
-    "Answer",
-    "CommitAnswer",
-    "Decision",
-    "DeleteGroupAnswer",
-    "DeleteOffsetsAnswer",
-    "DescribeAnswer",
-    "DescribedMember",
-    "Draft",
-    "FetchAnswer",
-    "FetchedOffset",
-    "HeartbeatAnswer",
-    "JoinAnswer",
-    "LeaveAnswer",
-    "Performed",
-    "Reply",
-    "SyncAnswer",
-    "Wake",
-    "WakeKey",
-]
-
 WakeKey: TypeAlias = tuple[str, ...]
 
 

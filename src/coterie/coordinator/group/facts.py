@@ -10,39 +10,6 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeAlias
 from uuid import UUID
 
-__all__ = [
-    "Assigned",
-    "Fact",
-    "ForeignEnded",
-    "ForeignSeen",
-    "GenerationStarted",
-    "GroupCreated",
-    "GroupDied",
-    "GroupEmptied",
-    "GroupLoaded",
-    "GroupRemoved",
-    "GroupStabilized",
-    "GroupStored",
-    "JoinDeadlineSet",
-    "LeaderElected",
-    "LoadedMember",
-    "MemberIdPromised",
-    "MemberJoined",
-    "MemberRejoined",
-    "MemberReplaced",
-    "MemberSynced",
-    "MembersLeft",
-    "OffsetsCommitted",
-    "OffsetsLoaded",
-    "OffsetsPending",
-    "OffsetsRemoved",
-    "PromiseDropped",
-    "RebalanceStarted",
-    "StoredOffset",
-    "SyncParked",
-    "TransactionEnded",
-]
-
 
 class StoredOffset(NamedTuple):
     """What is remembered of one committed offset. -1 means none in the epoch and in the expiry."""

@@ -46,8 +46,6 @@ from coterie.coordinator.group.decision import (
 from coterie.coordinator.group.model import State
 from coterie.coordinator.group.settings import RETRY_MS
 
-__all__ = ["after_failure", "only_reads", "told"]
-
 TOLD_AS: Mapping[Code, Code] = MappingProxyType(
     {
         Code.UNKNOWN_TOPIC_OR_PARTITION: Code.COORDINATOR_NOT_AVAILABLE,

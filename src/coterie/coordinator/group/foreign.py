@@ -26,8 +26,6 @@ from coterie.coordinator.group.decision import (
 from coterie.coordinator.group.facts import ForeignEnded
 from coterie.coordinator.group.model import Group, State
 
-__all__ = ["delete_foreign", "delete_offsets_foreign", "describe_foreign", "join_foreign", "type_of"]
-
 WHY = "group-of-another-kind"
 # By the kind of a record, as of Kafka 4.3; one yet to come is of "unknown".
 TYPES: Mapping[int, str] = MappingProxyType(

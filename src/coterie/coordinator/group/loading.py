@@ -32,19 +32,19 @@ from coterie.wire.records.batches import (
     HEADER_SIZE,
     LENGTH_STARTS,
     MAGIC,
-    codec_of,
-    decompress,
     read_header,
     read_marker,
     records_of,
+)
+from coterie.wire.records.compression import (
+    codec_of,
+    decompress,
 )
 from coterie.wire.varints import read_varlong
 
 if TYPE_CHECKING:
     from coterie.coordinator.group.offsets.stored import Packed
     from coterie.coordinator.group.shard import Shard
-
-__all__ = ["Loader"]
 
 HEADER = Struct(">8xi4xb4xh20xq6xi")  # length, magic, attributes, producer, count
 assert HEADER.size == HEADER_SIZE

@@ -13,18 +13,6 @@ from coterie.base.marks import mark
 from coterie.coordinator.group.facts import StoredOffset
 from coterie.wire.payloads.consumer_protocol import read_topics_v0
 
-__all__ = [
-    "CONSUMER",
-    "Group",
-    "Member",
-    "OffsetTable",
-    "Protocols",
-    "Roll",
-    "State",
-    "offset_of",
-    "stranger_why",
-]
-
 CONSUMER = "consumer"  # the one protocol type whose metadata a coordinator may read (CG-10)
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]

@@ -12,8 +12,6 @@ from types import MappingProxyType
 
 from coterie.base.marks import Why, why
 
-__all__ = ["SECTIONS", "WHYS"]
-
 NOBODY: Mapping[str, Why] = MappingProxyType(
     {
         "no-such-group": why(

@@ -42,8 +42,6 @@ from coterie.wire.records.growing import weight_of
 if TYPE_CHECKING:
     from coterie.coordinator.group.model import Group, Member
 
-__all__ = ["Allowance", "RawRecord", "facts_of", "group_loaded", "part_of", "records_of", "stored"]
-
 RawRecord: TypeAlias = tuple[bytes, bytes | None]
 
 

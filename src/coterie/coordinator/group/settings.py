@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-__all__ = ["NEW_MEMBER_JOIN_TIMEOUT_MS", "RETRY_MS", "GroupSettings"]
-
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000  # a constant in Kafka too (JG-23)
 RETRY_MS = 500  # how long a time-out whose append failed waits before it is tried again (EX-8)
 

@@ -39,8 +39,6 @@ from coterie.coordinator.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, Group
 from coterie.coordinator.group.table import answer
 from coterie.wire.payloads.consumer_offsets import KNOWN_KINDS
 
-__all__ = ["Shard"]
-
 PREPARING, STABLE, DEAD = State.PREPARING, State.STABLE, State.DEAD
 # Bytes of a member id before its uuid: a text in a record has 16 bits for its length.
 PREFIX_MAX = 32_767 - 64

@@ -37,8 +37,6 @@ from coterie.coordinator.group.model import State
 from coterie.coordinator.group.offsets import committed
 from coterie.coordinator.group.reasons import SECTIONS
 
-__all__ = ["ANSWERS", "NOWHERE", "SHARD_WIDE", "answer", "printed"]
-
 Handler: TypeAlias = Callable[[Draft, Any, Any], Decision]
 Row: TypeAlias = Mapping[type, Handler]
 

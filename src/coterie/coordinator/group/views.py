@@ -15,8 +15,6 @@ from coterie.coordinator.group.model import Group, Member, State
 if TYPE_CHECKING:
     from coterie.coordinator.group.shard import Shard
 
-__all__ = ["ListedGroup", "describe", "describe_nowhere", "describe_stable", "folded", "list_groups"]
-
 CLASSIC = "classic"
 UNKNOWN = "Unknown"  # as Kafka's clients call a state that they do not know
 LIST_GROUPS = 16

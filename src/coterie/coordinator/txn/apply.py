@@ -14,8 +14,6 @@ from coterie.coordinator.txn import facts
 from coterie.coordinator.txn.facts import Fact
 from coterie.coordinator.txn.model import BUMPS_EPOCH_SINCE, NOBODY, State, Transaction
 
-__all__ = ["APPLY", "ARRIVES_FROM", "IDLE", "MOVES", "World", "apply_fact", "put"]
-
 IDLE = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
 NO_PARTITIONS: Mapping[Any, None] = MappingProxyType({})
 

@@ -9,17 +9,6 @@ from typing import TypeAlias
 from coterie.base.ids import TopicPartition
 from coterie.coordinator.txn.model import Producer
 
-__all__ = [
-    "AddPartitions",
-    "Command",
-    "Describe",
-    "EndTransaction",
-    "Expire",
-    "InitProducerId",
-    "MarkersWritten",
-    "VerifyPartitions",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitProducerId:

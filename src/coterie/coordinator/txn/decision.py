@@ -11,19 +11,6 @@ from coterie.coordinator.txn.model import NOBODY, Producer
 if TYPE_CHECKING:
     from coterie.coordinator.txn.facts import Fact
 
-__all__ = [
-    "Answer",
-    "Decision",
-    "DescribeAnswer",
-    "Markers",
-    "PartitionsAnswer",
-    "ProducerAnswer",
-    "Reply",
-    "VerifyAnswer",
-    "Wake",
-    "WakeKey",
-]
-
 WakeKey: TypeAlias = tuple[str, ...]
 
 NO_PRODUCER = Producer(NOBODY, NOBODY)

@@ -24,23 +24,6 @@ from coterie.coordinator.txn.model import (
 if TYPE_CHECKING:
     from coterie.coordinator.txn.shard import Shard
 
-__all__ = [
-    "EndTransactionBeforeV5",
-    "complete",
-    "end_complete",
-    "end_empty",
-    "end_ending",
-    "end_nowhere",
-    "end_old_complete",
-    "end_old_empty",
-    "end_old_ending",
-    "end_old_ongoing",
-    "end_ongoing",
-    "fence",
-    "marked_nowhere",
-    "pass_over",
-]
-
 COMMITS = {State.COMPLETE_COMMIT: True, State.COMPLETE_ABORT: False}
 
 

@@ -19,22 +19,6 @@ from coterie.coordinator.txn.model import Transaction
 if TYPE_CHECKING:
     from coterie.coordinator.txn.shard import Shard
 
-__all__ = [
-    "IDS",
-    "TIMEOUTS",
-    "IdDue",
-    "IdsDue",
-    "TimeoutDue",
-    "TimeoutsDue",
-    "abort_hanging",
-    "completion_key",
-    "forget_unused",
-    "ids_due",
-    "otherwise",
-    "otherwise_nowhere",
-    "timeouts_due",
-]
-
 TIMEOUTS, IDS = ("timeouts",), ("ids",)
 TIMELESS_MS = 2**31 - 1  # the timeout of a transaction that another coordinator ends (KIP-939)
 

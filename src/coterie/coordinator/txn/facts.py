@@ -10,16 +10,6 @@ from typing import ClassVar, TypeAlias
 from coterie.base.ids import TopicPartition
 from coterie.coordinator.txn.model import Producer, Transaction
 
-__all__ = [
-    "EndCompleted",
-    "EndPrepared",
-    "Fact",
-    "IdForgotten",
-    "PartitionsAdded",
-    "ProducerInitialized",
-    "TransactionLoaded",
-]
-
 
 @dataclass(slots=True)
 class ProducerInitialized:

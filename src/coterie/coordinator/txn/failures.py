@@ -30,8 +30,6 @@ from coterie.coordinator.txn.decision import (
 from coterie.coordinator.txn.expiry import completion_key
 from coterie.coordinator.txn.settings import RETRY_MS, TransactionSettings
 
-__all__ = ["NoProducerId", "after_failure", "refusal", "unfit"]
-
 TOLD_AS: Mapping[Code, Code] = MappingProxyType(
     {
         Code.UNKNOWN_TOPIC_OR_PARTITION: Code.COORDINATOR_NOT_AVAILABLE,

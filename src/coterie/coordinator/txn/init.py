@@ -14,8 +14,6 @@ from coterie.coordinator.txn.model import NOBODY, Producer, Transaction, is_exha
 if TYPE_CHECKING:
     from coterie.coordinator.txn.shard import Shard
 
-__all__ = ["init_ending", "init_idle", "init_nowhere", "init_ongoing"]
-
 
 def init_nowhere(shard: Shard, _: None, command: InitProducerId, now_ms: int) -> Decision:
     """Hand out a new producer id, whatever the producer believes to be: nothing is known of it here."""

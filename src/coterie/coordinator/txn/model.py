@@ -9,18 +9,6 @@ from typing import NamedTuple
 
 from coterie.base.ids import TopicPartition
 
-__all__ = [
-    "EPOCH_MAX",
-    "NOBODY",
-    "NO_TIME",
-    "NUMBERS",
-    "STATES",
-    "Producer",
-    "State",
-    "Transaction",
-    "is_exhausted",
-]
-
 NOBODY = -1  # no producer id, and no epoch
 NO_TIME = -1
 EPOCH_MAX = 2**15 - 1

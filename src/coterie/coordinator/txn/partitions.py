@@ -13,16 +13,6 @@ from coterie.coordinator.txn.model import Producer, Transaction
 if TYPE_CHECKING:
     from coterie.coordinator.txn.shard import Shard
 
-__all__ = [
-    "add_ending",
-    "add_idle",
-    "add_nowhere",
-    "add_ongoing",
-    "verify",
-    "verify_ending",
-    "verify_nowhere",
-]
-
 
 def mistaken(txn: Transaction, producer: Producer) -> tuple[Code, str] | None:
     """Return why a producer is not the owner of the transactional id, None if it is."""

@@ -7,8 +7,6 @@ from types import MappingProxyType
 
 from coterie.base.marks import Why
 
-__all__ = ["WHYS"]
-
 KIP_98, KIP_360, KIP_588, KIP_664, KIP_890 = "KIP-98", "KIP-360", "KIP-588", "KIP-664", "KIP-890"
 
 WHYS: Mapping[str, Why] = MappingProxyType(

@@ -13,8 +13,6 @@ from coterie.base.ids import TopicPartition
 from coterie.coordinator.txn.apply import IDLE
 from coterie.coordinator.txn.model import BUMPS_EPOCH_SINCE, EPOCH_MAX, NOBODY, State, Transaction
 
-__all__ = ["recalled", "strays"]
-
 
 def recalled(txn: Transaction, newest: int, opened: Mapping[TopicPartition, int]) -> Transaction:
     """Return what is to be known of a transactional id, itself if the logs know no more.

@@ -21,8 +21,6 @@ from coterie.wire.payloads.transaction_state import (
 if TYPE_CHECKING:
     from coterie.coordinator.txn.shard import Shard
 
-__all__ = ["RawRecord", "dated", "facts_of", "record_of", "snapshot_of"]
-
 RawRecord: TypeAlias = tuple[bytes, bytes | None]
 
 

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-__all__ = ["RETRY_MS", "TransactionSettings"]
-
 RETRY_MS = 50  # how long what a transaction needs to end, and failed, waits before it is tried again
 
 

@@ -17,8 +17,6 @@ from coterie.coordinator.txn.records import RawRecord, facts_of, record_of, snap
 from coterie.coordinator.txn.settings import TransactionSettings
 from coterie.coordinator.txn.table import answer
 
-__all__ = ["Shard"]
-
 ENDING = {State.PREPARE_COMMIT: True, State.PREPARE_ABORT: False}
 
 

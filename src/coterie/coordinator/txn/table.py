@@ -42,8 +42,6 @@ from coterie.coordinator.txn.reasons import WHYS
 if TYPE_CHECKING:
     from coterie.coordinator.txn.shard import Shard
 
-__all__ = ["ANSWERS", "NOWHERE", "SHARD_WIDE", "answer", "printed"]
-
 Handler: TypeAlias = Callable[[Any, Any, Any, int], Decision]
 Row: TypeAlias = Mapping[type, Handler]
 

@@ -15,8 +15,6 @@ from coterie.coordinator.txn.records import dated
 if TYPE_CHECKING:
     from coterie.coordinator.txn.shard import Shard
 
-__all__ = ["Filter", "describe", "describe_nowhere", "listed"]
-
 
 def describe_nowhere(shard: Shard, _: Transaction | None, command: Describe, now_ms: int) -> Decision:
     """Say that there is none."""

@@ -6,8 +6,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-__all__ = ["in_order"]
-
 
 def in_order(times_ms: Sequence[int]) -> Sequence[int]:
     """Return times none of which lies before the one before it.

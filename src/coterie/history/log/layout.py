@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from coterie.base.errors import CoterieError
 
-__all__ = ["OFFSETS", "STORY", "PartitionLog", "all_partitions", "partitions"]
-
 OFFSETS, STORY = "__consumer_offsets", "__group_story"
 FOLDER = re.compile(r"(.+)-(\d+)")
 SEGMENT = re.compile(r"\d{20}\.log")

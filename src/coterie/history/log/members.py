@@ -12,8 +12,6 @@ from coterie.history.log.records import Entry
 from coterie.wire.payloads.consumer_offsets import GroupMetadataValue, MemberMetadata
 from coterie.wire.payloads.consumer_protocol import PROTOCOL_TYPE, Assignment, Subscription
 
-__all__ = ["NOTHING", "Formed", "Seat", "formed", "numbers_by_topic"]
-
 NOTHING: frozenset[TopicPartition] = frozenset()
 
 

@@ -25,32 +25,6 @@ from coterie.wire.payloads.consumer_offsets import (
     read_sized_text,
 )
 
-__all__ = [
-    "CLASSIC",
-    "CURRENT_ASSIGNMENT",
-    "GROUP_EPOCH",
-    "KINDS",
-    "MEMBER",
-    "NEXT_GENERATION",
-    "OFFSET_KINDS",
-    "REGULAR_EXPRESSION",
-    "TARGET_EPOCH",
-    "TARGET_MEMBER",
-    "TOPIC_METADATA",
-    "ClassicMember",
-    "CurrentAssignment",
-    "Entry",
-    "GroupEpoch",
-    "Member",
-    "Owned",
-    "RegularExpression",
-    "TargetEpoch",
-    "TopicMetadata",
-    "Value",
-    "read_entry",
-    "read_next_value",
-]
-
 T = TypeVar("T")
 
 OFFSET_KINDS, CLASSIC = frozenset((0, 1)), 2

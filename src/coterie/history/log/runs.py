@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from uuid import UUID
 
-__all__ = ["RUN_ENDS_MS", "Commit", "Run", "runs_of"]
-
 RUN_ENDS_MS = 6 * 3_600_000
 
 

@@ -16,8 +16,6 @@ from coterie.wire.payloads.consumer_offsets import OffsetCommitValue
 from coterie.wire.records.batches import BatchHeader, Record, check_crc, read_marker, records_of, scan
 from coterie.wire.records.visible import AbortedTransaction, without_aborted
 
-__all__ = ["GroupLog", "entries_of", "groups_of", "unfinished", "visible"]
-
 
 class GroupLog(NamedTuple):
     """What a log has of one group: its records but the commits, and the commits in runs."""

@@ -16,18 +16,6 @@ from coterie.history.tables import Generation
 if TYPE_CHECKING:
     from coterie.simulate.what_if.recorded import Place, Recorder
 
-__all__ = [
-    "CHANGING",
-    "EXPIRED",
-    "GROWING",
-    "HEARTBEAT_MS",
-    "JUST_MS",
-    "STALLED",
-    "TOPICS_CHANGED",
-    "Beat",
-    "Turn",
-]
-
 HEARTBEAT_MS = 3_000
 SETTLED_MS, JUST_MS = 300, 30
 """How long after a generation nothing is done to it; how long a joining member takes to be heard of."""

@@ -30,8 +30,6 @@ from coterie.simulate.what_if.generations import (
     Turn,
 )
 
-__all__ = ["NEWER", "Life", "Reading", "life_of", "unplayable"]
-
 NEWER = "kip-848"
 SESSION_MS, POLL_MS, INITIAL_DELAY_MS = 45_000, 300_000, 3_000
 BATCH_MS = 20

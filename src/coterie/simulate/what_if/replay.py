@@ -20,17 +20,20 @@ from coterie.history.log.segments import entries_of
 from coterie.history.tables import History
 from coterie.simulate.agenda import START_MS, Lane
 from coterie.simulate.broker import LOG_BYTES, Open
-from coterie.simulate.ownership import Ownership, Span
+from coterie.simulate.ownership import (
+    Ownership,
+)
 from coterie.simulate.scenario import Kind, Variant
 from coterie.simulate.timetable import Act
 from coterie.simulate.variant import DIRECTOR, Course, Seat
 from coterie.simulate.what_if.generations import HEARTBEAT_MS, Beat
 from coterie.simulate.what_if.recorded import Life, Reading, Rest, life_of
 from coterie.simulate.worker import NOTHING, Worker
+from coterie.story.drawing import (
+    Span,
+)
 from coterie.story.model import Move, Rebalance
 from coterie.wire.payloads.consumer_offsets import GroupMetadataValue
-
-__all__ = ["Change", "Figures", "Replayed", "foretold", "replayed", "understood"]
 
 READINGS = tuple(Reading(by_sight, seed) for seed in (1, 2, 3) for by_sight in (True, False))
 MENDED_AT_MOST = 8

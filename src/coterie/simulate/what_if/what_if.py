@@ -21,8 +21,6 @@ from coterie.simulate.what_if.generations import HEARTBEAT_MS
 from coterie.simulate.what_if.recorded import unplayable
 from coterie.simulate.what_if.replay import FOREVER_MS, Change, Figures, Replayed, foretold, understood
 
-__all__ = ["AS_RECORDED", "Question", "WhatIf", "answers", "backings", "questions"]
-
 AS_RECORDED = "as recorded"
 ASSIGNOR, STATIC = "assignor", "group.instance.id"
 BROKER = ("group.initial.rebalance.delay.ms", "group.max.size")

@@ -11,8 +11,6 @@ from coterie.history.log.layout import STORY
 from coterie.spark.history.files import Unit
 from coterie.spark.history.reduce import KeyBook, Values, offset_values, parts
 
-__all__ = ["COMMITS", "commits_of_records", "commits_of_units"]
-
 COMMITS = pa.schema(
     [
         ("group_id", pa.string()),

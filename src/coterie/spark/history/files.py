@@ -10,8 +10,6 @@ from typing import NamedTuple
 from coterie.history.log.layout import OFFSETS, PartitionLog, all_partitions, partitions
 from coterie.wire.records.batches import scan
 
-__all__ = ["TASK_BYTES", "Unit", "all_whole", "ends_of", "shared_out", "units"]
-
 TASK_BYTES = 256 * 1024 * 1024
 """Segments that one task reads, about: small enough for all cores to end together."""
 

@@ -17,8 +17,6 @@ from coterie.history.watch import Alarm, Watch
 from coterie.spark.source.options import SourceOptions, parse
 from coterie.spark.source.topics import cluster_for, ends
 
-__all__ = ["entries_in", "has_story", "live_ends", "live_records", "watch"]
-
 T = TypeVar("T")
 COLUMNS = ("key", "value", "partition", "offset", "timestamp")
 LOOK_EVERY_S = 1

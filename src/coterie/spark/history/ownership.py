@@ -31,8 +31,6 @@ from coterie.history.ownership import (
 )
 from coterie.spark.history.schemas import STAMP, batch_of, stamps
 
-__all__ = ["Register", "Spans"]
-
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 

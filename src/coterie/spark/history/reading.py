@@ -21,8 +21,6 @@ from coterie.spark.history.telling import no_collector, told_of
 from coterie.spark.worker_reuse import settle
 from coterie.wire.records.batches import CONTROL_BIT, TRANSACTIONAL_BIT
 
-__all__ = ["events_of_records", "events_of_story", "events_of_units", "told_of_units"]
-
 CHUNK_BYTES = 8 * 1024 * 1024
 ORDER = [("group_id", "ascending"), ("place", "ascending")]
 FIRST, UNTIL = -(2**63), 2**63 - 1

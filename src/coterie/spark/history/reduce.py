@@ -18,8 +18,6 @@ from coterie.base.errors import Corrupt
 from coterie.history.log.runs import RUN_ENDS_MS, Run
 from coterie.wire.payloads.consumer_offsets import OffsetCommitKey, read_key, read_offset_value
 
-__all__ = ["EVENTS", "RUN", "TOLD", "KeyBook", "Reducer", "Values", "offset_values"]
-
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 

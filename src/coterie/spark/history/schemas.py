@@ -34,22 +34,6 @@ from coterie.history.tables import (
     Wave,
 )
 
-__all__ = [
-    "COLUMNS",
-    "STAMP",
-    "TABLES",
-    "arrow_schema",
-    "batch_of",
-    "column",
-    "histories_in",
-    "rows_batch",
-    "spark_schema",
-    "stamps",
-    "told_batch",
-    "told_schema",
-    "unpacked",
-]
-
 TABLES: Mapping[str, type] = {
     "generations": Generation,
     "assignments": Assignment,

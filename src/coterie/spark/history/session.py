@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-__all__ = ["a_session", "cores"]
-
 REMOTE, OF_A_SESSION = "sc://", "spark.sql."
 CORES_MOST = 65_536
 """As many rows are counted by task where the number of cores cannot be asked."""

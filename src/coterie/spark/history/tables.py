@@ -42,8 +42,6 @@ from coterie.spark.history.schemas import (
 from coterie.spark.history.session import cores
 from coterie.spark.history.telling import told_of
 
-__all__ = ["Histories", "read_cluster", "read_directory", "read_records"]
-
 SPARK_TYPES: dict[pa.DataType, DataType] = {
     pa.string(): StringType(),
     pa.binary(): BinaryType(),

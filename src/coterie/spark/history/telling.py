@@ -29,8 +29,6 @@ from coterie.spark.history.reduce import RUN, TOLD
 from coterie.spark.history.schemas import TABLES, rows_batch, told_batch
 from coterie.wire.payloads.consumer_offsets import read_group_value
 
-__all__ = ["histories_from", "no_collector", "told_of"]
-
 EVENTS_AT_ONCE = 60_000
 NUMBERS = ("place", *Run._fields[3:-1])
 """What of a run is a number, in its order."""

@@ -3,7 +3,15 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coterie.spark.ledger.ledger import Ledger, LedgerError, Outcome
+    from coterie.spark.ledger.batch import (
+        Outcome,
+    )
+    from coterie.spark.ledger.ledger import (
+        Ledger,
+    )
+    from coterie.spark.ledger.tables import (
+        LedgerError,
+    )
 
 __all__ = ["Ledger", "LedgerError", "Outcome"]
 
@@ -15,11 +23,15 @@ def __getattr__(name: str) -> Any:
 
         return Ledger
     if name == "LedgerError":
-        from coterie.spark.ledger.ledger import LedgerError
+        from coterie.spark.ledger.tables import (
+            LedgerError,
+        )
 
         return LedgerError
     if name == "Outcome":
-        from coterie.spark.ledger.ledger import Outcome
+        from coterie.spark.ledger.batch import (
+            Outcome,
+        )
 
         return Outcome
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,8 +19,6 @@ from coterie.spark.ledger.files import Offsets, offsets_in, tag_of
 from coterie.spark.ledger.place import Place, deltalake
 from coterie.spark.ledger.tables import LedgerError
 
-__all__ = ["Account"]
-
 ONLY_GROUP = "coterie/only-group"
 """Whose rows the table has: a number of the one group, or 0 for several."""
 SEVERAL = 0

@@ -19,8 +19,6 @@ from coterie.spark.ledger.files import Offsets, Written, action, cut, offsets_in
 from coterie.spark.ledger.place import Place, deltalake
 from coterie.spark.ledger.tables import LedgerError, careless_writer, refuse_table
 
-__all__ = ["Batch", "Outcome", "Rules"]
-
 logger = logging.getLogger("coterie.spark")
 
 # Each failed commit is another writer's success: so many in a row mean that something else is wrong.

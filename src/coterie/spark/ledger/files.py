@@ -18,11 +18,6 @@ from coterie.base.ids import TopicPartition
 from coterie.spark.ledger.place import Place
 from coterie.spark.ledger.tables import PLACE, LedgerError
 
-__all__ = [
-    "WRITTEN", "Offsets", "Written", "action", "cut", "deltas", "offsets_in", "refuse_missing",
-    "refuse_without_place", "tag_of", "writer_to",
-]  # fmt: skip
-
 Offsets = np.ndarray[Any, np.dtype[np.int64]]
 
 WRITTEN = "topic string, partition int, first long, last long, rows long, path string, size long"

@@ -21,8 +21,6 @@ from coterie.spark.ledger.files import WRITTEN, Written, deltas, refuse_without_
 from coterie.spark.ledger.place import Place
 from coterie.spark.ledger.tables import LedgerError
 
-__all__ = ["Ledger", "LedgerError", "Outcome"]
-
 QUERY = "sql.streaming.queryId"
 STATE = "StateStore"
 

@@ -12,8 +12,6 @@ from pyarrow import fs
 from coterie.client.errors import MissingLibrary
 from coterie.spark.ledger.tables import LedgerError
 
-__all__ = ["Place", "deltalake"]
-
 OLDEST = (1, 6)
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 # What deltalake opens by itself, that several processes can see.

@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from coterie.base.errors import CoterieError
 
-__all__ = ["PLACE", "LedgerError", "careless_writer", "refuse_table"]
-
 PLACE = ("topic", "partition", "offset")
 
 # What writers may have to know of; of these, nothing is asked of who only adds files, or what is asked

@@ -24,8 +24,6 @@ from coterie.spark.sink.options import SinkOptions
 from coterie.spark.sink.rows import Outbox, ahead, gathered, named
 from coterie.spark.source.shape import SOURCE_FIELDS
 
-__all__ = ["Account", "NotOurs", "PartitionsLost", "Stamp", "write_with_offsets"]
-
 Notes = Mapping[TopicPartition, OffsetAndMetadata | None]
 COLUMN = "source"
 

@@ -21,8 +21,6 @@ from coterie.client.producer.producer import Producer
 from coterie.spark.sink.options import SinkOptions
 from coterie.spark.sink.rows import Outbox, Tally, ahead, gathered
 
-__all__ = ["LedgerExpired", "OtherRows", "Turn", "note_done", "write_once"]
-
 logger = logging.getLogger("coterie.spark")
 
 QUERY, BATCH, RUN = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"

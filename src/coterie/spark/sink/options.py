@@ -9,8 +9,6 @@ from coterie.client.errors import WrongSetting
 from coterie.client.producer.settings import ProducerSettings
 from coterie.spark.source.option_names import BadOption, truth
 
-__all__ = ["SINK", "SinkOptions", "parse_sink"]
-
 SINK = ("topic", "semantics", "ledgerTopic", "startLedger", "commitSourceOffsets")
 # Rows come by the thousand: larger batches than a client's are full at once.
 BATCH_SIZE = 262_144

@@ -18,8 +18,6 @@ from coterie.client.producer.producer import Producer
 from coterie.spark.sink.options import SinkOptions
 from coterie.wire.records.checksum import crc32c
 
-__all__ = ["Outbox", "Tally", "ahead", "gathered", "named"]
-
 
 async def ahead(batches: Iterable[pa.RecordBatch]) -> AsyncGenerator[pa.RecordBatch, None]:
     """Yield the batches; the next is read, in a thread, while this one is worked on."""

@@ -32,8 +32,6 @@ from coterie.spark.source.option_names import BadOption
 from coterie.spark.source.shape import SOURCE_FIELDS
 from coterie.spark.worker_reuse import settle
 
-__all__ = ["BatchSink", "StreamSink", "refuse_columns", "write_plainly"]
-
 COLUMNS = {
     "key": (StringType, BinaryType),
     "value": (StringType, BinaryType),

@@ -19,8 +19,6 @@ from coterie.spark.source.shape import NOBODY, Source
 from coterie.spark.source.tasks import FetchSettings, TaskPartition, read_task
 from coterie.spark.source.topics import cluster_for, ends, resolved, selected
 
-__all__ = ["BatchReader", "FilteringReader", "groups_of", "shared_by", "tasks_for"]
-
 log = logging.getLogger("coterie.spark")
 
 Offsets = dict[TopicPartition, int]

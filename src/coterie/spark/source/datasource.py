@@ -25,8 +25,6 @@ from pyspark.sql.types import (
 
 from coterie.spark.source.option_names import columns_of
 
-__all__ = ["CoterieDataSource"]
-
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 SOURCE = StructType(
     [

@@ -13,8 +13,6 @@ from pyspark.sql import datasource as ds
 
 from coterie.spark.source.offsets import Range
 
-__all__ = ["Pushed", "pushed"]
-
 COMPARED: dict[type, Callable[[Any, Any], bool]] = {
     ds.EqualTo: lambda value, wanted: value == wanted,
     ds.EqualNullSafe: lambda value, wanted: value == wanted,

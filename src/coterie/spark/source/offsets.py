@@ -8,20 +8,6 @@ from typing import Any, NamedTuple
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
 
-__all__ = [
-    "BadOffset",
-    "Gate",
-    "GroupDocument",
-    "Range",
-    "Rebalance",
-    "limited",
-    "packed",
-    "read_plain",
-    "refuse_other_cluster",
-    "split",
-    "write_plain",
-]
-
 # A task costs Spark some 27 ms: fewer rows than this are not worth another one.
 ROWS_PER_TASK = 25_000
 

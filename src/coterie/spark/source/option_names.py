@@ -7,23 +7,6 @@ from collections.abc import Mapping
 
 from coterie.base.errors import CoterieError
 
-__all__ = [
-    "COLUMNS",
-    "IDLE",
-    "KAFKA",
-    "KAFKA_IDLE",
-    "KAFKA_REFUSED",
-    "KNOWN",
-    "MISLEADING",
-    "OURS",
-    "OWN",
-    "SECURITY",
-    "BadOption",
-    "columns_of",
-    "is_idle",
-    "truth",
-]
-
 # The columns there are, in their order.
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "source")
 

@@ -31,17 +31,6 @@ from coterie.spark.source.option_names import (
     truth,
 )
 
-__all__ = [
-    "COMMITTED",
-    "EARLIEST",
-    "LATEST",
-    "BadOption",
-    "Bound",
-    "Selection",
-    "SourceOptions",
-    "parse",
-]
-
 EARLIEST = -2
 LATEST = -1
 COMMITTED = -3

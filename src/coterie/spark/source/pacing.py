@@ -12,8 +12,6 @@ from coterie.client.member import Generation, MemberSettings, Phase
 from coterie.client.member.runner import Membership
 from coterie.client.net.silence import next_word_s
 
-__all__ = ["LONGEST_WAIT_S", "Barrier", "Company", "Pace", "Word", "waited_for"]
-
 log = logging.getLogger("coterie.spark")
 
 # No call of Spark's waits longer than this for records: a reader must notice that its application died.

@@ -21,8 +21,6 @@ from coterie.base.ids import TopicPartition
 from coterie.base.whole import whole_number
 from coterie.spark.source.offsets import GroupDocument, Range
 
-__all__ = ["DataLoss", "covered", "due", "kept", "note_of", "plannable", "replayed", "same_place"]
-
 NOTED = "coterie"
 
 Committed = Mapping[TopicPartition, int | None]

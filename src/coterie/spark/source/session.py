@@ -41,8 +41,6 @@ from coterie.spark.source.protocol import (
 from coterie.spark.source.shape import NOBODY, Source
 from coterie.spark.source.topics import cluster_for, ends, resolved, selected, servers_of, there
 
-__all__ = ["Gone", "GroupSession"]
-
 log = logging.getLogger("coterie.spark")
 
 # How soon the ends are asked for again while nothing comes.

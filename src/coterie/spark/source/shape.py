@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-__all__ = ["NOBODY", "SOURCE_FIELDS", "Piece", "Source", "needed", "shaped"]
-
 SOURCE_FIELDS = (
     ("group", pa.string()),
     ("member", pa.string()),

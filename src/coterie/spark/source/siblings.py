@@ -29,8 +29,6 @@ try:
 except ImportError:  # Windows: nothing is found out there
     fcntl = None
 
-__all__ = ["SharedGroup", "Siblings", "Word", "starter_of"]
-
 log = logging.getLogger("coterie.spark")
 
 PROCESSES = Path("/proc")

@@ -32,8 +32,6 @@ from coterie.spark.source.siblings import Siblings, starter_of
 from coterie.spark.source.tasks import FetchSettings, TaskPartition, read_task
 from coterie.spark.source.ungrouped import AllPartitions
 
-__all__ = ["MemberReader", "PlainReader", "StreamReader", "orphaned", "rows_of"]
-
 log = logging.getLogger("coterie.spark")
 
 Document = dict[str, Any]

@@ -15,7 +15,13 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
-from coterie.arrow.records import Plan, plan, record_batches
+from coterie.arrow.plan import (
+    Plan,
+    plan,
+)
+from coterie.arrow.records import (
+    record_batches,
+)
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
 from coterie.base.ids import TopicPartition
@@ -31,8 +37,6 @@ from coterie.spark.source.shape import NOBODY, Piece, Source, needed, shaped
 from coterie.spark.worker_reuse import settle
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.fetched import Fetched, FetchedPartition, read_fetched
-
-__all__ = ["FetchSettings", "TaskPartition", "read_task"]
 
 BACKOFF_S = 0.1
 

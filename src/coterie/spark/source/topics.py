@@ -6,9 +6,16 @@ from collections.abc import Iterable
 from coterie.base.ids import TopicPartition
 from coterie.client.net.cluster import Cluster
 from coterie.client.net.messages import Metadata
-from coterie.spark.source.options import EARLIEST, LATEST, BadOption, Bound, Selection, SourceOptions
-
-__all__ = ["cluster_for", "ends", "resolved", "selected", "servers_of", "there"]
+from coterie.spark.source.option_names import (
+    BadOption,
+)
+from coterie.spark.source.options import (
+    EARLIEST,
+    LATEST,
+    Bound,
+    Selection,
+    SourceOptions,
+)
 
 log = logging.getLogger("coterie.spark")
 

@@ -11,8 +11,6 @@ from coterie.spark.source.protocol import DataLoss
 from coterie.spark.source.session import POLL_MOST_S, POLL_S, Gone
 from coterie.spark.source.topics import cluster_for, ends, resolved, selected
 
-__all__ = ["AllPartitions"]
-
 Offsets = dict[TopicPartition, int]
 
 

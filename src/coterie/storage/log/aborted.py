@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from coterie.base.errors import Corrupt
 
-__all__ = ["Aborted", "AbortedIndex", "AbortedSpan"]
-
 ENTRY = Struct(">hqqqq")
 VERSION = 0
 

@@ -5,19 +5,6 @@ from typing import NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, Refused, RefusedBy
-from coterie.storage.config import BadSetting, LogConfig
-
-__all__ = [
-    "AppendRefused",
-    "Appended",
-    "BadSetting",
-    "DirectoryInUse",
-    "DirectoryUnusable",
-    "LogConfig",
-    "OffsetAt",
-    "OffsetOutOfRange",
-    "StorageFailed",
-]
 
 
 class Appended(NamedTuple):

@@ -1,7 +1,5 @@
 """The leader epochs of a partition: where each began, and so where the one before it ended."""
 
-__all__ = ["Epochs", "begun", "end_of", "from_start", "until_end"]
-
 Epochs = list[tuple[int, int]]
 """Epoch and first offset, oldest first."""
 

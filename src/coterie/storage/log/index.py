@@ -12,8 +12,6 @@ from struct import pack
 
 from coterie.base.errors import Corrupt
 
-__all__ = ["ENTRY", "TIME_ENTRY", "OffsetIndex", "TimeIndex"]
-
 ENTRY = 8
 TIME_ENTRY = 12
 SWAPPED = sys.byteorder == "little"

@@ -13,18 +13,6 @@ from coterie.base.errors import Corrupt
 from coterie.storage.log.contract import AppendRefused
 from coterie.wire.records.batches import BatchHeader, Marker, read_marker
 
-__all__ = [
-    "ONGOING",
-    "ActiveProducer",
-    "Completed",
-    "Producer",
-    "ProducerState",
-    "Verification",
-    "Written",
-    "marker_of",
-    "sequence_after",
-]
-
 KEPT = 5
 SEQUENCES = 2**31
 HEAD = Struct(">hIi")

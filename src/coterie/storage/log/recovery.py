@@ -35,8 +35,6 @@ from coterie.storage.log.segment import (
 from coterie.storage.rewrite import checksum
 from coterie.wire.records.batches import HEADER_SIZE, LENGTH_STARTS, BatchHeader, check_crc, read_header
 
-__all__ = ["SNAPSHOT", "Loaded", "Sound", "load", "sound_batches"]
-
 SNAPSHOT = ".snapshot"
 CHUNK = 1 << 20
 OLD_HEADER_SIZE = 26

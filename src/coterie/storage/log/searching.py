@@ -7,8 +7,6 @@ from coterie.storage.log.contract import OffsetAt
 from coterie.storage.log.validate import UNPACKED_BYTES_MOST
 from coterie.wire.records.batches import BatchHeader, Record, read_header, records_of
 
-__all__ = ["first_from", "youngest_of"]
-
 
 def first_from(batch: bytes, timestamp_ms: int, offset: int) -> OffsetAt | None:
     """Return the first record from an offset on that is as young as this, None if there is none."""

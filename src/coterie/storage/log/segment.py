@@ -16,20 +16,6 @@ from coterie.storage.log.contract import StorageFailed
 from coterie.storage.log.index import ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from coterie.wire.records.batches import HEADER_SIZE, LENGTH_STARTS, BatchHeader, read_header
 
-__all__ = [
-    "ABORTED",
-    "CLEANED",
-    "DELETED",
-    "FILES",
-    "INDEX",
-    "LOG",
-    "SWAP",
-    "TIME_INDEX",
-    "Opened",
-    "Segment",
-    "name_of",
-]
-
 LOG, INDEX, TIME_INDEX, ABORTED = ".log", ".index", ".timeindex", ".txnindex"
 FILES = (INDEX, TIME_INDEX, ABORTED, LOG)  # the log last: where it is, the others are
 CLEANED, SWAP, DELETED = ".cleaned", ".swap", ".deleted"

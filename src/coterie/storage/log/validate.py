@@ -28,17 +28,6 @@ from coterie.wire.records.compression import CODECS as CODEC_NAMES
 from coterie.wire.records.compression import Unbounded, codec_of, decompress
 from coterie.wire.records.walk import EndlessLength, youngest_delta
 
-__all__ = [
-    "UNPACKED_BYTES_MOST",
-    "Batch",
-    "Prepared",
-    "coordinator_batches",
-    "headed",
-    "prepare",
-    "prepared",
-    "prepared_promptly",
-]
-
 LENGTH_AND_MAGIC = Struct(">8xi4xb")
 OVERHEAD = 12  # offset and length, which the length does not count
 LEAST_LENGTH = 14

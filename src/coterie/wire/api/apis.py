@@ -5,8 +5,6 @@ A broker advertises of this table what it serves, range for range; nothing here 
 
 from typing import NamedTuple
 
-__all__ = ["APIS", "Api", "ApiKey"]
-
 
 class Api(NamedTuple):
     """One kind of request: its number, its kio package, its Kafka name, its versions."""

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 from coterie.base.errors import Corrupt
 from coterie.wire.api.apis import APIS
 from coterie.wire.api.entities import (
-    build,
-    entity,
     kio_reader_of,
     read_failures,
     request_type,
@@ -30,27 +28,6 @@ from coterie.wire.api.guards import (
 )
 from coterie.wire.api.layout import plan_of
 from coterie.wire.api.writers import FrameWriter, frame_writer_of, writer_of
-
-__all__ = [
-    "RequestHeader",
-    "build",
-    "decode",
-    "decode_request",
-    "decode_response",
-    "decode_walked",
-    "encode",
-    "encode_request",
-    "encode_response",
-    "encode_response_parts",
-    "entity",
-    "frame_head",
-    "only",
-    "prepare",
-    "read_request_header",
-    "request_type",
-    "response_type",
-    "splice",
-]
 
 HEADER = Struct(">hhih")
 REQUEST_HEAD = Struct(">ihhih")

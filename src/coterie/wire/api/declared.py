@@ -13,17 +13,6 @@ from uuid import UUID
 
 from coterie.base.errors import Corrupt
 
-__all__ = [
-    "NEVER_FLEXIBLE",
-    "VERSION",
-    "Declared",
-    "Field",
-    "built",
-    "each_built",
-    "read_version",
-    "shared",
-]
-
 T = TypeVar("T")
 VERSION = Struct(">h")
 NEVER_FLEXIBLE = 2**15

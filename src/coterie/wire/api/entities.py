@@ -16,16 +16,6 @@ from coterie.base.errors import Corrupt
 from coterie.wire.api.apis import APIS, Api
 from coterie.wire.api.layout import plan_of
 
-__all__ = [
-    "build",
-    "entity",
-    "kio_field_reader_of",
-    "kio_reader_of",
-    "read_failures",
-    "request_type",
-    "response_type",
-]
-
 SIDES = ("request", "response")
 
 

@@ -9,8 +9,6 @@ from coterie.wire.api.guards import walk_tags
 from coterie.wire.records.visible import AbortedTransaction
 from coterie.wire.varints import read_uvarint
 
-__all__ = ["Fetched", "FetchedPartition", "read_fetched"]
-
 READ_REPLICA_FROM = 11
 FLEXIBLE_FROM = 12
 

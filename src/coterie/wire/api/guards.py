@@ -17,20 +17,6 @@ from coterie.base.errors import Corrupt
 from coterie.wire.api.layout import FIXED_FORMATS, FieldPlan, Plan, plan_of
 from coterie.wire.varints import read_uvarint, uvarint
 
-__all__ = [
-    "LONGEST_TEXT",
-    "Checker",
-    "Edit",
-    "apply_edits",
-    "checker_of",
-    "checker_of_field",
-    "has_bounded_times",
-    "overclaims",
-    "walk_tags",
-    "walker_of",
-    "weigher_of",
-]
-
 # In UTF-8 bytes. A compact length could say more; Kafka refuses it, and records of the internal topics have
 # no place for it.
 LONGEST_TEXT = 0x7FFF

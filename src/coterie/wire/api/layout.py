@@ -7,8 +7,6 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
-__all__ = ["ENTITY", "FIXED_FORMATS", "FieldPlan", "Plan", "plan_of"]
-
 ENTITY = "entity"
 
 # The struct letter of each kind that has one size.

@@ -35,8 +35,6 @@ from coterie.wire.api.layout import FieldPlan, plan_of
 from coterie.wire.api.writers import writer_in_pieces_of
 from coterie.wire.varints import read_uvarint
 
-__all__ = ["ITEMS_MOST", "decode_in_pieces", "decode_light", "encode_in_pieces"]
-
 LIGHT_BYTES = 1 << 14  # what is shorter has no room for more than is read in a few milliseconds
 ITEMS_AT_ONCE = 64
 COPIED_BYTES = 1 << 22  # of records and other bytes in one piece; 50 MB take 30 ms and more

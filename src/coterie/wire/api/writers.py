@@ -16,16 +16,6 @@ from coterie.base.ids import ZERO_UUID
 from coterie.wire.api.layout import ENTITY, FIXED_FORMATS, FieldPlan, Plan, plan_of
 from coterie.wire.varints import ONE_BYTE, uvarint
 
-__all__ = [
-    "FrameWriter",
-    "PieceWriter",
-    "Writer",
-    "frame_writer_of",
-    "source_of",
-    "writer_in_pieces_of",
-    "writer_of",
-]
-
 Writer = Callable[[list[bytes], Any], None]
 PieceWriter = Callable[[list[bytes], Any], Iterator[None]]
 FrameWriter = Callable[[int, Any], bytes]

@@ -13,24 +13,6 @@ from coterie.wire.api.codec import decode
 from coterie.wire.api.declared import Declared, Field, shared
 from coterie.wire.varints import read_uvarint
 
-__all__ = [
-    "ABORT",
-    "BEGIN",
-    "BROKER_RESOURCE",
-    "END",
-    "LEADER_UNCHANGED",
-    "TOPIC_RESOURCE",
-    "ClusterRecord",
-    "ConfigOf",
-    "PartitionChanged",
-    "PartitionMade",
-    "ProducerIdsTaken",
-    "TopicMade",
-    "TopicRemoved",
-    "TransactionStep",
-    "read_cluster_record",
-]
-
 FRAME_VERSION = 1
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 LEADER_UNCHANGED = -2

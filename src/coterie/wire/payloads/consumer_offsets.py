@@ -25,29 +25,6 @@ from coterie.wire.api.declared import (
 )
 from coterie.wire.api.writers import Writer, writer_of
 
-__all__ = [
-    "KNOWN_KINDS",
-    "GroupMetadataKey",
-    "GroupMetadataValue",
-    "MemberMetadata",
-    "OffsetCommitKey",
-    "OffsetCommitValue",
-    "UnknownKey",
-    "check_offset_value",
-    "group_key",
-    "group_metadata_record",
-    "group_value_of_parts",
-    "member_record_part",
-    "offset_commit_record",
-    "offset_value",
-    "partition_key",
-    "read_group_value",
-    "read_key",
-    "read_offset_value",
-    "read_partition_key",
-    "read_sized_text",
-]
-
 NO_TIME = -1
 
 LEGACY_OFFSET_COMMIT, OFFSET_COMMIT, GROUP_METADATA = 0, 1, 2

@@ -13,17 +13,6 @@ from typing import NamedTuple, Self
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition, partitions_of
 
-__all__ = [
-    "HIGHEST_VERSION",
-    "NO_GENERATION",
-    "PROTOCOL_TYPE",
-    "Assignment",
-    "PreviousAssignment",
-    "Subscription",
-    "read_previous",
-    "read_topics_v0",
-]
-
 PROTOCOL_TYPE = "consumer"
 HIGHEST_VERSION = 3
 NO_GENERATION = -1

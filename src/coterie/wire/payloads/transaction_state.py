@@ -9,16 +9,6 @@ from coterie.wire.api.codec import decode
 from coterie.wire.api.declared import NEVER_FLEXIBLE, VERSION, Declared, Field, read_version, shared
 from coterie.wire.api.writers import writer_of
 
-__all__ = [
-    "PartitionsOfTopic",
-    "TransactionLogKey",
-    "TransactionLogValue",
-    "UnknownTransactionKey",
-    "read_transaction_key",
-    "read_transaction_value",
-    "transaction_record",
-]
-
 NOBODY = -1
 
 TRANSACTION_LOG = 0

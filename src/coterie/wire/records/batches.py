@@ -13,35 +13,6 @@ from coterie.wire.records.checksum import crc32c
 from coterie.wire.records.compression import CODECS, codec_of, compress, decompress
 from coterie.wire.varints import ONE_BYTE, read_varlong, varlong
 
-__all__ = [
-    "APPEND_TIME_BIT",
-    "ATTRIBUTES_AT",
-    "CODECS",
-    "CODEC_BITS",
-    "CONTROL_BIT",
-    "CRC_AT",
-    "HEADER_SIZE",
-    "LENGTH_STARTS",
-    "MAGIC",
-    "TRANSACTIONAL_BIT",
-    "BatchHeader",
-    "Marker",
-    "Record",
-    "build_batch",
-    "build_marker",
-    "check_crc",
-    "codec_of",
-    "compress",
-    "decompress",
-    "ends_of",
-    "head_for",
-    "read_header",
-    "read_marker",
-    "records_of",
-    "restamp",
-    "scan",
-]
-
 HEADER = Struct(">qiibIhiqqqhii")
 HEADER_SIZE = 61
 assert HEADER.size == HEADER_SIZE

@@ -5,8 +5,6 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
 from typing import TypeAlias
 
-__all__ = ["crc32c"]
-
 Bytes: TypeAlias = bytes | bytearray | memoryview
 # From data, and the checksum of what came before it, to the checksum of both.
 Crc32c: TypeAlias = Callable[..., int]

@@ -7,8 +7,6 @@ from typing import Any
 
 from coterie.base.errors import Corrupt
 
-__all__ = ["CODECS", "MOST_BYTES", "Unbounded", "codec_of", "compress", "decompress"]
-
 # By the number that a batch's attributes carry.
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 

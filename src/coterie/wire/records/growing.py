@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from coterie.wire.records.batches import head_for
 from coterie.wire.varints import varlong
 
-__all__ = ["RECORD_OVERHEAD_BYTES", "GrowingBatch", "sized", "weight_of"]
-
 RECORD_OVERHEAD_BYTES = 64  # of a record besides its key and its value, at most
 
 # The varints of small numbers: deltas, and sizes of records.

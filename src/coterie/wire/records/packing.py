@@ -11,8 +11,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from coterie.wire.varints import varlong
 
-__all__ = ["Headers", "Packed", "Stamps", "pack_records"]
-
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 # The timestamps in runs: from which record on which timestamp holds. The first run begins with record 0.
 Stamps: TypeAlias = Sequence[tuple[int, int]]

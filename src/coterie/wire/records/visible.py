@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 from coterie.wire.records.batches import BatchHeader
 
-__all__ = ["AbortedTransaction", "without_aborted"]
-
 
 class AbortedTransaction(NamedTuple):
     """A transaction whose records a read_committed reader must not see, as Fetch lists it."""

@@ -12,8 +12,6 @@ from typing import NamedTuple, TypeAlias
 
 from coterie.base.errors import Corrupt
 
-__all__ = ["EndlessLength", "youngest_delta"]
-
 Bytes: TypeAlias = bytes | bytearray
 
 INT_BYTES, LONG_BYTES = 5, 10

@@ -14,20 +14,6 @@ from coterie.coordinator.group.decision import Decision, Draft
 from coterie.coordinator.group.facts import PromiseDropped
 from coterie.coordinator.group.model import Group, State
 
-__all__ = [
-    "JoinDue",
-    "SessionDue",
-    "SyncDue",
-    "ignore",
-    "ignore_nowhere",
-    "join_due",
-    "session_due_elsewhere",
-    "session_due_preparing",
-    "session_due_working",
-    "sync_due",
-]
-
-
 GONE = ("promise-expired", "session-expired", "join-expired")
 
 

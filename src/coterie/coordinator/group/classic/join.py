@@ -22,16 +22,6 @@ from coterie.coordinator.group.facts import (
 from coterie.coordinator.group.model import Group, Member, State, stranger_why
 from coterie.coordinator.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
 
-__all__ = [
-    "current_generation",
-    "join_completing",
-    "join_dead",
-    "join_empty",
-    "join_nowhere",
-    "join_preparing",
-    "join_stable",
-]
-
 MEMBER_ID_REQUIRED_SINCE = 4
 
 Rejoin = Callable[[Draft, Group, Join], Decision]

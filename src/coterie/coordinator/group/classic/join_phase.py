@@ -20,17 +20,6 @@ from coterie.coordinator.group.facts import (
 from coterie.coordinator.group.model import Group, Roll, State
 from coterie.coordinator.group.settings import RETRY_MS
 
-__all__ = [
-    "chosen_protocol",
-    "complete",
-    "complete_if_all_joined",
-    "end_initial_delay",
-    "rebalance_or_complete",
-    "remove",
-    "start_rebalance",
-    "stays_open",
-]
-
 
 def rebalance_or_complete(draft: Draft, group: Group) -> None:
     """Start a rebalance, or, where one is under way, end its join phase if everybody is there (RB-4)."""

@@ -9,8 +9,6 @@ from coterie.coordinator.group.decision import Decision, Draft, JoinAnswer, Leav
 from coterie.coordinator.group.facts import PromiseDropped
 from coterie.coordinator.group.model import Group, Member
 
-__all__ = ["leave_dead", "leave_empty", "leave_nowhere", "leave_preparing", "leave_working", "tell_removed"]
-
 
 def leave_nowhere(draft: Draft, _: None, command: Leave) -> Decision:
     """Know nobody, each for itself (LG-2)."""

@@ -9,8 +9,6 @@ from coterie.coordinator.group.decision import Decision, Draft, JoinAnswer, Sync
 from coterie.coordinator.group.facts import GroupStored, MemberRejoined, MemberReplaced
 from coterie.coordinator.group.model import Group, State
 
-__all__ = ["return_to_barrier", "return_to_stable", "unexpected"]
-
 SKIPS_ASSIGNMENT_SINCE = 9
 
 

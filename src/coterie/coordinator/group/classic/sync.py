@@ -14,21 +14,6 @@ from coterie.coordinator.group.facts import (
 )
 from coterie.coordinator.group.model import Group, stranger_why
 
-__all__ = [
-    "beat_dead",
-    "beat_empty",
-    "beat_nowhere",
-    "keep",
-    "keep_and_recall",
-    "refusal_of",
-    "sync_completing",
-    "sync_dead",
-    "sync_empty",
-    "sync_nowhere",
-    "sync_preparing",
-    "sync_stable",
-]
-
 
 def refusal_of(group: Group, command: Heartbeat | Sync) -> tuple[Code, str]:
     """Return why this is no member of the generation: a code, NONE if it is one, and a why."""

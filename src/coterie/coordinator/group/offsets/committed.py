@@ -44,29 +44,6 @@ from coterie.coordinator.group.records import Allowance
 if TYPE_CHECKING:
     from coterie.coordinator.group.shard import Shard
 
-__all__ = [
-    "clean_offsets",
-    "commit_completing",
-    "commit_dead",
-    "commit_empty",
-    "commit_nowhere",
-    "commit_working",
-    "delete_empty",
-    "delete_nowhere",
-    "delete_offsets",
-    "delete_offsets_nowhere",
-    "delete_offsets_working",
-    "delete_working",
-    "end_transaction",
-    "fetch",
-    "fetch_nothing",
-    "topics_deleted",
-    "txn_commit_dead",
-    "txn_commit_empty",
-    "txn_commit_nowhere",
-    "txn_commit_working",
-]
-
 NO_RETENTION = -1
 GROUP_ID_NOT_FOUND_SINCE = 9
 

@@ -13,8 +13,6 @@ from typing import TypeAlias
 
 from coterie.coordinator.group.facts import StoredOffset
 
-__all__ = ["Key", "Pending", "Writers"]
-
 Key: TypeAlias = tuple[str, str, int]  # group, topic, partition
 Writers: TypeAlias = Mapping[int, StoredOffset | None]
 

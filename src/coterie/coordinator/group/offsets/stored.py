@@ -13,8 +13,6 @@ from coterie.coordinator.group.facts import StoredOffset
 from coterie.coordinator.group.model import OffsetTable
 from coterie.wire.payloads.consumer_offsets import read_offset_value, read_partition_key
 
-__all__ = ["OffsetTables", "Packed", "stored_offset", "unpacked"]
-
 # The end of each record's key, topic and partition, with its value; None where the log has a tombstone.
 Packed: TypeAlias = dict[bytes, bytes | None]
 
