@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
-from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -18,18 +17,14 @@ from coterie.base.hashes import coordinator_partition
 from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.config.settings import BrokerSettings
-from coterie.broker.net.context import SILENT, WAITS, Context, Hangup
+from coterie.broker.net.connection import Connection
 from coterie.broker.node import Node
-from coterie.broker.runtime.pieces import at_once
 from coterie.broker.topics.registry import Topics
 from coterie.storage.log.contract import StorageFailed
 from coterie.storage.log.partition import PartitionLog
 from coterie.storage.memory import MemoryStore
 from coterie.wire.api.codec import (
-    decode_request,
     decode_response,
-    encode_response_parts,
-    read_request_header,
 )
 from coterie.wire.api.entities import (
     response_type,
@@ -39,8 +34,6 @@ from swarm.network import Channel, Network
 from swarm.world import Violation, World
 
 if TYPE_CHECKING:
-    from coterie.broker.fastpath.commits import Template
-    from coterie.broker.fastpath.heartbeats import Beat
     from coterie.broker.runtime.groups import ShardHost
     from swarm.calls import Call
     from swarm.checks import Checks
@@ -59,154 +52,116 @@ class Frame(NamedTuple):
     client: str
 
 
-class Session:
-    """The broker's end of a connection: one request at a time, as the production server has it."""
+class Wire:
+    """A broker's end of a channel, as a connection sees its transport: it takes whatever is written."""
+
+    def __init__(self, session: Session, process: Process, channel: Channel) -> None:
+        self._session, self._channel = session, channel
+        self._info = {"peername": (channel.client, PORT), "sockname": (process.broker.host, PORT)}
+
+    def get_extra_info(self, name: str) -> Any:
+        """Return who is at this end or at the other."""
+        return self._info[name]
+
+    def write(self, data: bytes) -> None:
+        """Send an answer."""
+        self._channel.answer(self._session.answered(data))
+
+    def writelines(self, parts: list[bytes]) -> None:
+        """Send a large answer, which comes in parts."""
+        self.write(b"".join(parts))
+
+    def get_write_buffer_size(self) -> int:
+        """Return 0: nothing waits to be sent."""
+        return 0
+
+    def pause_reading(self) -> None:
+        """Do nothing: clients send one request at a time, or a few."""
+
+    def resume_reading(self) -> None:
+        """Do nothing, as nothing was paused."""
+
+    def is_closing(self) -> bool:
+        """Return False: it ends with the channel."""
+        return False
+
+    def close(self) -> None:
+        """Do nothing: a mistake of ours closes connections, and the next look at the process finds it."""
+
+    abort = close
+
+
+class Session(Connection):
+    """The production connection over a channel, each request and each answer shown to the checks."""
 
     def __init__(self, process: Process, channel: Channel) -> None:
+        super().__init__(process.node)
         self.process = process
         self._channel = channel
-        self._waiting: deque[Frame] = deque()
-        self._owed: tuple[Frame, Call] | None = None
-        self._context: Context | None = None
-        self._gone: Callable[[], None] | None = None
-        self.beat: Beat | None = None  # what the broker's short ways remember
-        self.commit: Template | None = None
-        self._pumping = False
-        self._closed = False
+        self._checks = process.cluster.checks
+        self._frames: deque[Frame] = deque()
+        self._call: Call | None = None
+        """The request that is in flight."""
+        self._on_hold = False
+        """Whether it waits until its shard has appended what it holds."""
+        self.connection_made(Wire(self, process, channel))
 
     def receive(self, frame: Frame) -> None:
         """Take a request that has arrived."""
-        self._waiting.append(frame)
-        if not self._pumping:
-            self.process.run(self._pump, only_asked=True)
+        self._frames.append(frame)
+        self.process.run(lambda: self.data_received(frame.data), only_asked=True)
 
     def lost(self) -> None:
         """Take note that the connection is gone."""
-        if self._closed:
+        if self not in self.process.sessions:
             return
-        self._closed = True
-        self.process.sessions.pop(self, None)
-        self._waiting.clear()
-        if self._owed is not None:
-            self.process.cluster.checks.gone(self._owed[1])
-        gone = self._gone if self._context is None else self._context.hung_up
-        if gone is not None:
-            self.process.run(gone)
+        del self.process.sessions[self]
+        if self._call is not None:
+            self._checks.gone(self._call)
+        self.process.run(lambda: self.connection_lost(None))
 
     def end(self, *, answers_too: bool) -> None:
         """End with the process."""
-        self._closed = True
+        self.drop(None)
         self._channel.server_gone(answers_too=answers_too)
 
-    def _pump(self) -> None:
-        if self._pumping:
-            return
-        self._pumping = True
-        while self._waiting and self._owed is None and not self._closed:
-            frame = self._waiting.popleft()
-            self._owed = frame, self.process.cluster.checks.asked(self.process, frame)
-            self._serve()
-        self._pumping = False
-
-    def _serve(self) -> None:
-        """Answer what is owed: from its bytes, by its handler, or once the shard owes no append any more."""
-        assert self._owed is not None
-        node, (frame, call) = self.process.node, self._owed
-        quick = node.quick_answer(self, frame.data)
-        if isinstance(quick, bytes):
-            self._send(quick)
-        elif quick is not None:
-            quick.hold(self._ask_again)
-            return
-        elif node.takes(self, frame.data) is not True:
-            self._handle()
-        self.process.cluster.checks.handled(call)
-
-    def _ask_again(self) -> None:
-        if not self._closed:
-            assert self._owed is not None
-            self.process.cluster.checks.held(self._owed[1])
-            self._serve()
-            self._pump()
-
-    # -- what is asked of who sends a plain request
-
-    @property
-    def host(self) -> str:
-        """Whose request it is."""
-        assert self._owed is not None
-        return f"/{self._owed[0].client}"
-
-    def owed(self, gone: Callable[[], None] | None = None) -> None:
-        """Take note that the answer comes later; `gone` is called when the client hangs up before it."""
-        self._gone = gone
-
-    def paid(self, sized: bytes) -> None:
-        """Send the answer that was owed."""
-        if not self._closed:
-            self._gone = None
-            self._send(sized)
-            self._pump()
-
-    def answer_at_length(self, sized: bytes) -> None:
-        """Answer a commit through its handler: the short way has come to nothing."""
-        if not self._closed:
-            assert self._owed is not None
-            assert self._owed[0].data == sized
-            self._handle()
-            self._pump()
-
-    # -- the general way
-
-    def _handle(self) -> None:
-        assert self._owed is not None
-        node, frame = self.process.node, self._owed[0]
-        data = frame.data[4:]
-        header = read_request_header(data)
-        handler = node.handler_of(header)
-        assert handler is not None, frame.request
-        context = Context(
-            api_key=header.api_key,
-            version=header.api_version,
-            correlation_id=header.correlation_id,
-            client_id=header.client_id,
-            client_host=self.host,
-            listener_host_port=(self.process.broker.host, PORT),
-            send=self._answer,
+    def answered(self, data: bytes) -> tuple[int, Any]:
+        """Return an answer that goes out, and its correlation id, once the checks have seen it."""
+        if self._call is None:
+            raise Violation("answered once", f"an answer that nobody waits for: {data!r}")
+        call, self._call = self._call, None
+        request = call.request
+        correlation_id, answer = decode_response(
+            response_type(request.__api_key__, request.__version__), data[4:]
         )
-        self._context = context
-        try:
-            response = handler(node, context, decode_request(header, data))
-        except Hangup as order:
-            raise Violation("served", f"{frame.request} was hung up on: {order}") from order
-        if response is not WAITS:
-            self._answer(context, response)
+        assert correlation_id == call.frame.correlation_id
+        self._checks.answered(call, answer)
+        return correlation_id, answer
 
-    def _answer(self, context: Context, response: Any) -> None:
-        if self._closed:
+    def _take(self, sized: bytes) -> None:
+        if self._peer_closed:
+            super()._take(sized)
             return
-        if isinstance(response, GeneratorType):  # in virtual time all pieces take none
-            response = at_once(response)
-        if response is WAITS:
-            return
-        if self._context is not context:
-            raise Violation(
-                "answered once", f"request {context.correlation_id} is answered again: {response}"
-            )
-        self._context = None
-        assert response is not SILENT
-        self._send(b"".join(encode_response_parts(context.correlation_id, response)))
-        self._pump()
+        if self._on_hold:
+            assert self._call is not None
+            self._checks.held(self._call)
+        elif self._call is not None:
+            raise Violation("answered once", f"{self._call} is not answered, and the next request is taken")
+        else:
+            self._call = self._checks.asked(self.process, self._frames.popleft())
+        self._on_hold = False
+        call = self._call
+        assert call.frame.data == sized
+        super()._take(sized)
+        if not self._on_hold:
+            self._checks.handled(call)
 
-    def _send(self, sized: bytes) -> None:
-        if self._owed is None:
-            raise Violation("answered once", f"an answer that nobody waits for: {sized!r}")
-        (frame, call), self._owed = self._owed, None
-        cls = response_type(frame.request.__api_key__, frame.request.__version__)
-        correlation_id, answer = decode_response(cls, sized[4:])
-        assert correlation_id == frame.correlation_id
-        self.process.cluster.checks.answered(call, answer)
-        self._channel.answer((correlation_id, answer))
+    def _await_append(self, host: ShardHost, sized: bytes) -> None:
+        self._on_hold = True
+        super()._await_append(host, sized)
+
+    def _hang_up(self, reason: str) -> None:
+        raise Violation("served", f"{self._call} was hung up on: {reason}")
 
 
 class Leads:
@@ -248,7 +203,7 @@ class Process:
         self.store = MemoryStore.open(
             now_ms=self.clock(), disk=broker.disk, cluster_id="simulated", node_id=broker.node_id
         )
-        self.node = Node(
+        self.node: Node = Node(
             settings=settings,
             topics=Topics.open(settings, self.store, new_uuid=self.new_uuid),
             store=self.store,

@@ -16,8 +16,11 @@ STEPS_MOST = 40_000
 """Several times what the busiest scenario takes: whoever asks again without a pause goes beyond."""
 
 
-class Violation(Exception):
-    """Something happened that must not happen. `rule` names the promise that was broken."""
+class Violation(BaseException):
+    """Something happened that must not happen. `rule` names the promise that was broken.
+
+    No `Exception`: production code that goes on after a mistake must not take it for one.
+    """
 
     def __init__(self, rule: str, what: str) -> None:
         super().__init__(f"{rule}: {what}")

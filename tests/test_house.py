@@ -74,6 +74,7 @@ PURE = (
     "broker/api",
     "broker/config",
     "broker/fastpath",
+    "broker/net/connection.py",
     "broker/net/context.py",
     "broker/net/peers.py",
     "broker/node.py",

@@ -8,17 +8,17 @@ from collections.abc import Callable
 
 from coterie.broker.net import peers
 from coterie.broker.net.peers import Peer, Peers
-from coterie.broker.net.server import Connection
+from coterie.broker.net.server import SocketProtocol
 from coterie.cli import main
 
 __all__ = ["PLANTS"]
 
 WITHOUT_END = 1 << 50
-greet = Connection.connection_made
+greet = SocketProtocol.connection_made
 take_in = Peers.join
 
 
-def stumble(self: Connection, transport: BaseTransport) -> None:
+def stumble(self: SocketProtocol, transport: BaseTransport) -> None:
     """Ask who has gone for its address, and keep its socket for good (A6)."""
     transport.get_extra_info("peername")[:2]
     greet(self, transport)
@@ -32,7 +32,7 @@ def always_room(self: Peers, peer: Peer, descriptor: int) -> bool:
 
 # Each must be found by `run.py --plant FAULT`.
 PLANTS: dict[str, Callable[[], None]] = {
-    "reset": lambda: setattr(Connection, "connection_made", stumble),
+    "reset": lambda: setattr(SocketProtocol, "connection_made", stumble),
     "answers": lambda: setattr(peers, "UNSENT_BYTES_MAX", WITHOUT_END),  # A11
     "requests": lambda: setattr(peers, "BEGUN_BYTES_MAX", WITHOUT_END),  # TH-2
     "descriptors": lambda: setattr(Peers, "join", always_room),

@@ -16,7 +16,7 @@ from uuid import UUID
 from coterie.base.topic_names import OFFSETS_TOPIC
 from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.main import Alarm
-from coterie.broker.net.server import Connection
+from coterie.broker.net.connection import Connection
 from coterie.broker.node import Node
 from coterie.broker.topics.registry import Topics
 from coterie.coordinator.group.model import Group

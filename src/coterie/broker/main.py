@@ -20,8 +20,8 @@ from queue import PriorityQueue
 from typing import TYPE_CHECKING, Any
 
 from coterie.base.signals import stop_signals
-from coterie.broker.net.request_queue import Done, Turns
-from coterie.broker.net.server import Connection
+from coterie.broker.net.request_queue import Done, RequestQueue
+from coterie.broker.net.server import SocketProtocol
 from coterie.broker.node import Node
 from coterie.broker.runtime.background import Beside
 from coterie.broker.topics.registry import Topics
@@ -279,12 +279,12 @@ def _reason(error: OSError | UnicodeError) -> str:
     return error.strerror or str(error)
 
 
-async def _listen(loop: asyncio.AbstractEventLoop, node: Node, turns: Turns) -> asyncio.Server:
+async def _listen(loop: asyncio.AbstractEventLoop, node: Node, queue: RequestQueue) -> asyncio.Server:
     """Return what listens for clients."""
     settings = node.settings
     try:
         server = await loop.create_server(
-            lambda: Connection(node, turns),
+            lambda: SocketProtocol(node, queue),
             settings.listen_host,
             settings.listen_port,
             backlog=settings.socket_listen_backlog_size,
@@ -308,21 +308,21 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
     loop = asyncio.get_running_loop()
     alarm = Alarm(loop, clock)
     beside = Beside(loop)
-    turns = Turns(loop.call_soon, aside=thinking_of(loop))
+    queue = RequestQueue(loop.call_soon, aside=thinking_of(loop))
     node = Node(
         settings=settings,
         topics=_topics(settings, store),
         store=store,
         clock=clock,
         wall=wall_clock_ms,
-        call_soon=turns.soon,
+        call_soon=queue.call_soon,
         alarm=alarm.set,
         aside=beside,
-        work=turns.work,
+        work=queue.work,
     )
     alarm.node = node
     node.groups_loaded = gc.freeze  # a million offsets are not looked through again and again
-    server = await _listen(loop, node, turns)
+    server = await _listen(loop, node, queue)
     node.peers.descriptor_limit = _file_limit()
     _sweep_in(loop, node.peers)
     host, port = server.sockets[0].getsockname()[:2]

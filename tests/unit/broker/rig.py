@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from coterie.broker.config.settings import BrokerSettings
+from coterie.broker.net.connection import Connection
 from coterie.broker.net.context import Context
-from coterie.broker.net.server import Connection
 from coterie.broker.node import Node
 from coterie.broker.topics.registry import Topics
 from coterie.storage.files import FileStore

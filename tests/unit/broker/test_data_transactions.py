@@ -9,8 +9,8 @@ from rig import Client, Line, Rig
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.broker.net.request_queue import Turns, here_and_now
-from coterie.broker.net.server import Connection
+from coterie.broker.net.connection import Connection
+from coterie.broker.net.request_queue import RequestQueue, here_and_now
 from coterie.wire.api.codec import (
     decode_response,
     encode_request,
@@ -251,8 +251,8 @@ def test_a_batch_that_is_looked_through_aside_is_not_let_in_once_its_transaction
     batch = writer.batch("late")
     rig.node.configure_topics({"t": {"compression.type": "gzip"}})
     asides: list[Any] = []
-    line, turns = Line(), Turns(rig.soon.append, aside=lambda *asked: asides.append(asked))
-    connection = Connection(rig.node, turns)
+    line, queue = Line(), RequestQueue(rig.soon.append, aside=lambda *asked: asides.append(asked))
+    connection = Connection(rig.node, queue)
     connection.connection_made(line)
     data = part("produce", version, "PartitionProduceData", index=0, records=batch)
     topic = part("produce", version, "TopicProduceData", name="t", partition_data=(data,))

@@ -11,7 +11,7 @@ import pytest
 from coterie.base.codes import Code
 from coterie.base.hashes import coordinator_partition
 from coterie.base.topic_names import OFFSETS_TOPIC
-from coterie.broker.net.request_queue import SLICE_S, Turns
+from coterie.broker.net.request_queue import SLICE_S, RequestQueue
 from coterie.broker.runtime.groups import GROUPS_STARTED_AT_ONCE
 from coterie.broker.runtime.leadership import Leader
 from unit.broker.group_api_rig import (
@@ -245,7 +245,7 @@ def test_a_broker_that_resigns_in_the_midst_of_loading_does_not_come_to_answer()
     sessions = [("session", group, rig.stable(group, "a")["a"]) for group in groups]
     coordinator, purgatory = rig.node.coordinator, rig.node.purgatory
     half_way = 0
-    rig.node.work = Turns(
+    rig.node.work = RequestQueue(
         rig.soon.append, count(0, SLICE_S).__next__
     ).work  # a slice is as short as it can be
 

@@ -17,8 +17,8 @@ from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.broker.api.data import delete_records
 from coterie.broker.api.produce import HANDLERS
-from coterie.broker.net.request_queue import Turns, here_and_now
-from coterie.broker.net.server import Connection
+from coterie.broker.net.connection import Connection
+from coterie.broker.net.request_queue import RequestQueue, here_and_now
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, at_once
 from coterie.wire.api.codec import (
     RequestHeader,
@@ -199,8 +199,10 @@ def a_bomb(rig: Rig, count: int = 6_000) -> bytes:
 def test_records_that_must_be_decoded_are_decoded_aside_and_others_are_answered_meanwhile(rig: Rig):
     asides: list[Any] = []
     rounds, line, other = Rounds(), Line(), Line()
-    turns = Turns(lambda act: rounds.soon.append(act), rounds.clock, lambda *asked: asides.append(asked))
-    connections = [Connection(rig.node, turns) for _ in range(2)]
+    queue = RequestQueue(
+        lambda act: rounds.soon.append(act), rounds.clock, lambda *asked: asides.append(asked)
+    )
+    connections = [Connection(rig.node, queue) for _ in range(2)]
     for connection, end in zip(connections, (line, other), strict=True):
         connection.connection_made(end)
 
@@ -231,8 +233,10 @@ def answered_after(
     """Return the answer to a request of which something is done aside, and something else `meanwhile`."""
     asides: list[Any] = []
     rounds, line = Rounds(), Line()
-    turns = Turns(lambda act: rounds.soon.append(act), rounds.clock, lambda *asked: asides.append(asked))
-    connection = Connection(rig.node, turns)
+    queue = RequestQueue(
+        lambda act: rounds.soon.append(act), rounds.clock, lambda *asked: asides.append(asked)
+    )
+    connection = Connection(rig.node, queue)
     connection.connection_made(line)
     connection.data_received(encode_request(1, "test", build(request_type(api_key, version), **values)))
     rounds.until_done()
@@ -345,7 +349,7 @@ class Rounds:
 def rounds_of(rig: Rig, api_key: int, version: int, **values: Any) -> tuple[int, bytes]:
     """Return in how many rounds of the event loop a request is answered, and the answer."""
     rounds, line = Rounds(), Line()
-    connection = Connection(rig.node, Turns(lambda act: rounds.soon.append(act), rounds.clock))
+    connection = Connection(rig.node, RequestQueue(lambda act: rounds.soon.append(act), rounds.clock))
     connection.connection_made(line)
     connection.data_received(encode_request(1, "test", build(request_type(api_key, version), **values)))
     taken = rounds.until_done()
@@ -422,11 +426,11 @@ def test_fetches_that_are_answered_in_pieces_share_the_room_that_there_is(rig: R
         rig.node.append("wide", partition, batch, now_ms=rig.now_ms)
     rig.node.peers.unsent_bytes_max = 1 << 20
     rounds, lines = Rounds(), [Line() for _ in range(20)]
-    turns = Turns(lambda act: rounds.soon.append(act), rounds.clock)
+    queue = RequestQueue(lambda act: rounds.soon.append(act), rounds.clock)
     whole = fetch_of(("wide", tuple(wanted(at) for at in range(100))), wait_ms=0)
 
     for line in lines:
-        connection = Connection(rig.node, turns)
+        connection = Connection(rig.node, queue)
         connection.connection_made(line)
         connection.data_received(encode_request(1, "test", build(request_type(FETCH, 11), **whole)))
     rounds.until_done()

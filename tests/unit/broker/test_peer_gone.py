@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from coterie.broker.net.request_queue import Turns, here_and_now
-from coterie.broker.net.server import Connection
+from coterie.broker.net.connection import Connection
+from coterie.broker.net.request_queue import RequestQueue, here_and_now
 from coterie.wire.api.codec import (
     encode_request,
 )
@@ -33,8 +33,10 @@ class Busy:
         self.rig = rig
         self.line = Line()
         self._thought: list[tuple[Any, ...]] = []
-        turns = Turns(rig.soon.append, clock=self._clock, aside=lambda *work: self._thought.append(work))
-        self.connection = Connection(rig.node, turns)
+        queue = RequestQueue(
+            rig.soon.append, clock=self._clock, aside=lambda *work: self._thought.append(work)
+        )
+        self.connection = Connection(rig.node, queue)
         self.connection.connection_made(self.line)
         self._now_s = 0.0
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from rig import Line, Rig
 
+from coterie.broker.net.connection import Connection
 from coterie.broker.net.peers import (
     ALWAYS_SERVED,
     BEGUN_BYTES_MAX,
@@ -19,7 +20,6 @@ from coterie.broker.net.peers import (
     UNSENT_BYTES_MAX,
     Peers,
 )
-from coterie.broker.net.server import Connection
 from coterie.wire.api.codec import (
     encode_request,
 )

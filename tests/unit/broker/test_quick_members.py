@@ -91,7 +91,7 @@ class Way:
 
     def ask(self, who: int, frame: bytes) -> None:
         connection = self.clients[who].connection
-        if connection._busy:
+        if connection.waits:
             return
         if self.short:
             connection.answer_generally(frame)

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from rig import Line, Rig
 
-from coterie.broker.net.request_queue import Turns
-from coterie.broker.net.server import LARGE_BYTES, UNREAD_BYTES_MAX, WRITTEN_AT_ONCE, Connection
+from coterie.broker.net.connection import LARGE_BYTES, UNREAD_BYTES_MAX, WRITTEN_AT_ONCE, Connection
+from coterie.broker.net.request_queue import RequestQueue
 from coterie.wire.api.codec import (
     encode_request,
 )
@@ -88,8 +88,8 @@ def test_requests_are_answered_in_order_wherever_their_stream_is_cut(rig: Rig, s
     client, aside = rig.client(), Aside(rig)
     if in_turns:
         ticks = iter(range(1 << 30))
-        turns = Turns(rig.soon.append, clock=lambda: next(ticks) / 500, aside=aside.ask)
-        client.connection = Connection(rig.node, turns)
+        queue = RequestQueue(rig.soon.append, clock=lambda: next(ticks) / 500, aside=aside.ask)
+        client.connection = Connection(rig.node, queue)
         client.connection.connection_made(client.line)
 
     at, most = 0, chance.choice((3, 70_000, 300_000)) if seed % 4 else 1 << 22
@@ -155,7 +155,7 @@ def test_what_stands_behind_requests_that_are_answered_is_judged_as_at_the_begin
 def test_a_connection_that_has_sent_much_at_once_is_read_again(rig: Rig, requests: int, behind: int):
     """Once the last of it was taken out, and not answered at once, nobody came by to read again."""
     client, aside = rig.client(), Aside(rig)
-    client.connection = Connection(rig.node, Turns(rig.soon.append, aside=aside.ask))
+    client.connection = Connection(rig.node, RequestQueue(rig.soon.append, aside=aside.ask))
     client.connection.connection_made(client.line)
     one = a_produce(1, 1 + UNREAD_BYTES_MAX // (requests - 1), rig.now_ms, "gzip")
 
@@ -248,7 +248,10 @@ def a_large_question(number: int) -> bytes:
 def in_turns(rig: Rig) -> tuple[Connection, Writes]:
     """Return a connection that shares the time with others, and its other end; nearly all is a slice."""
     ticks = iter(range(1 << 30))
-    connection, line = Connection(rig.node, Turns(rig.soon.append, clock=lambda: next(ticks) / 500)), Writes()
+    connection, line = (
+        Connection(rig.node, RequestQueue(rig.soon.append, clock=lambda: next(ticks) / 500)),
+        Writes(),
+    )
     connection.connection_made(line)
     return connection, line
 

@@ -12,7 +12,7 @@ import uvloop
 from rig import Rig
 
 from coterie.broker.net.context import WAITS, Context
-from coterie.broker.net.server import Connection
+from coterie.broker.net.server import SocketProtocol
 from coterie.wire.api.codec import (
     RequestHeader,
     encode_request,
@@ -65,7 +65,7 @@ async def answered(rig: Rig, requests: list[object]) -> list[int]:
     loop = asyncio.get_running_loop()
     listening = socket.create_server(("127.0.0.1", 0))
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
-    server = await loop.create_server(lambda: Connection(rig.node), sock=listening)
+    server = await loop.create_server(lambda: SocketProtocol(rig.node), sock=listening)
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     client.setblocking(False)

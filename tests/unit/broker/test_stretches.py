@@ -17,9 +17,9 @@ from uuid import UUID
 import pytest
 
 from coterie.broker.api import groups, offsets
-from coterie.broker.net import server
-from coterie.broker.net.request_queue import Turns, here_and_now
-from coterie.broker.net.server import Connection
+from coterie.broker.net import connection
+from coterie.broker.net.connection import Connection
+from coterie.broker.net.request_queue import RequestQueue, here_and_now
 from coterie.broker.node import FAMILIES
 from coterie.broker.runtime import groups as coordinator
 from coterie.storage.log.producers import Producer
@@ -60,9 +60,9 @@ class Worker:
         self.rig, self.line, self.longest, self.lines = rig, Line(), 0, 0
         self.thought: list[tuple[Any, ...]] = []
         self.now_s = 0.0
-        turns = Turns(rig.soon.append, clock=self.clock, aside=lambda *work: self.thought.append(work))
-        rig.node.work = turns.work
-        self.connection = Connection(rig.node, turns)
+        queue = RequestQueue(rig.soon.append, clock=self.clock, aside=lambda *work: self.thought.append(work))
+        rig.node.work = queue.work
+        self.connection = Connection(rig.node, queue)
         self.connection.connection_made(self.line)
 
     def clock(self) -> float:
@@ -174,7 +174,7 @@ def rig() -> ApiRig:
 def test_a_longer_list_takes_more_pieces_and_not_longer_ones(
     api_key: int, path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(server, "LIGHT_STOPS", 1)  # an answer of many items is not written whole
+    monkeypatch.setattr(connection, "LIGHT_STOPS", 1)  # an answer of many items is not written whole
     monkeypatch.setattr(piecemeal, "LIGHT_BYTES", 1_000)  # nor is a short request read whole
     monkeypatch.setattr(groups, "LEAVERS_AT_ONCE", 100)
     monkeypatch.setattr(offsets, "OFFSETS_AT_ONCE", 100)
@@ -201,7 +201,7 @@ def test_offsets_of_a_transaction_that_are_named_again_and_again_take_more_piece
     monkeypatch: pytest.MonkeyPatch,
 ):
     """The partition is there: what is kept of it is the last, and all are answered."""
-    monkeypatch.setattr(server, "LIGHT_STOPS", 1)
+    monkeypatch.setattr(connection, "LIGHT_STOPS", 1)
     monkeypatch.setattr(piecemeal, "LIGHT_BYTES", 1_000)
     Worker(rig()).answer(offsets_of_a_transaction([0] * 3))
 
@@ -213,7 +213,7 @@ def test_offsets_of_a_transaction_that_are_named_again_and_again_take_more_piece
 def test_offsets_of_a_transaction_for_very_many_partitions_take_more_pieces_and_not_longer_ones(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(server, "LIGHT_STOPS", 1)
+    monkeypatch.setattr(connection, "LIGHT_STOPS", 1)
     monkeypatch.setattr(piecemeal, "LIGHT_BYTES", 1_000)
     if rig().node.topics.get("wide") is None:
         rig().node.create_topic("wide", partitions=5 * FEW)
@@ -230,7 +230,7 @@ def test_offsets_of_a_transaction_for_very_many_partitions_take_more_pieces_and_
 def test_a_group_with_very_many_offsets_is_deleted_in_pieces_that_are_no_longer(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(server, "LIGHT_STOPS", 1)
+    monkeypatch.setattr(connection, "LIGHT_STOPS", 1)
     monkeypatch.setattr(coordinator, "PART_BYTES", 5_000)
     if rig().node.topics.get("wide") is None:
         rig().node.create_topic("wide", partitions=5 * FEW)

@@ -12,7 +12,7 @@ from coterie.base.hashes import coordinator_partition
 from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.api.transactions import CHARACTERS_AT_ONCE
-from coterie.broker.net.request_queue import Turns, here_and_now
+from coterie.broker.net.request_queue import RequestQueue, here_and_now
 from coterie.broker.runtime.pieces import at_once
 from coterie.broker.runtime.transactions import TransactionHost
 from coterie.coordinator.txn.model import Producer
@@ -1067,9 +1067,9 @@ def test_others_ask_while_ids_are_held_against_a_pattern(rig):
         rig.init(transactional_id=one)
     waiting, gone, other = rig.client(), rig.client(), rig.client()
     asides: list[Any] = []
-    turns = Turns(rig.soon.append, aside=lambda *asked: asides.append(asked))
+    queue = RequestQueue(rig.soon.append, aside=lambda *asked: asides.append(asked))
     for client in (waiting, gone):
-        client.connection._turns = turns
+        client.connection._queue = queue
     terms = {"state_filters": (), "producer_id_filters": (), "transactional_id_pattern": "(.*x){99}|tid"}
 
     for client in (waiting, gone):

@@ -1,6 +1,6 @@
-"""Whose turn it is: long queues of work are answered in slices, between which everybody else is heard.
+"""The queue of requests: they are answered in slices, between which everybody else is heard.
 
-A heartbeat has a short way of its own and takes no turn. So it waits for a slice at most, however many joins
+A heartbeat has a fast path and is not queued. So it waits for a slice at most, however many joins
 and commits came before it; and they wait for half of the time at most, however many heartbeats come.
 """
 
@@ -20,10 +20,10 @@ log = logging.getLogger("coterie.broker")
 SLICE_S = 0.003
 
 
-class Asking(Protocol):
-    """Who is answered when its turn comes."""
+class Requester(Protocol):
+    """A connection with a request in the queue."""
 
-    def answer_in_turn(self, sized: bytes) -> None: ...
+    def answer_queued(self, sized: bytes) -> None: ...
 
 
 class Done(Protocol):
@@ -42,14 +42,14 @@ def here_and_now(
     finish(done)
 
 
-class Turns:
+class RequestQueue:
     """The requests of all connections that are not answered at once, oldest first.
 
     A round of the event loop reads every socket that has something. Of what it reads, as much is answered
     at once as fits into a slice; the rest waits here, for a slice after every round. But a round has no end
     while a thousand sockets always have something: libuv reads them 48 times over before it calls anybody.
-    So whoever answers a heartbeat asks whether a slice is due (`share`), and what the node wants to have done
-    soon is done before it.
+    So whoever answers a heartbeat has a slice run if one is due (`run_if_due`), and what the node wants to
+    have done soon is done before it.
 
     A request that takes longer than a slice is answered in pieces: when the slice is over, the rest of it
     goes to the end of the queue. So no request holds up the others for longer, however much it asks for.
@@ -66,8 +66,8 @@ class Turns:
         `aside(work, arguments, finish, items)` has work on so many things done in a thread; `finish` gets the
         future, in the loop.
         """
-        self.owed = False  # whether there is anything to share the time with
-        self._call_soon = call_soon
+        self.pending = False  # whether anything waits that heartbeats have to share the time with
+        self._after_round = call_soon
         self._clock = clock
         self._aside = aside
         self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
@@ -79,24 +79,24 @@ class Turns:
         self._scheduled = False
         self._working = False
 
-    def soon(self, act: Callable[[], None]) -> None:
+    def call_soon(self, act: Callable[[], None]) -> None:
         """Have something done after the requests that are being answered now."""
         self._soon.append(act)
-        self._owe()
+        self._schedule()
 
-    def mine(self) -> bool:
+    def admits(self) -> bool:
         """Return whether a request that has just been read may be answered at once."""
         if self._waiting:
             return False
         if self._until is None:
             self._until = self._clock() + SLICE_S
-            self._owe()
+            self._schedule()
             return True
         return self._clock() < self._until
 
-    def wait(self, connection: Asking, sized: bytes) -> None:
-        """Have a request answered when its turn comes; `mine` has just said that it is not."""
-        self._put_off(connection.answer_in_turn, sized)
+    def enqueue(self, connection: Requester, sized: bytes) -> None:
+        """Have a request answered when it comes to the front; `admits` has just said that it must wait."""
+        self._put_off(connection.answer_queued, sized)
 
     def work(self, pieces: Pieces[None]) -> None:
         """Work for as long as the present slice lasts, and go on in later ones.
@@ -108,7 +108,7 @@ class Turns:
     def _go_on(self, pieces: Pieces[None], done: Done | None) -> None:
         if self._until is None:
             self._until = self._clock() + SLICE_S
-            self._owe()
+            self._schedule()
         try:
             while True:
                 if done is None:
@@ -133,27 +133,27 @@ class Turns:
 
     def _put_off(self, act: Callable[..., None], *arguments: Any) -> None:
         self._waiting.append((act, arguments))
-        self._owe()
+        self._schedule()
 
-    def share(self) -> None:
-        """Answer for a slice if the last one was as long ago; asked while something is owed."""
+    def run_if_due(self) -> None:
+        """Answer for a slice if the last one was as long ago; asked while something is pending."""
         if self._clock() >= self._due and not self._working:
             self._work()
 
-    def _owe(self) -> None:
-        if not self.owed:
-            self.owed = True
+    def _schedule(self) -> None:
+        if not self.pending:
+            self.pending = True
             self._due = self._clock() + SLICE_S
         if not self._scheduled:
             self._scheduled = True
-            self._call_soon(self._round)
+            self._after_round(self._round)
 
     def _round(self) -> None:
         """Answer for a slice after a round of the event loop."""
         self._scheduled = False
         self._work()
-        if self.owed:
-            self._owe()
+        if self.pending:
+            self._schedule()
 
     def _work(self) -> None:
         self._working = True
@@ -170,7 +170,7 @@ class Turns:
         self._until = None
         self._working = False
         self._due = self._clock() + SLICE_S
-        self.owed = bool(self._waiting or self._soon)
+        self.pending = bool(self._waiting or self._soon)
 
 
 def do(act: Callable[..., None], *arguments: object) -> None:

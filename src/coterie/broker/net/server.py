@@ -1,50 +1,21 @@
-"""Sockets in, sockets out: frames are cut from the stream, answered one at a time in order, and written.
+"""A client's socket, on asyncio: what it sends goes to a `Connection`, what that answers is written.
 
-As in Apache Kafka, a connection's next request is looked at only when the one before it has been answered,
-so a parked join or fetch holds back its own connection and no other.
+All that a connection decides is in `connection`; here are the loop, the transport and the descriptor.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-import struct
 import sys
-from collections.abc import Callable, Iterator
-from mmap import ACCESS_COPY, ACCESS_WRITE, mmap
-from sys import intern
-from types import GeneratorType
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
 
-from coterie.base.errors import Corrupt
-from coterie.broker.net.context import SILENT, WAITS, Context, Hangup
-from coterie.broker.runtime.pieces import at_once
-from coterie.wire.api.codec import encode_response_parts, read_request_header
-from coterie.wire.api.piecemeal import decode_in_pieces, decode_light, encode_in_pieces
+from coterie.broker.net.connection import Connection
 
 if TYPE_CHECKING:
-    from coterie.broker.fastpath.alike import Read
-    from coterie.broker.fastpath.commits import Template
-    from coterie.broker.fastpath.heartbeats import Beat
-    from coterie.broker.net.request_queue import Turns
-    from coterie.broker.node import Handler, Node
-    from coterie.broker.runtime.pieces import Pieces
-    from coterie.wire.api.codec import RequestHeader
-
-log = logging.getLogger("coterie.broker")
-
-SIZE = struct.Struct(">i")
-# What is larger is never copied whole, nor written: 50 MB take the loop's time for 70 ms.
-LARGE_BYTES = 1 << 22
-ROOM_FROM = 1 << 20  # so much of a large request is there before room is made for all of it
-WRITTEN_AT_ONCE = 1 << 20  # so much of a large answer is written between two stops
-ROOM_ACCESS = ACCESS_WRITE if sys.platform == "win32" else ACCESS_COPY  # for this process alone
-UNREAD_BYTES_MAX = 1 << 20  # a busy connection stops reading when this much waits in its buffer
-PRODUCE = 0
-JOINED_BYTES_MAX = 1 << 16  # an answer up to this size is joined and written at once
-MISTAKE = "a request of %s failed; its connection is closed%s"
-LIGHT_STOPS = 64  # what took no more of them is written whole
+    from coterie.broker.net.request_queue import RequestQueue
+    from coterie.broker.node import Node
 
 
 def writable_fd(transport: asyncio.BaseTransport) -> int:
@@ -56,538 +27,46 @@ def writable_fd(transport: asyncio.BaseTransport) -> int:
     return fd
 
 
-class LargeAnswer:
-    """What is left to write of an answer, as it is taken: a copy of all would take as much again."""
+class SocketProtocol(asyncio.Protocol):
+    """One client's socket, with the connection that it carries."""
 
-    __slots__ = ("left", "stretches", "under_way")
+    __slots__ = ("_direct", "_fd", "_transport", "connection", "data_received")
 
-    def __init__(self, parts: list[bytes], size: int) -> None:
-        self.stretches, self.left = stretches(parts), size
-        self.under_way = False  # whether somebody is about to go on
+    data_received: Callable[[bytes], None]  # type: ignore[assignment]  # the connection's own
 
-
-def stretches(parts: list[bytes]) -> Iterator[bytes]:
-    """Yield an answer as it is written, so much at once."""
-    some: list[memoryview] = []
-    size = 0
-    for part in parts:
-        for at in range(0, len(part), WRITTEN_AT_ONCE):
-            some.append(memoryview(part)[at : at + WRITTEN_AT_ONCE])
-            size += len(some[-1])
-            if size >= WRITTEN_AT_ONCE:
-                yield b"".join(some)
-                some, size = [], 0
-    if some:
-        yield b"".join(some)
-
-
-class Connection(asyncio.Protocol):
-    """One client. Holds the bytes not yet answered and whether an answer is owed."""
-
-    __slots__ = (
-        "_awaiting",
-        "_buffer",
-        "_busy",
-        "_closed",
-        "_direct",
-        "_fd",
-        "_gone",
-        "_held",
-        "_large",
-        "_left",
-        "_longest",
-        "_missing",
-        "_paused_reading",
-        "_pumping",
-        "_rest",
-        "_turns",
-        "_writable",
-        "beat",
-        "commit",
-        "heard",
-        "host",
-        "listener_host_port",
-        "node",
-        "peer",
-        "quiet_since_ms",
-        "transport",
-    )
-
-    def __init__(self, node: Node, turns: Turns | None = None) -> None:
-        """Without `turns` every request is answered as soon as it is read."""
-        self.node = node
-        self._turns = turns
-        self.peer = "?"
-        self.host = "/?"
-        self.listener_host_port = ("", 0)
-        self._buffer = bytearray()
-        # A large request, without its size, and how much of it is still to come. It is read where it lies: a
-        # buffer that grows would be moved as it does, 32 MB at a time. Room for all of it is filled page by
-        # page; but a page may have 2 MB, and some systems count all of the room at once, so there is none for
-        # who announces much and sends little.
-        self._large: mmap | None = None
-        self._missing = 0
-        self._busy = False
-        self._pumping = False
-        self._closed = False
-        # Whether the peer has closed, and what it sent before without wanting an answer is still to be done.
-        self._left = False
-        self._writable = True
-        self._rest: LargeAnswer | None = None
-        self._paused_reading = False
-        self._awaiting: Context | None = None
-        self._gone: Callable[[], None] | None = None
+    def __init__(self, node: Node, queue: RequestQueue | None = None) -> None:
+        """Without a `queue` every request is answered as soon as it is read."""
+        self.connection = Connection(node, queue)
+        self.data_received = self.connection.data_received  # one call less for every request
         self._fd = -1  # the socket, where it may be written to directly
         self._direct = False  # whether the transport holds nothing that has to go before
-        self._held = 0  # bytes in the buffer, as the node was last told
-        self._longest = node.settings.socket_request_max_bytes + SIZE.size
-        self.heard = False
-        self.quiet_since_ms = 0
-        self.beat: Beat | None = None  # what the short ways remember
-        self.commit: Template | None = None
-
-    # -- what the event loop tells
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)
-        address = transport.get_extra_info("peername")
-        own_address = transport.get_extra_info("sockname")
-        if address is None or own_address is None:  # it connected and reset at once, as port checks do
-            self.node.peers.resets += 1
-            self._end()
-            return
-        host, port = address[:2]
-        self.peer = f"{host}:{port}"
-        self.host = intern(f"/{host}")  # every member keeps it
-        self.listener_host_port = own_address[:2]
+        self._transport = cast("asyncio.Transport", transport)
         self._fd = writable_fd(transport)
-        if not self.node.peers.join(self, self._fd):
-            self._end()
-            return
         self._direct = self._fd >= 0
-        self.transport.set_write_buffer_limits(0)  # so that we are told as soon as anything is not sent
+        self.connection.connection_made(self._transport, descriptor=self._fd, send=self._send)
+        if not self._transport.is_closing():
+            self._transport.set_write_buffer_limits(0)  # so that we are told as soon as anything is not sent
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Go on, as Apache Kafka does, with what came before without wanting an answer (acks=0)."""
         self._direct = False
-        self.node.peers.leave(self)
-        waiting, self._awaiting = self._awaiting, None
-        if waiting is not None:
-            waiting.hung_up()
-        elif self._gone is not None:
-            self._gone()
-        if self._rest is not None:
-            self._forget()
-        if self._closed or not (self._busy or self._buffer or self._large is not None):
-            self._closed = True
-            return
-        self._left = self._writable = True
-        self._pump()
+        self.connection.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Take note that the transport holds something; `_send` goes through it until it has gone."""
-        self._writable = self._direct = False
-        if not self._closed:
-            self.node.peers.owe(self, self.unsent)
+        self._direct = False
+        self.connection.pause_writing()
 
     def resume_writing(self) -> None:
-        self._writable = True
         self._direct = self._fd >= 0
-        self.node.peers.owe(self, self.unsent)
-        if self._rest is None:
-            self._pump()
-        else:
-            self._write_on()
-
-    def data_received(self, data: bytes) -> None:
-        self.heard = True
-        buffered = self._buffer or self._large is not None
-        if not buffered and not self._busy and self._writable and self._whole(data):
-            self._take(data)  # the common case: one whole request, nothing before it, nothing behind it
-            return
-        if self._closed:
-            return
-        rest = data if self._busy or not self._writable or self._large is not None else self._take_ahead(data)
-        if not self._closed:  # by what came first
-            self._buffer += rest if self._large is None else self._gather(rest)
-        self._pump(taken=rest is not data)
-
-    # -- among the others
-
-    @property
-    def waits(self) -> bool:
-        """Whether an answer is owed."""
-        return self._busy
-
-    @property
-    def unsent(self) -> int:
-        """How many bytes of the last answer are still to be sent."""
-        return self.transport.get_write_buffer_size() + (0 if self._rest is None else self._rest.left)
-
-    @property
-    def closing(self) -> bool:
-        """Whether nothing but its last bytes is still to go."""
-        return self.transport.is_closing()
-
-    def drop(self, reason: str | None) -> None:
-        """End this connection at once, with what it holds; without a reason nothing is logged."""
-        if reason is not None:
-            self._tell(reason)
-        self._end()
-
-    def _end(self) -> None:
-        self._direct = False
-        self._forget()
-        self.transport.abort()
-
-    # -- frames
-
-    def _whole(self, data: bytes) -> bool:
-        return 4 <= len(data) <= self._longest and SIZE.unpack_from(data)[0] == len(data) - 4
-
-    def _take_ahead(self, data: bytes) -> bytes:
-        """Answer what is whole with what has just come, as long as none is owed an answer; return the rest.
-
-        It is copied once: a producer's requests are long, and several come at a time.
-        """
-        begun, at = self._buffer, 0
-        if 0 < len(begun) < SIZE.size:
-            return data
-        self._pumping = True
-        try:
-            while not self._busy and self._writable and not self._closed and len(begun) + len(data) - at >= 4:
-                (size,) = SIZE.unpack_from(begun or data, 0 if begun else at)
-                end = at + SIZE.size + size - len(begun)
-                if not 0 <= size <= self._longest - SIZE.size or end > len(data):
-                    break
-                frame = b"".join((begun, data[at:end])) if begun else data[at:end]
-                begun.clear()
-                at = end
-                self._take(frame)
-        finally:
-            self._pumping = False
-        return data[at:] if at else data
-
-    def _pump(self, *, taken: bool = False) -> None:
-        """Answer what has come whole, one request after the other, as long as none is owed an answer.
-
-        `taken` when some of what came has been answered already.
-        """
-        if self._pumping:
-            return
-        self._pumping = True
-        try:
-            while not self._busy and self._writable and not self._closed:
-                if self._large is not None:
-                    if self._missing:
-                        break
-                    taken = True
-                    self._take_large()
-                    continue
-                frame = self._next_frame()
-                if frame is not None:
-                    taken = True
-                    self._take(frame)
-                elif self._large is None:
-                    break
-        finally:
-            self._pumping = False
-        if self._left:
-            return
-        held = len(self._buffer) + (0 if self._large is None else self._large.tell())
-        if held != self._held:
-            self._held = held
-            self.node.peers.hold(self, held, anew=taken)
-        self._balance_reading()
-
-    def _next_frame(self) -> bytes | None:
-        """Return the next request with its size, None before all of it has come."""
-        buffer = self._buffer
-        if len(buffer) < 4:
-            return None
-        (size,) = SIZE.unpack_from(buffer)
-        if not 0 <= size <= self.node.settings.socket_request_max_bytes:
-            limit = self.node.settings.socket_request_max_bytes
-            self._hang_up(f"announced a request of {size} bytes (socket.request.max.bytes={limit})")
-            return None
-        if len(buffer) < 4 + size:
-            if size > LARGE_BYTES and len(buffer) >= ROOM_FROM:
-                self._begin_large(size)
-            return None
-        frame = bytes(memoryview(buffer)[: 4 + size])
-        del buffer[: 4 + size]
-        return frame
-
-    def _begin_large(self, size: int) -> None:
-        """Make room for the large request that the buffer begins, and put there what has come of it."""
-        self._large, self._missing = self._room_for(size), size
-        if self._large is not None:
-            self._buffer = bytearray(self._gather(memoryview(self._buffer)[4:]))
-
-    def _room_for(self, size: int) -> mmap | None:
-        """Return room for a large request; where there is none, end the connection and say so."""
-        try:
-            return mmap(-1, size, access=ROOM_ACCESS)
-        except OSError as error:  # what the process may have is used up
-            why = f"for which there is no memory ({error.strerror})"
-            self._hang_up(f"announced a request of {size} bytes, {why}")
-            return None
-
-    def _gather(self, data: bytes | memoryview) -> bytes | memoryview:
-        """Put what has come to the large request that it belongs to; return what comes behind it."""
-        assert self._large is not None
-        taken = self._large.write(data[: self._missing])
-        self._missing -= taken
-        return data[taken:]
-
-    def _balance_reading(self) -> None:
-        """Read nothing more while enough waits here: whoever takes it out goes on, and comes by again."""
-        enough = len(self._buffer) > UNREAD_BYTES_MAX and (self._busy or not self._writable)
-        if enough and not self._paused_reading:
-            self._paused_reading = True
-            self.transport.pause_reading()
-        elif self._paused_reading and not enough and not self._closed:
-            self._paused_reading = False
-            self.transport.resume_reading()
-
-    # -- requests
-
-    def _take(self, sized: bytes) -> None:
-        """Answer one request, given with its size in front."""
-        if self._left:
-            self._answer_by_handler(sized)
-            return
-        quick = self.node.quick_answer(self, sized)
-        if quick is None:
-            if self._turns is None or self._turns.mine():
-                self.answer_generally(sized)
-            else:
-                self._busy = True
-                self._turns.wait(self, sized)
-        elif isinstance(quick, bytes):
-            self._send(quick)
-            if self._turns is not None and self._turns.owed:
-                self._turns.share()
-        else:
-            self._busy = True
-            quick.hold(lambda: self._resume(self._take, sized))
-
-    def _take_large(self) -> None:
-        """Answer the large request that has come whole. It has no short way."""
-        assert self._large is not None
-        large, self._large = self._large, None
-        room = self._room_for(len(large))  # kio copies what it reads, and has no words for what it cannot get
-        if room is None:
-            return
-        room.close()
-        frame = memoryview(large).toreadonly()
-        self._busy = True
-        self._work(self._serve_large(cast(bytes, frame)))  # it is read as bytes are
-
-    def _serve_large(self, frame: bytes) -> Pieces[None]:
-        header = read_request_header(frame)
-        handler = self.node.handler_of(header)
-        if handler is None:
-            self._serve(header, lambda *_: self.node.refuse_version(header), None)
-        else:
-            yield from self._serve_in_pieces(header, handler, frame)
-
-    def answer_in_turn(self, sized: bytes) -> None:
-        """Answer a request that had to wait for its turn, and whatever has come behind it."""
-        self._resume(self.answer_generally, sized)
-
-    def _resume(self, answer: Callable[[bytes], None], sized: bytes) -> None:
-        self._busy = False
-        if not self._closed:
-            (self._answer_by_handler if self._left else answer)(sized)
-            self._pump()
-
-    def answer_generally(self, sized: bytes) -> None:
-        """Answer a plain request by its short way if it has one, any other through its handler."""
-        taken = self.node.takes(self, sized)
-        if taken is not True:
-            self._answer_by_handler(sized, taken or None)
-
-    def _answer_by_handler(self, sized: bytes, read: Read | None = None) -> None:
-        try:
-            header = read_request_header(sized, SIZE.size) if read is None else read.header
-            handler = self.node.handler_of(header)
-            if handler is None:
-                self._serve(header, lambda *_: self.node.refuse_version(header), None)
-            elif read is not None:
-                self._serve(header, handler, read.request)
-            elif (request := decode_light(header, sized)) is not None:
-                self._serve(header, handler, request)
-            else:
-                self._busy = True
-                self._work(self._serve_in_pieces(header, handler, sized))
-        except (Corrupt, Hangup) as refusal:
-            self._refuse(refusal)
-        except Exception:  # noqa: BLE001  a handler's mistake
-            self._regret()
-
-    def _serve_in_pieces(self, header: RequestHeader, handler: Handler, frame: bytes) -> Pieces[None]:
-        request = yield from decode_in_pieces(header, frame)
-        if not self._closed:
-            self._serve(header, handler, request)
-
-    def _work(self, pieces: Pieces[None]) -> None:
-        """Do in pieces what the answer to a request takes."""
-        rooted = self._rooted(pieces)
-        if self._turns is None:
-            at_once(rooted)
-        else:
-            self._turns.work(rooted)
-
-    def _rooted(self, pieces: Pieces[None]) -> Pieces[None]:
-        try:
-            yield from pieces
-        except (Corrupt, Hangup) as refusal:
-            self._refuse(refusal)
-        except Exception:  # noqa: BLE001  the same, of a request that is answered in pieces
-            self._regret()
-
-    def _regret(self) -> None:
-        """Tell of the mistake of ours that is being handled: it ends this connection, never the broker."""
-        mistakes = self.node.peers.mistakes
-        if mistakes.may_speak():
-            log.exception(MISTAKE, self.peer, mistakes.rest())
-        self._close()
-
-    def _refuse(self, refusal: Corrupt | Hangup) -> None:
-        what = f"sent what cannot be read: {refusal}" if isinstance(refusal, Corrupt) else str(refusal)
-        self._hang_up(what)
-
-    def _serve(self, header: RequestHeader, handler: Handler, request: Any) -> None:
-        if self._left and (header.api_key != PRODUCE or request is None or request.acks != 0):
-            self._forget()
-            return
-        context = Context(
-            api_key=header.api_key,
-            version=header.api_version,
-            correlation_id=header.correlation_id,
-            client_id=header.client_id,
-            client_host=self.host,
-            listener_host_port=self.listener_host_port,
-            send=self._answer,
-        )
-        self._busy = True
-        self._awaiting = context
-        response = handler(self.node, context, request)
-        if response is WAITS:
-            return
-        self._answer(context, response)
-
-    def _answer(self, context: Context, response: Any) -> None:
-        """Send the answer that is awaited; one that comes in pieces is sent when it is whole."""
-        if self._closed:
-            return
-        if self._left and type(response) is not GeneratorType and response is not SILENT:
-            self._forget()
-            return
-        if type(response) is GeneratorType:
-            self._work(self._answer_in_pieces(context, response))
-            return
-        try:
-            parts = [] if response is SILENT else encode_response_parts(context.correlation_id, response)
-            self._finish(context, parts)
-        except Exception:  # noqa: BLE001  whoever brings the answer has others to bring
-            self._regret()
-
-    def _answer_in_pieces(self, context: Context, pieces: Pieces[Any]) -> Pieces[None]:
-        result, stops = None, 0
-        try:
-            while True:
-                result = yield pieces.send(result)
-                stops += 1
-        except StopIteration as done:
-            response = done.value
-        if response is WAITS:
-            return
-        parts: list[bytes] = []
-        if response is not SILENT and stops > LIGHT_STOPS:
-            parts = yield from encode_in_pieces(context.correlation_id, response)
-        elif response is not SILENT:
-            parts = encode_response_parts(context.correlation_id, response)
-        self._finish(context, parts)
-
-    def _finish(self, context: Context, parts: list[bytes]) -> None:
-        if self._closed:
-            return
-        if self._left and parts:
-            self._forget()
-            return
-        assert self._left or self._awaiting is context, f"an answer to {context.api_key} nobody waits for"
-        self._awaiting = None
-        size = sum(map(len, parts))
-        if size > LARGE_BYTES:
-            self._rest = LargeAnswer(parts, size)
-            self.node.peers.owe(self, self.unsent)  # all of it is held from now on, whatever the socket takes
-            if self._rest is not None:
-                self._write_on()
-            return
-        self._busy = False
-        if size:
-            self._write(parts, size)
-        if self._buffer and not self._pumping:
-            self._pump()
-
-    def _write_on(self) -> None:
-        """Write of a large answer as much as is taken; `resume_writing` goes on."""
-        rest = self._rest
-        assert rest is not None
-        if not rest.under_way:
-            rest.under_way = True
-            self._work(self._write_in_pieces(rest))
-
-    def _write_in_pieces(self, rest: LargeAnswer) -> Pieces[None]:
-        while self._writable and self._rest is rest:
-            data = next(rest.stretches, None)
-            if data is None:
-                self._rest, self._busy = None, False
-                self.node.peers.owe(self, self.unsent)
-                self._pump()
-                return
-            rest.left -= len(data)
-            self.transport.write(data)
-            yield
-        rest.under_way = False
-
-    def owed(self, gone: Callable[[], None] | None = None) -> None:
-        """Take note that the answer comes later; `gone` is called when the client hangs up before it."""
-        self._busy = True
-        self._gone = gone
-
-    def answer_at_length(self, sized: bytes) -> None:
-        """Answer a commit through its handler: the short way has come to nothing."""
-        self._resume(self._answer_by_handler, sized)
-
-    def paid(self, frame: bytes) -> None:
-        """Send the answer that was owed, and go on with what has come behind it."""
-        if self._left:
-            self._forget()
-        if self._closed:
-            return
-        self._busy = False
-        self._gone = None
-        self._send(frame)
-        if self._buffer and not self._pumping:
-            self._pump()
-
-    # -- writing
-
-    def _write(self, parts: list[bytes], size: int) -> None:
-        if size <= JOINED_BYTES_MAX:
-            self._send(b"".join(parts))
-        else:
-            self.transport.writelines(parts)
+        self.connection.resume_writing()
 
     def _send(self, frame: bytes) -> None:
         """Write at once: the transport would wait until all requests of this round have been read.
 
         A tenth more heartbeats a second came of it. What the socket does not take the transport gets.
         """
-        if self._direct and not self.transport.is_closing():
+        if self._direct and not self._transport.is_closing():
             try:
                 sent = os.write(self._fd, frame)
             except OSError:  # full, or broken: the transport knows what to do
@@ -595,22 +74,4 @@ class Connection(asyncio.Protocol):
             if sent == len(frame):
                 return
             frame = frame[sent:]
-        self.transport.write(frame)
-
-    def _hang_up(self, reason: str) -> None:
-        """Close the connection once what it was answered has been sent."""
-        self._tell(reason)
-        self._close()
-
-    def _close(self) -> None:
-        self._forget()
-        self.transport.close()
-
-    def _forget(self) -> None:
-        """Do nothing more for this connection."""
-        self._closed = True
-        self._buffer = bytearray()
-        self._large = self._rest = None
-
-    def _tell(self, reason: str) -> None:
-        self.node.peers.seldom.warn("%s %s; its connection is closed", self.peer, reason)
+        self._transport.write(frame)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.broker.net.request_queue import SLICE_S, Turns
-from coterie.broker.net.server import Connection
+from coterie.broker.net.connection import Connection
+from coterie.broker.net.request_queue import SLICE_S, RequestQueue
 from coterie.broker.runtime.pieces import Aside, Pieces
 from coterie.wire.api.codec import (
     encode_request,
@@ -54,33 +54,33 @@ class Asking:
     def __init__(self, loop: Loop, name: str, answered: list[str]) -> None:
         self.loop, self.name, self.answered = loop, name, answered
 
-    def answer_in_turn(self, sized: bytes) -> None:
+    def answer_queued(self, sized: bytes) -> None:
         self.loop.now_s += COST_S
         self.answered.append(f"{self.name}{sized.decode()}")
 
 
 class Office:
-    """Turns, and what is answered at once or in turn."""
+    """RequestQueue, and what is answered at once or in turn."""
 
     def __init__(self) -> None:
         self.loop = Loop()
-        self.turns = Turns(self.loop.call_soon, self.loop.clock)
+        self.queue = RequestQueue(self.loop.call_soon, self.loop.clock)
         self.answered: list[str] = []
 
     def ask(self, name: str, sized: bytes = b"") -> None:
         """Read a request of somebody who is owed no other answer."""
         asking: Any = Asking(self.loop, name, self.answered)
-        if self.turns.mine():
-            asking.answer_in_turn(sized)
+        if self.queue.admits():
+            asking.answer_queued(sized)
         else:
-            self.turns.wait(asking, sized)
+            self.queue.enqueue(asking, sized)
 
     def beat(self) -> None:
         """Read a heartbeat, and answer it at once."""
         self.loop.now_s += COST_S
         self.answered.append("beat")
-        if self.turns.owed:
-            self.turns.share()
+        if self.queue.pending:
+            self.queue.run_if_due()
 
 
 def names(count: int) -> list[str]:
@@ -143,7 +143,7 @@ def test_rounds_end_when_nothing_waits():
         office.loop.round()
 
     assert office.loop.soon == []
-    assert not office.turns.owed
+    assert not office.queue.pending
 
 
 def test_a_flood_of_heartbeats_leaves_half_of_the_time_to_others():
@@ -176,7 +176,7 @@ def test_a_heartbeat_never_waits_for_more_than_a_slice():
 
 def test_what_is_to_be_done_soon_is_done_after_the_round_and_before_who_waits():
     office = Office()
-    office.turns.soon(lambda: office.answered.append("flush"))
+    office.queue.call_soon(lambda: office.answered.append("flush"))
     for name in names(5):
         office.ask(name)
     assert office.answered == names(4)
@@ -188,7 +188,7 @@ def test_what_is_to_be_done_soon_is_done_after_the_round_and_before_who_waits():
 
 def test_what_is_to_be_done_soon_is_not_put_off_by_a_flood():
     office = Office()
-    office.turns.soon(lambda: office.answered.append("flush"))
+    office.queue.call_soon(lambda: office.answered.append("flush"))
 
     for _ in range(8):
         office.beat()
@@ -202,9 +202,9 @@ def test_what_is_put_off_again_has_the_next_round():
     def again() -> None:
         office.answered.append("slice")
         if len(office.answered) < 3:
-            office.turns.soon(again)
+            office.queue.call_soon(again)
 
-    office.turns.soon(again)
+    office.queue.call_soon(again)
 
     for expected in (1, 2, 3, 3):
         office.loop.round()
@@ -217,8 +217,8 @@ def test_a_mistake_keeps_nobody_else_waiting(caplog: pytest.LogCaptureFixture):
     def mistake() -> None:
         raise ValueError("ours")
 
-    office.turns.soon(mistake)
-    office.turns.soon(lambda: office.answered.append("flush"))
+    office.queue.call_soon(mistake)
+    office.queue.call_soon(lambda: office.answered.append("flush"))
     for name in names(5):
         office.ask(name)
 
@@ -241,13 +241,13 @@ def test_everybody_is_answered_once_and_in_order(script: list[str]):
         elif step == "round":
             office.loop.round()
         else:
-            office.turns.soon(lambda: None)
+            office.queue.call_soon(lambda: None)
 
     while office.loop.soon:
         office.loop.round()
 
     assert [name for name in office.answered if name != "beat"] == asked
-    assert not office.turns.owed
+    assert not office.queue.pending
 
 
 # -- work in pieces
@@ -264,14 +264,14 @@ def working(office: Office, name: str, pieces: int) -> Pieces[None]:
 def test_work_that_fits_into_a_slice_is_done_at_once():
     office = Office()
 
-    office.turns.work(working(office, "small", 3))
+    office.queue.work(working(office, "small", 3))
 
     assert office.answered == ["small.0", "small.1", "small.2"]
 
 
 def test_work_of_many_pieces_stops_when_its_slice_is_over_and_who_waits_comes_first():
     office = Office()
-    office.turns.work(working(office, "long", 10))
+    office.queue.work(working(office, "long", 10))
     assert office.answered == [f"long.{piece}" for piece in range(4)]
     office.answered.clear()
 
@@ -285,8 +285,8 @@ def test_work_of_many_pieces_stops_when_its_slice_is_over_and_who_waits_comes_fi
 
 def test_two_works_of_many_pieces_take_slices_in_turn():
     office = Office()
-    office.turns.work(working(office, "a", 12))
-    office.turns.work(working(office, "b", 12))
+    office.queue.work(working(office, "a", 12))
+    office.queue.work(working(office, "b", 12))
 
     while office.loop.soon:
         office.loop.round()
@@ -298,12 +298,12 @@ def test_two_works_of_many_pieces_take_slices_in_turn():
 
 def test_what_is_done_aside_is_given_to_the_work_that_wanted_it():
     office, asides = Office(), []
-    turns = Turns(office.loop.call_soon, office.loop.clock, lambda *asked: asides.append(asked))
+    queue = RequestQueue(office.loop.call_soon, office.loop.clock, lambda *asked: asides.append(asked))
 
     def pieces() -> Pieces[None]:
         office.answered.append((yield Aside("-".join, (["a", "b"],), 2)))
 
-    turns.work(pieces())
+    queue.work(pieces())
     [(work, arguments, finish, items)] = asides
     assert items == 2
     assert office.answered == []
@@ -317,14 +317,14 @@ def test_what_is_done_aside_is_given_to_the_work_that_wanted_it():
 
 def test_a_failure_aside_is_raised_in_the_work_that_wanted_it():
     office, asides = Office(), []
-    turns = Turns(office.loop.call_soon, office.loop.clock, lambda *asked: asides.append(asked))
+    queue = RequestQueue(office.loop.call_soon, office.loop.clock, lambda *asked: asides.append(asked))
 
     def pieces() -> Pieces[None]:
         with pytest.raises(ZeroDivisionError):
             yield Aside(divmod, (1, 0))
         office.answered.append("went on")
 
-    turns.work(pieces())
+    queue.work(pieces())
     done: Future[Any] = Future()
     done.set_exception(ZeroDivisionError())
     asides[0][2](done)
@@ -342,10 +342,10 @@ class Served:
     def __init__(self, directory: Path) -> None:
         self.rig = Rig(directory)
         self.loop = Loop()
-        self.turns = Turns(self.loop.call_soon, self.loop.clock)
+        self.queue = RequestQueue(self.loop.call_soon, self.loop.clock)
 
     def connect(self) -> tuple[Connection, Line]:
-        line, connection = Line(), Connection(self.rig.node, self.turns)
+        line, connection = Line(), Connection(self.rig.node, self.queue)
         connection.connection_made(line)
         return connection, line
 
