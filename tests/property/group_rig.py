@@ -5,6 +5,8 @@ A log is a list, time is a number, and `fail` is a log that refuses. Builders st
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -29,6 +31,7 @@ from coterie.coordinator.group.commands import (
     Sync,
 )
 from coterie.coordinator.group.decision import Decision
+from coterie.coordinator.group.facts import Fact
 from coterie.coordinator.group.model import Group
 from coterie.wire.payloads.consumer_protocol import Subscription
 
@@ -63,14 +66,28 @@ class Rig(ShardRig[Decision, Pending]):
 
     # -- the shell
 
+    def perform(self, command: Any) -> Decision:
+        with self._watched() as before:
+            return self.shard.perform(command, self.now_ms, before)
+
+    @contextmanager
+    def _watched(self) -> Iterator[Callable[[Fact], None]]:
+        """Have `carried` see the state right after each fact, by what is shown each before it is applied."""
+        shown: list[Fact] = []
+
+        def before(fact: Fact) -> None:
+            if shown:
+                self.carried(shown[-1])
+            shown.append(fact)
+
+        yield before
+        if shown:
+            self.carried(shown[-1])
+
     def _carry_out(self, decision: Decision, pending: Pending) -> None:
         self.whys.append(decision.why)
-        for fact in decision.facts:
-            self.shard.apply(fact)
-            records = self.shard.records(fact)
-            assert bool(records) == fact.durable
-            pending.records.extend(records)
-            self.carried(fact)
+        assert bool(decision.records) == any(fact.durable for fact in decision.facts)
+        pending.records.extend(decision.records)
         pending.replies.extend(decision.replies)
         for call in decision.dropped:
             self.dropped.add(call)
@@ -98,7 +115,8 @@ class Rig(ShardRig[Decision, Pending]):
         self.undone()
         decisions, pending = [], Pending()
         for command in held.commands:
-            decision = self.shard.append_failed(command, code, self.now_ms)
+            with self._watched() as before:
+                decision = self.shard.append_failed(command, code, self.now_ms, before)
             self._carry_out(decision, pending)
             decisions.append(decision)
         self._release(pending)

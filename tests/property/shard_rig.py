@@ -67,7 +67,7 @@ class ShardRig(ABC, Generic[D, P]):
             assert call not in self.waiting
             assert call not in self.answers
             self.waiting.add(call)
-        decision = self.decide(command)
+        decision = self.perform(command)
         held = self._held or self.pending()
         held.commands.append(command)
         self._carry_out(decision, held)
@@ -75,9 +75,9 @@ class ShardRig(ABC, Generic[D, P]):
             self._release(held)
         return Asked(call, decision)
 
-    def decide(self, command: Any) -> D:
-        decision: D = self.shard.decide(command, self.now_ms)
-        return decision
+    @abstractmethod
+    def perform(self, command: Any) -> D:
+        """Return what the command led to, its facts applied."""
 
     @abstractmethod
     def _carry_out(self, decision: D, pending: P) -> None:

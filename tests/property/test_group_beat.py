@@ -54,7 +54,7 @@ def test_the_short_way_answers_as_the_long_one(rig: Rig, data: st.DataObject, in
     member_id = data.draw(st.sampled_from((*known, "", "nobody")))
 
     heard = rig.shard.beat("g", member_id, instance_id, generation)
-    decision = rig.shard.decide(a_heartbeat(rig, member_id, generation, instance_id=instance_id), rig.now_ms)
+    decision = rig.shard.perform(a_heartbeat(rig, member_id, generation, instance_id=instance_id), rig.now_ms)
 
     code = decision.replies[0].answer.code
     assert decision.facts == ()

@@ -77,6 +77,9 @@ class Rig(ShardRig[Decision, Pending]):
             self.ask(Expire(key=(*command.key, transactional_id)))
         return asked
 
+    def perform(self, command: Any) -> Decision:
+        return self.shard.decide(command, self.now_ms)
+
     def _carry_out(self, decision: Decision, pending: Pending) -> None:
         assert decision.why in WHYS
         self.whys.append(decision.why)

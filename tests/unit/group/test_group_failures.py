@@ -299,9 +299,7 @@ def test_marks_stay_good_while_what_came_before_them_settles():
     rig.join("a", version=3)
     early = rig.shard.mark()
     before = copy.deepcopy(rig.shard.groups)
-    decision = rig.shard.decide(_join(rig), 0)
-    for fact in decision.facts:
-        rig.shard.apply(fact)
+    rig.shard.perform(_join(rig), 0)
     assert rig.shard.groups != before
 
     rig.shard.settle(early)
@@ -320,10 +318,8 @@ def test_nothing_is_recorded_while_recording_is_off():
     rig = Rig()
     rig.shard.recording = False
     before = rig.shard.mark()
-    decision = rig.shard.decide(_join(rig), 0)
 
-    for fact in decision.facts:
-        rig.shard.apply(fact)
+    rig.shard.perform(_join(rig), 0)
 
     assert rig.shard.mark() == before
     assert len(rig.group.members) == 1
@@ -365,8 +361,7 @@ def test_unloading_can_be_undone_too():
     before = copy.deepcopy(rig.shard.groups)
     mark = rig.shard.mark()
 
-    for fact in rig.shard.unload().facts:
-        rig.shard.apply(fact)
+    rig.shard.unload()
     rig.shard.undo_to(mark)
 
     assert rig.shard.groups == before

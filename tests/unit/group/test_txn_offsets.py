@@ -420,8 +420,7 @@ def test_an_end_that_cannot_be_appended_leaves_the_transaction_open(rig):
     before = rig.shard.pending.view()
     mark = rig.shard.mark()
 
-    for fact in rig.decide(EndTransaction(producer_id=2, commit=True)).facts:
-        rig.shard.apply(fact)
+    rig.shard.perform(EndTransaction(producer_id=2, commit=True), rig.now_ms)
     assert rig.shard.offsets["g"]["flights"][0].offset == 6
     rig.shard.undo_to(mark)
 

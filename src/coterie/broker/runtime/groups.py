@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.shards import Deliver
     from coterie.coordinator.group.commands import Command
     from coterie.coordinator.group.decision import Decision, WakeKey
-    from coterie.coordinator.group.records import RawRecord
     from coterie.storage.log.producers import Verification
     from coterie.story.recorder import Scene
 
@@ -71,10 +70,9 @@ class Bell:
 
 
 class Tried(NamedTuple):
-    """A decision whose facts are applied, and the groups as they were before it."""
+    """A decision, and the groups as they were before it."""
 
     decision: Decision
-    records: list[RawRecord]
     look: Look
     wall_ms: int
 
@@ -105,8 +103,7 @@ class ShardHost(HostedShard[commands.Command, Reply, Tried]):
     def _try(self, command: Command, now_ms: int) -> Tried:
         wall_ms = self.node.dated_ms(now_ms)
         look = Look(self.shard, wall_ms)
-        decision, records = self.shard.perform(command, now_ms, look, wall_ms=wall_ms)
-        return Tried(decision, records, look, wall_ms)
+        return Tried(self.shard.perform(command, now_ms, look, wall_ms=wall_ms), look, wall_ms)
 
     def _recount(self, command: Command) -> str:
         return self.coordinator.stories.recount(getattr(command, "group_id", ""))
@@ -117,18 +114,9 @@ class ShardHost(HostedShard[commands.Command, Reply, Tried]):
         self._quick.append((asker, sized, answer))
         self._go_on()
 
-    def _tried(self, decision: Decision, look: Look, wall_ms: int) -> Tried:
-        """Apply what was only decided."""
-        records: list[RawRecord] = []
-        for fact in decision.facts:
-            look(fact)
-            self.shard.apply(fact)
-            records += self.shard.records(fact)
-        return Tried(decision, records, look, wall_ms)
-
     def _carry_out(self, tried: Tried, command: Command) -> None:
-        decision, records, look, wall_ms = tried
-        for key, value in records:
+        decision, look, wall_ms = tried
+        for key, value in decision.records:
             self.records.add(key, value, wall_ms)
         for fact in decision.facts:
             if isinstance(fact, facts.OffsetsRemoved):
@@ -206,8 +194,8 @@ class ShardHost(HostedShard[commands.Command, Reply, Tried]):
     def _after_failure(self, command: Command, code: Code, now_ms: int) -> None:
         wall_ms = self.node.dated_ms(now_ms)
         look = Look(self.shard, wall_ms)
-        decision = self.shard.append_failed(command, code, now_ms, wall_ms=wall_ms)
-        self._carry_out(self._tried(decision, look, wall_ms), command)
+        decision = self.shard.append_failed(command, code, now_ms, look, wall_ms=wall_ms)
+        self._carry_out(Tried(decision, look, wall_ms), command)
 
     def fence(self) -> None:
         quick = self._drop_quick()
@@ -310,8 +298,7 @@ class ShardHost(HostedShard[commands.Command, Reply, Tried]):
             wall_ms = self.node.dated_ms(now_ms)
             look = Look(self.shard, wall_ms)
             some = group_ids[at : at + GROUPS_STARTED_AT_ONCE]
-            decision = self.shard.loaded(now_ms, some, wall_ms=wall_ms)
-            self._tried(decision, look, wall_ms)
+            decision = self.shard.loaded(now_ms, some, look, wall_ms=wall_ms)
             self._scenes += self.coordinator.stories.watch(look, self.shard, None, decision, wall_ms)
             self._set_wakes(decision)
             yield
@@ -452,8 +439,6 @@ class ShardHost(HostedShard[commands.Command, Reply, Tried]):
     def unload(self) -> None:
         """Let go of the shard: whoever waits is sent elsewhere, and nothing comes due any more (DE-6)."""
         decision = self.shard.unload()
-        for fact in decision.facts:
-            self.shard.apply(fact)
         self._set_wakes(decision)
         self._deliver(decision.replies)
         super().unload()

@@ -52,16 +52,21 @@ class Reply(Protocol):
     def answer(self) -> Any: ...
 
 
-D = TypeVar("D", covariant=True)
+class Decided(Protocol):
+    """What a command led to, its facts applied, and the records of those that are durable."""
+
+    @property
+    def records(self) -> Sequence[tuple[bytes, bytes | None]]: ...
+
+
+D = TypeVar("D", bound=Decided, covariant=True)
 
 
 class Tried(Protocol[D]):
-    """A decision whose facts are applied, and the records of those that are durable."""
+    """A decision, and what its shell needs to know beside it."""
 
     @property
     def decision(self) -> D: ...
-    @property
-    def records(self) -> Sequence[tuple[bytes, bytes | None]]: ...
 
 
 C = TypeVar("C")
@@ -138,7 +143,7 @@ class HostedShard(ABC, Generic[C, R, T]):
         """Decide and apply. Records for which the batch has no room fail alone, if they do (RT-5)."""
         before = self.shard.mark()
         tried = self._try(command, now_ms)
-        while tried.records and self.records and not self.has_room(weight_of(tried.records)):
+        while self.records and not self._fits(tried.decision.records):
             self.shard.take_back(before)
             self._append_gathered()  # which may fail, and change what is to be decided
             before = self.shard.mark()
@@ -167,6 +172,10 @@ class HostedShard(ABC, Generic[C, R, T]):
     def has_room(self, weight: int) -> bool:
         """Return whether so many bytes more go into the batch."""
         return self.records.size + weight <= self.log.config.max_message_bytes - BATCH_OVERHEAD_BYTES
+
+    def _fits(self, records: Sequence[tuple[bytes, bytes | None]]) -> bool:
+        """Return whether the batch has room for these as well."""
+        return not records or self.has_room(weight_of(records))
 
     def _go_on(self) -> None:
         """Let go what waits for nothing; have the batch appended after this round of requests."""

@@ -57,7 +57,6 @@ class Tried(NamedTuple):
     """A decision whose facts are applied."""
 
     decision: Decision
-    records: list[RawRecord]
     wall_ms: int
 
 
@@ -101,7 +100,7 @@ class TransactionHost(HostedShard[Command, Reply, Tried]):
         for fact in decision.facts:
             self.shard.apply(fact)
             records += self.shard.records(fact)
-        return Tried(decision, records, wall_ms)
+        return Tried(decision._replace(records=records), wall_ms)
 
     def _after_failure(self, command: Command, code: Code, now_ms: int) -> None:
         ahead_ms = self._look_at_clocks(now_ms)
@@ -114,8 +113,8 @@ class TransactionHost(HostedShard[Command, Reply, Tried]):
         return self.shard.wall_ahead_ms
 
     def _carry_out(self, tried: Tried, command: Command) -> None:
-        decision, records, wall_ms = tried
-        for key, value in records:
+        decision, wall_ms = tried
+        for key, value in decision.records:
             self.records.add(key, value, wall_ms)
         self._replies.extend(decision.replies)
         self._markers.extend(decision.markers)

@@ -2,11 +2,10 @@
 
 A `Shard` holds the groups and offsets of one partition of `__consumer_offsets`. A shell drives it:
 
-    decision = shard.decide(command, now_ms)      reads, changes nothing
-    for fact in decision.facts:
-        shard.apply(fact)                         the one door to state
-        log += shard.records(fact)                the records of a durable fact
-    ... append the log's records, then send decision.replies and set decision.wakes
+    mark = shard.mark()
+    decision = shard.perform(command, now_ms)     facts are applied as they are drafted
+    ... set decision.wakes, append decision.records, then send decision.replies
+    shard.settle(shard.mark())                    what is appended lasts
 
 An append that fails is undone with `undo_to(mark)`, and `append_failed` says what everybody is answered.
 `loaded` follows `load`; `unload` answers everybody who waits. The state table is in `table`.

@@ -12,7 +12,7 @@ from coterie.base.codes import Code
 from coterie.coordinator.group.reasons import WHYS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from coterie.coordinator.group.facts import Fact
     from coterie.coordinator.group.model import Group, Member
@@ -162,12 +162,13 @@ class Wake(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What one command leads to. The shell applies, appends, arms and replies; nothing else.
+    """What one command has led to: its facts are applied. The shell appends, arms and replies; nothing else.
 
     `why` is the test's handle, the metric's label, the story's line; `steps` are what else happened on the
     way, in order. Both are slugs of `whys.py`. `waits` says that the call which asked is parked. `dropped`
     are parked calls that nobody will ever answer: a newer request took their place (JG-21). `more` says that
-    this is a part of what was asked for: the same command, asked again, decides the next.
+    this is a part of what was asked for: the same command, asked again, decides the next. `records` are
+    those of the durable facts, each as the state was right after its fact.
     """
 
     why: str
@@ -178,28 +179,19 @@ class Decision(NamedTuple):
     dropped: tuple[int, ...] = ()
     steps: tuple[str, ...] = ()
     more: bool = False
-
-
-class Performed(NamedTuple):
-    """A decision whose facts are applied, and the records of those that are durable."""
-
-    decision: Decision
-    records: list[RawRecord]
+    records: Sequence[RawRecord] = ()
 
 
 class Draft:
     """A decision in the making.
 
     What Kafka does to a group it does step by step, each step reading what the one before changed. A draft
-    does the same: a fact that later steps depend on is applied at once (`take`), one that nothing reads any
-    more only before the next that is taken (`note`). `Shard.perform` applies what is left and keeps it all;
-    `Shard.decide` takes everything off again, by the undo log, so that every change has one implementation,
-    the one in `apply.py`.
+    does the same: a fact is applied as it is drafted. A draft that comes to nothing, and one whose records
+    the log refuses, is taken back by the undo log.
     """
 
     __slots__ = (
         "_answered",
-        "_applied",
         "_before",
         "call",
         "dropped",
@@ -232,34 +224,23 @@ class Draft:
         self.wall_ms = now_ms if wall_ms is None else wall_ms
         self.call = call
         self.facts: list[Fact] = []
-        self.records: list[RawRecord] = []  # of the durable facts that are applied
+        self.records: list[RawRecord] = []
         self.replies: list[Reply] = []
         self.wakes: list[Wake] = []
         self.dropped: list[int] = []
         self.steps: tuple[str, ...] = ()
         self.more = False
         self._before = before
-        self._applied = 0  # how many of the facts are
         self._answered = call is None
 
-    def take(self, fact: Fact) -> None:
-        """Record a fact and apply it: the steps that follow read the state that it leaves."""
+    def apply(self, fact: Fact) -> None:
+        """Apply a fact: the steps that follow read the state that it leaves."""
+        if self._before is not None:
+            self._before(fact)
+        self.shard.apply(fact)
         self.facts.append(fact)
-        self.catch_up()
-
-    def note(self, fact: Fact) -> None:
-        """Record a fact that no later step of this decision reads."""
-        self.facts.append(fact)
-
-    def catch_up(self) -> None:
-        """Apply, in their order, the facts that have been noted since the last that was taken."""
-        for fact in self.facts[self._applied :]:
-            if self._before is not None:
-                self._before(fact)
-            self.shard.apply(fact)
-            if fact.durable:
-                self.records += self.shard.records(fact)
-        self._applied = len(self.facts)
+        if fact.durable:
+            self.records += self.shard.records(fact)
 
     def then(self, step: str) -> None:
         """Name what else happens on the way to the decision."""
@@ -290,7 +271,7 @@ class Draft:
         self.wakes.append(Wake(member.session_key, self.now_ms + member.session_timeout_ms))
 
     def group(self, group_id: str) -> Group:
-        """Return a group as the facts taken so far leave it."""
+        """Return a group as the facts so far leave it."""
         return self.shard.groups[group_id]
 
     def decision(self, why: str) -> Decision:
@@ -305,4 +286,5 @@ class Draft:
             tuple(self.dropped),
             self.steps,
             self.more,
+            self.records,
         )

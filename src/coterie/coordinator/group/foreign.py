@@ -61,7 +61,7 @@ def join_foreign(draft: Draft, group: Group | None, command: Join) -> Decision:
         return draft.decision(WHY)
     if session_timeout_fits(draft, command):
         in_order = sorted(keys, key=lambda key: (ENDED_IN_ORDER.index(kind_of(key)), key))
-        draft.take(ForeignEnded(command.group_id, tuple(in_order)))
+        draft.apply(ForeignEnded(command.group_id, tuple(in_order)))
         draft.then("consumer-group-replaced")
     return join_nowhere(draft, None, command) if group is None else join_empty(draft, group, command)
 

@@ -14,7 +14,6 @@ from coterie.coordinator.group.decision import (
     Decision,
     Draft,
     JoinAnswer,
-    Performed,
     SyncAnswer,
     Wake,
     WakeKey,
@@ -72,14 +71,6 @@ class Shard(Undoable[tuple[Fact, Undo]]):
 
     # -- deciding
 
-    def decide(self, command: Command, now_ms: int, *, wall_ms: int | None = None) -> Decision:
-        """Return what the command leads to. Nothing has changed when this returns.
-
-        Deadlines go by `now_ms`, which never jumps; what is written is dated by `wall_ms`, if that is given.
-        """
-        draft = Draft(self, now_ms, getattr(command, "call", None), wall_ms=wall_ms)
-        return self._drafted(lambda: answer(draft, command))
-
     def perform(
         self,
         command: Command,
@@ -87,57 +78,48 @@ class Shard(Undoable[tuple[Fact, Undo]]):
         before: Callable[[Fact], None] | None = None,
         *,
         wall_ms: int | None = None,
-    ) -> Performed:
-        """Decide and apply; return the decision, and the records of its durable facts.
+    ) -> Decision:
+        """Return the decision that the command led to, its facts applied.
 
-        It is `decide`, and `apply` and `records` of each fact, at less than half their price: what a draft
-        tries on stays on. `before` is shown each fact before it is applied. A decision that raises leaves
-        nothing behind.
+        Deadlines go by `now_ms`, which never jumps; what is written is dated by `wall_ms`, if that is given.
+        `before` is shown each fact before it is applied. A decision that raises leaves nothing behind.
         """
         draft = Draft(self, now_ms, getattr(command, "call", None), before, wall_ms=wall_ms)
         mark = self.mark()
         try:
-            decision = answer(draft, command)
-            draft.catch_up()
+            return answer(draft, command)
         except BaseException:
             self.take_back(mark)
             raise
-        return Performed(decision, draft.records)
 
     def append_failed(
-        self, command: Command, code: Code, now_ms: int, *, wall_ms: int | None = None
+        self,
+        command: Command,
+        code: Code,
+        now_ms: int,
+        before: Callable[[Fact], None] | None = None,
+        *,
+        wall_ms: int | None = None,
     ) -> Decision:
-        """Return what follows for one command of a batch that the log refused with `code`.
+        """Return what followed for one command of a batch that the log refused with `code`, facts applied.
 
         The batch has been undone (`undo_to`) before the first of its commands comes here, in the batch's
-        order; each decision is carried out before the next is asked for.
+        order; each decision is carried out before the next is asked for. The terms are those of `perform`.
         """
-        draft = Draft(self, now_ms, getattr(command, "call", None), wall_ms=wall_ms)
+        draft = Draft(self, now_ms, getattr(command, "call", None), before, wall_ms=wall_ms)
         self._rearm(draft)
-
-        def after() -> Decision:
-            after_failure(draft, command, code)
-            return draft.decision("append-failed")
-
-        return self._drafted(lambda: answer(draft, command) if only_reads(command) else after())
-
-    def _drafted(self, make: Callable[[], Decision]) -> Decision:
-        """Return what `make` drafts, the facts that it tried on taken off again."""
-        recording, mark = self.recording, self.mark()
-        self.recording = True
-        try:
-            return make()
-        finally:
-            self.recording = recording
-            self.take_back(mark)
+        if only_reads(command):
+            return answer(draft, command)
+        after_failure(draft, command, code)
+        return draft.decision("append-failed")
 
     def beat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> tuple[Code, int, WakeKey] | None:
-        """Return the short way's answer to a heartbeat, None where `decide` has to find the words.
+        """Return the short way's answer to a heartbeat, None where `perform` has to find the words.
 
         The answer is the code, and the session timeout by which the deadline of the key moves. A property
-        test holds it against `decide(Heartbeat(...))`.
+        test holds it against `perform(Heartbeat(...))`.
         """
         group = self.groups.get(group_id)
         if group is None or generation != group.generation:
@@ -153,7 +135,7 @@ class Shard(Undoable[tuple[Fact, Undo]]):
     def committer(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> Member | None:
-        """Return the member whose commit is taken, None where `decide` has to find the words (OC-9)."""
+        """Return the member whose commit is taken, None where `perform` has to find the words (OC-9)."""
         group = self.groups.get(group_id)
         if group is None or generation != group.generation:
             return None
@@ -240,30 +222,30 @@ class Shard(Undoable[tuple[Fact, Undo]]):
             self.skipped[kind] = self.skipped.get(kind, 0) + 1
 
     def loaded(
-        self, now_ms: int, group_ids: Iterable[str] | None = None, *, wall_ms: int | None = None
+        self,
+        now_ms: int,
+        group_ids: Iterable[str] | None = None,
+        before: Callable[[Fact], None] | None = None,
+        *,
+        wall_ms: int | None = None,
     ) -> Decision:
-        """Return what the end of loading leads to: sessions begin, groups over the limit rebalance (LO-4).
+        """Return what the end of loading led to: sessions begin, groups over the limit rebalance (LO-4).
 
-        `group_ids` takes a slice of the groups.
+        `group_ids` takes a slice of the groups; the other terms are those of `perform`.
         """
-        draft = Draft(self, now_ms, None, wall_ms=wall_ms)
-        groups = tuple(self.groups.values() if group_ids is None else map(self.groups.__getitem__, group_ids))
-
-        def start() -> Decision:
-            for group in groups:
-                for member in group.members.values():
-                    draft.restart_session(member)
-                if group.members and group.leader not in group.members:
-                    draft.then("absent-leader-kept")
-                if len(group.members) > self.settings.max_size:
-                    draft.then("oversized-group-loaded")
-                    join_phase.start_rebalance(draft, group)
-            return draft.decision("loaded")
-
-        return self._drafted(start)
+        draft = Draft(self, now_ms, None, before, wall_ms=wall_ms)
+        for group in self.groups.values() if group_ids is None else map(self.groups.__getitem__, group_ids):
+            for member in group.members.values():
+                draft.restart_session(member)
+            if group.members and group.leader not in group.members:
+                draft.then("absent-leader-kept")
+            if len(group.members) > self.settings.max_size:
+                draft.then("oversized-group-loaded")
+                join_phase.start_rebalance(draft, group)
+        return draft.decision("loaded")
 
     def unload(self) -> Decision:
-        """Return what unloading leads to: groups are Dead, and whoever waits is sent elsewhere (DE-6)."""
+        """Return what unloading led to: groups are Dead, and whoever waits is sent elsewhere (DE-6)."""
         draft = Draft(self, 0, None)
         for group in self.groups.values():
             for member in group.in_order():
@@ -272,7 +254,7 @@ class Shard(Undoable[tuple[Fact, Undo]]):
                 draft.clear(key)
             for promised in group.pending:
                 draft.clear(session_key(group.group_id, promised))
-            draft.note(GroupDied(group.group_id, group.since_ms or 0))
+            draft.apply(GroupDied(group.group_id, group.since_ms or 0))
         return draft.decision("unloaded")
 
 

@@ -9,7 +9,10 @@ from coterie.base.ids import TopicPartition
 from coterie.coordinator.txn.model import NOBODY, Producer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from coterie.coordinator.txn.facts import Fact
+    from coterie.coordinator.txn.records import RawRecord
 
 WakeKey: TypeAlias = tuple[str, ...]
 
@@ -87,7 +90,7 @@ class Decision(NamedTuple):
 
     `why` is the test's handle and the metric's label, a slug of `whys.py`. Neither `replies` nor `markers`
     leave before the facts are durable. `overdue` names transactional ids: for each, the shell asks
-    `Expire((*key, id))` with the key of the command that has found it.
+    `Expire((*key, id))` with the key of the command that has found it. `records` are those of the facts.
     """
 
     why: str
@@ -96,3 +99,4 @@ class Decision(NamedTuple):
     wakes: tuple[Wake, ...] = ()
     markers: tuple[Markers, ...] = ()
     overdue: tuple[str, ...] = ()
+    records: Sequence[RawRecord] = ()

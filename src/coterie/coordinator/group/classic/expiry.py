@@ -48,7 +48,7 @@ def forget(draft: Draft, group: Group, member_id: str) -> str:
     Return why, and if nobody was to be removed why not (EX-1).
     """
     if member_id in group.pending:
-        draft.take(PromiseDropped(group.group_id, member_id))
+        draft.apply(PromiseDropped(group.group_id, member_id))
         return "promise-expired"
     member = group.members.get(member_id)
     if member is None:

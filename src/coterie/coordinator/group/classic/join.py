@@ -37,9 +37,9 @@ def join_nowhere(draft: Draft, _: None, command: Join) -> Decision:
         return refuse(draft, command, Code.INVALID_SESSION_TIMEOUT, "session-timeout-out-of-bounds")
     if command.member_id:
         return refuse(draft, command, Code.UNKNOWN_MEMBER_ID, "no-such-group")
-    draft.take(GroupCreated(command.group_id, draft.wall_ms))
+    draft.apply(GroupCreated(command.group_id, draft.wall_ms))
     draft.then("group-created")
-    draft.note(GroupStored(command.group_id))  # as it is now, whatever the join itself leads to
+    draft.apply(GroupStored(command.group_id))  # as it is now, whatever the join itself leads to
     return join_empty(draft, draft.group(command.group_id), command)
 
 
@@ -130,7 +130,7 @@ def turn_away(draft: Draft, group: Group, command: Join) -> Decision:
         join_phase.remove(draft, group, (member_id,))
     elif member_id in group.pending:
         why = "promise-too-late"
-        draft.take(PromiseDropped(group.group_id, member_id))
+        draft.apply(PromiseDropped(group.group_id, member_id))
         draft.clear(("session", group.group_id, member_id))
     return refuse(draft, command, Code.GROUP_MAX_SIZE_REACHED, why, member_id="")
 
@@ -146,7 +146,7 @@ def admit_stranger(draft: Draft, group: Group, command: Join) -> Decision:
     member_id = draft.shard.new_member_id(command.client_id)
     if command.version < MEMBER_ID_REQUIRED_SINCE:
         return add(draft, group, command, member_id, "member-joined")
-    draft.note(MemberIdPromised(group.group_id, member_id, command.session_timeout_ms))
+    draft.apply(MemberIdPromised(group.group_id, member_id, command.session_timeout_ms))
     draft.arm(("session", group.group_id, member_id), draft.now_ms + command.session_timeout_ms)
     draft.reply(command.call, JoinAnswer(Code.MEMBER_ID_REQUIRED, member_id))
     return draft.decision("member-id-required")
@@ -171,16 +171,14 @@ def add(draft: Draft, group: Group, command: Join, member_id: str, why: str) -> 
         draft.then("first-member-leads")
     if group.initial:
         draft.then("newcomer-may-extend-delay")
-    let_in(draft, group, joined, newcomer=True)
+    let_in(draft, group, joined)
     return draft.decision(why)
 
 
-def let_in(draft: Draft, group: Group, fact: MemberJoined | MemberRejoined, *, newcomer: bool) -> None:
-    """Park a member, and rebalance or go on with the rebalance there is."""
-    if join_phase.stays_open(group, newcomer=newcomer):
-        draft.note(fact)
-    else:
-        draft.take(fact)
+def let_in(draft: Draft, group: Group, fact: MemberJoined | MemberRejoined) -> None:
+    """Park a member, and rebalance or go on with the rebalance there is; an initial delay just goes on."""
+    draft.apply(fact)
+    if not group.initial:
         join_phase.rebalance_or_complete(draft, group)
 
 
@@ -206,7 +204,7 @@ def rejoin_because(draft: Draft, group: Group, command: Join, why: str) -> Decis
         command.rebalance_timeout_ms,
         command.call,
     )
-    let_in(draft, group, rejoined, newcomer=False)
+    let_in(draft, group, rejoined)
     return draft.decision(why)
 
 

@@ -1,6 +1,6 @@
 """The join phase: how a rebalance starts, what holds it open, and what its end does (2.5, 2.6).
 
-Each function goes on with a draft: it takes or notes facts, answers and arms, and returns nothing.
+Each function goes on with a draft: it applies facts, answers and arms, and returns nothing.
 """
 
 from __future__ import annotations
@@ -29,12 +29,6 @@ def rebalance_or_complete(draft: Draft, group: Group) -> None:
         start_rebalance(draft, group)
 
 
-def stays_open(group: Group, *, newcomer: bool) -> bool:
-    """Return whether the join phase goes on even when one more has joined, a newcomer or a member."""
-    missing = len(group.members) - group.awaiting_join
-    return group.state is State.PREPARING and (group.initial or missing > (0 if newcomer else 1))
-
-
 def complete_if_all_joined(draft: Draft, group: Group) -> None:
     """End the join phase if everybody is there. The initial delay must run out first (ID-5)."""
     if group.state is not State.PREPARING or not group.all_joined:
@@ -54,7 +48,7 @@ def start_rebalance(draft: Draft, group: Group, *, code: Code = Code.REBALANCE_I
         draft.then("sync-phase-cut-short")
         draft.clear(("sync", group.group_id))
     from_empty = group.state is State.EMPTY
-    draft.take(RebalanceStarted(group.group_id, draft.wall_ms))
+    draft.apply(RebalanceStarted(group.group_id, draft.wall_ms))
     if from_empty:
         start_initial_delay(draft, group)
         return
@@ -80,7 +74,7 @@ def tell_syncs(draft: Draft, group: Group, code: Code) -> None:
 def remove(draft: Draft, group: Group, member_ids: tuple[str, ...]) -> None:
     """Take members out, with their deadlines; whoever of them waited has been told (CG-8)."""
     leader = group.leader
-    draft.take(MembersLeft(group.group_id, member_ids))
+    draft.apply(MembersLeft(group.group_id, member_ids))
     if leader != group.leader and group.leader is not None:
         draft.then("leadership-passed-on")
     for member_id in member_ids:
@@ -91,7 +85,7 @@ def await_joins(draft: Draft, group: Group, *, at_least_ms: int = 0) -> None:
     """Give the members their rebalance timeout to join (RB-3, LD-4)."""
     # A phase that nobody joined is tried again and again: without a floor, a timeout of 0 would spin.
     due_ms = draft.now_ms + max(group.rebalance_timeout_ms(), at_least_ms)
-    draft.note(JoinDeadlineSet(group.group_id, due_ms))
+    draft.apply(JoinDeadlineSet(group.group_id, due_ms))
     draft.arm(("join", group.group_id), due_ms)
 
 
@@ -108,7 +102,7 @@ def start_initial_delay(draft: Draft, group: Group) -> None:
 def delay_again(draft: Draft, group: Group, delay_ms: int, remaining_ms: int) -> None:
     """Arm one link of the chain of delays."""
     due_ms = draft.now_ms + delay_ms
-    draft.note(JoinDeadlineSet(group.group_id, due_ms, delay_ms, remaining_ms))
+    draft.apply(JoinDeadlineSet(group.group_id, due_ms, delay_ms, remaining_ms))
     draft.arm(("join", group.group_id), due_ms)
 
 
@@ -162,15 +156,15 @@ def elect(draft: Draft, group: Group) -> bool:
     if leader is None or leader.join_call is None:
         first = next(m for m in group.in_order() if m.join_call is not None)
         draft.then("another-leads")
-        draft.take(LeaderElected(group.group_id, first.member_id))
+        draft.apply(LeaderElected(group.group_id, first.member_id))
     return True
 
 
 def empty(draft: Draft, group: Group) -> None:
     """Nobody is left: store the group as Empty (RB-8)."""
     draft.then("group-emptied")
-    draft.note(GroupEmptied(group.group_id, group.generation + 1, draft.wall_ms))
-    draft.note(GroupStored(group.group_id))
+    draft.apply(GroupEmptied(group.group_id, group.generation + 1, draft.wall_ms))
+    draft.apply(GroupStored(group.group_id))
 
 
 def chosen_protocol(group: Group) -> str:
@@ -208,4 +202,4 @@ def begin_generation(draft: Draft, group: Group) -> None:
         draft.restart_session(member)
     due_ms = draft.now_ms + group.rebalance_timeout_ms()
     draft.arm(("sync", group.group_id), due_ms)
-    draft.note(GenerationStarted(group.group_id, generation, protocol, draft.wall_ms, due_ms))
+    draft.apply(GenerationStarted(group.group_id, generation, protocol, draft.wall_ms, due_ms))

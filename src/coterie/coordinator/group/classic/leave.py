@@ -66,7 +66,7 @@ def dismiss(draft: Draft, group: Group, leaver: Leaver) -> Code:
         return evict(draft, group, leaver.instance_id)
     if member_id in group.pending:
         draft.then("promise-dropped")
-        draft.take(PromiseDropped(group.group_id, member_id))
+        draft.apply(PromiseDropped(group.group_id, member_id))
         draft.clear(("session", group.group_id, member_id))
         return Code.NONE
     code = group.refusal(member_id, leaver.instance_id)

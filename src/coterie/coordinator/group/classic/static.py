@@ -33,7 +33,7 @@ def return_to_stable(draft: Draft, group: Group, command: Join, old_id: str) -> 
         join_phase.start_rebalance(draft, group)
         return draft.decision("static-member-changed-vote")
     draft.then("vote-unchanged")
-    draft.note(GroupStored(group.group_id))
+    draft.apply(GroupStored(group.group_id))
     answer = welcome_back(group, new_id, leader_before, version=command.version)
     if group.leader == new_id:
         draft.then("assignment-skipped" if answer.skip_assignment else "old-leader-shown")
@@ -61,7 +61,7 @@ def replace(draft: Draft, group: Group, command: Join, old_id: str) -> str:
     if old.sync_call is not None:
         draft.reply(old.sync_call, SyncAnswer(Code.FENCED_INSTANCE_ID))
     new_id = draft.shard.new_member_id(command.instance_id)
-    draft.take(MemberReplaced(group.group_id, command.instance_id, old_id, new_id))
+    draft.apply(MemberReplaced(group.group_id, command.instance_id, old_id, new_id))
     if group.leader == new_id:
         draft.then("leadership-inherited")
     draft.clear(old.session_key)
@@ -71,7 +71,7 @@ def replace(draft: Draft, group: Group, command: Join, old_id: str) -> str:
 
 def speak(draft: Draft, group: Group, command: Join, new_id: str, call: int | None) -> None:
     """Give the new self the terms of its request, and park it under `call`, if any."""
-    draft.take(
+    draft.apply(
         MemberRejoined(
             group.group_id,
             new_id,

@@ -77,9 +77,9 @@ def sync_completing(draft: Draft, group: Group, command: Sync) -> Decision:
     unparked_due_ms = group.sync_due_ms
     leads = command.member_id == group.leader
     if leads:
-        draft.take(MemberSynced(group.group_id, command.member_id))
+        draft.apply(MemberSynced(group.group_id, command.member_id))
     else:
-        draft.take(SyncParked(group.group_id, command.member_id, command.call))
+        draft.apply(SyncParked(group.group_id, command.member_id, command.call))
     if unparked_due_ms is not None and group.sync_due_ms is None:
         draft.then("everybody-synced")
         draft.clear(("sync", group.group_id))
@@ -96,14 +96,14 @@ def distribute(draft: Draft, group: Group, command: Sync) -> None:
     """
     given = dict(command.assignments)
     assignments = {member_id: given.get(member_id, b"") for member_id in group.members}
-    draft.note(Assigned(group.group_id, assignments))
-    draft.note(GroupStored(group.group_id))  # still with the time of entering CompletingRebalance (RC-2)
-    draft.note(GroupStabilized(group.group_id, draft.wall_ms))
     for member in group.in_order():
         call = command.call if member.member_id == command.member_id else member.sync_call
         if call is not None:
             draft.reply(call, synced(group, assignments[member.member_id]))
             draft.restart_session(member)
+    draft.apply(Assigned(group.group_id, assignments))
+    draft.apply(GroupStored(group.group_id))  # still with the time of entering CompletingRebalance (RC-2)
+    draft.apply(GroupStabilized(group.group_id, draft.wall_ms))
 
 
 def synced(group: Group, assignment: bytes) -> SyncAnswer:
@@ -117,8 +117,8 @@ def sync_stable(draft: Draft, group: Group, command: Sync) -> Decision:
         return refuse_sync(draft, command, code, why)
     member = group.members[command.member_id]
     if command.member_id in group.pending_sync:
-        draft.note(MemberSynced(group.group_id, command.member_id))
-        if len(group.pending_sync) == 1:
+        draft.apply(MemberSynced(group.group_id, command.member_id))
+        if not group.pending_sync:
             draft.then("everybody-synced")
             draft.clear(("sync", group.group_id))
     draft.reply(command.call, synced(group, member.assignment))

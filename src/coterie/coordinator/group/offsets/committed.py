@@ -63,7 +63,7 @@ def commit_nowhere(draft: Draft, _: None, command: CommitOffsets) -> Decision:
         newer = command.version >= GROUP_ID_NOT_FOUND_SINCE
         code = Code.GROUP_ID_NOT_FOUND if newer else Code.ILLEGAL_GENERATION
         return refuse_commit(draft, command, code, "no-such-group")
-    draft.note(GroupCreated(command.group_id, draft.wall_ms))
+    draft.apply(GroupCreated(command.group_id, draft.wall_ms))
     draft.then("simple-group-created")
     return store(draft, command, "committed-alone")
 
@@ -115,7 +115,7 @@ def store(draft: Draft, command: CommitOffsets, why: str) -> Decision:
     if expire_ms != -1:
         draft.then("own-retention")
     if stored:
-        draft.note(OffsetsCommitted(command.group_id, stored))
+        draft.apply(OffsetsCommitted(command.group_id, stored))
     draft.reply(command.call, CommitAnswer(codes))
     return draft.decision(why if stored or not codes else "metadata-too-large")
 
@@ -162,7 +162,7 @@ def txn_commit_nowhere(draft: Draft, _: None, command: TxnCommitOffsets) -> Deci
     """Make a simple group for who commits without one; a member of a lost group is refused (TX-4)."""
     if command.generation >= 0:
         return refuse_commit(draft, command, Code.ILLEGAL_GENERATION, "no-such-group")
-    draft.note(GroupCreated(command.group_id, draft.wall_ms))
+    draft.apply(GroupCreated(command.group_id, draft.wall_ms))
     draft.then("simple-group-created")
     return hold_back(draft, command, "pending-alone")
 
@@ -198,7 +198,7 @@ def hold_back(draft: Draft, command: TxnCommitOffsets, why: str) -> Decision:
     nameless = tuple(offset._replace(topic_id=None) for offset in command.offsets)
     stored, codes = storable(draft, nameless, -1)
     if stored:
-        draft.note(OffsetsPending(command.group_id, command.producer_id, stored))
+        draft.apply(OffsetsPending(command.group_id, command.producer_id, stored))
     draft.reply(command.call, CommitAnswer(codes))
     return draft.decision(why if stored or not codes else "metadata-too-large")
 
@@ -209,7 +209,7 @@ def end_transaction(draft: Draft, command: EndTransaction) -> Decision:
         return draft.decision("nothing-pending")
     if command.commit and draft.shard.pending.has_overtaken(command.producer_id):
         draft.then("pending-overtaken")
-    draft.note(TransactionEnded(command.producer_id, command.commit))
+    draft.apply(TransactionEnded(command.producer_id, command.commit))
     return draft.decision("transaction-committed" if command.commit else "transaction-aborted")
 
 
@@ -292,7 +292,7 @@ def delete_offsets(draft: Draft, group: Group, command: DeleteOffsets) -> Decisi
         if stored and not subscribed:
             removed.append((topic, partition))
     if removed:
-        draft.note(OffsetsRemoved(command.group_id, tuple(removed)))
+        draft.apply(OffsetsRemoved(command.group_id, tuple(removed)))
     draft.reply(command.call, DeleteOffsetsAnswer(Code.NONE, tuple(codes)))
     return draft.decision("offsets-deleted")
 
@@ -329,7 +329,7 @@ def delete_empty(draft: Draft, group: Group, command: DeleteGroup) -> Decision:
     if not allowance.exhausted and allowance.takes_group(command.group_id):
         remove_group(draft, group, allowed)
         return answer_delete(draft, command, Code.NONE, "group-deleted")
-    draft.note(OffsetsRemoved(group.group_id, allowed))
+    draft.apply(OffsetsRemoved(group.group_id, allowed))
     draft.reply(command.call, DeleteGroupAnswer(Code.NONE, more=True))
     return draft.decision("group-deleted-in-part")
 
@@ -341,8 +341,8 @@ def partitions_of(table: OffsetTable) -> Iterator[tuple[str, int]]:
 def remove_group(draft: Draft, group: Group, partitions: tuple[tuple[str, int], ...]) -> None:
     """Remove the offsets, then the group, and with it the deadlines of the ids that it had promised."""
     if partitions:
-        draft.note(OffsetsRemoved(group.group_id, partitions))
-    draft.note(GroupRemoved(group.group_id))
+        draft.apply(OffsetsRemoved(group.group_id, partitions))
+    draft.apply(GroupRemoved(group.group_id))
     for member_id in group.pending:
         draft.clear(("session", group.group_id, member_id))
 
@@ -384,7 +384,7 @@ def clean_group(draft: Draft, group: Group, allowance: Allowance) -> None:
             remove_group(draft, group, allowed)
             return
     if allowed:
-        draft.note(OffsetsRemoved(group.group_id, allowed))
+        draft.apply(OffsetsRemoved(group.group_id, allowed))
 
 
 def expired_of(
@@ -446,7 +446,7 @@ def topics_deleted(draft: Draft, command: TopicsDeleted) -> Decision:
     for group_id in dict.fromkeys((*offsets, *pending.groups())) if group_ids is None else group_ids:
         removed = tuple(allowance.up_to(group_id, outdated_of(draft.shard, group_id, command)))
         if removed:
-            draft.note(OffsetsRemoved(group_id, removed))
+            draft.apply(OffsetsRemoved(group_id, removed))
         if allowance.exhausted:
             draft.more = True
             break
