@@ -501,7 +501,7 @@ def initial_delay_never_ends() -> Iterator[None]:
 @fault
 def pending_sync_is_not_cleared() -> Iterator[None]:
     """Who has synced counts as not having, and is thrown out when the time for it is over."""
-    with patched(apply, "heard_sync", lambda _: lambda group, member_id: None):
+    with patched(apply, "heard_sync", lambda _: lambda world, group, member_id: None):
         yield
 
 

@@ -1,4 +1,4 @@
-"""Appends that fail (P-10, SG-12, ST-6), and the undo log they rely on."""
+"""Appends that fail (P-10, SG-12, ST-6), and the journal they rely on."""
 
 from __future__ import annotations
 
@@ -314,32 +314,46 @@ def _join(rig: Rig):
     return a_join(rig, "b", version=3)
 
 
-def test_nothing_is_recorded_while_recording_is_off():
+def test_what_is_loaded_is_not_rolled_back_with_what_was_decided_before():
     rig = Rig()
-    rig.shard.recording = False
-    before = rig.shard.mark()
-
+    mark = rig.shard.mark()
     rig.shard.perform(_join(rig), 0)
+    decided = rig.shard.mark()
 
-    assert rig.shard.mark() == before
-    assert len(rig.group.members) == 1
+    rig.shard.load_fact(GroupLoaded("new", None, 0, None, None, 5, ()))
+
+    assert rig.shard.mark() == decided
+    rig.shard.undo_to(mark)
+    assert list(rig.shard.groups) == ["new"]
 
 
 def a_value(stored: StoredOffset) -> bytes:
     return offset_value(OffsetCommitValue._make(stored))
 
 
-def test_loading_can_be_undone_like_anything_else():
-    """One door, one undo log: a piece of the log is facts too."""
+def test_offsets_are_loaded_over_what_is_known():
+    rig = Rig()
+    rig.commit(group_id="h")
+    stored = StoredOffset(1, -1, "", 0)
+
+    rig.shard.load_fact(
+        OffsetsLoaded("g", {partition_key("t", 0): a_value(stored), partition_key("t", 1): None})
+    )
+    rig.shard.load_fact(
+        OffsetsLoaded("h", {partition_key("flights", 0): None, partition_key("flights", 5): None})
+    )
+
+    assert rig.shard.offsets == {"g": {"t": {0: stored}}}
+
+
+def test_a_group_put_in_the_place_of_another_is_rolled_back_like_anything_else():
+    """One door, one journal: groups in the log are facts too."""
     rig = Rig()
     a_stable_group(rig)
     rig.commit(group_id="h")
     before = copy.deepcopy((rig.shard.groups, rig.shard.offsets))
     mark = rig.shard.mark()
-    stored = StoredOffset(1, -1, "", 0)
     loaded = [
-        OffsetsLoaded("g", {partition_key("t", 0): a_value(stored), partition_key("t", 1): None}),
-        OffsetsLoaded("h", {partition_key("flights", 0): None, partition_key("flights", 5): None}),
         GroupLoaded("g", "connect", 9, None, None, None, ()),
         GroupLoaded("new", None, 0, None, None, 5, ()),
         GroupDied("h", 7),
@@ -347,7 +361,6 @@ def test_loading_can_be_undone_like_anything_else():
 
     for fact in loaded:
         rig.shard.apply(fact)
-    assert rig.shard.offsets == {"g": {"t": {0: stored}}}
     assert rig.group.generation == 9
     rig.shard.undo_to(mark)
 

@@ -27,9 +27,9 @@ from coterie.storage.log.contract import AppendRefused, StorageFailed
 from coterie.wire.records.growing import GrowingBatch, weight_of
 
 if TYPE_CHECKING:
-    from coterie.base.undo import Undoable
     from coterie.broker.node import Node
     from coterie.broker.runtime.pieces import Pieces
+    from coterie.coordinator.machine.core import Core
     from coterie.storage.log.partition import (
         PartitionLog,
     )
@@ -83,7 +83,7 @@ class HostedShard(ABC, Generic[C, R, T]):
     LOADING, ACTIVE, FAILED, AWAY = "loading", "active", "failed", "away"
 
     def __init__(
-        self, owner: ShardsOfTopic[Any], core: Undoable[Any], partition: int, *, status: str, epoch: int
+        self, owner: ShardsOfTopic[Any], core: Core[Any], partition: int, *, status: str, epoch: int
     ) -> None:
         self.node = owner.node
         self.topic = owner.topic

@@ -187,7 +187,7 @@ class Draft:
 
     What Kafka does to a group it does step by step, each step reading what the one before changed. A draft
     does the same: a fact is applied as it is drafted. A draft that comes to nothing, and one whose records
-    the log refuses, is taken back by the undo log.
+    the log refuses, is rolled back by the journal.
     """
 
     __slots__ = (

@@ -1,4 +1,4 @@
-"""One partition of `__consumer_offsets`: its groups and offsets, the door in, and the undo log behind it."""
+"""One partition of `__consumer_offsets`: its groups and offsets, and the door in."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 from sys import intern
 
 from coterie.base.codes import Code
-from coterie.base.undo import Undoable
-from coterie.coordinator.group.apply import APPLY, Undo, barrier_keys, session_key
+from coterie.coordinator.group.apply import APPLY, barrier_keys, session_key
 from coterie.coordinator.group.classic import join_phase
 from coterie.coordinator.group.commands import Command
 from coterie.coordinator.group.decision import (
@@ -36,6 +35,7 @@ from coterie.coordinator.group.offsets.stored import OffsetTables
 from coterie.coordinator.group.records import RawRecord, facts_of, records_of
 from coterie.coordinator.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 from coterie.coordinator.group.table import answer
+from coterie.coordinator.machine.core import Core
 from coterie.wire.payloads.consumer_offsets import KNOWN_KINDS
 
 PREPARING, STABLE, DEAD = State.PREPARING, State.STABLE, State.DEAD
@@ -44,7 +44,7 @@ PREFIX_MAX = 32_767 - 64
 NONE, REBALANCE_IN_PROGRESS = Code.NONE, Code.REBALANCE_IN_PROGRESS
 
 
-class Shard(Undoable[tuple[Fact, Undo]]):
+class Shard(Core[Fact]):
     """The groups and offsets that hash to one partition. It knows no clock, socket or thread."""
 
     def __init__(self, *, settings: GroupSettings, new_id: Callable[[], str]) -> None:
@@ -55,9 +55,9 @@ class Shard(Undoable[tuple[Fact, Undo]]):
         self.offsets = OffsetTables()
         self.pending = Pending()
         self.foreign: dict[str, set[bytes]] = {}  # groups with records of kinds not known here, by their keys
-        self.recording = True
         self.skipped: dict[int, int] = {}  # record type -> how many of it were passed over while loading
         self._new_id = new_id
+        self._undone: list[Fact] = []  # while they are being rolled back
         self._revived: dict[WakeKey, None] = {}
 
     def new_member_id(self, prefix: str) -> str:
@@ -148,25 +148,28 @@ class Shard(Undoable[tuple[Fact, Undo]]):
     # -- the one door
 
     def apply(self, fact: Fact) -> None:
-        """Change the state as the fact says. While `recording`, its undoing goes to the undo log."""
-        undo = APPLY[type(fact)](self, fact)
-        if self.recording:
-            self._log.append((fact, undo))
+        """Change the state as the fact says, and note in the journal that it was this fact."""
+        self.journal.add(_gone, self._undone, fact, None)
+        APPLY[type(fact)](self, fact)
 
     def records(self, fact: Fact) -> tuple[RawRecord, ...]:
         """Return the records of a durable fact, asked for right after its `apply`; () for a volatile one."""
         return records_of(self.groups, fact)
 
     def take_back(self, mark: int) -> None:
-        """Take back, newest first, every fact applied after the mark: their decision is none after all."""
-        for _ in range(self.mark() - mark):
-            undo = self._log.pop()[1]
-            undo[0](*undo[1:])
+        """Roll back what was decided after the mark, and not carried out: it is no decision after all."""
+        super().take_back(mark)
+        self._undone.clear()
 
-    def _undo(self, step: tuple[Fact, Undo]) -> None:
-        fact, undo = step
-        undo[0](*undo[1:])
-        self._revived.update(dict.fromkeys(self._deadlines_of(fact)))
+    def undo_to(self, mark: int) -> None:
+        """Roll back what was decided and carried out after the mark, and could not be appended.
+
+        The next `append_failed` arms again what those decisions have cleared, or moved.
+        """
+        super().undo_to(mark)
+        for fact in self._undone:
+            self._revived.update(dict.fromkeys(self._deadlines_of(fact)))
+        self._undone.clear()
 
     def _deadlines_of(self, fact: Fact) -> Iterable[WakeKey]:
         """Return the deadlines that the decision behind an undone fact may have armed, moved or cleared."""
@@ -177,7 +180,7 @@ class Shard(Undoable[tuple[Fact, Undo]]):
         match fact:
             case MembersLeft(member_ids=gone):
                 yield from (session_key(group_id, member_id) for member_id in gone)
-            case GroupRemoved():
+            case GroupRemoved() if group_id in self.groups:
                 yield from (session_key(group_id, member_id) for member_id in self.groups[group_id].pending)
             case MemberReplaced(old_id=back) | PromiseDropped(member_id=back):
                 yield session_key(group_id, back)
@@ -207,14 +210,6 @@ class Shard(Undoable[tuple[Fact, Undo]]):
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         """Replay the end of a transaction (OM-3)."""
         self.load_fact(TransactionEnded(producer_id, commit))
-
-    def load_fact(self, fact: Fact) -> None:
-        """Apply what the log says; it is never undone."""
-        recording, self.recording = self.recording, False
-        try:
-            self.apply(fact)
-        finally:
-            self.recording = recording
 
     def _count_unknown(self, raw_key: bytes) -> None:
         kind = int.from_bytes(raw_key[:2], "big", signed=True)
@@ -256,6 +251,10 @@ class Shard(Undoable[tuple[Fact, Undo]]):
                 draft.clear(session_key(group.group_id, promised))
             draft.apply(GroupDied(group.group_id, group.since_ms or 0))
         return draft.decision("unloaded")
+
+
+def _gone(undone: list[Fact], fact: Fact, _: None) -> None:
+    undone.append(fact)
 
 
 def send_elsewhere(draft: Draft, member: Member) -> None:

@@ -1,7 +1,7 @@
-"""How each fact changes the state, and how the change is taken back.
+"""How each fact changes the state: every change goes into the shard's journal, which knows the way back.
 
-`APPLY[type(fact)](before, fact)` returns the transactional id as the fact leaves it, None for gone. Its
-undoing is to put `before` there again. Nothing else writes to transactional ids.
+`APPLY[type(fact)](before, fact)` returns the transactional id as the fact leaves it, None for gone. Nothing
+but `apply_fact` writes to transactional ids.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from coterie.base.journal import Journal
 from coterie.coordinator.txn import facts
 from coterie.coordinator.txn.facts import Fact
 from coterie.coordinator.txn.model import BUMPS_EPOCH_SINCE, NOBODY, State, Transaction
@@ -21,6 +22,7 @@ NO_PARTITIONS: Mapping[Any, None] = MappingProxyType({})
 class World(Protocol):
     """What facts change. `ongoing` names, in no order that matters, those with a transaction open."""
 
+    journal: Journal
     transactions: dict[str, Transaction]
     ongoing: dict[str, None]
 
@@ -123,8 +125,8 @@ APPLY: Mapping[type, Callable[[Any, Any], Transaction | None]] = MappingProxyTyp
 assert set(APPLY) == set(Fact.__args__)
 
 
-def apply_fact(world: World, fact: Fact) -> Transaction | None:
-    """Change the state as the fact says; return what was there before."""
+def apply_fact(world: World, fact: Fact) -> None:
+    """Change the state as the fact says."""
     transactional_id = fact.transactional_id
     before = world.transactions.get(transactional_id)
     after = APPLY[type(fact)](before, fact)
@@ -133,17 +135,20 @@ def apply_fact(world: World, fact: Fact) -> Transaction | None:
         assert came_from in MOVES[type(fact), after.state], (
             f"{transactional_id}: {came_from} to {after.state}"
         )
-    put(world, transactional_id, after)
-    return before
+    keep(world.journal, world.transactions, transactional_id, after)
+    ongoing = after is not None and after.state is State.ONGOING
+    if ongoing != (transactional_id in world.ongoing):
+        if ongoing:
+            world.journal.put(world.ongoing, transactional_id, None)
+        else:
+            world.journal.drop(world.ongoing, transactional_id)
 
 
-def put(world: World, transactional_id: str, transaction: Transaction | None) -> None:
+def keep(
+    journal: Journal, transactions: dict[str, Transaction], name: str, transaction: Transaction | None
+) -> None:
     """Have a transactional id be this, or be gone."""
-    if transaction is None:
-        world.transactions.pop(transactional_id, None)
-    else:
-        world.transactions[transactional_id] = transaction
-    if transaction is not None and transaction.state is State.ONGOING:
-        world.ongoing[transactional_id] = None
-    else:
-        world.ongoing.pop(transactional_id, None)
+    if transaction is not None:
+        journal.put(transactions, name, transaction)
+    elif name in transactions:
+        journal.drop(transactions, name)

@@ -1,12 +1,12 @@
-"""One partition of `__transaction_state`: its transactional ids, the door in, and the undo log behind it."""
+"""One partition of `__transaction_state`: its transactional ids, and the door in."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
 from coterie.base.codes import Code
-from coterie.base.undo import Undoable
-from coterie.coordinator.txn.apply import apply_fact, put
+from coterie.coordinator.machine.core import Core
+from coterie.coordinator.txn.apply import apply_fact
 from coterie.coordinator.txn.commands import Command, Describe, VerifyPartitions
 from coterie.coordinator.txn.decision import Decision, Markers, Reply, Wake
 from coterie.coordinator.txn.expiry import IDS, TIMEOUTS
@@ -20,7 +20,7 @@ from coterie.coordinator.txn.table import answer
 ENDING = {State.PREPARE_COMMIT: True, State.PREPARE_ABORT: False}
 
 
-class Shard(Undoable[tuple[str, Transaction | None]]):
+class Shard(Core[Fact]):
     """The transactional ids that hash to one partition. It knows no clock, socket or thread."""
 
     def __init__(self, *, settings: TransactionSettings, new_producer_id: Callable[[], int]) -> None:
@@ -61,15 +61,12 @@ class Shard(Undoable[tuple[str, Transaction | None]]):
     # -- the one door
 
     def apply(self, fact: Fact) -> None:
-        """Change the state as the fact says; how to undo it goes to the undo log."""
-        self._log.append((fact.transactional_id, apply_fact(self, fact)))
+        """Change the state as the fact says."""
+        apply_fact(self, fact)
 
     def records(self, fact: Fact) -> tuple[RawRecord, ...]:
         """Return the record of a durable fact, asked for right after its `apply`; () for a volatile one."""
         return record_of(self.transactions, fact, wall_ahead_ms=self.wall_ahead_ms)
-
-    def _undo(self, step: tuple[str, Transaction | None]) -> None:
-        put(self, *step)
 
     # -- coming and going
 
@@ -79,11 +76,11 @@ class Shard(Undoable[tuple[str, Transaction | None]]):
         What began later than now was dated by a clock that was wrong: it must not hang until then.
         """
         for fact in facts_of(self, records, now_ms):
-            apply_fact(self, fact)
+            self.load_fact(fact)
 
     def recall(self, transaction: Transaction) -> None:
         """Know a transactional id as `recalled` has it, after the last piece."""
-        apply_fact(self, TransactionLoaded(transaction))
+        self.load_fact(TransactionLoaded(transaction))
 
     def snapshot(self, transactional_id: str) -> RawRecord:
         """Return the record of what is known of a transactional id now, its end if there is none."""
