@@ -3,63 +3,25 @@
 A row of the coordinator is proved by a test that is marked `@pytest.mark.row("JG-12")` and reaches a
 decision, step or mark whose slug is bound to it. A row of the client, the assignors, the partitioners or the
 placement (sections 4 to 6) is proved by a test whose docstring cites it and which runs a function that names
-it. This script holds slugs, functions and citations against the list of rows, without running a test; that a
-test reaches what it cites is enforced where the tests run (tests/row_marks.py, tests/embodied.py). `--write`
-makes the list of rows anew from ../shared/behaviours.md.
-
-Rows without an id of their own are numbered by their section: 1.3.1-2 is the second row of that matrix.
+it. This script holds slugs, functions and citations against docs/behaviours.md, without running a test; that
+a test reaches what it cites is enforced where the tests run (tests/row_marks.py, tests/embodied.py).
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
-import re
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+from catalogue import PAGE, faults_of, listed  # noqa: E402  # where it lies
 from embodied import FUNCTIONS, is_embodied, places, rows_in  # noqa: E402  # where it lies
 
-SOURCE = ROOT.parent / "shared" / "behaviours.md"
 DATA = ROOT / "tests" / "data" / "rows"
-LIST, ELSEWHERE, GAPS = DATA / "rows.txt", DATA / "elsewhere.txt", DATA / "gaps.txt"
-SECTIONS = re.compile(r"(0\.[45]|[1-6]\.\d+(\.\d+)?|9\.5)$")
-HEADING = re.compile(r"#{2,4} (\d+(?:\.\d+)*)")
-OWN_ID = re.compile(r"[A-Z]{1,2}-\d+$")
-
-
-def rows_of(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (id, section) of each row of the sections that specify coordinator, client and assignors."""
-    section, count, in_table = "", Counter[str](), False
-    for line in text.splitlines():
-        heading = HEADING.match(line)
-        if heading:
-            section = heading[1]
-        if not line.startswith("|"):
-            in_table = False
-            continue
-        if not in_table:  # the table's own heading
-            in_table = True
-            continue
-        first = line.strip("|").split("|")[0].strip()
-        if set(first) <= set("-: ") or not SECTIONS.match(section):
-            continue
-        if OWN_ID.match(first):
-            yield first, section
-        else:
-            count[section] += 1
-            yield f"{section}-{count[section]}", section
-
-
-def listed() -> dict[str, str]:
-    """Return the committed list: id -> section."""
-    lines = LIST.read_text(encoding="utf-8").splitlines()
-    return dict(line.split("\t") for line in lines)  # type: ignore[misc]
+ELSEWHERE, GAPS = DATA / "elsewhere.txt", DATA / "gaps.txt"
 
 
 def reasons(path: Path) -> dict[str, str]:
@@ -126,8 +88,7 @@ def bound() -> dict[str, list[str]]:
 def problems() -> Iterator[str]:
     """Yield what is wrong, a line each."""
     rows = listed()
-    if SOURCE.exists() and dict(rows_of(SOURCE.read_text(encoding="utf-8"))) != rows:
-        yield f"{LIST.relative_to(ROOT)} is not what {SOURCE} says: run scripts/rows.py --write"
+    yield from faults_of(PAGE.read_text(encoding="utf-8"))
     elsewhere, unmatched = expanded(reasons(ELSEWHERE), rows)
     gaps, idle = expanded(reasons(GAPS), rows)
     citations, bindings = cited(), bound()
@@ -156,12 +117,6 @@ def summary() -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--write", action="store_true", help="write the list of rows anew")
-    if parser.parse_args().write:
-        pairs = rows_of(SOURCE.read_text(encoding="utf-8"))
-        LIST.write_text("".join(f"{row}\t{section}\n" for row, section in pairs), encoding="utf-8")
-        return 0
     found = list(problems())
     print("\n".join([*found, summary()]))
     return 1 if found else 0

@@ -13,17 +13,16 @@ import re
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, wraps
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from catalogue import listed
 from coterie.base.marks import Why, heard
 from embodied import is_embodied, rows_in, running
 
 __all__ = ["check", "pytest_configure", "pytest_runtest_call"]
 
-ROWS = Path(__file__).parent / "data" / "rows" / "rows.txt"
 API_OF_COMMAND: Mapping[str, int] = {
     "CommitOffsets": 8,
     "FetchOffsets": 9,
@@ -85,8 +84,7 @@ def rows_named(item: pytest.Item) -> frozenset[str]:
 
 @cache
 def embodied_rows() -> frozenset[str]:
-    lines = ROWS.read_text(encoding="utf-8").splitlines()
-    return frozenset(row for row, section in (line.split("\t") for line in lines) if is_embodied(section))
+    return frozenset(row for row, section in listed().items() if is_embodied(section))
 
 
 def check(rows: list[str], reached: Reached) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple, TypeAlias
 
+from coterie.base.printed import linked
+
 
 class Why(NamedTuple):
     """What a slug stands for: the rows of the catalogue of Kafka's behaviours, and a sentence for a user."""
@@ -32,7 +34,7 @@ def listed(sections: Mapping[str, Mapping[str, Why]]) -> list[str]:
 
 
 def line_of(slug: str, why: Why) -> str:
-    rows = f" ({', '.join(why.rows)})" if why.rows else ""
+    rows = f" ({linked(', '.join(why.rows))})" if why.rows else ""
     return f"- **{slug}**: {why.meaning}{rows}"
 
 

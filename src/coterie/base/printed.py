@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 Handler: TypeAlias = Callable[..., Any]
 Row: TypeAlias = Mapping[type, Handler]
+# A row of the catalogue of Kafka's behaviours: JG-12, or 1.3.1-2 where it has no id of its own.
+BEHAVIOUR = re.compile(r"\b(?:[A-Z]{1,2}|\d\.\d+(?:\.\d+)?)-\d+\b")
 
 
 def table(columns: Iterable[tuple[str, Row]], kinds: Iterable[type]) -> list[str]:
@@ -31,5 +34,10 @@ def name_of(handler: Handler) -> str:
 
 
 def told_of(handler: Handler) -> str:
-    """Return what a handler's docstring says, on one line."""
-    return " ".join((handler.__doc__ or "").split())
+    """Return a handler's docstring as one line, the rows that it names as links."""
+    return linked(" ".join((handler.__doc__ or "").split()))
+
+
+def linked(text: str) -> str:
+    """Return the text of a page in docs/ with each row of the catalogue that it names as a link to it."""
+    return BEHAVIOUR.sub(r"[\g<0>](behaviours.md#\g<0>)", text)
