@@ -1,4 +1,4 @@
-"""The heartbeat's short way answers as the long one does, whoever asks, in every state."""
+"""Heartbeats that the fast path may answer get what the table answers, whoever asks, in every state."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.base.codes import Code
+from coterie.coordinator.group.classic.sync import renewal
 from coterie.coordinator.group.facts import GroupDied
 
 
@@ -47,29 +48,31 @@ RIGS = [
     instance_id=st.sampled_from((None, None, "i-s", "i-none", "")),
     generation=st.integers(-1, 3),
 )
-def test_the_short_way_answers_as_the_long_one(rig: Rig, data: st.DataObject, instance_id, generation: int):
+def test_a_renewal_is_what_the_table_answers(rig: Rig, data: st.DataObject, instance_id, generation: int):
     """1.5: the same code, the same deadline moved to the same time; None only for a refusal."""
     group = rig.shard.groups.get("g")
     known = [] if group is None else [*group.members, *group.pending]
     member_id = data.draw(st.sampled_from((*known, "", "nobody")))
 
-    heard = rig.shard.beat("g", member_id, instance_id, generation)
-    decision = rig.shard.perform(a_heartbeat(rig, member_id, generation, instance_id=instance_id), rig.now_ms)
+    heartbeat = a_heartbeat(rig, member_id, generation, instance_id=instance_id)
+    renewed = renewal(group, heartbeat)
+    decision = rig.shard.perform(heartbeat, rig.now_ms)
 
     code = decision.replies[0].answer.code
     assert decision.facts == ()
-    assert (heard is None) == (code not in (Code.NONE, Code.REBALANCE_IN_PROGRESS))
-    if heard is None:
+    assert (renewed is None) == (code not in (Code.NONE, Code.REBALANCE_IN_PROGRESS))
+    if renewed is None:
         assert decision.wakes == ()
     else:
-        assert heard[0] is code
-        assert decision.wakes == ((heard[2], rig.now_ms + heard[1]),)
+        assert renewed[0] is code
+        member = renewed[1]
+        assert decision.wakes == ((member.session_key, rig.now_ms + member.session_timeout_ms),)
 
 
 @pytest.mark.parametrize("rig", RIGS[3:6])
-def test_the_short_way_is_taken_by_members_of_the_generation(rig: Rig):
-    """Else the test above would hold for a way that nobody takes."""
+def test_members_of_the_generation_have_their_sessions_renewed(rig: Rig):
+    """Else the test above would hold for a rule that renews nobody's."""
     group = rig.shard.groups["g"]
 
     for member_id in list(group.members)[:2]:
-        assert rig.shard.beat("g", member_id, None, group.generation) is not None
+        assert renewal(group, a_heartbeat(rig, member_id, group.generation)) is not None

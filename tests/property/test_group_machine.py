@@ -17,6 +17,7 @@ from timer_oracle import Seen, TimerOracle, seen
 
 from coterie.base.codes import Code
 from coterie.coordinator.group import Shard
+from coterie.coordinator.group.classic.sync import renewal
 from coterie.coordinator.group.commands import (
     CleanOffsets,
     Command,
@@ -195,17 +196,18 @@ class CheckedRig(Rig):
         return decision
 
     def check_beat(self, command: Heartbeat) -> None:
-        """The short way answers as the long one, and moves the same deadline."""
+        """The fast path answers as the table does, and moves the same deadline."""
         decision = self.shard.perform(command, self.now_ms)
-        heard = self.shard.beat(command.group_id, command.member_id, command.instance_id, command.generation)
+        renewed = renewal(self.shard.groups.get(command.group_id), command)
         code = decision.replies[0].answer.code
         assert decision.facts == ()
-        if heard is None:
+        if renewed is None:
             assert code not in (Code.NONE, Code.REBALANCE_IN_PROGRESS)
             assert decision.wakes == ()
             return
-        assert heard[0] is code
-        assert decision.wakes == ((heard[2], self.now_ms + heard[1]),)
+        assert renewed[0] is code
+        member = renewed[1]
+        assert decision.wakes == ((member.session_key, self.now_ms + member.session_timeout_ms),)
 
     def carried(self, fact: Fact) -> None:
         group_id = getattr(fact, "group_id", "")

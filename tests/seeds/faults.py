@@ -13,6 +13,7 @@ from inspect import getattr_static
 from typing import Any
 
 from coterie.base.codes import Code
+from coterie.broker.fastpath import heartbeats
 from coterie.broker.runtime.groups import Coordinator, ShardHost
 from coterie.broker.runtime.purgatory import Purgatory
 from coterie.broker.runtime.transactions import TransactionHost
@@ -397,22 +398,20 @@ def heartbeat_does_not_renew() -> Iterator[None]:
 def heartbeat_renews_another_member() -> Iterator[None]:
     """A heartbeat moves the session of the member that joined first."""
 
-    def astray(beat: Callable[..., Any]) -> Callable[..., Any]:
-        def moved(self: Shard, group_id: str, *rest: Any) -> Any:
-            heard = beat(self, group_id, *rest)
-            if heard is None:
-                return None
-            return (*heard[:2], self.groups[group_id].in_order()[0].session_key)
+    def astray(renewal: Callable[..., Any]) -> Callable[..., Any]:
+        def moved(group: Group, command: Heartbeat) -> Any:
+            renewed = renewal(group, command)
+            return None if renewed is None else (renewed[0], group.in_order()[0])
 
         return moved
 
-    with patched(Shard, "beat", astray):
+    with patched(heartbeats, "renewal", astray):
         yield
 
 
 @fault
 def heartbeat_renews_too_short() -> Iterator[None]:
-    """A heartbeat that takes the general way gives two seconds less than the session."""
+    """A heartbeat that the core decides gives two seconds less than the session."""
 
     def shorter(keep: Callable[..., Decision]) -> Callable[..., Decision]:
         def cut(draft: Draft, group: Group, command: Heartbeat) -> Decision:
@@ -422,11 +421,11 @@ def heartbeat_renews_too_short() -> Iterator[None]:
 
         return cut
 
-    def slow(self: Shard, *heard: Any) -> None:
+    def none(group: Group, command: Heartbeat) -> None:
         return None
 
     rows = {state: {**row, Heartbeat: shorter(row[Heartbeat])} for state, row in table.ANSWERS.items()}
-    with patched(table, "ANSWERS", lambda _: rows), patched(Shard, "beat", lambda _: slow):
+    with patched(table, "ANSWERS", lambda _: rows), patched(heartbeats, "renewal", lambda _: none):
         yield
 
 

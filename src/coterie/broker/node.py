@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 from coterie.base.ids import TopicPartition
 from coterie.base.marks import mark
 from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from coterie.broker.fastpath import FastPath
 from coterie.broker.net.context import Hangup
 from coterie.broker.net.peers import Peers
 from coterie.broker.runtime.leadership import Alone
@@ -24,12 +25,8 @@ from coterie.wire.api.apis import APIS
 if TYPE_CHECKING:
     from coterie.base.codes import Code
     from coterie.broker.config.settings import BrokerSettings
-    from coterie.broker.fastpath.alike import Read
-    from coterie.broker.fastpath.commits import Asker, QuickCommits
-    from coterie.broker.fastpath.heartbeats import Beater, QuickHeartbeats
-    from coterie.broker.fastpath.members import QuickMembers
     from coterie.broker.runtime.cleaner import Cleaner, WorksBeside
-    from coterie.broker.runtime.groups import Coordinator, ShardHost
+    from coterie.broker.runtime.groups import Coordinator
     from coterie.broker.runtime.leadership import Leadership
     from coterie.broker.runtime.transactions import TransactionCoordinator
     from coterie.broker.topics.registry import (
@@ -51,8 +48,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("coterie.broker")
 
 API_VERSIONS = 18
-HEARTBEAT = b"\x00\x0c"
-OFFSET_COMMIT, JOIN_GROUP, SYNC_GROUP = b"\x00\x08", b"\x00\x0b", b"\x00\x0e"
 
 TOPICS_AT_ONCE = 1_000
 SLEWED_MS = 1_000  # by less than this the wall's clock is brought in step, and not set
@@ -170,6 +165,7 @@ class Node:
         )
         self.advertised = settings.advertised_listener or (settings.listen_host, settings.listen_port)
         self.cleaner: Cleaner = Cleaner(self, aside)
+        self.fast_path = FastPath(self)
         self._handlers: dict[int, Handler] = {}
 
     # The core is imported on first use, and soon after the broker is ready if nobody asks: start-up is short.
@@ -188,44 +184,7 @@ class Node:
 
         return TransactionCoordinator(self)
 
-    @cached_property
-    def _quick(self) -> QuickHeartbeats:
-        from coterie.broker.fastpath.heartbeats import QuickHeartbeats
-
-        return QuickHeartbeats(self)
-
-    @cached_property
-    def _quick_commits(self) -> QuickCommits:
-        from coterie.broker.fastpath.commits import QuickCommits
-
-        return QuickCommits(self)
-
-    @cached_property
-    def _quick_members(self) -> QuickMembers:
-        from coterie.broker.fastpath.members import QuickMembers
-
-        return QuickMembers(self)
-
     # -- requests
-
-    def takes(self, asker: Asker, sized: bytes) -> bool | Read:
-        """Return whether a request, its size in front, went a short way; it is answered by itself then.
-
-        What it was read as is returned where the general way has to answer, so that it is not read again.
-        """
-        key = sized[4:6]
-        if key == OFFSET_COMMIT:
-            return self._quick_commits.take(asker, sized)
-        if key == JOIN_GROUP:
-            return self._quick_members.join(asker, sized)
-        return self._quick_members.sync(asker, sized) if key == SYNC_GROUP else False
-
-    def quick_answer(self, beater: Beater, sized: bytes) -> bytes | ShardHost | None:
-        """Return the answer to a heartbeat that needs no handler; `sized` has its size in front.
-
-        A shard instead says: ask again when it has let go of what it holds.
-        """
-        return self._quick.answer(beater, sized) if sized[4:6] == HEARTBEAT else None
 
     def handler_of(self, header: RequestHeader) -> Handler | None:
         """Return who answers `header`; None for a version of ApiVersions that we do not know.
@@ -549,13 +508,13 @@ class Node:
 
     def warm_up(self) -> None:
         """Have at hand what the first group will need."""
-        make(self.coordinator, self._quick)
+        make(self.coordinator, self.fast_path.heartbeats)
 
     def get_ready(self, api_keys: Sequence[int] = GROUP_APIS) -> None:
         """Make the readers and writers of what members send, one by one: others ask meanwhile."""
         from coterie.wire.api.codec import prepare
 
-        make(self._quick_members, self._quick_commits)
+        make(self.fast_path.members, self.fast_path.commits)
         first, *others = api_keys
         prepare(first)
         if others:

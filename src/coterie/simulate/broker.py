@@ -17,6 +17,7 @@ from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.node import Node
 from coterie.broker.topics.registry import Topics
 from coterie.coordinator.group.apply import line_up
+from coterie.coordinator.group.classic.sync import renewal
 from coterie.coordinator.group.model import Group
 from coterie.simulate.agenda import Agenda, Lane
 from coterie.storage.memory import MemoryDisk, MemoryStore
@@ -25,6 +26,7 @@ from coterie.story.topic import StoryTopic, Turned, rebalance_of
 
 if TYPE_CHECKING:
     from coterie.broker.runtime.groups import ShardHost
+    from coterie.coordinator.group.commands import Heartbeat
 
 ALARMS, FLUSHES = 1, 1 << 30
 """Ranks: timers ring before any client acts, and what one millisecond decided is appended together."""
@@ -196,16 +198,17 @@ class Station:
         self._calls.pop(call, None)
         call.hang_up()
 
-    def beat(self, member_id: str, instance_id: str | None, generation: int) -> Code | None:
-        """Answer a heartbeat the short way (`broker.fastpath`); None where the general way has to."""
+    def beat(self, heartbeat: Heartbeat) -> Code | None:
+        """Return the answer to a heartbeat as `broker.fastpath` does; None where the core has to decide."""
         host = self.host()
         if host is None or host.unavailable() or host.records.count:
             return None
-        heard = host.shard.beat(self.group_id, member_id, instance_id, generation)
-        if heard is None:
+        renewed = renewal(host.shard.groups.get(self.group_id), heartbeat)
+        if renewed is None:
             return None
-        code, session_ms, key = heard
-        return code if host.node.purgatory.move(key, self.agenda.now_ms + session_ms) else None
+        code, member = renewed
+        due_ms = self.agenda.now_ms + member.session_timeout_ms
+        return code if host.node.purgatory.move(member.session_key, due_ms) else None
 
     # -- how it stands
 

@@ -408,22 +408,18 @@ class Worker:
         self._call(wanted, lambda call: self._beat(wanted.generation, call), heard, lane=lane)
 
     def _beat(self, generation: m.Generation, call: Open) -> None:
-        instance_id = self.settings.instance_id
-        code = self.station.beat(generation.member_id, instance_id, generation.id)
-        if code is not None:
+        heartbeat = commands.Heartbeat(
+            group_id=self.settings.group_id,
+            call=0,
+            member_id=generation.member_id,
+            instance_id=self.settings.instance_id,
+            generation=generation.id,
+        )
+        code = self.station.beat(heartbeat)
+        if code is None:
+            self.station.ask(lambda number: replace(heartbeat, call=number), call)
+        else:
             call.take(code)
-            return
-
-        def command(number: int) -> commands.Heartbeat:
-            return commands.Heartbeat(
-                group_id=self.settings.group_id,
-                call=number,
-                member_id=generation.member_id,
-                instance_id=instance_id,
-                generation=generation.id,
-            )
-
-        self.station.ask(command, call)
 
     def _leave(self, wanted: m.Leave) -> None:
         """Send LeaveGroup; nobody waits for the answer."""

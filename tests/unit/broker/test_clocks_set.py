@@ -54,7 +54,7 @@ def started_by_the_right_clock(rig: Any) -> Any:
 
 def commit_as_member(rig: ApiRig, member_id: str) -> None:
     client = rig.client()
-    for offset in (5, 7):  # the second goes the short way
+    for offset in (5, 7):  # the second takes the fast path
         terms = {"group_id": "g", "generation_id_or_member_epoch": 1, "member_id": member_id}
         client.ask(COMMIT, 9, topics=(commit_topic(rig, 9, "orders", (0, offset, "")),), **terms)
 

@@ -119,7 +119,7 @@ def test_what_strangers_send_is_a_line_a_second_and_the_rest_a_number(rig: Rig, 
 
 
 def test_a_request_larger_than_is_allowed_is_refused_however_it_comes(tmp_path: Path):
-    """LM-5: in one piece too, which the short way takes."""
+    """LM-5: in one piece too, which the fast path takes."""
     rig = Rig(tmp_path, socket_request_max_bytes=100)
     client = rig.client("x" * 200)
 

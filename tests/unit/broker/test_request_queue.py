@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.broker.net.connection import Connection
+from coterie.broker.net.context import Read
 from coterie.broker.net.request_queue import SLICE_S, RequestQueue
 from coterie.broker.runtime.pieces import Aside, Pieces
 from coterie.wire.api.codec import (
@@ -54,7 +55,7 @@ class Asking:
     def __init__(self, loop: Loop, name: str, answered: list[str]) -> None:
         self.loop, self.name, self.answered = loop, name, answered
 
-    def answer_queued(self, sized: bytes) -> None:
+    def answer_queued(self, sized: bytes, read: Read | None = None) -> None:
         self.loop.now_s += COST_S
         self.answered.append(f"{self.name}{sized.decode()}")
 

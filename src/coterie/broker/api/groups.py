@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from coterie.coordinator.group.shard import Shard
 
 LEAVERS_AT_ONCE = 2_000
+SYNC_NAMES_PROTOCOL_SINCE = 5
 OPERATIONS_UNASKED = -(2**31)
 # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS (KIP-430), no authorizer being set
 GROUP_OPERATIONS_ALL = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
@@ -96,25 +97,12 @@ def forget(host: ShardHost, call: int) -> None:
 
 def join_group(node: Node, ctx: Context, request: Any) -> Any:
     """Ask to become, or to stay, a member (JG)."""
-    session_ms = milliseconds(request.session_timeout)
-    rebalance = getattr(request, "rebalance_timeout", None)
-    if rebalance is None:
+    if getattr(request, "rebalance_timeout", None) is None:
         mark("session-timeout-for-both", ctx.api_key)
 
     def command(call: int) -> commands.Join:
-        return commands.Join(
-            group_id=request.group_id,
-            call=call,
-            member_id=request.member_id,
-            instance_id=getattr(request, "group_instance_id", None),
-            client_id=ctx.client_id or "",
-            client_host=ctx.client_host,
-            protocol_type=request.protocol_type,
-            protocols=tuple((p.name, p.metadata) for p in request.protocols),
-            session_timeout_ms=session_ms,
-            rebalance_timeout_ms=session_ms if rebalance is None else milliseconds(rebalance),
-            version=ctx.version,
-            reason=getattr(request, "reason", None),
+        return join_command(
+            request, call=call, version=ctx.version, client_id=ctx.client_id, client_host=ctx.client_host
         )
 
     def respond(answer: Any) -> None:
@@ -123,15 +111,38 @@ def join_group(node: Node, ctx: Context, request: Any) -> Any:
         own_fault = answer in (Code.INVALID_GROUP_ID, Code.INVALID_SESSION_TIMEOUT)
         ctx.reply(joined(ctx.version, answer, echo=request.member_id if own_fault else ""))
 
-    settings = node.settings
-    if (
-        request.group_id
-        and not settings.group_min_session_timeout_ms <= session_ms <= settings.group_max_session_timeout_ms
-    ):
+    if request.group_id and not session_timeout_fits(node, request):
         mark("session-timeout-out-of-bounds", ctx.api_key)
         respond(Code.INVALID_SESSION_TIMEOUT)  # JG-4 comes before the shard is looked for
         return WAITS
     return ask(node, ctx, request.group_id, command, respond)
+
+
+def session_timeout_fits(node: Node, request: Any) -> bool:
+    """Return whether the session timeout of a JoinGroup is one that this broker allows (JG-4)."""
+    return node.settings.group_settings().allows_session(milliseconds(request.session_timeout))
+
+
+def join_command(
+    request: Any, *, call: int, version: int, client_id: str | None, client_host: str
+) -> commands.Join:
+    """Return what the core is asked by a JoinGroup."""
+    session_ms = milliseconds(request.session_timeout)
+    rebalance = getattr(request, "rebalance_timeout", None)
+    return commands.Join(
+        group_id=request.group_id,
+        call=call,
+        member_id=request.member_id,
+        instance_id=getattr(request, "group_instance_id", None),
+        client_id=client_id or "",
+        client_host=client_host,
+        protocol_type=request.protocol_type,
+        protocols=tuple((p.name, p.metadata) for p in request.protocols),
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=session_ms if rebalance is None else milliseconds(rebalance),
+        version=version,
+        reason=getattr(request, "reason", None),
+    )
 
 
 def joined(version: int, answer: Any, *, echo: str = "") -> Any:
@@ -164,13 +175,11 @@ def joined(version: int, answer: Any, *, echo: str = "") -> Any:
 
 def sync_group(node: Node, ctx: Context, request: Any) -> Any:
     """Hand in the leader's assignments, or wait for one's own (SG)."""
-    protocol_type = getattr(request, "protocol_type", None)
-    protocol_name = getattr(request, "protocol_name", None)
 
     def respond(answer: Any) -> None:
         ctx.reply(synced(ctx.version, answer))
 
-    if ctx.version >= 5 and (protocol_type is None or protocol_name is None):
+    if not names_protocol(request, ctx.version):
         mark("protocol-unnamed", ctx.api_key)
         respond(Code.INCONSISTENT_GROUP_PROTOCOL)  # SG-1
         return WAITS
@@ -178,18 +187,28 @@ def sync_group(node: Node, ctx: Context, request: Any) -> Any:
         node,
         ctx,
         request.group_id,
-        lambda call: commands.Sync(
-            group_id=request.group_id,
-            call=call,
-            member_id=request.member_id,
-            instance_id=getattr(request, "group_instance_id", None),
-            generation=request.generation_id,
-            protocol_type=protocol_type,
-            protocol_name=protocol_name,
-            assignments=tuple((a.member_id, a.assignment) for a in request.assignments),
-            version=ctx.version,
-        ),
+        lambda call: sync_command(request, call=call, version=ctx.version),
         respond,
+    )
+
+
+def names_protocol(request: Any, version: int) -> bool:
+    """Return whether a SyncGroup names the protocol, as it has to from version 5 on (SG-1)."""
+    return version < SYNC_NAMES_PROTOCOL_SINCE or None not in (request.protocol_type, request.protocol_name)
+
+
+def sync_command(request: Any, *, call: int, version: int) -> commands.Sync:
+    """Return what the core is asked by a SyncGroup."""
+    return commands.Sync(
+        group_id=request.group_id,
+        call=call,
+        member_id=request.member_id,
+        instance_id=getattr(request, "group_instance_id", None),
+        generation=request.generation_id,
+        protocol_type=getattr(request, "protocol_type", None),
+        protocol_name=getattr(request, "protocol_name", None),
+        assignments=tuple((a.member_id, a.assignment) for a in request.assignments),
+        version=version,
     )
 
 
@@ -222,14 +241,19 @@ def heartbeat(node: Node, ctx: Context, request: Any) -> Any:
         node,
         ctx,
         request.group_id,
-        lambda call: commands.Heartbeat(
-            group_id=request.group_id,
-            call=call,
-            member_id=request.member_id,
-            instance_id=getattr(request, "group_instance_id", None),
-            generation=request.generation_id,
-        ),
+        lambda call: heartbeat_command(request, call=call),
         respond,
+    )
+
+
+def heartbeat_command(request: Any, *, call: int) -> commands.Heartbeat:
+    """Return what the core is asked by a Heartbeat."""
+    return commands.Heartbeat(
+        group_id=request.group_id,
+        call=call,
+        member_id=request.member_id,
+        instance_id=getattr(request, "group_instance_id", None),
+        generation=request.generation_id,
     )
 
 

@@ -58,7 +58,11 @@ def _offset_commit(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     mark_unknown(ctx, refused)
 
     def done(codes: Sequence[Code]) -> None:
-        ctx.reply(paced(committed(ctx, request, refused, iter(codes).__next__), named_in(request)))
+        ctx.reply(
+            paced(
+                committed(ctx.api_key, ctx.version, request, refused, iter(codes).__next__), named_in(request)
+            )
+        )
 
     if not offsets:
         mark("nothing-left", ctx.api_key)  # OC-5: nothing is left to ask the group about
@@ -89,7 +93,6 @@ def _commit_part(
     named: Sequence[commands.OffsetToCommit],
     take: Callable[[Any], None],
 ) -> None:
-    retention_ms = getattr(request, "retention_time", None)
     offsets, take = still_there(node, ctx, named, take)
     if not offsets:
         take(Code.NONE)
@@ -98,18 +101,26 @@ def _commit_part(
         node,
         ctx,
         request.group_id,
-        lambda call: commands.CommitOffsets(
-            group_id=request.group_id,
-            call=call,
-            member_id=request.member_id,
-            instance_id=getattr(request, "group_instance_id", None),
-            generation=request.generation_id_or_member_epoch,
-            version=ctx.version,
-            offsets=offsets,
-            retention_ms=RETENTION_UNSET if retention_ms is None else milliseconds(retention_ms),
-        ),
+        lambda call: commit_command(request, call=call, version=ctx.version, offsets=offsets),
         take,
         nameless=True,
+    )
+
+
+def commit_command(
+    request: Any, *, call: int, version: int, offsets: tuple[commands.OffsetToCommit, ...]
+) -> commands.CommitOffsets:
+    """Return what the core is asked by an OffsetCommit for some of its offsets."""
+    retention_ms = getattr(request, "retention_time", None)
+    return commands.CommitOffsets(
+        group_id=request.group_id,
+        call=call,
+        member_id=request.member_id,
+        instance_id=getattr(request, "group_instance_id", None),
+        generation=request.generation_id_or_member_epoch,
+        version=version,
+        offsets=offsets,
+        retention_ms=RETENTION_UNSET if retention_ms is None else milliseconds(retention_ms),
     )
 
 
@@ -170,18 +181,22 @@ def sorted_out(
 
 
 def committed(
-    ctx: Context, request: Any, refused: dict[tuple[int, int], Code], next_code: Callable[[], Code]
+    api_key: int,
+    version: int,
+    request: Any,
+    refused: dict[tuple[int, int], Code],
+    next_code: Callable[[], Code],
 ) -> Pieces[Any]:
     """Return the answer to an OffsetCommit or a TxnOffsetCommit; `next_code` is the group's of the others."""
-    api = APIS[ctx.api_key]
-    topic_type = entity(api.name, ctx.version, f"{api.title}ResponseTopic", "response")
-    partition_type = entity(api.name, ctx.version, f"{api.title}ResponsePartition", "response")
+    api = APIS[api_key]
+    topic_type = entity(api.name, version, f"{api.title}ResponseTopic", "response")
+    partition_type = entity(api.name, version, f"{api.title}ResponsePartition", "response")
     topics = []
     for asked, codes in (yield from answered_in_order(request.topics, refused, next_code)):
         partitions = yield from _coded(partition_type, codes)
         named = {field: getattr(asked, field) for field in ("name", "topic_id") if hasattr(asked, field)}
         topics.append(build(topic_type, partitions=partitions, **named))
-    return build(response_type(ctx.api_key, ctx.version), topics=tuple(topics))
+    return build(response_type(api_key, version), topics=tuple(topics))
 
 
 def _coded(partition_type: Any, codes: Sequence[tuple[int, Code]]) -> Pieces[tuple[Any, ...]]:

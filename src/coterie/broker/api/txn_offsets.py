@@ -64,7 +64,11 @@ def _txn_offset_commit(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
             by_name = dict(zip(last, codes, strict=True))
             codes = (by_name[one.topic, one.partition] for one in named)
         told_codes = (of_version(code, ctx.version) for code in codes)
-        ctx.reply(paced(committed(ctx, request, refused, told_codes.__next__), named_in(request)))
+        ctx.reply(
+            paced(
+                committed(ctx.api_key, ctx.version, request, refused, told_codes.__next__), named_in(request)
+            )
+        )
 
     if not offsets:
         mark("nothing-left", ctx.api_key)

@@ -1,31 +1,35 @@
-"""The plain commit's short way: a member's OffsetCommit, from its bytes to its records without an entity.
+"""OffsetCommit of a group's member: from known bytes to its records, without an entity.
 
-A member sends the same bytes again and again but for the offsets in them. Where they are is found out once;
-what is asked of the group, what goes to the log and what is answered hangs on them alone. Whatever is not
-plain goes the general way; `tests/unit/broker/test_quick_commits.py` holds the two ways against each other.
+A member sends the same bytes again and again but for the offsets in them. What is asked of the group, what
+goes to the log and what is answered hangs on these alone.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import repeat
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-from uuid import UUID
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
-from coterie.base.errors import Corrupt
 from coterie.base.topic_names import OFFSETS_TOPIC
+from coterie.broker.api.data import topic_named
+from coterie.broker.api.offsets import commit_command, committed
+from coterie.broker.fastpath.templates import (
+    CORRELATION_AT,
+    Answer,
+    Template,
+    answer_of,
+    frame_with,
+    holes_of,
+    read_light,
+)
+from coterie.broker.net.context import WAITS, Answerless, Read
 from coterie.broker.runtime.groups import ShardHost
+from coterie.broker.runtime.pieces import at_once
 from coterie.coordinator.group.facts import OffsetsCommitted, StoredOffset
-from coterie.coordinator.group.offsets.committed import too_long
-from coterie.wire.api.codec import (
-    encode_response,
-    read_request_header,
-)
-from coterie.wire.api.entities import (
-    build,
-    entity,
-    response_type,
-)
+from coterie.coordinator.group.offsets.committed import committing_member, too_long
+from coterie.wire.api.codec import encode_response
 from coterie.wire.payloads.consumer_offsets import (
     OffsetCommitValue,
     group_key,
@@ -34,71 +38,32 @@ from coterie.wire.payloads.consumer_offsets import (
 )
 from coterie.wire.records.growing import RECORD_OVERHEAD_BYTES
 from coterie.wire.records.growing import sized as with_size
-from coterie.wire.varints import read_uvarint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from uuid import UUID
 
+    from coterie.broker.net.connection import Connection
     from coterie.broker.node import Node
-    from coterie.broker.topics.topic import (
-        Topic,
-    )
+    from coterie.broker.topics.topic import Topic
+    from coterie.coordinator.group.commands import CommitOffsets
 
-OFFSET_COMMIT = 8
-LEAST, MOST = 8, 10  # the flexible versions; topics have ids instead of names from 10 on
-IDS_SINCE = 10
 LEARNT_BYTES_MOST = 16_384  # of a request: what says more is answered in pieces, which takes longer for few
-INT32, INT64 = Struct(">i"), Struct(">q")
-# Of a value of version 4: where its offset and, counted from behind its metadata, its timestamp are.
-OFFSET_AT, EPOCH_AT = 2, 10
-
-
-class Asker(Protocol):
-    """Who sent a request and waits for its answer."""
-
-    commit: Template | None  # of its last plain commit
-
-    @property
-    def host(self) -> str:
-        """From where it came, as a group's members are shown."""
-        ...
-
-    def owed(self, gone: Callable[[], None] | None = None) -> None:
-        """Take note that the answer comes later; `gone` is called when the client hangs up before it."""
-        ...
-
-    def paid(self, frame: bytes) -> None:
-        """Send the answer."""
-        ...
-
-    def answer_at_length(self, sized: bytes) -> None:
-        """Have the commit answered the general way after all."""
-        ...
+INT64 = Struct(">q")
 
 
 class Place(NamedTuple):
-    """One partition of a request: where its offset is, and what the rest says."""
+    """One partition of a request: what it says besides the offset."""
 
-    at: int
-    topic: str | UUID
+    topic: Topic
     partition: int
     leader_epoch: int
     metadata: str
 
 
-class Layout(NamedTuple):
-    """What a request says besides its offsets."""
-
-    version: int
-    group_id: str
-    generation: int
-    member_id: str
-    instance_id: str | None
-    places: tuple[Place, ...]
-
-
-class Written(NamedTuple):
-    """One partition ready to be written: the parts of its record around the offset and the timestamp."""
+class PlannedRecord(NamedTuple):
+    """One partition's record, cut around the offset and the timestamp; `at` is where the request has the
+    offset.
+    """
 
     at: int
     topic: str
@@ -112,240 +77,161 @@ class Written(NamedTuple):
     behind: bytes
 
 
-class Template(NamedTuple):
-    """All that a plain commit of these bytes needs."""
+class KnownCommit(Template):
+    """All that a commit of these bytes needs but the offsets."""
 
-    size: int
-    constant: tuple[tuple[int, int, bytes], ...]  # from, to, and what is there
-    layout: Layout
-    host: ShardHost
-    topics: tuple[Topic, ...]
-    written: tuple[Written, ...]
-    weight: int
-    answer_head: bytes
-    answer_tail: bytes
+    __slots__ = ("answer", "command", "records", "topics", "weight")
+
+    def __init__(
+        self,
+        sized: bytes,
+        host: ShardHost,
+        *,
+        command: CommitOffsets,
+        topics: tuple[Topic, ...],
+        records: tuple[PlannedRecord, ...],
+        answer: Answer,
+    ) -> None:
+        super().__init__(sized, host, [(record.at, record.at + INT64.size) for record in records])
+        self.command = command
+        self.topics = topics
+        self.records = records
+        self.weight = sum(RECORD_OVERHEAD_BYTES + len(r.key) + len(r.between) for r in records)
+        self.answer = answer
 
 
-class QuickCommits:
-    """Answers plain commits; what a connection commits is remembered there."""
+class CommitPath:
+    """Carries out members' commits; what the last one on a connection said is remembered there."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def take(self, asker: Asker, sized: bytes) -> bool:
-        """Commit what is asked, to be answered once it is appended; False where the general way has to."""
-        template = asker.commit
-        if template is None or template.size != len(sized) or not fits(template.constant, sized):
-            template = self._learn(asker, sized)
-            if template is None:
-                return False
-        for topic in template.topics:
-            if self._node.topics.get(topic.name) is not topic:
-                asker.commit = None
-                return False
-        host, layout = template.host, template.layout
+    def take(self, connection: Connection, sized: bytes) -> Answerless | Read | None:
+        """Commit what is asked, to be answered once it is appended; else the handler has to, and is given
+        what has been read of the request already.
+        """
+        read, known = None, connection.commit
+        if known is None or not known.fits(sized):
+            read = read_light(sized) if len(sized) <= LEARNT_BYTES_MOST else None
+            known = None if read is None else self._learn(sized, read)
+            if known is None:
+                return read
+            connection.commit = known
+        host, command = known.host, known.command
+        for topic in known.topics:
+            if self._node.topics.get(topic.name) is not topic:  # it has grown, or gone
+                connection.commit = None
+                return read
         if host.status != ShardHost.ACTIVE:
-            asker.commit = None
-            return False
-        member = host.shard.committer(
-            layout.group_id, layout.member_id, layout.instance_id, layout.generation
-        )
-        if member is None or not host.has_room(template.weight):
-            return False
+            connection.commit = None
+            return read
+        member = committing_member(host.shard.groups.get(command.group_id), command)
+        if member is None or not host.has_room(known.weight):
+            return read
         now_ms = self._node.now_ms()
-        deadline_ms = now_ms + member.session_timeout_ms
-        if not self._node.purgatory.move(member.session_key, deadline_ms):
-            return False
-        answer = b"".join((template.answer_head, sized[8:12], template.answer_tail))
-        asker.owed()
-        fact = self._fact(template, sized, self._node.dated_ms(now_ms))
-        host.commit_quickly(fact, asker, sized, answer)
-        return True
+        if not self._node.purgatory.move(member.session_key, now_ms + member.session_timeout_ms):
+            return read
+        connection.answer_later()
+        fact = self._fact(known, sized, self._node.dated_ms(now_ms))
+        host.commit_gathered(fact, connection, sized, known.answer.to(sized))
+        return WAITS
 
-    def _fact(self, template: Template, sized: bytes, dated_ms: int) -> OffsetsCommitted:
+    def _fact(self, known: KnownCommit, sized: bytes, dated_ms: int) -> OffsetsCommitted:
         """Return what happened, its records gathered already."""
-        stamp, add = INT64.pack(dated_ms), template.host.records.add_sized
+        stamp, add = INT64.pack(dated_ms), known.host.records.add_sized
         offsets = []
-        for at, topic, partition, epoch, metadata, topic_id, key, first, between, last in template.written:
+        for at, topic, partition, epoch, metadata, topic_id, key, first, between, last in known.records:
             raw = sized[at : at + 8]
             (offset,) = INT64.unpack(raw)
             offsets.append((topic, partition, StoredOffset(offset, epoch, metadata, dated_ms, -1, topic_id)))
             add(key, b"".join((first, raw, between, stamp, last)), dated_ms)
-        return OffsetsCommitted(template.layout.group_id, tuple(offsets))
+        return OffsetsCommitted(known.command.group_id, tuple(offsets))
 
     # -- learning
 
-    def _learn(self, asker: Asker, sized: bytes) -> Template | None:
-        """Find out what is constant in a request, and remember it for whoever sent it."""
-        layout = layout_of(sized) if len(sized) <= LEARNT_BYTES_MOST else None
-        if layout is None or layout.generation < 0 or not layout.places:
+    def _learn(self, sized: bytes, read: Read) -> KnownCommit | None:
+        """Return what is constant in a request; None where its handler has more to say of it."""
+        header, request = read
+        if request.generation_id_or_member_epoch < 0 or getattr(request, "retention_time", None) is not None:
             return None
-        if self._node.topics.get(OFFSETS_TOPIC) is None:
+        places = self._places(request)
+        if not places or self._node.topics.get(OFFSETS_TOPIC) is None:
             return None
+        other = frame_with(sized, read, with_other_offsets(request))
+        if other is None:
+            return None
+        holes = holes_of(sized[CORRELATION_AT:], other[CORRELATION_AT:])
+        if [end - start for start, end in holes] != [4, *[INT64.size] * len(places)]:
+            return None
+        group_id: str = request.group_id
+        records = [
+            planned_record(group_id, place, CORRELATION_AT + at)
+            for place, (at, _) in zip(places, holes[1:], strict=True)
+        ]
+        response = at_once(
+            committed(header.api_key, header.api_version, request, {}, repeat(Code.NONE).__next__)
+        )
+        return KnownCommit(
+            sized,
+            self._node.coordinator.host_of(group_id),
+            command=commit_command(request, call=0, version=header.api_version, offsets=()),
+            topics=tuple({place.topic.name: place.topic for place in places}.values()),
+            records=tuple(records),
+            answer=answer_of(encode_response(0, response)),
+        )
+
+    def _places(self, request: Any) -> list[Place] | None:
+        """Return the partitions of a request, if all exist and nothing about them is refused."""
         limit = self._node.settings.group_settings().offset_metadata_max_bytes
-        topics = [self._topic(place) for place in layout.places]
-        for topic, place in zip(topics, layout.places, strict=True):
-            if topic is None or place.partition >= topic.partitions or too_long(place.metadata, limit):
+        places = []
+        for asked in request.topics:
+            topic, _ = topic_named(self._node, asked)
+            if topic is None or not asked.partitions:
                 return None
-        template = self._template(layout, [topic for topic in topics if topic is not None], sized)
-        asker.commit = template
-        return template
-
-    def _topic(self, place: Place) -> Topic | None:
-        topics = self._node.topics
-        return topics.get(place.topic) if isinstance(place.topic, str) else topics.by_id(place.topic)
-
-    def _template(self, layout: Layout, topics: list[Topic], sized: bytes) -> Template:
-        written = tuple(
-            written_of(layout.group_id, place, topic)
-            for place, topic in zip(layout.places, topics, strict=True)
-        )
-        answer = answer_to(layout, topics)
-        return Template(
-            size=len(sized),
-            constant=tuple(constant_parts(layout, sized)),
-            layout=layout,
-            host=self._node.coordinator.host_of(layout.group_id),
-            topics=tuple({topic.name: topic for topic in topics}.values()),
-            written=written,
-            weight=sum(RECORD_OVERHEAD_BYTES + len(w.key) + len(w.between) for w in written),
-            answer_head=answer[:4],
-            answer_tail=answer[8:],
-        )
+            for one in asked.partitions:
+                metadata = one.committed_metadata or ""
+                if not 0 <= one.partition_index < topic.partitions or too_long(metadata, limit):
+                    return None
+                epoch = getattr(one, "committed_leader_epoch", -1)
+                places.append(Place(topic, one.partition_index, epoch, metadata))
+        return places
 
 
-def fits(constant: tuple[tuple[int, int, bytes], ...], sized: bytes) -> bool:
-    """Return whether a request has in these places what it had before."""
-    for start, end, part in constant:  # noqa: SIM110 - a generator takes twice as long
-        if sized[start:end] != part:
-            return False
-    return True
+def with_other_offsets(request: Any) -> Any:
+    """Return a request with offsets of which every byte is another."""
+    return replace(
+        request,
+        topics=tuple(
+            replace(
+                topic,
+                partitions=tuple(
+                    replace(one, committed_offset=~one.committed_offset) for one in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        ),
+    )
 
 
-def constant_parts(layout: Layout, sized: bytes) -> list[tuple[int, int, bytes]]:
-    """Return the parts of a request that are neither its correlation id nor an offset."""
-    edges = [4, 8, 12]
-    for place in layout.places:
-        edges += place.at, place.at + 8
-    edges.append(len(sized))
-    return [(start, end, sized[start:end]) for start, end in zip(edges[::2], edges[1::2], strict=True)]
-
-
-def written_of(group_id: str, place: Place, topic: Topic) -> Written:
+def planned_record(group_id: str, place: Place, at: int) -> PlannedRecord:
     """Return a partition's record, cut where the offset and the timestamp go."""
-    value = OffsetCommitValue(0, place.leader_epoch, place.metadata, 0, -1, topic.topic_id)
-    encoded = offset_value(value)
-    stamp_at = stamp_at_of(place.metadata)
-    size = with_size(encoded)[: -len(encoded)]
-    return Written(
-        at=place.at,
+    topic, partition, leader_epoch, metadata = place
+    zero, other = (
+        offset_value(OffsetCommitValue(filling, leader_epoch, metadata, filling, -1, topic.topic_id))
+        for filling in (0, -1)
+    )
+    head = with_size(zero)[: -len(zero)]
+    (offset_at, offset_end), (stamp_at, stamp_end) = holes_of(head + zero, head + other)
+    whole = head + zero
+    return PlannedRecord(
+        at=at,
         topic=topic.name,
-        partition=place.partition,
-        leader_epoch=place.leader_epoch,
-        metadata=place.metadata,
+        partition=partition,
+        leader_epoch=leader_epoch,
+        metadata=metadata,
         topic_id=topic.topic_id,
-        key=with_size(group_key(group_id) + partition_key(topic.name, place.partition)),
-        before_offset=size + encoded[:OFFSET_AT],
-        between=encoded[EPOCH_AT:stamp_at],
-        behind=encoded[stamp_at + INT64.size :],
+        key=with_size(group_key(group_id) + partition_key(topic.name, partition)),
+        before_offset=whole[:offset_at],
+        between=whole[offset_end:stamp_at],
+        behind=whole[stamp_end:],
     )
-
-
-def stamp_at_of(metadata: str) -> int:
-    """Return where the timestamp is in a value of version 4."""
-    length = len(metadata.encode()) + 1
-    return EPOCH_AT + INT32.size + (1 if length < 128 else 2 if length < 1 << 14 else 3) + length - 1
-
-
-def answer_to(layout: Layout, topics: list[Topic]) -> bytes:
-    """Return the whole answer to a request that is granted, for the correlation id 0."""
-    topic_type = entity("offset_commit", layout.version, "OffsetCommitResponseTopic", "response")
-    partition_type = entity("offset_commit", layout.version, "OffsetCommitResponsePartition", "response")
-    by_topic: list[tuple[Topic, list[int]]] = []
-    for topic, place in zip(topics, layout.places, strict=True):
-        if not by_topic or by_topic[-1][0] is not topic:
-            by_topic.append((topic, []))
-        by_topic[-1][1].append(place.partition)
-    answered = tuple(
-        build(
-            topic_type,
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partitions=tuple(
-                build(partition_type, partition_index=p, error_code=Code.NONE) for p in partitions
-            ),
-        )
-        for topic, partitions in by_topic
-    )
-    return encode_response(0, build(response_type(OFFSET_COMMIT, layout.version), topics=answered))
-
-
-# -- reading a request
-
-
-def layout_of(sized: bytes) -> Layout | None:
-    """Return what a request of a flexible version says, None for another or one with tagged fields."""
-    try:
-        header = read_request_header(sized[4:])
-        if not LEAST <= header.api_version <= MOST:
-            return None
-        return Reader(sized, 4 + header.body_at).layout(header.api_version)
-    except (Corrupt, IndexError, UnicodeDecodeError):
-        return None  # the general way finds the words
-
-
-class Reader:
-    """Reads a request from front to back."""
-
-    def __init__(self, data: bytes, at: int) -> None:
-        self.data, self.at = data, at
-
-    def layout(self, version: int) -> Layout | None:
-        """Return what the request says; None if it names a topic twice, or without partitions."""
-        group_id, generation = self.text() or "", self.int32()
-        member_id, instance_id = self.text() or "", self.text()
-        by_topic: dict[str | UUID, list[Place]] = {}
-        for _ in range(self.count()):
-            topic = self.uuid() if version >= IDS_SINCE else self.text() or ""
-            if topic in by_topic:
-                return None
-            by_topic[topic] = [self.place(topic) for _ in range(self.count())]
-            self.no_tags()
-        self.no_tags()
-        if self.at != len(self.data) or not all(by_topic.values()):
-            return None
-        places = tuple(place for row in by_topic.values() for place in row)
-        return Layout(version, group_id, generation, member_id, instance_id, places)
-
-    def place(self, topic: str | UUID) -> Place:
-        partition, at = self.int32(), self.at
-        self.at += INT64.size
-        epoch, metadata = self.int32(), self.text()
-        self.no_tags()
-        if partition < 0:
-            raise Corrupt("partition", at=at, expected="one that exists")
-        return Place(at, topic, partition, epoch, metadata or "")
-
-    def int32(self) -> int:
-        self.at += INT32.size
-        return int.from_bytes(self.data[self.at - INT32.size : self.at], "big", signed=True)
-
-    def uuid(self) -> UUID:
-        self.at += 16
-        return UUID(bytes=bytes(self.data[self.at - 16 : self.at].rjust(16)))
-
-    def count(self) -> int:
-        length, self.at = read_uvarint(self.data, self.at)
-        if length > len(self.data):
-            raise Corrupt("array", at=self.at, expected="as many as fit")
-        return length - 1
-
-    def text(self) -> str | None:
-        length, start = read_uvarint(self.data, self.at)
-        self.at = start + max(length - 1, 0)
-        return self.data[start : self.at].decode() if length else None
-
-    def no_tags(self) -> None:
-        if self.data[self.at]:
-            raise Corrupt("tagged fields", at=self.at, expected="none")
-        self.at += 1

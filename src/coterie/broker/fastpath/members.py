@@ -1,9 +1,7 @@
-"""The short way of JoinGroup and SyncGroup: from bytes to a command, and from the core's answer to bytes.
+"""JoinGroup and SyncGroup: from known bytes to a command, and from the core's answer to bytes.
 
-The members of a group send the same bytes but for their member ids, and are answered the same but for these
-and their assignments. So what stands around them is read, and written, once. What is between is the core's,
-as ever. Whatever is not plain goes the general way; `tests/unit/broker/test_quick_members.py` holds the two
-against each other.
+The members of a group are answered the same but for their member ids and their assignments. So what stands
+around those is written once.
 """
 
 from __future__ import annotations
@@ -11,24 +9,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
-from coterie.broker.api.groups import joined, synced
-from coterie.broker.fastpath.alike import Alike, Read, read_plain
-from coterie.broker.net.context import milliseconds
+from coterie.broker.api.groups import (
+    join_command,
+    joined,
+    names_protocol,
+    session_timeout_fits,
+    sync_command,
+    synced,
+)
+from coterie.broker.fastpath.templates import CORRELATION_AT, SharedTerms, Terms
+from coterie.broker.net.context import WAITS, Answerless, Read
 from coterie.coordinator.group.commands import Join, Sync
+from coterie.wire.api.apis import APIS
 from coterie.wire.api.codec import encode_response
 from coterie.wire.varints import uvarint
 
 if TYPE_CHECKING:
-    from coterie.broker.fastpath.commits import Asker
+    from coterie.broker.net.connection import Connection
     from coterie.broker.node import Node
-    from coterie.broker.runtime.groups import ShardHost
     from coterie.coordinator.group.decision import JoinAnswer, SyncAnswer
 
-JOIN_FLEXIBLE_SINCE, SYNC_FLEXIBLE_SINCE = 6, 4
-SYNC_NAMES_PROTOCOL_SINCE = 5
 # Between the group id and the member id: two timeouts, or a generation.
 JOIN_TERMS_BYTES, SYNC_TERMS_BYTES = 8, 4
 HEADS_MAX = 1_000
@@ -37,115 +40,79 @@ SIZE = Struct(">i")
 NO_MEMBERS_NO_TAGS, NO_TAGS = b"\x01\x00", b"\x00"
 EMPTY = b"\x01"
 
-
-class JoinTerms(NamedTuple):
-    """What a JoinGroup says besides its member id."""
-
-    host: ShardHost
-    version: int
-    group_id: str
-    client_id: str
-    protocol_type: str
-    protocols: tuple[tuple[str, bytes], ...]
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    reason: str | None
-
-
-class SyncTerms(NamedTuple):
-    """What a follower's SyncGroup says besides its member id."""
-
-    host: ShardHost
-    version: int
-    group_id: str
-    generation: int
-    protocol_type: str | None
-    protocol_name: str | None
-
-
 Encode = Callable[[int, bytes, Any], bytes]
 
 
-class Waiting:
+class AwaitedAnswer:
     """One request whose answer is awaited. Called with it, once."""
 
-    __slots__ = ("_asker", "_call", "_correlation", "_encode", "_host", "_version")
+    __slots__ = ("_call", "_connection", "_correlation", "_encode", "_host", "_version")
 
-    def __init__(self, asker: Asker, terms: JoinTerms | SyncTerms, sized: bytes, encode: Encode) -> None:
-        self._asker = asker
+    def __init__(self, connection: Connection, terms: Terms, sized: bytes, encode: Encode) -> None:
+        self._connection = connection
         self._host = terms.host
         self._version = terms.version
-        self._correlation = sized[8:12]
+        self._correlation = sized[CORRELATION_AT : CORRELATION_AT + 4]
         self._encode = encode
         self._call = terms.host.coordinator.new_call(terms.host, self)
 
     def __call__(self, answer: Any) -> None:
-        self._asker.paid(self._encode(self._version, self._correlation, answer))
+        self._connection.send_answer(self._encode(self._version, self._correlation, answer))
 
     def park(self) -> int:
         """Return the number of the call; it is forgotten when the client hangs up."""
-        self._asker.owed(self._forget)
+        self._connection.answer_later(self._forget)
         return self._call
 
     def _forget(self) -> None:
         self._host.calls.pop(self._call, None)
 
 
-class QuickMembers:
-    """Answers plain JoinGroups and SyncGroups."""
+class MemberPath:
+    """Has the core decide the JoinGroups and SyncGroups that are like others."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._joins = Alike[JoinTerms](JOIN_TERMS_BYTES, self._learn_join)
-        self._syncs = Alike[SyncTerms](SYNC_TERMS_BYTES, self._learn_sync)
+        self._joins = SharedTerms[Join](node, terms_bytes=JOIN_TERMS_BYTES, command=self._join_command)
+        self._syncs = SharedTerms[Sync](node, terms_bytes=SYNC_TERMS_BYTES, command=self._sync_command)
         self._heads: dict[tuple[Any, ...], bytes] = {}
 
-    def join(self, asker: Asker, sized: bytes) -> bool | Read:
-        """Have the core decide a JoinGroup; False, or what was read of it, where the general way has to."""
-        read = self._joins.read(sized)
-        if read is None or isinstance(read, Read):
-            return read or False
-        terms, member_id = read
-        terms.host.execute(
-            Join(
-                group_id=terms.group_id,
-                call=Waiting(asker, terms, sized, self._joined).park(),
-                member_id=member_id,
-                instance_id=None,
-                client_id=terms.client_id,
-                client_host=asker.host,
-                protocol_type=terms.protocol_type,
-                protocols=terms.protocols,
-                session_timeout_ms=terms.session_timeout_ms,
-                rebalance_timeout_ms=terms.rebalance_timeout_ms,
-                version=terms.version,
-                reason=terms.reason,
-            )
-        )
-        return True
+    def join(self, connection: Connection, sized: bytes) -> Answerless | Read | None:
+        """Have the core decide a JoinGroup; else the handler has to, and is given what was read of it."""
+        return self._execute(connection, sized, self._joins, self._joined)
 
-    def sync(self, asker: Asker, sized: bytes) -> bool | Read:
-        """Have the core decide a follower's SyncGroup; False, or what was read of it, where the general way
-        has to.
-        """
-        read = self._syncs.read(sized)
-        if read is None or isinstance(read, Read):
-            return read or False
-        terms, member_id = read
-        terms.host.execute(
-            Sync(
-                group_id=terms.group_id,
-                call=Waiting(asker, terms, sized, self._synced).park(),
-                member_id=member_id,
-                instance_id=None,
-                generation=terms.generation,
-                protocol_type=terms.protocol_type,
-                protocol_name=terms.protocol_name,
-                assignments=(),
-                version=terms.version,
-            )
+    def sync(self, connection: Connection, sized: bytes) -> Answerless | Read | None:
+        """Have the core decide a follower's SyncGroup; else as `join`."""
+        return self._execute(connection, sized, self._syncs, self._synced)
+
+    def _execute(
+        self, connection: Connection, sized: bytes, known: SharedTerms[Any], encode: Encode
+    ) -> Answerless | Read | None:
+        found = known.find(connection, sized)
+        if found is None or isinstance(found, Read):
+            return found
+        terms, member_id, _ = found
+        waiting = AwaitedAnswer(connection, terms, sized, encode)
+        terms.host.execute(terms.of(member_id, waiting.park()))
+        return WAITS
+
+    def _join_command(self, connection: Connection, read: Read) -> Join | None:
+        header, request = read
+        if not is_flexible(read) or not session_timeout_fits(self._node, request):
+            return None
+        return join_command(
+            request,
+            call=0,
+            version=header.api_version,
+            client_id=header.client_id,
+            client_host=connection.origin.host,
         )
-        return True
+
+    def _sync_command(self, connection: Connection, read: Read) -> Sync | None:
+        header, request = read
+        if not is_flexible(read) or request.assignments or not names_protocol(request, header.api_version):
+            return None
+        return sync_command(request, call=0, version=header.api_version)
 
     # -- answers
 
@@ -186,39 +153,10 @@ class QuickMembers:
         head = self._heads[key] = frame[8:end]
         return head
 
-    # -- learning
 
-    def _learn_join(self, sized: bytes, member_id: bytes) -> JoinTerms | Read | None:
-        read = read_plain(self._node, sized, member_id, flexible_since=JOIN_FLEXIBLE_SINCE)
-        if read is None or isinstance(read, Read):
-            return read
-        host, (header, request) = read
-        session_ms, settings = milliseconds(request.session_timeout), self._node.settings
-        if not settings.group_min_session_timeout_ms <= session_ms <= settings.group_max_session_timeout_ms:
-            return read[1]
-        return JoinTerms(
-            host,
-            header.api_version,
-            request.group_id,
-            header.client_id or "",
-            request.protocol_type,
-            tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
-            session_ms,
-            milliseconds(request.rebalance_timeout),
-            getattr(request, "reason", None),
-        )
-
-    def _learn_sync(self, sized: bytes, member_id: bytes) -> SyncTerms | Read | None:
-        read = read_plain(self._node, sized, member_id, flexible_since=SYNC_FLEXIBLE_SINCE)
-        if read is None or isinstance(read, Read):
-            return read
-        host, (header, request) = read
-        if request.assignments:
-            return read[1]
-        named = (getattr(request, "protocol_type", None), getattr(request, "protocol_name", None))
-        if header.api_version >= SYNC_NAMES_PROTOCOL_SINCE and None in named:
-            return read[1]
-        return SyncTerms(host, header.api_version, request.group_id, request.generation_id, *named)
+def is_flexible(read: Read) -> bool:
+    """Return whether a request is of a version whose answers can be cut: lengths are varints."""
+    return APIS[read.header.api_key].is_flexible(read.header.api_version)
 
 
 def framed(correlation: bytes, head: bytes, differs: bytes, behind: bytes) -> bytes:

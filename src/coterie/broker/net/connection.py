@@ -15,20 +15,28 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from mmap import ACCESS_COPY, ACCESS_WRITE, mmap
-from sys import intern
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from coterie.base.errors import Corrupt
-from coterie.broker.net.context import SILENT, WAITS, Context, Hangup
+from coterie.broker.net.context import (
+    SILENT,
+    UNKNOWN_ORIGIN,
+    WAITS,
+    Answerless,
+    Context,
+    Hangup,
+    Read,
+    origin_of,
+)
 from coterie.broker.runtime.pieces import at_once
+from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.codec import encode_response_parts, read_request_header
 from coterie.wire.api.piecemeal import decode_in_pieces, decode_light, encode_in_pieces
 
 if TYPE_CHECKING:
-    from coterie.broker.fastpath.alike import Read
-    from coterie.broker.fastpath.commits import Template
-    from coterie.broker.fastpath.heartbeats import Beat
+    from coterie.broker.fastpath.commits import KnownCommit
+    from coterie.broker.fastpath.heartbeats import KnownHeartbeat
     from coterie.broker.net.request_queue import RequestQueue
     from coterie.broker.node import Handler, Node
     from coterie.broker.runtime.groups import ShardHost
@@ -45,6 +53,7 @@ WRITTEN_AT_ONCE = 1 << 20  # so much of a large answer is written between two st
 ROOM_ACCESS = ACCESS_WRITE if sys.platform == "win32" else ACCESS_COPY  # for this process alone
 UNREAD_BYTES_MAX = 1 << 20  # a busy connection stops reading when this much waits in its buffer
 PRODUCE = 0
+HEARTBEAT = ApiKey.HEARTBEAT.to_bytes(2, "big")
 JOINED_BYTES_MAX = 1 << 16  # an answer up to this size is joined and written at once
 MISTAKE = "a request of %s failed; its connection is closed%s"
 LIGHT_STOPS = 64  # what took no more of them is written whole
@@ -109,12 +118,11 @@ class Connection:
         "_rest",
         "_send",
         "_writable",
-        "beat",
         "commit",
         "heard",
-        "host",
-        "listener_host_port",
+        "heartbeat",
         "node",
+        "origin",
         "peer",
         "quiet_since_ms",
         "transport",
@@ -127,8 +135,7 @@ class Connection:
         self.node = node
         self._queue = queue
         self.peer = "?"
-        self.host = "/?"
-        self.listener_host_port = ("", 0)
+        self.origin = UNKNOWN_ORIGIN
         self._buffer = bytearray()
         # A large request, without its size, and how much of it is still to come. It is read where it lies: a
         # buffer that grows would be moved as it does, 32 MB at a time. Room for all of it is filled page by
@@ -151,8 +158,8 @@ class Connection:
         self._longest = node.settings.socket_request_max_bytes + SIZE.size
         self.heard = False
         self.quiet_since_ms = 0
-        self.beat: Beat | None = None  # what the fast path remembers
-        self.commit: Template | None = None
+        self.heartbeat: KnownHeartbeat | None = None  # what the fast path remembers
+        self.commit: KnownCommit | None = None
 
     # -- what happens to it
 
@@ -174,8 +181,7 @@ class Connection:
             return
         host, port = address[:2]
         self.peer = f"{host}:{port}"
-        self.host = intern(f"/{host}")  # every member keeps it
-        self.listener_host_port = own_address[:2]
+        self.origin = origin_of(own_address[:2], host)
         if not self.node.peers.join(self, descriptor):
             self._end()
 
@@ -377,20 +383,30 @@ class Connection:
         if self._peer_closed:
             self._answer_by_handler(sized)
             return
-        quick = self.node.quick_answer(self, sized)
-        if quick is None:
-            if self._queue is None or self._queue.admits():
-                self.answer_generally(sized)
-            else:
-                self._in_flight = True
-                self._queue.enqueue(self, sized)
-        elif isinstance(quick, bytes):
-            self._send(quick)
-            if self._queue is not None and self._queue.pending:
-                self._queue.run_if_due()
+        if sized[4:6] == HEARTBEAT:
+            self._take_heartbeat(sized)
+        elif self._queue is None or self._queue.admits():
+            self.answer(sized)
         else:
             self._in_flight = True
-            self._await_append(quick, sized)
+            self._queue.enqueue(self, sized)
+
+    def _take_heartbeat(self, sized: bytes) -> None:
+        """Answer a heartbeat at once, however many requests are queued, unless it needs its handler."""
+        answer = self.node.fast_path.heartbeats.answer(self, sized)
+        if isinstance(answer, bytes):
+            self._send(answer)
+            if self._queue is not None and self._queue.pending:
+                self._queue.run_if_due()
+        elif answer is None or isinstance(answer, Read):
+            if self._queue is None or self._queue.admits():
+                self._answer_by_handler(sized, answer)
+            else:
+                self._in_flight = True
+                self._queue.enqueue(self, sized, answer)
+        else:
+            self._in_flight = True
+            self._await_append(answer, sized)
 
     def _await_append(self, host: ShardHost, sized: bytes) -> None:
         """Look at a heartbeat again once its shard has appended what it holds."""
@@ -416,9 +432,18 @@ class Connection:
         else:
             yield from self._serve_in_pieces(header, handler, frame)
 
-    def answer_queued(self, sized: bytes) -> None:
-        """Answer a request that had to wait in the queue, and whatever has come behind it."""
-        self._resume(self.answer_generally, sized)
+    def answer_queued(self, sized: bytes, read: Read | None) -> None:
+        """Answer a request that had to wait in the queue, and whatever has come behind it.
+
+        `read` is what a heartbeat was read as: the fast path has had it already.
+        """
+        self._in_flight = False
+        if not self._closed:
+            if self._peer_closed or sized[4:6] == HEARTBEAT:
+                self._answer_by_handler(sized, read)
+            else:
+                self.answer(sized)
+            self._pump()
 
     def _resume(self, answer: Callable[[bytes], None], sized: bytes) -> None:
         self._in_flight = False
@@ -426,11 +451,11 @@ class Connection:
             (self._answer_by_handler if self._peer_closed else answer)(sized)
             self._pump()
 
-    def answer_generally(self, sized: bytes) -> None:
-        """Answer a plain request by its fast path if it has one, any other through its handler."""
-        taken = self.node.takes(self, sized)
-        if taken is not True:
-            self._answer_by_handler(sized, taken or None)
+    def answer(self, sized: bytes) -> None:
+        """Answer a request by the fast path if it has one, any other by its handler."""
+        outcome = self.node.fast_path.answer(self, sized)
+        if not isinstance(outcome, Answerless):
+            self._answer_by_handler(sized, outcome)
 
     def _answer_by_handler(self, sized: bytes, read: Read | None = None) -> None:
         try:
@@ -491,8 +516,8 @@ class Connection:
             version=header.api_version,
             correlation_id=header.correlation_id,
             client_id=header.client_id,
-            client_host=self.host,
-            listener_host_port=self.listener_host_port,
+            client_host=self.origin.host,
+            listener_host_port=self.origin.listener,
             send=self._answer,
         )
         self._in_flight = True
@@ -579,17 +604,17 @@ class Connection:
             yield
         rest.under_way = False
 
-    def owed(self, gone: Callable[[], None] | None = None) -> None:
-        """Take note that the answer comes later; `gone` is called when the client hangs up before it."""
+    def answer_later(self, cancel: Callable[[], None] | None = None) -> None:
+        """Take note that the answer comes later; `cancel` is called when the client hangs up before it."""
         self._in_flight = True
-        self._cancel = gone
+        self._cancel = cancel
 
-    def answer_at_length(self, sized: bytes) -> None:
-        """Answer a commit through its handler: the fast path has come to nothing."""
+    def answer_by_handler(self, sized: bytes) -> None:
+        """Answer a commit by its handler: the fast path has come to nothing."""
         self._resume(self._answer_by_handler, sized)
 
-    def paid(self, frame: bytes) -> None:
-        """Send the answer that was owed, and go on with what has come behind it."""
+    def send_answer(self, frame: bytes) -> None:
+        """Send the answer that comes later, and go on with what has come behind it."""
         if self._peer_closed:
             self._forget()
         if self._closed:

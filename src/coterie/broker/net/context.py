@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from dataclasses import dataclass
+from functools import lru_cache
+from sys import intern
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from coterie.wire.api.codec import RequestHeader
 
 
 class Answerless:
@@ -22,6 +28,32 @@ SILENT: Final = Answerless("SILENT")
 
 class Hangup(Exception):
     """Raised by a handler where Apache Kafka closes the connection instead of answering."""
+
+
+class Read(NamedTuple):
+    """A request that has been read."""
+
+    header: RequestHeader
+    request: Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """From where requests come, as far as their answers depend on it. There is one object for each."""
+
+    listener: tuple[str, int]
+    """The address that the client has connected to."""
+    host: str
+    """The client's address, as a group's members are shown."""
+
+
+@lru_cache(maxsize=10_000)
+def origin_of(listener: tuple[str, int], address: str) -> Origin:
+    """Return the origin of a connection from an IP address to a listener's."""
+    return Origin(listener, intern(f"/{address}"))  # every member keeps it
+
+
+UNKNOWN_ORIGIN = Origin(("", 0), "/?")
 
 
 class Context:

@@ -11,9 +11,12 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from time import perf_counter
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from coterie.broker.runtime.pieces import Aside, Pieces
+
+if TYPE_CHECKING:
+    from coterie.broker.net.context import Read
 
 log = logging.getLogger("coterie.broker")
 
@@ -23,7 +26,7 @@ SLICE_S = 0.003
 class Requester(Protocol):
     """A connection with a request in the queue."""
 
-    def answer_queued(self, sized: bytes) -> None: ...
+    def answer_queued(self, sized: bytes, read: Read | None) -> None: ...
 
 
 class Done(Protocol):
@@ -94,9 +97,9 @@ class RequestQueue:
             return True
         return self._clock() < self._until
 
-    def enqueue(self, connection: Requester, sized: bytes) -> None:
+    def enqueue(self, connection: Requester, sized: bytes, read: Read | None = None) -> None:
         """Have a request answered when it comes to the front; `admits` has just said that it must wait."""
-        self._put_off(connection.answer_queued, sized)
+        self._put_off(connection.answer_queued, sized, read)
 
     def work(self, pieces: Pieces[None]) -> None:
         """Work for as long as the present slice lasts, and go on in later ones.

@@ -28,7 +28,7 @@ from coterie.wire.records.batches import build_marker
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from coterie.broker.fastpath.commits import Asker
+    from coterie.broker.net.connection import Connection
     from coterie.broker.node import Node
     from coterie.broker.runtime.pieces import Pieces
     from coterie.broker.runtime.shards import Deliver
@@ -69,6 +69,14 @@ class Bell:
             self.host.node.purgatory.arm(self.key, now_ms + AGAIN_MS, self)
 
 
+class Committed(NamedTuple):
+    """A commit that the fast path has gathered: whose it is, what it was, and its answer."""
+
+    connection: Connection
+    sized: bytes
+    answer: bytes
+
+
 class Tried(NamedTuple):
     """A decision, and the groups as they were before it."""
 
@@ -87,7 +95,7 @@ class ShardHost(HostedShard[commands.Command, Reply, Tried]):
         core = Shard(settings=node.settings.group_settings(), new_id=lambda: str(node.new_uuid()))
         super().__init__(coordinator, core, partition, status=status, epoch=epoch)
         self.coordinator = coordinator
-        self._quick: list[tuple[Asker, bytes, bytes]] = []  # who committed quickly, what, and the answer
+        self._commits: list[Committed] = []  # by the fast path
         self._scenes: list[Scene] = []
         self._held: list[Callable[[], None]] = []
         # Topics that were deleted or made while this was loading: what it finds of them is of earlier ones.
@@ -108,10 +116,12 @@ class ShardHost(HostedShard[commands.Command, Reply, Tried]):
     def _recount(self, command: Command) -> str:
         return self.coordinator.stories.recount(getattr(command, "group_id", ""))
 
-    def commit_quickly(self, fact: facts.OffsetsCommitted, asker: Asker, sized: bytes, answer: bytes) -> None:
-        """Carry out a plain commit, whose records are gathered; `asker` gets the answer when they last."""
+    def commit_gathered(
+        self, fact: facts.OffsetsCommitted, connection: Connection, sized: bytes, answer: bytes
+    ) -> None:
+        """Carry out a commit whose records are gathered; the connection gets the answer when they last."""
         self.shard.apply(fact)
-        self._quick.append((asker, sized, answer))
+        self._commits.append(Committed(connection, sized, answer))
         self._go_on()
 
     def _carry_out(self, tried: Tried, command: Command) -> None:
@@ -152,23 +162,23 @@ class ShardHost(HostedShard[commands.Command, Reply, Tried]):
         self._ended |= dict.fromkeys(ends, self.log.end_offset)
 
     def _take_pending(self) -> tuple[Any, ...]:
-        scenes, quick = self._scenes, self._quick
-        self._scenes, self._quick = [], []
-        return *super()._take_pending(), scenes, quick
+        scenes, commits = self._scenes, self._commits
+        self._scenes, self._commits = [], []
+        return *super()._take_pending(), scenes, commits
 
     def _hand_out(
         self,
         commands: list[Command],
         replies: list[Reply],
         scenes: Collection[Scene] = (),
-        quick: Collection[tuple[Asker, bytes, bytes]] = (),
+        commits: Collection[Committed] = (),
     ) -> None:
         if scenes:  # before the replies: a client may have sent its next request already
             self.coordinator.stories.tell(scenes)
         if replies:
             self._deliver(replies)
-        for asker, _, answer in quick:
-            asker.paid(answer)
+        for connection, _, answer in commits:
+            connection.send_answer(answer)
         if self._held:
             self._ask_again()
 
@@ -182,14 +192,14 @@ class ShardHost(HostedShard[commands.Command, Reply, Tried]):
             ask_again()
 
     def _undo(self, code: Code) -> None:
-        for asker, sized in self._drop_quick():  # the general way finds the words
-            self.node.call_soon(partial(asker.answer_at_length, sized))
+        for connection, sized, _ in self._drop_commits():  # their handler says why
+            self.node.call_soon(partial(connection.answer_by_handler, sized))
         super()._undo(code)
 
-    def _drop_quick(self) -> list[tuple[Asker, bytes]]:
-        """Forget what would have followed the batch; return who has to be answered in another way."""
-        quick, self._quick, self._scenes = self._quick, [], []
-        return [(asker, sized) for asker, sized, _ in quick]
+    def _drop_commits(self) -> list[Committed]:
+        """Forget what would have followed the batch; return whose commits the handler has to answer."""
+        commits, self._commits, self._scenes = self._commits, [], []
+        return commits
 
     def _after_failure(self, command: Command, code: Code, now_ms: int) -> None:
         wall_ms = self.node.dated_ms(now_ms)
@@ -198,10 +208,10 @@ class ShardHost(HostedShard[commands.Command, Reply, Tried]):
         self._carry_out(Tried(decision, look, wall_ms), command)
 
     def fence(self) -> None:
-        quick = self._drop_quick()
+        commits = self._drop_commits()
         super().fence()
-        for asker, sized in quick:
-            asker.answer_at_length(sized)
+        for connection, sized, _ in commits:
+            connection.answer_by_handler(sized)
         self._ask_again()
 
     # -- transactions

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from coterie.base.codes import Code
-from coterie.coordinator.group.classic.join import join_empty, join_nowhere, session_timeout_fits
+from coterie.coordinator.group.classic.join import join_empty, join_nowhere
 from coterie.coordinator.group.commands import DeleteGroup, DeleteOffsets, Describe, Join
 from coterie.coordinator.group.decision import (
     Decision,
@@ -59,7 +59,7 @@ def join_foreign(draft: Draft, group: Group | None, command: Join) -> Decision:
     if foreign or (group is not None and group.state is not State.EMPTY):
         draft.reply(command.call, JoinAnswer(Code.INCONSISTENT_GROUP_PROTOCOL, ""))
         return draft.decision(WHY)
-    if session_timeout_fits(draft, command):
+    if draft.shard.settings.allows_session(command.session_timeout_ms):
         in_order = sorted(keys, key=lambda key: (ENDED_IN_ORDER.index(kind_of(key)), key))
         draft.apply(ForeignEnded(command.group_id, tuple(in_order)))
         draft.then("consumer-group-replaced")

@@ -138,6 +138,12 @@ class Group:
         everybody = len(self.members)
         return {name for name, count in self.supporters.items() if count == everybody}
 
+    def current_member(self, member_id: str, instance_id: str | None, generation: int) -> Member | None:
+        """Return the member of this generation that is meant; None if there is none, or it was replaced."""
+        if instance_id is not None and self.static.get(instance_id) != member_id:
+            return None
+        return self.members.get(member_id) if generation == self.generation else None
+
     def refusal(self, member_id: str, instance_id: str | None) -> Code:
         """Return why this is no member of the group, NONE if it is one.
 

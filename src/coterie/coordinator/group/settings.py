@@ -16,3 +16,7 @@ class GroupSettings:
     max_size: int = 2**31 - 1
     offset_metadata_max_bytes: int = 4_096  # compared with the UTF-16 length, whatever its name says
     offsets_retention_ms: int = 7 * 86_400_000
+
+    def allows_session(self, timeout_ms: int) -> bool:
+        """Return whether a member may have this session timeout (JG-4)."""
+        return self.min_session_timeout_ms <= timeout_ms <= self.max_session_timeout_ms

@@ -29,7 +29,7 @@ from coterie.coordinator.group.facts import (
     TransactionEnded,
 )
 from coterie.coordinator.group.failures import after_failure, only_reads
-from coterie.coordinator.group.model import Group, Member, State
+from coterie.coordinator.group.model import Group, Member
 from coterie.coordinator.group.offsets.pending import Pending
 from coterie.coordinator.group.offsets.stored import OffsetTables
 from coterie.coordinator.group.records import RawRecord, facts_of, records_of
@@ -38,10 +38,8 @@ from coterie.coordinator.group.table import answer
 from coterie.coordinator.machine.core import Core
 from coterie.wire.payloads.consumer_offsets import KNOWN_KINDS
 
-PREPARING, STABLE, DEAD = State.PREPARING, State.STABLE, State.DEAD
 # Bytes of a member id before its uuid: a text in a record has 16 bits for its length.
 PREFIX_MAX = 32_767 - 64
-NONE, REBALANCE_IN_PROGRESS = Code.NONE, Code.REBALANCE_IN_PROGRESS
 
 
 class Shard(Core[Fact]):
@@ -112,38 +110,6 @@ class Shard(Core[Fact]):
             return answer(draft, command)
         after_failure(draft, command, code)
         return draft.decision("append-failed")
-
-    def beat(
-        self, group_id: str, member_id: str, instance_id: str | None, generation: int
-    ) -> tuple[Code, int, WakeKey] | None:
-        """Return the short way's answer to a heartbeat, None where `perform` has to find the words.
-
-        The answer is the code, and the session timeout by which the deadline of the key moves. A property
-        test holds it against `perform(Heartbeat(...))`.
-        """
-        group = self.groups.get(group_id)
-        if group is None or generation != group.generation:
-            return None
-        member = group.members.get(member_id)
-        if member is None or group.state is DEAD:
-            return None
-        if instance_id is not None and group.static.get(instance_id) != member_id:
-            return None
-        code = REBALANCE_IN_PROGRESS if group.state is PREPARING else NONE
-        return code, member.session_timeout_ms, member.session_key
-
-    def committer(
-        self, group_id: str, member_id: str, instance_id: str | None, generation: int
-    ) -> Member | None:
-        """Return the member whose commit is taken, None where `perform` has to find the words (OC-9)."""
-        group = self.groups.get(group_id)
-        if group is None or generation != group.generation:
-            return None
-        if group.state is not STABLE and group.state is not PREPARING:
-            return None
-        if instance_id is not None and group.static.get(instance_id) != member_id:
-            return None
-        return group.members.get(member_id)
 
     # -- the one door
 

@@ -33,7 +33,7 @@ Return = Callable[[Draft, Group, Join, str], Decision]
 
 def join_nowhere(draft: Draft, _: None, command: Join) -> Decision:
     """Create the group for a new member; nobody can be known in a group that is not there (JG-10, JG-11)."""
-    if not session_timeout_fits(draft, command):
+    if not draft.shard.settings.allows_session(command.session_timeout_ms):
         return refuse(draft, command, Code.INVALID_SESSION_TIMEOUT, "session-timeout-out-of-bounds")
     if command.member_id:
         return refuse(draft, command, Code.UNKNOWN_MEMBER_ID, "no-such-group")
@@ -65,7 +65,7 @@ def join_stable(draft: Draft, group: Group, command: Join) -> Decision:
 
 def join_dead(draft: Draft, group: Group, command: Join) -> Decision:
     """Send the member to look for its coordinator (DE-7)."""
-    if not session_timeout_fits(draft, command):
+    if not draft.shard.settings.allows_session(command.session_timeout_ms):
         return refuse(draft, command, Code.INVALID_SESSION_TIMEOUT, "session-timeout-out-of-bounds")
     return refuse(draft, command, Code.COORDINATOR_NOT_AVAILABLE, "group-dead")
 
@@ -76,7 +76,7 @@ def join_dead(draft: Draft, group: Group, command: Join) -> Decision:
 def admit(draft: Draft, group: Group, command: Join, *, known: Rejoin, returning: Return) -> Decision:
     """Check what holds in every state, then go on by what the group knows of the member."""
     member_id, instance_id = command.member_id, command.instance_id
-    if not session_timeout_fits(draft, command):
+    if not draft.shard.settings.allows_session(command.session_timeout_ms):
         return refuse(draft, command, Code.INVALID_SESSION_TIMEOUT, "session-timeout-out-of-bounds")
     if not has_room(group, member_id, draft.shard.settings.max_size):
         return turn_away(draft, group, command)
@@ -97,12 +97,6 @@ def admit(draft: Draft, group: Group, command: Join, *, known: Rejoin, returning
     if refusal:
         return refuse(draft, command, refusal, stranger_why(group, refusal, instance_id))
     return known(draft, group, command)
-
-
-def session_timeout_fits(draft: Draft, command: Join) -> bool:
-    """Return whether the session timeout is one that this broker allows (JG-4)."""
-    settings = draft.shard.settings
-    return settings.min_session_timeout_ms <= command.session_timeout_ms <= settings.max_session_timeout_ms
 
 
 def has_room(group: Group, member_id: str, max_size: int) -> bool:

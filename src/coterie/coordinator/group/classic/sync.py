@@ -12,17 +12,17 @@ from coterie.coordinator.group.facts import (
     MemberSynced,
     SyncParked,
 )
-from coterie.coordinator.group.model import Group, stranger_why
+from coterie.coordinator.group.model import Group, Member, State, stranger_why
 
 
 def refusal_of(group: Group, command: Heartbeat | Sync) -> tuple[Code, str]:
     """Return why this is no member of the generation: a code, NONE if it is one, and a why."""
+    if group.current_member(command.member_id, command.instance_id, command.generation):
+        return Code.NONE, ""
     code = group.refusal(command.member_id, command.instance_id)
     if code:
         return code, stranger_why(group, code, command.instance_id)
-    if command.generation != group.generation:
-        return Code.ILLEGAL_GENERATION, "stale-generation"
-    return Code.NONE, ""
+    return Code.ILLEGAL_GENERATION, "stale-generation"
 
 
 # -- SyncGroup
@@ -150,23 +150,40 @@ def beat_empty(draft: Draft, group: Group, command: Heartbeat) -> Decision:
     return answer_beat(draft, command, code, why)
 
 
+def renewal(group: Group | None, command: Heartbeat) -> tuple[Code, Member] | None:
+    """Return the code that answers a heartbeat which gives its member the session anew, and the member; None
+    for every other (HB-8, HB-9).
+
+    No fact follows from it: so the fast path asks this, and moves the deadline itself.
+    """
+    if group is None or group.state is State.DEAD:
+        return None
+    member = group.current_member(command.member_id, command.instance_id, command.generation)
+    return None if member is None else (renewed(group), member)
+
+
+def renewed(group: Group) -> Code:
+    """Return what a member is told whose session begins anew: whether it is called to a rebalance."""
+    return Code.REBALANCE_IN_PROGRESS if group.state is State.PREPARING else Code.NONE
+
+
 def keep(draft: Draft, group: Group, command: Heartbeat) -> Decision:
     """Give the member its session anew (HB-9)."""
-    return renew(draft, group, command, Code.NONE, "heard")
+    return renew(draft, group, command, "heard")
 
 
 def keep_and_recall(draft: Draft, group: Group, command: Heartbeat) -> Decision:
     """Give the member its session anew and call it to the rebalance (HB-8)."""
-    return renew(draft, group, command, Code.REBALANCE_IN_PROGRESS, "recalled")
+    return renew(draft, group, command, "recalled")
 
 
-def renew(draft: Draft, group: Group, command: Heartbeat, answer: Code, why: str) -> Decision:
+def renew(draft: Draft, group: Group, command: Heartbeat, why: str) -> Decision:
     """Take a sign of life, if it is the member's."""
     code, refused = refusal_of(group, command)
     if code:
         return answer_beat(draft, command, code, refused)
     draft.restart_session(group.members[command.member_id])
-    return answer_beat(draft, command, answer, why)
+    return answer_beat(draft, command, renewed(group), why)
 
 
 def beat_dead(draft: Draft, group: Group, command: Heartbeat) -> Decision:

@@ -38,7 +38,15 @@ from coterie.coordinator.group.facts import (
     StoredOffset,
     TransactionEnded,
 )
-from coterie.coordinator.group.model import CONSUMER, Group, OffsetTable, State, offset_of, stranger_why
+from coterie.coordinator.group.model import (
+    CONSUMER,
+    Group,
+    Member,
+    OffsetTable,
+    State,
+    offset_of,
+    stranger_why,
+)
 from coterie.coordinator.group.records import Allowance
 
 if TYPE_CHECKING:
@@ -90,6 +98,13 @@ def commit_working(draft: Draft, group: Group, command: CommitOffsets) -> Decisi
     return store(draft, command, "committed")
 
 
+def committing_member(group: Group | None, command: CommitOffsets) -> Member | None:
+    """Return the member whose commit `commit_working` takes; None for every other commit."""
+    if group is None or (group.state is not State.STABLE and group.state is not State.PREPARING):
+        return None
+    return group.current_member(command.member_id, command.instance_id, command.generation)
+
+
 def commit_completing(draft: Draft, group: Group, command: CommitOffsets) -> Decision:
     """Put the member off: what it consumed may be another's by now."""
     code, why = commit_refusal(group, command)
@@ -100,12 +115,12 @@ def commit_completing(draft: Draft, group: Group, command: CommitOffsets) -> Dec
 
 def commit_refusal(group: Group, command: CommitOffsets | TxnCommitOffsets) -> tuple[Code, str]:
     """Return why a commit is no member's of this generation: a code, NONE if it is one, and a why."""
+    if group.current_member(command.member_id, command.instance_id, command.generation):
+        return Code.NONE, ""
     code = group.refusal(command.member_id, command.instance_id)
     if code:
         return code, stranger_why(group, code, command.instance_id)
-    if command.generation != group.generation:
-        return Code.ILLEGAL_GENERATION, "stale-generation"
-    return Code.NONE, ""
+    return Code.ILLEGAL_GENERATION, "stale-generation"
 
 
 def store(draft: Draft, command: CommitOffsets, why: str) -> Decision:

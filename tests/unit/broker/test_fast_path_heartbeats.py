@@ -1,10 +1,7 @@
-"""The heartbeat's short way answers what the general way answers, byte by byte, and moves the same
-deadline.
-"""
+"""Heartbeats: the fast path answers what the handler answers, byte by byte, and moves the same deadline."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,14 +10,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coterie.base.codes import Code
-from coterie.broker.fastpath.heartbeats import Beat
-from coterie.wire.api.codec import (
-    encode_request,
-)
+from coterie.broker.fastpath import templates
+from coterie.broker.net import connection
+from coterie.broker.net.connection import Connection
+from coterie.broker.net.context import Read, origin_of
+from coterie.broker.runtime.groups import ShardHost
+from coterie.wire.api.codec import RequestHeader, encode_request
 from coterie.wire.api.entities import (
     build,
     request_type,
 )
+from coterie.wire.api.piecemeal import decode_light
 from unit.broker.group_api_rig import join_terms
 from unit.broker.rig import Client, Rig
 
@@ -34,10 +34,10 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     rig.close()
 
 
-class Beating:
-    """Who sends heartbeats, and has sent none."""
-
-    beat: Beat | None = None
+def fast(rig: Rig, connection: Connection, frame: bytes) -> bytes | ShardHost | None:
+    """Return what the fast path makes of a heartbeat; None where its handler has to answer it."""
+    answer = rig.node.fast_path.heartbeats.answer(connection, frame)
+    return None if isinstance(answer, Read) else answer
 
 
 def join(client: Client, group: str, member_id: str = "", instance: str | None = None) -> None:
@@ -75,7 +75,7 @@ beats = st.tuples(
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance", "Stable"])
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(beat=beats)
-def test_the_short_way_answers_as_the_general_way(rig: Rig, state: str, beat):
+def test_the_fast_path_answers_as_the_handler(rig: Rig, state: str, beat):
     group = f"group-{state}"
     if group not in GROUPS:
         GROUPS[group] = a_group(rig, group, until=state)
@@ -93,36 +93,35 @@ def test_the_short_way_answers_as_the_general_way(rig: Rig, state: str, beat):
     timer = ("session", group, member_id)
     rig.now_ms += 10
 
-    short = rig.node.quick_answer(BEATERS[who], frame)
-    short_deadline = rig.node.purgatory.at(timer)
-    general = rig.client()
-    general.connection.answer_generally(frame)
+    if who not in CONNECTIONS:
+        CONNECTIONS[who] = rig.client().connection
+    answer = fast(rig, CONNECTIONS[who], frame)
+    deadline = rig.node.purgatory.at(timer)
+    other = rig.client()
+    other.connection._answer_by_handler(frame)
     rig.settle()
 
-    if short is not None:
-        assert short == general.line.written
-        assert short_deadline == rig.node.purgatory.at(timer)
+    if answer is not None:
+        assert answer == other.line.written
+        assert deadline == rig.node.purgatory.at(timer)
     known = who == "dynamic" and instance is None and generation == 1
-    assert not known or short is not None
+    assert not known or answer is not None
 
 
 GROUPS: dict[str, tuple[str, str]] = {}
-BEATERS: defaultdict[str, Beating] = defaultdict(lambda: Beating())
+CONNECTIONS: dict[str, Connection] = {}
 
 
-def test_what_is_no_heartbeat_of_a_known_member_goes_the_general_way(rig: Rig):
+def test_a_heartbeat_of_no_known_member_is_its_handlers(rig: Rig):
     request = build(request_type(HEARTBEAT, 4), group_id="none", generation_id=1, member_id="m")
-    listing = build(request_type(16, 4))
 
-    assert rig.node.quick_answer(Beating(), encode_request(1, "test", request)) is None
-    assert rig.node.quick_answer(Beating(), encode_request(1, "test", listing)) is None
+    assert fast(rig, rig.client().connection, encode_request(1, "test", request)) is None
 
 
 def test_members_that_are_alike_are_told_apart(tmp_path: Path):
     """What their heartbeats have in common is read once, for the first of them."""
     rig = Rig(tmp_path)
-    beaters = [Beating() for _ in range(3)]
-    clients = [rig.client() for _ in beaters]
+    clients = [rig.client() for _ in range(3)]
     for client in clients:
         join(client, "g")
         join(client, "g", client.answers()[0].member_id)
@@ -134,13 +133,14 @@ def test_members_that_are_alike_are_told_apart(tmp_path: Path):
     ]
 
     answers = [
-        rig.node.quick_answer(beater, encode_request(7, "test", request))
-        for beater, request in zip(beaters, requests, strict=True)
+        fast(rig, client.connection, encode_request(7, "test", request))
+        for client, request in zip(clients, requests, strict=True)
     ]
 
     assert answers[0] == answers[1] != None  # noqa: E711
     assert answers[2] is None
-    assert [beater.beat and beater.beat.member_id for beater in beaters[:2]] == ids[:2]
+    remembered = [client.connection.heartbeat for client in clients[:2]]
+    assert [known and known.command.member_id for known in remembered] == ids[:2]
     rig.close()
 
 
@@ -150,18 +150,18 @@ def test_a_heartbeat_waits_for_the_append_of_what_came_before_it(tmp_path: Path)
     dynamic, _ = a_group(rig, "g", until="Stable")
     request = build(request_type(HEARTBEAT, 4), group_id="g", generation_id=1, member_id=dynamic)
     frame = encode_request(1, "test", request)
-    beater = Beating()
-    assert rig.node.quick_answer(beater, frame) is not None
+    connection = rig.client().connection
+    assert fast(rig, connection, frame) is not None
     host = rig.node.coordinator.host_of("g")
 
     host.records.add(b"key", b"value", rig.now_ms)
 
-    assert rig.node.quick_answer(beater, frame) is host
+    assert fast(rig, connection, frame) is host
     again: list[object] = []
-    host.hold(lambda: again.append(rig.node.quick_answer(beater, frame)))
+    host.hold(lambda: again.append(fast(rig, connection, frame)))
     assert again == []
     host.flush()
-    assert again == [rig.node.quick_answer(beater, frame)]
+    assert again == [fast(rig, connection, frame)]
 
 
 def test_a_heartbeat_of_a_member_whose_session_ran_out_while_it_was_parked_gives_it_a_new_one(tmp_path: Path):
@@ -181,4 +181,44 @@ def test_a_heartbeat_of_a_member_whose_session_ran_out_while_it_was_parked_gives
 
     assert answer.error_code == Code.NONE
     assert rig.node.purgatory.at(timer) == rig.now_ms + 10_000
+    rig.close()
+
+
+def test_a_heartbeat_that_its_handler_answers_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    rig = Rig(tmp_path)
+    dynamic, _ = a_group(rig, "g", until="Stable")
+    request = build(request_type(HEARTBEAT, 4), group_id="g", generation_id=9, member_id=dynamic)
+    read: list[bytes] = []
+
+    def counted(header: RequestHeader, frame: bytes) -> object:
+        read.append(frame)
+        return decode_light(header, frame)
+
+    for module in (connection, templates):
+        decode = module.decode_light
+        monkeypatch.setattr(
+            module,
+            "decode_light",
+            lambda header, frame, decode=decode: (read.append(frame), decode(header, frame))[1],
+        )
+    client = rig.client()
+
+    client.connection.data_received(encode_request(1, "test", request))
+    rig.settle()
+
+    assert client.line.written.endswith(Code.ILLEGAL_GENERATION.to_bytes(2, "big") + b"\0")
+    assert len(read) == 1
+    rig.close()
+
+
+def test_clients_of_two_hosts_share_nothing(tmp_path: Path):
+    """An answer may depend on where a request comes from: the listener, the host."""
+    rig = Rig(tmp_path)
+    first, second = rig.client(), rig.client()
+    assert first.connection.origin is second.connection.origin
+    here = first.connection.origin
+
+    assert origin_of(here.listener, "10.0.0.9") is not here
+    assert origin_of(("other", 9093), here.host[1:]) is not here
+    assert origin_of(here.listener, here.host[1:]) is here
     rig.close()

@@ -1,4 +1,4 @@
-"""The plain commit's short way does and answers what the general way does, byte by byte."""
+"""Commits: the fast path does and answers what the handler does, byte by byte."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import OFFSETS_TOPIC
-from coterie.broker.fastpath import commits as quick_commits
-from coterie.broker.fastpath.commits import QuickCommits, layout_of
+from coterie.broker.fastpath import commits as fast_commits
+from coterie.broker.fastpath.templates import holes_of
+from coterie.broker.net.context import WAITS
 from coterie.broker.runtime.pieces import at_once
 from coterie.storage.log.contract import AppendRefused
 from coterie.wire.api.codec import (
@@ -66,12 +67,12 @@ def a_frame(rig: ApiRig, version: int, *topics: tuple[str, list[tuple[int, int, 
     return encode_request(11, "test", request)
 
 
-def give(client: Client, frame: bytes, *, at_length: bool = False) -> bytes:
+def give(client: Client, frame: bytes, *, fast: bool = True) -> bytes:
     """Hand a frame to a connection, and return what it writes."""
-    if at_length:
-        client.connection._answer_by_handler(frame)
+    if fast:
+        client.connection.answer(frame)
     else:
-        client.connection.answer_generally(frame)
+        client.connection._answer_by_handler(frame)
     client.rig.settle()
     written, client.line.written = client.line.written, b""
     return written
@@ -88,15 +89,17 @@ def records(rig: ApiRig) -> list[Any]:
 
 
 def taken(rig: ApiRig) -> list[bool]:
-    """Return a list that grows with what each commit was: taken by the short way, or not."""
+    """Return a list that grows with whether each commit took the fast path."""
     seen: list[bool] = []
-    quick = rig.node._quick_commits
+    path = rig.node.fast_path.commits
+    really_take = path.take
 
-    def take(asker: Any, sized: bytes) -> bool:
-        seen.append(QuickCommits.take(quick, asker, sized))
-        return seen[-1]
+    def take(connection: Any, sized: bytes) -> Any:
+        outcome = really_take(connection, sized)
+        seen.append(outcome is WAITS)
+        return outcome
 
-    quick.take = take  # type: ignore[method-assign]
+    path.take = take  # type: ignore[method-assign]
     return seen
 
 
@@ -120,14 +123,14 @@ commits = st.fixed_dictionaries(
 
 @settings(max_examples=60, deadline=None)
 @given(script=st.lists(commits, min_size=1, max_size=4), repeats=st.integers(1, 2))
-def test_both_ways_do_and_answer_the_same(script, repeats):
-    short, member = a_rig()
-    general, same = a_rig()
-    rigs = (short, general)
-    ids = {short: member, general: same}
+def test_the_fast_path_does_and_answers_the_same(script, repeats):
+    fast, member = a_rig()
+    slow, same = a_rig()
+    rigs = (fast, slow)
+    ids = {fast: member, slow: same}
     clients = {rig: rig.client() for rig in rigs}
-    topic_ids = {name: short.topic_id(name) for name in TOPICS}
-    assert short.now_ms == general.now_ms
+    topic_ids = {name: fast.topic_id(name) for name in TOPICS}
+    assert fast.now_ms == slow.now_ms
 
     for commit in script * repeats:
         answers = []
@@ -141,13 +144,13 @@ def test_both_ways_do_and_answer_the_same(script, repeats):
                 generation_id_or_member_epoch=commit["generation"],
                 group_instance_id=commit["instance"],
             )
-            answer = give(clients[rig], frame, at_length=rig is general)
+            answer = give(clients[rig], frame, fast=rig is fast)
             for name, topic_id in topic_ids.items():
                 answer = answer.replace(rig.topic_id(name).bytes, topic_id.bytes)
             answers.append(answer)
         assert answers[0] == answers[1]
 
-    assert left(short, member) == left(general, same)
+    assert left(fast, member) == left(slow, same)
 
 
 def left(rig: ApiRig, member_id: str) -> tuple[Any, ...]:
@@ -168,7 +171,7 @@ def left(rig: ApiRig, member_id: str) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("version", [8, 9, 10])
-def test_a_members_commits_take_the_short_way(version: int):
+def test_a_members_commits_take_the_fast_path(version: int):
     rig, member = a_rig()
     seen = taken(rig)
     client = rig.client()
@@ -209,7 +212,7 @@ def test_a_commit_waits_for_its_append():
     assert client.line.written
 
 
-def test_a_commit_that_cannot_be_appended_is_refused_in_the_words_of_the_general_way(
+def test_a_commit_that_cannot_be_appended_is_refused_by_the_handler(
     monkeypatch: pytest.MonkeyPatch,
 ):
     rig, member = a_rig()
@@ -230,7 +233,7 @@ def test_a_commit_that_cannot_be_appended_is_refused_in_the_words_of_the_general
     assert shard.offsets[GROUP]["orders"][0].offset == 7
 
 
-def test_a_shard_out_of_service_answers_who_committed_quickly():
+def test_a_shard_out_of_service_answers_who_has_committed():
     rig, member = a_rig()
     client = rig.client()
     client.connection.data_received(a_frame(rig, 9, ("orders", [(0, 5, "")]), member_id=member))
@@ -240,20 +243,21 @@ def test_a_shard_out_of_service_answers_who_committed_quickly():
     assert client.line.written.endswith(Code.NOT_COORDINATOR.to_bytes(2, "big") + bytes(3))
 
 
-@given(st.binary(max_size=120), st.integers(0, 12))
-def test_rubbish_has_no_layout_or_one_within_it(rubbish: bytes, version: int):
-    sized = b"\0\0\0\0\0\x08" + version.to_bytes(2, "big") + bytes(4) + b"\xff\xff\0" + rubbish
+@given(st.binary(max_size=120), st.binary(max_size=120))
+def test_texts_are_alike_outside_of_their_holes_and_differ_in_each_byte_within(one: bytes, other: bytes):
+    size = min(len(one), len(other))
+    one, other = one[:size], other[:size]
 
-    layout = layout_of(sized)
+    within = {at for start, end in holes_of(one, other) for at in range(start, end)}
 
-    assert layout is None or all(12 <= place.at <= len(sized) - 8 for place in layout.places)
+    assert within == {at for at in range(size) if one[at] != other[at]}
 
 
 def test_a_commit_of_very_many_offsets_is_read_in_pieces_and_not_at_once(monkeypatch: pytest.MonkeyPatch):
     """Found by the requests that are drawn: to learn one of 20,000 took 60 ms."""
     rig, member_id = a_rig()
     read: list[int] = []
-    monkeypatch.setattr(quick_commits, "layout_of", lambda sized: read.append(len(sized)))
+    monkeypatch.setattr(fast_commits, "read_light", lambda sized: read.append(len(sized)))
     client = rig.client()
 
     for count in (3, 2_000):
