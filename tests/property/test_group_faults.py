@@ -132,13 +132,13 @@ def a_leader_that_is_gone(patch: pytest.MonkeyPatch) -> None:
         patch,
         apply,
         "strike",
-        lambda strike: lambda group, member: strike_all_but_leader(strike, group, member),
+        lambda strike: lambda world, group, member: strike_all_but_leader(strike, world, group, member),
     )
 
 
-def strike_all_but_leader(strike: Any, group: Group, member: Any) -> None:
+def strike_all_but_leader(strike: Any, world: Any, group: Group, member: Any) -> None:
     leader = group.leader
-    strike(group, member)
+    strike(world, group, member)
     group.pending_sync.add(member.member_id)
     group.leader = leader
 
@@ -206,7 +206,14 @@ def replace_assignments(raw: bytes) -> bytes:
 
 @fault
 def a_commit_that_cannot_be_undone(patch: pytest.MonkeyPatch) -> None:
-    plant_in_apply(patch, OffsetsCommitted, lambda undo: (int,))
+    apply_commit = shard.APPLY[OffsetsCommitted]
+
+    def unjournalled(world: Any, fact: Any) -> None:
+        mark = world.journal.mark()
+        apply_commit(world, fact)
+        world.journal.forget(mark)
+
+    patch.setattr(shard, "APPLY", {**shard.APPLY, OffsetsCommitted: unjournalled})
 
 
 @fault
@@ -220,13 +227,12 @@ def a_transaction_that_counts_when_aborted(patch: pytest.MonkeyPatch) -> None:
 def a_transaction_that_overtakes_what_is_newer(patch: pytest.MonkeyPatch) -> None:
     apply_commit = apply.APPLY[OffsetsCommitted]
 
-    def keeping(world: Any, fact: Any) -> Any:
+    def keeping(world: Any, fact: Any) -> None:
         pending = world.pending.view()
-        undo = apply_commit(world, fact)
+        apply_commit(world, fact)
         for key, writers in pending.items():
             if key[0] == fact.group_id:
                 world.pending.put(key, dict(writers))
-        return undo
 
     patch.setattr(shard, "APPLY", {**shard.APPLY, OffsetsCommitted: keeping})
 
@@ -253,13 +259,6 @@ def plant_in_table(patch: pytest.MonkeyPatch, cell: Any, make: Callable[[Any], A
         for state, row in table.ANSWERS.items()
     }
     patch.setattr(table, "ANSWERS", rows)
-
-
-def plant_in_apply(patch: pytest.MonkeyPatch, kind: type, undo_of: Callable[[Any], Any]) -> None:
-    """Have a fact be applied as it should be, and be undone in another way."""
-    applied = shard.APPLY[kind]
-    otherwise = {kind: lambda world, fact: undo_of(applied(world, fact))}
-    patch.setattr(shard, "APPLY", {**shard.APPLY, **otherwise})
 
 
 @pytest.mark.slow

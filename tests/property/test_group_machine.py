@@ -94,12 +94,17 @@ def group_values(group: Group) -> tuple[Any, ...]:
 
 
 def unordered(decision: Decision) -> Decision:
-    """A decision without the order in which offsets lie, which nobody has promised."""
+    """A decision without the order in which groups and offsets lie, which nobody has promised."""
     decided = [
         replace(fact, partitions=tuple(sorted(fact.partitions))) if isinstance(fact, OffsetsRemoved) else fact
         for fact in decision.facts
     ]
-    return decision._replace(facts=tuple(decided), records=sorted(decision.records, key=repr))
+    return decision._replace(
+        facts=tuple(sorted(decided, key=repr)),
+        records=sorted(decision.records, key=repr),
+        wakes=tuple(sorted(decision.wakes, key=repr)),
+        steps=tuple(sorted(decision.steps)),
+    )
 
 
 def stored_view(group: Group) -> Any:

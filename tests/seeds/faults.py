@@ -292,10 +292,9 @@ def returning_static_member_loses_its_assignment() -> Iterator[None]:
     """The new self of a static member starts with nothing."""
 
     def bare(replaced: Callable[..., Any]) -> Callable[..., Any]:
-        def changed(world: Any, fact: Any) -> Any:
-            undo = replaced(world, fact)
+        def changed(world: Any, fact: Any) -> None:
+            replaced(world, fact)
             world.groups[fact.group_id].members[fact.new_id].assignment = b""
-            return undo
 
         return changed
 
@@ -308,12 +307,11 @@ def leader_may_be_gone() -> Iterator[None]:
     """Nobody is chosen when the leader goes."""
 
     def keep(left: Callable[..., Any]) -> Callable[..., Any]:
-        def changed(world: Any, fact: Any) -> Any:
+        def changed(world: Any, fact: Any) -> None:
             group = world.groups[fact.group_id]
             leader = group.leader
-            undo = left(world, fact)
+            left(world, fact)
             group.leader = leader
-            return undo
 
         return changed
 
