@@ -8,6 +8,7 @@ from typing import Any
 from coterie.base.codes import Code
 from coterie.client import member as m
 from coterie.client.member import Member, MemberSettings, Phase
+from coterie.client.member.exchanges import exchange_of
 from coterie.client.member.state import JOINED
 from coterie.client.net import messages
 from coterie.wire.api.apis import ApiKey
@@ -311,72 +312,37 @@ class Reader(Client):
         broker = self.world.random.choice(list(self.cluster.brokers.values()))
         self.call(broker, request, timeout_ms=self.options.request_timeout_ms, done=done, purpose=DATA)
 
-    @property
-    def _patience_ms(self) -> int:
-        return max(self.options.request_timeout_ms, self.options.rebalance_ms + 5_000)
-
-    def _join(self, wanted: m.Join) -> None:
-        request = messages.join_group(
-            self.version(ApiKey.JOIN_GROUP),
-            group_id=self.group_id,
-            member_id=wanted.member_id,
-            instance_id=self.settings.instance_id,
-            session_timeout_ms=self.settings.session_timeout_ms,
-            rebalance_timeout_ms=self.settings.max_poll_interval_ms,
-            protocols=wanted.protocols,
-            reason=wanted.reason,
-        )
+    def _exchange(self, wanted: m.Coordinated) -> None:
+        """Ask the coordinator what the member wants, as `client.member.runner` does."""
+        exchange = exchange_of(self.member, self.settings, wanted, timeout_ms=self.options.request_timeout_ms)
+        self._beating = self._beating or isinstance(wanted, m.Heartbeat)
 
         def done(answer: Any) -> None:
-            joined = m.Joined.of(answer)
-            self.diary.joined(wanted, joined)
-            self._beaten_ms = self.now_ms
-            self.member.joined(wanted, joined, self.now_ms)
-
-        self.ask(request, self._told(wanted, done), timeout_ms=self._patience_ms)
-
-    def _sync(self, wanted: m.Sync) -> None:
-        generation = wanted.generation
-        request = messages.sync_group(
-            self.version(ApiKey.SYNC_GROUP),
-            group_id=self.group_id,
-            generation=generation.id,
-            member_id=generation.member_id,
-            instance_id=self.settings.instance_id,
-            protocol=generation.protocol,
-            assignments=wanted.assignments,
-        )
-
-        def done(answer: Any) -> None:
-            synced = m.Synced.of(answer)
-            self.diary.synced(wanted, synced)
-            self.member.synced(wanted, synced, self.now_ms)
-
-        self.ask(request, self._told(wanted, done), timeout_ms=self._patience_ms)
-
-    def _heartbeat(self, wanted: m.Heartbeat) -> None:
-        generation = wanted.generation
-        self._beating = True
-        request = messages.heartbeat(
-            self.version(ApiKey.HEARTBEAT),
-            group_id=self.group_id,
-            generation=generation.id,
-            member_id=generation.member_id,
-            instance_id=self.settings.instance_id,
-        )
-
-        def done(answer: Any) -> None:
-            code = Code(answer.error_code)
-            self.refused(code, generation)
-            self.member.heard(wanted, code, self.now_ms)
+            said = exchange.read(answer)
+            self._note(wanted, said)
+            exchange.tell(said, self.now_ms)
 
         def told(answer: Any) -> None:
-            self._beating, self._beaten_ms = False, self.now_ms
+            if isinstance(wanted, m.Heartbeat):
+                self._beating, self._beaten_ms = False, self.now_ms
             tell(answer)
 
         tell = self._told(wanted, done)
-        timeout_ms = min(self.options.request_timeout_ms, self.settings.session_timeout_ms)
-        self.ask(request, told, timeout_ms=timeout_ms, purpose=OFFSETS)
+        request, purpose = (
+            exchange.make(self.version(exchange.api_key)),
+            GROUP if exchange.parked else OFFSETS,
+        )
+        self.ask(request, told, timeout_ms=exchange.timeout_ms, purpose=purpose)
+
+    def _note(self, wanted: m.Coordinated, said: Any) -> None:
+        """Take note of what the coordinator said, before the member hears it."""
+        if isinstance(wanted, m.Join):
+            self.diary.joined(wanted, said)
+            self._beaten_ms = self.now_ms
+        elif isinstance(wanted, m.Sync):
+            self.diary.synced(wanted, said)
+        elif isinstance(wanted, m.Heartbeat):
+            self.refused(said, wanted.generation)
 
     def _commit(self, wanted: m.Commit) -> None:
         """Commit how far the application has come, as the member asks."""
@@ -392,13 +358,6 @@ class Reader(Client):
             self.run()
 
         self.work.send(wanted.generation, offsets, done, tell=False)
-
-    def _survey(self, wanted: m.Survey) -> None:
-        def done(answer: Any) -> None:
-            self.member.surveyed(wanted, m.Surveyed.of(answer), self.now_ms)
-
-        request = messages.describe_group(self.version(ApiKey.DESCRIBE_GROUPS), self.group_id)
-        self.ask(request, self._told(wanted, done), purpose=OFFSETS)
 
     # -- the listener
 
@@ -462,19 +421,6 @@ class Reader(Client):
         self.diary.returned()
         self.member.called_back(error, self.now_ms)
 
-    def _leave(self, wanted: m.Leave) -> None:
-        request = messages.leave_group(
-            self.version(ApiKey.LEAVE_GROUP),
-            group_id=self.group_id,
-            member_id=wanted.member_id,
-            reason=wanted.reason,
-        )
-
-        def done(answer: Any) -> None:
-            self.member.left(wanted)
-
-        self.ask(request, self._told(wanted, done), timeout_ms=CLOSE_MS, purpose=OFFSETS)
-
     # -- how it stands
 
     def pending(self) -> str:
@@ -492,11 +438,11 @@ CARRY_OUT: Mapping[type[m.Request], Callable[[Reader, Any], None]] = {
     m.HangUp: Reader._break,
     m.FindCoordinator: Reader._find,
     m.Look: Reader._look_around,
-    m.Join: Reader._join,
-    m.Sync: Reader._sync,
-    m.Heartbeat: Reader._heartbeat,
+    m.Join: Reader._exchange,
+    m.Sync: Reader._exchange,
+    m.Heartbeat: Reader._exchange,
     m.Commit: Reader._commit,
     m.Call: Reader._call_back,
-    m.Leave: Reader._leave,
-    m.Survey: Reader._survey,
+    m.Leave: Reader._exchange,
+    m.Survey: Reader._exchange,
 }

@@ -108,6 +108,7 @@ PURE = (
     "client/member/__init__.py",
     "client/member/backoff.py",
     "client/member/callbacks.py",
+    "client/member/exchanges.py",
     "client/member/leader.py",
     "client/member/machine.py",
     "client/member/reactions.py",

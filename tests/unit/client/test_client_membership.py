@@ -15,6 +15,7 @@ from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.consumer.listener import RebalanceListener
 from coterie.client.errors import ListenerFailed
 from coterie.client.member import MemberSettings
+from coterie.client.member.exchanges import parked_timeout_ms
 from coterie.client.member.runner import Membership
 from coterie.client.net.cluster import Cluster
 from coterie.wire.api.apis import ApiKey
@@ -289,7 +290,7 @@ def test_a_join_may_take_as_long_as_a_rebalance(interval_ms, patience_s):
     """CJ-3: max(request.timeout, max.poll.interval + 5 s); nothing overflows."""
 
     async def scenario(member):
-        return member._patience_s
+        return parked_timeout_ms(member.settings, int(member.cluster.request_timeout_s * 1000)) / 1000
 
     settings = {"max_poll_interval_ms": interval_ms}
     assert run(Coordinator(), scenario, settings=settings) == pytest.approx(patience_s)

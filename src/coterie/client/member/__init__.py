@@ -8,6 +8,7 @@ leader       who gets what, where it leads
 state        where it stands
 callbacks    what the application is asked to do, in Kafka's order
 machine      the state machine: what it asks for next, and what it makes of the answers
+exchanges    what it asks of its coordinator, on the wire
 
 `runner` runs one on an event loop, and is the only part that is not pure.
 """
@@ -21,6 +22,7 @@ from coterie.client.member.requests import (
     NOWHERE,
     Call,
     Commit,
+    Coordinated,
     FindCoordinator,
     Generation,
     HangUp,
@@ -44,6 +46,7 @@ __all__ = [
     "BadAssignment",
     "Call",
     "Commit",
+    "Coordinated",
     "FindCoordinator",
     "Generation",
     "GroupMetadata",

@@ -116,6 +116,9 @@ class Survey:
     generation: Generation
 
 
+Coordinated = Join | Sync | Heartbeat | Leave | Survey
+"""What the coordinator is asked in so many words. A commit says what the application has reached, too."""
+
 Request = Wait | HangUp | FindCoordinator | Look | Join | Sync | Heartbeat | Commit | Call | Leave | Survey
 
 

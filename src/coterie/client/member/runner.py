@@ -15,6 +15,7 @@ from coterie.client import member as m
 from coterie.client.consumer.listener import RebalanceListener
 from coterie.client.errors import ClientTimeout, Closed, Disconnected, ListenerFailed, Unsupported
 from coterie.client.member.backoff import Backoff
+from coterie.client.member.exchanges import LEAVE_TIMEOUT_MS, Exchange, exchange_of
 from coterie.client.member.reactions import Reaction, to_commit
 from coterie.client.net import messages
 from coterie.client.net.addresses import Address
@@ -30,7 +31,6 @@ log = logging.getLogger("coterie.client")
 Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 # The longest sleep: the application may have gone meanwhile.
 LONGEST_WAIT_S = 0.25
-LEAVE_TIMEOUT_S = 2.0
 # A coordinator names a new member at once; those before 2.2 keep it waiting until the group is complete.
 NAME_TIMEOUT_S = 1.0
 # What does not pass by waiting for the topic.
@@ -257,7 +257,7 @@ class Membership:
             async with asyncio.timeout(timeout_s):
                 await self._resign(leave, timeout_s)
         except TimeoutError:
-            group_id, patience_s = self.settings.group_id, LEAVE_TIMEOUT_S
+            group_id, patience_s = self.settings.group_id, LEAVE_TIMEOUT_MS / 1000
             log.warning("group %s: closed before all was done%s", group_id, self._not_known_safe(reached))
         else:
             self._tell_uncommitted(reached)
@@ -437,12 +437,8 @@ class Membership:
                 await self._find()
             case m.Look():
                 await self._look(request)
-            case m.Join():
-                await self._join(request)
-            case m.Sync():
-                await self._sync(request)
-            case m.Heartbeat():
-                await self._heartbeat(request)
+            case m.Join() | m.Sync() | m.Heartbeat():
+                await self._exchange(request)
             case m.Commit():
                 await self._commit(request)
             case m.Call():
@@ -486,63 +482,16 @@ class Membership:
         connection = await self.cluster.connection(self._address, purpose=purpose)
         return await connection.call(api_key, make, timeout_s)
 
-    @property
-    def _patience_s(self) -> float:
-        """How long a join may take: the coordinator answers when all have rejoined (CJ-3)."""
-        return max(self.cluster.request_timeout_s, self.settings.max_poll_interval_ms / 1000 + 5)
+    def _exchange_of(self, request: m.Coordinated) -> Exchange:
+        timeout_ms = int(self.cluster.request_timeout_s * 1000)
+        return exchange_of(self.member, self.settings, request, timeout_ms=timeout_ms)
 
-    async def _join(self, request: m.Join) -> None:
-        settings = self.settings
-        answer = await self._ask(
-            ApiKey.JOIN_GROUP,
-            lambda version: messages.join_group(
-                version,
-                group_id=settings.group_id,
-                member_id=request.member_id,
-                instance_id=settings.instance_id,
-                session_timeout_ms=settings.session_timeout_ms,
-                rebalance_timeout_ms=settings.max_poll_interval_ms,
-                protocols=request.protocols,
-                reason=request.reason,
-            ),
-            self._patience_s,
-            self._parked,
-        )
-        self.member.joined(request, m.Joined.of(answer), self.now_ms())
-
-    async def _sync(self, request: m.Sync) -> None:
-        settings, generation = self.settings, request.generation
-        answer = await self._ask(
-            ApiKey.SYNC_GROUP,
-            lambda version: messages.sync_group(
-                version,
-                group_id=settings.group_id,
-                generation=generation.id,
-                member_id=generation.member_id,
-                instance_id=settings.instance_id,
-                protocol=generation.protocol,
-                assignments=request.assignments,
-            ),
-            self._patience_s,
-            self._parked,
-        )
-        self.member.synced(request, m.Synced.of(answer), self.now_ms())
-
-    async def _heartbeat(self, request: m.Heartbeat) -> None:
-        settings, generation = self.settings, request.generation
-        answer = await self._ask(
-            ApiKey.HEARTBEAT,
-            lambda version: messages.heartbeat(
-                version,
-                group_id=settings.group_id,
-                generation=generation.id,
-                member_id=generation.member_id,
-                instance_id=settings.instance_id,
-            ),
-            min(self.cluster.request_timeout_s, settings.session_timeout_ms / 1000),
-            PROMPT,
-        )
-        self.member.heard(request, Code(answer.error_code), self.now_ms())
+    async def _exchange(self, request: m.Coordinated) -> None:
+        """Have the coordinator asked what the member wants, and tell the member what it answers."""
+        exchange = self._exchange_of(request)
+        purpose = self._parked if exchange.parked else PROMPT
+        answer = await self._ask(exchange.api_key, exchange.make, exchange.timeout_ms / 1000, purpose)
+        exchange.tell(exchange.read(answer), self.now_ms())
 
     async def _commit(self, request: m.Commit) -> None:
         """Commit what is consumed of the partitions that the member names."""
@@ -581,17 +530,10 @@ class Membership:
 
     async def _survey(self, request: m.Survey) -> None:
         try:
-            answer = await self._ask(
-                ApiKey.DESCRIBE_GROUPS,
-                lambda version: messages.describe_group(version, self.settings.group_id),
-                self.cluster.request_timeout_s,
-                PROMPT,
-            )
+            await self._exchange(request)
         except Unsupported as error:  # what it gets serves it as well as Java's
             log.info("group %s: %s", self.settings.group_id, error)
             self.member.surveyed(request, m.Surveyed(Code.UNSUPPORTED_VERSION), self.now_ms())
-            return
-        self.member.surveyed(request, m.Surveyed.of(answer), self.now_ms())
 
     async def _call_listener(self, request: m.Call) -> None:
         """Call the application; whatever it raises is told to it, and the member goes on."""
@@ -614,20 +556,13 @@ class Membership:
 
     async def _leave(self, request: m.Leave) -> None:
         """Leave, once, whatever comes of it, and soon."""
-        await self._tell_leave(request, LEAVE_TIMEOUT_S)
+        await self._tell_leave(request, LEAVE_TIMEOUT_MS / 1000)
         self.member.left(request)
 
     async def _tell_leave(self, request: m.Leave, timeout_s: float) -> None:
-        def make(version: int) -> Any:
-            return messages.leave_group(
-                version,
-                group_id=self.settings.group_id,
-                member_id=request.member_id,
-                reason=request.reason,
-            )
-
+        exchange = self._exchange_of(request)
         try:
             async with asyncio.timeout(timeout_s):
-                await self._ask(ApiKey.LEAVE_GROUP, make, timeout_s, PROMPT)
+                await self._ask(exchange.api_key, exchange.make, timeout_s, PROMPT)
         except TimeoutError:
             raise ClientTimeout(f"LeaveGroup: no answer within {timeout_s:g} s") from None
