@@ -317,7 +317,7 @@ def test_a_batch_whose_time_is_over_takes_no_other_with_it(bootstrap: str, new_t
             }
             async with Producer(f"127.0.0.1:{proxy.port}", **settings) as producer:
                 old, young = [await producer.send(topic, b"%d" % one, partition=one) for one in (0, 1)]
-                (batch,) = producer._producing.lane(TopicPartition(topic, 0)).waiting
+                (batch,) = producer._accumulator.queue(TopicPartition(topic, 0)).waiting
                 batch.created_ms -= producer.settings.delivery_timeout_ms - 50
                 flushes = asyncio.create_task(producer.flush())
                 with pytest.raises(DeliveryTimeout):

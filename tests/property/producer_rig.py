@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.client.net.addresses import Address
-from coterie.client.producer.accumulator import Answer
+from coterie.client.producer.accumulator import BatchAnswer
 from coterie.client.producer.batcher import Batch, Identity
 from coterie.wire.records.batches import BatchHeader, read_header, records_of
 
@@ -33,7 +33,7 @@ class ModelLog:
         self.values: list[bytes] = []
         self.producers: dict[int, KnownProducer] = {}
 
-    def append(self, data: bytes) -> Answer:
+    def append(self, data: bytes) -> BatchAnswer:
         """Append a batch as Kafka's log does, or say why not."""
         header = read_header(data)
         values = [record.value or b"" for record in records_of(data)]
@@ -41,28 +41,28 @@ class ModelLog:
             return self._added(values)
         known = self.producers.setdefault(header.producer_id, KnownProducer(header.producer_epoch))
         if header.producer_epoch < known.epoch:
-            return Answer(Code.INVALID_PRODUCER_EPOCH)
+            return BatchAnswer(Code.INVALID_PRODUCER_EPOCH)
         if header.producer_epoch > known.epoch:
             if header.base_sequence != 0:
-                return Answer(Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
+                return BatchAnswer(Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
             known = self.producers[header.producer_id] = KnownProducer(header.producer_epoch)
         return self._in_order(known, header, values)
 
-    def _in_order(self, known: KnownProducer, header: BatchHeader, values: list[bytes]) -> Answer:
+    def _in_order(self, known: KnownProducer, header: BatchHeader, values: list[bytes]) -> BatchAnswer:
         first, last = header.base_sequence, header.base_sequence + len(values) - 1
         for was_first, was_last, offset in known.batches:
             if (was_first, was_last) == (first, last):
-                return Answer(Code.NONE, offset)
+                return BatchAnswer(Code.NONE, offset)
         if first != known.last_sequence + 1:
             late = last <= known.last_sequence
-            return Answer(Code.DUPLICATE_SEQUENCE_NUMBER if late else Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
+            return BatchAnswer(Code.DUPLICATE_SEQUENCE_NUMBER if late else Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
         known.batches.append((first, last, len(self.values)))
         known.last_sequence = last
         return self._added(values)
 
-    def _added(self, values: list[bytes]) -> Answer:
+    def _added(self, values: list[bytes]) -> BatchAnswer:
         self.values += values
-        return Answer(Code.NONE, len(self.values) - len(values))
+        return BatchAnswer(Code.NONE, len(self.values) - len(values))
 
 
 @dataclass(eq=False)
@@ -70,7 +70,7 @@ class Request:
     """Batches on their way to a leader, as bytes; later, the answer on its way back."""
 
     batches: list[tuple[Batch, bytes]]
-    answers: dict[TopicPartition, Answer] | None = None
+    answers: dict[TopicPartition, BatchAnswer] | None = None
 
 
 class ModelBroker:
@@ -87,7 +87,7 @@ class ModelBroker:
         if waiting is None:
             return False
         waiting.answers = {
-            batch.place: Answer(code) if code else self.logs[batch.place].append(data)
+            batch.place: BatchAnswer(code) if code else self.logs[batch.place].append(data)
             for batch, data in waiting.batches
         }
         return True

@@ -18,7 +18,7 @@ from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.client.errors import Disconnected
 from coterie.client.net.addresses import Address
-from coterie.client.producer.accumulator import Producing
+from coterie.client.producer.accumulator import Accumulator
 from coterie.client.producer.batcher import Batch, Identity
 from coterie.client.producer.errors import NotWritten
 from coterie.client.producer.settings import ProducerSettings
@@ -61,7 +61,7 @@ class ProducerMachine(RuleBasedStateMachine):
         made = ProducerSettings.of(
             bootstrap_servers="b:1", batch_size=BATCH_BYTES, delivery_timeout_ms=31_000, **given
         )
-        self.producing = Producing(made)
+        self.accumulator = Accumulator(made)
         self.idempotent = idempotent
         self.first_epoch = epoch
         self.now_ms = 0.0
@@ -77,8 +77,8 @@ class ProducerMachine(RuleBasedStateMachine):
         """Hand over some records."""
         for _ in range(count):
             value = b"%d" % len(self.where)
-            lane = self.producing.lane(place)
-            batch = self.producing.opened(lane, size=len(value) + 12, now_ms=self.now_ms)
+            queue = self.accumulator.queue(place)
+            batch = self.accumulator.opened(queue, size=len(value) + 12, now_ms=self.now_ms)
             assert batch is not None
             self.where[value] = batch, batch.add(value, timestamp=int(self.now_ms))
             self.handed[place].append(value)
@@ -90,12 +90,12 @@ class ProducerMachine(RuleBasedStateMachine):
         self.now_ms += ms
         self.look()
 
-    @precondition(lambda self: any(self.producing.batches()))
+    @precondition(lambda self: any(self.accumulator.batches()))
     @rule()
     def wait_until_the_oldest_is_given_up(self) -> None:
         """Let time pass until the oldest batch, and perhaps no other, is too old."""
-        oldest = min(batch.created_ms for batch in self.producing.batches())
-        self.now_ms = max(self.now_ms, oldest + self.producing.settings.delivery_timeout_ms)
+        oldest = min(batch.created_ms for batch in self.accumulator.batches())
+        self.now_ms = max(self.now_ms, oldest + self.accumulator.settings.delivery_timeout_ms)
         self.look()
 
     # -- what the loop does
@@ -107,19 +107,19 @@ class ProducerMachine(RuleBasedStateMachine):
 
     def look_once(self) -> bool:
         """Send one request's worth to each leader; whether there was any."""
-        producing = self.producing
-        if producing.needs_identity:
+        accumulator = self.accumulator
+        if accumulator.needs_identity:
             if self.identities == 0:
-                producing.identity = Identity(0, self.first_epoch)
+                accumulator.identity = Identity(0, self.first_epoch)
             else:
-                producing.identity = next_identity(Identity(0, 0), number=self.identities)
+                accumulator.identity = next_identity(Identity(0, 0), number=self.identities)
             self.identities += 1
-        most_requests = producing.settings.max_in_flight_requests_per_connection
+        most_requests = accumulator.settings.max_in_flight_requests_per_connection
 
         def most(address: Address) -> int:
             return 10_000 if len(self.brokers[address].requests) < most_requests else 0
 
-        found = producing.collect(self.now_ms, leader_of=leader_of, most=most)
+        found = accumulator.collect(self.now_ms, leader_of=leader_of, most=most)
         for address, batches in found.batches.items():
             encoded = [(batch, batch.encoded("none", transactional=False)) for batch in batches]
             self.brokers[address].requests.append(Request(encoded))
@@ -158,7 +158,7 @@ class ProducerMachine(RuleBasedStateMachine):
         while many and requests and requests[0].answers is not None:
             answered = requests.popleft()
             for batch, _ in answered.batches:
-                self.producing.answered(batch, answered.answers[batch.place], now_ms=self.now_ms)
+                self.accumulator.answered(batch, answered.answers[batch.place], now_ms=self.now_ms)
             many -= 1
         self.look()
 
@@ -173,7 +173,7 @@ class ProducerMachine(RuleBasedStateMachine):
         broker.requests.clear()
         for request in lost:
             for batch, _ in request.batches:
-                self.producing.lost(batch, Disconnected("lost"), now_ms=self.now_ms)
+                self.accumulator.lost(batch, Disconnected("lost"), now_ms=self.now_ms)
         self.look()
 
     # -- what has to hold
@@ -183,15 +183,15 @@ class ProducerMachine(RuleBasedStateMachine):
         if not hasattr(self, "producing"):
             return
         for _ in range(HEALED_WITHIN):
-            if not any(self.producing.batches()):
+            if not any(self.accumulator.batches()):
                 break
             self.look()
             for address in LEADERS:
                 self.broker_works(address, 5)
                 self.answers_come(address, 5)
             self.now_ms += 50
-        assert not any(self.producing.batches()), "not everything is settled"
-        assert self.producing.memory.used == 0
+        assert not any(self.accumulator.batches()), "not everything is settled"
+        assert self.accumulator.memory.used == 0
         for place in PLACES:
             self.check(place)
 

@@ -101,14 +101,14 @@ def test_records_without_a_key_stay_clear_of_a_broker_that_takes_nothing():
             async def lags():
                 await send()
                 await asyncio.sleep(0.001)
-                return producer._producing.waits.slow(address)
+                return producer._accumulator.waits.slow(address)
 
             while not await lags():
                 pass
             await send()  # fills the batch that was begun before
             went = {await send() for _ in range(100)}
-            await until(lambda: not producer._producing.lanes[("t", 0)])
-            waiting = len(producer._producing.lanes[("t", 1)].waiting)
+            await until(lambda: not producer._accumulator.queues[("t", 0)])
+            waiting = len(producer._accumulator.queues[("t", 1)].waiting)
             await producer.close(timeout_ms=0)
             return went, waiting
 

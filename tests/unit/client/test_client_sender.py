@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from coterie.base.ids import TopicPartition
 from coterie.client.net.cluster import Cluster
-from coterie.client.producer.accumulator import Producing
+from coterie.client.producer.accumulator import Accumulator
 from coterie.client.producer.sender import Sender
 from coterie.client.producer.settings import ProducerSettings
 
@@ -23,11 +23,11 @@ def test_a_batch_that_comes_due_while_others_are_sent_is_looked_at_again():
         settings = ProducerSettings.of(
             bootstrap_servers="b:1", linger_ms=LINGER_MS, enable_idempotence=False, metadata_max_age_ms=10**9
         )
-        producing = Producing(settings)
-        sender = Sender(settings, cast(Cluster, cast(Any, None)), producing)
+        accumulator = Accumulator(settings)
+        sender = Sender(settings, cast(Cluster, cast(Any, None)), accumulator)
         clock = count(1000, LINGER_MS + 1)
         sender.now_ms = lambda: float(next(clock))  # type: ignore[method-assign]
-        producing.opened(producing.lane(PLACE), size=100, now_ms=1000).add(b"v", timestamp=1)
+        accumulator.opened(accumulator.queue(PLACE), size=100, now_ms=1000).add(b"v", timestamp=1)
 
         sender._send_due()
 

@@ -1,7 +1,7 @@
 """What a producer has to send, when, and what follows from each answer: events in, batches out. Pure.
 
-Every record is in one of its lanes' batches until that is settled. An idempotent producer's records end up in
-the log once and in the order they were handed over, whatever is lost or refused on the way; a batch that the
+Every record is in a batch of a queue until that is settled. An idempotent producer's records end up in the
+log once and in the order they were handed over, whatever is lost or refused on the way; a batch that the
 sender is told has failed may be missing.
 """
 
@@ -17,9 +17,9 @@ from coterie.base.ids import TopicPartition
 from coterie.client.errors import RETRIABLE
 from coterie.client.member.backoff import steady
 from coterie.client.net.addresses import Address
-from coterie.client.producer.batcher import NOBODY, Batch, Identity, Memory, Outcome
+from coterie.client.producer.batcher import NO_IDENTITY, Batch, BatchResult, Identity, Memory
 from coterie.client.producer.errors import DeliveryTimeout, refusal
-from coterie.client.producer.partition_queue import LAST_EPOCH, Lane
+from coterie.client.producer.partition_queue import LAST_EPOCH, PartitionQueue
 from coterie.client.producer.partitioner import BrokerWaits
 from coterie.client.producer.settings import ProducerSettings
 
@@ -48,7 +48,7 @@ WRONG_LEADER = frozenset(
 )
 
 
-class Answer(NamedTuple):
+class BatchAnswer(NamedTuple):
     """What a broker says about one batch."""
 
     code: Code
@@ -65,8 +65,8 @@ class Collected(NamedTuple):
     more: bool
 
 
-class Producing:
-    """All lanes of a producer, under one identity."""
+class Accumulator:
+    """The queues of all partitions that a producer writes to, under one identity."""
 
     def __init__(self, settings: ProducerSettings, *, jitter: Callable[[], float] = steady) -> None:
         self.settings = settings
@@ -75,9 +75,9 @@ class Producing:
             availability_timeout_ms=settings.partitioner_availability_timeout_ms
         )
         """Which brokers take nothing, though there is something for them (PT-8)."""
-        self.lanes: dict[TopicPartition, Lane] = {}
+        self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.memory = Memory(settings.buffer_memory)
-        self.identity = NOBODY
+        self.identity = NO_IDENTITY
         """What the broker gave the producer, once it has."""
         self.urgent = 0
         """How many wait for everything to be sent: batches do not linger then."""
@@ -87,24 +87,24 @@ class Producing:
         """Is told of each batch that fails."""
         self.may_go: Callable[[TopicPartition], bool] = lambda place: True
         """Whether a partition may be written to now; in a transaction it may have to be added before."""
-        self._busy: dict[TopicPartition, Lane] = {}
+        self._busy: dict[TopicPartition, PartitionQueue] = {}
         self._troubles: dict[TopicPartition, tuple[float, str]] = {}
         """When the last try was no success, and what came of it."""
-        self._losses = Losses()
+        self._losses = LossReport()
         self._now_ms = 0.0
 
     # -- records in
 
-    def lane(self, place: TopicPartition) -> Lane:
-        """Return the partition's lane."""
-        lane = self.lanes.get(place)
-        if lane is None:
-            lane = self.lanes[place] = Lane(place)
-        return lane
+    def queue(self, place: TopicPartition) -> PartitionQueue:
+        """Return the partition's queue."""
+        queue = self.queues.get(place)
+        if queue is None:
+            queue = self.queues[place] = PartitionQueue(place)
+        return queue
 
-    def opened(self, lane: Lane, *, size: int, now_ms: float) -> Batch | None:
+    def opened(self, queue: PartitionQueue, *, size: int, now_ms: float) -> Batch | None:
         """Return a batch with room for such a record, the open one or a new one; None: memory is full."""
-        held = lane.open_batch
+        held = queue.open_batch
         if held is not None:
             if held.room >= size:
                 return held
@@ -112,35 +112,35 @@ class Producing:
         room = max(size, self.settings.batch_size)
         if not self.memory.take(room):
             return None
-        batch = Batch(lane.place, size=room, now_ms=now_ms)
-        self._queue(lane, batch, room)
+        batch = Batch(queue.place, size=room, now_ms=now_ms)
+        self._queue(queue, batch, room)
         return batch
 
-    def accepted(self, lane: Lane, batch: Batch) -> bool:
+    def accepted(self, queue: PartitionQueue, batch: Batch) -> bool:
         """Queue a batch that is whole already; False: memory is full."""
         if not self.memory.take(batch.size):
             return False
-        held = lane.open_batch
+        held = queue.open_batch
         if held is not None:
             held.room = -1
-        self._queue(lane, batch, batch.size)
+        self._queue(queue, batch, batch.size)
         return True
 
-    def _queue(self, lane: Lane, batch: Batch, reserved: int) -> None:
+    def _queue(self, queue: PartitionQueue, batch: Batch, reserved: int) -> None:
         batch.waiters.append(lambda: self.memory.give_back(reserved))
-        lane.waiting.append(batch)
-        lane.used_ms = batch.created_ms
-        self._busy[lane.place] = lane
+        queue.waiting.append(batch)
+        queue.used_ms = batch.created_ms
+        self._busy[queue.place] = queue
 
     def batches(self) -> Iterator[Batch]:
         """Yield all batches that are not settled."""
-        for lane in self._busy.values():
-            yield from lane.batches()
+        for queue in self._busy.values():
+            yield from queue.batches()
 
     @property
     def needs_identity(self) -> bool:
         """Return whether there is something to send for which a producer id has to be asked for first."""
-        return self.settings.idempotent and self.identity is NOBODY and any(self._busy.values())
+        return self.settings.idempotent and self.identity is NO_IDENTITY and any(self._busy.values())
 
     # -- batches out
 
@@ -153,18 +153,18 @@ class Producing:
     ) -> Collected:
         """Return a request's worth of batches for each leader that takes one, and settle what is too old.
 
-        `most` says how many bytes may go to a leader now. The batches count as flying from now on.
+        `most` says how many bytes may go to a leader now. The batches count as in flight from now on.
         """
         going: dict[Address, list[Batch]] = {}
         room: dict[Address, int] = {}
         lost: set[str] = set()
         more = False
         self._now_ms = now_ms
-        for place, lane in list(self._busy.items()):
-            self._expire(lane, now_ms)
-            batch = self._due(lane, now_ms)
+        for place, queue in list(self._busy.items()):
+            self._expire(queue, now_ms)
+            batch = self._due(queue, now_ms)
             if batch is None:
-                if not lane:
+                if not queue:
                     del self._busy[place]
                 continue
             leader = leader_of(place)
@@ -177,11 +177,11 @@ class Producing:
             left = room[leader]
             fits = left > 0 and (batch.filled <= left or leader not in going)
             if fits and self.may_go(place):
-                self._send(lane, batch)
+                self._send(queue, batch)
                 room[leader] -= batch.filled
                 going.setdefault(leader, []).append(batch)
                 self._busy[place] = self._busy.pop(place)  # the others come first next time
-            more = more or bool(lane.waiting)
+            more = more or bool(queue.waiting)
         self._losses.say_due(now_ms)
         return Collected(going, lost, more and bool(going))
 
@@ -190,105 +190,105 @@ class Producing:
 
         What was due at `now_ms` counts as done: it is the time of the last `collect`.
         """
-        lanes = min((self._next_ms(lane, now_ms) for lane in self._busy.values()), default=inf)
-        return min(lanes, self._losses.due_ms)
+        next_ms = min((self._next_ms(queue, now_ms) for queue in self._busy.values()), default=inf)
+        return min(next_ms, self._losses.due_ms)
 
-    def _due(self, lane: Lane, now_ms: float) -> Batch | None:
-        """Return the batch that the lane may send now."""
-        if self.abandoned is not None or (lane.resolved and not self._begun_again(lane)):
+    def _due(self, queue: PartitionQueue, now_ms: float) -> Batch | None:
+        """Return the batch that the queue may send now."""
+        if self.abandoned is not None or (queue.resolved and not self._begun_again(queue)):
             return None
-        again = lane.again(now_ms)
+        again = queue.again(now_ms)
         if again is not None:
             return again
         most = self.settings.max_in_flight_requests_per_connection
-        if not lane.waiting or not lane.all_fly or len(lane.outstanding) >= most:
+        if not queue.waiting or not queue.all_in_flight or len(queue.outstanding) >= most:
             return None
-        if self.settings.idempotent and self.identity is NOBODY:
+        if self.settings.idempotent and self.identity is NO_IDENTITY:
             return None
-        head = lane.waiting[0]
-        ripe = head.room < 0 or len(lane.waiting) > 1 or self.urgent > 0 or now_ms >= self._ripe_ms(head)
+        head = queue.waiting[0]
+        ripe = head.room < 0 or len(queue.waiting) > 1 or self.urgent > 0 or now_ms >= self._ripe_ms(head)
         return head if ripe else None
 
     def _ripe_ms(self, batch: Batch) -> float:
         return batch.created_ms + self.settings.linger_ms
 
-    def _next_ms(self, lane: Lane, now_ms: float) -> float:
-        """Return the same for one lane."""
+    def _next_ms(self, queue: PartitionQueue, now_ms: float) -> float:
+        """Return when something may be due in one queue, infinity for never."""
         next_ms = inf
-        for batch in lane.outstanding:
-            if not batch.flying:
+        for batch in queue.outstanding:
+            if not batch.in_flight:
                 next_ms = later(now_ms, next_ms, batch.retry_at_ms)
             if self._may_expire(batch):
                 next_ms = later(now_ms, next_ms, batch.created_ms + self.settings.delivery_timeout_ms)
-        if lane.waiting:
-            oldest = lane.waiting[0]
+        if queue.waiting:
+            oldest = queue.waiting[0]
             next_ms = later(now_ms, next_ms, self._ripe_ms(oldest))
             next_ms = later(now_ms, next_ms, oldest.created_ms + self.settings.delivery_timeout_ms)
         return next_ms
 
-    def _send(self, lane: Lane, batch: Batch) -> None:
-        if lane.waiting and lane.waiting[0] is batch:
-            if not lane.outstanding:
-                self._adopt_identity(lane)
+    def _send(self, queue: PartitionQueue, batch: Batch) -> None:
+        if queue.waiting and queue.waiting[0] is batch:
+            if not queue.outstanding:
+                self._adopt_identity(queue)
             batch.room = -1
-            lane.number(batch)
-        lane.departs(batch)
+            queue.number(batch)
+        queue.mark_sent(batch)
 
-    def _adopt_identity(self, lane: Lane) -> None:
-        """Let the lane number from 0 if the producer has another identity than when it last sent.
+    def _adopt_identity(self, queue: PartitionQueue) -> None:
+        """Let the queue number from 0 if the producer has another identity than when it last sent.
 
-        Without transactions the epochs are the lane's own: only the producer id is common.
+        Without transactions the epochs are the queue's own: only the producer id is common.
         """
-        held, ours = lane.identity, self.identity
+        held, ours = queue.identity, self.identity
         same = held == ours if self.settings.transactional_id else held.producer_id == ours.producer_id
         if not same:
-            lane.begin_again(ours)
+            queue.begin_again(ours)
 
-    def _begun_again(self, lane: Lane) -> bool:
+    def _begun_again(self, queue: PartitionQueue) -> bool:
         """Let what is behind a gap go under the next epoch; False while there is none to have."""
         if self.settings.transactional_id:
             return False
-        producer_id, epoch = lane.identity
+        producer_id, epoch = queue.identity
         if epoch < LAST_EPOCH:
-            lane.begin_again(Identity(producer_id, epoch + 1))
-        elif self.identity.producer_id not in (producer_id, NOBODY.producer_id):
-            lane.begin_again(self.identity)
+            queue.begin_again(Identity(producer_id, epoch + 1))
+        elif self.identity.producer_id not in (producer_id, NO_IDENTITY.producer_id):
+            queue.begin_again(self.identity)
         else:
-            self.identity = NOBODY
+            self.identity = NO_IDENTITY
             return False
         return True
 
     # -- answers in
 
-    def answered(self, batch: Batch, answer: Answer, *, now_ms: float) -> None:
+    def answered(self, batch: Batch, answer: BatchAnswer, *, now_ms: float) -> None:
         """Carry on from a broker's word about the batch."""
-        lane, code = self.lanes[batch.place], answer.code
-        lane.returns(batch)
+        queue, code = self.queues[batch.place], answer.code
+        queue.mark_returned(batch)
         self._now_ms = now_ms
         if batch.outcome is not None:
             return
         if code in WRITTEN:
-            lane.drop(batch)
-            batch.settle(Outcome(answer.base_offset, answer.append_time_ms))
+            queue.drop(batch)
+            batch.settle(BatchResult(answer.base_offset, answer.append_time_ms))
             if self._troubles:
                 self._troubles.pop(batch.place, None)
         elif code == Code.MESSAGE_TOO_LARGE and self._may_split(batch):
-            lane.replace(batch, batch.split())
-        elif self._may_retry(lane, batch, code):
-            lane.refused(batch, code)
+            queue.replace(batch, batch.split())
+        elif self._may_retry(queue, batch, code):
+            queue.refused(batch, code)
             if code is not Code.OUT_OF_ORDER_SEQUENCE_NUMBER:  # which follows from what came of one before
                 self._troubles[batch.place] = now_ms, str(RefusedBy(code, answer.said or ""))
             self._retry_later(batch, now_ms)
         else:
             what = f"{len(batch)} records for {batch.place}"
-            self.fail(batch, refusal(code, what, answer.said, doubtful=batch.doubt))
+            self.fail(batch, refusal(code, what, answer.said, doubtful=batch.maybe_written))
 
     def lost(self, batch: Batch, error: CoterieError, *, now_ms: float) -> None:
         """Carry on without an answer: the batch was written, or it was not."""
-        self.lanes[batch.place].returns(batch)
+        self.queues[batch.place].mark_returned(batch)
         if batch.outcome is not None:
             return
-        batch.doubt = True
+        batch.maybe_written = True
         self._now_ms = now_ms
         self._troubles[batch.place] = now_ms, str(error)
         if self.abandoned is None and batch.tries <= self.settings.retries:
@@ -303,19 +303,19 @@ class Producing:
 
     def _may_split(self, batch: Batch) -> bool:
         """Return whether halves of the batch may go in its stead: not if the whole may be there already."""
-        return len(batch) > 1 and not batch.doubt and self.abandoned is None
+        return len(batch) > 1 and not batch.maybe_written and self.abandoned is None
 
-    def _may_retry(self, lane: Lane, batch: Batch, code: Code) -> bool:
+    def _may_retry(self, queue: PartitionQueue, batch: Batch, code: Code) -> bool:
         if self.abandoned is not None:
             return False
         if code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.base_sequence >= 0:
-            if lane.is_next(batch) and self._came_too_late(batch):
-                lane.gap = True
+            if queue.is_next(batch) and self._came_too_late(batch):
+                queue.gap = True
                 return True
             # If all before it is written, the log has lost some of that, and the sender is to hear of it.
-            return not lane.is_next(batch)
+            return not queue.is_next(batch)
         if code == Code.UNKNOWN_PRODUCER_ID and not self.settings.transactional_id:
-            lane.gap = True
+            queue.gap = True
             return True
         return code in WORTH_ANOTHER_TRY and batch.tries <= self.settings.retries
 
@@ -325,7 +325,7 @@ class Producing:
         A partition that is about to be led refuses the first batch, and takes the second of a producer that
         it does not know by any number. As Java's producer, both go on under the next epoch.
         """
-        return batch.base_sequence == 0 and not batch.doubt and not self.settings.transactional_id
+        return batch.base_sequence == 0 and not batch.maybe_written and not self.settings.transactional_id
 
     def _retry_later(self, batch: Batch, now_ms: float) -> None:
         """Let the batch wait: twice as long each time, a fifth more or less by chance (KIP-580)."""
@@ -340,17 +340,17 @@ class Producing:
 
     def _give_up(self, batch: Batch, error: CoterieError) -> None:
         batch.room = -1
-        self.lanes[batch.place].failed(batch)
-        batch.settle(Outcome(error=error))
+        self.queues[batch.place].failed(batch)
+        batch.settle(BatchResult(error=error))
 
-    def _expire(self, lane: Lane, now_ms: float) -> None:
+    def _expire(self, queue: PartitionQueue, now_ms: float) -> None:
         """Fail what is too old. Batches are in the order of their age."""
         limit_ms = self.settings.delivery_timeout_ms
-        oldest = next(lane.batches(), None)
+        oldest = next(queue.batches(), None)
         if oldest is None or now_ms < oldest.created_ms + limit_ms:
             return
-        tried_ms, trouble = self._troubles.get(lane.place, (-inf, ""))
-        for batch in list(lane.batches()):
+        tried_ms, trouble = self._troubles.get(queue.place, (-inf, ""))
+        for batch in list(queue.batches()):
             if now_ms >= batch.created_ms + limit_ms and self._may_expire(batch):
                 why = f"; the last try: {trouble}" if tried_ms >= batch.created_ms else ""
                 self.fail(
@@ -360,44 +360,44 @@ class Producing:
     def _may_expire(self, batch: Batch) -> bool:
         """Return whether the batch's time may run out now.
 
-        What flies then is settled, and its answer says nothing any more; but the end of a transaction waits
-        for that.
+        What is in flight then is settled, and its answer says nothing any more; but the end of a transaction
+        waits for that.
         """
-        return not batch.flying or self.settings.transactional_id is None
+        return not batch.in_flight or self.settings.transactional_id is None
 
     def say_all(self) -> None:
         """Say what was given up and not told of yet."""
         self._losses.say_rest()
 
     def abandon(self, error: CoterieError) -> None:
-        """Give up everything that does not fly, and from now on whatever comes back without success."""
+        """Give up everything that is not in flight, and from now on whatever comes back without success."""
         self.abandoned = error
         for batch in list(self.batches()):
-            if not batch.flying:
+            if not batch.in_flight:
                 self._give_up(batch, error)
 
     @property
     def has_gaps(self) -> bool:
         """Return whether numbers were used that the broker may not have seen: none can follow them."""
-        return any(lane.gap for lane in self.lanes.values())
+        return any(queue.gap for queue in self.queues.values())
 
     def begin_anew(self, identity: Identity) -> None:
         """Go on after a transaction under this identity; nothing is left of it."""
         self.abandoned = None
         self.identity = identity
-        for lane in self.lanes.values():
-            if lane.gap:
-                lane.begin_again(identity)
+        for queue in self.queues.values():
+            if queue.gap:
+                queue.begin_again(identity)
 
 
-class Losses:
+class LossReport:
     """Tells of records that were given up: of the first at once, of more of the kind together.
 
     What stops one batch stops those behind it, and a line for each would hide what it says.
     """
 
     def __init__(self) -> None:
-        self._told: dict[object, Told] = {}
+        self._told: dict[object, LossesOfKind] = {}
         """By the class of what stopped them and its code, if there is one: there are only so many."""
 
     def add(self, count: int, place: TopicPartition, error: CoterieError, now_ms: float) -> None:
@@ -410,7 +410,7 @@ class Losses:
         if told is not None:
             told.say_rest()
         log.warning("%d records for %s were not acknowledged: %s", count, place, error)
-        self._told[kind] = Told(now_ms, error)
+        self._told[kind] = LossesOfKind(now_ms, error)
 
     @property
     def due_ms(self) -> float:
@@ -431,7 +431,7 @@ class Losses:
 
 
 @dataclass(slots=True)
-class Told:
+class LossesOfKind:
     """When losses of one kind were told of, and how many there were since."""
 
     at_ms: float

@@ -22,10 +22,10 @@ class Identity(NamedTuple):
     epoch: int
 
 
-NOBODY = Identity(-1, -1)
+NO_IDENTITY = Identity(-1, -1)
 
 
-class Outcome(NamedTuple):
+class BatchResult(NamedTuple):
     """What became of a batch: where it begins, or why it was not written."""
 
     base_offset: int = -1
@@ -53,12 +53,12 @@ class Batch:
         "_body",
         "base_sequence",
         "created_ms",
-        "doubt",
-        "flying",
         "halves",
         "headers",
         "identity",
+        "in_flight",
         "keys",
+        "maybe_written",
         "outcome",
         "place",
         "reserved",
@@ -82,14 +82,14 @@ class Batch:
         self.stamps: list[tuple[int, int]] = []
         self.tick = 0.0
         """The time, in seconds since 1970, at which the timestamp of the last record is over."""
-        self.identity = NOBODY
+        self.identity = NO_IDENTITY
         self.base_sequence = -1
         self.tries = 0
         self.retry_at_ms = 0.0
-        self.flying = False
-        self.doubt = False
+        self.in_flight = False
+        self.maybe_written = False
         """Whether an answer was lost: the batch may be in the log."""
-        self.outcome: Outcome | None = None
+        self.outcome: BatchResult | None = None
         self.halves: tuple[Batch, Batch] | None = None
         self.waiters: list[Callable[[], object]] = []
         self._body = b""
@@ -152,7 +152,7 @@ class Batch:
         )
         return head + self._body
 
-    def settle(self, outcome: Outcome) -> None:
+    def settle(self, outcome: BatchResult) -> None:
         """Tell everybody who waits for it what became of it; only the first outcome counts."""
         if self.outcome is None:
             self.outcome = outcome
@@ -170,7 +170,7 @@ class Batch:
         def one_less() -> None:
             left[0] -= 1
             if not left[0]:
-                self.settle(Outcome())
+                self.settle(BatchResult())
 
         for half in self.halves:
             half.waiters.append(one_less)

@@ -11,7 +11,7 @@ from typing import Any
 from coterie.base.codes import Code
 from coterie.base.ids import GroupMetadata, OffsetAndMetadata, TopicPartition
 from coterie.client.net.messages import by_topic, part, whole
-from coterie.client.producer.accumulator import Answer
+from coterie.client.producer.accumulator import BatchAnswer
 from coterie.client.producer.batcher import Identity
 from coterie.wire.api.apis import ApiKey
 
@@ -44,10 +44,10 @@ def produce(
     )
 
 
-def read_produce(answer: Any) -> dict[TopicPartition, Answer]:
+def read_produce(answer: Any) -> dict[TopicPartition, BatchAnswer]:
     """Return what became of each partition's batch."""
     return {
-        TopicPartition(topic.name, one.index): Answer(
+        TopicPartition(topic.name, one.index): BatchAnswer(
             Code(one.error_code), one.base_offset, append_time_of(one), said_of(one)
         )
         for topic in answer.responses

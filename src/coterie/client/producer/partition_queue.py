@@ -1,4 +1,4 @@
-"""A partition's batches: they fill, wait, fly, and come back until each is known to be written or not. Pure.
+"""A partition's batches: they fill, wait, are sent, and come back until they are known to be written or not.
 
 An idempotent producer numbers its records in each partition, and the broker takes only the number that comes
 next. So whatever has a number and is not settled is sent again as it was, lowest first, one at a time, until
@@ -11,15 +11,15 @@ from collections.abc import Iterator
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.client.producer.batcher import NOBODY, Batch, Identity, sequence_after
+from coterie.client.producer.batcher import NO_IDENTITY, Batch, Identity, sequence_after
 
 LAST_EPOCH = 32_767
 
 
-class Lane:
+class PartitionQueue:
     """A partition's queue, and what is known of the batches that were sent."""
 
-    __slots__ = ("_sequence", "flying", "gap", "identity", "outstanding", "place", "used_ms", "waiting")
+    __slots__ = ("_sequence", "gap", "identity", "in_flight", "outstanding", "place", "used_ms", "waiting")
 
     def __init__(self, place: TopicPartition) -> None:
         self.place = place
@@ -29,9 +29,9 @@ class Lane:
         """Batches that were sent and are not settled, in the order of their numbers."""
         self.used_ms = 0.0
         """When its last batch was made."""
-        self.flying = 0
+        self.in_flight = 0
         """How many of the outstanding are on their way now."""
-        self.identity = NOBODY
+        self.identity = NO_IDENTITY
         self.gap = False
         self._sequence = 0
 
@@ -50,38 +50,38 @@ class Lane:
         return self.waiting[-1] if self.waiting and self.waiting[-1].room >= 0 else None
 
     def again(self, now_ms: float) -> Batch | None:
-        """Return the batch that is to be sent again now: the lowest that needs it, once nothing flies."""
-        if self.flying or not self.outstanding:
+        """Return the lowest batch that is to be sent again, once nothing is in flight."""
+        if self.in_flight or not self.outstanding:
             return None
-        lowest = next((batch for batch in self.outstanding if batch.doubt or not self.gap), None)
+        lowest = next((batch for batch in self.outstanding if batch.maybe_written or not self.gap), None)
         return lowest if lowest is not None and lowest.retry_at_ms <= now_ms else None
 
     @property
-    def all_fly(self) -> bool:
+    def all_in_flight(self) -> bool:
         """Return whether nothing waits for being sent again, so that a new batch may follow."""
-        return not self.gap and self.flying == len(self.outstanding)
+        return not self.gap and self.in_flight == len(self.outstanding)
 
     @property
     def resolved(self) -> bool:
         """Return whether all that is behind a gap is known not to be written."""
-        return self.gap and not self.flying and not any(batch.doubt for batch in self.outstanding)
+        return self.gap and not self.in_flight and not any(batch.maybe_written for batch in self.outstanding)
 
-    def departs(self, batch: Batch) -> None:
+    def mark_sent(self, batch: Batch) -> None:
         """Take note that a batch is on its way."""
-        batch.flying = True
+        batch.in_flight = True
         batch.tries += 1
-        self.flying += 1
+        self.in_flight += 1
 
-    def returns(self, batch: Batch) -> None:
+    def mark_returned(self, batch: Batch) -> None:
         """Take note that there is an answer for a batch, or that there will be none."""
-        batch.flying = False
-        self.flying -= 1
+        batch.in_flight = False
+        self.in_flight -= 1
 
     def begin_again(self, identity: Identity) -> None:
         """Let what is behind the gap go first under this identity; its numbers begin at 0."""
-        assert not self.flying
+        assert not self.in_flight
         for batch in reversed(self.outstanding):
-            batch.identity, batch.base_sequence = NOBODY, -1
+            batch.identity, batch.base_sequence = NO_IDENTITY, -1
             self.waiting.appendleft(batch)
         self.outstanding.clear()
         self.gap = False
@@ -91,7 +91,7 @@ class Lane:
         """Give the batch that is next in the queue its identity and number, and count it as sent."""
         assert self.waiting[0] is batch
         self.waiting.popleft()
-        if self.identity is not NOBODY:
+        if self.identity is not NO_IDENTITY:
             batch.identity, batch.base_sequence = self.identity, self._sequence
             self._sequence = sequence_after(self._sequence, len(batch))
         self.outstanding.append(batch)
@@ -121,9 +121,9 @@ class Lane:
     def refused(self, batch: Batch, code: Code) -> None:
         """Take note of a refusal after which the batch is sent again: some say that it was never written."""
         if code in NEVER_WRITTEN:
-            batch.doubt = False
+            batch.maybe_written = False
         elif code in PERHAPS_WRITTEN:
-            batch.doubt = True
+            batch.maybe_written = True
 
 
 # The broker has no such numbers in its log.

@@ -19,7 +19,7 @@ from coterie.client.net.cluster import Cluster
 from coterie.client.net.jitter import jitter
 from coterie.client.net.messages import TopicInfo
 from coterie.client.partitions import checked_stamp, checked_timeout_s, partition_of
-from coterie.client.producer.accumulator import Producing
+from coterie.client.producer.accumulator import Accumulator
 from coterie.client.producer.batcher import RECORD_OVERHEAD, Batch, PackedBatch, record_size
 from coterie.client.producer.delivery import Delivery, settled
 from coterie.client.producer.errors import BufferFull, ProducerClosed, RecordTooLarge
@@ -44,7 +44,7 @@ class Producer:
 
     def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Any) -> None:
         self.settings = ProducerSettings.of(bootstrap_servers=bootstrap_servers, **settings)
-        self._producing = Producing(self.settings, jitter=jitter)
+        self._accumulator = Accumulator(self.settings, jitter=jitter)
         self._partitioner = partitioner_of(
             self.settings.partitioner,
             random=Random(),
@@ -82,7 +82,7 @@ class Producer:
             raise ProducerClosed("this producer was started before; make another one")
         settings = self.settings
         self._cluster = Cluster.of(settings)
-        self._sender = Sender(settings, self._cluster, self._producing)
+        self._sender = Sender(settings, self._cluster, self._accumulator)
         try:
             await self._cluster.reach()
             if settings.transactional_id is not None:
@@ -197,14 +197,14 @@ class Producer:
         stamp = now_ms if timestamp is None else checked_stamp(timestamp)
         until = sender.loop.time() + settings.max_block_ms / 1000
         route = self._known(topic) or await self._route(topic, until)
-        lane = self._producing.lane(self._place(route, key_bytes, partition, size=size))
-        had = lane.open_batch
-        batch = self._producing.opened(lane, size=size, now_ms=sender.now_ms())
+        queue = self._accumulator.queue(self._place(route, key_bytes, partition, size=size))
+        had = queue.open_batch
+        batch = self._accumulator.opened(queue, size=size, now_ms=sender.now_ms())
         while batch is None:
             await self._room(sender, until)
             self._check_open()
-            had = lane.open_batch
-            batch = self._producing.opened(lane, size=size, now_ms=sender.now_ms())
+            had = queue.open_batch
+            batch = self._accumulator.opened(queue, size=size, now_ms=sender.now_ms())
         index = batch.add(value_bytes, key=key_bytes, headers=with_headers, timestamp=stamp)
         self._remember(route, batch, sticky=partition is None and key_bytes is None)
         if batch is not had:
@@ -229,7 +229,7 @@ class Producer:
         wanted = packed.partition if packed.partition >= 0 else None
         place = self._place(route, None, wanted, size=len(packed.body))
         batch = PackedBatch(place, packed, codec=self.settings.codec, now_ms=sender.now_ms())
-        while not self._producing.accepted(self._producing.lane(place), batch):
+        while not self._accumulator.accepted(self._accumulator.queue(place), batch):
             await self._room(sender, until)
             self._check_open()
         if wanted is None:
@@ -313,19 +313,19 @@ class Producer:
 
     def _account(self, route: "Route", sticky: Batch) -> None:
         """Tell the partitioner of a batch that records without a key filled, and how long the queues are."""
-        topic, lanes = route.info.name, self._producing.lanes
+        topic, queues = route.info.name, self._accumulator.queues
         self._partitioner.appended(topic, None, sticky.place.partition, sticky.filled, full=True)
-        queues = {place.partition: len(lanes[place].waiting) for place in route.places if place in lanes}
+        lengths = {place.partition: len(queues[place].waiting) for place in route.places if place in queues}
         slow = [number for number, leader in route.info.leaders.items() if self._lags(leader)]
         self._partitioner.measured(
-            topic, queues, partitions=len(route.places), available=route.available, slow=slow
+            topic, lengths, partitions=len(route.places), available=route.available, slow=slow
         )
         route.sticky = None
 
     def _lags(self, broker_id: int) -> bool:
         """Return whether a broker has taken nothing for too long (PT-8)."""
         address = self._running().cluster.known.brokers.get(broker_id)
-        return address is not None and self._producing.waits.slow(address)
+        return address is not None and self._accumulator.waits.slow(address)
 
     def _remember(self, route: "Route", batch: Batch, *, sticky: bool) -> None:
         """Let records without a key go to this batch while it has room, if partitions stick."""
@@ -345,8 +345,8 @@ class Producer:
             raise ProducerClosed("the producer is closed")
         if self._sender is None:
             raise ProducerClosed("the producer has not started: use `async with Producer(...) as producer:`")
-        if self._producing.abandoned is not None and self._transactions is None:
-            raise self._producing.abandoned
+        if self._accumulator.abandoned is not None and self._transactions is None:
+            raise self._accumulator.abandoned
         return self._sender
 
     def _check_loop(self) -> None:
@@ -359,17 +359,17 @@ class Producer:
 
         Failures are told to who awaits the deliveries; each is logged, too.
         """
-        producing = self._producing
+        accumulator = self._accumulator
         self._check_loop()
-        producing.urgent += 1
+        accumulator.urgent += 1
         try:
             if self._sender is not None:
                 self._sender.nudge()
-            for batch in list(producing.batches()):
+            for batch in list(accumulator.batches()):
                 if batch.outcome is None:
                     await settled(batch)
         finally:
-            producing.urgent -= 1
+            accumulator.urgent -= 1
 
     async def partitions_for(self, topic: str) -> int:
         """Return how many partitions the topic has."""

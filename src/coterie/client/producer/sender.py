@@ -21,8 +21,8 @@ from coterie.client.net.addresses import Address
 from coterie.client.net.cluster import Cluster
 from coterie.client.net.connection import Connection
 from coterie.client.producer import messages as asks
-from coterie.client.producer.accumulator import WRONG_LEADER, Answer, Producing
-from coterie.client.producer.batcher import NOBODY, Batch
+from coterie.client.producer.accumulator import WRONG_LEADER, Accumulator, BatchAnswer
+from coterie.client.producer.batcher import NO_IDENTITY, Batch
 from coterie.client.producer.errors import ProducerClosed
 from coterie.client.producer.settings import ProducerSettings
 from coterie.security.sasl import AuthenticationFailed
@@ -36,14 +36,14 @@ AFTER_CANCEL_S = 0.1
 IDLE_MS = 300_000
 Work = Callable[[], Coroutine[Any, Any, None]]
 
-SETTLED_UNKNOWN = Answer(Code.NONE)
+SETTLED_UNKNOWN = BatchAnswer(Code.NONE)
 
 
 class Sender:
     """Sends batches until it is stopped."""
 
-    def __init__(self, settings: ProducerSettings, cluster: Cluster, producing: Producing) -> None:
-        self.settings, self.cluster, self.producing = settings, cluster, producing
+    def __init__(self, settings: ProducerSettings, cluster: Cluster, accumulator: Accumulator) -> None:
+        self.settings, self.cluster, self.accumulator = settings, cluster, accumulator
         self.loop = asyncio.get_running_loop()
         self.version_2 = True
         """Whether transactions are those of KIP-890."""
@@ -90,19 +90,19 @@ class Sender:
     def _break(self, error: BaseException) -> None:
         """Fail all there is, and all that is to come: something was raised that nothing here expects."""
         broken = ProducerClosed(f"the producer broke: {error!r}; please report it")
-        self.producing.abandon(broken)
-        for batch in list(self.producing.batches()):  # those too that count as under way, and may not be
-            self.producing.fail(batch, broken)
+        self.accumulator.abandon(broken)
+        for batch in list(self.accumulator.batches()):  # those too that count as under way, and may not be
+            self.accumulator.fail(batch, broken)
         self._woken()
 
     def _send_due(self) -> None:
         """Send what is due, ask for what is missing, and wake up for what is due next."""
-        if self.producing.needs_identity and self.settings.transactional_id is None:
+        if self.accumulator.needs_identity and self.settings.transactional_id is None:
             self.start("producer id", self._identify)
         more = True
         while more:
             now_ms = self.now_ms()
-            found = self.producing.collect(now_ms, leader_of=self._leader_of, most=self._most)
+            found = self.accumulator.collect(now_ms, leader_of=self._leader_of, most=self._most)
             for address, batches in found.batches.items():
                 self._request(address, batches)
             self._learning |= found.lost
@@ -111,15 +111,15 @@ class Sender:
             self._refresh()
         if self._learning or self._aging:
             self.start("metadata", self._learn)
-        self._wake_at(self.producing.next_ms(now_ms))  # by a later one, what is due since would wait for ever
+        self._wake_at(self.accumulator.next_ms(now_ms))  # by a later one, what is due since would wait on
 
     def _refresh(self) -> None:
         """Have it looked again who leads the topics that are written to; forget the others."""
         self._refreshed = self.loop.time()
         since_ms = self.now_ms() - IDLE_MS
-        lanes = self.producing.lanes
-        self._aging = {place.topic for place, lane in lanes.items() if lane or lane.used_ms > since_ms}
-        idle = self.cluster.known.topics.keys() & {place.topic for place in lanes} - self._aging
+        queues = self.accumulator.queues
+        self._aging = {place.topic for place, queue in queues.items() if queue or queue.used_ms > since_ms}
+        idle = self.cluster.known.topics.keys() & {place.topic for place in queues} - self._aging
         if idle:
             self.cluster.forget(idle)
 
@@ -208,25 +208,25 @@ class Sender:
         assert isinstance(error, CoterieError), error
         now_ms = self.now_ms()
         for batch in batches:
-            self.producing.lost(batch, error, now_ms=now_ms)
+            self.accumulator.lost(batch, error, now_ms=now_ms)
         self.cluster.forget({batch.place.topic for batch in batches})
         self._woken()
 
-    def _settle(self, batches: Iterable[Batch], answers: dict[TopicPartition, Answer]) -> None:
+    def _settle(self, batches: Iterable[Batch], answers: dict[TopicPartition, BatchAnswer]) -> None:
         now_ms = self.now_ms()
         for batch in batches:
             answer = answers.get(batch.place)
             if answer is None:
-                self.producing.lost(batch, Disconnected(f"no word about {batch.place}"), now_ms=now_ms)
+                self.accumulator.lost(batch, Disconnected(f"no word about {batch.place}"), now_ms=now_ms)
                 continue
-            self.producing.answered(batch, answer, now_ms=now_ms)
+            self.accumulator.answered(batch, answer, now_ms=now_ms)
             if answer.code in WRONG_LEADER:
                 self.cluster.forget({batch.place.topic})
         self._woken()
 
     def abandon(self, error: CoterieError) -> None:
-        """Give up what does not fly, see `Producing.abandon`; who waits for room is told."""
-        self.producing.abandon(error)
+        """Give up what is not in flight, see `Accumulator.abandon`; who waits for room is told."""
+        self.accumulator.abandon(error)
         self._woken()
 
     def _woken(self) -> None:
@@ -234,9 +234,9 @@ class Sender:
 
         If none of them may send any more, all are to hear of it: none would take room and pass on the rest.
         """
-        memory, each = self.producing.memory, max(1, self.settings.batch_size)
+        memory, each = self.accumulator.memory, max(1, self.settings.batch_size)
         free = max(1, (memory.limit - memory.used) // each)
-        if self.stopped or self.producing.abandoned is not None:
+        if self.stopped or self.accumulator.abandoned is not None:
             free = len(self._waiting)
         while self._waiting and free:
             waiter = self._waiting.popleft()
@@ -249,7 +249,7 @@ class Sender:
         """Wait until there may be room for another batch. Nothing lingers meanwhile."""
         waiter = self.loop.create_future()
         self._waiting.append(waiter)
-        self.producing.urgent += 1
+        self.accumulator.urgent += 1
         self.nudge()
         try:
             await waiter
@@ -258,7 +258,7 @@ class Sender:
                 self._woken()  # what it was woken for is for the next one
             raise
         finally:
-            self.producing.urgent -= 1
+            self.accumulator.urgent -= 1
 
     # -- what has to be learnt
 
@@ -290,11 +290,11 @@ class Sender:
             await self._pause(name)
         except AuthenticationFailed as error:  # it may be mended while the records' time runs
             log.error("%s: %s", name, error)
-            self.producing.hindered(error, now_ms=self.now_ms())
+            self.accumulator.hindered(error, now_ms=self.now_ms())
             await self._pause(name)
         except CoterieError as error:
             log.error("%s: %s", name, error)
-            self.producing.abandon(error)
+            self.accumulator.abandon(error)
 
     async def _pause(self, name: str) -> None:
         """Wait before what goes by this name is tried again, longer each time until it has gone well."""
@@ -324,7 +324,7 @@ class Sender:
         if not topics:
             return
         await self.cluster.metadata(topics, create=True)
-        if any(self._leader_of(place) is None for place in self.producing.lanes if place.topic in topics):
+        if any(self._leader_of(place) is None for place in self.accumulator.queues if place.topic in topics):
             await self._pause("leaders")
         else:
             self._paces.pop("leaders", None)
@@ -351,10 +351,10 @@ class Sender:
                 version,
                 transactional_id=None,
                 transaction_timeout_ms=self.settings.transaction_timeout_ms,
-                identity=NOBODY,
+                identity=NO_IDENTITY,
             )
 
-        self.producing.identity = asks.read_identity(await self.cluster.retrying("InitProducerId", ask))
+        self.accumulator.identity = asks.read_identity(await self.cluster.retrying("InitProducerId", ask))
 
     async def stop(self, error: CoterieError | None = None) -> None:
         """Stop at once; whatever is not acknowledged fails, before anything is waited for."""
@@ -365,12 +365,12 @@ class Sender:
         for task in tasks:
             task.cancel()
         closed = error or ProducerClosed("the producer was closed before the record was acknowledged")
-        unsent = sum(len(batch) for batch in self.producing.batches() if not batch.flying)
+        unsent = sum(len(batch) for batch in self.accumulator.batches() if not batch.in_flight)
         if unsent and error is None:
             log.warning("the producer is closed at once: %d records were not sent", unsent)
-        self.producing.abandon(closed)
-        for batch in list(self.producing.batches()):
-            self.producing.fail(batch, closed)
-        self.producing.say_all()
+        self.accumulator.abandon(closed)
+        for batch in list(self.accumulator.batches()):
+            self.accumulator.fail(batch, closed)
+        self.accumulator.say_all()
         self._woken()
         await asyncio.gather(*tasks, return_exceptions=True)

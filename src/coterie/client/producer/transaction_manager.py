@@ -16,11 +16,18 @@ from coterie.client.net.addresses import Address
 from coterie.client.net.connection import Connection, Maker
 from coterie.client.net.jitter import jitter
 from coterie.client.producer import messages as asks
-from coterie.client.producer.batcher import NOBODY, Identity
+from coterie.client.producer.batcher import NO_IDENTITY, Identity
 from coterie.client.producer.delivery import settled
 from coterie.client.producer.errors import OutcomeUnknown, ProducerClosed, TransactionAborted
 from coterie.client.producer.sender import Sender
-from coterie.client.producer.transaction_state import State, Step, Transacting, Verdict, refusal, verdict
+from coterie.client.producer.transaction_state import (
+    State,
+    Step,
+    Transacting,
+    Verdict,
+    refusal,
+    verdict,
+)
 from coterie.wire.api.apis import ApiKey
 
 log = logging.getLogger("coterie.client")
@@ -40,10 +47,10 @@ class Transactions:
 
     def __init__(self, sender: Sender, transactional_id: str) -> None:
         self.sender, self.settings, self.cluster = sender, sender.settings, sender.cluster
-        self.producing = sender.producing
+        self.accumulator = sender.accumulator
         self.state = Transacting(transactional_id)
-        self.producing.may_go = self._may_write
-        self.producing.failed = self._batch_failed
+        self.accumulator.may_go = self._may_write
+        self.accumulator.failed = self._batch_failed
         self._coordinators: dict[Key, Address] = {}
         self._asked: set[asyncio.Future[None]] = set()
         """Is done, each, when a coordinator has answered: the transaction's end comes after that."""
@@ -54,7 +61,7 @@ class Transactions:
         """Become the owner of the transactional id; whoever was it before is fenced."""
         link = await self._retrying(ApiKey.FIND_COORDINATOR, self._own, self._link_to_coordinator, no_code)
         self.state.version_2 = self.sender.version_2 = link.features.get(FEATURE, 0) >= VERSION_2
-        self.producing.identity = await self._initialized(NOBODY)
+        self.accumulator.identity = await self._initialized(NO_IDENTITY)
         self.state.move(Step.INITIALIZED)
 
     async def _initialized(self, identity: Identity) -> Identity:
@@ -100,7 +107,7 @@ class Transactions:
             raise
 
     async def _flushed(self) -> None:
-        self.producing.urgent += 1
+        self.accumulator.urgent += 1
         self.sender.nudge()
         try:
             await self._settled()
@@ -109,7 +116,7 @@ class Transactions:
             await self.abort_after_failure()
             raise
         finally:
-            self.producing.urgent -= 1
+            self.accumulator.urgent -= 1
 
     async def _abort_instead(self) -> None:
         cause = self.state.cause
@@ -129,7 +136,7 @@ class Transactions:
         """
         while under_way := self._asked | self._offsets:  # of offsets that nothing has been asked for yet, too
             await asyncio.wait(under_way)
-        for batch in list(self.producing.batches()):
+        for batch in list(self.accumulator.batches()):
             if batch.outcome is None:
                 await settled(batch)
 
@@ -166,7 +173,7 @@ class Transactions:
         Whoever is cancelled in here leaves it to the next transaction, which comes here first.
         """
         await self._settled()
-        state, identity = self.state, self.producing.identity
+        state, identity = self.state, self.accumulator.identity
         if state.begun and not state.anew:
 
             def make(version: int) -> Any:
@@ -176,9 +183,9 @@ class Transactions:
             answer = await self._ask(ApiKey.END_TXN, self._own, make, error_code, most=most, anew=not commit)
             if answer is not None and state.version_2:
                 identity = asks.read_identity(answer)
-        if state.anew or (self.producing.has_gaps and not state.version_2):
+        if state.anew or (self.accumulator.has_gaps and not state.version_2):
             identity = await self._initialized(identity)
-        self.producing.begin_anew(identity)
+        self.accumulator.begin_anew(identity)
         state.move(Step.ENDED)
 
     # -- offsets
@@ -201,7 +208,7 @@ class Transactions:
     async def _send_offsets(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: GroupMetadata
     ) -> None:
-        state, identity = self.state, self.producing.identity
+        state, identity = self.state, self.accumulator.identity
         most = None
         if state.version_2:
             state.begun = True
@@ -217,7 +224,7 @@ class Transactions:
         await self._ask(ApiKey.TXN_OFFSET_COMMIT, coordinator, make, asks.read_transaction_offsets, most=most)
 
     async def _add_group(self, group_id: str) -> None:
-        state, identity = self.state, self.producing.identity
+        state, identity = self.state, self.accumulator.identity
         if group_id in state.groups:
             return
 
@@ -237,7 +244,7 @@ class Transactions:
         return may
 
     async def _add_partitions(self) -> None:
-        state, identity = self.state, self.producing.identity
+        state, identity = self.state, self.accumulator.identity
         while state.wanted and state.state in (State.OPEN, State.COMMITTING):
             places = set(state.wanted)
 
@@ -257,7 +264,7 @@ class Transactions:
 
     def _stop_if_broken(self) -> None:
         """Send nothing more in a transaction that will be aborted, or at all by a producer of no more use."""
-        if self.state.cause is not None and self.producing.abandoned is None:
+        if self.state.cause is not None and self.accumulator.abandoned is None:
             self.sender.abandon(self.state.cause)
 
     # -- asking
