@@ -107,8 +107,8 @@ async def read_from(addresses: Addresses, rack: str | None, *, source: str) -> N
 
 def fetched_from(consumer: Consumer) -> str:
     """Return the broker that the one partition is fetched from now."""
-    (intake,) = consumer._fetcher.intakes.values()
-    return str(intake.source)
+    (state,) = consumer._fetcher.states.values()
+    return str(state.source)
 
 
 async def shared(addresses: Addresses) -> None:

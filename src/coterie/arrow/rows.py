@@ -80,7 +80,7 @@ def index(data, start, end, rows, table):  # type: ignore[no-untyped-def]
 class ColumnRows(Generic[T]):
     """The records of a batch in columns, made into tuples as they are taken."""
 
-    tedious = 0
+    slow_records = 0
 
     def __init__(
         self, kind: type[T], data: bytes, table: np.ndarray, fixed: tuple[repeat[Any], ...], tagged: bool

@@ -222,7 +222,7 @@ def test_two_answers_for_one_place_are_taken_once():
                 cluster.fetches.clear()
                 await until(lambda: cluster.fetches)
                 cluster.preferred = -1
-                consumer._fetcher.intakes[T0].replica_until = 0.0
+                consumer._fetcher.states[T0].replica_until = 0.0
                 consumer._fetcher._wanted(leader.address)
                 got = await take(consumer, 1)
                 cluster.preferred = 2  # the replica's answer shall be one

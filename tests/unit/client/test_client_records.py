@@ -132,14 +132,14 @@ def test_only_records_that_are_not_alike_are_tedious():
     alike = build_batch([Record(n, n, b"key", b"v" * 50) for n in range(300)])
     sizes = build_batch([Record(n, n, b"key", b"v" * n) for n in range(300)])
 
-    tedious = []
+    slow_records = []
     for batch in (alike, sizes):
         rows = PlainRows(payload_of(batch, 0, read_header(batch), check=True), read_header(batch), "t", 0)
         while rows.left:
             rows.take(500)
-        tedious.append(rows.tedious)
+        slow_records.append(rows.slow_records)
 
-    assert tedious == [0, 300]
+    assert slow_records == [0, 300]
 
 
 @given(batch=alike_batches(), data=st.data())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from coterie.client.consumer.fetch_state import Fetched, Intake
+from coterie.client.consumer.fetch_state import Fetched, FetchState
 from coterie.client.errors import MissingLibrary
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 END = 2**63 - 1
 
 
-def table_of(taken: Sequence[tuple[Intake, int, Fetched]]) -> pa.Table:
+def table_of(taken: Sequence[tuple[FetchState, int, Fetched]]) -> pa.Table:
     """Return all records from those offsets on, in the columns of Spark's Kafka source with headers."""
     try:
         from coterie.arrow.plan import (
@@ -29,8 +29,8 @@ def table_of(taken: Sequence[tuple[Intake, int, Fetched]]) -> pa.Table:
             f"columns need pyarrow and numpy ({error}); install them with: pip install coterie[spark]"
         ) from None
     batches: list[pa.RecordBatch] = []
-    for intake, first, fetched in taken:
+    for state, first, fetched in taken:
         planned = plan(fetched.records, first=first, until=END, aborted=fetched.aborted)
-        topic, partition = intake.at
+        topic, partition = state.at
         batches += record_batches(planned, topic=topic, partition=partition, headers=True)
     return table(batches, headers=True)

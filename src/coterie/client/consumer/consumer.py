@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
-from coterie.client.consumer.fetch_state import Intake
+from coterie.client.consumer.fetch_state import FetchState
 from coterie.client.consumer.fetcher import Fetcher
 from coterie.client.consumer.listener import RebalanceListener
 from coterie.client.consumer.positions import Start, first_positions, offsets_at
@@ -339,7 +339,7 @@ class Consumer:
             return [self._walk]
         taken = self._intercepted(self._fetcher.take(self.settings.max_poll_records, partitions=1))
         for at, records in taken.items():
-            self._walk = Walk(at, records, epoch=self._fetcher.intakes[at].epoch)
+            self._walk = Walk(at, records, epoch=self._fetcher.states[at].epoch)
             return [self._walk]
         return []
 
@@ -386,8 +386,8 @@ class Consumer:
 
     def _take_columns(self) -> list[Any]:
         taken = self._fetcher.take_fetched()
-        for intake, first, _ in taken:
-            self._open.setdefault(intake.at, first)
+        for state, first, _ in taken:
+            self._open.setdefault(state.at, first)
         return taken
 
     async def _taken(
@@ -447,12 +447,12 @@ class Consumer:
         walk = self._walk
         if walk is not None and walk.shown is not None:
             self._walk = None
-            self._fetcher.back(self._intake(walk.partition), walk.shown.offset, epoch=walk.epoch)
+            self._fetcher.back(self._state_of(walk.partition), walk.shown.offset, epoch=walk.epoch)
             return
         for at, first in self._open.items():
-            intake = self._fetcher.intakes.get(at)
-            if intake is not None:
-                self._fetcher.back(intake, first, epoch=intake.epoch)
+            state = self._fetcher.states.get(at)
+            if state is not None:
+                self._fetcher.back(state, first, epoch=state.epoch)
         self._open.clear()
 
     def _settle(self) -> None:
@@ -463,10 +463,10 @@ class Consumer:
 
     def _walk_back(self, walk: "Walk") -> None:
         self._walk = None
-        intake = self._fetcher.intakes.get(walk.partition)
+        state = self._fetcher.states.get(walk.partition)
         left = next(walk.records, None)
-        if left is not None and intake is not None:
-            self._fetcher.back(intake, left.offset, epoch=walk.epoch)
+        if left is not None and state is not None:
+            self._fetcher.back(state, left.offset, epoch=walk.epoch)
 
     def _called(self) -> None:
         """Show the group that the application lives, raise what it must know, commit if it is time (CC-1)."""
@@ -502,22 +502,22 @@ class Consumer:
 
     # Positions
 
-    def _intake(self, partition: TopicPartition | tuple[str, int]) -> Intake:
+    def _state_of(self, partition: TopicPartition | tuple[str, int]) -> FetchState:
         at = partition_of(partition)
-        intake = self._fetcher.intakes.get(at)
-        if intake is None:
+        state = self._fetcher.states.get(at)
+        if state is None:
             raise NotAssigned(at)
-        return intake
+        return state
 
-    def _intakes(self, partitions: Partitions) -> list[Intake]:
+    def _states_of(self, partitions: Partitions) -> list[FetchState]:
         """Return these partitions, or all that are assigned."""
-        return [self._intake(one) for one in partitions] or [*self._fetcher.intakes.values()]
+        return [self._state_of(one) for one in partitions] or [*self._fetcher.states.values()]
 
-    def _position_now(self, intake: Intake) -> int | None:
+    def _position_now(self, state: FetchState) -> int | None:
         """Return the offset after the last record handed out, None where the first is not known yet."""
-        if self._walk is not None and self._walk.partition == intake.at:
+        if self._walk is not None and self._walk.partition == state.at:
             return self._walk.position
-        return intake.position
+        return state.position
 
     def _positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return where each of our partitions stands, what the application has in its hands included."""
@@ -527,10 +527,10 @@ class Consumer:
     def _fetched_to(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return where the partitions stand that are fetched."""
         found = {}
-        for at, intake in self._fetcher.intakes.items():
-            position = self._position_now(intake)
+        for at, state in self._fetcher.states.items():
+            position = self._position_now(state)
             if position is not None:
-                found[at] = OffsetAndMetadata(position, intake.epoch)
+                found[at] = OffsetAndMetadata(position, state.epoch)
         return found
 
     def _progress(self) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -546,16 +546,16 @@ class Consumer:
 
     async def position(self, partition: TopicPartition | tuple[str, int]) -> int:
         """Return the offset of the next record; waits until the first one is known."""
-        intake = self._intake(partition)
+        state = self._state_of(partition)
         until = time.monotonic() + self._brokers.api_timeout_s
-        while (position := self._position_now(intake)) is None:
+        while (position := self._position_now(state)) is None:
             self._fetcher.check_tasks()
-            if intake.failure is not None:
-                raise intake.failure
+            if state.failure is not None:
+                raise state.failure
             if time.monotonic() >= until:
-                raise ClientTimeout(f"no position of {intake.at} within {self._brokers.api_timeout_s:g} s")
+                raise ClientTimeout(f"no position of {state.at} within {self._brokers.api_timeout_s:g} s")
             await self._fetcher.placed(CALL_EVERY_S)
-            intake = self._intake(partition)  # raises where it is not ours any more: it would never be placed
+            state = self._state_of(partition)  # raises where it is ours no more: it would never be placed
         return position
 
     def seek(self, partition: TopicPartition | tuple[str, int], offset: int | OffsetAndMetadata) -> None:
@@ -563,16 +563,16 @@ class Consumer:
 
         If the leader epoch is given with it, the leader is asked first whether it has what stands before.
         """
-        intake = self._intake(partition)
+        state = self._state_of(partition)
         place = noted(offset)
         if place.offset > LAST_OFFSET:
             raise WrongUse(f"there is no offset {place.offset}: the last one is {LAST_OFFSET}")
         if place.offset < 0:
             raise WrongUse(f"there is no offset {offset}; seek_to_beginning and seek_to_end find the ends")
-        if self._walk is not None and self._walk.partition == intake.at:
+        if self._walk is not None and self._walk.partition == state.at:
             self._walk = None
-        self._open.pop(intake.at, None)
-        self._fetcher.jump(intake, place.offset, epoch=place.leader_epoch)
+        self._open.pop(state.at, None)
+        self._fetcher.jump(state, place.offset, epoch=place.leader_epoch)
 
     async def seek_to_beginning(self, partitions: Partitions = ()) -> None:
         """Go on at the first record of these partitions, or of all that are assigned."""
@@ -587,7 +587,7 @@ class Consumer:
         await self._seek_to(partitions, checked_stamp(timestamp_ms))
 
     async def _seek_to(self, partitions: Partitions, stamp: int) -> None:
-        wanted = [intake.at for intake in self._intakes(partitions)]
+        wanted = [state.at for state in self._states_of(partitions)]
         isolation = self.settings.isolation
         found = await offsets_at(self._brokers, dict.fromkeys(wanted, stamp), isolation=isolation)
         for at, offset in found.items():
@@ -595,18 +595,18 @@ class Consumer:
 
     def pause(self, partitions: Partitions = ()) -> None:
         """Hand out nothing of these partitions, or of all, until they are resumed; they stay assigned."""
-        intakes = self._intakes(partitions)
-        if self._walk is not None and any(intake.at == self._walk.partition for intake in intakes):
+        states = self._states_of(partitions)
+        if self._walk is not None and any(state.at == self._walk.partition for state in states):
             self._walk_back(self._walk)
-        self._fetcher.pause(intakes, True)
+        self._fetcher.pause(states, True)
 
     def resume(self, partitions: Partitions = ()) -> None:
         """Go on with these partitions, or with all."""
-        self._fetcher.pause(self._intakes(partitions), False)
+        self._fetcher.pause(self._states_of(partitions), False)
 
     def paused(self) -> frozenset[TopicPartition]:
         """Return what is paused."""
-        return frozenset(at for at, intake in self._fetcher.intakes.items() if intake.paused)
+        return frozenset(at for at, state in self._fetcher.states.items() if state.paused)
 
     async def beginning_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
         """Return the first offset of each partition, assigned or not."""
@@ -634,9 +634,9 @@ class Consumer:
 
     async def lag(self, partitions: Partitions = ()) -> dict[TopicPartition, int]:
         """Return how many offsets each partition has beyond our position, as asked just now."""
-        intakes = self._intakes(partitions)
-        ends = await self.end_offsets([intake.at for intake in intakes])
-        return {intake.at: max(0, ends[intake.at] - await self.position(intake.at)) for intake in intakes}
+        states = self._states_of(partitions)
+        ends = await self.end_offsets([state.at for state in states])
+        return {state.at: max(0, ends[state.at] - await self.position(state.at)) for state in states}
 
     # The group
 
@@ -700,7 +700,7 @@ class Consumer:
 
         With `metadata` each comes with the leader epoch and the text that were committed beside it.
         """
-        wanted = many(partitions) or tuple(self._fetcher.intakes)
+        wanted = many(partitions) or tuple(self._fetcher.states)
         if metadata:
             return await self._brokers.committed_notes(self._group, wanted)
         return await self._brokers.committed(self._group, wanted)

@@ -25,7 +25,7 @@ SESSION_CODES = frozenset(
 )
 
 
-class Place(NamedTuple):
+class FetchPosition(NamedTuple):
     """Where to fetch from, and the epoch that the leader is thought to lead in, -1 if that is not known."""
 
     offset: int

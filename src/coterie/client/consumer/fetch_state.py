@@ -26,6 +26,20 @@ class Ends(NamedTuple):
 class Fetched:
     """The batches of one answer for one partition, undecoded, oldest first."""
 
+    @classmethod
+    def of(cls, part: Any, *, first: int, committed: bool) -> "Fetched":
+        """Return the batches of a partition's part of a Fetch response, those before `first` left out.
+
+        `committed` leaves out the records of aborted transactions. Raises `Corrupt`.
+        """
+        aborted = None
+        if committed:
+            aborted = [
+                AbortedTransaction(one.producer_id, one.first_offset)
+                for one in part.aborted_transactions or ()
+            ]
+        return cls(part.records, first=first, aborted=aborted)
+
     def __init__(self, records: bytes, *, first: int, aborted: list[AbortedTransaction] | None) -> None:
         whole = scan(records)
         visible = whole if aborted is None else without_aborted(whole, aborted)
@@ -37,14 +51,14 @@ class Fetched:
         self.epoch = whole[-1][1].leader_epoch if whole else -1
 
 
-class Intake:
+class FetchState:
     """A partition that is assigned: `position` is the next to hand out, `fetch_at` the next to ask for."""
 
     def __init__(self, at: TopicPartition) -> None:
         self.at = at
         self.position: int | None = None
         self.fetch_at = 0
-        self.turn = 0
+        self.jumps = 0
         """Counts the jumps: what was asked for before one is not wanted any more."""
         self.paused = False
         self.failure: CoterieError | None = None
@@ -66,7 +80,7 @@ class Intake:
         self.buffered = 0
         """Bytes fetched and not yet handed out, as they came."""
         self.queue: deque[Fetched] = deque()
-        self.tedious = 0
+        self.slow_records = 0
         """How many records a compiled reader would have read much faster."""
         self._rows: Rows | None = None
         """The batch that is being handed out: the first of the first in the queue."""
@@ -84,7 +98,7 @@ class Intake:
         return bool(self.queue)
 
     @property
-    def doubtful(self) -> bool:
+    def needs_epoch_check(self) -> bool:
         """Whether a new leader may lack what was read: it has to be asked before it is fetched from."""
         return self.fetched_epoch >= 0 and self.leader_epoch >= 0 and self.checked_in != self.leader_epoch
 
@@ -103,7 +117,7 @@ class Intake:
         self.fetch_at = offset or 0
         self.epoch = self.fetched_epoch = epoch
         self.checked_in = -1
-        self.turn += 1
+        self.jumps += 1
         self.failure = None
         self.buffered = 0
         self.queue.clear()
@@ -111,7 +125,7 @@ class Intake:
 
     def _forget(self) -> None:
         if self._rows is not None:
-            self.tedious += self._rows.tedious
+            self.slow_records += self._rows.slow_records
         self._rows = None
         self._left = []
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from coterie.base.errors import CoterieError
+from coterie.base.codes import Code
+from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.errors import NoOffset
 from coterie.client.net import messages
@@ -57,3 +58,14 @@ async def offsets_at(
     old = {one: messages.LATEST for one, listed in found.items() if listed.offset < 0}
     ends = await cluster.list_offsets(old, isolation=isolation) if old else {}
     return {one: ends.get(one, listed).offset for one, listed in found.items()}
+
+
+def unled(at: TopicPartition, topics: Mapping[str, messages.TopicInfo]) -> str:
+    """Return why nothing can be read of a partition that has no known leader."""
+    topic = topics.get(at.topic)
+    if topic is None or not topic.leaders:
+        code = Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None or not topic.code else topic.code
+        return f"{at}: {RefusedBy(code)}"
+    if at.partition not in topic.leaders:
+        return f"{at}: the topic has {len(topic.leaders)} partitions, from 0 on; more may be added to it"
+    return f"{at}: {RefusedBy(Code.LEADER_NOT_AVAILABLE)}"

@@ -67,7 +67,7 @@ class Rows(Protocol):
 
     left: int
     """How many there still are."""
-    tedious: int
+    slow_records: int
     """How many a compiled reader would have read much faster."""
 
     def take(self, most: int) -> list[ConsumerRecord]:
@@ -105,7 +105,7 @@ class PlainRows:
 
     def __init__(self, payload: Payload, header: BatchHeader, topic: str, partition: int) -> None:
         self.left = max(0, header.count)
-        self.tedious = 0
+        self.slow_records = 0
         self._data, self._at, self._end = payload
         self._header, self._place = header, (topic, partition)
         if not self.left:
@@ -137,7 +137,7 @@ class PlainRows:
         rows, end = _rows(self._data, at, min(most, STRETCH), header, *self._place)
         if end > self._end:
             raise Corrupt("record", at=end, expected=f"its end before {self._end}")
-        self.tedious += len(rows)
+        self.slow_records += len(rows)
         return rows, end
 
     def _columns(self, run: Run) -> list[ConsumerRecord]:

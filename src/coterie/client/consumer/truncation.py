@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
-from coterie.client.consumer.fetch_state import Intake
+from coterie.client.consumer.fetch_state import FetchState
 from coterie.client.errors import ClientTimeout, Disconnected, LogTruncated
 from coterie.client.net.addresses import Address
 from coterie.client.net.cluster import Cluster
@@ -19,12 +19,12 @@ from coterie.client.net.messages import EpochEnd
 log = logging.getLogger("coterie.client")
 
 
-async def epoch_ends(cluster: Cluster, intakes: Iterable[Intake]) -> dict[TopicPartition, EpochEnd]:
+async def epoch_ends(cluster: Cluster, states: Iterable[FetchState]) -> dict[TopicPartition, EpochEnd]:
     """Return where the epochs end that these were fetched up to, as far as their leaders answered."""
     asked: dict[Address, dict[TopicPartition, tuple[int, int]]] = defaultdict(dict)
-    for intake in intakes:
-        assert intake.leader is not None
-        asked[intake.leader][intake.at] = intake.fetched_epoch, intake.leader_epoch
+    for state in states:
+        assert state.leader is not None
+        asked[state.leader][state.at] = state.fetched_epoch, state.leader_epoch
     answers = await asyncio.gather(*(_ends_at(cluster, address, part) for address, part in asked.items()))
     return {at: end for answer in answers for at, end in answer.items()}
 
@@ -39,7 +39,7 @@ async def _ends_at(
         return {}
 
 
-def settle(intake: Intake, end: EpochEnd, *, policy: str) -> None:
+def settle(state: FetchState, end: EpochEnd, *, policy: str) -> None:
     """Let a partition go on from what its leader says, or wait with LogTruncated for the application.
 
     Where fetched records wait that the leader may lack, they are dropped, and the place before them is asked
@@ -47,21 +47,21 @@ def settle(intake: Intake, end: EpochEnd, *, policy: str) -> None:
     have nothing in common.
     """
     known = end.epoch >= 0 and end.offset >= 0
-    if known and end.offset >= intake.fetch_at:
-        intake.checked_in = intake.leader_epoch
+    if known and end.offset >= state.fetch_at:
+        state.checked_in = state.leader_epoch
         return
-    position, epoch = intake.position, intake.epoch
+    position, epoch = state.position, state.epoch
     assert position is not None
-    if position != intake.fetch_at or epoch != intake.fetched_epoch:
-        intake.jump(position, epoch)
+    if position != state.fetch_at or epoch != state.fetched_epoch:
+        state.jump(position, epoch)
         return
-    log.warning("%s: the new leader lacks what was read before offset %d", intake.at, position)
+    log.warning("%s: the new leader lacks what was read before offset %d", state.at, position)
     if policy == "none":
         place = OffsetAndMetadata(position, epoch)
-        intake.failure = LogTruncated(intake.at, place, end.offset if known else None)
+        state.failure = LogTruncated(state.at, place, end.offset if known else None)
     elif known:
-        intake.jump(end.offset, end.epoch)
-        intake.checked_in = intake.leader_epoch
+        state.jump(end.offset, end.epoch)
+        state.checked_in = state.leader_epoch
     else:
-        intake.jump(None)
-        intake.reset = policy
+        state.jump(None)
+        state.reset = policy
