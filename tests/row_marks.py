@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, wraps
+from inspect import getmembers, isfunction
 from typing import Any
 
 import pytest
@@ -138,22 +139,18 @@ def listen_to_decisions() -> None:
     """Have every method of a shard that makes a decision tell of it."""
     from coterie.coordinator.group.shard import Shard
 
-    for name, method in vars(Shard).items():
-        returned = getattr(method, "__annotations__", {}).get("return", "")
-        if returned in ("Decision", "Performed") and name[0] != "_":
+    for name, method in getmembers(Shard, isfunction):
+        if method.__annotations__.get("return") == "Decision" and name[0] != "_":
             setattr(Shard, name, telling(method))
 
 
 def telling(method: Callable[..., Any]) -> Callable[..., Any]:
-    from coterie.coordinator.group.decision import Decision
-
     @wraps(method)
     def told(self: object, *args: Any, **terms: Any) -> Any:
-        returned = method(self, *args, **terms)
-        decision = returned if isinstance(returned, Decision) else returned.decision
+        decision = method(self, *args, **terms)
         api = API_OF_COMMAND.get(type(args[0]).__name__) if args else None
         for reached in _listeners:
             reached.update((slug, api) for slug in (decision.why, *decision.steps))
-        return returned
+        return decision
 
     return told

@@ -5,8 +5,6 @@ A log is a list, time is a number, and `fail` is a log that refuses. Builders st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -30,9 +28,8 @@ from coterie.coordinator.group.commands import (
     OffsetToCommit,
     Sync,
 )
-from coterie.coordinator.group.decision import Decision
-from coterie.coordinator.group.facts import Fact
 from coterie.coordinator.group.model import Group
+from coterie.coordinator.machine.decision import Decision
 from coterie.wire.payloads.consumer_protocol import Subscription
 
 SESSION_MS, REBALANCE_MS = 45_000, 300_000
@@ -66,24 +63,6 @@ class Rig(ShardRig[Decision, Pending]):
 
     # -- the shell
 
-    def perform(self, command: Any) -> Decision:
-        with self._watched() as before:
-            return self.shard.perform(command, self.now_ms, before)
-
-    @contextmanager
-    def _watched(self) -> Iterator[Callable[[Fact], None]]:
-        """Have `carried` see the state right after each fact, by what is shown each before it is applied."""
-        shown: list[Fact] = []
-
-        def before(fact: Fact) -> None:
-            if shown:
-                self.carried(shown[-1])
-            shown.append(fact)
-
-        yield before
-        if shown:
-            self.carried(shown[-1])
-
     def _carry_out(self, decision: Decision, pending: Pending) -> None:
         self.whys.append(decision.why)
         assert bool(decision.records) == any(fact.durable for fact in decision.facts)
@@ -91,8 +70,8 @@ class Rig(ShardRig[Decision, Pending]):
         pending.replies.extend(decision.replies)
         for call in decision.dropped:
             self.dropped.add(call)
-        for wake in decision.wakes:
-            self._wake(wake)
+        for timer in decision.timers:
+            self._set(timer)
 
     def undone(self) -> None:
         """A batch that the log refused has been undone."""

@@ -6,6 +6,8 @@ A log is a list, time is a number, and a log that refuses is asked for.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -75,9 +77,25 @@ class ShardRig(ABC, Generic[D, P]):
             self._release(held)
         return Asked(call, decision)
 
-    @abstractmethod
     def perform(self, command: Any) -> D:
         """Return what the command led to, its facts applied."""
+        with self._watched() as before:
+            decision: D = self.shard.perform(command, self.now_ms, before)
+        return decision
+
+    @contextmanager
+    def _watched(self) -> Iterator[Callable[[Any], None]]:
+        """Have `carried` see the state right after each fact, by what is shown each before it is applied."""
+        shown: list[Any] = []
+
+        def before(fact: Any) -> None:
+            if shown:
+                self.carried(shown[-1])
+            shown.append(fact)
+
+        yield before
+        if shown:
+            self.carried(shown[-1])
 
     @abstractmethod
     def _carry_out(self, decision: D, pending: P) -> None:
@@ -86,12 +104,12 @@ class ShardRig(ABC, Generic[D, P]):
     def carried(self, fact: Any) -> None:
         """A fact has been applied. Rigs that watch put something here."""
 
-    def _wake(self, wake: Any) -> None:
-        self._due.discard(wake.key)
-        if wake.at_ms is None:
-            self.deadlines.clear(wake.key)
+    def _set(self, timer: Any) -> None:
+        self._due.discard(timer.key)
+        if timer.at_ms is None:
+            self.deadlines.clear(timer.key)
         else:
-            self.deadlines.arm(wake.key, wake.at_ms)
+            self.deadlines.arm(timer.key, timer.at_ms)
 
     def _release(self, pending: P) -> None:
         self.log.extend(pending.records)

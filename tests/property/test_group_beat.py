@@ -62,11 +62,11 @@ def test_a_renewal_is_what_the_table_answers(rig: Rig, data: st.DataObject, inst
     assert decision.facts == ()
     assert (renewed is None) == (code not in (Code.NONE, Code.REBALANCE_IN_PROGRESS))
     if renewed is None:
-        assert decision.wakes == ()
+        assert decision.timers == ()
     else:
         assert renewed[0] is code
         member = renewed[1]
-        assert decision.wakes == ((member.session_key, rig.now_ms + member.session_timeout_ms),)
+        assert decision.timers == ((member.session_key, rig.now_ms + member.session_timeout_ms),)
 
 
 @pytest.mark.parametrize("rig", RIGS[3:6])

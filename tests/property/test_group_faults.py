@@ -106,7 +106,7 @@ def a_commit_that_is_no_sign_of_life(patch: pytest.MonkeyPatch) -> None:
     def quietly(commit: Any) -> Any:
         def committed(draft: Draft, group: Group, command: Any) -> Any:
             decision = commit(draft, group, command)
-            return decision._replace(wakes=())
+            return decision._replace(timers=())
 
         return committed
 
@@ -118,7 +118,7 @@ def an_old_self_whose_deadline_stays(patch: pytest.MonkeyPatch) -> None:
     def replaced(replace_: Any) -> Any:
         def kept(draft: Draft, group: Group, command: Any, old_id: str) -> str:
             new_id: str = replace_(draft, group, command, old_id)
-            draft.wakes = [wake for wake in draft.wakes if wake.at_ms is not None]
+            draft.timers = [wake for wake in draft.timers if wake.at_ms is not None]
             return new_id
 
         return kept

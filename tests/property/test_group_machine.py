@@ -36,7 +36,7 @@ from coterie.coordinator.group.commands import (
     TopicsDeleted,
     TxnCommitOffsets,
 )
-from coterie.coordinator.group.decision import Decision, JoinAnswer, SyncAnswer
+from coterie.coordinator.group.decision import JoinAnswer, SyncAnswer
 from coterie.coordinator.group.facts import (
     Fact,
     GroupRemoved,
@@ -47,6 +47,7 @@ from coterie.coordinator.group.facts import (
 )
 from coterie.coordinator.group.loading import Loader
 from coterie.coordinator.group.model import Group, Member, State
+from coterie.coordinator.machine.decision import Decision
 from coterie.wire.payloads.consumer_offsets import OffsetCommitKey, read_key, read_offset_value
 from coterie.wire.records.batches import (
     Record,
@@ -102,7 +103,7 @@ def unordered(decision: Decision) -> Decision:
     return decision._replace(
         facts=tuple(sorted(decided, key=repr)),
         records=sorted(decision.records, key=repr),
-        wakes=tuple(sorted(decision.wakes, key=repr)),
+        timers=tuple(sorted(decision.timers, key=repr)),
         steps=tuple(sorted(decision.steps)),
     )
 
@@ -208,11 +209,11 @@ class CheckedRig(Rig):
         assert decision.facts == ()
         if renewed is None:
             assert code not in (Code.NONE, Code.REBALANCE_IN_PROGRESS)
-            assert decision.wakes == ()
+            assert decision.timers == ()
             return
         assert renewed[0] is code
         member = renewed[1]
-        assert decision.wakes == ((member.session_key, self.now_ms + member.session_timeout_ms),)
+        assert decision.timers == ((member.session_key, self.now_ms + member.session_timeout_ms),)
 
     def carried(self, fact: Fact) -> None:
         group_id = getattr(fact, "group_id", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -11,10 +12,10 @@ from txn_rig import TIMEOUT_MS, Rig
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
+from coterie.coordinator.machine.decision import Decision
 from coterie.coordinator.txn import Shard
 from coterie.coordinator.txn.apply import IDLE
 from coterie.coordinator.txn.commands import AddPartitions, Command, EndTransaction, InitProducerId
-from coterie.coordinator.txn.decision import Decision
 from coterie.coordinator.txn.facts import Fact, TransactionLoaded
 from coterie.coordinator.txn.model import EPOCH_MAX, NO_TIME, NOBODY, Producer, State, Transaction
 from coterie.coordinator.txn.records import value_of
@@ -47,15 +48,28 @@ class CheckedRig(Rig):
         self.given: dict[str, list[Producer]] = {}
 
     def ask(self, command: Command) -> Any:
-        before = snapshot(self.shard)
-        decision = self.shard.decide(command, self.now_ms)
-        assert snapshot(self.shard) == before, "deciding changes nothing"
-        if hasattr(command, "call"):
-            assert [reply.call for reply in decision.replies] == [command.call], "each call once, and at once"
-        self.check(command, decision)
         asked = super().ask(command)
-        self.remember(command, decision)
+        self.remember(command, asked.decision)
         return asked
+
+    def perform(self, command: Command) -> Decision:
+        ids = copy(self.ids)
+        tried = self.tried(command)
+        if hasattr(command, "call"):
+            assert [reply.call for reply in tried.replies] == [command.call], "each call once, and at once"
+        self.check(command, tried)
+        self.ids = ids  # the same for one command, however often
+        decision = super().perform(command)
+        assert decision == tried
+        return decision
+
+    def tried(self, command: Command) -> Decision:
+        """Return a decision that is taken back."""
+        before, mark = snapshot(self.shard), self.shard.mark()
+        decision = self.shard.perform(command, self.now_ms)
+        self.shard.take_back(mark)
+        assert snapshot(self.shard) == before, "a decision that is taken back was nothing"
+        return decision
 
     def check(self, command: Command, decision: Decision) -> None:
         for reply in decision.replies:
@@ -221,15 +235,14 @@ class TransactionMachine(RuleBasedStateMachine):
             valid = {
                 producer
                 for producer in told
-                if self.rig.shard.decide(
+                if self.rig.tried(
                     AddPartitions(
                         transactional_id=transactional_id,
                         call=0,
                         producer=producer,
                         partitions=PARTITIONS,
                         client_version=2,
-                    ),
-                    self.rig.now_ms,
+                    )
                 )
                 .replies[0]
                 .answer.code

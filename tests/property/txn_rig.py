@@ -15,6 +15,7 @@ from shard_rig import Asked, ShardRig
 from coterie.base.codes import Code
 from coterie.base.deadlines import Deadlines
 from coterie.base.ids import TopicPartition
+from coterie.coordinator.machine.decision import Decision, Markers
 from coterie.coordinator.txn import Shard, TransactionSettings
 from coterie.coordinator.txn.commands import (
     AddPartitions,
@@ -25,7 +26,6 @@ from coterie.coordinator.txn.commands import (
     MarkersWritten,
     VerifyPartitions,
 )
-from coterie.coordinator.txn.decision import Decision, Markers
 from coterie.coordinator.txn.facts import TransactionLoaded
 from coterie.coordinator.txn.failures import NoProducerId
 from coterie.coordinator.txn.model import EPOCH_MAX, Producer, State, Transaction
@@ -77,25 +77,18 @@ class Rig(ShardRig[Decision, Pending]):
             self.ask(Expire(key=(*command.key, transactional_id)))
         return asked
 
-    def perform(self, command: Any) -> Decision:
-        return self.shard.decide(command, self.now_ms)
-
     def _carry_out(self, decision: Decision, pending: Pending) -> None:
         assert decision.why in WHYS
         self.whys.append(decision.why)
-        for fact in decision.facts:
-            self.shard.apply(fact)
-            records = self.shard.records(fact)
-            assert len(records) == fact.durable
-            pending.records.extend(records)
-            self.carried(fact)
+        assert len(decision.records) == sum(fact.durable for fact in decision.facts)
+        pending.records.extend(decision.records)
         pending.replies.extend(decision.replies)
         pending.markers.extend(decision.markers)
         self._arm(decision)
 
     def _arm(self, decision: Decision) -> None:
-        for wake in decision.wakes:
-            self._wake(wake)
+        for timer in decision.timers:
+            self._set(timer)
 
     def _release(self, pending: Pending) -> None:
         super()._release(pending)

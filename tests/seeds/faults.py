@@ -22,11 +22,12 @@ from coterie.client.member.state import Standing
 from coterie.coordinator.group import apply, facts, shard, table
 from coterie.coordinator.group.classic import expiry, join_phase, leave, static, sync
 from coterie.coordinator.group.commands import CommitOffsets, Heartbeat
-from coterie.coordinator.group.decision import Decision, Draft
+from coterie.coordinator.group.decision import Draft
 from coterie.coordinator.group.loading import Loader
 from coterie.coordinator.group.model import Group, Member, State
 from coterie.coordinator.group.offsets import committed
 from coterie.coordinator.group.shard import Shard
+from coterie.coordinator.machine.decision import Decision
 from coterie.storage import compaction
 from coterie.storage.log import recovery
 from coterie.storage.log.flushing import Flushing
@@ -414,8 +415,8 @@ def heartbeat_renews_too_short() -> Iterator[None]:
     def shorter(keep: Callable[..., Decision]) -> Callable[..., Decision]:
         def cut(draft: Draft, group: Group, command: Heartbeat) -> Decision:
             decision = keep(draft, group, command)
-            wakes = tuple(w._replace(at_ms=w.at_ms and w.at_ms - 2_000) for w in decision.wakes)
-            return decision._replace(wakes=wakes)
+            wakes = tuple(w._replace(at_ms=w.at_ms and w.at_ms - 2_000) for w in decision.timers)
+            return decision._replace(timers=wakes)
 
         return cut
 
@@ -527,7 +528,7 @@ def loaded_members_never_expire() -> Iterator[None]:
     """A failover gives members no session."""
 
     def mute(loaded: Callable[..., Decision]) -> Callable[..., Decision]:
-        return lambda self, *terms, **named: loaded(self, *terms, **named)._replace(wakes=())
+        return lambda self, *terms, **named: loaded(self, *terms, **named)._replace(timers=())
 
     with patched(Shard, "loaded", mute):
         yield
@@ -732,7 +733,7 @@ def open_transaction_is_not_told() -> Iterator[None]:
 @fault
 def hanging_transactions_are_never_aborted() -> Iterator[None]:
     """A transaction whose producer is gone stays open."""
-    with patched(TransactionHost, "_set_wakes", lambda _: lambda self, decision: None):
+    with patched(TransactionHost, "_set_timers", lambda _: lambda self, decision: None):
         yield
 
 

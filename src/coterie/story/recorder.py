@@ -19,9 +19,9 @@ from coterie.story.topic import Shot, StoryTopic, Turned
 if TYPE_CHECKING:
     from coterie.broker.node import Node
     from coterie.coordinator.group.commands import Command
-    from coterie.coordinator.group.decision import Decision
     from coterie.coordinator.group.model import Group, Member
     from coterie.coordinator.group.shard import Shard
+    from coterie.coordinator.machine.decision import Decision
 
 log = logging.getLogger("coterie.story")
 

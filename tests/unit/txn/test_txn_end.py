@@ -16,8 +16,9 @@ from txn_rig import (
 )
 
 from coterie.base.codes import Code
+from coterie.coordinator.machine.decision import Markers
 from coterie.coordinator.txn.commands import MarkersWritten
-from coterie.coordinator.txn.decision import Markers, ProducerAnswer
+from coterie.coordinator.txn.decision import ProducerAnswer
 from coterie.coordinator.txn.facts import IdForgotten
 from coterie.coordinator.txn.model import NOBODY, Producer, State
 

@@ -18,9 +18,9 @@ from coterie.base.marks import mark
 from coterie.base.topic_names import OFFSETS_TOPIC
 from coterie.broker.runtime.shards import HostedShard, ShardsOfTopic
 from coterie.coordinator.group import commands, facts
-from coterie.coordinator.group.decision import Reply
 from coterie.coordinator.group.loading import Loader
 from coterie.coordinator.group.shard import Shard
+from coterie.coordinator.machine.decision import Reply
 from coterie.storage.log.contract import AppendRefused, StorageFailed
 from coterie.story.recorder import GroupStories, Look
 from coterie.wire.records.batches import build_marker
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.pieces import Pieces
     from coterie.broker.runtime.shards import Deliver
     from coterie.coordinator.group.commands import Command
-    from coterie.coordinator.group.decision import Decision, WakeKey
+    from coterie.coordinator.machine.decision import Decision, TimerKey
     from coterie.storage.log.producers import Verification
     from coterie.story.recorder import Scene
 
@@ -59,7 +59,7 @@ class Bell:
 
     __slots__ = ("host", "key")
 
-    def __init__(self, host: ShardHost, key: WakeKey) -> None:
+    def __init__(self, host: ShardHost, key: TimerKey) -> None:
         self.host, self.key = host, key
 
     def __call__(self, now_ms: int) -> None:
@@ -134,21 +134,21 @@ class ShardHost(HostedShard[commands.Command, Reply, Tried]):
         self._replies += decision.replies
         for call in decision.dropped:  # JG-21: a newer request took its place
             self.calls.pop(call, None)
-        self._set_wakes(decision)
+        self._set_timers(decision)
         if look.befores:
             self._scenes += self.coordinator.stories.watch(look, self.shard, command, decision, wall_ms)
 
-    def _set_wakes(self, decision: Decision) -> None:
+    def _set_timers(self, decision: Decision) -> None:
         purgatory = self.node.purgatory
-        for wake in decision.wakes:
-            if wake.at_ms is None:
-                purgatory.clear(wake.key)  # no other shard has such a key: it names the group
+        for timer in decision.timers:
+            if timer.at_ms is None:
+                purgatory.clear(timer.key)  # no other shard has such a key: it names the group
                 continue
-            bell = purgatory.ring_of(wake.key)
+            bell = purgatory.ring_of(timer.key)
             if isinstance(bell, Bell) and bell.host is self:
-                purgatory.move(wake.key, wake.at_ms)
+                purgatory.move(timer.key, timer.at_ms)
             else:
-                purgatory.arm(wake.key, wake.at_ms, Bell(self, wake.key))
+                purgatory.arm(timer.key, timer.at_ms, Bell(self, timer.key))
 
     def _append(self, writer: Writer | None = None) -> None:
         ends, self._ends = self._ends, set()
@@ -310,7 +310,7 @@ class ShardHost(HostedShard[commands.Command, Reply, Tried]):
             some = group_ids[at : at + GROUPS_STARTED_AT_ONCE]
             decision = self.shard.loaded(now_ms, some, look, wall_ms=wall_ms)
             self._scenes += self.coordinator.stories.watch(look, self.shard, None, decision, wall_ms)
-            self._set_wakes(decision)
+            self._set_timers(decision)
             yield
         yield from self._forget_outdated()
 
@@ -449,7 +449,7 @@ class ShardHost(HostedShard[commands.Command, Reply, Tried]):
     def unload(self) -> None:
         """Let go of the shard: whoever waits is sent elsewhere, and nothing comes due any more (DE-6)."""
         decision = self.shard.unload()
-        self._set_wakes(decision)
+        self._set_timers(decision)
         self._deliver(decision.replies)
         super().unload()
 

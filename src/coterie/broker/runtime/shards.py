@@ -83,7 +83,7 @@ class HostedShard(ABC, Generic[C, R, T]):
     LOADING, ACTIVE, FAILED, AWAY = "loading", "active", "failed", "away"
 
     def __init__(
-        self, owner: ShardsOfTopic[Any], core: Core[Any], partition: int, *, status: str, epoch: int
+        self, owner: ShardsOfTopic[Any], core: Core[Any, Any], partition: int, *, status: str, epoch: int
     ) -> None:
         self.node = owner.node
         self.topic = owner.topic

@@ -18,6 +18,7 @@ from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.refusal import STORAGE_ERRORS
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, at_once
 from coterie.broker.runtime.shards import HostedShard, ShardsOfTopic
+from coterie.coordinator.machine.decision import Reply
 from coterie.coordinator.txn.commands import (
     AddPartitions,
     Command,
@@ -26,7 +27,6 @@ from coterie.coordinator.txn.commands import (
     MarkersWritten,
     VerifyPartitions,
 )
-from coterie.coordinator.txn.decision import Reply
 from coterie.coordinator.txn.failures import NoProducerId, refusal, unfit
 from coterie.coordinator.txn.model import BUMPS_EPOCH_SINCE, EPOCH_MAX, Producer
 from coterie.coordinator.txn.recall import recalled, strays
@@ -39,8 +39,7 @@ from coterie.wire.records.growing import GrowingBatch, weight_of
 if TYPE_CHECKING:
     from coterie.broker.node import Node
     from coterie.broker.runtime.shards import Deliver
-    from coterie.coordinator.txn.decision import Decision, Markers, WakeKey
-    from coterie.coordinator.txn.records import RawRecord
+    from coterie.coordinator.machine.decision import Decision, Markers, TimerKey
 
 log = logging.getLogger("coterie.broker")
 
@@ -72,7 +71,7 @@ class TransactionHost(HostedShard[Command, Reply, Tried]):
         super().__init__(transactions, core, partition, status=status, epoch=epoch)
         self.transactions = transactions
         self._markers: list[Markers] = []
-        self._seeing_to: set[WakeKey] = set()
+        self._seeing_to: set[TimerKey] = set()
         self._unwritten: dict[str, None] = {}  # what was recalled and is not appended
         self._strays: dict[str, list[StrayAbort]] = {}  # by transactional id, until they are written
         self._begun = False
@@ -92,20 +91,12 @@ class TransactionHost(HostedShard[Command, Reply, Tried]):
 
     def _try(self, command: Command, now_ms: int) -> Tried:
         ahead_ms = self._look_at_clocks(now_ms)
-        return self._tried(self.shard.decide(command, now_ms), now_ms + ahead_ms)
-
-    def _tried(self, decision: Decision, wall_ms: int) -> Tried:
-        """Apply what was decided."""
-        records: list[RawRecord] = []
-        for fact in decision.facts:
-            self.shard.apply(fact)
-            records += self.shard.records(fact)
-        return Tried(decision._replace(records=records), wall_ms)
+        return Tried(self.shard.perform(command, now_ms), now_ms + ahead_ms)
 
     def _after_failure(self, command: Command, code: Code, now_ms: int) -> None:
         ahead_ms = self._look_at_clocks(now_ms)
         decision = self.shard.append_failed(command, code, now_ms)
-        self._carry_out(self._tried(decision, now_ms + ahead_ms), command)
+        self._carry_out(Tried(decision, now_ms + ahead_ms), command)
 
     def _look_at_clocks(self, now_ms: int) -> int:
         """Tell the core how far the wall's clock is ahead, and return it."""
@@ -118,17 +109,18 @@ class TransactionHost(HostedShard[Command, Reply, Tried]):
             self.records.add(key, value, wall_ms)
         self._replies.extend(decision.replies)
         self._markers.extend(decision.markers)
-        self._set_wakes(decision)
+        self._set_timers(decision)
 
-    def _set_wakes(self, decision: Decision) -> None:
-        for wake in decision.wakes:
-            self.node.purgatory.arm(self.timer(wake.key), wake.at_ms, self._ring(wake.key))
+    def _set_timers(self, decision: Decision) -> None:
+        for timer in decision.timers:
+            assert timer.at_ms is not None, "nothing takes one off"
+            self.node.purgatory.arm(self.timer(timer.key), timer.at_ms, self._ring(timer.key))
 
     def timer(self, key: Hashable) -> Hashable:
         """Return the name that a deadline of this shard has in the purgatory."""
         return (TRANSACTIONS_TOPIC, self.partition, key)
 
-    def _ring(self, key: WakeKey) -> Callable[[int], None]:
+    def _ring(self, key: TimerKey) -> Callable[[int], None]:
         def ring(now_ms: int) -> None:
             if self.status == self.ACTIVE:
                 decision = self.execute(Expire(key=key))
@@ -138,7 +130,7 @@ class TransactionHost(HostedShard[Command, Reply, Tried]):
 
         return ring
 
-    def _see_to(self, key: WakeKey, transactional_ids: tuple[str, ...]) -> Pieces[None]:
+    def _see_to(self, key: TimerKey, transactional_ids: tuple[str, ...]) -> Pieces[None]:
         """See to what a look has found, one after the other. The next look passes over what is left."""
         for transactional_id in transactional_ids:
             if self.status != self.ACTIVE:
@@ -293,7 +285,7 @@ class TransactionHost(HostedShard[Command, Reply, Tried]):
         """Answer from now on, and end what was about to end when the log was written."""
         self.transactions.seen(max(txn.producer_id, txn.next_id) for txn in self.shard.transactions.values())
         decision = self.shard.loaded(self.node.now_ms())
-        self._set_wakes(decision)
+        self._set_timers(decision)
         self._markers.extend(decision.markers)
         self._write_recalled_later()
         self._begun = True

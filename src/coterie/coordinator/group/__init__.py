@@ -2,9 +2,8 @@
 
 A `Shard` holds the groups and offsets of one partition of `__consumer_offsets`. A shell drives it:
 
-    mark = shard.mark()
     decision = shard.perform(command, now_ms)     facts are applied as they are drafted
-    ... set decision.wakes, append decision.records, then send decision.replies
+    ... set decision.timers, append decision.records, then send decision.replies
     shard.settle(shard.mark())                    what is appended lasts
 
 An append that fails is undone with `undo_to(mark)`, and `append_failed` says what everybody is answered.

@@ -16,7 +16,6 @@ from coterie.base.codes import Code
 from coterie.coordinator.group.classic.join import join_empty, join_nowhere
 from coterie.coordinator.group.commands import DeleteGroup, DeleteOffsets, Describe, Join
 from coterie.coordinator.group.decision import (
-    Decision,
     DeleteGroupAnswer,
     DeleteOffsetsAnswer,
     DescribeAnswer,
@@ -25,6 +24,7 @@ from coterie.coordinator.group.decision import (
 )
 from coterie.coordinator.group.facts import ForeignEnded
 from coterie.coordinator.group.model import Group, State
+from coterie.coordinator.machine.decision import Decision
 
 WHY = "group-of-another-kind"
 # By the kind of a record, as of Kafka 4.3; one yet to come is of "unknown".

@@ -9,14 +9,7 @@ from coterie.base.codes import Code
 from coterie.coordinator.group.apply import APPLY, barrier_keys, session_key
 from coterie.coordinator.group.classic import join_phase
 from coterie.coordinator.group.commands import Command
-from coterie.coordinator.group.decision import (
-    Decision,
-    Draft,
-    JoinAnswer,
-    SyncAnswer,
-    Wake,
-    WakeKey,
-)
+from coterie.coordinator.group.decision import Draft, JoinAnswer, SyncAnswer
 from coterie.coordinator.group.facts import (
     Fact,
     GroupDied,
@@ -36,13 +29,14 @@ from coterie.coordinator.group.records import RawRecord, facts_of, records_of
 from coterie.coordinator.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 from coterie.coordinator.group.table import answer
 from coterie.coordinator.machine.core import Core
+from coterie.coordinator.machine.decision import Decision, Timer, TimerKey
 from coterie.wire.payloads.consumer_offsets import KNOWN_KINDS
 
 # Bytes of a member id before its uuid: a text in a record has 16 bits for its length.
 PREFIX_MAX = 32_767 - 64
 
 
-class Shard(Core[Fact]):
+class Shard(Core[Command, Fact]):
     """The groups and offsets that hash to one partition. It knows no clock, socket or thread."""
 
     def __init__(self, *, settings: GroupSettings, new_id: Callable[[], str]) -> None:
@@ -56,7 +50,7 @@ class Shard(Core[Fact]):
         self.skipped: dict[int, int] = {}  # record type -> how many of it were passed over while loading
         self._new_id = new_id
         self._undone: list[Fact] = []  # while they are being rolled back
-        self._revived: dict[WakeKey, None] = {}
+        self._revived: dict[TimerKey, None] = {}
 
     def new_member_id(self, prefix: str) -> str:
         """Return a fresh member id: the client's name, or the instance's, and a uuid (JG-24).
@@ -68,27 +62,6 @@ class Shard(Core[Fact]):
         return intern(f"{prefix}-{self._new_id()}")  # it comes back in requests; see `broker.fastpath`
 
     # -- deciding
-
-    def perform(
-        self,
-        command: Command,
-        now_ms: int,
-        before: Callable[[Fact], None] | None = None,
-        *,
-        wall_ms: int | None = None,
-    ) -> Decision:
-        """Return the decision that the command led to, its facts applied.
-
-        Deadlines go by `now_ms`, which never jumps; what is written is dated by `wall_ms`, if that is given.
-        `before` is shown each fact before it is applied. A decision that raises leaves nothing behind.
-        """
-        draft = Draft(self, now_ms, getattr(command, "call", None), before, wall_ms=wall_ms)
-        mark = self.mark()
-        try:
-            return answer(draft, command)
-        except BaseException:
-            self.take_back(mark)
-            raise
 
     def append_failed(
         self,
@@ -104,12 +77,26 @@ class Shard(Core[Fact]):
         The batch has been undone (`undo_to`) before the first of its commands comes here, in the batch's
         order; each decision is carried out before the next is asked for. The terms are those of `perform`.
         """
-        draft = Draft(self, now_ms, getattr(command, "call", None), before, wall_ms=wall_ms)
+        draft = self.draft(command, now_ms, before, wall_ms=wall_ms)
         self._rearm(draft)
         if only_reads(command):
             return answer(draft, command)
         after_failure(draft, command, code)
         return draft.decision("append-failed")
+
+    def draft(
+        self,
+        command: Command | None,
+        now_ms: int,
+        before: Callable[[Fact], None] | None = None,
+        *,
+        wall_ms: int | None = None,
+    ) -> Draft:
+        """Return an empty Draft; the terms are those of `perform`."""
+        return Draft(self, now_ms, getattr(command, "call", None), before, wall_ms=wall_ms)
+
+    def _answer(self, draft: Draft, command: Command) -> Decision:
+        return answer(draft, command)
 
     # -- the one door
 
@@ -137,7 +124,7 @@ class Shard(Core[Fact]):
             self._revived.update(dict.fromkeys(self._deadlines_of(fact)))
         self._undone.clear()
 
-    def _deadlines_of(self, fact: Fact) -> Iterable[WakeKey]:
+    def _deadlines_of(self, fact: Fact) -> Iterable[TimerKey]:
         """Return the deadlines that the decision behind an undone fact may have armed, moved or cleared."""
         group_id = getattr(fact, "group_id", None)
         if group_id is None:
@@ -157,7 +144,7 @@ class Shard(Core[Fact]):
         """Arm again the deadlines of whatever undoing brought back, and disarm those of what it took away."""
         for key in self._revived:
             group = self.groups.get(key[1])
-            draft.wakes.append(Wake(key, None if group is None else due_ms(group, key, draft.now_ms)))
+            draft.timers.append(Timer(key, None if group is None else due_ms(group, key, draft.now_ms)))
         self._revived.clear()
 
     # -- coming and going
@@ -194,7 +181,7 @@ class Shard(Core[Fact]):
 
         `group_ids` takes a slice of the groups; the other terms are those of `perform`.
         """
-        draft = Draft(self, now_ms, None, before, wall_ms=wall_ms)
+        draft = self.draft(None, now_ms, before, wall_ms=wall_ms)
         for group in self.groups.values() if group_ids is None else map(self.groups.__getitem__, group_ids):
             for member in group.members.values():
                 draft.restart_session(member)
@@ -207,7 +194,7 @@ class Shard(Core[Fact]):
 
     def unload(self) -> Decision:
         """Return what unloading led to: groups are Dead, and whoever waits is sent elsewhere (DE-6)."""
-        draft = Draft(self, 0, None)
+        draft = self.draft(None, 0)
         for group in self.groups.values():
             for member in group.in_order():
                 send_elsewhere(draft, member)
@@ -232,7 +219,7 @@ def send_elsewhere(draft: Draft, member: Member) -> None:
     draft.clear(member.session_key)
 
 
-def due_ms(group: Group, key: WakeKey, now_ms: int) -> int | None:
+def due_ms(group: Group, key: TimerKey, now_ms: int) -> int | None:
     """Return when a deadline of the group as it stands is due, None if it has no such deadline."""
     if key[0] == "join":
         return group.join_due_ms

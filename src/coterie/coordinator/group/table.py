@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, TypeAlias
 
 from coterie.base.marks import listed
 from coterie.base.printed import legend, table, told_of
@@ -32,13 +31,12 @@ from coterie.coordinator.group.commands import (
     TopicsDeleted,
     TxnCommitOffsets,
 )
-from coterie.coordinator.group.decision import Decision, Draft
+from coterie.coordinator.group.decision import Draft
 from coterie.coordinator.group.model import State
 from coterie.coordinator.group.offsets import committed
 from coterie.coordinator.group.reasons import SECTIONS
-
-Handler: TypeAlias = Callable[[Draft, Any, Any], Decision]
-Row: TypeAlias = Mapping[type, Handler]
+from coterie.coordinator.machine.decision import Decision
+from coterie.coordinator.machine.table import Row, check
 
 NOWHERE: Row = MappingProxyType(  # the group is not there
     {
@@ -157,9 +155,7 @@ SHARD_WIDE: Row = MappingProxyType(
 
 DUE: Mapping[str, type] = MappingProxyType({"session": SessionDue, "join": JoinDue, "sync": SyncDue})
 
-assert ANSWERS.keys() == set(State)
-assert all(row.keys() == NOWHERE.keys() for row in ANSWERS.values())
-assert {*NOWHERE, *SHARD_WIDE, Expire} - set(DUE.values()) == set(Command.__args__)
+check(NOWHERE, ANSWERS, State, asked={*Command.__args__, *DUE.values()} - {Expire, *SHARD_WIDE})
 
 
 def answer(draft: Draft, command: Command) -> Decision:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from coterie.base.codes import Code
 from coterie.base.marks import mark
 from coterie.coordinator.group.commands import Describe
-from coterie.coordinator.group.decision import Decision, DescribeAnswer, DescribedMember, Draft
+from coterie.coordinator.group.decision import DescribeAnswer, DescribedMember, Draft
 from coterie.coordinator.group.foreign import type_of
 from coterie.coordinator.group.model import Group, Member, State
+from coterie.coordinator.machine.decision import Decision
 
 if TYPE_CHECKING:
     from coterie.coordinator.group.shard import Shard

@@ -2,11 +2,9 @@
 
 A `Shard` holds the transactional ids of one partition of `__transaction_state`. A shell drives it:
 
-    decision = shard.decide(command, now_ms)      reads, changes nothing
-    for fact in decision.facts:
-        shard.apply(fact)                         the one door to state
-        log += shard.records(fact)                the record of a durable fact
-    ... append the log's records, then send decision.replies, set decision.wakes, write decision.markers
+    decision = shard.perform(command, now_ms)     facts are applied as they are drafted
+    ... set decision.timers, append decision.records, then send decision.replies, write decision.markers
+    shard.settle(shard.mark())                    what is appended lasts
 
 Once the markers of a transaction are in every partition's log, the shell says so with `MarkersWritten`. An
 append that fails is undone with `undo_to(mark)`, and `append_failed` says what everybody is answered.

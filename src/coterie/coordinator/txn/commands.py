@@ -75,7 +75,7 @@ class Describe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expire:
-    """A deadline that a `Wake` of this key set is due, or what a look at all has found overdue."""
+    """A deadline that a `Timer` of this key set is due, or what a look at all has found overdue."""
 
     key: tuple[str, ...]
 

@@ -1,4 +1,4 @@
-"""What a command leads to: the facts, the answers, the deadlines, the markers to write, and why."""
+"""What transactional ids answer, and the draft in which a decision about one is made."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.coordinator.txn.model import NOBODY, Producer
+from coterie.coordinator.machine import decision as machine
+from coterie.coordinator.txn.model import NOBODY, Producer, Transaction
+from coterie.coordinator.txn.reasons import WHYS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from coterie.coordinator.txn.facts import Fact
-    from coterie.coordinator.txn.records import RawRecord
-
-WakeKey: TypeAlias = tuple[str, ...]
+    from coterie.coordinator.txn.facts import EndPrepared
+    from coterie.coordinator.txn.shard import Shard
 
 NO_PRODUCER = Producer(NOBODY, NOBODY)
 
@@ -55,48 +53,22 @@ class DescribeAnswer(NamedTuple):
 Answer: TypeAlias = ProducerAnswer | PartitionsAnswer | VerifyAnswer | DescribeAnswer
 
 
-# -- the decision
+# -- the draft
 
 
-class Reply(NamedTuple):
-    """Who is answered, and what."""
+class Draft(machine.Draft):
+    """A decision about a transactional id in the making."""
 
-    call: int
-    answer: Answer
+    __slots__ = ()
 
+    shard: Shard
+    reasons = WHYS
 
-class Wake(NamedTuple):
-    """A deadline to arm. When it is due the shell asks `Expire(key)`."""
-
-    key: WakeKey
-    at_ms: int
-
-
-class Markers(NamedTuple):
-    """The control records that end a transaction: one into each partition, then `MarkersWritten`.
-
-    From `client_version` 2 on their epoch is newer than the transaction's, and a log may insist on it.
-    """
-
-    transactional_id: str
-    producer: Producer
-    commit: bool
-    partitions: tuple[TopicPartition, ...]
-    client_version: int
-
-
-class Decision(NamedTuple):
-    """What one command leads to. The shell applies, appends, arms, replies and marks; nothing else.
-
-    `why` is the test's handle and the metric's label, a slug of `whys.py`. Neither `replies` nor `markers`
-    leave before the facts are durable. `overdue` names transactional ids: for each, the shell asks
-    `Expire((*key, id))` with the key of the command that has found it. `records` are those of the facts.
-    """
-
-    why: str
-    facts: tuple[Fact, ...] = ()
-    replies: tuple[Reply, ...] = ()
-    wakes: tuple[Wake, ...] = ()
-    markers: tuple[Markers, ...] = ()
-    overdue: tuple[str, ...] = ()
-    records: Sequence[RawRecord] = ()
+    def settle(self, txn: Transaction, fact: EndPrepared) -> None:
+        """Settle how a transaction ends, and have its markers written."""
+        producer = Producer(txn.producer_id, fact.epoch)
+        partitions = tuple(txn.partitions)
+        self.apply(fact)
+        self.markers += (
+            machine.Markers(txn.transactional_id, producer, fact.commit, partitions, fact.client_version),
+        )

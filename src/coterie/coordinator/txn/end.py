@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coterie.base.codes import Code
+from coterie.coordinator.machine.decision import Decision
 from coterie.coordinator.txn.commands import EndTransaction, MarkersWritten
-from coterie.coordinator.txn.decision import Decision, Markers, ProducerAnswer, Reply
+from coterie.coordinator.txn.decision import NO_PRODUCER, Draft, ProducerAnswer
 from coterie.coordinator.txn.facts import EndCompleted, EndPrepared
 from coterie.coordinator.txn.model import (
     BUMPS_EPOCH_SINCE,
@@ -22,7 +23,7 @@ from coterie.coordinator.txn.model import (
 )
 
 if TYPE_CHECKING:
-    from coterie.coordinator.txn.shard import Shard
+    pass
 
 COMMITS = {State.COMPLETE_COMMIT: True, State.COMPLETE_ABORT: False}
 
@@ -31,55 +32,55 @@ class EndTransactionBeforeV5:
     """EndTxn in the versions that bump no epoch."""
 
 
-def end_nowhere(shard: Shard, _: None, command: EndTransaction, now_ms: int) -> Decision:
+def end_nowhere(draft: Draft, _: None, command: EndTransaction) -> Decision:
     """Refuse: nobody has initialized the transactional id, or it has expired."""
-    return refused(command, Code.INVALID_PRODUCER_ID_MAPPING, "no-such-transactional-id")
+    return refused(draft, command, Code.INVALID_PRODUCER_ID_MAPPING, "no-such-transactional-id")
 
 
 # -- version 5
 
 
-def end_ongoing(shard: Shard, txn: Transaction, command: EndTransaction, now_ms: int) -> Decision:
+def end_ongoing(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
     """Settle the end, bump the epoch, and tell the producer its new one."""
     if command.producer.producer_id != txn.producer_id and not repeats_overflow(txn, command):
-        return refused(command, Code.INVALID_PRODUCER_ID_MAPPING, "other-producer-id")
+        return refused(draft, command, Code.INVALID_PRODUCER_ID_MAPPING, "other-producer-id")
     if command.producer.epoch != txn.epoch:
-        return refused(command, Code.PRODUCER_FENCED, "stale-epoch")
-    return settle(shard, txn, command, txn.started_ms, now_ms)
+        return refused(draft, command, Code.PRODUCER_FENCED, "stale-epoch")
+    return settle(draft, txn, command, txn.started_ms)
 
 
-def end_empty(shard: Shard, txn: Transaction, command: EndTransaction, now_ms: int) -> Decision:
+def end_empty(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
     """Let a producer abort what never began, which fences whatever it sent; there is nothing to commit."""
     if command.producer.producer_id != txn.producer_id and not repeats_overflow(txn, command):
-        return refused(command, Code.INVALID_PRODUCER_ID_MAPPING, "other-producer-id")
+        return refused(draft, command, Code.INVALID_PRODUCER_ID_MAPPING, "other-producer-id")
     if command.producer.epoch != txn.epoch:
-        return refused(command, Code.PRODUCER_FENCED, "stale-epoch")
+        return refused(draft, command, Code.PRODUCER_FENCED, "stale-epoch")
     if command.commit:
-        return refused(command, Code.INVALID_TXN_STATE, "nothing-to-commit")
-    return settle(shard, txn, command, now_ms, now_ms)
+        return refused(draft, command, Code.INVALID_TXN_STATE, "nothing-to-commit")
+    return settle(draft, txn, command, draft.now_ms)
 
 
-def end_complete(shard: Shard, txn: Transaction, command: EndTransaction, now_ms: int) -> Decision:
+def end_complete(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
     """Repeat a lost answer, abort what never began, and refuse whatever contradicts the last end."""
     repeated = command.producer.epoch + 1 == txn.epoch
     overflowed = repeats_overflow(txn, command)
     if command.producer.producer_id != txn.producer_id and not overflowed:
-        return refused(command, Code.INVALID_PRODUCER_ID_MAPPING, "other-producer-id")
+        return refused(draft, command, Code.INVALID_PRODUCER_ID_MAPPING, "other-producer-id")
     repeated = repeated or overflowed
     if not repeated and command.producer.epoch != txn.epoch:
-        return refused(command, Code.PRODUCER_FENCED, "stale-epoch")
+        return refused(draft, command, Code.PRODUCER_FENCED, "stale-epoch")
     if repeated and command.commit == COMMITS[txn.state]:
-        return told(command, Producer(txn.producer_id, txn.epoch), "end-repeated")
+        return told(draft, command, Producer(txn.producer_id, txn.epoch), "end-repeated")
     if repeated:
-        return refused(command, Code.INVALID_TXN_STATE, "ended-otherwise")
+        return refused(draft, command, Code.INVALID_TXN_STATE, "ended-otherwise")
     if command.commit:
-        return refused(command, Code.INVALID_TXN_STATE, "nothing-to-commit")
-    return settle(shard, txn, command, now_ms, now_ms)
+        return refused(draft, command, Code.INVALID_TXN_STATE, "nothing-to-commit")
+    return settle(draft, txn, command, draft.now_ms)
 
 
-def end_ending(shard: Shard, txn: Transaction, command: EndTransaction, now_ms: int) -> Decision:
+def end_ending(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
     """Have the producer ask again, whoever it is: the end is under way."""
-    return refused(command, Code.CONCURRENT_TRANSACTIONS, "end-under-way")
+    return refused(draft, command, Code.CONCURRENT_TRANSACTIONS, "end-under-way")
 
 
 def repeats_overflow(txn: Transaction, command: EndTransaction) -> bool:
@@ -88,58 +89,51 @@ def repeats_overflow(txn: Transaction, command: EndTransaction) -> bool:
     return sender.producer_id == txn.previous_id and sender.epoch == EPOCH_MAX - 1 and txn.epoch == 0
 
 
-def settle(shard: Shard, txn: Transaction, command: EndTransaction, started_ms: int, now_ms: int) -> Decision:
-    fact, markers = prepare(shard, txn, commit=command.commit, started_ms=started_ms, now_ms=now_ms)
+def settle(draft: Draft, txn: Transaction, command: EndTransaction, started_ms: int) -> Decision:
+    fact = prepare(draft, txn, commit=command.commit, started_ms=started_ms)
     overflows = fact.next_id != NOBODY
     producer = Producer(fact.next_id, 0) if overflows else Producer(txn.producer_id, fact.epoch)
     why = "commit-settled" if command.commit else "abort-settled"
     if not txn.partitions:
         why = "empty-abort-settled"
-    reply = Reply(command.call, ProducerAnswer(Code.NONE, producer))
-    return Decision(why, (fact,), (reply,), markers=(markers,))
+    return told(draft, command, producer, why)
 
 
-def prepare(
-    shard: Shard, txn: Transaction, *, commit: bool, started_ms: int, now_ms: int
-) -> tuple[EndPrepared, Markers]:
-    """Return the end of a transaction under a bumped epoch; the last one has another producer id follow."""
+def prepare(draft: Draft, txn: Transaction, *, commit: bool, started_ms: int) -> EndPrepared:
+    """Return how a transaction was ended, under a bumped epoch; after the last one another id follows."""
     fact = EndPrepared(
         txn.transactional_id,
         commit,
         epoch=min(txn.epoch + 1, EPOCH_MAX),
         last_epoch=txn.epoch,
-        next_id=shard.new_producer_id() if txn.exhausted else NOBODY,
+        next_id=draft.shard.new_producer_id() if txn.exhausted else NOBODY,
         client_version=BUMPS_EPOCH_SINCE,
         started_ms=started_ms,
-        at_ms=now_ms,
+        at_ms=draft.now_ms,
     )
-    return fact, markers_of(txn, fact)
+    draft.settle(txn, fact)
+    return fact
 
 
-def markers_of(txn: Transaction, fact: EndPrepared) -> Markers:
-    producer = Producer(txn.producer_id, fact.epoch)
-    return Markers(txn.transactional_id, producer, fact.commit, tuple(txn.partitions), fact.client_version)
-
-
-def fence(shard: Shard, txn: Transaction, now_ms: int) -> tuple[EndPrepared, Markers]:
-    """Return the abort of a transaction that its producer did not ask for."""
-    return prepare(shard, txn, commit=False, started_ms=txn.started_ms, now_ms=now_ms)
+def fence(draft: Draft, txn: Transaction) -> None:
+    """Abort a transaction whose producer did not ask for it."""
+    prepare(draft, txn, commit=False, started_ms=txn.started_ms)
 
 
 # -- before version 5
 
 
-def old_mistake(txn: Transaction, command: EndTransaction) -> Decision | None:
+def old_mistake(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision | None:
     if command.producer.producer_id != txn.producer_id:
-        return refused(command, Code.INVALID_PRODUCER_ID_MAPPING, "other-producer-id")
+        return refused(draft, command, Code.INVALID_PRODUCER_ID_MAPPING, "other-producer-id")
     if command.producer.epoch != txn.epoch:
-        return refused(command, Code.PRODUCER_FENCED, "stale-epoch")
+        return refused(draft, command, Code.PRODUCER_FENCED, "stale-epoch")
     return None
 
 
-def end_old_ongoing(shard: Shard, txn: Transaction, command: EndTransaction, now_ms: int) -> Decision:
+def end_old_ongoing(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
     """Settle the end; the producer goes on with its epoch."""
-    mistake = old_mistake(txn, command)
+    mistake = old_mistake(draft, txn, command)
     if mistake is not None:
         return mistake
     fact = EndPrepared(
@@ -150,54 +144,61 @@ def end_old_ongoing(shard: Shard, txn: Transaction, command: EndTransaction, now
         next_id=NOBODY,
         client_version=0,
         started_ms=txn.started_ms,
-        at_ms=now_ms,
+        at_ms=draft.now_ms,
     )
+    draft.settle(txn, fact)
     why = "old-commit-settled" if command.commit else "old-abort-settled"
-    reply = Reply(command.call, ProducerAnswer(Code.NONE))
-    return Decision(why, (fact,), (reply,), markers=(markers_of(txn, fact),))
+    return told(draft, command, NO_PRODUCER, why)
 
 
-def end_old_empty(shard: Shard, txn: Transaction, command: EndTransaction, now_ms: int) -> Decision:
+def end_old_empty(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
     """Refuse: there is no transaction."""
-    return old_mistake(txn, command) or refused(command, Code.INVALID_TXN_STATE, "no-transaction")
+    return old_mistake(draft, txn, command) or refused(
+        draft, command, Code.INVALID_TXN_STATE, "no-transaction"
+    )
 
 
-def end_old_complete(shard: Shard, txn: Transaction, command: EndTransaction, now_ms: int) -> Decision:
+def end_old_complete(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
     """Agree with who asks for the end that there was, and refuse the other."""
-    mistake = old_mistake(txn, command)
+    mistake = old_mistake(draft, txn, command)
     if mistake is not None:
         return mistake
     if command.commit == COMMITS[txn.state]:
-        return told(command, Producer(NOBODY, NOBODY), "old-end-repeated")
-    return refused(command, Code.INVALID_TXN_STATE, "ended-otherwise")
+        return told(draft, command, NO_PRODUCER, "old-end-repeated")
+    return refused(draft, command, Code.INVALID_TXN_STATE, "ended-otherwise")
 
 
-def end_old_ending(shard: Shard, txn: Transaction, command: EndTransaction, now_ms: int) -> Decision:
+def end_old_ending(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
     """Have the owner ask again: the end is under way."""
-    return old_mistake(txn, command) or refused(command, Code.CONCURRENT_TRANSACTIONS, "end-under-way")
+    return old_mistake(draft, txn, command) or refused(
+        draft, command, Code.CONCURRENT_TRANSACTIONS, "end-under-way"
+    )
 
 
-def told(command: EndTransaction, producer: Producer, why: str) -> Decision:
-    return Decision(why, replies=(Reply(command.call, ProducerAnswer(Code.NONE, producer)),))
+def told(draft: Draft, command: EndTransaction, producer: Producer, why: str) -> Decision:
+    draft.reply(command.call, ProducerAnswer(Code.NONE, producer))
+    return draft.decision(why)
 
 
-def refused(command: EndTransaction, code: Code, why: str) -> Decision:
-    return Decision(why, replies=(Reply(command.call, ProducerAnswer(code)),))
+def refused(draft: Draft, command: EndTransaction, code: Code, why: str) -> Decision:
+    draft.reply(command.call, ProducerAnswer(code))
+    return draft.decision(why)
 
 
 # -- markers
 
 
-def complete(shard: Shard, txn: Transaction, command: MarkersWritten, now_ms: int) -> Decision:
+def complete(draft: Draft, txn: Transaction, command: MarkersWritten) -> Decision:
     """Note that the transaction has ended."""
-    return Decision("transaction-ended", (EndCompleted(txn.transactional_id, now_ms),))
+    draft.apply(EndCompleted(txn.transactional_id, draft.now_ms))
+    return draft.decision("transaction-ended")
 
 
-def pass_over(shard: Shard, txn: Transaction, command: MarkersWritten, now_ms: int) -> Decision:
+def pass_over(draft: Draft, txn: Transaction, command: MarkersWritten) -> Decision:
     """Do nothing: no end is under way."""
-    return Decision("markers-passed-over")
+    return draft.decision("markers-passed-over")
 
 
-def marked_nowhere(shard: Shard, _: None, command: MarkersWritten, now_ms: int) -> Decision:
+def marked_nowhere(draft: Draft, _: None, command: MarkersWritten) -> Decision:
     """Do nothing: the transactional id is gone."""
-    return Decision("markers-passed-over")
+    return draft.decision("markers-passed-over")

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from coterie.coordinator.machine.decision import Decision
 from coterie.coordinator.txn.apply import IDLE
 from coterie.coordinator.txn.commands import Expire
-from coterie.coordinator.txn.decision import Decision, Wake
+from coterie.coordinator.txn.decision import Draft
 from coterie.coordinator.txn.end import fence
 from coterie.coordinator.txn.facts import IdForgotten
 from coterie.coordinator.txn.model import Transaction
 
 if TYPE_CHECKING:
-    from coterie.coordinator.txn.shard import Shard
+    pass
 
 TIMEOUTS, IDS = ("timeouts",), ("ids",)
 TIMELESS_MS = 2**31 - 1  # the timeout of a transaction that another coordinator ends (KIP-939)
@@ -44,63 +45,60 @@ def completion_key(transactional_id: str) -> tuple[str, str]:
     return ("complete", transactional_id)
 
 
-def timeouts_due(shard: Shard, _: None, command: Expire, now_ms: int) -> Decision:
+def timeouts_due(draft: Draft, _: None, command: Expire) -> Decision:
     """Name every transaction that has been open for longer than its producer allowed."""
-    hanging = tuple(key for key in shard.ongoing if hangs(shard.transactions[key], now_ms))
-    return Decision(
-        "hanging-transactions-found" if hanging else "no-transaction-hangs",
-        wakes=(Wake(TIMEOUTS, now_ms + shard.settings.timeouts_interval_ms),),
-        overdue=hanging,
-    )
+    shard, now_ms = draft.shard, draft.now_ms
+    draft.overdue = tuple(key for key in shard.ongoing if hangs(shard.transactions[key], now_ms))
+    draft.arm(TIMEOUTS, now_ms + shard.settings.timeouts_interval_ms)
+    return draft.decision("hanging-transactions-found" if draft.overdue else "no-transaction-hangs")
 
 
-def abort_hanging(shard: Shard, txn: Transaction, command: Expire, now_ms: int) -> Decision:
+def abort_hanging(draft: Draft, txn: Transaction, command: Expire) -> Decision:
     """Abort the transaction and fence its producer, unless it is another one by now."""
-    if not hangs(txn, now_ms):
-        return otherwise(shard, txn, command, now_ms)
-    fact, markers = fence(shard, txn, now_ms)
-    return Decision("hanging-transaction-aborted", (fact,), markers=(markers,))
+    if not hangs(txn, draft.now_ms):
+        return otherwise(draft, txn, command)
+    fence(draft, txn)
+    return draft.decision("hanging-transaction-aborted")
 
 
 def hangs(txn: Transaction, now_ms: int) -> bool:
     return txn.timeout_ms != TIMELESS_MS and txn.started_ms + txn.timeout_ms < now_ms
 
 
-def ids_due(shard: Shard, _: None, command: Expire, now_ms: int) -> Decision:
+def ids_due(draft: Draft, _: None, command: Expire) -> Decision:
     """Name the transactional ids that have been idle for too long."""
-    limit_ms = unused_since_ms(shard, now_ms)
-    unused = tuple(
+    shard, limit_ms = draft.shard, unused_since_ms(draft)
+    draft.overdue = tuple(
         txn.transactional_id
         for txn in shard.transactions.values()
         if txn.updated_ms <= limit_ms and txn.state in IDLE
     )
-    return Decision(
-        "unused-ids-found" if unused else "no-id-unused",
-        wakes=(Wake(IDS, now_ms + shard.settings.ids_interval_ms),),
-        overdue=unused,
-    )
+    draft.arm(IDS, draft.now_ms + shard.settings.ids_interval_ms)
+    return draft.decision("unused-ids-found" if draft.overdue else "no-id-unused")
 
 
-def forget_unused(shard: Shard, txn: Transaction, command: Expire, now_ms: int) -> Decision:
+def forget_unused(draft: Draft, txn: Transaction, command: Expire) -> Decision:
     """Forget the transactional id, unless somebody has used it since."""
-    if txn.updated_ms > unused_since_ms(shard, now_ms):
-        return otherwise(shard, txn, command, now_ms)
-    return Decision("unused-id-forgotten", (IdForgotten(txn.transactional_id),))
+    if txn.updated_ms > unused_since_ms(draft):
+        return otherwise(draft, txn, command)
+    draft.apply(IdForgotten(txn.transactional_id))
+    return draft.decision("unused-id-forgotten")
 
 
-def unused_since_ms(shard: Shard, now_ms: int) -> int:
+def unused_since_ms(draft: Draft) -> int:
     """Return when an id has to have been used last to go now.
 
     Nothing goes that is young by either clock: the wall's may be wrong, now or when the broker started.
     """
-    return now_ms + min(shard.wall_ahead_ms, 0) - shard.settings.id_expiration_ms
+    shard = draft.shard
+    return draft.now_ms + min(shard.wall_ahead_ms, 0) - shard.settings.id_expiration_ms
 
 
-def otherwise(shard: Shard, txn: Transaction, command: Expire, now_ms: int) -> Decision:
+def otherwise(draft: Draft, txn: Transaction, command: Expire) -> Decision:
     """Do nothing: it is otherwise by now."""
-    return Decision("look-outdated")
+    return draft.decision("look-outdated")
 
 
-def otherwise_nowhere(shard: Shard, _: None, command: Expire, now_ms: int) -> Decision:
+def otherwise_nowhere(draft: Draft, _: None, command: Expire) -> Decision:
     """Do nothing: the transactional id is gone."""
-    return Decision("look-outdated")
+    return draft.decision("look-outdated")

@@ -19,13 +19,11 @@ from coterie.coordinator.txn.commands import (
 )
 from coterie.coordinator.txn.decision import (
     Answer,
-    Decision,
     DescribeAnswer,
+    Draft,
     PartitionsAnswer,
     ProducerAnswer,
-    Reply,
     VerifyAnswer,
-    Wake,
 )
 from coterie.coordinator.txn.expiry import completion_key
 from coterie.coordinator.txn.settings import RETRY_MS, TransactionSettings
@@ -74,20 +72,15 @@ REFUSALS: Mapping[type, Callable[[Any, Code], Answer]] = MappingProxyType(
 assert {*REFUSALS, MarkersWritten, Expire} == set(Command.__args__)
 
 
-def after_failure(command: Command, code: Code, now_ms: int) -> Decision:
-    """Return what follows for a command whose facts could not be appended and have been undone.
+def after_failure(draft: Draft, command: Command, code: Code) -> None:
+    """Do what follows for a command whose facts could not be appended and have been undone.
 
     A completion is tried again a little later, for its markers are written; what a look has found is found
     again by the next.
     """
     if isinstance(command, MarkersWritten):
-        return Decision("append-failed", wakes=(_try_again(command.transactional_id, now_ms),))
-    if isinstance(command, Expire):
-        again = (_try_again(command.key[1], now_ms),) if command.key[0] == "complete" else ()
-        return Decision("append-failed", wakes=again)
-    answer = refusal(command, TOLD_AS.get(code, code))
-    return Decision("append-failed", replies=(Reply(command.call, answer),))
-
-
-def _try_again(transactional_id: str, now_ms: int) -> Wake:
-    return Wake(completion_key(transactional_id), now_ms + RETRY_MS)
+        draft.arm(completion_key(command.transactional_id), draft.now_ms + RETRY_MS)
+    elif not isinstance(command, Expire):
+        draft.reply(command.call, refusal(command, TOLD_AS.get(code, code)))
+    elif command.key[0] == "complete":
+        draft.arm(command.key, draft.now_ms + RETRY_MS)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coterie.base.codes import Code
+from coterie.coordinator.machine.decision import Decision
 from coterie.coordinator.txn.commands import AddPartitions, VerifyPartitions
-from coterie.coordinator.txn.decision import Decision, PartitionsAnswer, Reply, VerifyAnswer
+from coterie.coordinator.txn.decision import Draft, PartitionsAnswer, VerifyAnswer
 from coterie.coordinator.txn.facts import PartitionsAdded
 from coterie.coordinator.txn.model import Producer, Transaction
 
 if TYPE_CHECKING:
-    from coterie.coordinator.txn.shard import Shard
+    pass
 
 
 def mistaken(txn: Transaction, producer: Producer) -> tuple[Code, str] | None:
@@ -26,68 +27,72 @@ def mistaken(txn: Transaction, producer: Producer) -> tuple[Code, str] | None:
 # -- adding
 
 
-def add_nowhere(shard: Shard, _: None, command: AddPartitions, now_ms: int) -> Decision:
+def add_nowhere(draft: Draft, _: None, command: AddPartitions) -> Decision:
     """Refuse: nobody has initialized the transactional id, or it has expired."""
-    return added(command, Code.INVALID_PRODUCER_ID_MAPPING, "no-such-transactional-id")
+    return added(draft, command, Code.INVALID_PRODUCER_ID_MAPPING, "no-such-transactional-id")
 
 
-def add_idle(shard: Shard, txn: Transaction, command: AddPartitions, now_ms: int) -> Decision:
+def add_idle(draft: Draft, txn: Transaction, command: AddPartitions) -> Decision:
     """Begin a transaction with these."""
     mistake = mistaken(txn, command.producer)
     if mistake is not None:
-        return added(command, *mistake)
-    return joined(command, now_ms, "transaction-begun")
+        return added(draft, command, *mistake)
+    return joined(draft, command, "transaction-begun")
 
 
-def add_ongoing(shard: Shard, txn: Transaction, command: AddPartitions, now_ms: int) -> Decision:
+def add_ongoing(draft: Draft, txn: Transaction, command: AddPartitions) -> Decision:
     """Let these join; those that are there already cost nothing."""
     mistake = mistaken(txn, command.producer)
     if mistake is not None:
-        return added(command, *mistake)
+        return added(draft, command, *mistake)
     if txn.has(command.partitions):
-        return added(command, Code.NONE, "partitions-there")
-    return joined(command, now_ms, "partitions-joined")
+        return added(draft, command, Code.NONE, "partitions-there")
+    return joined(draft, command, "partitions-joined")
 
 
-def add_ending(shard: Shard, txn: Transaction, command: AddPartitions, now_ms: int) -> Decision:
+def add_ending(draft: Draft, txn: Transaction, command: AddPartitions) -> Decision:
     """Have the producer ask again, whoever it is: the end of a transaction is under way."""
-    return added(command, Code.CONCURRENT_TRANSACTIONS, "end-under-way")
+    return added(draft, command, Code.CONCURRENT_TRANSACTIONS, "end-under-way")
 
 
-def joined(command: AddPartitions, now_ms: int, why: str) -> Decision:
-    fact = PartitionsAdded(command.transactional_id, command.partitions, command.client_version, now_ms)
-    return Decision(why, (fact,), (Reply(command.call, PartitionsAnswer(Code.NONE)),))
+def joined(draft: Draft, command: AddPartitions, why: str) -> Decision:
+    name, version = command.transactional_id, command.client_version
+    draft.apply(PartitionsAdded(name, command.partitions, version, draft.now_ms))
+    return added(draft, command, Code.NONE, why)
 
 
-def added(command: AddPartitions, code: Code, why: str) -> Decision:
-    return Decision(why, replies=(Reply(command.call, PartitionsAnswer(code)),))
+def added(draft: Draft, command: AddPartitions, code: Code, why: str) -> Decision:
+    draft.reply(command.call, PartitionsAnswer(code))
+    return draft.decision(why)
 
 
 # -- verifying
 
 
-def verify_nowhere(shard: Shard, _: None, command: VerifyPartitions, now_ms: int) -> Decision:
+def verify_nowhere(draft: Draft, _: None, command: VerifyPartitions) -> Decision:
     """Refuse: nobody has initialized the transactional id, or it has expired."""
-    return verified_none(command, Code.INVALID_PRODUCER_ID_MAPPING, "no-such-transactional-id")
+    return verified_none(draft, command, Code.INVALID_PRODUCER_ID_MAPPING, "no-such-transactional-id")
 
 
-def verify(shard: Shard, txn: Transaction, command: VerifyPartitions, now_ms: int) -> Decision:
+def verify(draft: Draft, txn: Transaction, command: VerifyPartitions) -> Decision:
     """Say of each partition whether it is in the transaction; outside of it the client has to abort."""
     mistake = mistaken(txn, command.producer)
     if mistake is not None:
-        return verified_none(command, *mistake)
+        return verified_none(draft, command, *mistake)
     held = txn.partitions
     codes = tuple(Code.NONE if one in held else Code.TRANSACTION_ABORTABLE for one in command.partitions)
     why = "partitions-there" if txn.has(command.partitions) else "partitions-missing"
-    return Decision(why, replies=(Reply(command.call, VerifyAnswer(codes)),))
+    draft.reply(command.call, VerifyAnswer(codes))
+    return draft.decision(why)
 
 
-def verify_ending(shard: Shard, txn: Transaction, command: VerifyPartitions, now_ms: int) -> Decision:
+def verify_ending(draft: Draft, txn: Transaction, command: VerifyPartitions) -> Decision:
     """Have the owner ask again: the end of the transaction is under way."""
     mistake = mistaken(txn, command.producer)
-    return verified_none(command, *(mistake or (Code.CONCURRENT_TRANSACTIONS, "end-under-way")))
+    return verified_none(draft, command, *(mistake or (Code.CONCURRENT_TRANSACTIONS, "end-under-way")))
 
 
-def verified_none(command: VerifyPartitions, code: Code, why: str) -> Decision:
+def verified_none(draft: Draft, command: VerifyPartitions, code: Code, why: str) -> Decision:
     answer = VerifyAnswer((code,) * len(command.partitions))
-    return Decision(why, replies=(Reply(command.call, answer),))
+    draft.reply(command.call, answer)
+    return draft.decision(why)

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 
 from coterie.base.codes import Code
 from coterie.coordinator.machine.core import Core
+from coterie.coordinator.machine.decision import Decision, Markers
 from coterie.coordinator.txn.apply import apply_fact
 from coterie.coordinator.txn.commands import Command, Describe, VerifyPartitions
-from coterie.coordinator.txn.decision import Decision, Markers, Reply, Wake
+from coterie.coordinator.txn.decision import Draft
 from coterie.coordinator.txn.expiry import IDS, TIMEOUTS
 from coterie.coordinator.txn.facts import Fact, TransactionLoaded
 from coterie.coordinator.txn.failures import NoProducerId, after_failure, refusal
@@ -20,7 +21,7 @@ from coterie.coordinator.txn.table import answer
 ENDING = {State.PREPARE_COMMIT: True, State.PREPARE_ABORT: False}
 
 
-class Shard(Core[Fact]):
+class Shard(Core[Command, Fact]):
     """The transactional ids that hash to one partition. It knows no clock, socket or thread."""
 
     def __init__(self, *, settings: TransactionSettings, new_producer_id: Callable[[], int]) -> None:
@@ -37,26 +38,56 @@ class Shard(Core[Fact]):
 
     # -- deciding
 
-    def decide(self, command: Command, now_ms: int) -> Decision:
-        """Return what the command leads to. Nothing has changed when this returns."""
+    def perform(
+        self,
+        command: Command,
+        now_ms: int,
+        before: Callable[[Fact], None] | None = None,
+        *,
+        wall_ms: int | None = None,
+    ) -> Decision:
+        """Return the Decision that the command led to, its facts applied; the terms are those of `Core`."""
         try:
-            return answer(self, command, now_ms)
+            return super().perform(command, now_ms, before, wall_ms=wall_ms)
         except NoProducerId:
+            draft = self.draft(command, now_ms, before, wall_ms=wall_ms)
             call = getattr(command, "call", None)
-            if call is None:  # a look finds it again
-                return Decision("no-producer-id")
-            reply = Reply(call, refusal(command, Code.COORDINATOR_LOAD_IN_PROGRESS))
-            return Decision("no-producer-id", replies=(reply,))
+            if call is not None:  # else a look finds it again
+                draft.reply(call, refusal(command, Code.COORDINATOR_LOAD_IN_PROGRESS))
+            return draft.decision("no-producer-id")
 
-    def append_failed(self, command: Command, code: Code, now_ms: int) -> Decision:
-        """Return what follows for one command of a batch that the log refused with `code`.
+    def append_failed(
+        self,
+        command: Command,
+        code: Code,
+        now_ms: int,
+        before: Callable[[Fact], None] | None = None,
+        *,
+        wall_ms: int | None = None,
+    ) -> Decision:
+        """Return what followed for one command of a batch that the log refused with `code`, facts applied.
 
-        The batch has been undone (`undo_to`) before the first of its commands comes here, in its order. What
-        only reads is answered as if there had been no batch.
+        What only reads is answered as if there had been no batch.
         """
         if isinstance(command, Describe | VerifyPartitions):
-            return self.decide(command, now_ms)
-        return after_failure(command, code, now_ms)
+            return self.perform(command, now_ms, before, wall_ms=wall_ms)
+        draft = self.draft(command, now_ms, before, wall_ms=wall_ms)
+        after_failure(draft, command, code)
+        return draft.decision("append-failed")
+
+    def draft(
+        self,
+        command: Command | None,
+        now_ms: int,
+        before: Callable[[Fact], None] | None = None,
+        *,
+        wall_ms: int | None = None,
+    ) -> Draft:
+        """Return an empty Draft; the terms are those of `perform`."""
+        return Draft(self, now_ms, getattr(command, "call", None), before, wall_ms=wall_ms)
+
+    def _answer(self, draft: Draft, command: Command) -> Decision:
+        return answer(draft, command)
 
     # -- the one door
 
@@ -88,21 +119,18 @@ class Shard(Core[Fact]):
 
     def loaded(self, now_ms: int) -> Decision:
         """Return what the end of loading leads to: whatever was about to end gets its markers again."""
-        return Decision(
-            "loaded",
-            wakes=(
-                Wake(TIMEOUTS, now_ms + self.settings.timeouts_interval_ms),
-                Wake(IDS, now_ms + self.settings.ids_interval_ms),
-            ),
-            markers=tuple(
-                Markers(
-                    txn.transactional_id,
-                    Producer(txn.producer_id, txn.epoch),
-                    ENDING[txn.state],
-                    tuple(txn.partitions),
-                    txn.client_version,
-                )
-                for txn in self.transactions.values()
-                if txn.state in ENDING
-            ),
+        draft = self.draft(None, now_ms)
+        draft.arm(TIMEOUTS, now_ms + self.settings.timeouts_interval_ms)
+        draft.arm(IDS, now_ms + self.settings.ids_interval_ms)
+        draft.markers = tuple(
+            Markers(
+                txn.transactional_id,
+                Producer(txn.producer_id, txn.epoch),
+                ENDING[txn.state],
+                tuple(txn.partitions),
+                txn.client_version,
+            )
+            for txn in self.transactions.values()
+            if txn.state in ENDING
         )
+        return draft.decision("loaded")

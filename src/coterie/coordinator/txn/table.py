@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 from coterie.base.codes import Code
 from coterie.base.printed import legend, table
+from coterie.coordinator.machine.decision import Decision
+from coterie.coordinator.machine.table import Row, check
 from coterie.coordinator.txn import end, expiry, init, partitions, views
 from coterie.coordinator.txn.apply import IDLE, MOVES
 from coterie.coordinator.txn.commands import (
@@ -23,7 +25,7 @@ from coterie.coordinator.txn.commands import (
     MarkersWritten,
     VerifyPartitions,
 )
-from coterie.coordinator.txn.decision import Decision, Reply
+from coterie.coordinator.txn.decision import Draft
 from coterie.coordinator.txn.end import EndTransactionBeforeV5
 from coterie.coordinator.txn.expiry import (
     IDS,
@@ -39,18 +41,11 @@ from coterie.coordinator.txn.failures import refusal
 from coterie.coordinator.txn.model import BUMPS_EPOCH_SINCE, State, Transaction
 from coterie.coordinator.txn.reasons import WHYS
 
-if TYPE_CHECKING:
-    from coterie.coordinator.txn.shard import Shard
 
-Handler: TypeAlias = Callable[[Any, Any, Any, int], Decision]
-Row: TypeAlias = Mapping[type, Handler]
-
-
-def never(shard: Shard, txn: Transaction, command: Any, now_ms: int) -> Decision:
+def never(draft: Draft, txn: Transaction, command: Any) -> Decision:
     """Give up on the request: no coordinator writes such a state, somebody else must have."""
-    return Decision(
-        "state-of-nobody", replies=(Reply(command.call, refusal(command, Code.UNKNOWN_SERVER_ERROR)),)
-    )
+    draft.reply(command.call, refusal(command, Code.UNKNOWN_SERVER_ERROR))
+    return draft.decision("state-of-nobody")
 
 
 NOWHERE: Row = MappingProxyType(  # the transactional id is not there
@@ -142,28 +137,29 @@ DUE_OF_ONE: Mapping[str, type] = MappingProxyType(
     {completion_key("")[0]: MarkersWritten, TIMEOUTS[0]: TimeoutDue, IDS[0]: IdDue}
 )
 
-assert ANSWERS.keys() == set(State)
-assert all(row.keys() == NOWHERE.keys() for row in ANSWERS.values())
-assert {*NOWHERE, Expire} - {EndTransactionBeforeV5, TimeoutDue, IdDue} == set(Command.__args__)
+check(
+    NOWHERE,
+    ANSWERS,
+    State,
+    asked={*Command.__args__, EndTransactionBeforeV5, *DUE_OF_ONE.values()} - {Expire},
+)
 assert set(DUE.values()) == set(SHARD_WIDE)
 
 
-def answer(shard: Shard, command: Command, now_ms: int) -> Decision:
+def answer(draft: Draft, command: Command) -> Decision:
     """Return what the transactional id of the command, in the state that it is in, makes of it."""
     kind: type = type(command)
     if isinstance(command, Expire):
         if command.key in DUE:
-            return SHARD_WIDE[DUE[command.key]](shard, None, command, now_ms)
+            return SHARD_WIDE[DUE[command.key]](draft, None, command)
         kind, transactional_id = DUE_OF_ONE[command.key[0]], command.key[1]
     else:
         transactional_id = command.transactional_id
     if isinstance(command, EndTransaction) and command.client_version < BUMPS_EPOCH_SINCE:
         kind = EndTransactionBeforeV5
-    txn = shard.transactions.get(transactional_id)
+    txn = draft.shard.transactions.get(transactional_id)
     row = NOWHERE if txn is None else ANSWERS[txn.state]
-    decision = row[kind](shard, txn, command, now_ms)
-    assert decision.why in WHYS, decision.why
-    return decision
+    return row[kind](draft, txn, command)
 
 
 # -- docs/transactions.md

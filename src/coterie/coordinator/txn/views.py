@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coterie.base.codes import Code
+from coterie.coordinator.machine.decision import Decision
 from coterie.coordinator.txn.commands import Describe
-from coterie.coordinator.txn.decision import Decision, DescribeAnswer, Reply
+from coterie.coordinator.txn.decision import DescribeAnswer, Draft
 from coterie.coordinator.txn.model import Producer, State, Transaction
 from coterie.coordinator.txn.records import dated
 
@@ -16,23 +17,25 @@ if TYPE_CHECKING:
     from coterie.coordinator.txn.shard import Shard
 
 
-def describe_nowhere(shard: Shard, _: Transaction | None, command: Describe, now_ms: int) -> Decision:
+def describe_nowhere(draft: Draft, _: Transaction | None, command: Describe) -> Decision:
     """Say that there is none."""
     answer = DescribeAnswer(Code.TRANSACTIONAL_ID_NOT_FOUND)
-    return Decision("no-such-transactional-id", replies=(Reply(command.call, answer),))
+    draft.reply(command.call, answer)
+    return draft.decision("no-such-transactional-id")
 
 
-def describe(shard: Shard, txn: Transaction, command: Describe, now_ms: int) -> Decision:
+def describe(draft: Draft, txn: Transaction, command: Describe) -> Decision:
     """Show the transactional id as it is."""
     answer = DescribeAnswer(
         Code.NONE,
         txn.state.value,
         txn.timeout_ms,
-        dated(txn.started_ms, shard.wall_ahead_ms),
+        dated(txn.started_ms, draft.shard.wall_ahead_ms),
         Producer(txn.producer_id, txn.epoch),
         tuple(txn.partitions),
     )
-    return Decision("described", replies=(Reply(command.call, answer),))
+    draft.reply(command.call, answer)
+    return draft.decision("described")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

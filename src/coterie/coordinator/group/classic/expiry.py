@@ -10,9 +10,10 @@ from __future__ import annotations
 from coterie.coordinator.group.classic import join_phase
 from coterie.coordinator.group.classic.leave import tell_removed
 from coterie.coordinator.group.commands import Expire
-from coterie.coordinator.group.decision import Decision, Draft
+from coterie.coordinator.group.decision import Draft
 from coterie.coordinator.group.facts import PromiseDropped
 from coterie.coordinator.group.model import Group, State
+from coterie.coordinator.machine.decision import Decision
 
 GONE = ("promise-expired", "session-expired", "join-expired")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from coterie.base.codes import Code
 from coterie.coordinator.group.classic import join_phase, static
 from coterie.coordinator.group.commands import Join
-from coterie.coordinator.group.decision import Decision, Draft, JoinAnswer
+from coterie.coordinator.group.decision import Draft, JoinAnswer
 from coterie.coordinator.group.facts import (
     GroupCreated,
     GroupStored,
@@ -21,6 +21,7 @@ from coterie.coordinator.group.facts import (
 )
 from coterie.coordinator.group.model import Group, Member, State, stranger_why
 from coterie.coordinator.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
+from coterie.coordinator.machine.decision import Decision
 
 MEMBER_ID_REQUIRED_SINCE = 4
 

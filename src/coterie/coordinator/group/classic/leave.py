@@ -5,9 +5,15 @@ from __future__ import annotations
 from coterie.base.codes import Code
 from coterie.coordinator.group.classic import join_phase
 from coterie.coordinator.group.commands import Leave, Leaver
-from coterie.coordinator.group.decision import Decision, Draft, JoinAnswer, LeaveAnswer, SyncAnswer
+from coterie.coordinator.group.decision import (
+    Draft,
+    JoinAnswer,
+    LeaveAnswer,
+    SyncAnswer,
+)
 from coterie.coordinator.group.facts import PromiseDropped
 from coterie.coordinator.group.model import Group, Member
+from coterie.coordinator.machine.decision import Decision
 
 
 def leave_nowhere(draft: Draft, _: None, command: Leave) -> Decision:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from coterie.base.codes import Code
 from coterie.coordinator.group.classic import join_phase
 from coterie.coordinator.group.commands import Join
-from coterie.coordinator.group.decision import Decision, Draft, JoinAnswer, SyncAnswer
+from coterie.coordinator.group.decision import Draft, JoinAnswer, SyncAnswer
 from coterie.coordinator.group.facts import GroupStored, MemberRejoined, MemberReplaced
 from coterie.coordinator.group.model import Group, State
+from coterie.coordinator.machine.decision import Decision
 
 SKIPS_ASSIGNMENT_SINCE = 9
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coterie.base.codes import Code
 from coterie.coordinator.group.commands import Heartbeat, Sync
-from coterie.coordinator.group.decision import Decision, Draft, HeartbeatAnswer, SyncAnswer
+from coterie.coordinator.group.decision import Draft, HeartbeatAnswer, SyncAnswer
 from coterie.coordinator.group.facts import (
     Assigned,
     GroupStabilized,
@@ -13,6 +13,7 @@ from coterie.coordinator.group.facts import (
     SyncParked,
 )
 from coterie.coordinator.group.model import Group, Member, State, stranger_why
+from coterie.coordinator.machine.decision import Decision
 
 
 def refusal_of(group: Group, command: Heartbeat | Sync) -> tuple[Code, str]:

@@ -22,7 +22,6 @@ from coterie.coordinator.group.commands import (
 )
 from coterie.coordinator.group.decision import (
     CommitAnswer,
-    Decision,
     DeleteGroupAnswer,
     DeleteOffsetsAnswer,
     Draft,
@@ -48,6 +47,7 @@ from coterie.coordinator.group.model import (
     stranger_why,
 )
 from coterie.coordinator.group.records import Allowance
+from coterie.coordinator.machine.decision import Decision
 
 if TYPE_CHECKING:
     from coterie.coordinator.group.shard import Shard
