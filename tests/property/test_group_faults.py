@@ -46,7 +46,7 @@ def instead(patch: pytest.MonkeyPatch, module: Any, name: str, make: Callable[[A
 
 @fault
 def a_heartbeat_that_moves_nothing(patch: pytest.MonkeyPatch) -> None:
-    instead(patch, sync, "keep_and_recall", lambda keep: keep)
+    instead(patch, sync, "renew_the_session_and_call_to_rebalance", lambda keep: keep)
     patch.setattr(Draft, "restart_session", lambda draft, member: None)
 
 
@@ -110,7 +110,7 @@ def a_commit_that_is_no_sign_of_life(patch: pytest.MonkeyPatch) -> None:
 
         return committed
 
-    plant_in_table(patch, offsets.commit_working, quietly)
+    plant_in_table(patch, offsets.commit_for_a_member, quietly)
 
 
 @fault

@@ -16,8 +16,17 @@ from coterie.coordinator.machine.decision import Decision
 from coterie.coordinator.txn import Shard
 from coterie.coordinator.txn.apply import IDLE
 from coterie.coordinator.txn.commands import AddPartitions, Command, EndTransaction, InitProducerId
+from coterie.coordinator.txn.decision import NO_PRODUCER
 from coterie.coordinator.txn.facts import Fact, TransactionLoaded
-from coterie.coordinator.txn.model import EPOCH_MAX, NO_TIME, NOBODY, Producer, State, Transaction
+from coterie.coordinator.txn.model import (
+    EPOCH_MAX,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIME,
+    Producer,
+    State,
+    Transaction,
+)
 from coterie.coordinator.txn.records import value_of
 from coterie.coordinator.txn.shard import ENDING
 from coterie.wire.payloads.transaction_state import transaction_record
@@ -37,7 +46,7 @@ def snapshot(shard: Shard) -> tuple[Any, Any]:
 
 def durable(txn: Transaction) -> Transaction:
     """A transactional id as a record keeps it."""
-    return txn._replace(last_epoch=NOBODY)
+    return txn._replace(last_epoch=NO_PRODUCER_EPOCH)
 
 
 class CheckedRig(Rig):
@@ -74,7 +83,7 @@ class CheckedRig(Rig):
     def check(self, command: Command, decision: Decision) -> None:
         for reply in decision.replies:
             if isinstance(command, InitProducerId | EndTransaction) and reply.answer.code is not Code.NONE:
-                assert reply.answer.producer == Producer(NOBODY, NOBODY)
+                assert reply.answer.producer == NO_PRODUCER
         if isinstance(command, AddPartitions | EndTransaction) and decision.facts:
             txn = self.shard.transactions[command.transactional_id]
             assert command.producer == (txn.producer_id, txn.epoch), "only the owner changes anything"
@@ -88,7 +97,10 @@ class CheckedRig(Rig):
         """Keep who was told to be the owner of what."""
         for reply in decision.replies:
             producer = getattr(reply.answer, "producer", None)
-            if isinstance(command, InitProducerId | EndTransaction) and producer != (NOBODY, NOBODY):
+            if isinstance(command, InitProducerId | EndTransaction) and producer != (
+                NO_PRODUCER_ID,
+                NO_PRODUCER_EPOCH,
+            ):
                 assert producer is not None
                 self.given.setdefault(command.transactional_id, []).append(producer)
 
@@ -182,7 +194,7 @@ class TransactionMachine(RuleBasedStateMachine):
         txn = self.rig.shard.transactions.get(transactional_id)
         if txn is None or txn.state not in IDLE or txn.epoch >= epoch:
             return
-        worn = txn._replace(epoch=epoch, last_epoch=NOBODY)
+        worn = txn._replace(epoch=epoch, last_epoch=NO_PRODUCER_EPOCH)
         self.rig.shard.apply(TransactionLoaded(worn))
         self.rig.shard.settle(self.rig.shard.mark())
         self.rig.log.append(transaction_record(transactional_id, value_of(worn, 0)))
@@ -258,7 +270,7 @@ class TransactionMachine(RuleBasedStateMachine):
             assert 0 <= txn.epoch <= EPOCH_MAX
             assert (txn.transactional_id in shard.ongoing) == (txn.state is State.ONGOING)
             if txn.state not in ENDING:
-                assert txn.next_id == NOBODY
+                assert txn.next_id == NO_PRODUCER_ID
                 assert txn.epoch < EPOCH_MAX, "the last epoch is never anybody's"
             if txn.state not in (State.ONGOING, *ENDING):
                 assert not txn.partitions

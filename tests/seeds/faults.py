@@ -117,7 +117,7 @@ def anybody_may_commit_beside_a_group() -> Iterator[None]:
     def answer(draft: Draft, group: Group, command: Any) -> Decision:
         if command.generation < 0:
             return committed.store(draft, command, "committed")
-        return committed.commit_working(draft, group, command)
+        return committed.commit_for_a_member(draft, group, command)
 
     answers = {**table.ANSWERS}
     for state, row in zip(rows, before, strict=True):

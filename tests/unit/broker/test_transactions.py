@@ -25,7 +25,7 @@ from unit.broker.group_api_rig import ApiRig, part, versions
 PRODUCE, FETCH, FIND, API_VERSIONS = 0, 1, 10, 18
 INIT, ADD, OFFSETS, END, MARKERS, DESCRIBE, LIST = 22, 24, 25, 26, 27, 65, 66
 ORDERS = TopicPartition("orders", 0)
-NOBODY = Producer(-1, -1)
+NO_PRODUCER_ID = Producer(-1, -1)
 TIMEOUT = timedelta(seconds=60)
 
 
@@ -41,7 +41,7 @@ class TxnRig(ApiRig):
         self.settle()
         return TxnRig(self.store.crash(), settled=settled, **self.told)  # type: ignore[attr-defined]
 
-    def init(self, version: int = 5, *, expected: Producer = NOBODY, **terms: Any) -> Any:
+    def init(self, version: int = 5, *, expected: Producer = NO_PRODUCER_ID, **terms: Any) -> Any:
         terms = init_terms(**terms)
         if version >= 3:
             terms |= {"producer_id": expected.producer_id, "producer_epoch": expected.epoch}

@@ -24,7 +24,7 @@ from coterie.coordinator.group.model import State
 from coterie.coordinator.group.reasons import WHYS
 from coterie.coordinator.group.settings import GroupSettings
 from coterie.coordinator.group.shard import Shard
-from coterie.coordinator.group.table import ANSWERS, NOWHERE, printed
+from coterie.coordinator.group.table import ABSENT, ANSWERS, printed
 from trees import tree_of
 
 SOURCE = Path(__file__).parents[3] / "src" / "coterie"
@@ -35,7 +35,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "states.md"
 
 def test_every_state_answers_everything():
     assert ANSWERS.keys() == set(State)
-    assert {frozenset(row) for row in ANSWERS.values()} == {frozenset(NOWHERE)}
+    assert {frozenset(row) for row in ANSWERS.values()} == {frozenset(ABSENT)}
 
 
 def test_the_page_is_what_the_table_prints():

@@ -20,12 +20,12 @@ from coterie.coordinator.machine.decision import Markers
 from coterie.coordinator.txn.commands import MarkersWritten
 from coterie.coordinator.txn.decision import ProducerAnswer
 from coterie.coordinator.txn.facts import IdForgotten
-from coterie.coordinator.txn.model import NOBODY, Producer, State
+from coterie.coordinator.txn.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Producer, State
 
 NONE, FENCED, ITS = Code.NONE, Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE
 UNMAPPED, BUSY = Code.INVALID_PRODUCER_ID_MAPPING, Code.CONCURRENT_TRANSACTIONS
 COMMIT, ABORT = True, False
-UNSAID = Producer(NOBODY, NOBODY)
+UNSAID = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 def a_committed(rig: Rig) -> Producer:
@@ -170,7 +170,7 @@ def test_the_end_that_uses_up_the_last_epoch_brings_another_producer_id(commit):
     assert rig.unmarked["tid"].producer == Producer(7, LAST_EPOCH + 1)
     assert rig.txn.next_id == 100
     rig.mark()
-    assert (rig.owner, rig.txn.previous_id, rig.txn.next_id) == (Producer(100, 0), 7, NOBODY)
+    assert (rig.owner, rig.txn.previous_id, rig.txn.next_id) == (Producer(100, 0), 7, NO_PRODUCER_ID)
 
 
 def test_its_lost_answer_is_given_again_until_the_next_transaction():

@@ -18,7 +18,7 @@ from txn_rig import (
 from coterie.base.codes import Code
 from coterie.coordinator.txn.decision import ProducerAnswer
 from coterie.coordinator.txn.facts import TransactionLoaded
-from coterie.coordinator.txn.model import NO_TIME, NOBODY, Producer, State
+from coterie.coordinator.txn.model import NO_PRODUCER_ID, NO_TIME, Producer, State
 
 FENCED = ProducerAnswer(Code.PRODUCER_FENCED)
 
@@ -157,7 +157,7 @@ def test_when_no_epoch_is_left_another_producer_id_follows():
 
     assert asked.why == "producer-id-rotated"
     assert rig.answer(asked).producer == Producer(100, 0)
-    assert (rig.txn.previous_id, rig.txn.last_epoch) == (7, NOBODY)
+    assert (rig.txn.previous_id, rig.txn.last_epoch) == (7, NO_PRODUCER_ID)
 
 
 def test_the_last_epoch_but_one_is_followed_by_the_last():

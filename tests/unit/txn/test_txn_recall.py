@@ -8,7 +8,7 @@ import pytest
 from txn_rig import FLIGHTS, TOWERS
 
 from coterie.base.ids import TopicPartition
-from coterie.coordinator.txn.model import EPOCH_MAX, NOBODY, State, Transaction
+from coterie.coordinator.txn.model import EPOCH_MAX, NO_PRODUCER_ID, State, Transaction
 from coterie.coordinator.txn.recall import recalled, strays
 
 IDLE = [State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT]
@@ -42,7 +42,7 @@ def test_nothing_changes_where_the_logs_know_no_more(state: State):
 def test_an_epoch_that_was_given_out_is_not_given_out_again(state: State):
     after = recalled(known(state), 7, {})
 
-    assert (after.state, after.epoch, after.last_epoch) == (state, 7, NOBODY)
+    assert (after.state, after.epoch, after.last_epoch) == (state, 7, NO_PRODUCER_ID)
 
 
 @pytest.mark.parametrize("state", IDLE)

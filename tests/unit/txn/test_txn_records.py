@@ -17,7 +17,7 @@ from txn_rig import (
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
-from coterie.coordinator.txn.model import NOBODY, Producer, State
+from coterie.coordinator.txn.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Producer, State
 from coterie.wire.payloads.transaction_state import (
     PartitionsOfTopic,
     TransactionLogKey,
@@ -68,7 +68,7 @@ def test_an_end_that_uses_up_the_last_epoch_says_who_follows():
         100,
     )
     assert (ended.producer_id, ended.producer_epoch, ended.previous_producer_id) == (100, 0, 7)
-    assert (ended.next_producer_id, ended.transaction_partitions) == (NOBODY, ())
+    assert (ended.next_producer_id, ended.transaction_partitions) == (NO_PRODUCER_ID, ())
     assert (settled.client_transaction_version, ended.client_transaction_version) == (2, 2)
 
 
@@ -79,7 +79,7 @@ def test_a_failover_finds_what_was_there(make):
     """But for the epoch that a producer may come back with, which no record keeps."""
     rig = Rig(slow=True)
     make(rig)
-    before = rig.txn._replace(last_epoch=NOBODY)
+    before = rig.txn._replace(last_epoch=NO_PRODUCER_EPOCH)
 
     rig.failover()
 
@@ -186,4 +186,4 @@ def test_what_old_brokers_wrote_is_read():
     assert rig.owner == Producer(7, 3)
     assert (rig.state, rig.txn.timeout_ms) == (State.ONGOING, 60_000)
     assert list(rig.txn.partitions) == [TopicPartition("t", 2)]
-    assert (rig.txn.updated_ms, rig.txn.started_ms, rig.txn.previous_id) == (1000, 999, NOBODY)
+    assert (rig.txn.updated_ms, rig.txn.started_ms, rig.txn.previous_id) == (1000, 999, NO_PRODUCER_ID)

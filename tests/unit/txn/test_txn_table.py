@@ -24,7 +24,7 @@ from coterie.coordinator.txn.failures import unfit
 from coterie.coordinator.txn.model import NUMBERS, STATES, Producer, State
 from coterie.coordinator.txn.settings import TransactionSettings
 from coterie.coordinator.txn.shard import Shard
-from coterie.coordinator.txn.table import ANSWERS, NOWHERE, printed
+from coterie.coordinator.txn.table import ABSENT, ANSWERS, printed
 from coterie.coordinator.txn.views import Filter, listed
 
 PAGE = Path(__file__).parents[3] / "docs" / "transactions.md"
@@ -32,7 +32,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "transactions.md"
 
 def test_every_state_answers_everything():
     assert ANSWERS.keys() == set(State)
-    assert {frozenset(row) for row in ANSWERS.values()} == {frozenset(NOWHERE)}
+    assert {frozenset(row) for row in ANSWERS.values()} == {frozenset(ABSENT)}
 
 
 def test_the_page_is_what_the_table_prints():

@@ -18,7 +18,7 @@ from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Aside, Pieces, gathered, mapped, paced
 from coterie.coordinator.txn import commands
 from coterie.coordinator.txn.failures import NoProducerId
-from coterie.coordinator.txn.model import NOBODY, Producer, State, Transaction
+from coterie.coordinator.txn.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Producer, State, Transaction
 from coterie.coordinator.txn.views import Filter, listed
 from coterie.wire.api.entities import (
     build,
@@ -58,7 +58,7 @@ def told(ctx: Context, code: Code) -> Code:
 def init_producer_id(node: Node, ctx: Context, request: Any) -> Any:
     """Hand out a producer id, or make the client the owner of its transactional id."""
 
-    def respond(code: Code, producer: Producer = Producer(NOBODY, NOBODY)) -> Any:  # noqa: B008
+    def respond(code: Code, producer: Producer = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)) -> Any:  # noqa: B008
         return build(
             response_type(INIT, ctx.version),
             error_code=told(ctx, code),
@@ -66,8 +66,10 @@ def init_producer_id(node: Node, ctx: Context, request: Any) -> Any:
             producer_epoch=producer.epoch,
         )
 
-    believed = Producer(getattr(request, "producer_id", NOBODY), getattr(request, "producer_epoch", NOBODY))
-    if (believed.producer_id == NOBODY) != (believed.epoch == NOBODY):
+    believed = Producer(
+        getattr(request, "producer_id", NO_PRODUCER_ID), getattr(request, "producer_epoch", NO_PRODUCER_ID)
+    )
+    if (believed.producer_id == NO_PRODUCER_ID) != (believed.epoch == NO_PRODUCER_ID):
         return respond(Code.INVALID_REQUEST)
     transactions = node.transactions
     if request.transactional_id is None:
@@ -79,7 +81,7 @@ def init_producer_id(node: Node, ctx: Context, request: Any) -> Any:
         transactional_id=request.transactional_id,
         call=transactions.new_call(),
         timeout_ms=milliseconds(request.transaction_timeout),
-        expected=None if believed.epoch == NOBODY else believed,
+        expected=None if believed.epoch == NO_PRODUCER_ID else believed,
     )
     transactions.ask(command, lambda answer: ctx.reply(respond(answer.code, answer.producer)))
     return WAITS

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from coterie.base.codes import Code
-from coterie.coordinator.group.classic.join import join_empty, join_nowhere
+from coterie.coordinator.group.classic.join import admit_the_first_member, create_the_group
 from coterie.coordinator.group.commands import DeleteGroup, DeleteOffsets, Describe, Join
 from coterie.coordinator.group.decision import (
     DeleteGroupAnswer,
@@ -63,7 +63,11 @@ def join_foreign(draft: Draft, group: Group | None, command: Join) -> Decision:
         in_order = sorted(keys, key=lambda key: (ENDED_IN_ORDER.index(kind_of(key)), key))
         draft.apply(ForeignEnded(command.group_id, tuple(in_order)))
         draft.then("consumer-group-replaced")
-    return join_nowhere(draft, None, command) if group is None else join_empty(draft, group, command)
+    return (
+        create_the_group(draft, None, command)
+        if group is None
+        else admit_the_first_member(draft, group, command)
+    )
 
 
 def describe_foreign(draft: Draft, _: Group | None, command: Describe) -> Decision:

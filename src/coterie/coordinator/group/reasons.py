@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from coterie.base.marks import Why, why
 
-NOBODY: Mapping[str, Why] = MappingProxyType(
+UNKNOWN: Mapping[str, Why] = MappingProxyType(
     {
         "no-such-group": why(
             "JG-10 SG-4 HB-3 LG-2 OC-8 OF-5 OD-2 DG-2 DL-2 TX-4 P-8", "There is no group of that name."
@@ -341,7 +341,7 @@ COMING_AND_GOING: Mapping[str, Why] = MappingProxyType(
 
 SECTIONS: Mapping[str, Mapping[str, Why]] = MappingProxyType(
     {
-        "Who is refused": NOBODY,
+        "Who is refused": UNKNOWN,
         "Joining": JOINING,
         "Steps of joining": JOIN_STEPS,
         "Rebalances": REBALANCING,

@@ -38,100 +38,100 @@ from coterie.coordinator.group.reasons import SECTIONS
 from coterie.coordinator.machine.decision import Decision
 from coterie.coordinator.machine.table import Row, check
 
-NOWHERE: Row = MappingProxyType(  # the group is not there
+ABSENT: Row = MappingProxyType(  # the group is not there
     {
-        Join: join.join_nowhere,
-        Sync: sync.sync_nowhere,
-        Heartbeat: sync.beat_nowhere,
-        Leave: leave.leave_nowhere,
-        CommitOffsets: committed.commit_nowhere,
-        TxnCommitOffsets: committed.txn_commit_nowhere,
-        FetchOffsets: committed.fetch_nothing,
-        DeleteOffsets: committed.delete_offsets_nowhere,
-        Describe: views.describe_nowhere,
-        DeleteGroup: committed.delete_nowhere,
-        SessionDue: expiry.ignore_nowhere,
-        JoinDue: expiry.ignore_nowhere,
-        SyncDue: expiry.ignore_nowhere,
+        Join: join.create_the_group,
+        Sync: sync.refuse_sync_to_a_missing_group,
+        Heartbeat: sync.refuse_heartbeat_to_a_missing_group,
+        Leave: leave.refuse_to_leave_a_missing_group,
+        CommitOffsets: committed.create_a_simple_group_and_commit,
+        TxnCommitOffsets: committed.create_a_simple_group_and_hold_back,
+        FetchOffsets: committed.return_no_offsets,
+        DeleteOffsets: committed.refuse_to_delete_offsets_of_no_group,
+        Describe: views.describe_a_missing_group,
+        DeleteGroup: committed.refuse_to_delete_a_missing_group,
+        SessionDue: expiry.ignore_a_missing_group,
+        JoinDue: expiry.ignore_a_missing_group,
+        SyncDue: expiry.ignore_a_missing_group,
     }
 )
 
 ANSWERS: Mapping[State, Row] = MappingProxyType(
     {
         State.EMPTY: {
-            Join: join.join_empty,
-            Sync: sync.sync_empty,
-            Heartbeat: sync.beat_empty,
-            Leave: leave.leave_empty,
-            CommitOffsets: committed.commit_empty,
-            TxnCommitOffsets: committed.txn_commit_empty,
-            FetchOffsets: committed.fetch,
-            DeleteOffsets: committed.delete_offsets,
-            Describe: views.describe,
-            DeleteGroup: committed.delete_empty,
-            SessionDue: expiry.session_due_elsewhere,
-            JoinDue: expiry.ignore,
-            SyncDue: expiry.ignore,
+            Join: join.admit_the_first_member,
+            Sync: sync.refuse_sync_to_an_empty_group,
+            Heartbeat: sync.refuse_heartbeat_to_an_empty_group,
+            Leave: leave.drop_pending_members,
+            CommitOffsets: committed.commit_without_a_member,
+            TxnCommitOffsets: committed.hold_back_without_a_member,
+            FetchOffsets: committed.return_the_offsets,
+            DeleteOffsets: committed.delete_unread_offsets,
+            Describe: views.describe_the_group,
+            DeleteGroup: committed.delete_the_group,
+            SessionDue: expiry.drop_a_silent_pending_member,
+            JoinDue: expiry.ignore_an_outdated_timer,
+            SyncDue: expiry.ignore_an_outdated_timer,
         },
         State.PREPARING: {
-            Join: join.join_preparing,
-            Sync: sync.sync_preparing,
-            Heartbeat: sync.keep_and_recall,
-            Leave: leave.leave_preparing,
-            CommitOffsets: committed.commit_working,
-            TxnCommitOffsets: committed.txn_commit_working,
-            FetchOffsets: committed.fetch,
-            DeleteOffsets: committed.delete_offsets_working,
-            Describe: views.describe,
-            DeleteGroup: committed.delete_working,
-            SessionDue: expiry.session_due_preparing,
-            JoinDue: expiry.join_due,
-            SyncDue: expiry.ignore,
+            Join: join.wait_for_the_others_to_join,
+            Sync: sync.tell_syncer_to_rejoin,
+            Heartbeat: sync.renew_the_session_and_call_to_rebalance,
+            Leave: leave.remove_members_and_go_on_joining,
+            CommitOffsets: committed.commit_for_a_member,
+            TxnCommitOffsets: committed.hold_back_for_a_member,
+            FetchOffsets: committed.return_the_offsets,
+            DeleteOffsets: committed.delete_unread_offsets_of_consumers,
+            Describe: views.describe_the_group,
+            DeleteGroup: committed.refuse_to_delete_a_group_in_use,
+            SessionDue: expiry.remove_a_silent_member_and_go_on_joining,
+            JoinDue: expiry.end_the_join_phase,
+            SyncDue: expiry.ignore_an_outdated_timer,
         },
         State.COMPLETING: {
-            Join: join.join_completing,
-            Sync: sync.sync_completing,
-            Heartbeat: sync.keep,
-            Leave: leave.leave_working,
-            CommitOffsets: committed.commit_completing,
-            TxnCommitOffsets: committed.txn_commit_working,
-            FetchOffsets: committed.fetch,
-            DeleteOffsets: committed.delete_offsets_working,
-            Describe: views.describe,
-            DeleteGroup: committed.delete_working,
-            SessionDue: expiry.session_due_working,
-            JoinDue: expiry.ignore,
-            SyncDue: expiry.sync_due,
+            Join: join.rebalance_if_new_or_changed,
+            Sync: sync.wait_for_the_leader_or_assign,
+            Heartbeat: sync.renew_the_session,
+            Leave: leave.remove_members_and_rebalance,
+            CommitOffsets: committed.put_the_commit_off,
+            TxnCommitOffsets: committed.hold_back_for_a_member,
+            FetchOffsets: committed.return_the_offsets,
+            DeleteOffsets: committed.delete_unread_offsets_of_consumers,
+            Describe: views.describe_the_group,
+            DeleteGroup: committed.refuse_to_delete_a_group_in_use,
+            SessionDue: expiry.remove_a_silent_member_and_rebalance,
+            JoinDue: expiry.ignore_an_outdated_timer,
+            SyncDue: expiry.remove_who_never_synced_and_rebalance,
         },
         State.STABLE: {
-            Join: join.join_stable,
-            Sync: sync.sync_stable,
-            Heartbeat: sync.keep,
-            Leave: leave.leave_working,
-            CommitOffsets: committed.commit_working,
-            TxnCommitOffsets: committed.txn_commit_working,
-            FetchOffsets: committed.fetch,
-            DeleteOffsets: committed.delete_offsets_working,
-            Describe: views.describe_stable,
-            DeleteGroup: committed.delete_working,
-            SessionDue: expiry.session_due_working,
-            JoinDue: expiry.ignore,
-            SyncDue: expiry.sync_due,
+            Join: join.rebalance_if_new_changed_or_leader,
+            Sync: sync.return_the_assignment,
+            Heartbeat: sync.renew_the_session,
+            Leave: leave.remove_members_and_rebalance,
+            CommitOffsets: committed.commit_for_a_member,
+            TxnCommitOffsets: committed.hold_back_for_a_member,
+            FetchOffsets: committed.return_the_offsets,
+            DeleteOffsets: committed.delete_unread_offsets_of_consumers,
+            Describe: views.describe_the_group_and_its_protocol,
+            DeleteGroup: committed.refuse_to_delete_a_group_in_use,
+            SessionDue: expiry.remove_a_silent_member_and_rebalance,
+            JoinDue: expiry.ignore_an_outdated_timer,
+            SyncDue: expiry.remove_who_never_synced_and_rebalance,
         },
         State.DEAD: {
-            Join: join.join_dead,
-            Sync: sync.sync_dead,
-            Heartbeat: sync.beat_dead,
-            Leave: leave.leave_dead,
-            CommitOffsets: committed.commit_dead,
-            TxnCommitOffsets: committed.txn_commit_dead,
-            FetchOffsets: committed.fetch_nothing,
-            DeleteOffsets: committed.delete_offsets_nowhere,
-            Describe: views.describe,
-            DeleteGroup: committed.delete_nowhere,
-            SessionDue: expiry.ignore,
-            JoinDue: expiry.ignore,
-            SyncDue: expiry.ignore,
+            Join: join.send_joiner_to_the_coordinator,
+            Sync: sync.send_syncer_to_the_coordinator,
+            Heartbeat: sync.send_heartbeat_to_the_coordinator,
+            Leave: leave.send_leaver_to_the_coordinator,
+            CommitOffsets: committed.send_committer_to_the_coordinator,
+            TxnCommitOffsets: committed.send_producer_to_the_coordinator,
+            FetchOffsets: committed.return_no_offsets,
+            DeleteOffsets: committed.refuse_to_delete_offsets_of_no_group,
+            Describe: views.describe_the_group,
+            DeleteGroup: committed.refuse_to_delete_a_missing_group,
+            SessionDue: expiry.ignore_an_outdated_timer,
+            JoinDue: expiry.ignore_an_outdated_timer,
+            SyncDue: expiry.ignore_an_outdated_timer,
         },
     }
 )
@@ -155,7 +155,7 @@ SHARD_WIDE: Row = MappingProxyType(
 
 DUE: Mapping[str, type] = MappingProxyType({"session": SessionDue, "join": JoinDue, "sync": SyncDue})
 
-check(NOWHERE, ANSWERS, State, asked={*Command.__args__, *DUE.values()} - {Expire, *SHARD_WIDE})
+check(ABSENT, ANSWERS, State, asked={*Command.__args__, *DUE.values()} - {Expire, *SHARD_WIDE})
 
 
 def answer(draft: Draft, command: Command) -> Decision:
@@ -168,7 +168,7 @@ def answer(draft: Draft, command: Command) -> Decision:
     else:
         group_id = command.group_id
     group = draft.shard.groups.get(group_id)
-    row = NOWHERE if group is None else ANSWERS[group.state]
+    row = ABSENT if group is None else ANSWERS[group.state]
     if kind in FOREIGN and group_id in draft.shard.foreign:
         row = FOREIGN
     return row[kind](draft, group, command)
@@ -179,7 +179,7 @@ def answer(draft: Draft, command: Command) -> Decision:
 
 def printed() -> str:
     """Return docs/states.md."""
-    columns = [("no group", NOWHERE), *((str(state), row) for state, row in ANSWERS.items())]
+    columns = [("no group", ABSENT), *((str(state), row) for state, row in ANSWERS.items())]
     lines = [
         "# The classic group: its states and answers",
         "",
@@ -191,11 +191,11 @@ def printed() -> str:
         *diagram(),
         "```",
         "",
-        *table(columns, NOWHERE),
+        *table(columns, ABSENT),
         "",
         "What each does; the codes in brackets are rows of the catalogue of Kafka's behaviours:",
         "",
-        *legend((row for _, row in columns), NOWHERE),
+        *legend((row for _, row in columns), ABSENT),
         "",
         "Groups of kinds that are not served are as empty ones, but for what would end or change them:",
         "",

@@ -64,19 +64,19 @@ def everything(shard: Shard) -> Iterator[ListedGroup]:
         yield ListedGroup(group_id, kind, UNKNOWN, kind)
 
 
-def describe_nowhere(draft: Draft, _: None, command: Describe) -> Decision:
+def describe_a_missing_group(draft: Draft, _: None, command: Describe) -> Decision:
     """Show a Dead group for one that is not there (DG-2)."""
     draft.reply(command.call, DescribeAnswer(Code.GROUP_ID_NOT_FOUND, State.DEAD.value))
     return draft.decision("no-such-group")
 
 
-def describe(draft: Draft, group: Group, command: Describe) -> Decision:
+def describe_the_group(draft: Draft, group: Group, command: Describe) -> Decision:
     """Show the members without what they say: no protocol is chosen, or none is at work yet (DG-4)."""
     draft.reply(command.call, described(group, None))
     return draft.decision("described")
 
 
-def describe_stable(draft: Draft, group: Group, command: Describe) -> Decision:
+def describe_the_group_and_its_protocol(draft: Draft, group: Group, command: Describe) -> Decision:
     """Show the protocol, and the members with what they say under it (DG-3)."""
     draft.reply(command.call, described(group, group.protocol))
     return draft.decision("described-at-work")

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from coterie.base.journal import Journal
 from coterie.coordinator.txn import facts
 from coterie.coordinator.txn.facts import Fact
-from coterie.coordinator.txn.model import BUMPS_EPOCH_SINCE, NOBODY, State, Transaction
+from coterie.coordinator.txn.model import BUMPS_EPOCH_SINCE, NO_PRODUCER_ID, State, Transaction
 
 IDLE = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
 NO_PARTITIONS: Mapping[Any, None] = MappingProxyType({})
@@ -90,14 +90,14 @@ def end_completed(before: Transaction | None, fact: facts.EndCompleted) -> Trans
     """Where the end used up the last epoch, another producer id begins at epoch 0 (KIP-890)."""
     assert before is not None
     producer_id, epoch = before.producer_id, before.epoch
-    if before.client_version >= BUMPS_EPOCH_SINCE and before.next_id != NOBODY:
+    if before.client_version >= BUMPS_EPOCH_SINCE and before.next_id != NO_PRODUCER_ID:
         producer_id, epoch = before.next_id, 0
     committed = before.state is State.PREPARE_COMMIT
     return before._replace(
         state=State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT,
         producer_id=producer_id,
         epoch=epoch,
-        next_id=NOBODY,
+        next_id=NO_PRODUCER_ID,
         partitions=NO_PARTITIONS,
         updated_ms=fact.at_ms,
         previous_id=before.producer_id,

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.coordinator.machine import decision as machine
-from coterie.coordinator.txn.model import NOBODY, Producer, Transaction
+from coterie.coordinator.txn.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Producer, Transaction
 from coterie.coordinator.txn.reasons import WHYS
 
 if TYPE_CHECKING:
     from coterie.coordinator.txn.facts import EndPrepared
     from coterie.coordinator.txn.shard import Shard
 
-NO_PRODUCER = Producer(NOBODY, NOBODY)
+NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 # -- answers; the shell turns them into responses of the version that was asked

@@ -16,7 +16,7 @@ from coterie.coordinator.txn.facts import EndCompleted, EndPrepared
 from coterie.coordinator.txn.model import (
     BUMPS_EPOCH_SINCE,
     EPOCH_MAX,
-    NOBODY,
+    NO_PRODUCER_ID,
     Producer,
     State,
     Transaction,
@@ -32,7 +32,7 @@ class EndTransactionBeforeV5:
     """EndTxn in the versions that bump no epoch."""
 
 
-def end_nowhere(draft: Draft, _: None, command: EndTransaction) -> Decision:
+def refuse_end_of_an_unknown_id(draft: Draft, _: None, command: EndTransaction) -> Decision:
     """Refuse: nobody has initialized the transactional id, or it has expired."""
     return refused(draft, command, Code.INVALID_PRODUCER_ID_MAPPING, "no-such-transactional-id")
 
@@ -40,7 +40,7 @@ def end_nowhere(draft: Draft, _: None, command: EndTransaction) -> Decision:
 # -- version 5
 
 
-def end_ongoing(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
+def end_and_bump_the_epoch(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
     """Settle the end, bump the epoch, and tell the producer its new one."""
     if command.producer.producer_id != txn.producer_id and not repeats_overflow(txn, command):
         return refused(draft, command, Code.INVALID_PRODUCER_ID_MAPPING, "other-producer-id")
@@ -49,7 +49,7 @@ def end_ongoing(draft: Draft, txn: Transaction, command: EndTransaction) -> Deci
     return settle(draft, txn, command, txn.started_ms)
 
 
-def end_empty(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
+def abort_what_never_began(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
     """Let a producer abort what never began, which fences whatever it sent; there is nothing to commit."""
     if command.producer.producer_id != txn.producer_id and not repeats_overflow(txn, command):
         return refused(draft, command, Code.INVALID_PRODUCER_ID_MAPPING, "other-producer-id")
@@ -60,7 +60,7 @@ def end_empty(draft: Draft, txn: Transaction, command: EndTransaction) -> Decisi
     return settle(draft, txn, command, draft.now_ms)
 
 
-def end_complete(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
+def repeat_the_answer_or_abort(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
     """Repeat a lost answer, abort what never began, and refuse whatever contradicts the last end."""
     repeated = command.producer.epoch + 1 == txn.epoch
     overflowed = repeats_overflow(txn, command)
@@ -78,7 +78,7 @@ def end_complete(draft: Draft, txn: Transaction, command: EndTransaction) -> Dec
     return settle(draft, txn, command, draft.now_ms)
 
 
-def end_ending(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
+def put_end_off(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
     """Have the producer ask again, whoever it is: the end is under way."""
     return refused(draft, command, Code.CONCURRENT_TRANSACTIONS, "end-under-way")
 
@@ -91,7 +91,7 @@ def repeats_overflow(txn: Transaction, command: EndTransaction) -> bool:
 
 def settle(draft: Draft, txn: Transaction, command: EndTransaction, started_ms: int) -> Decision:
     fact = prepare(draft, txn, commit=command.commit, started_ms=started_ms)
-    overflows = fact.next_id != NOBODY
+    overflows = fact.next_id != NO_PRODUCER_ID
     producer = Producer(fact.next_id, 0) if overflows else Producer(txn.producer_id, fact.epoch)
     why = "commit-settled" if command.commit else "abort-settled"
     if not txn.partitions:
@@ -106,7 +106,7 @@ def prepare(draft: Draft, txn: Transaction, *, commit: bool, started_ms: int) ->
         commit,
         epoch=min(txn.epoch + 1, EPOCH_MAX),
         last_epoch=txn.epoch,
-        next_id=draft.shard.new_producer_id() if txn.exhausted else NOBODY,
+        next_id=draft.shard.new_producer_id() if txn.exhausted else NO_PRODUCER_ID,
         client_version=BUMPS_EPOCH_SINCE,
         started_ms=started_ms,
         at_ms=draft.now_ms,
@@ -131,7 +131,7 @@ def old_mistake(draft: Draft, txn: Transaction, command: EndTransaction) -> Deci
     return None
 
 
-def end_old_ongoing(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
+def end_in_the_same_epoch(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
     """Settle the end; the producer goes on with its epoch."""
     mistake = old_mistake(draft, txn, command)
     if mistake is not None:
@@ -141,7 +141,7 @@ def end_old_ongoing(draft: Draft, txn: Transaction, command: EndTransaction) -> 
         command.commit,
         epoch=txn.epoch,
         last_epoch=txn.last_epoch,
-        next_id=NOBODY,
+        next_id=NO_PRODUCER_ID,
         client_version=0,
         started_ms=txn.started_ms,
         at_ms=draft.now_ms,
@@ -151,14 +151,14 @@ def end_old_ongoing(draft: Draft, txn: Transaction, command: EndTransaction) -> 
     return told(draft, command, NO_PRODUCER, why)
 
 
-def end_old_empty(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
+def refuse_end_without_a_transaction(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
     """Refuse: there is no transaction."""
     return old_mistake(draft, txn, command) or refused(
         draft, command, Code.INVALID_TXN_STATE, "no-transaction"
     )
 
 
-def end_old_complete(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
+def agree_with_the_same_end(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
     """Agree with who asks for the end that there was, and refuse the other."""
     mistake = old_mistake(draft, txn, command)
     if mistake is not None:
@@ -168,7 +168,7 @@ def end_old_complete(draft: Draft, txn: Transaction, command: EndTransaction) ->
     return refused(draft, command, Code.INVALID_TXN_STATE, "ended-otherwise")
 
 
-def end_old_ending(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
+def put_end_off_for_the_owner(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
     """Have the owner ask again: the end is under way."""
     return old_mistake(draft, txn, command) or refused(
         draft, command, Code.CONCURRENT_TRANSACTIONS, "end-under-way"
@@ -188,17 +188,17 @@ def refused(draft: Draft, command: EndTransaction, code: Code, why: str) -> Deci
 # -- markers
 
 
-def complete(draft: Draft, txn: Transaction, command: MarkersWritten) -> Decision:
+def complete_the_transaction(draft: Draft, txn: Transaction, command: MarkersWritten) -> Decision:
     """Note that the transaction has ended."""
     draft.apply(EndCompleted(txn.transactional_id, draft.now_ms))
     return draft.decision("transaction-ended")
 
 
-def pass_over(draft: Draft, txn: Transaction, command: MarkersWritten) -> Decision:
+def ignore_late_markers(draft: Draft, txn: Transaction, command: MarkersWritten) -> Decision:
     """Do nothing: no end is under way."""
     return draft.decision("markers-passed-over")
 
 
-def marked_nowhere(draft: Draft, _: None, command: MarkersWritten) -> Decision:
+def ignore_markers_of_an_unknown_id(draft: Draft, _: None, command: MarkersWritten) -> Decision:
     """Do nothing: the transactional id is gone."""
     return draft.decision("markers-passed-over")

@@ -45,7 +45,7 @@ def completion_key(transactional_id: str) -> tuple[str, str]:
     return ("complete", transactional_id)
 
 
-def timeouts_due(draft: Draft, _: None, command: Expire) -> Decision:
+def find_hanging_transactions(draft: Draft, _: None, command: Expire) -> Decision:
     """Name every transaction that has been open for longer than its producer allowed."""
     shard, now_ms = draft.shard, draft.now_ms
     draft.overdue = tuple(key for key in shard.ongoing if hangs(shard.transactions[key], now_ms))
@@ -53,10 +53,10 @@ def timeouts_due(draft: Draft, _: None, command: Expire) -> Decision:
     return draft.decision("hanging-transactions-found" if draft.overdue else "no-transaction-hangs")
 
 
-def abort_hanging(draft: Draft, txn: Transaction, command: Expire) -> Decision:
+def abort_a_hanging_transaction(draft: Draft, txn: Transaction, command: Expire) -> Decision:
     """Abort the transaction and fence its producer, unless it is another one by now."""
     if not hangs(txn, draft.now_ms):
-        return otherwise(draft, txn, command)
+        return ignore_an_outdated_look(draft, txn, command)
     fence(draft, txn)
     return draft.decision("hanging-transaction-aborted")
 
@@ -65,7 +65,7 @@ def hangs(txn: Transaction, now_ms: int) -> bool:
     return txn.timeout_ms != TIMELESS_MS and txn.started_ms + txn.timeout_ms < now_ms
 
 
-def ids_due(draft: Draft, _: None, command: Expire) -> Decision:
+def find_unused_ids(draft: Draft, _: None, command: Expire) -> Decision:
     """Name the transactional ids that have been idle for too long."""
     shard, limit_ms = draft.shard, unused_since_ms(draft)
     draft.overdue = tuple(
@@ -77,10 +77,10 @@ def ids_due(draft: Draft, _: None, command: Expire) -> Decision:
     return draft.decision("unused-ids-found" if draft.overdue else "no-id-unused")
 
 
-def forget_unused(draft: Draft, txn: Transaction, command: Expire) -> Decision:
+def forget_an_unused_id(draft: Draft, txn: Transaction, command: Expire) -> Decision:
     """Forget the transactional id, unless somebody has used it since."""
     if txn.updated_ms > unused_since_ms(draft):
-        return otherwise(draft, txn, command)
+        return ignore_an_outdated_look(draft, txn, command)
     draft.apply(IdForgotten(txn.transactional_id))
     return draft.decision("unused-id-forgotten")
 
@@ -94,11 +94,11 @@ def unused_since_ms(draft: Draft) -> int:
     return draft.now_ms + min(shard.wall_ahead_ms, 0) - shard.settings.id_expiration_ms
 
 
-def otherwise(draft: Draft, txn: Transaction, command: Expire) -> Decision:
+def ignore_an_outdated_look(draft: Draft, txn: Transaction, command: Expire) -> Decision:
     """Do nothing: it is otherwise by now."""
     return draft.decision("look-outdated")
 
 
-def otherwise_nowhere(draft: Draft, _: None, command: Expire) -> Decision:
+def ignore_an_unknown_id(draft: Draft, _: None, command: Expire) -> Decision:
     """Do nothing: the transactional id is gone."""
     return draft.decision("look-outdated")

@@ -10,19 +10,19 @@ from coterie.coordinator.txn.commands import InitProducerId
 from coterie.coordinator.txn.decision import Draft, ProducerAnswer
 from coterie.coordinator.txn.end import fence
 from coterie.coordinator.txn.facts import ProducerInitialized
-from coterie.coordinator.txn.model import NOBODY, Producer, Transaction, is_exhausted
+from coterie.coordinator.txn.model import NO_PRODUCER_ID, Producer, Transaction, is_exhausted
 
 if TYPE_CHECKING:
     pass
 
 
-def init_nowhere(draft: Draft, _: None, command: InitProducerId) -> Decision:
+def give_a_new_producer_id(draft: Draft, _: None, command: InitProducerId) -> Decision:
     """Hand out a new producer id, whatever the producer believes to be: nothing is known of it here."""
     producer = Producer(draft.shard.new_producer_id(), 0)
-    return initialized(draft, command, producer, NOBODY, "transactional-id-created")
+    return initialized(draft, command, producer, NO_PRODUCER_ID, "transactional-id-created")
 
 
-def init_idle(draft: Draft, txn: Transaction, command: InitProducerId) -> Decision:
+def bump_the_epoch(draft: Draft, txn: Transaction, command: InitProducerId) -> Decision:
     """Bump the epoch; give another producer id when none is left; repeat a lost answer (KIP-360)."""
     expected = command.expected
     if not may_ask(txn, expected):
@@ -31,7 +31,7 @@ def init_idle(draft: Draft, txn: Transaction, command: InitProducerId) -> Decisi
         return rotate(draft, txn, command)
     bumped = Producer(txn.producer_id, txn.epoch + 1)
     if expected is None:
-        return initialized(draft, command, bumped, NOBODY, "producer-replaced")
+        return initialized(draft, command, bumped, NO_PRODUCER_ID, "producer-replaced")
     if expected.epoch == txn.epoch:
         return initialized(draft, command, bumped, txn.epoch, "epoch-bumped")
     if expected.epoch == txn.last_epoch:
@@ -51,12 +51,12 @@ def rotate(draft: Draft, txn: Transaction, command: InitProducerId) -> Decision:
     """Go on with another producer id. Apache Kafka has no better answer for a stale producer here."""
     if command.expected is not None and command.expected.epoch != txn.epoch:
         return refused(draft, command, Code.UNKNOWN_SERVER_ERROR, "stale-epoch-of-many")
-    last_epoch = NOBODY if command.expected is None else txn.epoch
+    last_epoch = NO_PRODUCER_ID if command.expected is None else txn.epoch
     producer = Producer(draft.shard.new_producer_id(), 0)
     return initialized(draft, command, producer, last_epoch, "producer-id-rotated")
 
 
-def init_ongoing(draft: Draft, txn: Transaction, command: InitProducerId) -> Decision:
+def abort_what_is_open(draft: Draft, txn: Transaction, command: InitProducerId) -> Decision:
     """Abort what the producer before left open, and have the new one ask again."""
     if not may_ask(txn, command.expected):
         return refused(draft, command, Code.PRODUCER_FENCED, "other-producer-id")
@@ -64,7 +64,7 @@ def init_ongoing(draft: Draft, txn: Transaction, command: InitProducerId) -> Dec
     return refused(draft, command, Code.CONCURRENT_TRANSACTIONS, "open-transaction-fenced")
 
 
-def init_ending(draft: Draft, txn: Transaction, command: InitProducerId) -> Decision:
+def put_init_off(draft: Draft, txn: Transaction, command: InitProducerId) -> Decision:
     """Have the producer ask again: the end of a transaction is under way."""
     return refused(draft, command, Code.CONCURRENT_TRANSACTIONS, "end-under-way")
 

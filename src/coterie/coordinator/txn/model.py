@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from coterie.base.ids import TopicPartition
 
-NOBODY = -1  # no producer id, and no epoch
+NO_PRODUCER_ID, NO_PRODUCER_EPOCH = -1, -1  # by the names that they have in Kafka
 NO_TIME = -1
 EPOCH_MAX = 2**15 - 1
 BUMPS_EPOCH_SINCE = 2  # the transaction.version from which on every end of a transaction does (KIP-890)
@@ -59,9 +59,9 @@ class Transaction(NamedTuple):
     epoch: int
     timeout_ms: int
     updated_ms: int
-    last_epoch: int = NOBODY
-    previous_id: int = NOBODY
-    next_id: int = NOBODY
+    last_epoch: int = NO_PRODUCER_EPOCH
+    previous_id: int = NO_PRODUCER_ID
+    next_id: int = NO_PRODUCER_ID
     started_ms: int = NO_TIME
     client_version: int = 0
     partitions: Mapping[TopicPartition, None] = MappingProxyType({})

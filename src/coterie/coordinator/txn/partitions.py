@@ -27,12 +27,12 @@ def mistaken(txn: Transaction, producer: Producer) -> tuple[Code, str] | None:
 # -- adding
 
 
-def add_nowhere(draft: Draft, _: None, command: AddPartitions) -> Decision:
+def refuse_partitions_of_an_unknown_id(draft: Draft, _: None, command: AddPartitions) -> Decision:
     """Refuse: nobody has initialized the transactional id, or it has expired."""
     return added(draft, command, Code.INVALID_PRODUCER_ID_MAPPING, "no-such-transactional-id")
 
 
-def add_idle(draft: Draft, txn: Transaction, command: AddPartitions) -> Decision:
+def begin_a_transaction(draft: Draft, txn: Transaction, command: AddPartitions) -> Decision:
     """Begin a transaction with these."""
     mistake = mistaken(txn, command.producer)
     if mistake is not None:
@@ -40,7 +40,7 @@ def add_idle(draft: Draft, txn: Transaction, command: AddPartitions) -> Decision
     return joined(draft, command, "transaction-begun")
 
 
-def add_ongoing(draft: Draft, txn: Transaction, command: AddPartitions) -> Decision:
+def add_the_partitions(draft: Draft, txn: Transaction, command: AddPartitions) -> Decision:
     """Let these join; those that are there already cost nothing."""
     mistake = mistaken(txn, command.producer)
     if mistake is not None:
@@ -50,7 +50,7 @@ def add_ongoing(draft: Draft, txn: Transaction, command: AddPartitions) -> Decis
     return joined(draft, command, "partitions-joined")
 
 
-def add_ending(draft: Draft, txn: Transaction, command: AddPartitions) -> Decision:
+def put_partitions_off(draft: Draft, txn: Transaction, command: AddPartitions) -> Decision:
     """Have the producer ask again, whoever it is: the end of a transaction is under way."""
     return added(draft, command, Code.CONCURRENT_TRANSACTIONS, "end-under-way")
 
@@ -69,12 +69,12 @@ def added(draft: Draft, command: AddPartitions, code: Code, why: str) -> Decisio
 # -- verifying
 
 
-def verify_nowhere(draft: Draft, _: None, command: VerifyPartitions) -> Decision:
+def refuse_to_verify_an_unknown_id(draft: Draft, _: None, command: VerifyPartitions) -> Decision:
     """Refuse: nobody has initialized the transactional id, or it has expired."""
     return verified_none(draft, command, Code.INVALID_PRODUCER_ID_MAPPING, "no-such-transactional-id")
 
 
-def verify(draft: Draft, txn: Transaction, command: VerifyPartitions) -> Decision:
+def verify_the_partitions(draft: Draft, txn: Transaction, command: VerifyPartitions) -> Decision:
     """Say of each partition whether it is in the transaction; outside of it the client has to abort."""
     mistake = mistaken(txn, command.producer)
     if mistake is not None:
@@ -86,7 +86,7 @@ def verify(draft: Draft, txn: Transaction, command: VerifyPartitions) -> Decisio
     return draft.decision(why)
 
 
-def verify_ending(draft: Draft, txn: Transaction, command: VerifyPartitions) -> Decision:
+def put_verification_off(draft: Draft, txn: Transaction, command: VerifyPartitions) -> Decision:
     """Have the owner ask again: the end of the transaction is under way."""
     mistake = mistaken(txn, command.producer)
     return verified_none(draft, command, *(mistake or (Code.CONCURRENT_TRANSACTIONS, "end-under-way")))

@@ -11,7 +11,13 @@ from collections.abc import Collection, Mapping
 
 from coterie.base.ids import TopicPartition
 from coterie.coordinator.txn.apply import IDLE
-from coterie.coordinator.txn.model import BUMPS_EPOCH_SINCE, EPOCH_MAX, NOBODY, State, Transaction
+from coterie.coordinator.txn.model import (
+    BUMPS_EPOCH_SINCE,
+    EPOCH_MAX,
+    NO_PRODUCER_EPOCH,
+    State,
+    Transaction,
+)
 
 
 def recalled(txn: Transaction, newest: int, opened: Mapping[TopicPartition, int]) -> Transaction:
@@ -28,13 +34,13 @@ def recalled(txn: Transaction, newest: int, opened: Mapping[TopicPartition, int]
         if newest <= txn.epoch and not later:
             return txn
         left = {one: None for one in txn.partitions if one not in later}  # the others have theirs
-        return txn._replace(epoch=min(newest + 1, EPOCH_MAX), last_epoch=NOBODY, partitions=left)
+        return txn._replace(epoch=min(newest + 1, EPOCH_MAX), last_epoch=NO_PRODUCER_EPOCH, partitions=left)
     if txn.state in IDLE and not opened:
-        return txn if newest <= txn.epoch else txn._replace(epoch=newest, last_epoch=NOBODY)
+        return txn if newest <= txn.epoch else txn._replace(epoch=newest, last_epoch=NO_PRODUCER_EPOCH)
     return txn._replace(
         state=State.PREPARE_COMMIT if _was_committed(txn, newest, opened) else State.PREPARE_ABORT,
         epoch=min(max(txn.epoch, newest + 1), EPOCH_MAX),
-        last_epoch=NOBODY,
+        last_epoch=NO_PRODUCER_EPOCH,
         partitions={**txn.partitions, **dict.fromkeys(opened)},
     )
 

@@ -42,65 +42,65 @@ from coterie.coordinator.txn.model import BUMPS_EPOCH_SINCE, State, Transaction
 from coterie.coordinator.txn.reasons import WHYS
 
 
-def never(draft: Draft, txn: Transaction, command: Any) -> Decision:
+def refuse_in_an_impossible_state(draft: Draft, txn: Transaction, command: Any) -> Decision:
     """Give up on the request: no coordinator writes such a state, somebody else must have."""
     draft.reply(command.call, refusal(command, Code.UNKNOWN_SERVER_ERROR))
     return draft.decision("state-of-nobody")
 
 
-NOWHERE: Row = MappingProxyType(  # the transactional id is not there
+ABSENT: Row = MappingProxyType(  # the transactional id is not there
     {
-        InitProducerId: init.init_nowhere,
-        AddPartitions: partitions.add_nowhere,
-        VerifyPartitions: partitions.verify_nowhere,
-        EndTransaction: end.end_nowhere,
-        EndTransactionBeforeV5: end.end_nowhere,
-        MarkersWritten: end.marked_nowhere,
-        TimeoutDue: expiry.otherwise_nowhere,
-        IdDue: expiry.otherwise_nowhere,
-        Describe: views.describe_nowhere,
+        InitProducerId: init.give_a_new_producer_id,
+        AddPartitions: partitions.refuse_partitions_of_an_unknown_id,
+        VerifyPartitions: partitions.refuse_to_verify_an_unknown_id,
+        EndTransaction: end.refuse_end_of_an_unknown_id,
+        EndTransactionBeforeV5: end.refuse_end_of_an_unknown_id,
+        MarkersWritten: end.ignore_markers_of_an_unknown_id,
+        TimeoutDue: expiry.ignore_an_unknown_id,
+        IdDue: expiry.ignore_an_unknown_id,
+        Describe: views.describe_an_unknown_id,
     }
 )
 
 IDLE_ROW: Row = MappingProxyType(
     {
-        InitProducerId: init.init_idle,
-        AddPartitions: partitions.add_idle,
-        VerifyPartitions: partitions.verify,
-        EndTransaction: end.end_complete,
-        EndTransactionBeforeV5: end.end_old_complete,
-        MarkersWritten: end.pass_over,
-        TimeoutDue: expiry.otherwise,
-        IdDue: expiry.forget_unused,
-        Describe: views.describe,
+        InitProducerId: init.bump_the_epoch,
+        AddPartitions: partitions.begin_a_transaction,
+        VerifyPartitions: partitions.verify_the_partitions,
+        EndTransaction: end.repeat_the_answer_or_abort,
+        EndTransactionBeforeV5: end.agree_with_the_same_end,
+        MarkersWritten: end.ignore_late_markers,
+        TimeoutDue: expiry.ignore_an_outdated_look,
+        IdDue: expiry.forget_an_unused_id,
+        Describe: views.describe_the_transaction,
     }
 )
 
 ENDING_ROW: Row = MappingProxyType(
     {
-        InitProducerId: init.init_ending,
-        AddPartitions: partitions.add_ending,
-        VerifyPartitions: partitions.verify_ending,
-        EndTransaction: end.end_ending,
-        EndTransactionBeforeV5: end.end_old_ending,
-        MarkersWritten: end.complete,
-        TimeoutDue: expiry.otherwise,
-        IdDue: expiry.otherwise,
-        Describe: views.describe,
+        InitProducerId: init.put_init_off,
+        AddPartitions: partitions.put_partitions_off,
+        VerifyPartitions: partitions.put_verification_off,
+        EndTransaction: end.put_end_off,
+        EndTransactionBeforeV5: end.put_end_off_for_the_owner,
+        MarkersWritten: end.complete_the_transaction,
+        TimeoutDue: expiry.ignore_an_outdated_look,
+        IdDue: expiry.ignore_an_outdated_look,
+        Describe: views.describe_the_transaction,
     }
 )
 
 NEVER_ROW: Row = MappingProxyType(
     {
-        InitProducerId: never,
-        AddPartitions: never,
-        VerifyPartitions: never,
-        EndTransaction: never,
-        EndTransactionBeforeV5: never,
-        MarkersWritten: end.pass_over,
-        TimeoutDue: expiry.otherwise,
-        IdDue: expiry.otherwise,
-        Describe: views.describe,
+        InitProducerId: refuse_in_an_impossible_state,
+        AddPartitions: refuse_in_an_impossible_state,
+        VerifyPartitions: refuse_in_an_impossible_state,
+        EndTransaction: refuse_in_an_impossible_state,
+        EndTransactionBeforeV5: refuse_in_an_impossible_state,
+        MarkersWritten: end.ignore_late_markers,
+        TimeoutDue: expiry.ignore_an_outdated_look,
+        IdDue: expiry.ignore_an_outdated_look,
+        Describe: views.describe_the_transaction,
     }
 )
 
@@ -108,37 +108,39 @@ ANSWERS: Mapping[State, Row] = MappingProxyType(
     {
         State.EMPTY: {
             **IDLE_ROW,
-            EndTransaction: end.end_empty,
-            EndTransactionBeforeV5: end.end_old_empty,
+            EndTransaction: end.abort_what_never_began,
+            EndTransactionBeforeV5: end.refuse_end_without_a_transaction,
         },
         State.ONGOING: {
-            InitProducerId: init.init_ongoing,
-            AddPartitions: partitions.add_ongoing,
-            VerifyPartitions: partitions.verify,
-            EndTransaction: end.end_ongoing,
-            EndTransactionBeforeV5: end.end_old_ongoing,
-            MarkersWritten: end.pass_over,
-            TimeoutDue: expiry.abort_hanging,
-            IdDue: expiry.otherwise,
-            Describe: views.describe,
+            InitProducerId: init.abort_what_is_open,
+            AddPartitions: partitions.add_the_partitions,
+            VerifyPartitions: partitions.verify_the_partitions,
+            EndTransaction: end.end_and_bump_the_epoch,
+            EndTransactionBeforeV5: end.end_in_the_same_epoch,
+            MarkersWritten: end.ignore_late_markers,
+            TimeoutDue: expiry.abort_a_hanging_transaction,
+            IdDue: expiry.ignore_an_outdated_look,
+            Describe: views.describe_the_transaction,
         },
         State.PREPARE_COMMIT: ENDING_ROW,
         State.PREPARE_ABORT: ENDING_ROW,
         State.COMPLETE_COMMIT: IDLE_ROW,
         State.COMPLETE_ABORT: IDLE_ROW,
-        State.DEAD: {**NEVER_ROW, Describe: views.describe_nowhere},
+        State.DEAD: {**NEVER_ROW, Describe: views.describe_an_unknown_id},
         State.PREPARE_EPOCH_FENCE: NEVER_ROW,
     }
 )
 
-SHARD_WIDE: Row = MappingProxyType({TimeoutsDue: expiry.timeouts_due, IdsDue: expiry.ids_due})
+SHARD_WIDE: Row = MappingProxyType(
+    {TimeoutsDue: expiry.find_hanging_transactions, IdsDue: expiry.find_unused_ids}
+)
 DUE: Mapping[tuple[str, ...], type] = MappingProxyType({TIMEOUTS: TimeoutsDue, IDS: IdsDue})
 DUE_OF_ONE: Mapping[str, type] = MappingProxyType(
     {completion_key("")[0]: MarkersWritten, TIMEOUTS[0]: TimeoutDue, IDS[0]: IdDue}
 )
 
 check(
-    NOWHERE,
+    ABSENT,
     ANSWERS,
     State,
     asked={*Command.__args__, EndTransactionBeforeV5, *DUE_OF_ONE.values()} - {Expire},
@@ -158,7 +160,7 @@ def answer(draft: Draft, command: Command) -> Decision:
     if isinstance(command, EndTransaction) and command.client_version < BUMPS_EPOCH_SINCE:
         kind = EndTransactionBeforeV5
     txn = draft.shard.transactions.get(transactional_id)
-    row = NOWHERE if txn is None else ANSWERS[txn.state]
+    row = ABSENT if txn is None else ANSWERS[txn.state]
     return row[kind](draft, txn, command)
 
 
@@ -167,7 +169,7 @@ def answer(draft: Draft, command: Command) -> Decision:
 
 def printed() -> str:
     """Return docs/transactions.md."""
-    columns = [("no such id", NOWHERE), *((str(state), row) for state, row in ANSWERS.items())]
+    columns = [("no such id", ABSENT), *((str(state), row) for state, row in ANSWERS.items())]
     lines = [
         "# A transactional id: its states and answers",
         "",
@@ -178,11 +180,11 @@ def printed() -> str:
         *diagram(),
         "```",
         "",
-        *table(columns, NOWHERE),
+        *table(columns, ABSENT),
         "",
         "What each does:",
         "",
-        *legend((row for _, row in columns), NOWHERE),
+        *legend((row for _, row in columns), ABSENT),
         "",
         "What a whole shard does, whatever the states of its transactional ids:",
         "",

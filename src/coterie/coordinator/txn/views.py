@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from coterie.coordinator.txn.shard import Shard
 
 
-def describe_nowhere(draft: Draft, _: Transaction | None, command: Describe) -> Decision:
+def describe_an_unknown_id(draft: Draft, _: Transaction | None, command: Describe) -> Decision:
     """Say that there is none."""
     answer = DescribeAnswer(Code.TRANSACTIONAL_ID_NOT_FOUND)
     draft.reply(command.call, answer)
     return draft.decision("no-such-transactional-id")
 
 
-def describe(draft: Draft, txn: Transaction, command: Describe) -> Decision:
+def describe_the_transaction(draft: Draft, txn: Transaction, command: Describe) -> Decision:
     """Show the transactional id as it is."""
     answer = DescribeAnswer(
         Code.NONE,

@@ -30,12 +30,12 @@ class SyncDue:
     """Expire(("sync", group)): the members have had their time to sync."""
 
 
-def ignore_nowhere(draft: Draft, _: None, command: Expire) -> Decision:
+def ignore_a_missing_group(draft: Draft, _: None, command: Expire) -> Decision:
     """Do nothing: the group is gone."""
     return draft.decision("no-such-group")
 
 
-def ignore(draft: Draft, group: Group, command: Expire) -> Decision:
+def ignore_an_outdated_timer(draft: Draft, group: Group, command: Expire) -> Decision:
     """Do nothing: the deadline outlived what it was for."""
     return draft.decision("deadline-passed-over")
 
@@ -62,12 +62,12 @@ def forget(draft: Draft, group: Group, member_id: str) -> str:
     return why
 
 
-def session_due_elsewhere(draft: Draft, group: Group, command: Expire) -> Decision:
+def drop_a_silent_pending_member(draft: Draft, group: Group, command: Expire) -> Decision:
     """Drop the promised id."""
     return draft.decision(forget(draft, group, command.key[2]))
 
 
-def session_due_preparing(draft: Draft, group: Group, command: Expire) -> Decision:
+def remove_a_silent_member_and_go_on_joining(draft: Draft, group: Group, command: Expire) -> Decision:
     """Remove who is silent; end the join phase, even its initial delay, if only that one missed (ID-6)."""
     why = forget(draft, group, command.key[2])
     if why in GONE and group.all_joined:
@@ -76,7 +76,7 @@ def session_due_preparing(draft: Draft, group: Group, command: Expire) -> Decisi
     return draft.decision(why)
 
 
-def session_due_working(draft: Draft, group: Group, command: Expire) -> Decision:
+def remove_a_silent_member_and_rebalance(draft: Draft, group: Group, command: Expire) -> Decision:
     """Remove who is silent and rebalance among the others. A promised id goes without one (EX-1)."""
     why = forget(draft, group, command.key[2])
     if why in GONE and why != "promise-expired":
@@ -87,7 +87,7 @@ def session_due_working(draft: Draft, group: Group, command: Expire) -> Decision
 # -- phases
 
 
-def join_due(draft: Draft, group: Group, command: Expire) -> Decision:
+def end_the_join_phase(draft: Draft, group: Group, command: Expire) -> Decision:
     """End the join phase with those who came (RB-5), or go on with the initial delay (ID-3)."""
     assert group.state is State.PREPARING
     if group.join_due_ms is None or draft.now_ms < group.join_due_ms:
@@ -98,7 +98,7 @@ def join_due(draft: Draft, group: Group, command: Expire) -> Decision:
     return draft.decision("rebalance-timeout")
 
 
-def sync_due(draft: Draft, group: Group, command: Expire) -> Decision:
+def remove_who_never_synced_and_rebalance(draft: Draft, group: Group, command: Expire) -> Decision:
     """Remove who never synced, static or not, and rebalance; in Stable too (EX-3, EX-4)."""
     if group.sync_due_ms is None or draft.now_ms < group.sync_due_ms:
         return draft.decision("deadline-passed-over")

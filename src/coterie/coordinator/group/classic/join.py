@@ -32,7 +32,7 @@ Return = Callable[[Draft, Group, Join, str], Decision]
 # -- by state; these are the cells of the table
 
 
-def join_nowhere(draft: Draft, _: None, command: Join) -> Decision:
+def create_the_group(draft: Draft, _: None, command: Join) -> Decision:
     """Create the group for a new member; nobody can be known in a group that is not there (JG-10, JG-11)."""
     if not draft.shard.settings.allows_session(command.session_timeout_ms):
         return refuse(draft, command, Code.INVALID_SESSION_TIMEOUT, "session-timeout-out-of-bounds")
@@ -41,30 +41,30 @@ def join_nowhere(draft: Draft, _: None, command: Join) -> Decision:
     draft.apply(GroupCreated(command.group_id, draft.wall_ms))
     draft.then("group-created")
     draft.apply(GroupStored(command.group_id))  # as it is now, whatever the join itself leads to
-    return join_empty(draft, draft.group(command.group_id), command)
+    return admit_the_first_member(draft, draft.group(command.group_id), command)
 
 
-def join_empty(draft: Draft, group: Group, command: Join) -> Decision:
+def admit_the_first_member(draft: Draft, group: Group, command: Join) -> Decision:
     """Begin with the first member: the initial delay starts (ID-1)."""
     return admit(draft, group, command, known=unexpected, returning=static.unexpected)
 
 
-def join_preparing(draft: Draft, group: Group, command: Join) -> Decision:
+def wait_for_the_others_to_join(draft: Draft, group: Group, command: Join) -> Decision:
     """Park the member with those who wait; the last one to come ends the wait (RB-4)."""
     return admit(draft, group, command, known=rejoin, returning=static.return_to_barrier)
 
 
-def join_completing(draft: Draft, group: Group, command: Join) -> Decision:
+def rebalance_if_new_or_changed(draft: Draft, group: Group, command: Join) -> Decision:
     """Rebalance again for whoever is new or changed; tell a retry what it missed."""
     return admit(draft, group, command, known=rejoin_if_changed, returning=static.return_to_barrier)
 
 
-def join_stable(draft: Draft, group: Group, command: Join) -> Decision:
+def rebalance_if_new_changed_or_leader(draft: Draft, group: Group, command: Join) -> Decision:
     """Rebalance for whoever is new or changed, and for the leader always; tell a retry what it missed."""
     return admit(draft, group, command, known=rejoin_if_leads_or_changed, returning=static.return_to_stable)
 
 
-def join_dead(draft: Draft, group: Group, command: Join) -> Decision:
+def send_joiner_to_the_coordinator(draft: Draft, group: Group, command: Join) -> Decision:
     """Send the member to look for its coordinator (DE-7)."""
     if not draft.shard.settings.allows_session(command.session_timeout_ms):
         return refuse(draft, command, Code.INVALID_SESSION_TIMEOUT, "session-timeout-out-of-bounds")

@@ -16,26 +16,26 @@ from coterie.coordinator.group.model import Group, Member
 from coterie.coordinator.machine.decision import Decision
 
 
-def leave_nowhere(draft: Draft, _: None, command: Leave) -> Decision:
-    """Know nobody, each for itself (LG-2)."""
+def refuse_to_leave_a_missing_group(draft: Draft, _: None, command: Leave) -> Decision:
+    """Answer UNKNOWN_MEMBER_ID to each: there is no such group (LG-2)."""
     codes = tuple((m.member_id, m.instance_id, Code.UNKNOWN_MEMBER_ID) for m in command.members)
     draft.reply(command.call, LeaveAnswer(Code.NONE, codes))
     return draft.decision("no-such-group")
 
 
-def leave_dead(draft: Draft, group: Group, command: Leave) -> Decision:
+def send_leaver_to_the_coordinator(draft: Draft, group: Group, command: Leave) -> Decision:
     """Send whoever asks to look for the coordinator (LG-3)."""
     draft.reply(command.call, LeaveAnswer(Code.COORDINATOR_NOT_AVAILABLE))
     return draft.decision("group-dead")
 
 
-def leave_empty(draft: Draft, group: Group, command: Leave) -> Decision:
+def drop_pending_members(draft: Draft, group: Group, command: Leave) -> Decision:
     """Drop promised ids; there is nobody else (LG-6)."""
     gone = dismiss_all(draft, group, command)
     return draft.decision(reason(gone))
 
 
-def leave_preparing(draft: Draft, group: Group, command: Leave) -> Decision:
+def remove_members_and_go_on_joining(draft: Draft, group: Group, command: Leave) -> Decision:
     """Let them go, and end the join phase if they were all it waited for.
 
     The initial delay stays (LG-10, ID-7).
@@ -46,7 +46,7 @@ def leave_preparing(draft: Draft, group: Group, command: Leave) -> Decision:
     return draft.decision(reason(gone))
 
 
-def leave_working(draft: Draft, group: Group, command: Leave) -> Decision:
+def remove_members_and_rebalance(draft: Draft, group: Group, command: Leave) -> Decision:
     """Let them go and rebalance among the others (LG-10)."""
     gone = dismiss_all(draft, group, command)
     if gone:

@@ -48,17 +48,17 @@ def sync_refusal(group: Group, command: Sync) -> tuple[Code, str]:
     return Code.NONE, ""
 
 
-def sync_nowhere(draft: Draft, _: None, command: Sync) -> Decision:
-    """Know nobody (SG-4)."""
+def refuse_sync_to_a_missing_group(draft: Draft, _: None, command: Sync) -> Decision:
+    """Answer UNKNOWN_MEMBER_ID: there is no such group (SG-4)."""
     return refuse_sync(draft, command, Code.UNKNOWN_MEMBER_ID, "no-such-group")
 
 
-def sync_empty(draft: Draft, group: Group, command: Sync) -> Decision:
-    """Know nobody (SG-4)."""
+def refuse_sync_to_an_empty_group(draft: Draft, group: Group, command: Sync) -> Decision:
+    """Answer UNKNOWN_MEMBER_ID: the group has no members (SG-4)."""
     return refuse_sync(draft, command, Code.UNKNOWN_MEMBER_ID, "group-empty")
 
 
-def sync_preparing(draft: Draft, group: Group, command: Sync) -> Decision:
+def tell_syncer_to_rejoin(draft: Draft, group: Group, command: Sync) -> Decision:
     """Tell the member to join again (SG-9)."""
     code, why = sync_refusal(group, command)
     if code:
@@ -66,7 +66,7 @@ def sync_preparing(draft: Draft, group: Group, command: Sync) -> Decision:
     return refuse_sync(draft, command, Code.REBALANCE_IN_PROGRESS, "rebalance-in-progress")
 
 
-def sync_completing(draft: Draft, group: Group, command: Sync) -> Decision:
+def wait_for_the_leader_or_assign(draft: Draft, group: Group, command: Sync) -> Decision:
     """Park a follower; with the leader's sync store what it assigned and answer everybody (SG-10, SG-11)."""
     code, why = sync_refusal(group, command)
     if code:
@@ -111,7 +111,7 @@ def synced(group: Group, assignment: bytes) -> SyncAnswer:
     return SyncAnswer(Code.NONE, assignment, group.protocol_type, group.protocol)
 
 
-def sync_stable(draft: Draft, group: Group, command: Sync) -> Decision:
+def return_the_assignment(draft: Draft, group: Group, command: Sync) -> Decision:
     """Answer with the member's assignment; nobody's list counts any more (SG-14)."""
     code, why = sync_refusal(group, command)
     if code:
@@ -126,7 +126,7 @@ def sync_stable(draft: Draft, group: Group, command: Sync) -> Decision:
     return draft.decision("assignment-told")
 
 
-def sync_dead(draft: Draft, group: Group, command: Sync) -> Decision:
+def send_syncer_to_the_coordinator(draft: Draft, group: Group, command: Sync) -> Decision:
     """Send the member to look for its coordinator (SG-5)."""
     return refuse_sync(draft, command, Code.COORDINATOR_NOT_AVAILABLE, "group-dead")
 
@@ -139,13 +139,13 @@ def answer_beat(draft: Draft, command: Heartbeat, code: Code, why: str) -> Decis
     return draft.decision(why)
 
 
-def beat_nowhere(draft: Draft, _: None, command: Heartbeat) -> Decision:
-    """Know nobody (HB-3)."""
+def refuse_heartbeat_to_a_missing_group(draft: Draft, _: None, command: Heartbeat) -> Decision:
+    """Answer UNKNOWN_MEMBER_ID: there is no such group (HB-3)."""
     return answer_beat(draft, command, Code.UNKNOWN_MEMBER_ID, "no-such-group")
 
 
-def beat_empty(draft: Draft, group: Group, command: Heartbeat) -> Decision:
-    """Know nobody (HB-5). HB-7 would follow, if an Empty group could have a member."""
+def refuse_heartbeat_to_an_empty_group(draft: Draft, group: Group, command: Heartbeat) -> Decision:
+    """Answer UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID (HB-5): an Empty group has no member for HB-7."""
     code, why = refusal_of(group, command)
     assert code
     return answer_beat(draft, command, code, why)
@@ -168,12 +168,12 @@ def renewed(group: Group) -> Code:
     return Code.REBALANCE_IN_PROGRESS if group.state is State.PREPARING else Code.NONE
 
 
-def keep(draft: Draft, group: Group, command: Heartbeat) -> Decision:
+def renew_the_session(draft: Draft, group: Group, command: Heartbeat) -> Decision:
     """Give the member its session anew (HB-9)."""
     return renew(draft, group, command, "heard")
 
 
-def keep_and_recall(draft: Draft, group: Group, command: Heartbeat) -> Decision:
+def renew_the_session_and_call_to_rebalance(draft: Draft, group: Group, command: Heartbeat) -> Decision:
     """Give the member its session anew and call it to the rebalance (HB-8)."""
     return renew(draft, group, command, "recalled")
 
@@ -187,6 +187,6 @@ def renew(draft: Draft, group: Group, command: Heartbeat, why: str) -> Decision:
     return answer_beat(draft, command, renewed(group), why)
 
 
-def beat_dead(draft: Draft, group: Group, command: Heartbeat) -> Decision:
+def send_heartbeat_to_the_coordinator(draft: Draft, group: Group, command: Heartbeat) -> Decision:
     """Send the member to look for its coordinator (HB-4)."""
     return answer_beat(draft, command, Code.COORDINATOR_NOT_AVAILABLE, "group-dead")

@@ -65,7 +65,7 @@ def refuse_commit(draft: Draft, command: CommitOffsets | TxnCommitOffsets, code:
     return draft.decision(why)
 
 
-def commit_nowhere(draft: Draft, _: None, command: CommitOffsets) -> Decision:
+def create_a_simple_group_and_commit(draft: Draft, _: None, command: CommitOffsets) -> Decision:
     """Make a simple group for who commits without one; a member of a lost group is refused (OC-7, OC-8)."""
     if command.generation >= 0:
         newer = command.version >= GROUP_ID_NOT_FOUND_SINCE
@@ -76,12 +76,12 @@ def commit_nowhere(draft: Draft, _: None, command: CommitOffsets) -> Decision:
     return store(draft, command, "committed-alone")
 
 
-def commit_dead(draft: Draft, group: Group, command: CommitOffsets) -> Decision:
+def send_committer_to_the_coordinator(draft: Draft, group: Group, command: CommitOffsets) -> Decision:
     """Send the member to look for its coordinator."""
     return refuse_commit(draft, command, Code.COORDINATOR_NOT_AVAILABLE, "group-dead")
 
 
-def commit_empty(draft: Draft, group: Group, command: CommitOffsets) -> Decision:
+def commit_without_a_member(draft: Draft, group: Group, command: CommitOffsets) -> Decision:
     """Take a commit of no generation, whoever makes it; there are no members who could make another."""
     if command.generation < 0:
         return store(draft, command, "committed-alone")
@@ -89,7 +89,7 @@ def commit_empty(draft: Draft, group: Group, command: CommitOffsets) -> Decision
     return refuse_commit(draft, command, code, why)
 
 
-def commit_working(draft: Draft, group: Group, command: CommitOffsets) -> Decision:
+def commit_for_a_member(draft: Draft, group: Group, command: CommitOffsets) -> Decision:
     """Take a member's commit, and as a sign of life (OC-13)."""
     code, why = commit_refusal(group, command)
     if code:
@@ -99,13 +99,13 @@ def commit_working(draft: Draft, group: Group, command: CommitOffsets) -> Decisi
 
 
 def committing_member(group: Group | None, command: CommitOffsets) -> Member | None:
-    """Return the member whose commit `commit_working` takes; None for every other commit."""
+    """Return the member whose commit `commit_for_a_member` takes; None for every other commit."""
     if group is None or (group.state is not State.STABLE and group.state is not State.PREPARING):
         return None
     return group.current_member(command.member_id, command.instance_id, command.generation)
 
 
-def commit_completing(draft: Draft, group: Group, command: CommitOffsets) -> Decision:
+def put_the_commit_off(draft: Draft, group: Group, command: CommitOffsets) -> Decision:
     """Put the member off: what it consumed may be another's by now."""
     code, why = commit_refusal(group, command)
     if code:
@@ -173,7 +173,7 @@ def to_store(offset: OffsetToCommit, dated_ms: int, expire_ms: int) -> StoredOff
 # -- TxnOffsetCommit and the end of transactions
 
 
-def txn_commit_nowhere(draft: Draft, _: None, command: TxnCommitOffsets) -> Decision:
+def create_a_simple_group_and_hold_back(draft: Draft, _: None, command: TxnCommitOffsets) -> Decision:
     """Make a simple group for who commits without one; a member of a lost group is refused (TX-4)."""
     if command.generation >= 0:
         return refuse_commit(draft, command, Code.ILLEGAL_GENERATION, "no-such-group")
@@ -182,12 +182,12 @@ def txn_commit_nowhere(draft: Draft, _: None, command: TxnCommitOffsets) -> Deci
     return hold_back(draft, command, "pending-alone")
 
 
-def txn_commit_dead(draft: Draft, group: Group, command: TxnCommitOffsets) -> Decision:
+def send_producer_to_the_coordinator(draft: Draft, group: Group, command: TxnCommitOffsets) -> Decision:
     """Send the producer to look for the group's coordinator (TX-5)."""
     return refuse_commit(draft, command, Code.COORDINATOR_NOT_AVAILABLE, "group-dead")
 
 
-def txn_commit_empty(draft: Draft, group: Group, command: TxnCommitOffsets) -> Decision:
+def hold_back_without_a_member(draft: Draft, group: Group, command: TxnCommitOffsets) -> Decision:
     """Take a commit of no generation, whoever makes it (TX-5)."""
     if command.generation < 0:
         return hold_back(draft, command, "pending-alone")
@@ -195,7 +195,7 @@ def txn_commit_empty(draft: Draft, group: Group, command: TxnCommitOffsets) -> D
     return refuse_commit(draft, command, code, why)
 
 
-def txn_commit_working(draft: Draft, group: Group, command: TxnCommitOffsets) -> Decision:
+def hold_back_for_a_member(draft: Draft, group: Group, command: TxnCommitOffsets) -> Decision:
     """Take a member's commit, in CompletingRebalance too, and one of nobody in particular (TX-5).
 
     It is the producer's doing and no sign of the member's life.
@@ -231,7 +231,7 @@ def end_transaction(draft: Draft, command: EndTransaction) -> Decision:
 # -- OffsetFetch
 
 
-def fetch(draft: Draft, group: Group, command: FetchOffsets) -> Decision:
+def return_the_offsets(draft: Draft, group: Group, command: FetchOffsets) -> Decision:
     """Tell what is stored for the partitions that are asked for, or for all (OF-2, OF-6)."""
     table = draft.shard.offsets.get(command.group_id, {})
     found = tuple(everything(table) if command.topics is None else asked_for(table, command))
@@ -271,7 +271,7 @@ def differ(stored: UUID | None, other: UUID | None) -> bool:
     return stored is not None and other is not None and other != ZERO_UUID and stored != other
 
 
-def fetch_nothing(draft: Draft, group: Group | None, command: FetchOffsets) -> Decision:
+def return_no_offsets(draft: Draft, group: Group | None, command: FetchOffsets) -> Decision:
     """Tell that nothing is stored, which is no error (OF-5)."""
     found = asked_for({}, command)
     draft.reply(command.call, FetchAnswer(Code.NONE, tuple(found)))
@@ -281,21 +281,23 @@ def fetch_nothing(draft: Draft, group: Group | None, command: FetchOffsets) -> D
 # -- OffsetDelete
 
 
-def delete_offsets_nowhere(draft: Draft, group: Group | None, command: DeleteOffsets) -> Decision:
-    """Know no such group (OD-2)."""
+def refuse_to_delete_offsets_of_no_group(
+    draft: Draft, group: Group | None, command: DeleteOffsets
+) -> Decision:
+    """Answer GROUP_ID_NOT_FOUND (OD-2)."""
     draft.reply(command.call, DeleteOffsetsAnswer(Code.GROUP_ID_NOT_FOUND))
     return draft.decision("no-such-group" if group is None else "group-dead")
 
 
-def delete_offsets_working(draft: Draft, group: Group, command: DeleteOffsets) -> Decision:
+def delete_unread_offsets_of_consumers(draft: Draft, group: Group, command: DeleteOffsets) -> Decision:
     """Refuse where members are that are no consumers, else delete what nobody reads (OD-3, OD-4)."""
     if group.protocol_type != CONSUMER:
         draft.reply(command.call, DeleteOffsetsAnswer(Code.NON_EMPTY_GROUP))
         return draft.decision("group-not-empty")
-    return delete_offsets(draft, group, command)
+    return delete_unread_offsets(draft, group, command)
 
 
-def delete_offsets(draft: Draft, group: Group, command: DeleteOffsets) -> Decision:
+def delete_unread_offsets(draft: Draft, group: Group, command: DeleteOffsets) -> Decision:
     """Delete the offsets, pending ones too, of the topics that the group does not read (OD-4, OD-5)."""
     table = draft.shard.offsets.get(command.group_id, {})
     pending = draft.shard.pending.partitions_of(command.group_id)
@@ -320,18 +322,18 @@ def answer_delete(draft: Draft, command: DeleteGroup, code: Code, why: str) -> D
     return draft.decision(why)
 
 
-def delete_nowhere(draft: Draft, group: Group | None, command: DeleteGroup) -> Decision:
-    """Know no such group (DL-2)."""
+def refuse_to_delete_a_missing_group(draft: Draft, group: Group | None, command: DeleteGroup) -> Decision:
+    """Answer GROUP_ID_NOT_FOUND (DL-2)."""
     why = "no-such-group" if group is None else "group-dead"
     return answer_delete(draft, command, Code.GROUP_ID_NOT_FOUND, why)
 
 
-def delete_working(draft: Draft, group: Group, command: DeleteGroup) -> Decision:
+def refuse_to_delete_a_group_in_use(draft: Draft, group: Group, command: DeleteGroup) -> Decision:
     """Refuse: somebody is in it (DL-2)."""
     return answer_delete(draft, command, Code.NON_EMPTY_GROUP, "group-not-empty")
 
 
-def delete_empty(draft: Draft, group: Group, command: DeleteGroup) -> Decision:
+def delete_the_group(draft: Draft, group: Group, command: DeleteGroup) -> Decision:
     """Delete the group with all its offsets, the pending ones of open transactions too (DL-2, DE-4, OM-8).
 
     Where that is more than may be decided at once, the group goes with the last part.

@@ -16,7 +16,7 @@ from coterie.coordinator.group.facts import StoredOffset
 Key: TypeAlias = tuple[str, str, int]  # group, topic, partition
 Writers: TypeAlias = Mapping[int, StoredOffset | None]
 
-NOBODY: Writers = MappingProxyType({})
+NO_WRITERS: Writers = MappingProxyType({})
 
 
 class Pending:
@@ -47,7 +47,7 @@ class Pending:
     def of(self, key: Key) -> Writers:
         """Return who has a transaction open for a partition, oldest first, with what each has committed."""
         partitions = self._by_group.get(key[0])
-        return NOBODY if partitions is None else partitions.get(key[1:], NOBODY)
+        return NO_WRITERS if partitions is None else partitions.get(key[1:], NO_WRITERS)
 
     def partitions_of(self, group_id: str) -> Mapping[tuple[str, int], Writers]:
         """Return the partitions of a group for which a transaction is open."""
