@@ -97,10 +97,7 @@ class CheckedRig(Rig):
         """Keep who was told to be the owner of what."""
         for reply in decision.replies:
             producer = getattr(reply.answer, "producer", None)
-            if isinstance(command, InitProducerId | EndTransaction) and producer != (
-                NO_PRODUCER_ID,
-                NO_PRODUCER_EPOCH,
-            ):
+            if isinstance(command, InitProducerId | EndTransaction) and producer != NO_PRODUCER:
                 assert producer is not None
                 self.given.setdefault(command.transactional_id, []).append(producer)
 

@@ -9,7 +9,7 @@ from txn_rig import FLIGHTS, TOWERS
 
 from coterie.base.ids import TopicPartition
 from coterie.coordinator.txn.model import EPOCH_MAX, NO_PRODUCER_ID, State, Transaction
-from coterie.coordinator.txn.recall import recalled, strays
+from coterie.coordinator.txn.records import recalled, strays
 
 IDLE = [State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT]
 ENDING = [State.PREPARE_COMMIT, State.PREPARE_ABORT]

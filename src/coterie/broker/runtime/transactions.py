@@ -29,7 +29,7 @@ from coterie.coordinator.txn.commands import (
 )
 from coterie.coordinator.txn.failures import NoProducerId, refusal, unfit
 from coterie.coordinator.txn.model import BUMPS_EPOCH_SINCE, EPOCH_MAX, Producer
-from coterie.coordinator.txn.recall import recalled, strays
+from coterie.coordinator.txn.records import recalled, strays
 from coterie.coordinator.txn.settings import RETRY_MS
 from coterie.coordinator.txn.shard import ENDING, Shard
 from coterie.storage.log.contract import AppendRefused

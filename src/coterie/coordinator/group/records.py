@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
 from math import inf
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from coterie.base.errors import Corrupt
 from coterie.base.marks import mark
@@ -23,6 +23,7 @@ from coterie.coordinator.group.facts import (
     StoredOffset,
 )
 from coterie.coordinator.group.offsets.stored import stored_offset
+from coterie.coordinator.machine.decision import RawRecord
 from coterie.wire.payloads.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -41,8 +42,6 @@ from coterie.wire.records.growing import weight_of
 
 if TYPE_CHECKING:
     from coterie.coordinator.group.model import Group, Member
-
-RawRecord: TypeAlias = tuple[bytes, bytes | None]
 
 
 # -- facts to records

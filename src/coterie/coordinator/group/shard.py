@@ -25,11 +25,11 @@ from coterie.coordinator.group.failures import after_failure, only_reads
 from coterie.coordinator.group.model import Group, Member
 from coterie.coordinator.group.offsets.pending import Pending
 from coterie.coordinator.group.offsets.stored import OffsetTables
-from coterie.coordinator.group.records import RawRecord, facts_of, records_of
+from coterie.coordinator.group.records import facts_of, records_of
 from coterie.coordinator.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 from coterie.coordinator.group.table import answer
 from coterie.coordinator.machine.core import Core
-from coterie.coordinator.machine.decision import Decision, Timer, TimerKey
+from coterie.coordinator.machine.decision import Decision, RawRecord, Timer, TimerKey
 from coterie.wire.payloads.consumer_offsets import KNOWN_KINDS
 
 # Bytes of a member id before its uuid: a text in a record has 16 bits for its length.

@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from coterie.base.codes import Code
 from coterie.coordinator.machine.decision import Decision
 from coterie.coordinator.txn.commands import EndTransaction, MarkersWritten
@@ -21,9 +19,6 @@ from coterie.coordinator.txn.model import (
     State,
     Transaction,
 )
-
-if TYPE_CHECKING:
-    pass
 
 COMMITS = {State.COMPLETE_COMMIT: True, State.COMPLETE_ABORT: False}
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from coterie.base.codes import Code
 from coterie.coordinator.machine.core import Core
-from coterie.coordinator.machine.decision import Decision, Markers
+from coterie.coordinator.machine.decision import Decision, Markers, RawRecord
 from coterie.coordinator.txn.apply import apply_fact
 from coterie.coordinator.txn.commands import Command, Describe, VerifyPartitions
 from coterie.coordinator.txn.decision import Draft
@@ -14,7 +14,7 @@ from coterie.coordinator.txn.expiry import IDS, TIMEOUTS
 from coterie.coordinator.txn.facts import Fact, TransactionLoaded
 from coterie.coordinator.txn.failures import NoProducerId, after_failure, refusal
 from coterie.coordinator.txn.model import Producer, State, Transaction
-from coterie.coordinator.txn.records import RawRecord, facts_of, record_of, snapshot_of
+from coterie.coordinator.txn.records import facts_of, record_of, snapshot_of
 from coterie.coordinator.txn.settings import TransactionSettings
 from coterie.coordinator.txn.table import answer
 

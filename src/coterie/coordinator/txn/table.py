@@ -13,7 +13,7 @@ from coterie.base.codes import Code
 from coterie.base.printed import legend, table
 from coterie.coordinator.machine.decision import Decision
 from coterie.coordinator.machine.table import Row, check
-from coterie.coordinator.txn import end, expiry, init, partitions, views
+from coterie.coordinator.txn import begin, end, expiry, views
 from coterie.coordinator.txn.apply import IDLE, MOVES
 from coterie.coordinator.txn.commands import (
     AddPartitions,
@@ -50,9 +50,9 @@ def refuse_in_an_impossible_state(draft: Draft, txn: Transaction, command: Any) 
 
 ABSENT: Row = MappingProxyType(  # the transactional id is not there
     {
-        InitProducerId: init.give_a_new_producer_id,
-        AddPartitions: partitions.refuse_partitions_of_an_unknown_id,
-        VerifyPartitions: partitions.refuse_to_verify_an_unknown_id,
+        InitProducerId: begin.give_a_new_producer_id,
+        AddPartitions: begin.refuse_partitions_of_an_unknown_id,
+        VerifyPartitions: begin.refuse_to_verify_an_unknown_id,
         EndTransaction: end.refuse_end_of_an_unknown_id,
         EndTransactionBeforeV5: end.refuse_end_of_an_unknown_id,
         MarkersWritten: end.ignore_markers_of_an_unknown_id,
@@ -64,9 +64,9 @@ ABSENT: Row = MappingProxyType(  # the transactional id is not there
 
 IDLE_ROW: Row = MappingProxyType(
     {
-        InitProducerId: init.bump_the_epoch,
-        AddPartitions: partitions.begin_a_transaction,
-        VerifyPartitions: partitions.verify_the_partitions,
+        InitProducerId: begin.bump_the_epoch,
+        AddPartitions: begin.begin_a_transaction,
+        VerifyPartitions: begin.verify_the_partitions,
         EndTransaction: end.repeat_the_answer_or_abort,
         EndTransactionBeforeV5: end.agree_with_the_same_end,
         MarkersWritten: end.ignore_late_markers,
@@ -78,9 +78,9 @@ IDLE_ROW: Row = MappingProxyType(
 
 ENDING_ROW: Row = MappingProxyType(
     {
-        InitProducerId: init.put_init_off,
-        AddPartitions: partitions.put_partitions_off,
-        VerifyPartitions: partitions.put_verification_off,
+        InitProducerId: begin.put_init_off,
+        AddPartitions: begin.put_partitions_off,
+        VerifyPartitions: begin.put_verification_off,
         EndTransaction: end.put_end_off,
         EndTransactionBeforeV5: end.put_end_off_for_the_owner,
         MarkersWritten: end.complete_the_transaction,
@@ -112,9 +112,9 @@ ANSWERS: Mapping[State, Row] = MappingProxyType(
             EndTransactionBeforeV5: end.refuse_end_without_a_transaction,
         },
         State.ONGOING: {
-            InitProducerId: init.abort_what_is_open,
-            AddPartitions: partitions.add_the_partitions,
-            VerifyPartitions: partitions.verify_the_partitions,
+            InitProducerId: begin.abort_what_is_open,
+            AddPartitions: begin.add_the_partitions,
+            VerifyPartitions: begin.verify_the_partitions,
             EndTransaction: end.end_and_bump_the_epoch,
             EndTransactionBeforeV5: end.end_in_the_same_epoch,
             MarkersWritten: end.ignore_late_markers,
