@@ -90,10 +90,7 @@ def stale_generation_may_beat() -> Iterator[None]:
     def refusal(group: Group, command: Any) -> tuple[Code, str]:
         return group.refusal(command.member_id, command.instance_id), "unknown-member"
 
-    def beat(self: Shard, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
-        return None
-
-    with patched(sync, "refusal_of", lambda _: refusal), patched(Shard, "beat", lambda _: beat):
+    with patched(sync, "refusal_of", lambda _: refusal):  # the fast path hands over who is no member
         yield
 
 
@@ -130,14 +127,7 @@ def anybody_may_commit_beside_a_group() -> Iterator[None]:
 def rebalance_is_not_announced() -> Iterator[None]:
     """Members hear that all is well while the others wait for them to join."""
 
-    def calm(beat: Callable[..., Any]) -> Callable[..., Any]:
-        def answer(self: Shard, *heard: Any) -> Any:
-            found = beat(self, *heard)
-            return None if found is None else (Code.NONE, *found[1:])
-
-        return answer
-
-    with patched(Shard, "beat", calm):
+    with patched(sync, "renewed", lambda _: lambda group: Code.NONE):
         yield
 
 
