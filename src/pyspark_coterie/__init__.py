@@ -9,13 +9,13 @@ from typing import Any
 
 __all__ = ["DefaultSource"]
 
-INSTALL = "format('coterie') needs pyspark and pyarrow: pip install 'coterie[spark]'"
+INSTALL = "format('coterie') needs pyspark, pyarrow and numba: pip install 'coterie[spark]'"
 
 
 def default_source() -> Any:
     """Return the data source, or one that tells what to install."""
     try:
-        missing = [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]
+        missing = [name for name in ("pyspark", "pyarrow", "numba") if find_spec(name) is None]
     except ImportError as error:
         missing = [str(error)]
     if missing:

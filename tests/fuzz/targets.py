@@ -12,7 +12,7 @@ from zipfile import ZipFile
 
 from entities import a_batch, an_entity
 
-from coterie.arrow.plan import chunks_of, plan
+from coterie.arrow.plan import plan
 from coterie.arrow.records import record_batches
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
@@ -122,14 +122,6 @@ def valid_batches(random: Random) -> Iterator[bytes]:
 def feed_columns(data: bytes) -> object:
     planned = plan(data, first=0, until=2**62)
     return list(record_batches(planned, topic="t", partition=0, headers=True))
-
-
-def feed_plain_columns(data: bytes) -> object:
-    from coterie.arrow.plain import columns_of
-
-    planned = plan(data, first=0, until=2**62)
-    chunks = chunks_of(planned, chunk_bytes=1 << 20)
-    return [columns_of(chunk, first=0, until=2**62, headers=True) for chunk in chunks]
 
 
 def feed_compressed(codec: str) -> Callable[[bytes], object]:
@@ -377,7 +369,6 @@ TARGETS = (
     Target("batch", feed_batch, valid_batches, times=100_000),  # a batch of zeros packs by the thousand
     Target("batches", feed_batches, valid_batches, times=100_000),
     Target("columns", feed_columns, valid_batches, times=100_000),
-    Target("columns-plain", feed_plain_columns, valid_batches, times=100_000),
     *(
         Target(codec, feed_compressed(codec), valid_compressed(codec), times=200_000)
         for codec in CODECS

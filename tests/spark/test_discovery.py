@@ -34,7 +34,7 @@ def python(code, *, blocked=(), **environment):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow", "numba"])
 def test_without_an_extra_the_module_is_there_and_says_what_to_install(missing):
     said = python(
         "import pyspark_coterie as p\n"
@@ -60,14 +60,17 @@ def test_the_module_offers_a_source_as_spark_s_lookup_wants_it():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("missing", "serves"),
-    [((), "compiled"), (("numba",), "vector"), (("numba", "coterie.arrow.vector"), "plain")],
-)
-def test_without_numba_numpy_decodes_and_without_that_python(missing, serves):
-    said = python("from coterie.arrow.records import decoder\nprint(decoder().__module__)", blocked=missing)
+@pytest.mark.parametrize("takes", ["records.decoder", "outgoing.packer"])
+def test_columns_without_numba_say_what_to_install(takes):
+    module, name = takes.split(".")
+    said = python(
+        f"from coterie.arrow.{module} import {name}\n"
+        f"try: {name}()\n"
+        "except ImportError as error: print(error)\n",
+        blocked=["numba"],
+    )
 
-    assert said == f"coterie.arrow.{serves}"
+    assert "pip install 'coterie[spark]'" in said
 
 
 @pytest.mark.slow

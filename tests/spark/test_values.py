@@ -1,4 +1,4 @@
-"""What a task reads, value by value, is what confluent-kafka reads: by each decoder, of any topic.
+"""What a task reads, value by value, is what confluent-kafka reads, of any topic.
 
 Tasks are run here as a Spark worker would run them; Spark's own part is in `test_batch`.
 """
@@ -15,7 +15,6 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import coterie.testing
-from coterie.arrow import compiled, plain, records, vector
 from coterie.spark.source.batch import plan_batch
 from coterie.spark.source.filters import Pushed
 from coterie.spark.source.options import parse
@@ -42,12 +41,6 @@ def cleaning():
     """A broker that compacts soon."""
     with coterie.testing.broker({"log.cleaner.backoff.ms": 50}) as running:
         yield running.bootstrap
-
-
-@pytest.fixture(params=[compiled, vector, plain], ids=["compiled", "numpy", "plain"])
-def decoder(request, monkeypatch):
-    """Tasks decode by this one."""
-    monkeypatch.setattr(records, "decoder", lambda: request.param.columns_of)
 
 
 def read_by_us(bootstrap, topic, **options):
@@ -119,7 +112,6 @@ def produce(bootstrap, topic, codec, *, count, **config):
 
 
 @pytest.mark.parametrize("stamped", ["CreateTime", "LogAppendTime"])
-@pytest.mark.usefixtures("decoder")
 def test_every_value_is_the_one_that_confluent_kafka_reads(cleaning, stamped):
     name = f"values-{uuid.uuid4()}"
     create_topic(cleaning, name, partitions=2, config={"message.timestamp.type": stamped})
@@ -133,7 +125,6 @@ def test_every_value_is_the_one_that_confluent_kafka_reads(cleaning, stamped):
     assert cut == rows
 
 
-@pytest.mark.usefixtures("decoder")
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_transactions_are_seen_as_confluent_kafka_sees_them(cleaning, isolation):
     """Markers are nobody's rows, aborted records are those of read_uncommitted only."""
@@ -158,7 +149,6 @@ def test_transactions_are_seen_as_confluent_kafka_sees_them(cleaning, isolation)
     assert len(rows) == 6 * 20 + 6 * 30 - (4 * 15 if isolation == "read_committed" else 0)
 
 
-@pytest.mark.usefixtures("decoder")
 def test_what_compaction_has_left_is_what_confluent_kafka_reads(compacted):
     bootstrap, name = compacted
 

@@ -1,6 +1,6 @@
 """Record batches, straight from Fetch, decoded in one pass into Arrow buffers.
 
-`records` is the face: `plan` reads the batch headers, `Fetched.batches` yields Arrow. `compiled` holds the
-numba kernel, `plain` the same in pure Python for where numba is missing. Nothing here is imported by the
-broker before it is ready: numpy, pyarrow and numba are slow to load.
+`records` reads: `plan` takes the batch headers, `record_batches` yields Arrow, `compiled` holds the kernel.
+`outgoing` writes, with the kernel in `outgoing_compiled`. All of it needs the extra `spark` (numpy, pyarrow,
+numba). Nothing here is imported by the broker before it is ready: those are slow to load.
 """

@@ -1,6 +1,6 @@
 """Committed offsets read and made into runs by kernels that numba compiles: one pass each.
 
-Importing this module needs numba; whoever imports it has the same in numpy for where it is missing.
+Importing this module needs numba (`pip install 'coterie[spark]'`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The records of a chunk, read by a kernel that numba compiles: one pass, values copied by memcpy.
 
-Importing this module needs numba (`pip install coterie[fast]`); `records` falls back to `plain` without it.
+Importing this module needs numba (`pip install 'coterie[spark]'`).
 """
 
 from collections.abc import Collection

@@ -1,16 +1,20 @@
 """What compiled code here has in common: numba with a cache that can be trusted, and Kafka's varints.
 
-Importing this module needs numba (`pip install coterie[fast]`). Compiled code is cached beside its source, or
-in a temporary folder of ours where that is read-only.
+Importing this module needs numba, which the extra `spark` brings: else it is an ImportError that says so.
+Compiled code is cached beside its source, or in a temporary folder of ours where that is read-only.
 """
 
 import os
 import tempfile
 from pathlib import Path
 
-import numba
 import numpy as np
-from numba.core import config
+
+try:
+    import numba
+    from numba.core import config
+except ImportError as error:
+    raise ImportError(f"columns need numba ({error}); pip install 'coterie[spark]'") from error
 
 from coterie.arrow.folders import own_folder
 from coterie.arrow.memory import get8

@@ -42,15 +42,10 @@ Packer = Callable[..., list[Packed]]
 
 @cache
 def packer() -> Packer:
-    """Return the compiled packer, or the plain one where numba is not installed."""
-    try:
-        from coterie.arrow import outgoing_compiled
+    """Return `outgoing_compiled.pack`, half a second to load. ImportError where numba is missing."""
+    from coterie.arrow import outgoing_compiled
 
-        return outgoing_compiled.pack
-    except ImportError:
-        from coterie.arrow import outgoing_plain
-
-        return outgoing_plain.pack
+    return outgoing_compiled.pack
 
 
 def pack(
@@ -60,7 +55,6 @@ def pack(
     most_bytes: int,
     now_ms: int,
     codec: str = "none",
-    packed_by: Packer | None = None,
 ) -> list[Packed]:
     """Return the rows as batches of about `most_bytes` at most, in none of which there is more than one
     record if that is larger.
@@ -69,7 +63,7 @@ def pack(
     """
     assert partitions > 0
     refuse(rows, partitions)
-    made = (packed_by or packer())(rows, partitions=partitions, most_bytes=most_bytes, now_ms=now_ms)
+    made = packer()(rows, partitions=partitions, most_bytes=most_bytes, now_ms=now_ms)
     if codec == "none":
         return made
     return [one._replace(body=compress(codec, one.body)) for one in made]

@@ -1,6 +1,6 @@
 """Rows in Arrow columns to the records of batches, by kernels that numba compiles: one pass, bytes by memcpy.
 
-Importing this module needs numba (`pip install coterie[fast]`); `outgoing` falls back to the plain one.
+Importing this module needs numba (`pip install 'coterie[spark]'`).
 """
 
 from typing import NamedTuple

@@ -24,21 +24,10 @@ Decoder = Callable[..., dict[str, pa.Array]]
 
 @cache
 def decoder() -> Decoder:
-    """Return the compiled decoder, or that of numpy where numba is not installed, or the plain one."""
-    try:
-        from coterie.arrow import compiled
+    """Return `compiled.columns_of`, half a second to load. ImportError where numba is missing."""
+    from coterie.arrow import compiled
 
-        return compiled.columns_of
-    except ImportError:
-        pass
-    try:
-        from coterie.arrow import vector
-
-        return vector.columns_of
-    except ImportError:
-        from coterie.arrow import plain
-
-        return plain.columns_of
+    return compiled.columns_of
 
 
 def record_batches(
@@ -48,14 +37,13 @@ def record_batches(
     partition: int,
     headers: bool = False,
     columns: Collection[str] | None = None,
-    decode: Decoder | None = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the planned records in the columns of Spark's Kafka source, some MiB at a time, none empty.
 
     With `columns`, only those, and neither keys nor values are copied if they are not among them.
     """
-    decode = decode or decoder()
+    decode = decoder()
     schema = schema_of(headers=headers)
     if columns is not None:
         schema = pa.schema([field for field in schema if field.name in columns])

@@ -249,7 +249,8 @@ class ConsumerSettings(ClientSettings):
     """Each sees the records of one partition before they are handed out, and returns those to hand out."""
     decoder: str = "auto"
     """Ours: "compiled" reads records that differ in size three times as fast as "plain" and takes half a
-    second to load; it needs numba. "auto" loads it, where that is installed, once there were enough to pay.
+    second to load; it needs numba (`coterie[spark]`). "auto" loads it, where that is installed, once there
+    were enough to pay.
     """
     max_buffered_bytes: int = 64 << 20
     """Ours: so much may be fetched and not yet handed out, as it came; then fetching waits."""

@@ -1,17 +1,19 @@
-"""Rows in columns become batches that `records_of` reads back, the same bytes from both packers."""
+"""Rows in columns become batches that `records_of` reads back, the bytes that `build_batch` gives."""
 
 from collections import defaultdict
+from itertools import chain
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.arrow import outgoing_compiled, outgoing_plain
-from coterie.arrow.outgoing import HEADERS, Rows, pack
+from coterie.arrow.outgoing import HEADERS, ROUND_BYTES, ROUND_HEADER_BYTES, Rows, pack
 from coterie.base.errors import CoterieError
 from coterie.client.producer.partitioner import partition_for_key
 from coterie.wire.records.batches import (
+    HEADER_SIZE,
+    build_batch,
     check_crc,
     head_for,
     read_header,
@@ -19,9 +21,9 @@ from coterie.wire.records.batches import (
 )
 from coterie.wire.records.compression import (
     CODECS,
+    compress,
 )
 
-PACKERS = [pytest.param(each.pack, id=each.__name__) for each in (outgoing_plain, outgoing_compiled)]
 NOW = 1_700_000_000_000
 
 blobs = st.none() | st.binary(max_size=40)
@@ -74,6 +76,7 @@ def read(packed, codec="none"):
     found = list(records_of(batch))
     assert [one.offset for one in found] == list(range(packed.records))
     assert header.max_timestamp == max(one.timestamp for one in found)
+    assert packed.body == compress(codec, build_batch(found)[HEADER_SIZE:])
     return [(one.key, one.value, list(one.headers), one.timestamp) for one in found]
 
 
@@ -94,43 +97,51 @@ def expected(rows, partitions):
     most=st.integers(1, 400),
     left_out=st.sets(st.sampled_from(["key", "headers", "stamps", "partition"])),
 )
-def test_what_is_packed_is_what_is_read_and_both_packers_give_the_same_bytes(
-    rows, before, codec, most, left_out
-):
+def test_what_is_packed_is_what_is_read_in_the_bytes_of_the_plain_writer(rows, before, codec, most, left_out):
     at = {"key": 0, "headers": 2, "stamps": 3, "partition": 4}
     absent = {at[name] for name in left_out}
     blanked = [tuple(None if place in absent else one for place, one in enumerate(row)) for row in rows]
-    given_rows = columns(rows, left_out, before)
-    plain, compiled = (
-        pack(given_rows, partitions=5, most_bytes=most, now_ms=NOW, codec=codec, packed_by=each.values[0])
-        for each in PACKERS
-    )
+
+    made = pack(columns(rows, left_out, before), partitions=5, most_bytes=most, now_ms=NOW, codec=codec)
 
     found = defaultdict(list)
-    for one in compiled:
-        found[one.partition] += read(one, codec)
-    assert found == expected(blanked, 5)
-    assert compiled == plain
+    for one in made:
+        found[one.partition].append(read(one, codec))
+    joined = {number: [*chain.from_iterable(batches)] for number, batches in found.items()}
+    assert joined == expected(blanked, 5)
+    for number, batches in found.items():
+        assert [len(batch) for batch in batches] == filled(joined[number], most)
 
 
-@pytest.mark.parametrize("packed_by", PACKERS)
-def test_a_batch_ends_before_it_is_too_large_and_a_larger_record_has_its_own(packed_by):
+def filled(records, most):
+    """How many records each batch takes: the next begins where one more would make it larger than `most`."""
+    counts, size = [], 0
+    for key, value, named, _ in records:
+        taken = ROUND_BYTES + len(key or b"") + len(value or b"")
+        taken += sum(ROUND_HEADER_BYTES + len(name.encode()) + len(tag or b"") for name, tag in named)
+        if counts and size + taken <= most:
+            counts[-1], size = counts[-1] + 1, size + taken
+        else:
+            counts, size = [*counts, 1], taken
+    return counts
+
+
+def test_a_batch_ends_before_it_is_too_large_and_a_larger_record_has_its_own():
     sizes = [10, 10, 100, 10, 10, 10, 10]
     values = [(None, b"v" * size, None, None, None) for size in sizes]
 
-    made = pack(columns(values), partitions=3, most_bytes=3 * 22, now_ms=NOW, packed_by=packed_by)
+    made = pack(columns(values), partitions=3, most_bytes=3 * 22, now_ms=NOW)
 
     assert [one.records for one in made] == [2, 1, 3, 1]
     assert {one.partition for one in made} == {-1}
 
 
-@pytest.mark.parametrize("packed_by", PACKERS)
-def test_many_and_large_records_are_counted_right(packed_by):
+def test_many_and_large_records_are_counted_right():
     """Varints grow by a byte at 64, 8,192 and 1,048,576."""
     values = [(b"k", b"%d" % number, None, None, 0) for number in range(8_300)]
     values += [(None, b"v" * size, None, None, 0) for size in (63, 64, 8_191, 8_192, 1_048_576)]
 
-    made = pack(columns(values), partitions=1, most_bytes=1 << 30, now_ms=NOW, packed_by=packed_by)
+    made = pack(columns(values), partitions=1, most_bytes=1 << 30, now_ms=NOW)
 
     (one,) = made
     assert read(one) == expected(values, 1)[0]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow")
 
+from coterie.arrow.commits import epochs_table  # noqa: E402
 from coterie.base.errors import Corrupt, CoterieError  # noqa: E402
 from coterie.history.group import history_of  # noqa: E402
-from coterie.history.log.runs import RUN_ENDS_MS  # noqa: E402
 from coterie.history.log.segments import entries_of, groups_of  # noqa: E402
 from coterie.history.tables import History, Ownership  # noqa: E402
 from coterie.spark.history.commits import commits_of_units  # noqa: E402
@@ -22,13 +22,7 @@ from coterie.spark.history.files import Unit, shared_out, units  # noqa: E402
 from coterie.spark.history.reading import events_of_units, told_of_units  # noqa: E402
 from coterie.spark.history.reduce import (  # noqa: E402
     EVENTS,
-    Runs,
-    merged,
     offset_values,
-    parts,
-    vector_epochs,
-    vector_runs,
-    vector_values,
 )
 from coterie.spark.history.schemas import COLUMNS, histories_in  # noqa: E402
 from coterie.spark.history.telling import told_of  # noqa: E402
@@ -76,6 +70,11 @@ def test_values_of_every_version_are_read_as_the_general_reader_reads_them(given
     assert found.at_ms.tolist() == [value.commit_timestamp for value, _ in given_values]
     epochs = [value.leader_epoch if version >= 3 else -1 for value, version in given_values]
     assert found.leader_epoch.tolist() == epochs
+    data = b"".join(raw)
+    texts_read = [
+        data[at : at + size] for at, size in zip(found.metadata_at, found.metadata_size, strict=True)
+    ]
+    assert texts_read == [value.metadata.encode() for value, _ in given_values]
 
 
 @pytest.mark.parametrize("size", range(24))
@@ -134,43 +133,19 @@ def test_runs_made_in_columns_are_those_made_one_by_one(tmp_path_factory, log):
     )
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.tuples(values, st.integers(0, 4)), min_size=1, max_size=20), st.data())
-def test_the_compiled_kernel_and_numpy_read_values_and_make_runs_alike(given_values, data):
-    compiled = pytest.importorskip("coterie.arrow.commits")
-    raw = pa.array([value_bytes(version, value) for value, version in given_values], pa.binary())
-    count = len(raw)
-    rows = np.arange(count)
-    some = st.lists(st.integers(0, 2), min_size=count, max_size=count)
-    keys, epochs = np.array(data.draw(some)), np.sort(data.draw(some))
-    at_ms = np.array(data.draw(st.lists(st.integers(0, 2**36), min_size=count, max_size=count)))
-    arguments = (keys, epochs, rows, at_ms, at_ms % 100)
-
-    (fast, rare), (slow, odd) = (read(*parts(raw), rows) for read in (compiled.values_table, vector_values))
-    runs = [
-        merged([Runs._make(make(*arguments, span_ms=RUN_ENDS_MS, key_count=3))])
-        for make in (compiled.runs_table, vector_runs)
-    ]
-
-    usual = np.setdiff1d(rows, rare)
-    assert rare.tolist() == odd.tolist()
-    assert fast[:, usual].tolist() == slow[:, usual].tolist()
-    assert [column.tolist() for column in runs[0]] == [column.tolist() for column in runs[1]]
-
-
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=40))
-def test_the_compiled_kernel_and_numpy_count_the_records_of_groups_alike(numbers):
-    compiled = pytest.importorskip("coterie.arrow.commits")
-    groups, marks = np.array([0, 0, 1, 1, 2, 2]), np.array([True, False] * 3)
-    counted = [np.array([5, 0, 0]) for _ in range(2)]
+def test_a_group_s_epoch_is_how_many_other_records_it_had_before(numbers):
+    groups, marks = [0, 0, 1, 1, 2, 2], [True, False] * 3
+    counted, seen = np.array([5, 0, 0]), [5, 0, 0]
+    epochs = []
+    for number in numbers:
+        epochs.append(seen[groups[number]])
+        seen[groups[number]] += marks[number]
 
-    epochs = [
-        count(np.array(numbers), groups, marks, mine)
-        for count, mine in zip((compiled.epochs_table, vector_epochs), counted, strict=True)
-    ]
+    found = epochs_table(np.array(numbers), np.array(groups), np.array(marks), counted)
 
-    assert epochs[0].tolist() == epochs[1].tolist()
-    assert counted[0].tolist() == counted[1].tolist()
+    assert found.tolist() == epochs
+    assert counted.tolist() == seen
 
 
 @pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are not beside this checkout")

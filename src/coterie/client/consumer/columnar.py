@@ -21,12 +21,15 @@ def table_of(taken: Sequence[tuple[FetchState, int, Fetched]]) -> pa.Table:
             plan,
         )
         from coterie.arrow.records import (
+            decoder,
             record_batches,
             table,
         )
+
+        decoder()
     except ImportError as error:
         raise MissingLibrary(
-            f"columns need pyarrow and numpy ({error}); install them with: pip install coterie[spark]"
+            f"columns need pyarrow, numpy and numba ({error}); install them with: pip install coterie[spark]"
         ) from None
     batches: list[pa.RecordBatch] = []
     for state, first, fetched in taken:

@@ -1,13 +1,15 @@
 """Records in columns, reduced as they are read: of the commits only runs go on (`coterie.history.log.runs`).
 
-Nothing here is done commit by commit: keys are numbered by Arrow, values read and runs made by numpy. Values
-of rare shape (metadata longer than 126 bytes, versions to come) are read one by one, and bad bytes found so.
+Nothing here is done commit by commit: keys are numbered by Arrow, values read and runs made by compiled
+loops. Values of rare shape (metadata longer than 126 bytes, versions to come) are read one by one, and bad
+bytes found so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,9 +25,6 @@ Bytes = npt.NDArray[np.uint8]
 
 RUN, TOLD = -1, -2
 """Kinds of events that are no records: a run of commits, a line of our own story."""
-HEAD = 14  # version, offset, leader epoch; the metadata's length comes next in versions 3 and 4
-NEWEST = 4
-LONG = 127
 
 EVENTS = pa.schema(
     [
@@ -51,23 +50,15 @@ EVENTS = pa.schema(
 )
 
 
-class Loops(NamedTuple):
-    """What is done commit by commit, in columns."""
-
-    values: Callable[..., tuple[Ints, Ints]]
-    runs: Callable[..., Ints]
-    epochs: Callable[..., Ints]
-
-
 @cache
-def loops() -> Loops:
-    """Return the compiled loops, or numpy's where numba is not installed: they take five times as long."""
-    try:
-        from coterie.arrow import commits
+def loops() -> ModuleType:
+    """Return `coterie.arrow.commits`, loaded where records are read.
 
-        return Loops(commits.values_table, commits.runs_table, commits.epochs_table)
-    except ImportError:
-        return Loops(vector_values, vector_runs, vector_epochs)
+    The driver, which takes this module's schema only, need not wait half a second for numba.
+    """
+    from coterie.arrow import commits
+
+    return commits
 
 
 class KeyBook:
@@ -128,33 +119,12 @@ class Values(NamedTuple):
 def offset_values(values: pa.Array, rows: Ints) -> Values:
     """Return what these rows' values say; they are there. Corrupt for bad bytes."""
     starts, data = parts(values)
-    table, rare = loops().values(starts, data, rows)
+    table, rare = loops().values_table(starts, data, rows)
     found = Values(*table[: len(Values._fields)])
     for place in rare.tolist():
         row = int(rows[place])
         read_slowly(data, int(starts[row]), int(starts[row + 1]), place, found)
     return found
-
-
-def vector_values(starts: Ints, data: Bytes, rows: Ints) -> tuple[Ints, Ints]:
-    """Return what `arrow.commits.values_table` returns, without numba."""
-    start, end = starts[rows].astype(np.int64), starts[rows + 1].astype(np.int64)
-    padded = np.concatenate((data, np.zeros(32, np.uint8)))
-    words = np.lib.stride_tricks.sliding_window_view(padded, 8)
-    version = padded[start].astype(np.int64) * 256 + padded[start + 1]
-    offset = int64_at(words, start + 2)
-    epochs = version >= 3
-    at = start + np.where(epochs, HEAD, HEAD - 4)
-    short, long = padded[at].astype(np.int64), padded[at].astype(np.int64) * 256 + padded[at + 1]
-    metadata_size = np.where(version == NEWEST, short - 1, long)
-    metadata_at = at + np.where(version == NEWEST, 1, 2)
-    stamp_at = metadata_at + metadata_size
-    good = (metadata_size >= 0) & (stamp_at + 8 + (version == NEWEST) <= end) & (end - start >= HEAD)
-    good &= (version <= NEWEST) & ((version != NEWEST) | (short <= LONG))
-    at_ms = int64_at(words, np.where(good, stamp_at, 0))
-    leader_epoch = np.where(epochs, int64_at(words, start + HEAD - 8) & 0xFFFFFFFF, 0xFFFFFFFF)
-    leader_epoch = leader_epoch.astype(np.uint32).astype(np.int32).astype(np.int64)
-    return np.stack((offset, at_ms, leader_epoch, metadata_at, metadata_size)), np.flatnonzero(~good)
 
 
 def parts(values: pa.Array) -> tuple[npt.NDArray[Any], Bytes]:
@@ -163,11 +133,6 @@ def parts(values: pa.Array) -> tuple[npt.NDArray[Any], Bytes]:
     width = np.int64 if pa.types.is_large_binary(values.type) else np.int32
     starts = np.frombuffer(stops, width)[values.offset : values.offset + len(values) + 1]
     return starts, np.frombuffer(data or b"", np.uint8)
-
-
-def int64_at(words: Bytes, at: Ints) -> Ints:
-    """Return the numbers of eight bytes that lie there."""
-    return words[at].view(">i8").reshape(-1).astype(np.int64)
 
 
 def read_slowly(data: Bytes, start: int, end: int, place: int, into: Values) -> None:
@@ -245,30 +210,6 @@ def longest(runs: Runs, joined: npt.NDArray[np.bool_], starts: Ints) -> tuple[In
     )
 
 
-def vector_runs(
-    keys: Ints, epochs: Ints, places: Ints, at_ms: Ints, offsets: Ints, *, span_ms: int, key_count: int
-) -> Ints:
-    """Return what `arrow.commits.runs_table` returns, without numba; all of a key's are made one here."""
-    one, row = np.ones(len(keys), np.int64), np.arange(len(keys))
-    found = merged([Runs(
-        keys, epochs, at_ms // span_ms, places, one, at_ms, at_ms, offsets, offsets, at_ms, at_ms, offsets,
-        offsets, row,
-    )])  # fmt: skip
-    return np.stack(found)
-
-
-def vector_epochs(numbers: Ints, groups: Ints, marks: npt.NDArray[np.bool_], counted: Ints) -> Ints:
-    """Return what `arrow.commits.epochs_table` returns, without numba."""
-    mine, marked = groups[numbers], np.flatnonzero(marks[numbers])
-    stride = len(numbers) + 1
-    codes = np.sort(mine[marked] * stride + marked)
-    before, upto = mine * stride, mine * stride + np.arange(len(mine))
-    seen = np.searchsorted(codes, upto) - np.searchsorted(codes, before)
-    epochs: Ints = counted[mine] + seen
-    counted += np.bincount(mine[marked], minlength=len(counted))
-    return epochs
-
-
 class Reducer:
     """Takes the records of a log in their order; gives back runs, and all other records as they are."""
 
@@ -286,7 +227,9 @@ class Reducer:
         rows, others = np.flatnonzero(is_commit), np.flatnonzero(~is_commit)
         fresh = np.zeros(len(self.book.groups) - len(self._counted), np.int64)
         self._counted = np.concatenate((self._counted, fresh))
-        epochs = loops().epochs(numbers, np.array(self.book.group_of, np.int64), ~commits, self._counted)
+        epochs = loops().epochs_table(
+            numbers, np.array(self.book.group_of, np.int64), ~commits, self._counted
+        )
         if len(rows):
             self._reduce(numbers[rows], epochs[rows], places[rows], stamps_ms[rows], values, rows)
         return self._others(others, numbers, values, places, stamps_ms) if len(others) else None
@@ -296,7 +239,7 @@ class Reducer:
     ) -> None:
         found = offset_values(values, rows)
         at_ms = np.where(found.at_ms > 0, found.at_ms, stamps_ms)
-        columns = loops().runs(
+        columns = loops().runs_table(
             keys, epochs, places, at_ms, found.offset, span_ms=RUN_ENDS_MS, key_count=len(self.book.keys)
         )
         ids = self._topic_ids(columns[0], rows[columns[-1]], values)
