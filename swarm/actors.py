@@ -89,7 +89,7 @@ class Reader(Client):
         self.leaving = False
         self._tells = False
         """Whether the coordinator has to hear that this member leaves."""
-        self._place = m.NOWHERE
+        self._place = m.NO_GENERATION
         self._phase = self.member.phase
         self._called_ms = self._beaten_ms = self.now_ms
         self._beating = self._raised = self._must_fail = False
@@ -144,17 +144,17 @@ class Reader(Client):
         if self.world.now_ms >= self._stalled_until:
             self._called_ms = self.now_ms
             self.member.called(self.now_ms)
-            self._hear_complaint()
+            self._hear_pending_error()
             if self.world.chance(0.3):
                 self.work.begin()
         self.run()
         self._check_beats()
         self.later(self.options.poll_ms, self._poll)
 
-    def _hear_complaint(self) -> None:
+    def _hear_pending_error(self) -> None:
         """Hear what the member has to tell; what the listener raised is part of that (CB-10)."""
-        complaint = self.member.complaint()
-        if self._raised and complaint is None:
+        pending_error = self.member.pending_error()
+        if self._raised and pending_error is None:
             raise Violation("callbacks in order", f"{self.name} never heard what its listener raised")
         self._raised = False
 

@@ -289,7 +289,7 @@ def test_who_cancels_whatever_runs_ends_no_producer(bootstrap: str, new_topic: N
                 proxy.hang_up()
                 await until(lambda: all(one.closed for one in sender._links.values()))
                 kept = await producer.send(topic, b"1")
-                await until(lambda: sender._paces if begun else sender._tasks)
+                await until(lambda: sender._backoffs if begun else sender._tasks)
                 cancel_others()
                 await asyncio.sleep(0)
                 proxy.target = port

@@ -111,7 +111,7 @@ def test_a_producer_that_is_not_let_in_keeps_its_records_and_writes_them_when_it
             proxy.password = "another"
             proxy.hang_up()
             kept = await producer.send(topic, b"1")
-            await until(lambda: "refused" in str(producer._producing._troubles))
+            await until(lambda: "refused" in str(producer._accumulator._troubles))
             proxy.password = "secret"
             return [first.offset, (await kept).offset]
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.assign.board import NOBODY, Board
+from coterie.assign.board import UNASSIGNED, Board
 from coterie.assign.claims import Claims, claim_of_sticky
 from coterie.assign.model import Cluster, Member
 from coterie.assign.registry import new_assignor
@@ -161,7 +161,7 @@ def held_by(cluster: Cluster, members: list[Member]) -> dict[TopicPartition, str
     return {
         partition: board.members[owner].member_id
         for partition, owner in zip(board.partitions(), owners, strict=True)
-        if owner != NOBODY
+        if owner != UNASSIGNED
     }
 
 
@@ -178,7 +178,7 @@ def test_moves_are_at_most_half_of_what_they_lower_the_sum_of_squares_by(data):
     Table(board, placed).place()
     share_unevenly(board, ended, older=claims.older(), revoked=False)
 
-    moves = sum(home not in (owner, NOBODY) for home, owner in zip(homes, ended, strict=True))
+    moves = sum(home not in (owner, UNASSIGNED) for home, owner in zip(homes, ended, strict=True))
     assert 2 * moves <= squares(placed) - squares(ended)
 
 

@@ -15,7 +15,7 @@ from coterie.client.net.addresses import Address
 from coterie.client.settings import ClientSettings
 from coterie.spark.source import tasks
 from coterie.spark.source.offsets import Range
-from coterie.spark.source.shape import NOBODY
+from coterie.spark.source.shape import NO_SOURCE
 from coterie.wire.api.apis import ApiKey
 
 from .small_leaders import TOPIC, SmallLeaders
@@ -38,7 +38,7 @@ def settings_for(*addresses, **more):
             request_timeout_ms=named.pop("timeout_ms", 20_000),
         ),
         columns=("partition", "offset"),
-        source=NOBODY,
+        source=NO_SOURCE,
         isolation=0,
         max_bytes=1 << 20,
         partition_max_bytes=1 << 20,

@@ -12,7 +12,7 @@ from operator import attrgetter
 from coterie.assign.model import Assigned, Cluster, Member, partitions_named, racks_matter, sorted_by
 from coterie.base.ids import TopicPartition
 
-NOBODY = -1
+UNASSIGNED = -1
 UNWANTED = (0, 0)
 
 

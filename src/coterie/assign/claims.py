@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
-from coterie.assign.board import NOBODY, Board
+from coterie.assign.board import UNASSIGNED, Board
 from coterie.assign.model import Member
 from coterie.base.errors import Corrupt
 from coterie.wire.payloads.consumer_protocol import NO_GENERATION, read_previous
@@ -53,7 +53,7 @@ class Claims:
         self.numbers = [claim.partitions for claim in claims]
         """What each member claims, rightly or not."""
         self.generations = [claim.generation for claim in claims]
-        self.claimants = [NOBODY] * board.size
+        self.claimants = [UNASSIGNED] * board.size
         """Who claims each partition; of several the one of the highest generation."""
         self.rivals: dict[int, set[int]] = {}
         """All who claim a partition, where they are several."""
@@ -65,7 +65,7 @@ class Claims:
     def _hear(self, member: int, numbers: list[int]) -> None:
         claimants = self.claimants
         for partition in numbers:
-            if claimants[partition] == NOBODY:
+            if claimants[partition] == UNASSIGNED:
                 claimants[partition] = member
             elif claimants[partition] != member:
                 self._dispute(partition, claimants[partition], member)
@@ -82,7 +82,7 @@ class Claims:
         """Return who is believed to have had each partition, or nobody."""
         owners = list(self.claimants)
         for partition in self.twice:
-            owners[partition] = NOBODY
+            owners[partition] = UNASSIGNED
         return owners
 
     def still_wanted(self, owners: Sequence[int]) -> list[int]:
@@ -91,7 +91,7 @@ class Claims:
             return list(owners)
         wants = [*self.board.wants, frozenset()]  # the last are nobody's
         return [
-            owner if topic in wants[owner] else NOBODY
+            owner if topic in wants[owner] else UNASSIGNED
             for owner, topic in zip(owners, self.board.topic_names(), strict=True)
         ]
 
@@ -102,7 +102,7 @@ class Claims:
         claimed = [
             partition
             for partition, (owner, claimant) in enumerate(zip(owners, self.claimants, strict=True))
-            if claimant != NOBODY and claimant != owner
+            if claimant != UNASSIGNED and claimant != owner
         ]
         return self.twice.union(one for one in claimed if owners[one] not in self.rivals.get(one, ()))
 

@@ -8,7 +8,7 @@ near its owner counts as if nobody had had it, and the near members come first f
 from collections import Counter
 from itertools import chain
 
-from coterie.assign.board import NOBODY, Board, Nearness
+from coterie.assign.board import UNASSIGNED, Board, Nearness
 from coterie.base.hashes import java_hash_order
 
 
@@ -22,7 +22,7 @@ def share_evenly(board: Board, owners: list[int]) -> None:
         return
     dealer = Dealer(board, owners)
     dealer.keep()
-    free = [partition for partition, owner in enumerate(owners) if owner == NOBODY]
+    free = [partition for partition, owner in enumerate(owners) if owner == UNASSIGNED]
     if board.near is not None:
         free = NearDealer(dealer, board.near).deal(free)
     dealer.deal(free)
@@ -67,7 +67,7 @@ class Dealer:
             owner = self.owners[partition]
             left[owner] -= 1
             if left[owner] < 0:
-                self.owners[partition] = NOBODY
+                self.owners[partition] = UNASSIGNED
 
     def _first_for_more(self, members: list[int]) -> frozenset[int]:
         """Return who of those that had more may keep one more; too many are told apart as in Java (AS-4)."""

@@ -97,10 +97,10 @@ class Topic:
 
 def give_near(topics: Sequence[Topic]) -> None:
     """Give out what is near somebody, topics of the same members and size together (RA-4)."""
-    alike: dict[tuple[tuple[int, ...], int], list[Topic]] = {}
+    by_audience: dict[tuple[tuple[int, ...], int], list[Topic]] = {}
     for topic in topics:
-        alike.setdefault((tuple(topic.audience), topic.partition_count), []).append(topic)
-    for group in alike.values():
+        by_audience.setdefault((tuple(topic.audience), topic.partition_count), []).append(topic)
+    for group in by_audience.values():
         if len(group) > 1:
             give_near_together(group)
         elif group[0].needs_racks:

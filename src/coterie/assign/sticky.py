@@ -8,7 +8,7 @@ its owner has given it up.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from coterie.assign.board import NOBODY, Board
+from coterie.assign.board import UNASSIGNED, Board
 from coterie.assign.claims import (
     GENERATION,
     ClaimOf,
@@ -77,7 +77,7 @@ class CooperativeSticky:
         """
         outcome = shared_out(cluster, members, claim_of_cooperative)
         for partition in outcome.claims.withheld_from(outcome.owners):
-            outcome.owners[partition] = NOBODY
+            outcome.owners[partition] = UNASSIGNED
         return outcome.board.assigned(outcome.owners)
 
 
@@ -99,8 +99,8 @@ def shared_out(cluster: Cluster, members: Sequence[Member], claim_of: ClaimOf) -
     owners = list(homes)
     if board.near is not None:
         for partition, home in enumerate(homes):
-            if home != NOBODY and not board.near.fits(home, partition):
-                owners[partition] = NOBODY
+            if home != UNASSIGNED and not board.near.fits(home, partition):
+                owners[partition] = UNASSIGNED
     if board.all_want_the_same:
         share_evenly(board, owners)
     else:

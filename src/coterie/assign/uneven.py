@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TypeAlias
 
-from coterie.assign.board import NOBODY, Board
+from coterie.assign.board import UNASSIGNED, Board
 
 ByTopic: TypeAlias = list[tuple[int, Sequence[int]]]
 
@@ -42,7 +42,7 @@ class Table:
         self.members = len(board.members)
         self.keys = list(range(self.members))
         for owner in owners:
-            if owner != NOBODY:
+            if owner != UNASSIGNED:
                 self.keys[owner] += self.members
         self.order = sorted(range(len(board.topics)), key=board.crowds().__getitem__)
         """The topics that the fewest want come first, among those the first by name (GS-1)."""
@@ -74,7 +74,7 @@ class Table:
         return [
             (topic, free)
             for topic, partitions in self.everything()
-            if (free := [partition for partition in partitions if owners[partition] == NOBODY])
+            if (free := [partition for partition in partitions if owners[partition] == UNASSIGNED])
         ]
 
     @property

@@ -7,12 +7,12 @@ and if nobody gets a partition that another, with two less, wants as well: what 
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 
-from coterie.assign.board import NOBODY, Board
+from coterie.assign.board import UNASSIGNED, Board
 
 
 def untangle(board: Board, owners: list[int], homes: Sequence[int]) -> None:
     """Bring partitions back to where they were, in place, in exchange for such as were not there."""
-    if not [1 for owner, home in zip(owners, homes, strict=True) if home != NOBODY and home != owner]:
+    if not [1 for owner, home in zip(owners, homes, strict=True) if home != UNASSIGNED and home != owner]:
         return
     exchange = Exchange(board, owners, homes)
     waiting = deque(sorted(exchange.missed))
@@ -32,7 +32,7 @@ class Exchange:
         for partition, (owner, home) in enumerate(zip(owners, homes, strict=True)):
             if owner != home:
                 self.strange[owner].add(partition)
-                if home != NOBODY:
+                if home != UNASSIGNED:
                     self.missed[home].add(partition)
 
     def bring_back(self, member: int) -> list[int]:

@@ -213,14 +213,14 @@ def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
         with suppress(NotImplementedError, ValueError):  # no such signal here, or not the main thread
             for number in stop_signals():
                 asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-        when_nobody_reads(task.cancel)
+        when_output_closes(task.cancel)
         await work
 
     with suppress(KeyboardInterrupt, asyncio.CancelledError):
         asyncio.run(stoppable())
 
 
-def when_nobody_reads(then: Callable[[], object]) -> None:
+def when_output_closes(then: Callable[[], object]) -> None:
     """Do this once whoever reads our output through a pipe has gone, as `head` does.
 
     What waits for records would find that out with the next one, and stay in its group until then.

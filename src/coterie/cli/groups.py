@@ -19,7 +19,7 @@ from coterie.cli.asking import (
     say,
     say_json,
     telling_deleted,
-    when_nobody_reads,
+    when_output_closes,
     with_admin,
 )
 from coterie.cli.group_offsets import delete_offsets_command, reset_command
@@ -129,10 +129,10 @@ def story_command(group: str, last: int | None, follow: bool, broker: Settings, 
             click.echo(line)
 
     try:
-        told = with_admin(broker, lambda admin: _story(admin.cluster, group, last, follow, tell))
+        shown = with_admin(broker, lambda admin: _story(admin.cluster, group, last, follow, tell))
     except (KeyboardInterrupt, asyncio.CancelledError):
         return
-    if not told:
+    if not shown:
         raise CoterieError(f"nothing is told of a group {group}; `coterie groups list` lists the groups")
 
 
@@ -151,11 +151,11 @@ async def _story(
         entries.append(document)
     for document in entries:
         tell(document)
-    told = len(entries)
+    shown = len(entries)
     if follow:
         task = asyncio.current_task()
         assert task is not None
-        when_nobody_reads(task.cancel)
+        when_output_closes(task.cancel)
     while follow:
         try:
             documents = await reader.more()
@@ -164,8 +164,8 @@ async def _story(
             continue
         for document in documents:
             tell(document)
-            told += 1
-    return told
+            shown += 1
+    return shown
 
 
 @command.command("evict")

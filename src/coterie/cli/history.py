@@ -259,13 +259,13 @@ def histories_in(directory: Path) -> Iterator[History]:
         if one.topic == STORY:
             with naming_what_is_damaged(one):
                 values += story_values([path.read_bytes() for path in one.paths])
-    told = read_story(values)
+    stories = read_story(values)
     for one in found:
         if one.topic != OFFSETS:
             continue
         with naming_what_is_damaged(one):
             for log in groups_of(entries_of([path.read_bytes() for path in one.paths])):
-                yield overlaid(history_of(*log), told.pop(log.group_id, []))
+                yield overlaid(history_of(*log), stories.pop(log.group_id, []))
 
 
 @contextmanager
@@ -303,10 +303,10 @@ def document(history: History) -> str:
 
 def text(history: History, last: int) -> str:
     """Return a history as people read it."""
-    told = history.generations[-last:] if last else ()
+    generations = history.generations[-last:] if last else ()
     rebalances, replacements = len(history.generations), len(history.replacements)
     head = f"{plain(history.group_id)}: {rebalances} rebalances, {replacements} replacements"
-    lines = [click.style(head, bold=True), *(line(one) for one in told)]
+    lines = [click.style(head, bold=True), *(line(one) for one in generations)]
     lines += [
         f"  {one.kind}, {moment_text(one.from_ms)} to {moment_text(one.to_ms)}: {plain(one.why)}"
         for one in history.waves

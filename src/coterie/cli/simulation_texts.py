@@ -146,13 +146,13 @@ def story_lines(outcome: Outcome, most: int) -> list[str]:
     from coterie.simulate.agenda import START_MS
     from coterie.simulate.report import entries
 
-    told = list(entries(outcome.story))
-    lines = [f"{clock_text(one.at_ms - START_MS)}  {entry_text(one)}" for one in told[:most]]
+    story = list(entries(outcome.story))
+    lines = [f"{clock_text(one.at_ms - START_MS)}  {entry_text(one)}" for one in story[:most]]
     lines += [
         f"{clock_text(one.at_ms - START_MS)}  {one.name} gives up: {one.why}" for one in outcome.ended[:most]
     ]
-    more = len(told) - most
-    return [*lines, f"… {more:,} more: --story {len(told)}"] if more > 0 else lines
+    more = len(story) - most
+    return [*lines, f"… {more:,} more: --story {len(story)}"] if more > 0 else lines
 
 
 def entry_text(entry: Entry) -> str:

@@ -113,12 +113,12 @@ class Trial:
         return sum(self.cluster.partition_counts.get(topic, 0) for topic in topics)
 
     def _owned(self, step: Field, before: Owned) -> Owned:
-        told = step.get("owned")
-        if told is None:
+        given = step.get("owned")
+        if given is None:
             return before
         return {
             member: tuple(_partition(each) for each in listed.items())
-            for member, listed in told.fields().items()
+            for member, listed in given.fields().items()
         }
 
     def _member(self, assignor: Assignor, member: str, owned: Owned, generation: int) -> Member:
@@ -168,11 +168,11 @@ def _partition(field: Field) -> TopicPartition:
 
 def _generations(step: Field, *, default: int) -> Callable[[str], int]:
     """Return what tells each member's generation: one for all, or an object with one for each."""
-    told = step.get("generation")
-    if told is None:
+    given = step.get("generation")
+    if given is None:
         return lambda member: default
-    if isinstance(told.value, int):
-        one = told.number(least=NO_GENERATION, most=INT32_MAX)
+    if isinstance(given.value, int):
+        one = given.number(least=NO_GENERATION, most=INT32_MAX)
         return lambda member: one
-    each = {name: field.number(least=NO_GENERATION, most=INT32_MAX) for name, field in told.fields().items()}
+    each = {name: field.number(least=NO_GENERATION, most=INT32_MAX) for name, field in given.fields().items()}
     return lambda member: each.get(member, NO_GENERATION)

@@ -46,9 +46,9 @@ def text(rows: Sequence[WhatIf]) -> str:
     first = rows[0]
     if first.rebalances is None:
         return f"{click.style(plain(first.group_id), bold=True)}: {plain(first.note)}\n"
-    told = f"{first.matched} of {first.recorded_rebalances} rebalances recorded come out of the replay"
+    matched = f"{first.matched} of {first.recorded_rebalances} rebalances recorded come out of the replay"
     name = plain(first.group_id)
-    head = f"{name}: fidelity {first.fidelity:.0%}, {told}, which has {first.replayed_rebalances}"
+    head = f"{name}: fidelity {first.fidelity:.0%}, {matched}, which has {first.replayed_rebalances}"
     head += f"; its standing still is off by {first.stood_still_error:.0%}"
     was = ("(the record)", first.recorded_rebalances, seconds(first.recorded_stood_still_ms), None)
     cells = [(*was, first.recorded_moves, ""), *(cells_of(row) for row in rows)]

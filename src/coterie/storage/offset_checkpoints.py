@@ -15,7 +15,7 @@ from coterie.storage.checkpoints import (
 )
 from coterie.storage.disk import Disk
 
-NOWHERE: Mapping[TopicPartition, int] = MappingProxyType({})
+NO_OFFSETS: Mapping[TopicPartition, int] = MappingProxyType({})
 
 
 def nothing(why: str) -> None:
@@ -95,7 +95,7 @@ class Ledger:
                 raise
             self._certain = self._made
 
-    def save_starts(self, ahead: Mapping[TopicPartition, int] = NOWHERE) -> None:
+    def save_starts(self, ahead: Mapping[TopicPartition, int] = NO_OFFSETS) -> None:
         """Write where the logs start, and where some are about to: until it is written nobody is told.
 
         After an OSError none of them is to start there.

@@ -110,7 +110,7 @@ class Process:
         else:
             self.told -= set(call.partitions)
         self.member.called_back(error, self.world.rig.now_ms)
-        self.member.complaint()
+        self.member.pending_error()
         self.run()
 
     # -- what must hold

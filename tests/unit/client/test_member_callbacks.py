@@ -102,8 +102,8 @@ def test_what_the_listener_raises_is_told_and_the_join_goes_on():
     rig.member.called_back(ValueError("mine"), rig.now_ms)
 
     assert isinstance(rig.expect(Join), Join)
-    assert isinstance(rig.member.complaint(), ValueError)
-    assert rig.member.complaint() is None
+    assert isinstance(rig.member.pending_error(), ValueError)
+    assert rig.member.pending_error() is None
     assert (len(rig.calls), rig.member.owned) == (1, frozenset())
 
 
@@ -420,7 +420,7 @@ def test_all_hooks_run_and_the_first_exception_is_kept():
     rig.expect(Call)
     rig.member.called_back(TypeError("third"), rig.now_ms)
 
-    assert str(rig.member.complaint()) == "first"
+    assert str(rig.member.pending_error()) == "first"
     assert rig.member.owned == {T1, T2}
     assert isinstance(rig.expect(Join), Join)
 

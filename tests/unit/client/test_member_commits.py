@@ -19,7 +19,7 @@ from coterie.base.codes import Code
 from coterie.base.ids import OffsetAndMetadata
 from coterie.client.errors import WrongUse
 from coterie.client.member import (
-    NOWHERE,
+    NO_GENERATION,
     Call,
     Commit,
     Generation,
@@ -172,7 +172,7 @@ def test_a_commit_during_a_rebalance_asks_for_the_rejoin():
 
 @pytest.mark.parametrize(
     ("code", "keeps"),
-    [(Code.ILLEGAL_GENERATION, Generation(-1, ME)), (Code.UNKNOWN_MEMBER_ID, NOWHERE)],
+    [(Code.ILLEGAL_GENERATION, Generation(-1, ME)), (Code.UNKNOWN_MEMBER_ID, NO_GENERATION)],
 )
 def test_a_commit_of_a_place_that_is_gone_loses_it(code, keeps):
     """4.8-4: commit 22 and 25, CommitFailed, and a reset."""
@@ -257,7 +257,7 @@ def test_a_late_heartbeat_of_the_commit_s_generation_changes_nothing():
 
     rig.member.heard(beat, Code.UNKNOWN_MEMBER_ID, rig.now_ms)
 
-    assert rig.expect(Join).generation == NOWHERE
+    assert rig.expect(Join).generation == NO_GENERATION
     assert rig.member.phase is Phase.JOINING
 
 

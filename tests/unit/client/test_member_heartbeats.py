@@ -20,7 +20,7 @@ from member_rig import (
 
 from coterie.base.codes import Code
 from coterie.client.member import (
-    NOWHERE,
+    NO_GENERATION,
     Call,
     FindCoordinator,
     Generation,
@@ -201,7 +201,7 @@ def test_a_member_that_lost_its_place_while_its_sync_was_parked_waits_for_no_ans
     ("code", "keeps", "lost"),
     [
         (Code.ILLEGAL_GENERATION, Generation(-1, ME), (T0, T1)),
-        (Code.UNKNOWN_MEMBER_ID, NOWHERE, (T0, T1)),
+        (Code.UNKNOWN_MEMBER_ID, NO_GENERATION, (T0, T1)),
     ],
 )
 def test_a_place_that_is_gone_is_lost_with_all_that_was_owned(code, keeps, lost):
@@ -265,7 +265,7 @@ def test_a_member_that_nobody_calls_leaves_and_comes_back_with_the_next_call():
     rig.member.called(90_000)
     join = rig.expect(Join)
     assert rig.calls == [("lost", (T0, T1))]
-    assert (join.generation, join.reason) == (NOWHERE, "consumer pro-actively leaving the group")
+    assert (join.generation, join.reason) == (NO_GENERATION, "consumer pro-actively leaving the group")
 
 
 def test_a_call_puts_the_poll_timeout_off():
@@ -283,7 +283,7 @@ def test_a_static_member_that_nobody_calls_goes_without_a_word():
     rig = called_until(a_stable_member(instance_id="i"), REBALANCE_MS)
 
     assert not any(isinstance(one, Leave) for one in rig.log)
-    assert rig.member.generation == NOWHERE
+    assert rig.member.generation == NO_GENERATION
     rig.member.called(rig.now_ms)
     assert rig.expect(Join).member_id == ""
 
@@ -334,6 +334,6 @@ def test_a_member_that_is_set_to_no_time_at_all_asks_no_faster_than_anybody_need
 
 
 def test_pauses_of_no_time_at_all_grow_too():
-    pace = Backoff(0, 0)
+    backoff = Backoff(0, 0)
 
-    assert sum(pace.next_ms() for _ in range(20)) > 1_000
+    assert sum(backoff.next_ms() for _ in range(20)) > 1_000

@@ -26,7 +26,7 @@ from member_rig import (
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
 from coterie.client.member import (
-    NOWHERE,
+    NO_GENERATION,
     Call,
     FindCoordinator,
     Generation,
@@ -193,7 +193,7 @@ def test_a_join_whose_member_has_left_meanwhile_is_of_no_use():
 
     rig.let_in(join)
 
-    assert (rig.member.phase, rig.member.generation) == (Phase.UNJOINED, NOWHERE)
+    assert (rig.member.phase, rig.member.generation) == (Phase.UNJOINED, NO_GENERATION)
     assert isinstance(rig.idle(), Wait)
 
 
@@ -232,8 +232,8 @@ def test_an_assignment_of_no_bytes_is_told_and_means_nothing():
     rig.member.synced(sync, Synced(Code.NONE, b""), 0)
     rig.idle()
 
-    assert "gave no assignment" in str(rig.member.complaint())
-    assert (rig.member.complaint(), rig.member.owned, rig.member.ready) == (None, frozenset(), True)
+    assert "gave no assignment" in str(rig.member.pending_error())
+    assert (rig.member.pending_error(), rig.member.owned, rig.member.ready) == (None, frozenset(), True)
 
 
 def test_an_assignment_that_cannot_be_read_is_told():
@@ -244,7 +244,7 @@ def test_an_assignment_that_cannot_be_read_is_told():
     rig.member.synced(rig.expect(Sync), Synced(Code.NONE, b"\x00\x00\x7f\xff\xff\xff"), 0)
     rig.idle()
 
-    assert "array" in str(rig.member.complaint())
+    assert "array" in str(rig.member.pending_error())
     assert rig.member.ready
 
 
@@ -275,7 +275,7 @@ def test_a_generation_that_was_reset_before_the_application_took_its_share_is_jo
     rig.member.release()
 
     join = rig.expect(Join)
-    assert (join.generation, rig.calls) == (NOWHERE, [])
+    assert (join.generation, rig.calls) == (NO_GENERATION, [])
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,10 @@ def test_a_member_that_is_forgotten_joins_at_once_as_a_new_one(refused):
     """4.4-4: JoinGroup and SyncGroup 25, CJ-8."""
     join = refused(Code.UNKNOWN_MEMBER_ID).next()
 
-    assert (join.generation, join.reason) == (NOWHERE, "rebalance failed due to UnknownMemberIdException")
+    assert (join.generation, join.reason) == (
+        NO_GENERATION,
+        "rebalance failed due to UnknownMemberIdException",
+    )
 
 
 def test_a_generation_that_is_over_is_joined_at_once_under_the_same_id():
@@ -410,9 +413,9 @@ def test_an_unexpected_refusal_is_told_and_tried_again_after_a_pause(refused, co
     """4.4-12: JoinGroup and SyncGroup "other", JoinGroup 22, SyncGroup 14."""
     rig = refused(code)
 
-    complaint = rig.member.complaint()
-    assert isinstance(complaint, RefusedBy)
-    assert complaint.code is code
+    pending_error = rig.member.pending_error()
+    assert isinstance(pending_error, RefusedBy)
+    assert pending_error.code is code
     assert rig.next() == Wait(rig.now_ms + BACKOFF_MS)
     assert isinstance(rig.at(rig.now_ms + BACKOFF_MS).next(), Join)
 
@@ -563,7 +566,7 @@ def test_join_completes_before_anything_else_is_begun():
 
     rig.member.called_back(KeyboardInterrupt(), 0)
 
-    assert isinstance(rig.member.complaint(), KeyboardInterrupt)
+    assert isinstance(rig.member.pending_error(), KeyboardInterrupt)
     rig.idle()
     assert len(rig.calls) == 1
     rig.member.called(1)

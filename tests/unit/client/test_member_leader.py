@@ -115,9 +115,9 @@ def test_an_assignor_that_moves_what_is_not_given_up_yet_is_told_off():
     rig = a_new_leader(owner_of(T0), assignors=(Greedy(),))
     rig.serve(rig.next())
 
-    complaint = rig.member.complaint()
-    assert isinstance(complaint, BadAssignment)
-    assert "t-0" in str(complaint)
+    pending_error = rig.member.pending_error()
+    assert isinstance(pending_error, BadAssignment)
+    assert "t-0" in str(pending_error)
     assert rig.next() == Wait(BACKOFF_MS)
     assert isinstance(rig.at(BACKOFF_MS).next(), Join)
 
@@ -160,7 +160,7 @@ def test_what_an_assignor_raises_is_told_and_the_member_rejoins_after_a_pause():
     rig = a_new_leader(assignors=(Broken(),))
     rig.serve(rig.next())
 
-    assert isinstance(rig.member.complaint(), ZeroDivisionError)
+    assert isinstance(rig.member.pending_error(), ZeroDivisionError)
     join = rig.at(BACKOFF_MS).expect(Join)
     assert join.reason == "rebalance failed due to ZeroDivisionError"
 

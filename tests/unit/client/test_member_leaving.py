@@ -7,7 +7,7 @@ from member_rig import BEAT_MS, ME, T0, T1, a_member, a_stable_member
 
 from coterie.base.codes import Code
 from coterie.client.member import (
-    NOWHERE,
+    NO_GENERATION,
     Call,
     Commit,
     FindCoordinator,
@@ -47,7 +47,7 @@ def test_a_dynamic_member_leaves_a_static_one_stays_unless_told_otherwise(instan
     rig = a_stable_member(instance_id=instance_id)
 
     assert close(rig, leave) == said
-    assert rig.member.generation == NOWHERE
+    assert rig.member.generation == NO_GENERATION
 
 
 def test_closing_commits_then_calls_then_leaves():
@@ -117,7 +117,7 @@ def test_unsubscribing_leaves_and_joins_nothing_until_something_is_subscribed():
     rig.member.subscribe(["u"], rig.now_ms)
     rig.member.called(rig.now_ms)
     join = rig.expect(Join)
-    assert (join.generation, join.reason) == (NOWHERE, "consumer pro-actively leaving the group")
+    assert (join.generation, join.reason) == (NO_GENERATION, "consumer pro-actively leaving the group")
 
 
 def test_a_static_member_unsubscribes_without_a_word():

@@ -141,15 +141,15 @@ async def beside(function: Callable[..., T], *arguments: Any) -> T:
             outcome(value)
 
     def run() -> None:
-        told: tuple[Callable[[Any], None], Any]
+        outcome: tuple[Callable[[Any], None], Any]
         try:
-            told = answer.set_result, context.run(function, *arguments)
+            outcome = answer.set_result, context.run(function, *arguments)
         except StopIteration as error:  # which no future can hold
-            told = answer.set_exception, RuntimeError(f"raised {error!r}")
+            outcome = answer.set_exception, RuntimeError(f"raised {error!r}")
         except BaseException as error:  # noqa: BLE001  # the thread's root: who waits has it raised
-            told = answer.set_exception, error
+            outcome = answer.set_exception, error
         with suppress(RuntimeError):  # the loop has ended: nobody waits any more
-            loop.call_soon_threadsafe(tell, *told)
+            loop.call_soon_threadsafe(tell, *outcome)
 
     threading.Thread(target=run, name=f"coterie calls {function!r:.60}", daemon=True).start()
     return await answer

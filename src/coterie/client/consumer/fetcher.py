@@ -273,15 +273,15 @@ class Fetcher:
 
     async def _place(self) -> None:
         """Find leaders and first positions for whoever has none; the task's root."""
-        pace = self.cluster.pace()
+        backoff = self.cluster.backoff()
         try:
             while True:
                 self._moved.clear()
                 if await self._places():
-                    pace.reset()
+                    backoff.reset()
                     await self._moved.wait()
                 else:
-                    await asyncio.sleep(pace.next_ms() / 1000)
+                    await asyncio.sleep(backoff.next_ms() / 1000)
         except Exception as error:  # noqa: BLE001  # the task's root: the next call of the consumer raises it
             self._fail(error)
 
@@ -425,7 +425,7 @@ class Fetcher:
 
     async def _serve(self, node: BrokerFetch) -> None:
         """Fetch from one broker as long as a partition is there; the task's root."""
-        pace = self.cluster.pace()
+        backoff = self.cluster.backoff()
         try:
             while any(state.source == node.address for state in self.states.values()):
                 node.woken.clear()
@@ -434,9 +434,9 @@ class Fetcher:
                 if idle_s > 0:
                     await node.idle(idle_s)
                 elif await self._fetch(node, wanted):
-                    pace.reset()
+                    backoff.reset()
                 else:
-                    await asyncio.sleep(pace.next_ms() / 1000)
+                    await asyncio.sleep(backoff.next_ms() / 1000)
         except Exception as error:  # noqa: BLE001  # the task's root: the next call of the consumer raises it
             self._fail(error)
 

@@ -19,7 +19,7 @@ from coterie.base.ids import (
 from coterie.client.member.leader import BadAssignment
 from coterie.client.member.machine import Member, NoAssignment
 from coterie.client.member.requests import (
-    NOWHERE,
+    NO_GENERATION,
     Call,
     Commit,
     Coordinated,
@@ -42,7 +42,7 @@ from coterie.client.member.settings import MemberSettings
 from coterie.client.member.state import Phase
 
 __all__ = [
-    "NOWHERE",
+    "NO_GENERATION",
     "BadAssignment",
     "Call",
     "Commit",

@@ -10,7 +10,7 @@ from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.client.member.backoff import spaced
 from coterie.client.member.reactions import COMMIT, Reaction
-from coterie.client.member.requests import NOWHERE, Call, Commit, Generation, Leave, Request
+from coterie.client.member.requests import NO_GENERATION, Call, Commit, Generation, Leave, Request
 from coterie.client.member.state import JOINED, REBALANCING, Phase, Standing, Step
 
 
@@ -111,7 +111,7 @@ class Steps(Standing):
         if self.generation == place and self.phase is Phase.STABLE:
             return False
         if self.phase is Phase.UNJOINED:
-            self._reset(NOWHERE, "rebalance failed since the generation was reset meanwhile", now_ms)
+            self._reset(NO_GENERATION, "rebalance failed since the generation was reset meanwhile", now_ms)
         return True
 
     def _exchange(self, place: Generation, given: frozenset[TopicPartition], now_ms: int) -> None:
@@ -171,9 +171,9 @@ class Steps(Standing):
         wanted = self.settings.instance_id is None if leave is None else leave
         self._hang_up = self._hang_up or self._under_way
         if self.phase not in (Phase.STOPPED, Phase.FAILED):
-            self._reset(NOWHERE, "consumer pro-actively leaving the group", now_ms)
-        told = in_group and wanted and Leave not in self._out
-        return Leave(member_id, reason) if told else None
+            self._reset(NO_GENERATION, "consumer pro-actively leaving the group", now_ms)
+        leaves = in_group and wanted and Leave not in self._out
+        return Leave(member_id, reason) if leaves else None
 
     def _stop(self, now_ms: int) -> None:
         self.phase = Phase.STOPPED
@@ -253,7 +253,7 @@ class Steps(Standing):
         elif reaction is Reaction.SAME_MEMBER:
             self._reset(Generation(member_id=self.generation.member_id), reason, now_ms)
         else:
-            self._reset(NOWHERE, reason, now_ms)
+            self._reset(NO_GENERATION, reason, now_ms)
 
     def left(self, request: Leave) -> None:
         """Take note that the coordinator was told, or never will be."""

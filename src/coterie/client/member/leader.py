@@ -20,11 +20,11 @@ class BadAssignment(CoterieError):
 
 def view_of(cluster: Cluster, *, racks: bool) -> dict[str, View]:
     """Return each topic as a member compares it; with `racks`, where its replicas are matters too (CP-9)."""
-    nowhere: frozenset[str] = frozenset()
+    no_racks: frozenset[str] = frozenset()
     if not racks:
-        return {topic: (nowhere,) * count for topic, count in cluster.partition_counts.items()}
+        return {topic: (no_racks,) * count for topic, count in cluster.partition_counts.items()}
     return {
-        topic: tuple(cluster.racks.get(one, nowhere) for one in cluster.partitions_of(topic))
+        topic: tuple(cluster.racks.get(one, no_racks) for one in cluster.partitions_of(topic))
         for topic in cluster.partition_counts
     }
 

@@ -32,7 +32,7 @@ from coterie.client.member.reactions import (
     java_name,
 )
 from coterie.client.member.requests import (
-    NOWHERE,
+    NO_GENERATION,
     Commit,
     FindCoordinator,
     Generation,
@@ -86,10 +86,10 @@ class Member(Steps):
             self.phase = Phase.UNJOINED
             self._rejoin_by = now_ms + self.settings.max_poll_interval_ms
 
-    def complaint(self) -> BaseException | None:
+    def pending_error(self) -> BaseException | None:
         """Return what is to be raised to the application, once; the membership goes on."""
-        complaint, self._complaint = self._complaint, None
-        return complaint
+        pending_error, self._pending_error = self._pending_error, None
+        return pending_error
 
     def hold(self) -> None:
         """Note that the application works on what it was handed."""
@@ -279,10 +279,10 @@ class Member(Steps):
         match request:
             case FindCoordinator():
                 self._taken(request)
-                self._find_at = now_ms + self._find_pace.next_ms()
+                self._find_at = now_ms + self._find_backoff.next_ms()
             case Look():
                 self._taken(request)
-                self._look_at = now_ms + self._look_pace.next_ms()
+                self._look_at = now_ms + self._metadata_backoff.next_ms()
             case Commit():
                 self.committed(request, Code.NETWORK_EXCEPTION, now_ms)
             case Leave():
@@ -293,7 +293,7 @@ class Member(Steps):
             case Heartbeat():
                 self._taken(request)
                 self._lose_coordinator()
-                self._heartbeat_at = now_ms + self._beat_pace.next_ms()
+                self._heartbeat_at = now_ms + self._heartbeat_backoff.next_ms()
             case Join() | Sync():
                 self._taken(request)
                 self._lose_coordinator()
@@ -308,16 +308,16 @@ class Member(Steps):
         if code is Code.NONE:
             self.coordinator_known = True
             self._heard_at = now_ms
-            self._find_pace.reset()
+            self._find_backoff.reset()
         elif FIND.get(code) is Reaction.AGAIN:
-            self._find_at = now_ms + self._find_pace.next_ms()
+            self._find_at = now_ms + self._find_backoff.next_ms()
         else:
             self._fail(code)
 
     def looked(self, request: Look, cluster: Cluster, now_ms: int) -> None:
         """Take what the cluster has of the topics that were asked for; a pattern is matched anew (CP-1)."""
         self._taken(request)
-        self._look_pace.reset()
+        self._metadata_backoff.reset()
         asked = self._seen.keys() if request.topics is None else request.topics
         kept = {topic: view for topic, view in self._seen.items() if topic not in asked}
         self._seen = kept | view_of(cluster, racks=self.settings.rack is not None)
@@ -389,7 +389,7 @@ class Member(Steps):
         self.generation = Generation(answer.generation, answer.member_id, answer.protocol)
         self._heard_at = now_ms
         self._heartbeat_at = now_ms + spaced(self.settings.heartbeat_interval_ms)
-        self._beat_pace.reset()
+        self._heartbeat_backoff.reset()
         self._assignments = {}
         self.phase = Phase.SYNCING
         if answer.leader == answer.member_id:
@@ -443,7 +443,7 @@ class Member(Steps):
             case Reaction.FAIL:
                 self._fail(code)
             case Reaction.NEW_MEMBER if unchanged:
-                self._reset(NOWHERE, reason, now_ms)
+                self._reset(NO_GENERATION, reason, now_ms)
             case Reaction.SAME_MEMBER if unchanged:
                 self._reset(Generation(member_id=sent.member_id), reason, now_ms)
             case Reaction.AGAIN | Reaction.ELSEWHERE | Reaction.TELL:
@@ -493,13 +493,13 @@ class Member(Steps):
         reaction = HEARTBEAT.get(code, Reaction.AGAIN)
         if code in (Code.NONE, Code.REBALANCE_IN_PROGRESS):
             self._heard_at = now_ms
-            self._beat_pace.reset()
+            self._heartbeat_backoff.reset()
             if code and unchanged and self.phase is Phase.STABLE:
                 self._want_rejoin("group is already rebalancing", now_ms)
         elif reaction is Reaction.AGAIN or reaction is Reaction.ELSEWHERE:
             if reaction is Reaction.ELSEWHERE:
                 self._lose_coordinator()
-            self._heartbeat_at = now_ms + self._beat_pace.next_ms()
+            self._heartbeat_at = now_ms + self._heartbeat_backoff.next_ms()
         elif unchanged:
             self._lose_place(reaction, code, "HEARTBEAT", now_ms)
 

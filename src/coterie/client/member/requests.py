@@ -29,7 +29,7 @@ class Generation(NamedTuple):
         return self.id >= 0 and self.member_id != ""
 
 
-NOWHERE = Generation()
+NO_GENERATION = Generation()
 
 
 @dataclass(frozen=True, slots=True)

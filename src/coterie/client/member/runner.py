@@ -103,7 +103,7 @@ class Membership:
         self._safe: dict[TopicPartition, int] = {}
         """Up to where each partition is known to be committed by this member."""
         self._last_applied: frozenset[TopicPartition] = frozenset()
-        self._nudged = asyncio.Event()
+        self._woken = asyncio.Event()
         self._address: Address | None = None
         self._parked = f"joins of {id(self)}"
         self._failure: BaseException | None = None
@@ -155,22 +155,22 @@ class Membership:
         if failure is not None:
             raise failure
         self.member.called(self.now_ms())
-        self.nudge()
-        self._raise_complaint()
+        self.wake()
+        self._raise_pending_error()
         if self._refusal is not None:
             refusal, self._refusal = self._refusal, None
             raise refusal
 
-    def _raise_complaint(self) -> None:
-        complaint = self.member.complaint()
-        if isinstance(complaint, Exception) and not isinstance(complaint, CoterieError):
+    def _raise_pending_error(self) -> None:
+        pending_error = self.member.pending_error()
+        if isinstance(pending_error, Exception) and not isinstance(pending_error, CoterieError):
             group_id = self.settings.group_id
             raise ListenerFailed(
-                f"group {group_id}: the rebalance listener or the assignor raised {complaint!r};"
+                f"group {group_id}: the rebalance listener or the assignor raised {pending_error!r};"
                 " the member goes on"
-            ) from complaint
-        if complaint is not None:
-            raise complaint
+            ) from pending_error
+        if pending_error is not None:
+            raise pending_error
 
     def hold(self) -> None:
         """Note that the application works on what it was handed: a rebalance waits for `release`."""
@@ -179,22 +179,22 @@ class Membership:
     def release(self) -> None:
         """Note that the application is done with it."""
         self.member.release()
-        self.nudge()
+        self.wake()
 
     def subscribe(self, topics: Iterable[str] | re.Pattern[str]) -> None:
         """Change the subscription; the group is told at once."""
         self.member.subscribe(topics, self.now_ms())
-        self.nudge()
+        self.wake()
 
     def unsubscribe(self) -> None:
         """Give everything up and leave; `owned` is empty when that is done."""
         self.member.unsubscribe()
-        self.nudge()
+        self.wake()
 
     def enforce_rebalance(self, reason: str | None = None) -> None:
         """Have the group rebalance now; the brokers' log says why."""
         self.member.enforce_rebalance(reason, self.now_ms())
-        self.nudge()
+        self.wake()
 
     def part(self, done: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Note that this is how far the application has come: it reads nothing more for this member."""
@@ -202,9 +202,9 @@ class Membership:
             self._progress = lambda: done
         self._applied = None
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """Let the member look again at what it wants."""
-        self._nudged.set()
+        self._woken.set()
 
     async def moved(self, timeout_s: float) -> None:
         """Wait until something may have changed, so long at most."""
@@ -224,21 +224,21 @@ class Membership:
         before which others may have gone on. For no offsets nothing is sent (CC-4).
         """
         until = self.clock.time() + self.cluster.api_timeout_s
-        pace = Backoff(self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms, jitter=jitter)
+        backoff = Backoff(self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms, jitter=jitter)
         generation = self.member.generation
         while offsets:
             refusal = self.member.commit_refusal()
             if refusal or self.member.generation != generation:
                 return refusal or Code.UNKNOWN_MEMBER_ID
             code = await self._send_commit(generation, offsets)
-            told = self.member.commit_answered(generation, code, self.now_ms())
-            self.nudge()
+            answered = self.member.commit_answered(generation, code, self.now_ms())
+            self.wake()
             if self.member.failure is not None:
                 raise self.member.failure
-            pause_s = pace.next_ms() / 1000
+            pause_s = backoff.next_ms() / 1000
             passes = to_commit(code) in (Reaction.AGAIN, Reaction.ELSEWHERE)
             if not passes or not retry or self.clock.time() + pause_s > until:
-                return told
+                return answered
             await asyncio.sleep(pause_s)
         return Code.NONE
 
@@ -260,12 +260,12 @@ class Membership:
             group_id, patience_s = self.settings.group_id, LEAVE_TIMEOUT_MS / 1000
             log.warning("group %s: closed before all was done%s", group_id, self._not_known_safe(reached))
         else:
-            self._tell_uncommitted(reached)
+            self._report_uncommitted(reached)
         finally:
             await self.cut(leave, patience_s=patience_s)
-        self._raise_complaint()
+        self._raise_pending_error()
 
-    def _tell_uncommitted(self, reached: Offsets) -> None:
+    def _report_uncommitted(self, reached: Offsets) -> None:
         if self._uncommitted:
             log.warning(
                 "group %s: its last commit failed (%s): what was read since the one before is read again%s",
@@ -276,13 +276,13 @@ class Membership:
 
     def _not_known_safe(self, reached: Offsets) -> str:
         """Return what the application has read and is not known to be committed, for a sentence's end."""
-        owed = [
+        missing = [
             f"{at} up to {offset_of(one)}"
             for at, one in reached.items()
             if self._safe.get(at) != offset_of(one)
         ]
-        more = f" and {len(owed) - NAMED} more" if len(owed) > NAMED else ""
-        return f"; not known to be committed: {', '.join(owed[:NAMED])}{more}" if owed else ""
+        more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
+        return f"; not known to be committed: {', '.join(missing[:NAMED])}{more}" if missing else ""
 
     async def cut(self, leave: bool | None = None, *, patience_s: float = END_TIMEOUT_S) -> None:
         """End at once; if the member is in the group, the coordinator is told where that can be done soon."""
@@ -307,7 +307,7 @@ class Membership:
     async def _resign(self, leave: bool | None, timeout_s: float) -> None:
         await self._named()
         self.member.close(leave=leave, timeout_ms=int(timeout_s * 1000), now_ms=self.now_ms())
-        self.nudge()
+        self.wake()
         await asyncio.wait([self._task])
         if self._task.cancelled():  # by somebody who cancels whatever runs; leaving is to be done yet
             self._failure = None
@@ -325,7 +325,7 @@ class Membership:
                 await asyncio.wait(leaving, timeout=patience_s)
             return
         try:
-            await self._tell_leave(request, patience_s)
+            await self._send_leave(request, patience_s)
         except CoterieError as error:
             log.info("group %s: %s", self.settings.group_id, error)
 
@@ -383,10 +383,10 @@ class Membership:
         left_s = LONGEST_WAIT_S if wait.until_ms is None else (wait.until_ms - self.now_ms()) / 1000
         try:
             async with asyncio.timeout(min(LONGEST_WAIT_S, max(0.001, left_s))):
-                await self._nudged.wait()
+                await self._woken.wait()
         except TimeoutError:
             pass
-        self._nudged.clear()
+        self._woken.clear()
 
     def _start(self, request: m.Request) -> None:
         """Have a request carried out beside the others."""
@@ -401,7 +401,7 @@ class Membership:
         elif task.exception() is not None:
             self._failure = task.exception()
         self.changed.set()
-        self.nudge()
+        self.wake()
 
     def _cut_short(self, request: m.Request) -> None:
         """Go on though a task was cancelled by somebody else, who cancels whatever runs."""
@@ -460,10 +460,10 @@ class Membership:
         found = await self.cluster.metadata(request.topics)
         everything = request.topics is None
         if not everything:
-            self._tell_of_missing(found.topics)
+            self._report_missing(found.topics)
         self.member.looked(request, found.assignable(internal=not everything), self.now_ms())
 
-    def _tell_of_missing(self, found: Mapping[str, TopicInfo]) -> None:
+    def _report_missing(self, found: Mapping[str, TopicInfo]) -> None:
         """Say, once, which of the topics are not there; raise it where this client may not see one."""
         missing = {topic for topic in self.member.topics & found.keys() if not found[topic].leaders}
         for topic in sorted(missing - self._missing):
@@ -556,10 +556,10 @@ class Membership:
 
     async def _leave(self, request: m.Leave) -> None:
         """Leave, once, whatever comes of it, and soon."""
-        await self._tell_leave(request, LEAVE_TIMEOUT_MS / 1000)
+        await self._send_leave(request, LEAVE_TIMEOUT_MS / 1000)
         self.member.left(request)
 
-    async def _tell_leave(self, request: m.Leave, timeout_s: float) -> None:
+    async def _send_leave(self, request: m.Leave, timeout_s: float) -> None:
         exchange = self._exchange_of(request)
         try:
             async with asyncio.timeout(timeout_s):

@@ -19,7 +19,7 @@ from coterie.client.member.backoff import Backoff, spaced, steady
 from coterie.client.member.leader import Leadership, View
 from coterie.client.member.reactions import EXPLAINED
 from coterie.client.member.requests import (
-    NOWHERE,
+    NO_GENERATION,
     Call,
     Generation,
     Join,
@@ -68,7 +68,7 @@ class Standing:
         self.settings, self.auto_commit = settings, auto_commit
         self.assignors, self.protocol = made_assignors(settings)
         self.phase = Phase.UNJOINED
-        self.generation = NOWHERE
+        self.generation = NO_GENERATION
         self.owned: frozenset[TopicPartition] = frozenset()
         self.coordinator_known = False
         self.failure: RefusedBy | None = None
@@ -84,9 +84,9 @@ class Standing:
         self._joined_topics = self.topics
         self._returned = False
         """Whether it may have taken the place of an earlier self that had something to give up yet."""
-        self._complaint: BaseException | None = None
+        self._pending_error: BaseException | None = None
         self._out: dict[type[Request], Request] = {}
-        self._owned_in = NOWHERE
+        self._owned_in = NO_GENERATION
         self._pending: frozenset[TopicPartition] = frozenset()
         # The agenda.
         self._agenda: deque[Step] = deque()
@@ -109,8 +109,8 @@ class Standing:
         self._called_at = self._heard_at = self._heartbeat_at = now_ms
         self._find_at = self._join_at = self._look_at = self._watch_at = self._survey_at = now_ms
         self._commit_at = now_ms + spaced(settings.auto_commit_interval_ms)
-        pace = partial(Backoff, settings.retry_backoff_ms, settings.retry_backoff_max_ms, jitter=jitter)
-        self._find_pace, self._beat_pace, self._look_pace = pace(), pace(), pace()
+        backoff = partial(Backoff, settings.retry_backoff_ms, settings.retry_backoff_max_ms, jitter=jitter)
+        self._find_backoff, self._heartbeat_backoff, self._metadata_backoff = backoff(), backoff(), backoff()
 
     # What it comes to
 
@@ -211,12 +211,12 @@ class Standing:
 
     def _complain(self, error: BaseException) -> None:
         """Keep the first thing that the application has to hear of (CB-10)."""
-        self._complaint = self._complaint or error
+        self._pending_error = self._pending_error or error
 
     def _fail(self, code: Code) -> None:
         """End the membership, for good: every call of the application raises it from now on (CP-2)."""
         self._hang_up = self._hang_up or self._under_way
-        self._reset(NOWHERE, "", self._called_at)
+        self._reset(NO_GENERATION, "", self._called_at)
         self.failure = RefusedBy(code, EXPLAINED.get(code, f"group {self.settings.group_id}"))
         self.phase = Phase.FAILED
 

@@ -48,7 +48,7 @@ class Cluster:
         self.security = security
         self.request_timeout_s = request_timeout_ms / 1000
         self.api_timeout_s = api_timeout_ms / 1000
-        self.pace = partial(Backoff, retry_backoff_ms, retry_backoff_max_ms, jitter=jitter)
+        self.backoff = partial(Backoff, retry_backoff_ms, retry_backoff_max_ms, jitter=jitter)
         """Makes what says how long to wait before each next try (KIP-580)."""
         self.known = Metadata({}, {})
         self._connections: dict[tuple[str, Address], Connection] = {}
@@ -429,9 +429,9 @@ class Cluster:
     ) -> T:
         clock = asyncio.get_running_loop()
         until = clock.time() + self.api_timeout_s
-        pace = self.pace()
+        backoff = self.backoff()
         while True:
-            pause_s = pace.next_ms() / 1000
+            pause_s = backoff.next_ms() / 1000
             try:
                 return await ask()
             except (Disconnected, ClientTimeout, RefusedBy) as error:

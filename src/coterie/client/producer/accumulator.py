@@ -397,37 +397,37 @@ class LossReport:
     """
 
     def __init__(self) -> None:
-        self._told: dict[object, LossesOfKind] = {}
+        self._by_kind: dict[object, LossesOfKind] = {}
         """By the class of what stopped them and its code, if there is one: there are only so many."""
 
     def add(self, count: int, place: TopicPartition, error: CoterieError, now_ms: float) -> None:
         """Tell of so many records, or count them."""
         kind = type(error), getattr(error, "code", None)
-        told = self._told.get(kind)
-        if told is not None and now_ms < told.at_ms + QUIET_MS:
-            told.more, told.last = told.more + count, error
+        losses = self._by_kind.get(kind)
+        if losses is not None and now_ms < losses.at_ms + QUIET_MS:
+            losses.more, losses.last = losses.more + count, error
             return
-        if told is not None:
-            told.say_rest()
+        if losses is not None:
+            losses.say_rest()
         log.warning("%d records for %s were not acknowledged: %s", count, place, error)
-        self._told[kind] = LossesOfKind(now_ms, error)
+        self._by_kind[kind] = LossesOfKind(now_ms, error)
 
     @property
     def due_ms(self) -> float:
         """When those that were counted are to be told of, infinity where there are none."""
-        return min((told.at_ms + QUIET_MS for told in self._told.values() if told.more), default=inf)
+        return min((losses.at_ms + QUIET_MS for losses in self._by_kind.values() if losses.more), default=inf)
 
     def say_due(self, now_ms: float) -> None:
         """Tell of those that were counted for long enough."""
-        for told in self._told.values():
-            if told.more and now_ms >= told.at_ms + QUIET_MS:
-                told.say_rest()
-                told.at_ms = now_ms
+        for losses in self._by_kind.values():
+            if losses.more and now_ms >= losses.at_ms + QUIET_MS:
+                losses.say_rest()
+                losses.at_ms = now_ms
 
     def say_rest(self) -> None:
         """Tell of those that were counted."""
-        for told in self._told.values():
-            told.say_rest()
+        for losses in self._by_kind.values():
+            losses.say_rest()
 
 
 @dataclass(slots=True)

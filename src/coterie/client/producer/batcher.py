@@ -157,8 +157,8 @@ class Batch:
         if self.outcome is None:
             self.outcome = outcome
             waiters, self.waiters = self.waiters, []
-            for told in waiters:
-                told()
+            for waiter in waiters:
+                waiter()
 
     def split(self) -> "tuple[Batch, Batch]":
         """Return two batches with half of the records each, which settle in its stead."""

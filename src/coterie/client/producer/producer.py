@@ -208,7 +208,7 @@ class Producer:
         index = batch.add(value_bytes, key=key_bytes, headers=with_headers, timestamp=stamp)
         self._remember(route, batch, sticky=partition is None and key_bytes is None)
         if batch is not had:
-            sender.nudge()
+            sender.wake()
             self._until_turn -= batch.size
         return Delivery(batch, index)
 
@@ -234,7 +234,7 @@ class Producer:
             self._check_open()
         if wanted is None:
             self._partitioner.appended(topic, None, place.partition, batch.size, full=True)
-        sender.nudge()
+        sender.wake()
         return batch
 
     def _check_open(self) -> Sender:
@@ -261,7 +261,7 @@ class Producer:
         self._check_loop()
         if not isinstance(topic, str):
             raise TypeError(f"a topic's name is text, not {topic!r}")
-        pace = self._running().cluster.pace()
+        backoff = self._running().cluster.backoff()
         while True:
             route, sender = self._known(topic), self._running()
             if route is not None:
@@ -270,15 +270,15 @@ class Producer:
             if info is not None and info.code in HOPELESS:
                 sender.cluster.forget([topic])
                 raise RefusedBy(info.code, f"topic {topic}")
-            await self._learn(sender, topic, until, pace)
+            await self._learn(sender, topic, until, backoff)
 
-    async def _learn(self, sender: Sender, topic: str, until: float, pace: Backoff) -> None:
+    async def _learn(self, sender: Sender, topic: str, until: float, backoff: Backoff) -> None:
         """Ask for the topic's partitions; if it is not there yet, wait for a moment."""
         try:
             async with asyncio.timeout_at(until):
                 found = await sender.cluster.metadata([topic], create=True)
                 if not found.topics[topic].leaders and found.topics[topic].code not in HOPELESS:
-                    await asyncio.sleep(pace.next_ms() / 1000)
+                    await asyncio.sleep(backoff.next_ms() / 1000)
         except TimeoutError:
             raise ClientTimeout(
                 f"topic {topic} is not known after max_block_ms={self.settings.max_block_ms}: "
@@ -364,7 +364,7 @@ class Producer:
         accumulator.urgent += 1
         try:
             if self._sender is not None:
-                self._sender.nudge()
+                self._sender.wake()
             for batch in list(accumulator.batches()):
                 if batch.outcome is None:
                     await settled(batch)

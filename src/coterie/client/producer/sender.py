@@ -1,6 +1,6 @@
 """Carries out what `accumulator` wants on a running loop: requests, answers, timers, metadata.
 
-There is no task for a record or a request. `nudge` has everything looked at once, after the callbacks that
+There is no task for a record or a request. `wake` has everything looked at once, after the callbacks that
 are due now; connections, metadata and the producer id are learnt by tasks of their own, one of each at most.
 """
 
@@ -52,11 +52,11 @@ class Sender:
         self._links: dict[Address, Connection] = {}
         self._in_flight: Counter[Address] = Counter()
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._paces: dict[str, Backoff] = {}
+        self._backoffs: dict[str, Backoff] = {}
         """How long to wait before that is tried again which did not go well."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0.0
-        self._nudged = False
+        self._wake_due = False
         self._learning: set[str] = set()
         """Topics whose leaders are needed now, and which are created if they are not there."""
         self._aging: set[str] = set()
@@ -68,17 +68,17 @@ class Sender:
         """Return the loop's time in milliseconds."""
         return self.loop.time() * 1000
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """Have everything looked at soon."""
-        if not self._nudged and not self.stopped:
-            self._nudged = True
+        if not self._wake_due and not self.stopped:
+            self._wake_due = True
             self.loop.call_soon(self._look)
 
     # -- what is to be done now
 
     def _look(self) -> None:
         """Do what is to be done; if that fails, it is our mistake, and nobody is to wait in vain."""
-        self._nudged = False
+        self._wake_due = False
         if self.stopped:
             return
         try:
@@ -130,7 +130,7 @@ class Sender:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_ms = at_ms
-        self._timer = None if at_ms == inf else self.loop.call_at(at_ms / 1000, self.nudge)
+        self._timer = None if at_ms == inf else self.loop.call_at(at_ms / 1000, self.wake)
 
     def _leader_of(self, place: TopicPartition) -> Address | None:
         known = self.cluster.known
@@ -243,14 +243,14 @@ class Sender:
             if not waiter.done():
                 waiter.set_result(None)
                 free -= 1
-        self.nudge()
+        self.wake()
 
     async def room(self) -> None:
         """Wait until there may be room for another batch. Nothing lingers meanwhile."""
         waiter = self.loop.create_future()
         self._waiting.append(waiter)
         self.accumulator.urgent += 1
-        self.nudge()
+        self.wake()
         try:
             await waiter
         except asyncio.CancelledError:
@@ -278,13 +278,13 @@ class Sender:
                 raise error
             self._woken()
         elif not self.stopped:  # by somebody who cancels whatever runs: not at once, the loop may end
-            self.loop.call_later(AFTER_CANCEL_S, self.nudge)
+            self.loop.call_later(AFTER_CANCEL_S, self.wake)
 
     async def _attempt(self, name: str, work: Work) -> None:
         """Do a task's work; if it cannot be done now, return when it may be tried again."""
         try:
             await work()
-            self._paces.pop(name, None)
+            self._backoffs.pop(name, None)
         except (Disconnected, ClientTimeout) as error:
             log.info("%s: %s", name, error)
             await self._pause(name)
@@ -298,8 +298,8 @@ class Sender:
 
     async def _pause(self, name: str) -> None:
         """Wait before what goes by this name is tried again, longer each time until it has gone well."""
-        pace = self._paces.setdefault(name, self.cluster.pace())
-        await asyncio.sleep(pace.next_ms() / 1000)
+        backoff = self._backoffs.setdefault(name, self.cluster.backoff())
+        await asyncio.sleep(backoff.next_ms() / 1000)
 
     async def _connect(self, address: Address) -> None:
         self._links.pop(address, None)
@@ -327,7 +327,7 @@ class Sender:
         if any(self._leader_of(place) is None for place in self.accumulator.queues if place.topic in topics):
             await self._pause("leaders")
         else:
-            self._paces.pop("leaders", None)
+            self._backoffs.pop("leaders", None)
 
     async def _identify(self) -> None:
         """Ask any broker for a producer id."""

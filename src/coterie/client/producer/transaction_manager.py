@@ -108,7 +108,7 @@ class Transactions:
 
     async def _flushed(self) -> None:
         self.accumulator.urgent += 1
-        self.sender.nudge()
+        self.sender.wake()
         try:
             await self._settled()
         except asyncio.CancelledError:
@@ -256,7 +256,7 @@ class Transactions:
             except RefusedBy:
                 return  # the state knows, and who commits will hear of it
             state.added(places)
-            self.sender.nudge()
+            self.sender.wake()
 
     def _batch_failed(self, error: CoterieError) -> None:
         self.state.batch_failed(error)
@@ -323,7 +323,8 @@ class Transactions:
         """Ask until there is an answer that counts; after max_block_ms raise ClientTimeout."""
         loop = self.sender.loop
         until = loop.time() + self.settings.max_block_ms / 1000
-        pace, soon = self.cluster.pace(), Backoff(CONCURRENT_BACKOFF_MS, CONCURRENT_BACKOFF_MS, jitter=jitter)
+        backoff = self.cluster.backoff()
+        soon = Backoff(CONCURRENT_BACKOFF_MS, CONCURRENT_BACKOFF_MS, jitter=jitter)
         while True:
             failure: CoterieError
             try:
@@ -346,7 +347,7 @@ class Transactions:
                 raise ClientTimeout(f"{failure}; not tried again, as the transaction is aborted") from failure
             if loop.time() > until:
                 raise ClientTimeout(f"{failure}; tried for {self.settings.max_block_ms} ms") from failure
-            pauses = soon if code == Code.CONCURRENT_TRANSACTIONS else pace
+            pauses = soon if code == Code.CONCURRENT_TRANSACTIONS else backoff
             await asyncio.sleep(pauses.next_ms() / 1000)
 
     async def _link_to_coordinator(self) -> Connection:

@@ -135,7 +135,7 @@ class Batch:
         refuse_missing(self._place, given)
         self._made |= {one.path for one in given}
         left, refused = [Left(one) for one in given], None
-        pace = Backoff(FIRST_PAUSE_MS, LONGEST_PAUSE_MS, jitter=jitter)
+        backoff = Backoff(FIRST_PAUSE_MS, LONGEST_PAUSE_MS, jitter=jitter)
         for _ in range(MOST_TRIES):
             account = self.account({one.at for one in given})
             refuse_table(self._place.uri, account.table, self._schema)
@@ -146,7 +146,7 @@ class Batch:
             if refused is None:
                 self._tidy(files)
                 return self._told(left)
-            time.sleep(pace.next_ms() / 1000)
+            time.sleep(backoff.next_ms() / 1000)
         raise LedgerError(
             f"table {self._place.uri}: {MOST_TRIES} commits were refused one after the other, the last with:"
             f" {refused}"

@@ -15,7 +15,7 @@ from coterie.spark.source.filters import Pushed, pushed
 from coterie.spark.source.offsets import Range, packed, split
 from coterie.spark.source.options import COMMITTED, EARLIEST, Bound, SourceOptions
 from coterie.spark.source.protocol import DataLoss
-from coterie.spark.source.shape import NOBODY, Source
+from coterie.spark.source.shape import NO_SOURCE, Source
 from coterie.spark.source.tasks import FetchSettings, TaskPartition, read_task
 from coterie.spark.source.topics import cluster_for, ends, resolved, selected
 
@@ -112,7 +112,7 @@ def tasks_for(
     ranges: Sequence[Range],
     leaders: Mapping[TopicPartition, Address],
     options: SourceOptions,
-    source: Source = NOBODY,
+    source: Source = NO_SOURCE,
 ) -> list[InputPartition]:
     """Return the tasks for these ranges: split as the options want, else packed into few."""
     settings = FetchSettings.of(options, source)

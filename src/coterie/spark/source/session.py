@@ -38,7 +38,7 @@ from coterie.spark.source.protocol import (
     replayed,
     same_place,
 )
-from coterie.spark.source.shape import NOBODY, Source
+from coterie.spark.source.shape import NO_SOURCE, Source
 from coterie.spark.source.topics import cluster_for, ends, resolved, selected, servers_of, there
 
 log = logging.getLogger("coterie.spark")
@@ -103,7 +103,7 @@ class GroupSession:
         """Where each partition of the topics stood, as far as is known; not those that were added since."""
         self._asked_in: Generation | None = None
         """The generation in which was asked last where those stand that others own."""
-        self.reader = NOBODY
+        self.reader = NO_SOURCE
         """Who reads the batch under way: a replayed one is read by the member of now."""
         self._poll_s = POLL_S
         self._gate = Gate(options.min_offsets_per_trigger, delay_s=options.max_trigger_delay_ms / 1000)

@@ -29,7 +29,7 @@ class Source(NamedTuple):
     generation: int = -1
 
 
-NOBODY = Source()
+NO_SOURCE = Source()
 
 
 class Piece(NamedTuple):

@@ -33,7 +33,7 @@ from coterie.client.settings import ClientSettings, Security
 from coterie.spark.source.offsets import Range
 from coterie.spark.source.options import SourceOptions
 from coterie.spark.source.protocol import DataLoss
-from coterie.spark.source.shape import NOBODY, Piece, Source, needed, shaped
+from coterie.spark.source.shape import NO_SOURCE, Piece, Source, needed, shaped
 from coterie.spark.worker_reuse import settle
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.fetched import Fetched, FetchedPartition, read_fetched
@@ -57,7 +57,7 @@ class FetchSettings:
     fail_on_data_loss: bool
 
     @classmethod
-    def of(cls, options: SourceOptions, source: Source = NOBODY) -> "FetchSettings":
+    def of(cls, options: SourceOptions, source: Source = NO_SOURCE) -> "FetchSettings":
         """Return what of the options the tasks need, and who reads."""
         return cls(
             client=options.client,

@@ -58,7 +58,7 @@ class Compacting:
         if result.failed:  # by nothing that the log knows of
             raise StorageFailed(result.failed)
         try:
-            with state.disk_errors_told():
+            with state.reporting_disk_errors():
                 flushing.insist()
                 state.ledger.expect_gaps([state.name])
                 self._have_starts_begin_at(result.plan.upto)

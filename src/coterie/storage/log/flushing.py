@@ -71,7 +71,7 @@ class Flushing:
         """Make everything appended so far survive a loss of power, and nothing that was refused."""
         state = self._state
         self.insist()
-        with state.disk_errors_told():
+        with state.reporting_disk_errors():
             self.clear_away()
             self.flush_closed()
             if state.recovery_point < state.end_offset or self._cut:

@@ -429,13 +429,13 @@ class PartitionLog:
         records = self.read(offset, max_bytes=max_bytes, at_least_one=at_least_one, end_offset=end)
         if not records or not segments.has_aborted_from(offset):
             return records, ()
-        with state.disk_errors_told():
+        with state.reporting_disk_errors():
             beyond = segments.offset_beyond(offset, max(max_bytes, len(records)), end)
         return records, self.aborted_transactions(offset, state.end_offset if beyond is None else beyond)
 
     def size_between(self, offset: int, end_offset: int) -> int:
         """Return how many bytes the batches have from the one that holds `offset` up to `end_offset`."""
-        with self._state.disk_errors_told():
+        with self._state.reporting_disk_errors():
             return self._segments.size_between(offset, end_offset)
 
     def aborted_transactions(self, first: int, end: int) -> tuple[Aborted, ...]:
@@ -457,7 +457,7 @@ class PartitionLog:
 
         Whether it does `first_from` finds out, which may take its time, and needs nothing but the batch.
         """
-        with self._state.disk_errors_told():
+        with self._state.reporting_disk_errors():
             return self._segments.batch_from(timestamp_ms, max(offset, self._state.start_offset))
 
     def offset_of_max_timestamp(self) -> OffsetAt | None:
@@ -467,7 +467,7 @@ class PartitionLog:
 
     def youngest_batch(self) -> bytes | None:
         """Return the batch that says to hold the highest timestamp, the first of several."""
-        with self._state.disk_errors_told():
+        with self._state.reporting_disk_errors():
             highest = max(segment.highest_timestamp for segment in self._segments)
         return None if highest < 0 else self.batch_from(highest, self.start_offset)
 
@@ -532,7 +532,7 @@ class PartitionLog:
         self._snapshots.take()
         try:
             self.flushing.flush()  # what lies behind the end, too, or the next start takes it for good
-            with self._state.disk_errors_told():
+            with self._state.reporting_disk_errors():
                 last.sync_aborted()
                 last.sync_indexes()
             if not saved:

@@ -70,7 +70,7 @@ class Retention:
         if not 0 <= offset <= state.end_offset:
             raise OffsetOutOfRange(offset=offset, start=state.start_offset, end=state.end_offset)
         if offset > state.start_offset:
-            with state.disk_errors_told():
+            with state.reporting_disk_errors():
                 if save:
                     state.ledger.save_starts({state.name: offset})
                 state.start_at(offset)
@@ -121,7 +121,7 @@ class Retention:
     def _deletable(self, count: int, now_ms: int) -> int:
         """Return how many of the first `count` segments may go one by one: a crash may come after any."""
         self._finish_swaps(now_ms)
-        told = self._snapshots.tell_of_producers_from
-        if not all(map(told, range(1, count + 1))):
+        known = self._snapshots.tell_of_producers_from
+        if not all(map(known, range(1, count + 1))):
             self._flushing.flush_snapshots()
-        return sum(1 for _ in takewhile(told, range(1, count + 1)))
+        return sum(1 for _ in takewhile(known, range(1, count + 1)))

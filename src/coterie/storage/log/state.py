@@ -63,11 +63,11 @@ class LogState:
         """Write the leader epochs down. Raises OSError."""
         epoch, start = self.epochs[-1]
         # Else the batches tell of it: a file that a loss of power leaves cut short is made anew from them.
-        told_here_alone = epoch > 0 and start >= self.recovery_point
-        self.disk.save(f"{self.directory}/{EPOCHS}", write_epochs(self.epochs), sync=told_here_alone)
+        known_here_only = epoch > 0 and start >= self.recovery_point
+        self.disk.save(f"{self.directory}/{EPOCHS}", write_epochs(self.epochs), sync=known_here_only)
 
     @contextmanager
-    def disk_errors_told(self) -> Iterator[None]:
+    def reporting_disk_errors(self) -> Iterator[None]:
         """Raise StorageFailed, which names the directory, for what the disk refuses."""
         try:
             yield
