@@ -1,4 +1,4 @@
-"""What compiled code here has in common: numba with a cache that can be trusted, and Kafka's varints.
+"""What compiled code here has in common: numba with a cache that can be trusted, and varints.
 
 Importing this module needs numba, which the extra `spark` brings: else it is an ImportError that says so.
 Compiled code is cached beside its source, or in a temporary folder of ours where that is read-only.
@@ -17,7 +17,7 @@ except ImportError as error:
     raise ImportError(f"columns need numba ({error}); pip install 'coterie[spark]'") from error
 
 from coterie.arrow.folders import own_folder
-from coterie.arrow.memory import get8
+from coterie.arrow.memory import get8, put8
 
 
 def choose_cache() -> None:
@@ -55,3 +55,26 @@ def varint(at, end):  # type: ignore[no-untyped-def]
             break
         shift += np.uint64(7)
     return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at
+
+
+@compiled
+def varint_size(number):  # type: ignore[no-untyped-def]
+    """Return how many bytes the zig-zag number takes."""
+    left = np.uint64((number << 1) ^ (number >> 63))
+    size = 1
+    while left > np.uint64(0x7F):
+        left >>= np.uint64(7)
+        size += 1
+    return size
+
+
+@compiled
+def put_varint(at, number):  # type: ignore[no-untyped-def]
+    """Write a zig-zag number; return where it ends."""
+    left = np.uint64((number << 1) ^ (number >> 63))
+    while left > np.uint64(0x7F):
+        put8(at, 0, np.int64(left & np.uint64(0x7F)) | 0x80)
+        left >>= np.uint64(7)
+        at += 1
+    put8(at, 0, np.int64(left))
+    return at + 1

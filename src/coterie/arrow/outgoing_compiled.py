@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from coterie.arrow.kernel import compiled
+from coterie.arrow.kernel import compiled, put_varint, varint_size
 from coterie.arrow.memory import get8, get32, get64, move, put8, put32, put64
 from coterie.arrow.outgoing import ROUND_BYTES, ROUND_HEADER_BYTES, Rows
 from coterie.wire.records.packing import Packed
@@ -44,29 +44,6 @@ def size_at(blobs, row):  # type: ignore[no-untyped-def]
         if not (get8(blobs.valid, bit >> 3) >> (bit & 7)) & 1:
             return np.int64(-1)
     return get32(blobs.ends, row + 1) - get32(blobs.ends, row)
-
-
-@compiled
-def varint_size(number):  # type: ignore[no-untyped-def]
-    """Return how many bytes the zig-zag number takes."""
-    left = np.uint64((number << 1) ^ (number >> 63))
-    size = 1
-    while left > np.uint64(0x7F):
-        left >>= np.uint64(7)
-        size += 1
-    return size
-
-
-@compiled
-def put_varint(at, number):  # type: ignore[no-untyped-def]
-    """Write a zig-zag number; return where it ends."""
-    left = np.uint64((number << 1) ^ (number >> 63))
-    while left > np.uint64(0x7F):
-        put8(at, 0, np.int64(left & np.uint64(0x7F)) | 0x80)
-        left >>= np.uint64(7)
-        at += 1
-    put8(at, 0, np.int64(left))
-    return at + 1
 
 
 @compiled

@@ -24,6 +24,7 @@ from coterie.wire.payloads.consumer_offsets import (
     read_offset_value,
     read_sized_text,
 )
+from coterie.wire.varints import read_uvarint
 
 T = TypeVar("T")
 
@@ -176,16 +177,8 @@ class Reader:
 
     def size(self) -> int:
         """Return an unsigned varint, of 32 bits at most."""
-        found = shift = 0
-        while True:
-            byte = self.data[self.at]
-            self.at += 1
-            found |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return found
-            shift += 7
-            if shift > 28:
-                raise Corrupt("varint", at=self.at, expected="five bytes at most")
+        found, self.at = read_uvarint(self.data, self.at)
+        return found
 
     def raw(self, size: int) -> bytes:
         """Return so many bytes, all of which must be there."""
