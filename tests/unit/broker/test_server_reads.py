@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from rig import Line, Rig
 
-from coterie.broker.net.connection import LARGE_BYTES, UNREAD_BYTES_MAX, WRITTEN_AT_ONCE, Connection
+from coterie.broker.net.connection import UNREAD_BYTES_MAX, Connection
+from coterie.broker.net.large import LARGE_BYTES, WRITTEN_AT_ONCE
 from coterie.broker.net.request_queue import RequestQueue
 from coterie.wire.api.codec import (
     encode_request,

@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import logging
 import struct
-import sys
-from collections.abc import Callable, Iterator
-from mmap import ACCESS_COPY, ACCESS_WRITE, mmap
+from collections.abc import Callable
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from coterie.base.errors import Corrupt
 from coterie.broker.net.context import (
@@ -29,15 +27,19 @@ from coterie.broker.net.context import (
     Read,
     origin_of,
 )
+from coterie.broker.net.large import LARGE_BYTES, ROOM_FROM, LargeAnswer, LargeRequest, room_for
 from coterie.broker.runtime.pieces import at_once
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.codec import encode_response_parts, read_request_header
 from coterie.wire.api.piecemeal import decode_in_pieces, decode_light, encode_in_pieces
 
 if TYPE_CHECKING:
+    from mmap import mmap
+
     from coterie.broker.fastpath.commits import KnownCommit
     from coterie.broker.fastpath.heartbeats import KnownHeartbeat
     from coterie.broker.net.request_queue import RequestQueue
+    from coterie.broker.net.transport import Transport
     from coterie.broker.node import Handler, Node
     from coterie.broker.runtime.groups import ShardHost
     from coterie.broker.runtime.pieces import Pieces
@@ -46,56 +48,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("coterie.broker")
 
 SIZE = struct.Struct(">i")
-# What is larger is never copied whole, nor written: 50 MB take the loop's time for 70 ms.
-LARGE_BYTES = 1 << 22
-ROOM_FROM = 1 << 20  # so much of a large request is there before room is made for all of it
-WRITTEN_AT_ONCE = 1 << 20  # so much of a large answer is written between two stops
-ROOM_ACCESS = ACCESS_WRITE if sys.platform == "win32" else ACCESS_COPY  # for this process alone
 UNREAD_BYTES_MAX = 1 << 20  # a busy connection stops reading when this much waits in its buffer
 PRODUCE = 0
 HEARTBEAT = ApiKey.HEARTBEAT.to_bytes(2, "big")
 JOINED_BYTES_MAX = 1 << 16  # an answer up to this size is joined and written at once
 MISTAKE = "a request of %s failed; its connection is closed%s"
 LIGHT_STOPS = 64  # what took no more of them is written whole
-
-
-class Transport(Protocol):
-    """The other side of a connection; asyncio's transports have these methods."""
-
-    def get_extra_info(self, name: str, /) -> Any: ...
-    def write(self, data: bytes, /) -> None: ...
-    def writelines(self, parts: list[bytes], /) -> None: ...
-    def get_write_buffer_size(self) -> int: ...
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-    def is_closing(self) -> bool: ...
-    def close(self) -> None: ...
-    def abort(self) -> None: ...
-
-
-class LargeAnswer:
-    """The rest of an answer, written as it is taken: a copy of all would take as much again."""
-
-    __slots__ = ("left", "stretches", "under_way")
-
-    def __init__(self, parts: list[bytes], size: int) -> None:
-        self.stretches, self.left = stretches(parts), size
-        self.under_way = False  # whether somebody is about to go on
-
-
-def stretches(parts: list[bytes]) -> Iterator[bytes]:
-    """Yield an answer as it is written, so much at once."""
-    some: list[memoryview] = []
-    size = 0
-    for part in parts:
-        for at in range(0, len(part), WRITTEN_AT_ONCE):
-            some.append(memoryview(part)[at : at + WRITTEN_AT_ONCE])
-            size += len(some[-1])
-            if size >= WRITTEN_AT_ONCE:
-                yield b"".join(some)
-                some, size = [], 0
-    if some:
-        yield b"".join(some)
 
 
 class Connection:
@@ -110,7 +68,6 @@ class Connection:
         "_in_flight",
         "_large",
         "_longest",
-        "_missing",
         "_paused_reading",
         "_peer_closed",
         "_pumping",
@@ -137,12 +94,7 @@ class Connection:
         self.peer = "?"
         self.origin = UNKNOWN_ORIGIN
         self._buffer = bytearray()
-        # A large request, without its size, and how much of it is still to come. It is read where it lies: a
-        # buffer that grows would be moved as it does, 32 MB at a time. Room for all of it is filled page by
-        # page; but a page may have 2 MB, and some systems count all of the room at once, so there is none for
-        # who announces much and sends little.
-        self._large: mmap | None = None
-        self._missing = 0
+        self._large: LargeRequest | None = None
         self._in_flight = False
         self._pumping = False
         self._closed = False
@@ -231,7 +183,7 @@ class Connection:
             else self._take_ahead(data)
         )
         if not self._closed:  # by what came first
-            self._buffer += rest if self._large is None else self._gather(rest)
+            self._buffer += rest if self._large is None else self._large.gather(rest)
         self._pump(taken=rest is not data)
 
     # -- among the others
@@ -305,7 +257,7 @@ class Connection:
         try:
             while not self._in_flight and self._writable and not self._closed:
                 if self._large is not None:
-                    if self._missing:
+                    if self._large.missing:
                         break
                     taken = True
                     self._take_large()
@@ -320,7 +272,7 @@ class Connection:
             self._pumping = False
         if self._peer_closed:
             return
-        held = len(self._buffer) + (0 if self._large is None else self._large.tell())
+        held = len(self._buffer) + (0 if self._large is None else self._large.held)
         if held != self._held:
             self._held = held
             self.node.peers.hold(self, held, anew=taken)
@@ -346,25 +298,19 @@ class Connection:
 
     def _begin_large(self, size: int) -> None:
         """Make room for the large request that the buffer begins, and put there what has come of it."""
-        self._large, self._missing = self._room_for(size), size
-        if self._large is not None:
-            self._buffer = bytearray(self._gather(memoryview(self._buffer)[4:]))
+        room = self._room_for(size)
+        if room is not None:
+            self._large = LargeRequest(room, size)
+            self._buffer = bytearray(self._large.gather(memoryview(self._buffer)[SIZE.size :]))
 
     def _room_for(self, size: int) -> mmap | None:
         """Return room for a large request; where there is none, end the connection and say so."""
         try:
-            return mmap(-1, size, access=ROOM_ACCESS)
+            return room_for(size)
         except OSError as error:  # what the process may have is used up
             why = f"for which there is no memory ({error.strerror})"
             self._hang_up(f"announced a request of {size} bytes, {why}")
             return None
-
-    def _gather(self, data: bytes | memoryview) -> bytes | memoryview:
-        """Put what has come to the large request that it belongs to; return what comes behind it."""
-        assert self._large is not None
-        taken = self._large.write(data[: self._missing])
-        self._missing -= taken
-        return data[taken:]
 
     def _balance_reading(self) -> None:
         """Read nothing more while enough waits here: whoever takes it out goes on, and comes by again."""
@@ -416,11 +362,13 @@ class Connection:
         """Answer the large request that has come whole. It has no fast path."""
         assert self._large is not None
         large, self._large = self._large, None
-        room = self._room_for(len(large))  # kio copies what it reads, and has no words for what it cannot get
+        room = self._room_for(
+            len(large.room)
+        )  # kio copies what it reads, and has no words for what it cannot get
         if room is None:
             return
         room.close()
-        frame = memoryview(large).toreadonly()
+        frame = memoryview(large.room).toreadonly()
         self._in_flight = True
         self._work(self._serve_large(cast(bytes, frame)))  # it is read as bytes are
 
