@@ -1067,7 +1067,7 @@ def test_others_ask_while_ids_are_held_against_a_pattern(rig):
         rig.init(transactional_id=one)
     waiting, gone, other = rig.client(), rig.client(), rig.client()
     asides: list[Any] = []
-    queue = RequestQueue(rig.soon.append, aside=lambda *asked: asides.append(asked))
+    queue = RequestQueue(rig.soon.append, lambda: 0.0, lambda *asked: asides.append(asked))
     for client in (waiting, gone):
         client.connection._queue = queue
     terms = {"state_filters": (), "producer_id_filters": (), "transactional_id_pattern": "(.*x){99}|tid"}
