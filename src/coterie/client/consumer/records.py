@@ -10,16 +10,16 @@ from coterie.wire.records.batches import (
     HEADER_SIZE,
     BatchHeader,
     Record,
+    RowKind,
     build_batch,
     check_crc,
     read_header,
-    read_headers,
+    read_rows,
 )
 from coterie.wire.records.compression import (
     codec_of,
     decompress,
 )
-from coterie.wire.varints import read_varlong
 
 CREATED, APPENDED = 0, 1
 # Where records are not alike, so many are read before it is tried again.
@@ -108,6 +108,7 @@ class PlainRows:
         self.slow_records = 0
         self._data, self._at, self._end = payload
         self._header, self._place = header, (topic, partition)
+        self._made = RowKind(ConsumerRecord, self._place)
         if not self.left:
             self._check_end(self._at, header.base_offset)
 
@@ -134,7 +135,8 @@ class PlainRows:
         run = run_at(self._data, at, self._end, most, *bases) if most >= LEAST else None
         if run is not None:
             return self._columns(run), run.end
-        rows, end = _rows(self._data, at, min(most, STRETCH), header, *self._place)
+        rows: list[ConsumerRecord] = []
+        end = read_rows(self._data, at, min(most, STRETCH), header, rows, self._made)
         if end > self._end:
             raise Corrupt("record", at=end, expected=f"its end before {self._end}")
         self.slow_records += len(rows)
@@ -160,72 +162,3 @@ class PlainRows:
     def _check_end(self, at: int, last_offset: int) -> None:
         if at != self._end or last_offset > self._header.last_offset:
             raise Corrupt("record batch", at=at, expected=f"{self._header.count} records and no more")
-
-
-def _rows(
-    data: bytes, at: int, count: int, header: BatchHeader, topic: str, partition: int
-) -> tuple[list[ConsumerRecord], int]:
-    """Return records from `at` on and where they end. Lengths are zigzag: what is odd is negative.
-
-    Lengths of up to two bytes are read in place: records that differ in size all come through here.
-    """
-    rows: list[ConsumerRecord] = []
-    add, new, kind = rows.append, tuple.__new__, ConsumerRecord
-    base, stamped = header.base_offset, APPENDED if header.append_time else CREATED
-    start = header.max_timestamp if stamped else header.base_timestamp
-    for _ in range(count):
-        first = data[at]
-        if first < 128:
-            at += 1
-            end = at + (first >> 1)
-        elif (byte := data[at + 1]) < 128:
-            at += 2
-            end = at + ((first - 128 + (byte << 7)) >> 1)
-        else:
-            size, at = read_varlong(data, at)
-            end = at + size
-        first = data[at + 1]
-        if first < 128:
-            at += 2
-            time = (first >> 1) ^ -(first & 1)
-        else:
-            time, at = read_varlong(data, at + 1)
-        first = data[at]
-        if first < 128:
-            at += 1
-            delta = (first >> 1) ^ -(first & 1)
-        elif (byte := data[at + 1]) < 128:
-            at += 2
-            delta = ((first - 128 + (byte << 7)) >> 1) ^ -(first & 1)
-        else:
-            delta, at = read_varlong(data, at)
-        key, at = (None, at + 1) if data[at] == 1 else _sized(data, at)
-        first = data[at]
-        if first & 1:
-            value, stop = _sized(data, at)
-        elif first < 128:
-            stop = at + 1 + (first >> 1)
-            value = data[at + 1 : stop]
-        elif (byte := data[at + 1]) < 128:
-            stop = at + 2 + ((first - 128 + (byte << 7)) >> 1)
-            value = data[at + 2 : stop]
-        else:
-            value, stop = _sized(data, at)
-        headers: tuple[tuple[str, bytes | None], ...] = ()
-        if data[stop]:
-            headers, at = read_headers(data, stop, end)
-        else:
-            at = stop + 1
-        if at != end:
-            raise Corrupt("record", at=at, expected=f"its end at {end}")
-        add(new(kind, (topic, partition, base + delta, start if stamped else start + time, stamped,
-                       key, value, headers)))  # fmt: skip
-    return rows, at
-
-
-def _sized(data: bytes, at: int) -> tuple[bytes | None, int]:
-    """Return the bytes whose length is at `at`, and where they end."""
-    size, at = read_varlong(data, at)
-    if size < 0:
-        return None, at
-    return data[at : at + size], at + size

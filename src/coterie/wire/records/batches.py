@@ -6,7 +6,7 @@ of a batch unless `records_of` or `build_batch` is called.
 
 from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from coterie.base.errors import Corrupt
 from coterie.wire.records.checksum import crc32c
@@ -94,6 +94,11 @@ class BatchHeader(NamedTuple):
     def append_time(self) -> bool:
         """Return whether `max_timestamp` is the time at which the broker appended the batch."""
         return bool(self.attributes & APPEND_TIME_BIT)
+
+
+T = TypeVar("T", bound=tuple[object, ...])
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+AT_ONCE = 100  # records that are read before the first of them is handed out
 
 
 class Record(NamedTuple):
@@ -336,47 +341,109 @@ def records_of(
 
 
 def _decode_all(data: bytes, header: BatchHeader) -> Iterator[Record]:
-    at = 0
-    for _ in range(header.count):
+    at, left = 0, header.count
+    while left > 0:
+        rows: list[Record] = []
         try:
-            record, at = _decode(data, at, header)
-        except IndexError as failure:
-            raise Corrupt("record", at=at, expected="a whole one") from failure
-        yield record
+            at = read_rows(data, at, min(left, AT_ONCE), header, rows, RowKind(Record))
+        except Corrupt:
+            yield from rows  # what comes before it is as good as ever
+            raise
+        yield from rows
+        left -= len(rows)
     if at != len(data):
         raise Corrupt("batch", at=at, expected=f"{header.count} records and no more")
 
 
-def _decode(data: bytes, at: int, header: BatchHeader) -> tuple[Record, int]:
-    """Return the record at `at` and where it ends."""
-    size, at = read_varlong(data, at)
-    end = at + size
-    if size < 1 or end > len(data):
-        raise Corrupt(f"record of {size} bytes", at=at, expected="at most what is left")
-    timestamp_delta, at = read_varlong(data, at + 1)
-    offset_delta, at = read_varlong(data, at)
-    key, at = _read_sized(data, at, end)
-    value, at = _read_sized(data, at, end)
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    if data[at] == 0:
-        at += 1
-    else:
-        headers, at = read_headers(data, at, end)
-    if at != end:
-        raise Corrupt("record", at=at, expected=f"its end at {end}")
-    timestamp = header.max_timestamp if header.append_time else header.base_timestamp + timestamp_delta
-    return Record(header.base_offset + offset_delta, timestamp, key, value, headers), end
+class RowKind(NamedTuple, Generic[T]):
+    """What a record is made into: a `Record`; or, with the place that it comes from, a tuple of topic,
+    partition, offset, timestamp and its type, key, value and headers.
+    """
+
+    kind: type[T]
+    place: tuple[str, int] | None = None
 
 
-def _read_sized(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+def read_rows(data: bytes, at: int, count: int, header: BatchHeader, rows: list[T], made: RowKind[T]) -> int:
+    """Add so many records from `at` on to `rows`, and return where they end.
+
+    Raises Corrupt, with those before the bad one in `rows`. Lengths are zigzag: what is odd is negative.
+    Those of up to two bytes are read in place: all records that Python reads one by one come through here.
+    """
+    try:
+        return _read_rows(data, at, count, header, rows, made)
+    except IndexError as failure:
+        raise Corrupt("record", at=at, expected="a whole one") from failure
+
+
+def _read_rows(data: bytes, at: int, count: int, header: BatchHeader, rows: list[T], made: RowKind[T]) -> int:
+    """Return what `read_rows` does; IndexError where the data ends within a record."""
+    kind, place = made
+    add, new = rows.append, tuple.__new__
+    topic, partition = place or ("", -1)
+    base, stamped = header.base_offset, int(header.append_time)
+    start = header.max_timestamp if stamped else header.base_timestamp
+    for _ in range(count):
+        first = data[at]
+        if first & 1:
+            raise Corrupt("record", at=at, expected="no length below 0")
+        if first < 128:
+            at += 1
+            end = at + (first >> 1)
+        elif (byte := data[at + 1]) < 128:
+            at += 2
+            end = at + ((first - 128 + (byte << 7)) >> 1)
+        else:
+            size, at = read_varlong(data, at)
+            end = at + size
+        first = data[at + 1]
+        if first < 128:
+            at += 2
+            time = (first >> 1) ^ -(first & 1)
+        else:
+            time, at = read_varlong(data, at + 1)
+        first = data[at]
+        if first < 128:
+            at += 1
+            delta = (first >> 1) ^ -(first & 1)
+        elif (byte := data[at + 1]) < 128:
+            at += 2
+            delta = ((first - 128 + (byte << 7)) >> 1) ^ -(first & 1)
+        else:
+            delta, at = read_varlong(data, at)
+        key, at = (None, at + 1) if data[at] == 1 else _read_sized(data, at)
+        first = data[at]
+        if first & 1:
+            value, stop = _read_sized(data, at)
+        elif first < 128:
+            stop = at + 1 + (first >> 1)
+            value = data[at + 1 : stop]
+        elif (byte := data[at + 1]) < 128:
+            stop = at + 2 + ((first - 128 + (byte << 7)) >> 1)
+            value = data[at + 2 : stop]
+        else:
+            value, stop = _read_sized(data, at)
+        headers: Headers = ()
+        if data[stop]:
+            headers, at = read_headers(data, stop, end)
+        else:
+            at = stop + 1
+        if at != end:
+            raise Corrupt("record", at=at, expected=f"its end at {end}")
+        stamp = start if stamped else start + time
+        if place is None:
+            add(new(kind, (base + delta, stamp, key, value, headers)))
+        else:
+            add(new(kind, (topic, partition, base + delta, stamp, stamped, key, value, headers)))
+    return at
+
+
+def _read_sized(data: bytes, at: int) -> tuple[bytes | None, int]:
     """Return the bytes whose length is at `at`, None if it is negative, and where they end."""
     size, at = read_varlong(data, at)
     if size < 0:
         return None, at
-    stop = at + size
-    if stop > end:
-        raise Corrupt(f"field of {size} bytes", at=at, expected="at most what is left of the record")
-    return data[at:stop], stop
+    return data[at : at + size], at + size
 
 
 def read_headers(data: bytes, at: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
@@ -385,9 +452,11 @@ def read_headers(data: bytes, at: int, end: int) -> tuple[tuple[tuple[str, bytes
         raise Corrupt(f"{number} record headers", at=at, expected="as many as fit")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(number):
-        name, at = _read_sized(data, at, end)
+        name, at = _read_sized(data, at)
         if name is None:
             raise Corrupt("record header without a name", at=at)
-        value, at = _read_sized(data, at, end)
+        value, at = _read_sized(data, at)
+        if at > end:
+            raise Corrupt("record header", at=at, expected="within its record")
         headers.append((name.decode(errors="replace"), value))  # as in Java: nobody checks what is sent
     return tuple(headers), at
