@@ -21,7 +21,7 @@ EAGER, COOPERATIVE = RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE
 def a_diary(protocol: RebalanceProtocol = COOPERATIVE, *given: TopicPartition, **terms: bool) -> Diary:
     """Return the diary of a member of generation 4 whose application was told of what it got."""
     diary = Diary("r", protocol, **{"static": False, "readable": True, **terms})
-    join = m.Join(m.NOWHERE, ((protocol.name, Subscription(topics=("t",)).encode()),), "")
+    join = m.Join(m.NO_GENERATION, ((protocol.name, Subscription(topics=("t",)).encode()),), "")
     diary.asks(join)
     diary.joined(join, m.Joined(Code.NONE, 4, "m-1", leader="m-1"))
     sync_and_take(diary, *given)
