@@ -21,7 +21,14 @@ def uvarint(number: int) -> bytes:
 
 def varlong(number: int) -> bytes:
     """Return the zigzag varint of a signed number of up to 64 bits."""
+    if 0 <= number < SMALL_NUMBERS:
+        return SMALL[number]
     return uvarint(number << 1 if number >= 0 else (-number << 1) - 1)
+
+
+SMALL_NUMBERS = 512
+SMALL = tuple(uvarint(number << 1) for number in range(SMALL_NUMBERS))
+"""The zigzag varints of deltas, and of the sizes of most keys, values and records."""
 
 
 def read_uvarint(data: bytes | memoryview, at: int) -> tuple[int, int]:

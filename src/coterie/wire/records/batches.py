@@ -11,7 +11,7 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 from coterie.base.errors import Corrupt
 from coterie.wire.records.checksum import crc32c
 from coterie.wire.records.compression import CODECS, codec_of, compress, decompress
-from coterie.wire.varints import ONE_BYTE, read_varlong, varlong
+from coterie.wire.varints import read_varlong, varlong
 
 HEADER = Struct(">qiibIhiqqqhii")
 HEADER_SIZE = 61
@@ -95,6 +95,11 @@ class BatchHeader(NamedTuple):
         """Return whether `max_timestamp` is the time at which the broker appended the batch."""
         return bool(self.attributes & APPEND_TIME_BIT)
 
+
+NULL = varlong(-1)
+"""The size of a key or a value that is null."""
+NO_ATTRIBUTES, NO_HEADERS = b"\0", b"\0"
+"""What stands in a record for attributes, none of which are in use, and for a number of headers of 0."""
 
 T = TypeVar("T", bound=tuple[object, ...])
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
@@ -300,28 +305,35 @@ def read_marker(buf: bytes | bytearray | memoryview, at: int = 0) -> Marker:
 
 
 def _encode(record: Record, base_offset: int, base_timestamp: int) -> bytes:
-    """Return the bytes of a record: size, attributes (none are in use), deltas, key, value, headers."""
-    body = b"".join(
-        (
-            b"\0",
-            varlong(record.timestamp - base_timestamp),
-            varlong(record.offset - base_offset),
-            _sized(record.key),
-            _sized(record.value),
-            _encode_headers(record.headers) if record.headers else ONE_BYTE[0],
-        )
+    """Return the bytes of a record in a batch with these bases."""
+    return encoded(
+        varlong(record.timestamp - base_timestamp),
+        varlong(record.offset - base_offset),
+        sized(record.key),
+        sized(record.value),
+        encoded_headers(record.headers) if record.headers else NO_HEADERS,
     )
+
+
+def encoded(when: bytes, where: bytes, key: bytes, value: bytes, headers: bytes = NO_HEADERS) -> bytes:
+    """Return the bytes of a record, its length in front: all that Python writes one by one comes from here.
+
+    `when` and `where` are the varints of its timestamp's and its offset's delta, key and value are `sized`.
+    """
+    body = b"".join((NO_ATTRIBUTES, when, where, key, value, headers))
     return varlong(len(body)) + body
 
 
-def _sized(data: bytes | None) -> bytes:
-    return ONE_BYTE[1] if data is None else varlong(len(data)) + data
+def sized(data: bytes | None) -> bytes:
+    """Return bytes with their size in front, as a record holds its key and its value."""
+    return NULL if data is None else varlong(len(data)) + data
 
 
-def _encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+def encoded_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    """Return the headers of a record, their number in front."""
     out = [varlong(len(headers))]
     for name, value in headers:
-        out += _sized(name.encode()), _sized(value)
+        out += sized(name.encode()), sized(value)
     return b"".join(out)
 
 

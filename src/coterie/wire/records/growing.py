@@ -1,28 +1,11 @@
-"""A record batch that is encoded as its records come, for who writes many small ones.
-
-`build_batch` does the same for records that are all there already; a test holds the two against each other.
-"""
+"""A record batch that is encoded as its records come, for who writes many small ones."""
 
 from collections.abc import Iterable
 
-from coterie.wire.records.batches import head_for
+from coterie.wire.records.batches import encoded, head_for, sized
 from coterie.wire.varints import varlong
 
 RECORD_OVERHEAD_BYTES = 64  # of a record besides its key and its value, at most
-
-# The varints of small numbers: deltas, and sizes of records.
-VARLONGS = tuple(varlong(number) for number in range(512))
-SMALL = len(VARLONGS)
-NULL = varlong(-1)
-NO_ATTRIBUTES, NO_HEADERS = b"\0", b"\0"
-
-
-def sized(data: bytes | None) -> bytes:
-    """Return bytes with their size in front, as a record holds its key and its value."""
-    if data is None:
-        return NULL
-    size = len(data)
-    return (VARLONGS[size] if size < SMALL else varlong(size)) + data
 
 
 def weight_of(records: Iterable[tuple[bytes, bytes | None]]) -> int:
@@ -53,13 +36,9 @@ class GrowingBatch:
         count = self.count
         if not count:
             self._base_ms = self._newest_ms = timestamp
-        delta = timestamp - self._base_ms
-        when = VARLONGS[delta] if 0 <= delta < SMALL else varlong(delta)
-        where = VARLONGS[count] if count < SMALL else varlong(count)
-        size = 2 + len(when) + len(where) + len(key) + len(value)  # with attributes and the number of headers
-        length = VARLONGS[size] if size < SMALL else varlong(size)
-        self._parts.append(b"".join((length, NO_ATTRIBUTES, when, where, key, value, NO_HEADERS)))
-        self.size += size + len(length)
+        part = encoded(varlong(timestamp - self._base_ms), varlong(count), key, value)
+        self._parts.append(part)
+        self.size += len(part)
         self.count = count + 1
         if timestamp > self._newest_ms:
             self._newest_ms = timestamp
