@@ -49,7 +49,7 @@ def fill(bootstrap: str, topic: str, count: int, value: bytes = b"v") -> None:
 def consuming(bootstrap: str, topic: str) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
     """Return a consumer that commits only at its end and has read three records, and what it writes to."""
     running = command(
-        "consume", topic, "--group", topic, "--from", "beginning", "--bootstrap", bootstrap,
+        "consume", "-q", topic, "--group", topic, "--from", "beginning", "--bootstrap", bootstrap,
         "--set", "auto.commit.interval.ms=3600000",
     )  # fmt: skip
     assert running.stdout is not None

@@ -47,7 +47,7 @@ def topic(bootstrap: str, new_topic: NewTopic) -> str:
 def test_records_are_lines_for_people(topic: str, consume: Consume) -> None:
     code, said, _ = consume(topic, "--from", "beginning", "--until-end", "--partition", "0")
 
-    when = "2023-11-14 22:13:20.123"
+    when = "2023-11-14T22:13:20.123Z"
     assert (code, said.splitlines()) == (
         0, [f"{topic}-0  0  {when}  k  ä", f"{topic}-0  1  {when}  -  \\xff\\x00"],
     )  # fmt: skip
@@ -91,3 +91,30 @@ def test_what_cannot_be_done_is_said(topic: str, consume: Consume) -> None:
         assert code in (1, 2)
         assert said == ""
         assert why in complained
+
+
+def test_kafkas_ways_to_say_where_to_begin_are_understood(topic: str, consume: Consume) -> None:
+    whole = consume(topic, "--from", "beginning", "--until-end")[1].splitlines()
+
+    assert len(whole) == 3
+    assert consume(topic, "--from-beginning", "--until-end")[1].splitlines() == whole
+    assert consume(topic, "-o", "beginning", "--until-end")[1].splitlines() == whole
+    assert consume(topic, "--offset", "0", "--until-end")[1].splitlines() == whole
+    assert consume(topic, "-o", "-10", "--until-end")[1].splitlines() == whole
+    last = consume(topic, "-o", "-1", "--until-end", "--partition", "0")[1].splitlines()
+    assert last == [line for line in whole if line.startswith(f"{topic}-0  1 ")]
+    assert consume(topic, "-o", "900", "--until-end")[1] == ""
+    assert "write an offset, as 42" in consume(topic, "-o", "x")[2]
+    assert "leave out --group" in consume(topic, "-o", "3", "--group", "g")[2]
+
+
+def test_who_waits_is_told_of_what_and_with_quiet_only_records_come(topic: str, consume: Consume) -> None:
+    words = (topic, "--from-beginning", "--max", "3")
+
+    _, _, alone = consume(*words)
+    _, _, joined = consume(*words, "--group", topic)
+    _, said, quiet = consume(*words, "--group", f"{topic}-2", "-q")
+
+    assert alone == f"coterie: reading {topic} 0-1; waiting for records, Ctrl-C ends\n"
+    assert joined.startswith(f"coterie: joined group {topic}, which gave it {topic} 0-1; waiting")
+    assert (len(said.splitlines()), quiet) == (3, "")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from coterie.base.ids import TopicPartition
 from coterie.client import Admin
+from coterie.client.blocking.consumer import BlockingConsumer
 from coterie.story.reader import StoryReader
 from unit.story.story_schema import problems
 
@@ -66,6 +70,36 @@ def test_a_group_is_listed_and_described(groups: Command, membership: Membership
     assert "Stable, 2 members, range" in in_words
     assert membership.topics[0] in in_words
     assert membership.group in groups("list").said
+
+
+def test_all_groups_are_shown_at_a_glance_and_one_with_hosts_and_times(
+    groups: Command, bootstrap: str, membership: Membership, two: list[Member]
+) -> None:
+    topic, behind = membership.topics[0], f"{membership.group}-behind"
+    CONFLUENT.produce(bootstrap, [Message(topic=topic, partition=0, value=b"v") for _ in range(5)])
+    with BlockingConsumer(bootstrap_servers=bootstrap, group_id=behind) as consumer:
+        consumer.assign([(topic, 0)])
+        consumer.commit({TopicPartition(topic, 0): 2})
+
+    shown = groups("--output", "json").json
+    found = {one["group"]: one for one in shown}
+    described = groups("describe", "--group", behind, "--last-commit", "--output", "json").json
+    in_words = groups("describe", behind, "--last-commit").said
+
+    at_work, idle = found[membership.group], found[behind]
+    assert (at_work["state"], at_work["members"], at_work["partitions"]) == ("Stable", 2, 4)
+    assert (idle["state"], idle["members"], idle["total_lag"]) == ("Empty", 0, 3)
+    assert [one["total_lag"] or 0 for one in shown] == sorted(
+        (one["total_lag"] or 0 for one in shown), reverse=True
+    )
+    assert groups("overview").said == groups().said
+    assert any(behind in line and "Empty" in line for line in groups().said.splitlines())
+    assert abs(described["partitions"][0]["committed_at_ms"] / 1000 - time.time()) < 600
+    assert described["total_lag"] == 3
+    assert "; total lag 3\n" in in_words
+    assert re.search(r"  20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z  ", in_words)
+    assert "/127.0.0.1" in groups("describe", membership.group).said
+    assert "name the group once" in groups("describe", "a", "--group", "b").complained
 
 
 def test_a_static_member_is_evicted_by_its_instance_id(

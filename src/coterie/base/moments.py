@@ -12,6 +12,6 @@ def moment(at_ms: int) -> datetime | None:
 
 
 def moment_text(at_ms: int, timespec: str = "milliseconds") -> str:
-    """Return the time in UTC as people write it; the bare number where no calendar has it."""
+    """Return the time in UTC, as 2026-11-22T12:11:29.932Z; the bare number where no calendar has it."""
     at = moment(at_ms)
-    return f"{at_ms} ms" if at is None else at.replace(tzinfo=None).isoformat(sep=" ", timespec=timespec)
+    return f"{at_ms} ms" if at is None else at.replace(tzinfo=None).isoformat(timespec=timespec) + "Z"

@@ -20,6 +20,8 @@ __all__ = ["main"]
 
 COMMANDS = (
     "assign",
+    "cluster",
+    "configs",
     "consume",
     "groups",
     "history",
@@ -31,6 +33,9 @@ COMMANDS = (
 )
 
 
+ALIASES = {name.removesuffix("s"): name for name in COMMANDS if name.endswith("s")}
+"""`coterie topic list` is as good as `coterie topics list`."""
+
 SHOWN = 100
 
 
@@ -41,6 +46,7 @@ class Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        cmd_name = ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             if ctx.resilient_parsing or cmd_name.startswith("-"):
                 return None

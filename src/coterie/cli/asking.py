@@ -34,6 +34,9 @@ Settings = dict[str, Any]
 OPTIONS = (
     click.option(
         "--bootstrap",
+        "--bootstrap-server",
+        "-b",
+        "bootstrap",
         metavar="HOST:PORT",
         default="127.0.0.1:9092",
         envvar="COTERIE_BOOTSTRAP",
@@ -56,14 +59,28 @@ OPTIONS = (
         multiple=True,
         help="A setting of the client by Kafka's name; overrides --command-config.",
     ),
+    click.option("-q", "--quiet", is_flag=True, help="Print results and errors only."),
+    click.option("-v", "--verbose", count=True, help="Log what the client does; -vv logs more."),
 )
+QUIET = "coterie.quiet"
 
 
 def broker_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options above, as one argument `broker`: a client's settings."""
 
     @wraps(function)
-    def with_broker(*, bootstrap: str, config: str | None, assignments: tuple[str, ...], **words: Any) -> Any:
+    def with_broker(
+        *,
+        bootstrap: str,
+        config: str | None,
+        assignments: tuple[str, ...],
+        quiet: bool,
+        verbose: int,
+        **words: Any,
+    ) -> Any:
+        click.get_current_context().meta[QUIET] = quiet
+        if verbose:
+            log_to_standard_error(verbose)
         in_file = {} if config is None else settings_in(config)
         typed = [*in_file, *(name.partition("=")[0] for name in assignments)]
         given = {**in_snake_case(in_file), **settings_of(assignments)}
@@ -78,6 +95,35 @@ def broker_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(OPTIONS):
         with_broker = option(with_broker)
     return with_broker
+
+
+def log_to_standard_error(verbose: int) -> None:
+    """Have the client say what it does: -v what it is told by its group, -vv all it knows."""
+    import logging
+
+    level = logging.INFO if verbose == 1 else logging.DEBUG
+    logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+
+
+def note(sentence: str) -> None:
+    """Say on standard error what is going on, unless --quiet was given."""
+    if not click.get_current_context().meta.get(QUIET):
+        click.echo(plain(f"coterie: {sentence}"), err=True)
+
+
+def group_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the argument GROUP, which may be written --group GROUP as for Kafka's tools."""
+
+    @wraps(function)
+    def with_group(*, group: str | None, named: str | None, **words: Any) -> Any:
+        if group is not None and named is not None:
+            raise click.UsageError(f"name the group once: {group} or --group {named}")
+        if group is None and named is None:
+            raise click.UsageError("Missing argument 'GROUP'.")
+        return function(group=named if group is None else group, **words)
+
+    option = click.option("--group", "named", metavar="GROUP", help="The group, as Kafka's tools name it.")
+    return click.argument("group", required=False, metavar="GROUP")(option(with_group))
 
 
 def settings_in(config: str) -> Mapping[str, str]:

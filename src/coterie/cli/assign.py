@@ -20,7 +20,7 @@ HEAD = ("MEMBER", "LOAD", "KEPT", "GAINED", "LOST", "PARTITIONS")
 @click.argument("file", default="-", metavar="[FILE|-]")
 @click.option("--explain", is_flag=True, help="Show tables of loads, spread and moves instead of lines.")
 def command(file: str, explain: bool) -> None:
-    """Assign partitions as the lines of a file ask for, without a cluster.
+    """Try an assignor on the lines of FILE, without a cluster.
 
     A line is a JSON object: assignor; partitions, topic to count; subscriptions, member to topics; steps,
     each with its members and what they owned. It may have case, replicas, broker_racks, instances and racks

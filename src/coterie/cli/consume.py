@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from coterie.base.moments import moment_text
+from coterie.base.plain import plain
 from coterie.cli.asking import (
+    QUIET,
     Settings,
     broker_options,
+    note,
     output_option,
     run_until_stopped,
     say,
@@ -21,7 +24,9 @@ from coterie.cli.asking import (
 )
 
 if TYPE_CHECKING:
+    from coterie.base.ids import TopicPartition
     from coterie.client.consumer.consumer import Consumer
+    from coterie.client.consumer.listener import RebalanceListener
     from coterie.client.consumer.records import ConsumerRecord
 
 WAIT_MS = 1_000
@@ -39,8 +44,13 @@ STILL_CLOSING = "still trying to commit and to leave the group; Ctrl-C again end
     help="Only this partition; may be given again. Not with --group.",
 )  # fmt: skip
 @click.option(
-    "--from", "start", type=click.Choice(["beginning", "end"]), default="end", show_default=True,
-    help="Where to begin, where the group has committed nothing.",
+    "--from", "start", type=click.Choice(["beginning", "earliest", "end", "latest"]), default="end",
+    show_default=True, help="Where to begin, where the group has committed nothing.",
+)  # fmt: skip
+@click.option("--from-beginning", is_flag=True, help="The same as --from beginning.")
+@click.option(
+    "-o", "--offset", metavar="N|-N|beginning|end",
+    help="Begin at offset N of each partition, or N records before its end. Not with --group.",
 )  # fmt: skip
 @click.option("--until-end", is_flag=True, help="Stop at what was the end when it began.")
 @click.option("--max", "most", metavar="N", type=click.IntRange(min=1), help="Stop after N records.")
@@ -51,32 +61,39 @@ def command(
     group: str | None,
     partitions: tuple[int, ...],
     start: str,
+    from_beginning: bool,
+    offset: str | None,
     until_end: bool,
     most: int | None,
     broker: Settings,
     output: str,
 ) -> None:
-    """Print the records of TOPICs, until Ctrl-C, SIGTERM or SIGHUP.
+    """Print the records of TOPICs until Ctrl-C.
 
     JSON comes a record a line; what is not UTF-8 is in base64 under value_base64 or key_base64.
     """
+    if from_beginning or offset in ("beginning", "earliest"):
+        start = "beginning"
+    first = None if offset in (None, "beginning", "earliest", "end", "latest") else whole_number(offset)
     settings = {
         "client_id": "coterie-consume",
         "group_id": None,
-        "auto_offset_reset": "earliest" if start == "beginning" else "latest",
+        "auto_offset_reset": "earliest" if start in ("beginning", "earliest") else "latest",
         **broker,
         **({} if group is None else {"group_id": group}),
     }
     if settings["group_id"] == "":  # "$UNSET"
         raise click.UsageError(f"{group_words(group)} names no group; leave it out to read without one")
-    if settings["group_id"] is not None and (partitions or until_end):
+    if settings["group_id"] is not None and (partitions or until_end or first is not None):
         raise click.UsageError(
-            f"--partition and --until-end read without a group; leave out {group_words(group)}"
+            f"--partition, --offset and --until-end read without a group; leave out {group_words(group)}"
         )
-    if until_end and settings["auto_offset_reset"] == "latest":
+    if until_end and first is None and settings["auto_offset_reset"] == "latest":
         raise click.UsageError("--until-end stops where --from end begins; add --from beginning")
     tell = tell_json if output == "json" else tell_text
-    run_until_stopped(consume(settings, topics, partitions, tell=tell, most=most, until_end=until_end))
+    run_until_stopped(
+        consume(settings, topics, partitions, tell=tell, first=first, most=most, until_end=until_end)
+    )
 
 
 async def consume(
@@ -85,6 +102,7 @@ async def consume(
     partitions: tuple[int, ...],
     *,
     tell: Any,
+    first: int | None,
     most: int | None,
     until_end: bool,
 ) -> None:
@@ -94,15 +112,51 @@ async def consume(
     async with Consumer(**settings) as consumer:
         try:
             if settings["group_id"] is not None:
-                consumer.subscribe(topics)
+                consumer.subscribe(topics, listener=listener_that_says(settings["group_id"]))
             else:
                 consumer.assign(await partitions_of(consumer, topics, partitions))
+                if first is not None:
+                    await begin_at(consumer, first)
+                if not until_end:
+                    note(f"reading {names_of(consumer.assignment())}; waiting for records, Ctrl-C ends")
             ends = await consumer.end_offsets(consumer.assignment()) if until_end else None
             await tell_all(consumer, tell, most=most, ends=ends)
         except asyncio.CancelledError:
             if settings["group_id"] is not None:
                 say_if_still_closing(STILL_CLOSING)
             await consumer.close(timeout_ms=CLOSE_TIMEOUT_MS)
+
+
+def listener_that_says(group_id: str) -> RebalanceListener:
+    """Return a listener that says what the group gives to this member: else it would only seem to hang."""
+    from coterie.client.consumer.listener import RebalanceListener
+
+    quiet = click.get_current_context().meta.get(QUIET)
+
+    class SayWhatIsAssigned(RebalanceListener):
+        def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+            if not quiet:
+                given = names_of(partitions) or "no partition"
+                sentence = f"joined group {group_id}, which gave it {given}; waiting for records, Ctrl-C ends"
+                click.echo(plain(f"coterie: {sentence}"), err=True)
+
+    return SayWhatIsAssigned()
+
+
+def names_of(partitions: Iterable[TopicPartition]) -> str:
+    """Return partitions as people write them."""
+    from coterie.cli.group_texts import by_topic, partitions_text
+
+    return partitions_text(by_topic(partitions))
+
+
+async def begin_at(consumer: Consumer, first: int) -> None:
+    """Seek to this offset of each partition, or so many records before its end: the nearest there is."""
+    starts = await consumer.beginning_offsets(consumer.assignment())
+    ends = await consumer.end_offsets(consumer.assignment())
+    for partition, end in ends.items():
+        wanted = first if first >= 0 else end + first
+        consumer.seek(partition, min(max(starts[partition], wanted), end))
 
 
 async def tell_all(consumer: Consumer, tell: Any, *, most: int | None, ends: dict[Any, int] | None) -> None:
@@ -145,6 +199,16 @@ async def partitions_of(
 
 
 # -- how
+
+
+def whole_number(text: str) -> int:
+    """Return the number that --offset gives."""
+    try:
+        return int(text)
+    except ValueError:
+        raise click.UsageError(
+            f"--offset {text}: write an offset, as 42, -10 for the last ten, or beginning or end"
+        ) from None
 
 
 def group_words(group: str | None) -> str:

@@ -9,7 +9,16 @@ import click
 
 from coterie.base.nearest import nearest
 from coterie.base.plain import plain
-from coterie.cli.asking import Settings, broker_options, output_option, say, say_json, text_of, with_admin
+from coterie.cli.asking import (
+    Settings,
+    broker_options,
+    group_argument,
+    output_option,
+    say,
+    say_json,
+    text_of,
+    with_admin,
+)
 
 if TYPE_CHECKING:
     from coterie.client.admin.admin import Admin
@@ -35,7 +44,7 @@ def with_forms(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command("reset")
-@click.argument("group")
+@group_argument
 @with_forms
 @click.option(
     "--topic", "topics", metavar="TOPIC[:0,2]", multiple=True, help="Whose offsets: all of it, or partitions."
@@ -55,7 +64,10 @@ def reset_command(
     output: str,
     **forms: Any,
 ) -> None:
-    """Set the offsets of a group that has no members: show what would be, and with --execute do it."""
+    """Set the offsets of a group without members.
+
+    What would be is shown first; --execute does it.
+    """
     to = reset_of(group, forms)
     if bool(topics) + all_topics + (forms["from_file"] is not None) != 1:
         raise click.UsageError("say whose offsets: --topic TOPIC (or several), --all-topics, or --from-file")
@@ -131,14 +143,17 @@ def reset_document(group: str, moves: Sequence[Move], *, executed: bool) -> dict
 
 
 @click.command("delete-offsets")
-@click.argument("group")
+@group_argument
 @click.option(
     "--topic", "topics", metavar="TOPIC[:0,2]", multiple=True, required=True, help="All of it, or partitions."
 )
 @broker_options
 @output_option
 def delete_offsets_command(group: str, topics: tuple[str, ...], broker: Settings, output: str) -> None:
-    """Drop what a group has committed for topics that none of its members reads."""
+    """Drop what a group has committed for topics.
+
+    None of its members may read them.
+    """
 
     async def drop(admin: Admin) -> Any:
         partitions = await admin.partitions_named(topics)

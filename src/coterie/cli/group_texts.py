@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Offsets = Mapping["TopicPartition", int]
 
-INDENT = " " * 25
+INDENT = " " * 26
 WIDTH = 160
 RANDOM = re.compile(r"([0-9a-f]{4})[0-9a-f]{4}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 """The id that a broker adds to a client's name, and what is told of it."""
@@ -62,17 +62,40 @@ def member_lines(group: DescribedGroup) -> list[str]:
     return table(("MEMBER", "CLIENT", "HOST", "INSTANCE", "PARTITIONS"), rows) if rows else ["no members"]
 
 
-def partition_lines(group: DescribedGroup, committed: Offsets, ends: Offsets) -> list[str]:
-    """Return a table of the partitions that the group reads or has committed."""
+def total_lag(group_id: str, committed: Offsets, ends: Offsets) -> int | None:
+    """Return the sum of a group's lags, None where there is none to be told."""
+    lags = (
+        [] if notes_batches(group_id) else [lag(offset, ends.get(one)) for one, offset in committed.items()]
+    )
+    known = [one for one in lags if one is not None]
+    return sum(known) if known else None
+
+
+def total_lag_line(group: DescribedGroup, committed: Offsets, ends: Offsets) -> str:
+    """Return the end of a headline that says how far behind the group is."""
+    total = total_lag(group.group_id, committed, ends)
+    return "" if total is None else f"; total lag {total}"
+
+
+def partition_lines(
+    group: DescribedGroup, committed: Offsets, ends: Offsets, commits: Offsets | None = None
+) -> list[str]:
+    """Return a table of the partitions that the group reads or has committed.
+
+    `commits`: when each offset was committed (ms), a column more.
+    """
     owners = group.owners()
     ends, note = (ends, []) if not notes_batches(group.group_id) else ({}, ["", BATCHES])
     rows = []
     for one in sorted({*committed, *owners}):
         offset, end = committed.get(one), ends.get(one)
         owner = owners.get(one)
-        who = (owner.client_id, owner.member_id) if owner else (None, None)
-        rows.append((one.topic, one.partition, offset, end, lag(offset, end), *who))
-    head = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT", "MEMBER")
+        who = (owner.client_id, owner.host, owner.member_id) if owner else (None, None, None)
+        at_ms = None if commits is None else commits.get(one)
+        when = [] if commits is None else [None if at_ms is None else moment_text(at_ms)]
+        rows.append((one.topic, one.partition, offset, end, lag(offset, end), *when, *who))
+    when_head = [] if commits is None else ["LAST COMMIT"]
+    head = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", *when_head, "CLIENT", "HOST", "MEMBER")
     if not rows:
         return ["nothing is committed, and nobody owns a partition"]
     return [*table(head, rows), *note]
@@ -82,7 +105,9 @@ def lag(offset: int | None, end: int | None) -> int | None:
     return None if offset is None or end is None else max(0, end - offset)
 
 
-def group_document(group: DescribedGroup, offsets: tuple[Offsets, Offsets] | None) -> dict[str, Any]:
+def group_document(
+    group: DescribedGroup, offsets: tuple[Offsets, Offsets] | None, commits: Offsets | None = None
+) -> dict[str, Any]:
     """Return a group as JSON values; with offsets also its partitions."""
     document: dict[str, Any] = {
         "group": group.group_id,
@@ -107,6 +132,7 @@ def group_document(group: DescribedGroup, offsets: tuple[Offsets, Offsets] | Non
         if notes_batches(group.group_id):
             ends = {}
         owners = group.owners()
+        document["total_lag"] = total_lag(group.group_id, committed, ends)
         document["partitions"] = [
             {
                 "topic": one.topic,
@@ -115,6 +141,7 @@ def group_document(group: DescribedGroup, offsets: tuple[Offsets, Offsets] | Non
                 "end": ends.get(one),
                 "lag": lag(committed.get(one), ends.get(one)),
                 "member_id": owners[one].member_id if one in owners else None,
+                **({} if commits is None else {"committed_at_ms": commits.get(one)}),
             }
             for one in sorted({*committed, *owners})
         ]

@@ -14,6 +14,7 @@ import click
 from coterie.cli.asking import (
     Settings,
     broker_options,
+    group_argument,
     known_ones,
     output_option,
     say,
@@ -23,6 +24,7 @@ from coterie.cli.asking import (
     with_admin,
 )
 from coterie.cli.group_offsets import delete_offsets_command, reset_command
+from coterie.cli.group_overview import overview_command
 
 if TYPE_CHECKING:
     from coterie.client.admin.admin import Admin
@@ -38,9 +40,21 @@ TYPES = ("classic", "consumer", "share", "streams")
 AWAY_S = 1  # between two looks at a broker that does not answer
 
 
-@click.group("groups")
+class GroupCommands(click.Group):
+    """`coterie groups` without a command is `coterie groups overview`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        options = {text for one in overview_command.params for text in one.opts}
+        known = {*self.commands, *ctx.help_option_names}
+        alone = not args or args[0].partition("=")[0] in options
+        if alone and not known & {*args} and not ctx.resilient_parsing:
+            args = [overview_command.name or "", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("groups", cls=GroupCommands)
 def command() -> None:
-    """Look at consumer groups, set their offsets, take members out of them, delete them."""
+    """Show consumer groups, reset offsets, evict members."""
 
 
 @command.command("list")
@@ -62,14 +76,21 @@ def list_command(states: tuple[str, ...], types: tuple[str, ...], broker: Settin
 
 
 @command.command("describe")
-@click.argument("group")
+@group_argument
 @click.option("--members", is_flag=True, help="Show the members instead of the partitions.")
+@click.option(
+    "--last-commit",
+    is_flag=True,
+    help="Also when each offset was committed, read from __consumer_offsets: takes as long as that is large.",
+)
 @broker_options
 @output_option
-def describe_command(group: str, members: bool, broker: Settings, output: str) -> None:
-    """Show a group: its state, and per partition what is committed, the lag and the owner."""
-    from coterie.cli.group_texts import group_document, headline, partition_lines
+def describe_command(group: str, members: bool, last_commit: bool, broker: Settings, output: str) -> None:
+    """Show a group's offsets, lag and owners."""
+    from coterie.cli.group_texts import group_document, headline, partition_lines, total_lag_line
 
+    if members and last_commit:
+        raise click.UsageError("--last-commit is about partitions; leave out --members")
     if members:
         say_members(group, broker, output)
         return
@@ -80,14 +101,20 @@ def describe_command(group: str, members: bool, broker: Settings, output: str) -
         return described, committed, await admin.list_group_ends({*committed, *described.owners()})
 
     described, committed, ends = with_admin(broker, ask)
+    commits = None
+    if last_commit:
+        from coterie.client.admin.commit_times import commit_times
+
+        commits = asyncio.run(commit_times(broker, group))
     if output == "json":
-        say_json(group_document(described, (committed, ends)))
+        say_json(group_document(described, (committed, ends), commits))
         return
-    say([headline(described), "", *partition_lines(described, committed, ends)])
+    lines = partition_lines(described, committed, ends, commits)
+    say([headline(described) + total_lag_line(described, committed, ends), "", *lines])
 
 
 @command.command("members")
-@click.argument("group")
+@group_argument
 @broker_options
 @output_option
 def members_command(group: str, broker: Settings, output: str) -> None:
@@ -107,13 +134,13 @@ def say_members(group: str, broker: Settings, output: str) -> None:
 
 
 @command.command("story")
-@click.argument("group")
+@group_argument
 @click.option("--last", metavar="N", type=click.IntRange(min=1), help="Only the last N entries.")
 @click.option("--follow", is_flag=True, help="Go on as it happens, until Ctrl-C.")
 @broker_options
 @output_option
 def story_command(group: str, last: int | None, follow: bool, broker: Settings, output: str) -> None:
-    """Tell what moved a group, why and whom, and what each rebalance led to.
+    """Tell why a group rebalanced, and what it cost.
 
     JSON comes a record a line, as the topic __group_story holds it.
     """
@@ -169,7 +196,7 @@ async def _story(
 
 
 @command.command("evict")
-@click.argument("group")
+@group_argument
 @click.option("--member", metavar="ID", help="The member's id, as `describe --members` shows it.")
 @click.option("--instance", metavar="ID", help="The instance id of a static member.")
 @click.option("--reason", metavar="TEXT", default="", help="Why; the story tells it.")
@@ -178,7 +205,7 @@ async def _story(
 def evict_command(
     group: str, member: str | None, instance: str | None, reason: str, broker: Settings, output: str
 ) -> None:
-    """Take one member out of a group; its partitions go to the others.
+    """Take one member out of a group.
 
     A client that still runs joins again by itself: stop it first if it shall stay out.
     """
@@ -197,11 +224,14 @@ def evict_command(
 
 
 @command.command("delete")
-@click.argument("groups", nargs=-1, required=True, metavar="GROUP...")
+@click.argument("groups", nargs=-1, metavar="GROUP...")
+@click.option("--group", "named", metavar="GROUP", multiple=True, help="A group, as Kafka's tools name it.")
 @broker_options
 @output_option
-def delete_command(groups: tuple[str, ...], broker: Settings, output: str) -> None:
-    """Delete groups that have no members, and what they have committed."""
+def delete_command(groups: tuple[str, ...], named: tuple[str, ...], broker: Settings, output: str) -> None:
+    """Delete groups that have no members, and their offsets."""
+    if not (groups := (*groups, *named)):
+        raise click.UsageError("Missing argument 'GROUP...'.")
 
     async def delete(admin: Admin) -> None:
         for group in dict.fromkeys(groups):
@@ -212,5 +242,6 @@ def delete_command(groups: tuple[str, ...], broker: Settings, output: str) -> No
         with_admin(broker, delete)
 
 
+command.add_command(overview_command)
 command.add_command(reset_command)
 command.add_command(delete_offsets_command)

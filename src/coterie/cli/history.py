@@ -64,7 +64,9 @@ def command(
     stuck_after: float | None, parquet: str | None, html: Path | None, master: str,
     groups: tuple[str, ...], last: int, what_if: tuple[str, ...], output: str,
 ) -> None:  # fmt: skip
-    """Tell what happened to every group whose log lies in DIRECTORY, a broker's log directory or a copy.
+    """Tell why groups rebalanced, from their log.
+
+    DIRECTORY is a broker's log directory or a copy of one.
 
     Reads the segments of __consumer_offsets as Apache Kafka or Coterie write them, where they lie, and
     Coterie's __group_story where it is there; docs/history.md says what is told and how it is inferred.

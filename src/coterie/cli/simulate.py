@@ -46,7 +46,9 @@ LINES = 12
 def command(
     file: Path, seed: int | None, story: int, partitions: int, html: Path | None, unfolded: bool, output: str
 ) -> None:
-    """Live through the scenario of FILE, a TOML file, in virtual time.
+    """Run the scenario of FILE in virtual time.
+
+    FILE is TOML.
 
     The coordinator and the members are the ones that run in production; docs/simulator.md says what the file
     may have, and examples/ has some to start from. One file and one seed give one outcome, to the byte.

@@ -52,7 +52,7 @@ def list_command(internal: bool, broker: Settings, output: str) -> None:
 @broker_options
 @output_option
 def describe_command(topics: tuple[str, ...], broker: Settings, output: str) -> None:
-    """Show topics: what was set of them, and the leader and replicas of each partition."""
+    """Show topics' settings, leaders and replicas."""
     from coterie.cli.topic_texts import topic_document, topic_lines
 
     async def ask(admin: Admin) -> Any:
@@ -69,13 +69,47 @@ def describe_command(topics: tuple[str, ...], broker: Settings, output: str) -> 
         say(["", *topic_lines(topic, configs)] if at else topic_lines(topic, configs))
 
 
+@command.command("offsets")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC[:0,2]...")
+@click.option("--at", metavar="TIME", help="Also the first record since TIME; UTC if it names no zone.")
+@broker_options
+@output_option
+def offsets_command(topics: tuple[str, ...], at: str | None, broker: Settings, output: str) -> None:
+    """Show the first and the next offset of each partition."""
+    from coterie.cli.tables import table
+    from coterie.client.admin.resets import time_ms
+
+    stamps: dict[str, str | int] = {"earliest": "earliest", "latest": "latest"}
+    if at is not None:
+        stamps["at"] = time_ms(at)
+
+    async def ask(admin: Admin) -> list[dict[str, Any]]:
+        partitions = await admin.partitions_named(topics)
+        found = {name: await admin.list_offsets(partitions, at=stamp) for name, stamp in stamps.items()}
+        return [
+            {**one._asdict(), **{name: listed[one].offset for name, listed in found.items()}}
+            for one in partitions
+        ]
+
+    rows = with_admin(broker, ask)
+    if output == "json":
+        say_json(rows)
+        return
+    heads = ["TOPIC", "PARTITION", "EARLIEST", "LATEST", f"SINCE {at}"][: 2 + len(stamps)]
+    # -1: nothing is that young
+    say(table(heads, [tuple(None if cell == -1 else cell for cell in row.values()) for row in rows]))
+
+
 @command.command("delete")
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
 @click.option("--if-exists", is_flag=True, help="It is no mistake if a topic is not there.")
 @broker_options
 @output_option
 def delete_command(topics: tuple[str, ...], if_exists: bool, broker: Settings, output: str) -> None:
-    """Delete topics, their records and what groups have committed for them."""
+    """Delete topics and their records.
+
+    What groups have committed for them goes, too.
+    """
 
     async def delete(admin: Admin) -> None:
         there = {topic.name for topic in await admin.list_topics(internal=True)}
@@ -110,7 +144,10 @@ def create_command(
     broker: Settings,
     output: str,
 ) -> None:
-    """Create a topic, or show with --dry-run where its replicas would go."""
+    """Create a topic.
+
+    With --dry-run it is only shown where its replicas would go.
+    """
     if placing.by_hand is not None and (partitions or replication_factor):
         raise click.UsageError("--replica-assignment says how many: leave out the numbers")
     count, factor, settings = partitions or 1, replication_factor or 1, settings_of(configs)
@@ -155,7 +192,7 @@ def create_command(
 def add_partitions_command(
     topic: str, total: int, existing: str | None, placing: Placing, broker: Settings, output: str
 ) -> None:
-    """Grow a topic to --total partitions, or show with --dry-run where the new ones would go.
+    """Add partitions to a topic.
 
     Keys go to other partitions from then on.
     """
@@ -200,13 +237,13 @@ def grown(placing: Placing, brokers: Sequence[Broker], there: Layout, total: int
 # -- how
 
 
-def settings_of(configs: Sequence[str]) -> dict[str, str]:
+def settings_of(configs: Sequence[str], *, option: str = "--config") -> dict[str, str]:
     """Return NAME=VALUE words as a mapping."""
     settings = {}
     for word in configs:
         name, equals, value = word.partition("=")
         if not (name and equals):
-            raise click.UsageError(f"--config {word!r} is not NAME=VALUE")
+            raise click.UsageError(f"{option} {word!r} is not NAME=VALUE")
         settings[name] = value
     return settings
 

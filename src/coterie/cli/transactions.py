@@ -52,7 +52,10 @@ def list_command(states: tuple[str, ...], producers: tuple[int, ...], broker: Se
 @broker_options
 @output_option
 def describe_command(transactional_id: str, broker: Settings, output: str) -> None:
-    """Show how it stands with a transactional id, and which partitions its transaction writes to."""
+    """Show the transaction of an id.
+
+    That is its state, its producer, and which partitions it writes to.
+    """
     found = with_admin(broker, lambda admin: admin.describe_transaction(transactional_id))
     if output == "json":
         partitions = [one._asdict() for one in found.partitions]
@@ -78,7 +81,10 @@ def lines_of(found: DescribedTransaction) -> Iterator[str]:
 @broker_options
 @output_option
 def producers_command(partition: str, broker: Settings, output: str) -> None:
-    """Show the producers that a partition's log knows, and where the transactions begin that are open."""
+    """Show the producers that a partition knows.
+
+    Of those with an open transaction it says where that begins.
+    """
     from coterie.cli.tables import table
 
     place = partition_of(partition)
@@ -113,7 +119,9 @@ def abort_command(
     broker: Settings,
     output: str,
 ) -> None:
-    """Abort what is under way with an id, whose producer is fenced; or what hangs in one partition.
+    """Abort a transaction that hangs.
+
+    The producer of the id is fenced. A partition's open transaction can be named instead.
 
     A transaction hangs when its coordinator has forgotten it: `producers` shows it, `list` does not.
     """

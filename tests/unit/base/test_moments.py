@@ -9,8 +9,8 @@ from coterie.cli.group_texts import story_lines
 
 
 def test_a_moment_is_told_in_utc_to_the_second_or_finer():
-    assert moment_text(1_795_409_103_091) == "2026-11-23 04:45:03.091"
-    assert moment_text(1_795_409_103_091, "seconds") == "2026-11-23 04:45:03"
+    assert moment_text(1_795_409_103_091) == "2026-11-23T04:45:03.091Z"
+    assert moment_text(1_795_409_103_091, "seconds") == "2026-11-23T04:45:03Z"
 
 
 @pytest.mark.parametrize("at_ms", [-(2**63), 2**63 - 1])

@@ -9,12 +9,14 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 import coterie
-from coterie.cli import main
+from coterie.cli import cli, main
 
 HEAVY = {"rich", "numpy", "pyarrow", "pyspark", "numba", "pandas", "difflib", "hypothesis", "pytest"}
 
@@ -54,15 +56,14 @@ def test_a_command_line_that_makes_no_sense_ends_with_2(capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("consume lines --from-beginning", "Did you mean '--from beginning'?"),
         ("consume --topic lines", "Write it without --topic: 'coterie consume TOPIC...'."),
         ("produce --topic lines", "Write it without --topic: 'coterie produce TOPIC'."),
-        ("groups describe --group readers", "Write it without --group: 'coterie groups describe GROUP'."),
+        ("topics describe --topics lines", "Write it without --topics: 'coterie topics describe TOPIC...'."),
         ("topics --list", "Did you mean 'coterie topics list'?"),
         ("topics --create --topic lines", "Did you mean 'coterie topics create'?"),
         (
             "topics --bootstrap-server kafka:9092 --list",
-            "Options stand behind the command: 'coterie topics COMMAND --bootstrap ...'.",
+            "Options stand behind the command: 'coterie topics COMMAND --bootstrap-server ...'.",
         ),
         (
             "--bootstrap kafka:9092 groups list",
@@ -278,3 +279,36 @@ def test_serving_imports_nothing_heavy():
     )
 
     assert ended.stdout.split() == []
+
+
+def commands_beneath(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    """Yield all commands and groups of commands with the words that call them."""
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            beneath = command.get_command(context, name)
+            assert beneath is not None
+            yield from commands_beneath(beneath, f"{path} {name}")
+
+
+def test_no_help_text_of_a_command_is_cut():
+    for path, command in commands_beneath(cli, "coterie"):
+        page = command.get_help(click.Context(command, info_name=path, terminal_width=80))
+        assert "..." not in page.partition("Commands:")[2], path
+
+
+def test_every_command_is_on_the_page_of_the_command_line():
+    page = (Path(__file__).resolve().parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
+
+    missing = [path for path, command in commands_beneath(cli, "coterie") if path not in page]
+
+    assert missing == []
+
+
+def test_a_command_family_is_found_in_the_singular_as_well(capsys: pytest.CaptureFixture[str]):
+    for one, many in (("topic", "topics"), ("group", "groups"), ("config", "configs")):
+        singular, plural = (
+            Ended(capsys, word, "--help").said.partition("Options")[2] for word in (one, many)
+        )
+        assert singular == plural != ""

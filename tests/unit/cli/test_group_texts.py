@@ -124,8 +124,8 @@ def test_a_member_shows_what_it_owns_and_what_cannot_be_read():
 def test_a_partition_shows_what_is_committed_and_how_far_that_is_behind():
     lines = partition_lines(a_group(a_member()), {ORDERS_0: 4, ORDERS_1: 5}, {ORDERS_0: 10, ORDERS_1: 3})
 
-    assert lines[1].split() == ["orders", "0", "4", "10", "6", "app", "app-1"]
-    assert lines[2].split() == ["orders", "1", "5", "3", "0", "-", "-"]
+    assert lines[1].split() == ["orders", "0", "4", "10", "6", "app", "/127.0.0.1", "app-1"]
+    assert lines[2].split() == ["orders", "1", "5", "3", "0", "-", "-", "-"]
 
 
 def test_a_group_as_json_names_the_owner_of_each_partition():
@@ -154,7 +154,7 @@ def test_a_group_that_commits_numbers_of_batches_has_no_lag_and_says_why(name: s
     lines = partition_lines(group, {ORDERS_0: 4}, {ORDERS_0: 10})
     document = group_document(group, ({ORDERS_0: 4}, {ORDERS_0: 10}))
 
-    assert lines[1].split() == ["orders", "0", "4", "-", "-", "-", "-"]
+    assert lines[1].split() == ["orders", "0", "4", "-", "-", "-", "-", "-"]
     assert lines[-1].startswith("What is committed are numbers of batches that a Spark query has written")
     assert [(one["committed"], one["end"], one["lag"]) for one in document["partitions"]] == [(4, None, None)]
 
@@ -163,7 +163,7 @@ def test_a_group_that_commits_numbers_of_batches_has_no_lag_and_says_why(name: s
 def test_a_group_of_a_similar_name_has_its_lag(name: str):
     lines = partition_lines(a_group()._replace(group_id=name), {ORDERS_0: 4}, {ORDERS_0: 10})
 
-    assert lines[1].split() == ["orders", "0", "4", "10", "6", "-", "-"]
+    assert lines[1].split() == ["orders", "0", "4", "10", "6", "-", "-", "-"]
     assert len(lines) == 2
 
 
