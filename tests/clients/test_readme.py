@@ -1,23 +1,23 @@
-"""What README shows can be pasted: its Python runs, and the pages' command lines name what there is."""
+"""What README shows runs in an empty folder; the command lines of the pages name what there is."""
 
 from __future__ import annotations
 
-import ast
-import asyncio
+import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from textwrap import indent
 from typing import Any
 
 import click
 import confluent_kafka
-import pytest
 
+import coterie.testing
 from coterie.cli import cli
 from coterie.client.admin.admin import Admin
 from no_task_left import run
@@ -25,64 +25,114 @@ from no_task_left import run
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 BLOCK = re.compile(r"^```([a-z]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-PYTHON = [text for kind, text in BLOCK.findall(README.read_text(encoding="utf-8")) if kind == "python"]
+ADDRESS = "127.0.0.1:9092"
+BESIDE_PYTHON = str(Path(sys.executable).parent)
 
 
-def example(what: str) -> str:
-    """Return README's one block of Python that has this in it."""
-    (found,) = (text for text in PYTHON if what in text)
+def block(kind: str, what: str, page: Path = README) -> str:
+    """Return the page's one block of this kind that has this in it."""
+    blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
+    (found,) = (text for language, text in blocks if language == kind and what in text)
+    assert isinstance(found, str)
     return found
 
 
-def test_the_broker_for_a_test_is_there_for_a_client_as_readme_shows_it():
-    names: dict[str, Any] = {"confluent_kafka": confluent_kafka}
-    shown = example("coterie.testing.broker(")
+def ran(folder: Path, *words: str, **environment: str) -> str:
+    """Return what a program says that runs in this folder and ends well."""
+    path = os.pathsep.join((BESIDE_PYTHON, os.environ["PATH"]))
+    ended = subprocess.run(
+        words,
+        cwd=folder,
+        env={**os.environ, "PATH": path, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
 
-    exec(compile(shown + "    topics = producer.list_topics(timeout=30)\n", str(README), "exec"), names)
+
+def test_the_first_commands_run_as_they_are_pasted(tmp_path: Path):
+    served = block("sh", "coterie serve").splitlines()[-1].split()
+    assert served == ["coterie", "serve", "--data", "./kafka"]
+    with coterie.testing.broker(data=tmp_path / "kafka") as kafka:
+        said = ran(
+            tmp_path, "sh", "-e", "-c", block("sh", "topics create"), COTERIE_BOOTSTRAP=kafka.bootstrap
+        )
+
+    created, produced, consumed, head, group = said.splitlines()
+    assert created.startswith("topic greetings is created with 3 partitions")
+    assert produced == "1 record written to greetings"
+    assert consumed.endswith("hello")
+    assert head.split() == ["GROUP", "STATE", "MEMBERS", "PARTITIONS", "LAG", "ASSIGNOR", "COORDINATOR"]
+    assert group.split()[:5] == ["readers", "Empty", "0", "3", "0"]
+
+
+def test_the_history_that_is_shown_is_what_is_printed_cut_at_a_lines_width(tmp_path: Path):
+    with tarfile.open(ROOT / "tests" / "data" / "lives" / "three.tar.xz") as packed:
+        packed.extractall(tmp_path, filter="data")
+    command, *shown = block("console", "coterie history").splitlines()
+
+    printed = ran(tmp_path, *command.removeprefix("$ ").replace("/var/lib/kafka", ".").split()).splitlines()
+
+    assert len(shown) == len([line for line in printed if line]) > 5
+    for line, whole in zip(shown, printed, strict=False):
+        assert whole == line or (line.endswith("...") and whole.startswith(line.removesuffix("...")))
+
+
+def test_the_test_is_a_test(tmp_path: Path):
+    (tmp_path / "test_it.py").write_text(block("python", "def test_what_is_sent_is_read"))
+
+    assert "1 passed" in ran(tmp_path, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+
+
+def test_the_client_sends_a_record_and_reads_it(tmp_path: Path):
+    with coterie.testing.broker() as kafka:
+        (tmp_path / "it.py").write_text(
+            block("python", "asyncio.run(main())").replace(ADDRESS, kafka.bootstrap)
+        )
+
+        assert ran(tmp_path, sys.executable, "it.py") == "0 0 b'one'\n"
+
+
+def test_the_broker_for_a_test_is_there_for_a_client_as_the_page_about_tests_shows_it():
+    names: dict[str, Any] = {"confluent_kafka": confluent_kafka}
+    page = ROOT / "docs" / "testing.md"
+    shown = block("python", "coterie.testing.broker(", page)
+
+    exec(compile(shown + "    topics = producer.list_topics(timeout=30)\n", str(page), "exec"), names)
 
     assert list(names["topics"].brokers) == [1]
 
 
-def test_the_clients_example_sends_a_record_and_reads_it(bootstrap: str):
-    said: list[tuple[object, ...]] = []
+def test_the_examples_run_beside_a_broker(tmp_path: Path):
+    with coterie.testing.broker() as kafka:
+        said = ran(tmp_path, sys.executable, str(ROOT / "examples" / "client.py"), kafka.bootstrap)
+    shutil.copy(ROOT / "examples" / "test_orders.py", tmp_path)
 
-    async def main() -> None:
-        def tell(*words: object) -> None:
-            said.append(words)
-            task.cancel()  # the example reads on for ever
-
-        shown = example("async for record in consumer").replace("127.0.0.1:9092", bootstrap)
-        code = compile(shown, str(README), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        task = asyncio.ensure_future(eval(code, {"print": tell}))
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    run(main())
-
-    assert said == [(0, b"one")]
+    assert said == "0 0 hello 0\n0 1 hello 1\n0 2 hello 2\n"
+    assert "2 passed" in ran(tmp_path, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 
 
-def test_the_program_that_readme_puts_it_into_leaves_the_group_when_it_is_to_end(bootstrap: str):
-    inner = example("async for record in consumer").replace("127.0.0.1:9092", bootstrap)
-    inner = inner.replace('"greetings"', '"greetings-to-a-program"').replace('"hosts"', '"programs"')
-    body = indent(inner.replace("value)", "value, flush=True)"), "    ").lstrip()
-    shown = example("add_signal_handler").replace("...", body)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        program = subprocess.Popen(
-            [sys.executable, "-c", shown], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        with program:
-            assert program.stdout is not None
-            assert program.stderr is not None
-            assert program.stdout.readline()  # a record: it is in its group
-            program.send_signal(number)
-            assert (program.wait(30), program.stderr.read()) == (0, b"")
+def test_the_service_leaves_its_group_when_it_is_to_end(tmp_path: Path):
+    service = str(ROOT / "examples" / "service.py")
+    with coterie.testing.broker() as kafka:
+        ran(tmp_path, sys.executable, str(ROOT / "examples" / "client.py"), kafka.bootstrap)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            words = [sys.executable, service, "greetings", f"service-{number}", kafka.bootstrap]
+            program = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            with program:
+                assert program.stdout is not None
+                assert program.stderr is not None
+                assert program.stdout.readline()  # a record: it is in its group
+                program.send_signal(number)
+                assert (program.wait(30), program.stderr.read()) == (0, b"")
 
-    async def members() -> int:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
-            return len((await admin.describe_group("programs")).members)
+            async def members(group: str = f"service-{number}") -> int:
+                async with Admin(bootstrap_servers=kafka.bootstrap) as admin:
+                    return len((await admin.describe_group(group)).members)
 
-    assert run(members()) == 0
+            assert run(members()) == 0
 
 
 def command_lines() -> Iterator[tuple[str, list[str]]]:

@@ -15,10 +15,11 @@ import click
 from coterie.base.moments import moment_text
 from coterie.base.plain import plain, plain_json
 from coterie.cli.asking import insist_on_writable, settings_of, write_text
+from coterie.cli.history_texts import texts
 
 if TYPE_CHECKING:
     from coterie.history.log.layout import PartitionLog
-    from coterie.history.tables import Generation, History
+    from coterie.history.tables import History
     from coterie.history.watch import Alarm
 
 LINES = 20
@@ -95,8 +96,9 @@ def command(
     elif what_if:
         tell_what_if(where, groups, what_if, output)
     else:
-        for history in histories(where, groups):
-            click.echo(document(history) if output == "json" else text(history, last))
+        found = histories(where, groups)
+        for said in map(document, found) if output == "json" else texts(found, last):
+            click.echo(said)
 
 
 def refuse_both(asked: Sequence[str], what_if: bool) -> None:
@@ -301,25 +303,3 @@ def document(history: History) -> str:
         for name, rows in history._asdict().items()
     }
     return plain_json(json.dumps(tables, ensure_ascii=False))
-
-
-def text(history: History, last: int) -> str:
-    """Return a history as people read it."""
-    generations = history.generations[-last:] if last else ()
-    rebalances, replacements = len(history.generations), len(history.replacements)
-    head = f"{plain(history.group_id)}: {rebalances} rebalances, {replacements} replacements"
-    lines = [click.style(head, bold=True), *(line(one) for one in generations)]
-    lines += [
-        f"  {one.kind}, {moment_text(one.from_ms)} to {moment_text(one.to_ms)}: {plain(one.why)}"
-        for one in history.waves
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def line(one: Generation) -> str:
-    """Return a rebalance in two lines: what, and why it is thought so."""
-    causes = ", ".join(one.causes)
-    what = (
-        f"  {moment_text(one.formed_at)}  generation {one.generation}, {len(one.members)} members: {causes}"
-    )
-    return f"{what} ({one.confidence:.0%})\n      {plain('; '.join(one.evidence))}"

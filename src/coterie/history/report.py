@@ -10,11 +10,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from html import escape
+from itertools import islice
 from typing import NamedTuple
 
 from coterie.base.moments import moment, moment_text
 from coterie.history.advice import Advice, Backing, Losses, Replays, advice_for, losses_of, seconds
-from coterie.history.tables import Generation, History, Stall
+from coterie.history.tables import Assignment, Generation, History, Stall
 from coterie.story.drawing import (
     Row,
     Span,
@@ -32,7 +33,7 @@ from coterie.story.drawing import (
 
 PAGES_MOST = 100
 """So many groups have a page, the worst; `--group` asks for others."""
-REBALANCES_MOST, DAYS_MOST = 200, 31
+REBALANCES_MOST, DAYS_MOST, MEMBERS_MOST = 200, 31, 100
 DAY_MS = 86_400_000
 NOBODY = -1
 
@@ -40,7 +41,8 @@ NOBODY = -1
 STYLE = """
 section{display:none} section:target,body:not(:has(section:target)) #summary{display:block}
 a{color:inherit} .figures td{vertical-align:top}
-.figures td:last-child,.figures th:last-child{text-align:left}
+.figures td:last-child,.figures th:last-child,.figures td:first-child,.figures th:first-child{text-align:left}
+.figures td:nth-child(2){white-space:nowrap}
 """
 
 
@@ -53,11 +55,14 @@ class Page(NamedTuple):
     anchor: str
 
 
-class Sums:
+class Totals:
     """Adds up what all groups lost, as they go by: only the worst are kept."""
 
     def __init__(self) -> None:
         self.groups = self.rebalances = self.stood_still_ms = 0
+        self.causes: Counter[str] = Counter()
+        self.from_ms: int | None = None
+        self.to_ms: int | None = None
 
     def of(self, histories: Iterable[History]) -> Iterator[tuple[Losses, History]]:
         """Yield each group with what it lost."""
@@ -66,18 +71,35 @@ class Sums:
             self.groups += 1
             self.rebalances += losses.rebalances
             self.stood_still_ms += losses.stood_still_ms
+            self.causes.update(cause for each in one.generations for cause in each.causes)
+            formed = [each.formed_at for each in one.generations]
+            if formed:
+                self.from_ms = min(formed) if self.from_ms is None else min(self.from_ms, *formed)
+                self.to_ms = max(formed) if self.to_ms is None else max(self.to_ms, *formed)
             yield losses, one
+
+    def __str__(self) -> str:
+        """Return a sentence: how many rebalances in which time, the most frequent cause, what stood still."""
+        span = often = ""
+        if self.from_ms is not None and self.to_ms is not None:
+            span = f" from {moment_text(self.from_ms, 'seconds')} to {moment_text(self.to_ms, 'seconds')}"
+        for cause, times in self.causes.most_common(1):
+            often = f", most often {cause} ({times:,})"
+        return (
+            f"{self.groups:,} groups, {self.rebalances:,} rebalances{span}{often}; partitions stood still for"
+            f" {seconds(self.stood_still_ms)} in all, each counted for itself. The worst come first."
+        )
 
 
 def report(histories: Iterable[History], *, title: str, replays: Replays | None = None) -> str:
     """Return the report on these groups; `replays` backs what is recommended."""
-    sums = Sums()
-    worst = nsmallest(PAGES_MOST, sums.of(histories), key=badness)
+    totals = Totals()
+    worst = nsmallest(PAGES_MOST, totals.of(histories), key=badness)
     pages = [
         Page(history, losses, advice_for(history, replays), f"group-{number}")
         for number, (losses, history) in enumerate(worst, 1)
     ]
-    parts = [*summary(title, pages, sums)]
+    parts = [*summary(title, pages, totals)]
     for page in pages:
         parts += group_page(page)
     return document(title, parts, STYLE)
@@ -89,14 +111,11 @@ def badness(judged: tuple[Losses, History]) -> tuple[tuple[int, ...], str]:
     return tuple(-loss for loss in losses), history.group_id
 
 
-def summary(title: str, pages: Sequence[Page], sums: Sums) -> Iterator[str]:
+def summary(title: str, pages: Sequence[Page], totals: Totals) -> Iterator[str]:
     """Yield the first page."""
     yield f'<section id="summary"><h1>{escape(title)}</h1>'
-    yield (
-        f"<p>{sums.groups:,} groups, {sums.rebalances:,} rebalances; partitions stood still for"
-        f" {seconds(sums.stood_still_ms)} in all, each counted for itself. The worst come first.</p>"
-    )
-    if len(pages) < sums.groups:
+    yield f"<p>{totals}</p>"
+    if len(pages) < totals.groups:
         yield f"<p>The {len(pages)} worst have a page; ask for others by name.</p>"
     head = ("group", "stood still", "rebalances", "thrown out", "storms", "what would help, and why")
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row_of(page))}</tr>" for page in pages)
@@ -131,6 +150,28 @@ def advised(found: tuple[Advice, Backing | None] | None) -> str:
     return f"Nothing tried helps. Tried first, {setting}: {why}. {backed}"
 
 
+def members_of(assignments: Sequence[Assignment]) -> Iterator[Sequence[str]]:
+    """Yield a row for each member, in the order of their coming: who it was, and what it read."""
+    topics: dict[str, dict[str, None]] = {}
+    members: dict[str, Assignment] = {}
+    for one in assignments:
+        members.setdefault(one.member_id, one)
+        topics.setdefault(one.member_id, {}).update({one.topic: None} if one.topic else {})
+    yield "member", "client", "host", "instance", "session", "topics"
+    for member_id, one in islice(members.items(), MEMBERS_MOST):
+        session = seconds(one.session_timeout_ms)
+        yield (
+            member_id,
+            one.client_id,
+            one.client_host,
+            one.instance_id or "–",
+            session,
+            ", ".join(topics[member_id]),
+        )
+    if len(members) > MEMBERS_MOST:
+        yield f"and {len(members) - MEMBERS_MOST:,} more", "", "", "", "", ""
+
+
 def group_page(page: Page) -> Iterator[str]:
     """Yield the page of a group."""
     history = page.history
@@ -139,6 +180,8 @@ def group_page(page: Page) -> Iterator[str]:
     for wave in history.waves:
         yield f"<p>{wave.kind}, {stamp(wave.from_ms)} to {stamp(wave.to_ms)}: {escape(wave.why)}</p>"
     yield from ownership_of(history)
+    yield "<h2>Members</h2>"
+    yield from table(members_of(history.assignments))
     yield "<h2>Rebalances by cause</h2>"
     yield from table(causes_of(history.generations))
     yield from table(rebalances_of(history.generations))

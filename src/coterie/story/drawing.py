@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -26,7 +27,7 @@ STYLE = """
 --line:#8a95a8}
 @media (prefers-color-scheme:dark){:root{--ink:#e8ecf4;--soft:#9aa6bb;--paper:#10151f;--row:#1b2331;
 --gap:#ff6b78;--line:#6b7890}}
-body{background:var(--paper);color:var(--ink);margin:2rem auto;max-width:1180px;
+body{background:var(--paper);color:var(--ink);margin:2rem auto;max-width:1180px;padding:0 1rem;
 font:14px system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif}
 h1{font-size:1.4rem;margin:0 0 .3rem} h2{font-size:1.05rem;margin:2rem 0 .2rem}
 p{color:var(--soft);margin:.2rem 0}
@@ -36,7 +37,13 @@ text{fill:var(--soft);font-size:11px} .row{fill:var(--row)} .gap{fill:var(--gap)
 vertical-align:-.1em;border-radius:2px}
 table{border-collapse:collapse;margin:1rem 0} td,th{padding:.15rem .9rem .15rem 0;text-align:right}
 td:first-child{text-align:left;color:var(--soft);white-space:pre}
+td.t,th.t{text-align:left}
+@media (max-width:700px){table{display:block;overflow-x:auto}}
+@media print{body{margin:0;max-width:none} tr,svg{break-inside:avoid}}
 """
+
+
+TABLE_ROWS_MOST = 1_001
 
 
 class Span(NamedTuple):
@@ -74,18 +81,28 @@ class Window(NamedTuple):
 
 def document(title: str, parts: Iterable[str], style: str = "") -> str:
     """Return a whole page."""
-    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}{style}</style>'
+    phone = '<meta name="viewport" content="width=device-width,initial-scale=1">'
+    head = f'<meta charset="utf-8">{phone}<title>{escape(title)}</title><style>{STYLE}{style}</style>'
     return f'<!doctype html><html lang="en">{head}{"".join(parts)}</html>\n'
 
 
 def table(rows: Iterable[Sequence[str]]) -> Iterator[str]:
     """Yield a table of texts, the first row of which is its head; nothing if there are no rows."""
+    given = list(islice(rows, TABLE_ROWS_MOST))
+    # what does not begin with a digit, in the first row, is a column of texts
+    texts = [not cell[:1].isdigit() for cell in (given[1] if len(given) > 1 else ())]
     written = [
-        "<tr>" + "".join(f"<{cell}>{escape(text)}</{cell}>" for text in row) + "</tr>"
-        for cell, row in zip(("th", *("td" for _ in range(1_000))), rows, strict=False)
+        "<tr>" + "".join(cells(row, "td" if at else "th", texts)) + "</tr>" for at, row in enumerate(given)
     ]
     if written:
         yield f"<table>{''.join(written)}</table>"
+
+
+def cells(row: Sequence[str], kind: str, texts: Sequence[bool]) -> Iterator[str]:
+    """Yield the cells of a row; texts begin at the left."""
+    for at, text in enumerate(row):
+        left = ' class="t"' if at < len(texts) and texts[at] else ""
+        yield f"<{kind}{left}>{escape(text)}</{kind}>"
 
 
 def picked(things: Sequence[T], most: int = ROWS_MOST) -> list[T]:

@@ -229,8 +229,11 @@ def weighed(pieces: Pieces[T]) -> Pieces[T]:
         yield 1 + count // PARTITIONS_AS_A_MEMBER
 
 
+EMPTY = "Empty"
+
+
 def say(rebalance: Rebalance, moved: int) -> None:
-    """Tell a rebalance to the log. That the last member goes is no outage, and nothing moves to anybody."""
+    """Tell a rebalance to the log. That a group begins or ends is no outage, and nothing moves to anybody."""
     if not rebalance.members:
         why = ", ".join(rebalance.why)
         log.info(
@@ -238,6 +241,16 @@ def say(rebalance: Rebalance, moved: int) -> None:
             rebalance.group,
             rebalance.generation,
             why,
+        )
+        return
+    if rebalance.state_before in (None, EMPTY):
+        log.info(
+            "group %s: generation %d with %d members, because %s; nobody had worked before, %d ms to join",
+            rebalance.group,
+            rebalance.generation,
+            len(rebalance.members),
+            ", ".join(rebalance.why),
+            rebalance.barrier_ms,
         )
         return
     log.info(

@@ -10,7 +10,8 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
-from coterie.cli.history import command, text
+from coterie.cli.history import command
+from coterie.cli.history_texts import text
 from coterie.history.advice import (
     Backing,
     Case,

@@ -1,0 +1,20 @@
+"""Test a service against a real broker: `pytest examples/test_orders.py`. Coterie brings the fixtures."""
+
+from coterie.client import BlockingConsumer, BlockingProducer
+
+
+def test_what_is_sent_is_read(coterie_broker):
+    with BlockingProducer(bootstrap_servers=coterie_broker.bootstrap) as producer:
+        producer.send("orders", b"one")
+    settings = {"bootstrap_servers": coterie_broker.bootstrap, "auto_offset_reset": "earliest"}
+    with BlockingConsumer("orders", group_id="billing", **settings) as consumer:
+        assert consumer.getone(timeout_ms=10_000).value == b"one"
+
+
+def test_a_service_outlives_its_broker(coterie_broker):
+    with BlockingProducer(bootstrap_servers=coterie_broker.bootstrap) as producer:
+        producer.send("orders", b"before")
+        producer.flush()
+        coterie_broker.kill()
+        coterie_broker.restart()
+        producer.send("orders", b"after")

@@ -1,0 +1,80 @@
+"""What `coterie history` prints: the whole first, the worst group first, and what each rebalance cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from coterie.base.errors import CoterieError
+from coterie.cli.history_texts import text, texts
+from coterie.history.tables import Generation, History, Move, Stall
+
+AT = 1_700_000_000_000
+
+
+def a_group(name: str, *, stood_still_ms: int, dead_for_ms: int = 0) -> History:
+    """A group of which a partition had no owner for a while, after its owner had been dead."""
+    generations = tuple(
+        Generation(name, number, AT + number * 60_000, "consumer", "range", "a", ("a", "b")[:number], (), (),
+                   (cause,), 0.9, (f"because of {cause}",))
+        for number, cause in ((1, "member-joined"), (2, "session-expired"))
+    )  # fmt: skip
+    formed = generations[1].formed_at
+    gone = formed - stood_still_ms
+    stalls = (Stall(name, "t", 0, "no-owner", gone, formed, 2, None),)
+    if dead_for_ms:
+        stalls = (Stall(name, "t", 0, "no-progress", gone - dead_for_ms, gone, 1, "a"), *stalls)
+    moves = (Move(name, 2, formed, "t", 0, "a", "b", False),)
+    return History(name, generations=generations, stalls=stalls, moves=moves)
+
+
+def plain_lines(history: History) -> list[str]:
+    return text(history, 20).replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
+
+
+def test_a_group_begins_with_what_it_cost_and_each_rebalance_says_what_it_cost():
+    lines = plain_lines(a_group("g", stood_still_ms=2_000))
+
+    assert lines == [
+        "g: 2 rebalances, most often member-joined (1); partitions stood still 2.0 s in all; "
+        "1 move of a partition",
+        "  2023-11-14T22:14:20.000Z  generation 1, 1 member: member-joined (90%)",
+        "      because of member-joined",
+        "  2023-11-14T22:15:20.000Z  generation 2, 2 members: session-expired (90%)",
+        "      1 partition stood still, up to 2.0 s, 1 moved",
+        "      because of session-expired",
+    ]
+
+
+def test_a_dead_members_partitions_stood_still_from_its_last_sign_of_life_on():
+    assert "up to 12.0 s" in plain_lines(a_group("g", stood_still_ms=2_000, dead_for_ms=10_000))[4]
+
+
+def test_nobody_is_told_of_a_few_milliseconds():
+    assert plain_lines(a_group("g", stood_still_ms=50))[4] == "      1 moved"
+
+
+def test_all_groups_are_summed_up_and_the_worst_comes_first():
+    groups = [a_group("mild", stood_still_ms=1_000), a_group("bad", stood_still_ms=9_000)]
+
+    whole, first, second = texts(groups, 20)
+
+    assert whole == (
+        "2 groups, 4 rebalances from 2023-11-14T22:14:20Z to 2023-11-14T22:15:20Z,"
+        " most often member-joined (2); partitions stood still for 10.0 s in all, each counted for itself."
+        " The worst come first.\n"
+    )
+    assert ("bad:" in first, "mild:" in second) == (True, True)
+
+
+def test_what_was_read_before_an_error_is_told():
+    def broken() -> Iterator[History]:
+        yield a_group("g", stood_still_ms=1)
+        raise CoterieError("the rest is damaged")
+
+    told = texts(broken(), 20)
+
+    assert "g:" in next(told)
+    with pytest.raises(CoterieError, match="damaged"):
+        next(told)
