@@ -16,8 +16,9 @@ async def main() -> None:
         for number in range(3):
             await producer.send("greetings", f"hello {number}".encode(), key=b"k")
 
-    settings = {"bootstrap_servers": BROKER, "group_id": "hosts", "auto_offset_reset": "earliest"}
-    async with Consumer("greetings", **settings) as consumer:
+    async with Consumer(
+        "greetings", bootstrap_servers=BROKER, group_id="hosts", auto_offset_reset="earliest"
+    ) as consumer:
         for _ in range(3):
             record = await consumer.getone()
             print(record.partition, record.offset, record.value.decode())

@@ -19,8 +19,9 @@ async def main() -> None:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    settings = {"bootstrap_servers": BROKER, "group_id": GROUP, "auto_offset_reset": "earliest"}
-    async with Consumer(TOPIC, **settings) as consumer:
+    async with Consumer(
+        TOPIC, bootstrap_servers=BROKER, group_id=GROUP, auto_offset_reset="earliest"
+    ) as consumer:
         async for record in consumer:
             print(record.partition, record.offset, record.value, flush=True)
 

@@ -6,8 +6,12 @@ from coterie.client import BlockingConsumer, BlockingProducer
 def test_what_is_sent_is_read(coterie_broker):
     with BlockingProducer(bootstrap_servers=coterie_broker.bootstrap) as producer:
         producer.send("orders", b"one")
-    settings = {"bootstrap_servers": coterie_broker.bootstrap, "auto_offset_reset": "earliest"}
-    with BlockingConsumer("orders", group_id="billing", **settings) as consumer:
+    with BlockingConsumer(
+        "orders",
+        bootstrap_servers=coterie_broker.bootstrap,
+        group_id="billing",
+        auto_offset_reset="earliest",
+    ) as consumer:
         assert consumer.getone(timeout_ms=10_000).value == b"one"
 
 

@@ -45,6 +45,11 @@ PLACES = {
 }
 
 
+def __dir__() -> list[str]:
+    """Return the faces: what an editor or a prompt offers."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """Return a face by its name: a broker's member needs none of them, and they need time to load."""
     place = PLACES.get(name)

@@ -19,6 +19,7 @@ from coterie.base.whole import whole_number
 from coterie.client.consumer.assignors import assignors_of
 from coterie.client.errors import WrongSetting
 from coterie.client.net.addresses import Address, addresses_of
+from coterie.client.other_clients import SETTINGS
 from coterie.security.sasl import MECHANISMS, Credentials
 from coterie.security.tls import TlsFiles, tls_context
 
@@ -292,6 +293,8 @@ def unknown(name: str, known: Iterable[str]) -> str:
     """Return what to say of a setting that there is not."""
     if "." in name and name.replace(".", "_") in known:
         return f"there is no setting {name}; write {name.replace('.', '_')}"
+    if name in SETTINGS:
+        return f"there is no setting {name}; {SETTINGS[name]}"
     if name in JAVAS:
         return f"{name} is a setting of Kafka's Java clients that this client does not have; leave it out"
     if name.replace("_", ".") in TOPIC_SETTINGS:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from coterie.base.batch_notes import notes_batches
 from coterie.base.codes import Code
@@ -41,6 +41,8 @@ from coterie.client.net import messages
 from coterie.client.net.addresses import Address
 from coterie.client.net.cluster import Cluster
 from coterie.client.net.messages import ListedOffset
+from coterie.client.options import AdminOptions
+from coterie.client.other_clients import ADMIN_METHODS, HintsAtMethods
 from coterie.client.partitions import Partitions, checked_stamp, many, partition_of
 from coterie.client.producer.partitioner import no_such_partition
 from coterie.client.settings import ISOLATION, AdminSettings, one_of
@@ -55,13 +57,15 @@ EARLIEST, LATEST, MAX_TIMESTAMP = "earliest", "latest", "max-timestamp"
 STAMPS = {EARLIEST: messages.EARLIEST, LATEST: messages.LATEST, MAX_TIMESTAMP: -3}
 
 
-class Admin:
+class Admin(HintsAtMethods):
     """Asks and changes a cluster. Used from one event loop; `async with` closes its connections.
 
     Settings are those that every client has (`AdminSettings`): time-outs, TLS and SASL.
     """
 
-    def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Any) -> None:
+    _called_here = ADMIN_METHODS
+
+    def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Unpack[AdminOptions]) -> None:
         self.settings = AdminSettings.of(bootstrap_servers=bootstrap_servers, **settings)
         self.cluster = Cluster.of(self.settings)
         self._groups = GroupAdmin(self.cluster)

@@ -6,16 +6,20 @@ with BlockingAdmin("localhost:9092") as admin:
 
 from collections.abc import Coroutine, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 from coterie.client.admin.admin import Admin
 from coterie.client.blocking.face import BlockingFace, waiting
+from coterie.client.options import AdminOptions
+from coterie.client.other_clients import ADMIN_METHODS
 
 
 class BlockingAdmin(BlockingFace[Admin]):
     """Admin's methods without `await`."""
 
-    def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Any) -> None:
+    _called_here = ADMIN_METHODS
+
+    def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Unpack[AdminOptions]) -> None:
         super().__init__(Admin(bootstrap_servers, **settings), name="administrator")
 
     def __exit__(

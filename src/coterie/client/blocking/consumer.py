@@ -12,7 +12,7 @@ import inspect
 import re
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.blocking.face import BlockingFace, waiting
@@ -23,6 +23,9 @@ from coterie.client.consumer.consumer import (
 from coterie.client.consumer.listener import RebalanceListener
 from coterie.client.consumer.records import ConsumerRecord
 from coterie.client.errors import ListenerFailed, WrongUse
+from coterie.client.member import GroupMetadata
+from coterie.client.options import ConsumerOptions
+from coterie.client.other_clients import CONSUMER_METHODS
 from coterie.client.partitions import (
     Partitions,
     checked_timeout_s,
@@ -39,7 +42,9 @@ WAIT_MS = 1_000
 class BlockingConsumer(BlockingFace[Consumer]):
     """A consumer whose calls return when they are done. Used from one thread at a time."""
 
-    def __init__(self, *topics: str, **settings: Any) -> None:
+    _called_here = CONSUMER_METHODS
+
+    def __init__(self, *topics: str, **settings: Unpack[ConsumerOptions]) -> None:
         super().__init__(Consumer(*topics, **settings), name="consumer")
         self._aside: Aside | None = None
         self._given = self._got = 0
@@ -182,7 +187,7 @@ class BlockingConsumer(BlockingFace[Consumer]):
 
     commit = waiting(Consumer.commit)
 
-    def group_metadata(self) -> Any:
+    def group_metadata(self) -> GroupMetadata:
         """Return what a transaction needs to commit for this member."""
         return self._call(self._inner.group_metadata)
 

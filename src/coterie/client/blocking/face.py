@@ -12,6 +12,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from coterie.client.blocking.loop import END_TIMEOUT_S, LoopThread
 from coterie.client.errors import Closed, WrongUse
+from coterie.client.other_clients import HintsAtMethods
 
 log = logging.getLogger("coterie.client")
 
@@ -28,7 +29,7 @@ RUNNING: "set[BlockingFace[Any]]" = set()
 """The faces that nobody has closed yet."""
 
 
-class BlockingFace(Generic[F]):
+class BlockingFace(HintsAtMethods, Generic[F]):
     """A face whose calls return when they are done. Used from one thread at a time.
 
     It belongs to the process that started it: a child made by os.fork has none of its threads.

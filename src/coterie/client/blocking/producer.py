@@ -11,10 +11,12 @@ first: by sys.exit and Ctrl-C, too, where a second Ctrl-C gives up.
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 from coterie.base.ids import GroupMetadata, TopicPartition
 from coterie.client.blocking.face import BlockingFace, waiting
+from coterie.client.options import ProducerOptions
+from coterie.client.other_clients import PRODUCER_METHODS
 from coterie.client.partitions import checked_timeout_s
 from coterie.client.producer.delivery import Delivery, RecordMetadata
 from coterie.client.producer.producer import Producer
@@ -24,7 +26,9 @@ from coterie.wire.records.packing import Headers
 class BlockingProducer(BlockingFace[Producer]):
     """A producer whose calls return when they are done."""
 
-    def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Any) -> None:
+    _called_here = PRODUCER_METHODS
+
+    def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Unpack[ProducerOptions]) -> None:
         super().__init__(Producer(bootstrap_servers, **settings), name="producer")
 
     def __exit__(

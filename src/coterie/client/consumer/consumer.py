@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, Unpack, overload
 from weakref import WeakSet
 
 from coterie.base.errors import CoterieError, RefusedBy
@@ -26,10 +26,12 @@ from coterie.client.consumer.positions import Start, first_positions, offsets_at
 from coterie.client.consumer.records import ConsumerRecord
 from coterie.client.ending import begun, cut_short, ended, same_loop
 from coterie.client.errors import ClientTimeout, Closed, NotAssigned, Undecodable, WrongUse
-from coterie.client.member import MemberSettings
+from coterie.client.member import GroupMetadata, MemberSettings
 from coterie.client.member.runner import CLOSE_TIMEOUT_S, Membership, caller
 from coterie.client.net import messages
 from coterie.client.net.cluster import Cluster
+from coterie.client.options import ConsumerOptions
+from coterie.client.other_clients import CONSUMER_METHODS, HintsAtMethods
 from coterie.client.partitions import Partitions, checked_stamp, checked_timeout_s, many, partition_of
 from coterie.client.settings import ConsumerSettings
 
@@ -52,10 +54,12 @@ class OffsetAndTimestamp(NamedTuple):
     timestamp: int
 
 
-class Consumer:
+class Consumer(HintsAtMethods):
     """A consumer: subscribed to topics as a member of a group, or assigned partitions by hand."""
 
-    def __init__(self, *topics: str, **settings: Any) -> None:
+    _called_here = CONSUMER_METHODS
+
+    def __init__(self, *topics: str, **settings: Unpack[ConsumerOptions]) -> None:
         self.settings = ConsumerSettings.of(**settings)
         self._wish: tuple[str, ...] | re.Pattern[str] | None = None
         self._listener: RebalanceListener | None = None
@@ -705,7 +709,7 @@ class Consumer:
             return await self._brokers.committed_notes(self._group, wanted)
         return await self._brokers.committed(self._group, wanted)
 
-    def group_metadata(self) -> Any:
+    def group_metadata(self) -> GroupMetadata:
         """Return what a transaction needs to commit for this member."""
         if self._membership is None:
             raise WrongUse("only a subscribed consumer is a member of a group")

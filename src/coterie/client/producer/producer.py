@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from random import Random
 from time import time
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
@@ -18,6 +18,8 @@ from coterie.client.member.backoff import Backoff
 from coterie.client.net.cluster import Cluster
 from coterie.client.net.jitter import jitter
 from coterie.client.net.messages import TopicInfo
+from coterie.client.options import ProducerOptions
+from coterie.client.other_clients import PRODUCER_METHODS, HintsAtMethods
 from coterie.client.partitions import checked_stamp, checked_timeout_s, partition_of
 from coterie.client.producer.accumulator import Accumulator
 from coterie.client.producer.batcher import RECORD_OVERHEAD, Batch, PackedBatch, record_size
@@ -35,14 +37,16 @@ TURN_BYTES = 65_536
 HOPELESS = frozenset({Code.TOPIC_AUTHORIZATION_FAILED, Code.INVALID_TOPIC_EXCEPTION})
 
 
-class Producer:
+class Producer(HintsAtMethods):
     """Sends records to a cluster. Settings have Kafka's names, with underscores.
 
     `async with Producer("127.0.0.1:9092", linger_ms=10) as producer:` connects, and on the way out sends what
     is left and closes. Left by cancellation, it closes at once, and says how much it drops.
     """
 
-    def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Any) -> None:
+    _called_here = PRODUCER_METHODS
+
+    def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Unpack[ProducerOptions]) -> None:
         self.settings = ProducerSettings.of(bootstrap_servers=bootstrap_servers, **settings)
         self._accumulator = Accumulator(self.settings, jitter=jitter)
         self._partitioner = partitioner_of(

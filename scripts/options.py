@@ -1,0 +1,79 @@
+"""Writes `src/coterie/client/options.py` from the settings' classes: what an editor completes.
+
+python scripts/options.py            prints it
+python scripts/options.py --write    writes it
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+from coterie.client.producer.settings import ProducerSettings
+from coterie.client.settings import AdminSettings, ClientSettings, ConsumerSettings
+
+PLACE = Path(__file__).resolve().parents[1] / "src" / "coterie" / "client" / "options.py"
+HEAD = '''"""The settings of the clients as keyword arguments, for editors, mypy and pyright.
+
+Made by `scripts/options.py --write` from the classes that check them; do not edit. Numbers and truths may be
+texts, too, as they stand in files.
+"""
+
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Any, Required, TypedDict
+
+from coterie.assign.model import Assignor
+'''
+# What a caller may give, where the checked value is narrower.
+WIDER = {
+    "int": "int | str",
+    "bool": "bool | str",
+    "bool | None": "bool | str | None",
+    "str | tuple[str | Assignor, ...]": "str | Sequence[str | Assignor]",
+    "str | tuple[str, ...]": "str | Sequence[str]",
+    "tuple[Callable[[list[Any]], list[Any]], ...]": "Sequence[Callable[[list[Any]], list[Any]]]",
+}
+FACES = (
+    ("ClientOptions", "TypedDict, total=False", ClientSettings, "What every client may be told."),
+    ("ConsumerOptions", "ClientOptions, total=False", ConsumerSettings, "What a consumer may be told."),
+    ("ProducerOptions", "ClientOptions, total=False", ProducerSettings, "What a producer may be told."),
+    ("AdminOptions", "ClientOptions, total=False", AdminSettings, "What an administrator may be told."),
+)
+MODULES = re.compile(r"\b(?:collections\.abc|typing|coterie\.assign\.model)\.")
+ADDRESS = "bootstrap_servers"
+
+
+def lines() -> Iterator[str]:
+    """Yield the module's lines."""
+    yield HEAD
+    common = {one.name for one in fields(ClientSettings)}
+    for name, bases, settings, what in FACES:
+        yield f"\nclass {name}({bases}):"
+        yield f'    """{what}"""\n'
+        if settings is ConsumerSettings:  # the others take it as their first argument
+            yield f"    {ADDRESS}: Required[str | Sequence[str]]"
+        for one in fields(settings):
+            if one.name == ADDRESS or (settings is not ClientSettings and one.name in common):
+                continue
+            kind = one.type.__name__ if isinstance(one.type, type) else str(one.type)
+            kind = MODULES.sub("", kind)
+            yield f"    {one.name}: {WIDER.get(kind, kind)}"
+            default = "" if one.default is MISSING else one.default
+            yield f'    """{"Default: " + repr(default) if default is not None else "No default"}."""'
+        yield ""
+
+
+def text() -> str:
+    """Return the module."""
+    return "\n".join(lines()).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv:
+        PLACE.write_text(text(), encoding="utf-8")
+    else:
+        sys.stdout.write(text())

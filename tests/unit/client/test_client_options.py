@@ -1,0 +1,104 @@
+"""A misspelt setting or a wrong kind is refused by mypy, and another client's name says what it is here."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from mypy import api
+
+import coterie.client
+from coterie.client import Admin, BlockingConsumer, BlockingProducer, Consumer, Producer
+from coterie.client.errors import WrongSetting
+
+ROOT = Path(__file__).resolve().parents[3]
+
+RIGHT = """
+from coterie.client import Admin, BlockingConsumer, Consumer, Producer
+
+Consumer("t", bootstrap_servers="b:1", group_id="g", session_timeout_ms=6_000, max_poll_records="10")
+BlockingConsumer("t", bootstrap_servers=["b:1"], enable_auto_commit=False)
+Producer("b:1", acks="all", value_serializer=str.encode)
+Admin("b:1", request_timeout_ms=5)
+settings: dict[str, str] = {}
+"""
+WRONG = """
+from coterie.client import Admin, Consumer, Producer
+
+Consumer("t", bootstrap_servers="b:1", sesion_timeout_ms=6_000)
+Producer("b:1", linger_ms=None)
+Admin("b:1", group_id="g")
+Consumer("t")
+"""
+
+
+def the_script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("options", ROOT / "scripts" / "options.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_options_are_made_from_the_settings_as_they_are():
+    written = (ROOT / "src" / "coterie" / "client" / "options.py").read_text(encoding="utf-8")
+
+    assert written == the_script().text(), "python scripts/options.py --write"
+
+
+def test_mypy_takes_what_there_is_and_refuses_what_is_misspelt_wrong_or_missing(tmp_path: Path):
+    for name, text in (("right", RIGHT), ("wrong", WRONG)):
+        (tmp_path / f"{name}.py").write_text(text)
+
+    files = [str(tmp_path / "right.py"), str(tmp_path / "wrong.py")]
+    how = ["--config-file", str(ROOT / "pyproject.toml"), "--follow-imports", "silent"]
+    said, _, _ = api.run([*files, *how, "--cache-dir", str(tmp_path / "cache")])
+
+    lines = [line for line in said.splitlines() if ": error:" in line]
+    assert [line.split(":")[0].rpartition("/")[2] + ":" + line.split(":")[1] for line in lines] == [
+        "wrong.py:4", "wrong.py:5", "wrong.py:6", "wrong.py:7",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("face", "name", "here"),
+    [
+        (Producer("b:1"), "send_and_wait", "await (await producer.send(topic, value))"),
+        (BlockingProducer("b:1"), "produce", "send(topic, value, key=...)"),
+        (Consumer(bootstrap_servers="b:1"), "poll", "getmany(timeout_ms=...) or getone(timeout_ms=...)"),
+        (
+            BlockingConsumer(bootstrap_servers="b:1"),
+            "poll",
+            "getmany(timeout_ms=...) or getone(timeout_ms=...)",
+        ),
+        (Admin("b:1"), "create_topics", "create_topic(name, ...)"),
+    ],
+)
+def test_another_clients_method_says_what_it_is_called_here(face: object, name: str, here: str):
+    with pytest.raises(AttributeError) as failed:
+        getattr(face, name)
+
+    assert (
+        str(failed.value) == f"{type(face).__name__!r} object has no attribute {name!r}; here it is: {here}"
+    )
+    assert not hasattr(face, "nothing_of_the_kind")
+
+
+def test_another_clients_setting_says_what_to_do_instead():
+    with pytest.raises(WrongSetting, match="no setting consumer_timeout_ms; give getone or getmany a"):
+        Consumer("t", bootstrap_servers="b:1", consumer_timeout_ms=1_000)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("kind", ["PRODUCER", "CONSUMER", "ADMIN"])
+def test_what_is_hinted_at_is_not_there_itself(kind: str):
+    from coterie.client import other_clients
+
+    face = {"PRODUCER": Producer, "CONSUMER": Consumer, "ADMIN": Admin}[kind]
+    assert [name for name in getattr(other_clients, f"{kind}_METHODS") if hasattr(face, name)] == []
+
+
+def test_the_place_to_import_from_lists_what_there_is():
+    assert {"Admin", "BlockingConsumer", "Consumer", "Producer"} <= {*dir(coterie.client)}
