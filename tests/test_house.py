@@ -167,7 +167,19 @@ FUNCTION_LINES_MAX = 60
 WORDS_REFUSED = {"alike", "bell", "complaint", "doubts", "flying", "intake", "intakes", "lane", "lanes"}
 WORDS_REFUSED |= {"lived", "nobody", "nowhere", "nudge", "owed", "paid", "quick", "seats", "stir", "stumble"}
 WORDS_REFUSED |= {"tedious", "told", "understood"}
-WORDS_IN_ORDER = ("assign", "cli", "client", "storage")
+# The packages whose names, and whose docstrings, are in order. One a line: each is added by itself.
+WORDS_IN_ORDER = (
+    "assign",
+    "cli",
+    "client",
+    "storage",
+)
+DOCSTRINGS_IN_ORDER = (
+    "base",
+    "testing",
+)
+# "Return what a value says" says that something comes back, and not what.
+NO_NOUN = re.compile(r"(Return|Yield) (what|how|where|who|whom|whose|when|that|those|which|it)\b")
 WORDS_TO_COME = ("client/consumer/uniform_records.py",)
 # What an assert may call.
 STATES_ONLY = {"all", "any", "isinstance", "len", "map", "set", "sum", "type", "keys", "values", "items"}
@@ -307,6 +319,20 @@ def test_names_are_words_that_a_reader_would_look_for(package: str):
     ]
 
     assert refused == []
+
+
+@pytest.mark.parametrize("package", DOCSTRINGS_IN_ORDER)
+def test_a_docstring_begins_with_the_noun_that_comes_back(package: str):
+    riddles = [
+        f"{place_of(path)}:{node.lineno} {text.splitlines()[0]}"
+        for path in modules()
+        if package_of(path) == package
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if (text := ast.get_docstring(node)) and NO_NOUN.match(text)
+    ]
+
+    assert riddles == []
 
 
 def test_the_words_of_a_name_are_found_however_it_is_written():

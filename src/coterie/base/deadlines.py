@@ -46,7 +46,7 @@ class Deadlines(Generic[K]):
         return key in self._armed
 
     def at(self, key: K) -> int | None:
-        """Return when the key is due, or None if it has no deadline."""
+        """Return the deadline of a key in ms, None if it has none."""
         armed = self._armed.get(key)
         return None if armed is None else armed.at_ms
 

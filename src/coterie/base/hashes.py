@@ -17,7 +17,7 @@ def signed(number: int) -> int:
 
 
 def java_hash(text: str) -> int:
-    """Return what Java's `String.hashCode` returns. Java counts UTF-16 units, not characters."""
+    """Return Java's `String.hashCode`, a signed 32-bit number. Java counts UTF-16 units, not characters."""
     digest = 0
     if text.isascii():
         for unit in text.encode():

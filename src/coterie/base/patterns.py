@@ -35,7 +35,7 @@ class Pattern:
         self._compiled = compiled
 
     def matching(self, texts: Sequence[str]) -> list[str]:
-        """Return those of the texts that match from the first character to the last, in their order.
+        """Return the texts that match from the first character to the last, in their order.
 
         Other threads run while RE2 works.
         """

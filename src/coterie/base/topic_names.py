@@ -29,5 +29,5 @@ def name_problem(name: str) -> str | None:
 
 
 def metric_name(name: str) -> str:
-    """Return what two names must not share: Kafka's metrics cannot tell a dot from an underscore."""
+    """Return the name that two topics must not share: in Kafka's metrics a dot is an underscore."""
     return name.replace(".", "_")

@@ -146,7 +146,7 @@ class Broker:
         return words
 
     def _first_line(self) -> str | None:
-        """Return what the broker says first, nothing if it ends, None if it is silent for too long."""
+        """Return the broker's first line, empty if it ends, None if it is silent for too long."""
         assert self._process is not None
         output = self._process.stdout
         assert output is not None
