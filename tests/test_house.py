@@ -180,7 +180,6 @@ DOCSTRINGS_IN_ORDER = (
 )
 # "Return what a value says" says that something comes back, and not what.
 NO_NOUN = re.compile(r"(Return|Yield) (what|how|where|who|whom|whose|when|that|those|which|it)\b")
-WORDS_TO_COME = ("client/consumer/uniform_records.py",)
 # What an assert may call.
 STATES_ONLY = {"all", "any", "isinstance", "len", "map", "set", "sum", "type", "keys", "values", "items"}
 STATES_ONLY |= {"fields", "is_dataclass"}
@@ -313,7 +312,6 @@ def test_names_are_words_that_a_reader_would_look_for(package: str):
     refused = [
         f"{place_of(path)}:{line} {name}"
         for path in sorted((SOURCE / "coterie" / package).rglob("*.py"))
-        if place_of(path).removeprefix("coterie/") not in WORDS_TO_COME
         for line, name in names_given(tree_of(path))
         if words_of(name) & WORDS_REFUSED
     ]

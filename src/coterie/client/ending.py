@@ -24,7 +24,7 @@ def look_at(ending: "asyncio.Task[None]") -> None:
 
 
 async def ended(ending: "asyncio.Task[None]") -> None:
-    """Return when it is over, or raise what it raised. Who is cancelled meanwhile has it cut short.
+    """Wait until it is over, and raise what it raised. Who is cancelled meanwhile has it cut short.
 
     It is not awaited itself: it may have to cancel who waits for it here.
     """
@@ -39,7 +39,7 @@ async def ended(ending: "asyncio.Task[None]") -> None:
 
 
 async def shared(task: "asyncio.Task[T]", cut_off: CoterieError) -> T:
-    """Return what a task returns that goes on when who waits for it is cancelled, or raise what it raised.
+    """Return a task's result, or raise what it raised; the task goes on when who waits for it is cancelled.
 
     `cut_off` is raised if the task itself was cancelled: who waits here was not.
     """

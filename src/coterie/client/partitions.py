@@ -35,7 +35,7 @@ def checked_stamp(timestamp: int) -> int:
 
 
 def checked_timeout_s(timeout_ms: float) -> float:
-    """Return how many seconds something may take: 25 days at most, which is as good as for ever."""
+    """Return the timeout in seconds: 25 days at most, which is as good as for ever."""
     if not isinstance(timeout_ms, int | float) or not timeout_ms >= 0:
         raise WrongUse(f"timeout_ms is {timeout_ms!r}; give a number of milliseconds, 0 or more")
     return min(timeout_ms, LONGEST_TIMEOUT_MS) / 1000

@@ -164,7 +164,7 @@ class Admin(HintsAtMethods):
         return created
 
     async def _created(self, name: str, partitions: int | None) -> CreatedTopic:
-        """Return a topic that was created, though nobody could tell so."""
+        """Return a topic that was created by a try whose answer was lost."""
         found = (await self.describe_topics([name]))[name]
         if partitions not in (None, -1, len(found.partitions)):
             raise RefusedBy(Code.TOPIC_ALREADY_EXISTS, f"topic {name}")
@@ -211,7 +211,7 @@ class Admin(HintsAtMethods):
             await self._wait_for(name, total)
 
     async def _wait_for(self, name: str, partitions: int) -> None:
-        """Return when brokers have heard of the partitions: the controller answers before they do."""
+        """Wait until brokers know the partitions: the controller answers before they do."""
 
         async def ask() -> None:
             topics, _ = await self._topics([name])
@@ -268,7 +268,7 @@ class Admin(HintsAtMethods):
             await self.describe_topics([resource.name])
 
     def _home_of(self, resource: Resource) -> Callable[[], Awaitable[Address]]:
-        """Return who answers for the settings: of one broker that broker itself."""
+        """Return a lookup of the broker to ask: the broker whose settings they are, any for the others."""
         if resource.kind not in (ResourceKind.BROKER, ResourceKind.BROKER_LOGGER) or not resource.name:
             return self._anyone
 
@@ -334,7 +334,7 @@ class Admin(HintsAtMethods):
         return await self._groups.committed(group_id)
 
     async def list_group_ends(self, partitions: Partitions) -> dict[TopicPartition, int]:
-        """Return where the logs of those partitions end that there still are; lag is counted from there."""
+        """Return the end offsets of those partitions that still exist; lag is counted from them."""
         return await self._groups.ends(dict.fromkeys(many(partitions)))
 
     async def alter_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -355,7 +355,7 @@ class Admin(HintsAtMethods):
         await self._groups.delete_offsets(group_id, sorted(many(partitions)))
 
     async def plan_reset(self, group_id: str, to: Reset, partitions: Partitions | None = None) -> list[Move]:
-        """Return where a reset would set the offsets of a group without members; nothing is changed yet.
+        """Return the moves that a reset of a group without members would make; nothing is changed yet.
 
         Without partitions it is those of the file, or else all that the group has committed.
         """
@@ -399,7 +399,7 @@ class Admin(HintsAtMethods):
     async def _known(
         self, to: Reset, partitions: list[TopicPartition], committed: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, Known]:
-        """Return what the reset has to know of each partition."""
+        """Return each partition's log range, its committed offset, and the offset at the reset's time."""
         earliest = await self.cluster.list_offsets(dict.fromkeys(partitions, messages.EARLIEST))
         latest = await self.cluster.list_offsets(dict.fromkeys(partitions, messages.LATEST))
         at_time: Mapping[TopicPartition, ListedOffset] = {}
@@ -463,7 +463,7 @@ class Admin(HintsAtMethods):
         return sorted(one for listed in lists for one in listed)
 
     async def describe_transaction(self, transactional_id: str) -> DescribedTransaction:
-        """Return how it stands with a transactional id."""
+        """Return a transactional id's state, its producer, and the partitions of an open transaction."""
 
         async def ask() -> DescribedTransaction:
             address = await self._transaction_coordinator(transactional_id)
@@ -544,7 +544,7 @@ class Admin(HintsAtMethods):
         *,
         of: Callable[[], Awaitable[Address]] | None = None,
     ) -> T:
-        """Return what `read` finds in the answer of whom `of` names, anyone if nobody; retried in time."""
+        """Return the result of `read` on the answer of the broker that `of` finds, or of any; retried."""
 
         async def ask() -> T:
             broker = await self.cluster.connection(await (of or self._anyone)())
@@ -561,7 +561,7 @@ class Admin(HintsAtMethods):
         *,
         done: Mapping[Code, Callable[[], Awaitable[T]]],
     ) -> T:
-        """Return what `read` finds in the controller's answer to a change; retried in time.
+        """Return the result of `read` on the controller's answer to a change; retried.
 
         A code in `done` that comes after a try of which nobody knows what became says that it was done: then
         what is found there is returned. Else it does not pass by waiting.
@@ -593,7 +593,7 @@ class Admin(HintsAtMethods):
         raise Disconnected("; ".join(tried))
 
     async def _controller(self) -> Address:
-        """Return who takes changes: in KRaft any broker passes them on, and names itself or another."""
+        """Return the broker to send changes to: in KRaft any passes them on, and names itself or another."""
         found = await self.describe_cluster()
         known = {broker.broker_id: broker.address for broker in found.brokers}
         return known.get(found.controller_id) or await self._anyone()
@@ -623,7 +623,7 @@ def setting_text(value: Value) -> str:
 
 
 def _stamp(at: str | int | datetime) -> int:
-    """Return what ListOffsets calls a place or a time."""
+    """Return the timestamp that ListOffsets takes for a place in the log or for a time."""
     if isinstance(at, datetime):
         return max(0, round(at.timestamp() * 1000))
     if isinstance(at, int):

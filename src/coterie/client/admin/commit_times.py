@@ -14,7 +14,7 @@ WAIT_MS = 1_000
 
 
 async def commit_times(settings: dict[str, Any], group_id: str) -> dict[TopicPartition, int]:
-    """Return when each of a group's offsets was committed (ms since 1970), as the log tells it up to now."""
+    """Return the time (ms since 1970) of each partition's last commit by a group, from the log up to now."""
     own = {"group_id": None, "auto_offset_reset": "earliest", "isolation_level": "read_committed"}
     async with Consumer(**{"client_id": "coterie-cli", **settings, **own}) as consumer:
         count = len(await consumer.partitions_for(OFFSETS_TOPIC))

@@ -78,7 +78,7 @@ class DescribedGroup(NamedTuple):
     members: tuple[DescribedMember, ...]
 
     def owners(self) -> dict[TopicPartition, DescribedMember]:
-        """Return who owns what."""
+        """Return each partition's owner."""
         return {one: member for member in self.members for one in member.partitions or ()}
 
 
@@ -164,7 +164,7 @@ class GroupAdmin:
         return {one: offset for one, offset in sorted(offsets.items()) if offset is not None}
 
     async def ends(self, partitions: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
-        """Return where the logs of those partitions end that exist."""
+        """Return the end offsets of those partitions that exist."""
         topics = await self.cluster.metadata({one.topic for one in partitions}) if partitions else None
         counts = {} if topics is None else topics.partition_counts()
         there = [one for one in partitions if one.partition < counts.get(one.topic, 0)]

@@ -58,7 +58,7 @@ class ClusterInfo(NamedTuple):
 
 
 def describe_cluster(version: int, *, fenced: bool = False) -> Any:
-    """Return the question what the cluster is made of, with fenced brokers from Kafka 4.0 on."""
+    """Return the request for the cluster's brokers, with fenced ones from Kafka 4.0 on."""
     return whole(ApiKey.DESCRIBE_CLUSTER, version, include_fenced_brokers=fenced)
 
 
@@ -111,7 +111,7 @@ class CreatedTopic(NamedTuple):
 
 
 def read_topics(answer: Any) -> tuple[dict[str, DescribedTopic], dict[str, Code]]:
-    """Return the topics of a metadata answer, and for those that cannot be described, why."""
+    """Return the topics of a metadata answer, and the codes of those that cannot be described."""
     topics, codes = {}, {}
     for topic in answer.topics:
         if topic.error_code and not topic.partitions:
@@ -286,7 +286,7 @@ class Operation(IntEnum):
 
 
 def describe_configs(version: int, resource: Resource) -> Any:
-    """Return the question which settings a resource has."""
+    """Return the request for a resource's settings."""
     asked = part(
         "describe_configs",
         version,
@@ -406,21 +406,21 @@ class ActiveProducer(NamedTuple):
 
 
 def find_transaction_coordinator(version: int, transactional_id: str) -> Any:
-    """Return the question who coordinates the transactions of this id."""
+    """Return the request for the coordinator of this transactional id."""
     return whole(
         ApiKey.FIND_COORDINATOR, version, key_type=TRANSACTION_KEY, coordinator_keys=(transactional_id,)
     )
 
 
 def read_coordinator(answer: Any) -> Address:
-    """Return where the coordinator is."""
+    """Return the coordinator's address."""
     found = only(answer.coordinators, "coordinators")
     refused(found.error_code, found.error_message, f"coordinator of transactional id {found.key}")
     return Address(found.host, found.port)
 
 
 def list_transactions(version: int, *, states: Iterable[str], producer_ids: Iterable[int]) -> Any:
-    """Return the question which transactional ids a broker coordinates; no filter is all."""
+    """Return the request for the transactional ids that a broker coordinates; no filter is all."""
     return whole(
         ApiKey.LIST_TRANSACTIONS,
         version,
@@ -442,12 +442,12 @@ def read_transactions(answer: Any) -> list[ListedTransaction]:
 
 
 def describe_transaction(version: int, transactional_id: str) -> Any:
-    """Return the question how it stands with a transactional id."""
+    """Return the request for the state of a transactional id."""
     return whole(ApiKey.DESCRIBE_TRANSACTIONS, version, transactional_ids=(transactional_id,))
 
 
 def read_transaction(answer: Any, coordinator: Address) -> DescribedTransaction:
-    """Return how it stands."""
+    """Return the state of the one transactional id that was asked for."""
     one = only(answer.transaction_states, "transactional ids")
     refused(one.error_code, None, f"transactional id {one.transactional_id}")
     partitions = (TopicPartition(topic.topic, number) for topic in one.topics for number in topic.partitions)
@@ -469,7 +469,7 @@ def _milliseconds(at: datetime) -> int | None:
 
 
 def describe_producers(version: int, partition: TopicPartition) -> Any:
-    """Return the question which producers a partition's log knows."""
+    """Return the request for the producers that a partition's log knows."""
     topic = part(
         "describe_producers",
         version,

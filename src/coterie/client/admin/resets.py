@@ -91,7 +91,7 @@ class Move(NamedTuple):
 
 
 def moves_of(reset: Reset, known: Mapping[TopicPartition, Known]) -> list[Move]:
-    """Return where each partition goes."""
+    """Return each partition's offset before and after the reset."""
     return [_move(reset, partition, known[partition]) for partition in sorted(known)]
 
 
@@ -164,7 +164,7 @@ def duration_ms(text: str) -> int:
 
 
 def file_of(lines: Iterable[str], group_id: str) -> FromFile:
-    """Return what the lines `topic,partition,offset` say, or those of the group among `group,topic,...`.
+    """Return the offsets in lines `topic,partition,offset`, or in the group's among `group,topic,...`.
 
     Kafka's tool and `coterie groups reset --export` write them.
     """

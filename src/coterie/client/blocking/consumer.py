@@ -104,7 +104,7 @@ class BlockingConsumer(BlockingFace[Consumer]):
         return self._call(self._inner.assignment)
 
     def subscription(self) -> tuple[str, ...] | re.Pattern[str] | None:
-        """Return what was subscribed to."""
+        """Return the topics or the pattern subscribed to, None without a subscription."""
         return self._call(self._inner.subscription)
 
     # Records
@@ -122,7 +122,7 @@ class BlockingConsumer(BlockingFace[Consumer]):
     def getmany(
         self, *, timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Return what has come, by partition in order; wait so long for the first record."""
+        """Return the records that have come, by partition in order; wait so long for the first."""
         return self._taken(lambda: self._inner.getmany(timeout_ms=timeout_ms, max_records=max_records))
 
     def getcolumns(self, *, timeout_ms: int = 0) -> "pa.Table":
@@ -175,7 +175,7 @@ class BlockingConsumer(BlockingFace[Consumer]):
         self._call(self._inner.resume, partitions)
 
     def paused(self) -> frozenset[TopicPartition]:
-        """Return what is paused."""
+        """Return the paused partitions."""
         return self._call(self._inner.paused)
 
     beginning_offsets = waiting(Consumer.beginning_offsets)
@@ -188,7 +188,7 @@ class BlockingConsumer(BlockingFace[Consumer]):
     commit = waiting(Consumer.commit)
 
     def group_metadata(self) -> GroupMetadata:
-        """Return what a transaction needs to commit for this member."""
+        """Return the member's identity, for a producer that commits its offsets in a transaction."""
         return self._call(self._inner.group_metadata)
 
     def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:

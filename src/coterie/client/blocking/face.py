@@ -54,7 +54,7 @@ class BlockingFace(HintsAtMethods, Generic[F]):
         raise NotImplementedError
 
     def _last(self) -> Coroutine[Any, Any, object]:
-        """Return what closes the asyncio face when the process ends and nobody has closed it."""
+        """Return the work that closes the asyncio face at the process's end, if nobody has before."""
         raise NotImplementedError
 
     def _begin(self, work: Coroutine[Any, Any, object]) -> None:
@@ -89,7 +89,7 @@ class BlockingFace(HintsAtMethods, Generic[F]):
             thread.stop(patience_s=patience_s)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what the work returns, done on the loop; Ctrl-C ends it there, too, and is raised then.
+        """Return the result of the work, done on the loop; Ctrl-C ends it there, too, and is raised then.
 
         The call after it would find what the work has not put right yet. A second Ctrl-C waits for nothing.
         """
@@ -107,7 +107,7 @@ class BlockingFace(HintsAtMethods, Generic[F]):
             raise
 
     def _refusal(self, thread: LoopThread | None) -> WrongUse | None:
-        """Return why nothing can be done here, None if it can."""
+        """Return the error if nothing can be done here, else None."""
         if thread is None:
             return Closed(f'this {self._name} does not run: use "with", or call start()')
         if self._process != os.getpid():
@@ -123,7 +123,7 @@ class BlockingFace(HintsAtMethods, Generic[F]):
         return None
 
     def _call(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Return what a plain method returns, called where nothing else runs at the same time."""
+        """Return the result of a plain method, called on the loop, where nothing else runs meanwhile."""
 
         async def call() -> T:
             return function(*arguments, **named)

@@ -69,7 +69,7 @@ class LoopThread:
         self._forked.set()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start the coroutine on the loop, and return where its result will be; cancelled after `stop`."""
+        """Start the coroutine on the loop, and return the Future of its result; cancelled after `stop`."""
         with self._lock:
             if self._stopped:
                 work.close()
@@ -117,7 +117,7 @@ async def cancel_all(patience_s: float) -> None:
 
 
 async def called_off(work: Coroutine[Any, Any, object]) -> None:
-    """Return when no task does this work any more, nor will."""
+    """Cancel this work, and wait until no task does it any more, nor will."""
     doing = [task for task in asyncio.all_tasks() if task.get_coro() is work]
     for task in doing:
         task.cancel()
@@ -128,7 +128,7 @@ async def called_off(work: Coroutine[Any, Any, object]) -> None:
 
 
 async def beside(function: Callable[..., T], *arguments: Any) -> T:
-    """Return what a function returns that runs in a daemon thread of its own.
+    """Return the result of a function, run in a daemon thread of its own.
 
     asyncio.to_thread would make the process wait at its end for a thread that never does.
     """

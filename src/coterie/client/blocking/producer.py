@@ -112,7 +112,7 @@ class BlockingDelivery:
 
 
 async def outcome_of(delivery: Delivery) -> RecordMetadata:
-    """Return where the record is."""
+    """Return the record's partition and offset, once it is written."""
     return await delivery
 
 

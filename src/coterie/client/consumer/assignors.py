@@ -48,12 +48,12 @@ def assignor_names() -> list[str]:
 
 
 def assignors_of(strategy: Iterable[str | Assignor]) -> tuple[Assignor, ...]:
-    """Return one member's assignors: new ones of these names, and those objects; or raise a sentence."""
+    """Return one member's assignors: new ones of these names, and those objects. Raises as the next."""
     return tuple(assignor_factory(one)() if isinstance(one, str) else _usable(one) for one in strategy)
 
 
 def assignor_factory(name: str) -> Callable[[], Assignor]:
-    """Return what makes assignors of this name, one for each member; or raise a sentence."""
+    """Return the factory of assignors of this name. Raises UnknownAssignor or UnusableAssignor."""
     plain = JAVA_CLASSES.get(name, name)
     if plain in KINDS:
         return KINDS[plain]
@@ -64,7 +64,7 @@ def assignor_factory(name: str) -> Callable[[], Assignor]:
 
 
 def _usable(given: Assignor) -> Assignor:
-    """Return what an application brings itself, if it can be an assignor."""
+    """Return an assignor object of the application's own, or raise UnusableAssignor."""
     lacking = [name for name in PARTS if not hasattr(given, name)]
     if isinstance(given, type) or lacking:
         lack = "is a class: make an object of it" if isinstance(given, type) else f"has no {lacking[0]}"

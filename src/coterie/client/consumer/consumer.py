@@ -309,7 +309,7 @@ class Consumer(HintsAtMethods):
         return frozenset(self._assigned) if membership is None else membership.owned
 
     def subscription(self) -> tuple[str, ...] | re.Pattern[str] | None:
-        """Return what was subscribed to."""
+        """Return the topics or the pattern subscribed to, None without a subscription."""
         return self._wish
 
     # Records
@@ -367,7 +367,7 @@ class Consumer(HintsAtMethods):
     async def getmany(
         self, *, timeout_ms: int = 0, max_records: int | None = None, columns: bool = False
     ) -> "dict[TopicPartition, list[ConsumerRecord]] | pa.Table":
-        """Return what has come, by partition in order; wait so long for the first record.
+        """Return the records that have come, by partition in order; wait so long for the first.
 
         `max_records` is `max_poll_records` unless given. With `columns` all that came is returned as one
         Arrow table, keys and values as bytes; then there is no limit but `max_buffered_bytes`.
@@ -397,7 +397,7 @@ class Consumer(HintsAtMethods):
     async def _taken(
         self, take: Callable[[], T], nothing: Callable[[], T], timeout_s: float, *, walking: bool = False
     ) -> T:
-        """Return what there is to take, as soon as there is something, or nothing when the time is up.
+        """Return the result of `take` as soon as there is any, or nothing when the time is up.
 
         While the listener is told of new partitions nothing is handed out: it may seek in them first (CB-8).
         Unless one is `walking`, what others left of a walk goes back.
@@ -524,12 +524,12 @@ class Consumer(HintsAtMethods):
         return state.position
 
     def _positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return where each of our partitions stands, what the application has in its hands included."""
+        """Return our partitions' positions, after the records that the application has in its hands."""
         owned = self.assignment()
         return {at: one for at, one in self._parting.items() if at in owned} | self._fetched_to()
 
     def _fetched_to(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return where the partitions stand that are fetched."""
+        """Return the positions of the partitions that are fetched."""
         found = {}
         for at, state in self._fetcher.states.items():
             position = self._position_now(state)
@@ -538,7 +538,7 @@ class Consumer(HintsAtMethods):
         return found
 
     def _progress(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return up to where each partition is done: what the application has in its hands is not."""
+        """Return the offset up to which each partition is done, before what the application works on."""
         done = self._positions()
         for at, offset in self._open.items():
             if at in done:
@@ -609,7 +609,7 @@ class Consumer(HintsAtMethods):
         self._fetcher.pause(self._states_of(partitions), False)
 
     def paused(self) -> frozenset[TopicPartition]:
-        """Return what is paused."""
+        """Return the paused partitions."""
         return frozenset(at for at, state in self._fetcher.states.items() if state.paused)
 
     async def beginning_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
@@ -637,7 +637,7 @@ class Consumer(HintsAtMethods):
         }
 
     async def lag(self, partitions: Partitions = ()) -> dict[TopicPartition, int]:
-        """Return how many offsets each partition has beyond our position, as asked just now."""
+        """Return the count of offsets beyond our position in each partition, by end offsets asked for now."""
         states = self._states_of(partitions)
         ends = await self.end_offsets([state.at for state in states])
         return {state.at: max(0, ends[state.at] - await self.position(state.at)) for state in states}
@@ -710,7 +710,7 @@ class Consumer(HintsAtMethods):
         return await self._brokers.committed(self._group, wanted)
 
     def group_metadata(self) -> GroupMetadata:
-        """Return what a transaction needs to commit for this member."""
+        """Return the member's identity, for a producer that commits its offsets in a transaction."""
         if self._membership is None:
             raise WrongUse("only a subscribed consumer is a member of a group")
         return self._membership.group_metadata()
@@ -757,7 +757,7 @@ class Walk:
 
 
 def deserialised(data: Any, read: Callable[[bytes], Any] | None) -> Any:
-    """Return what the bytes stand for; there is nothing to ask about where there are none."""
+    """Return the deserialiser's value of the bytes; None and, without a deserialiser, the bytes stay."""
     return data if read is None or data is None else read(data)
 
 
@@ -779,7 +779,7 @@ def noted(offset: int | OffsetAndMetadata) -> OffsetAndMetadata:
 
 
 def member_settings(settings: ConsumerSettings) -> MemberSettings:
-    """Return what the membership needs to know."""
+    """Return the member's part of a consumer's settings."""
     assert settings.group_id is not None
     return MemberSettings(
         group_id=settings.group_id,

@@ -48,7 +48,7 @@ class FetchSession(Generic[P]):
         self._held: Mapping[TopicPartition, P] = {}
 
     def ask(self, wanted: Mapping[TopicPartition, P]) -> Ask[P]:
-        """Return how to ask for these partitions from these places on, and for no others."""
+        """Return the next request: for these partitions from these positions on, and for no others."""
         held, self._held = self._held, dict(wanted)
         if self.epoch == 0:  # whole; an old session that the id names is closed by it
             return Ask((self.id, 0), self._held, frozenset())

@@ -89,7 +89,7 @@ class FetchState:
 
     @property
     def source(self) -> Address | None:
-        """Whom to fetch from."""
+        """The broker to fetch from."""
         return self.replica or self.leader
 
     @property
@@ -184,7 +184,7 @@ class FetchState:
             self.take_fetched()
 
     def take_fetched(self) -> Fetched:
-        """Return what came first as it came, all of it; the position is after it."""
+        """Return the whole of the oldest answer, undecoded; the position is after it."""
         fetched = self.queue.popleft()
         self._forget()
         self.position = max(self.position or 0, fetched.next_offset)

@@ -441,7 +441,7 @@ class Fetcher:
             self._fail(error)
 
     def _wanted(self, address: Address) -> Fetchable:
-        """Return what to ask this broker for: what has less than a fetch in stock, if there is room."""
+        """Return the partitions to ask this broker for: with less than a fetch in stock, if there is room."""
         wanted: dict[TopicPartition, FetchState] = {}
         if self.buffered >= self.settings.max_buffered_bytes:
             return Fetchable(wanted, more_soon=True, at_ends=False)

@@ -21,7 +21,7 @@ async def first_positions(
     *,
     now_ms: Callable[[], int],
 ) -> dict[TopicPartition, Start]:
-    """Return where to begin (CP-7), or why nowhere. A value says that only this policy counts."""
+    """Return each partition's first position, or the error if it has none; values are policies to apply."""
     found: dict[TopicPartition, Start] = {}
     asked = [one for one, policy in lost.items() if policy is None]
     if settings.group_id is not None and asked:

@@ -5,7 +5,7 @@ from itertools import repeat
 from typing import Any, NamedTuple, Protocol
 
 from coterie.base.errors import Corrupt
-from coterie.client.consumer.uniform_records import LEAST, Run, begins_alike, run_at
+from coterie.client.consumer.uniform_records import LEAST, Run, begins_uniform, run_at
 from coterie.wire.records.batches import (
     HEADER_SIZE,
     BatchHeader,
@@ -22,7 +22,7 @@ from coterie.wire.records.compression import (
 )
 
 CREATED, APPENDED = 0, 1
-# Where records are not alike, so many are read before it is tried again.
+# Where records are not uniform, so many are read before it is tried again.
 STRETCH = 100
 
 
@@ -93,7 +93,7 @@ def compiled_rows() -> Decode | None:
 
     def decode(payload: Payload, header: BatchHeader, topic: str, partition: int) -> Rows:
         found = None
-        if not begins_alike(*payload, header.count):
+        if not begins_uniform(*payload, header.count):
             found = ColumnRows.of(*payload, header, ConsumerRecord, (topic, partition))
         return found or PlainRows(payload, header, topic, partition)
 

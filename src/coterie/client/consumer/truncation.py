@@ -20,7 +20,7 @@ log = logging.getLogger("coterie.client")
 
 
 async def epoch_ends(cluster: Cluster, states: Iterable[FetchState]) -> dict[TopicPartition, EpochEnd]:
-    """Return where the epochs end that these were fetched up to, as far as their leaders answered."""
+    """Return the ends of the epochs that these were fetched up to, as far as their leaders answered."""
     asked: dict[Address, dict[TopicPartition, tuple[int, int]]] = defaultdict(dict)
     for state in states:
         assert state.leader is not None

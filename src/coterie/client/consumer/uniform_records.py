@@ -1,9 +1,9 @@
 """Records of one shape that follow one another, read in columns: a fifth of what one by one takes. Pure.
 
-What a program sends is often alike: the same size, with keys of one size or none, without headers. In such a
-run every length stands at the same distance from the one before, so what is compared, and every varint that
-is read, goes by the column, in what Python does natively. Nothing is taken for granted: each byte that is
-looked at one by one is looked at.
+The records that a program sends are often uniform: the same size, with keys of one size or none, without
+headers. In such a run every length stands at the same distance from the one before, so what is compared, and
+every varint that is read, goes by the column, in what Python does natively. Each byte that is checked where
+records are read one by one is checked here, too.
 """
 
 from collections.abc import Iterable
@@ -60,37 +60,37 @@ class Shape(NamedTuple):
 
 
 def run_at(data: bytes, at: int, end: int, most: int, base_offset: int, base_timestamp: int) -> Run | None:
-    """Return the records from `at` on that are alike, so many at most, None where there are too few.
+    """Return the records from `at` on that are uniform, so many at most, None where there are too few.
 
     Raises IndexError where the first is cut.
     """
     shape = shape_at(data, at)
     most = 0 if shape is None else min(most, (end - at) // shape.end)
-    if shape is None or not seem_alike(data, at, shape, most):
+    if shape is None or not seem_uniform(data, at, shape, most):
         return None
-    look = look_at(shape)
-    count = alike(data, at, shape, look, most)
+    reader = reader_of(shape)
+    count = uniform_count(data, at, shape, reader, most)
     if count < LEAST:
         return None
     offset, time, stride = at + shape.offset, at + shape.time, shape.end
     end = at + count * stride
     offsets = numbers(data, offset, end, stride, shape.key_size - shape.offset, base=base_offset)
     timestamps = numbers(data, time, end, stride, shape.offset - shape.time, base=base_timestamp)
-    keys, values = blobs(memoryview(data)[at:end], shape, look)
+    keys, values = blobs(memoryview(data)[at:end], shape, reader)
     return Run(end, offsets, timestamps, keys, values)
 
 
-def begins_alike(data: bytes, at: int, end: int, count: int) -> bool:
-    """Return whether the first of so many records seem to be alike."""
+def begins_uniform(data: bytes, at: int, end: int, count: int) -> bool:
+    """Return whether the first of so many records seem to be uniform."""
     try:
         shape = shape_at(data, at)
     except (IndexError, Corrupt):
         return False
-    return shape is not None and seem_alike(data, at, shape, min(count, (end - at) // shape.end))
+    return shape is not None and seem_uniform(data, at, shape, min(count, (end - at) // shape.end))
 
 
-def seem_alike(data: bytes, at: int, shape: Shape, count: int) -> bool:
-    """Return whether it is worth a closer look: whether one begins as the first does where one should."""
+def seem_uniform(data: bytes, at: int, shape: Shape, count: int) -> bool:
+    """Return whether a record begins as the first does where one should: only then more is compared."""
     return count >= LEAST and data[at] == data[at + shape.end * (LEAST - 1)]
 
 
@@ -117,8 +117,8 @@ def shape_at(data: bytes, at: int) -> Shape | None:
     )
 
 
-class Look(NamedTuple):
-    """What there is to do about records of one shape."""
+class ShapeReader(NamedTuple):
+    """What to compare in records of one shape, and how to cut them."""
 
     sizes: tuple[int, ...]
     """Where there are sizes, and the count of headers: the same in all records."""
@@ -130,8 +130,8 @@ class Look(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def look_at(shape: Shape) -> Look:
-    """Return how to look at records of this shape."""
+def reader_of(shape: Shape) -> ShapeReader:
+    """Return the reader of records of this shape."""
     key = shape.key_size + 1 if shape.key is None else shape.key
     value = shape.headers if shape.value is None else shape.value
     sizes = range(shape.time - 1), range(shape.key_size, key), range(shape.value_size, value)
@@ -139,12 +139,12 @@ def look_at(shape: Shape) -> Look:
     digits = [
         (place, LAST_DIGITS if place in ends else OTHER_DIGITS) for place in range(shape.time, shape.key_size)
     ]
-    return Look((*chain.from_iterable(sizes), shape.headers), tuple(digits),
+    return ShapeReader((*chain.from_iterable(sizes), shape.headers), tuple(digits),
                 cutter(shape, AT_ONCE), cutter(shape, 1))  # fmt: skip
 
 
 def cutter(shape: Shape, count: int) -> Struct:
-    """Return what cuts key and value out of so many records of this shape."""
+    """Return the Struct that cuts key and value out of so many records of this shape."""
     parts, at = [], 0
     for start, stop in ((shape.key, shape.value_size), (shape.value, shape.headers)):
         if start is not None:
@@ -153,13 +153,13 @@ def cutter(shape: Shape, count: int) -> Struct:
     return Struct(("".join(parts) + f"{shape.end - at}x") * count)
 
 
-def alike(data: bytes, at: int, shape: Shape, look: Look, count: int) -> int:
-    """Return how many of so many records, from the first on, have this shape."""
+def uniform_count(data: bytes, at: int, shape: Shape, reader: ShapeReader, count: int) -> int:
+    """Return the count of records, of so many from the first on, that have this shape."""
     stride = shape.end
-    for place in look.sizes:
+    for place in reader.sizes:
         column = data[at + place : at + count * stride : stride]
         count -= len(column.lstrip(column[:1]))
-    for place, allowed in look.digits:
+    for place, allowed in reader.digits:
         column = data[at + place : at + count * stride : stride]
         count -= len(column.lstrip(allowed))
     return count
@@ -182,11 +182,11 @@ def numbers(data: bytes, start: int, stop: int, stride: int, width: int, *, base
     return [base + ((number >> 1) ^ -(number & 1)) for number in found]
 
 
-def blobs(records: memoryview, shape: Shape, look: Look) -> tuple[Blobs, Blobs]:
+def blobs(records: memoryview, shape: Shape, reader: ShapeReader) -> tuple[Blobs, Blobs]:
     """Return the keys and the values of records of this shape."""
-    many = len(records) - len(records) % look.many.size
-    found = [*chain.from_iterable(look.many.iter_unpack(records[:many]))]
-    found += chain.from_iterable(look.one.iter_unpack(records[many:]))
+    many = len(records) - len(records) % reader.many.size
+    found = [*chain.from_iterable(reader.many.iter_unpack(records[:many]))]
+    found += chain.from_iterable(reader.one.iter_unpack(records[many:]))
     if shape.key is None:
         return repeat(None), found if shape.value is not None else repeat(None)
     if shape.value is None:

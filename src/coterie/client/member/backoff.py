@@ -12,7 +12,7 @@ def steady() -> float:
 
 
 def spaced(interval_ms: int) -> int:
-    """Return how long after a request to send the next of its kind."""
+    """Return the time between two requests of a kind, in milliseconds."""
     return max(interval_ms, SOONEST_MS)
 
 

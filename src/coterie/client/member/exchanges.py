@@ -54,7 +54,7 @@ def exchange_of(
     *,
     timeout_ms: int,
 ) -> Exchange:
-    """Return how a member's request is carried out; `timeout_ms` is that of an ordinary request."""
+    """Return the exchange that carries out a member's request; `timeout_ms` is that of an ordinary one."""
     return EXCHANGES[type(wanted)](member, settings, wanted, timeout_ms)
 
 
@@ -135,7 +135,7 @@ def code_of(answer: Any) -> Code:
 
 
 def parked_timeout_ms(settings: MemberSettings, timeout_ms: int) -> int:
-    """Return how long a join or a sync may take: the coordinator answers when all have rejoined (CJ-3)."""
+    """Return the timeout of a join or a sync, ms: the coordinator answers when all have rejoined (CJ-3)."""
     return max(timeout_ms, settings.max_poll_interval_ms + PARKED_SPARE_MS)
 
 

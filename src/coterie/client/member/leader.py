@@ -76,7 +76,7 @@ class Leadership:
 
     @property
     def encoded(self) -> Mapping[str, bytes]:
-        """Return what SyncGroup carries."""
+        """The assignments by member id, as SyncGroup carries them."""
         return {
             member_id: Assignment(partitions=tuple(share)).encode()
             for member_id, share in (self.given or {}).items()
@@ -84,7 +84,7 @@ class Leadership:
 
 
 def subscription_of(data: bytes) -> Subscription:
-    """Return what a member subscribes; bytes that cannot be read are none of a leader's to refuse."""
+    """Return a member's subscription; bytes that cannot be read are none of a leader's to refuse."""
     try:
         return Subscription.decode(data)
     except Corrupt:

@@ -87,7 +87,7 @@ class Member(Steps):
             self._rejoin_by = now_ms + self.settings.max_poll_interval_ms
 
     def pending_error(self) -> BaseException | None:
-        """Return what is to be raised to the application, once; the membership goes on."""
+        """Return the error to raise to the application, once; the membership goes on."""
         pending_error, self._pending_error = self._pending_error, None
         return pending_error
 
@@ -134,7 +134,7 @@ class Member(Steps):
         )
 
     def leave_at_once(self, leave: bool | None, now_ms: int) -> Leave | None:
-        """Return what tells the coordinator that the member is gone, whatever it still waits for."""
+        """Return the request that says that the member is gone, whatever it still waits for."""
         self._closing = True
         return self._leave(leave, "the consumer is being closed", now_ms)
 
@@ -150,7 +150,7 @@ class Member(Steps):
     # What to do
 
     def next(self, now_ms: int) -> Request:
-        """Return what is to be done now, or until when to wait (CP-11); it counts as under way then."""
+        """Return the request to carry out now, which counts as under way then, or a Wait (CP-11)."""
         self._soonest = None
         for look in LOOKS:
             request = look(self, now_ms)

@@ -82,7 +82,7 @@ COMMIT: Mapping[Code, Reaction] = {
 
 
 def to_commit(code: Code) -> Reaction:
-    """Return what follows from the refusal of a commit."""
+    """Return the reaction to the refusal of a commit."""
     return COMMIT.get(code, R.TELL)
 
 

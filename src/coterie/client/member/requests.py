@@ -66,7 +66,7 @@ class Join:
 
     @property
     def member_id(self) -> str:
-        """Return who asks."""
+        """The id of the member that joins, empty for a new one."""
         return self.generation.member_id
 
 
@@ -139,7 +139,7 @@ class Joined:
 
     @classmethod
     def of(cls, answer: Any) -> Self:
-        """Return what the broker's answer says."""
+        """Return the content of a JoinGroup answer."""
         return cls(
             code=Code(answer.error_code),
             generation=answer.generation_id,
@@ -163,7 +163,7 @@ class Synced:
 
     @classmethod
     def of(cls, answer: Any) -> Self:
-        """Return what the broker's answer says."""
+        """Return the content of a SyncGroup answer."""
         return cls(
             code=Code(answer.error_code),
             assignment=answer.assignment,
@@ -183,7 +183,7 @@ class Surveyed:
 
     @classmethod
     def of(cls, answer: Any) -> Self:
-        """Return what the broker's answer says of the one group that it was asked for."""
+        """Return the state of the one group that DescribeGroups was asked for."""
         group = only(answer.groups, "groups")
         try:
             given = [Assignment.decode(one.member_assignment).partitions for one in group.members]

@@ -146,7 +146,7 @@ class Membership:
         return task in self._under_way and caller() is self
 
     def group_metadata(self) -> m.GroupMetadata:
-        """Return who commits here, for a producer that commits offsets in its transactions."""
+        """Return the member's identity, for a producer that commits offsets in its transactions."""
         return self.member.metadata
 
     def called(self) -> None:
@@ -275,7 +275,7 @@ class Membership:
             )
 
     def _not_known_safe(self, reached: Offsets) -> str:
-        """Return what the application has read and is not known to be committed, for a sentence's end."""
+        """Return the positions that are not known to be committed, as the end of a sentence."""
         missing = [
             f"{at} up to {offset_of(one)}"
             for at, one in reached.items()
@@ -504,7 +504,7 @@ class Membership:
         self.member.committed(request, code, self.now_ms())
 
     async def _send_commit(self, generation: m.Generation, offsets: Offsets) -> Code:
-        """Return what the coordinator answers to a commit; NETWORK_EXCEPTION if nothing."""
+        """Return the code of the coordinator's answer to a commit, NETWORK_EXCEPTION without one."""
         settings = self.settings
         try:
             answer = await self._ask(

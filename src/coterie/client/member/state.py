@@ -150,7 +150,7 @@ class Standing:
 
     @property
     def metadata(self) -> GroupMetadata:
-        """Return who commits here (CB-14)."""
+        """The member's identity in commits (CB-14)."""
         place = self.generation
         return GroupMetadata(self.settings.group_id, place.id, place.member_id, self.settings.instance_id)
 

@@ -43,7 +43,7 @@ NO_CONNECTION = (OSError, ValueError, OverflowError)
 
 
 def unreachable(address: Address, error: Exception, *, over_tls: bool = False) -> Disconnected:
-    """Return what to raise where no connection came about; `over_tls` if TLS was wanted."""
+    """Return the error of a connection that did not come about; `over_tls` if TLS was wanted."""
     if over_tls and isinstance(error, ConnectionResetError | ConnectionAbortedError):
         return no_tls(address, error)
     if not isinstance(error, OSError):
@@ -54,7 +54,7 @@ def unreachable(address: Address, error: Exception, *, over_tls: bool = False) -
 
 
 def untrusted(address: Address, error: ssl.SSLCertVerificationError) -> AuthenticationFailed:
-    """Return what to raise for a certificate that no authority of ours has signed."""
+    """Return the error of a certificate that no authority of ours has signed."""
     return AuthenticationFailed(
         f"the certificate of {address} is not to be trusted: {error.verify_message};"
         " ssl_truststore_location names the authorities to trust"
@@ -62,18 +62,18 @@ def untrusted(address: Address, error: ssl.SSLCertVerificationError) -> Authenti
 
 
 def no_size(size: int) -> str:
-    """Return what was expected where an answer begins, and what is spoken there if it is plain to see."""
+    """Return the words for an impossible size of an answer, with the protocol if it is plain to see."""
     begins = size.to_bytes(4, "big", signed=True)
     spoken = "HTTP" if begins == b"HTTP" else "TLS" if begins.startswith(TLS_ALERT) else ""
     return f"its size, not {size}" + (f" ({spoken} is spoken there)" if spoken else "")
 
 
 def no_tls(address: Address, error: OSError) -> Disconnected:
-    """Return what to raise where TLS did not begin."""
+    """Return the error of a TLS handshake that failed."""
     reason = error.reason if isinstance(error, ssl.SSLError) else "the connection was closed"
     return Disconnected(f"no TLS with {address}: {reason or error}; is security_protocol right?")
 
 
 def wordless(error: Disconnected | Corrupt) -> Disconnected:
-    """Return what to raise where a connection was over before the other side had said what it is."""
+    """Return the error of a connection that was over before the other side had said what it is."""
     return Disconnected(f"{error}, before it said what it is; are address and security_protocol right?")

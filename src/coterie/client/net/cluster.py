@@ -149,7 +149,7 @@ class Cluster:
         return found
 
     async def _answer_of_any(self, api_key: int, make: Maker) -> Any:
-        """Return what the first broker says that can be reached."""
+        """Return the answer of the first broker that can be reached."""
         tried: list[str] = []
         for address in self._by_load():
             try:
@@ -169,7 +169,7 @@ class Cluster:
         return sorted(dict.fromkeys((*self.known.brokers.values(), *self.bootstrap)), key=load)
 
     async def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address]:
-        """Return where the leader of each partition is; asks again while one has none."""
+        """Return the address of each partition's leader; asks again while one has none."""
         wanted = set(partitions)
         found = self.known_leaders(wanted)
         if len(found) == len(wanted):
@@ -243,7 +243,7 @@ class Cluster:
     async def end_of_epochs(
         self, address: Address, asked: Mapping[TopicPartition, tuple[int, int]]
     ) -> dict[TopicPartition, EpochEnd]:
-        """Return what one broker says of where epochs end; asked once."""
+        """Return the ends of epochs by one broker's answer; asked once."""
         broker = await self.connection(address)
         answer = await broker.call(
             ApiKey.OFFSET_FOR_LEADER_EPOCH,
@@ -255,7 +255,7 @@ class Cluster:
     # Groups
 
     async def coordinator(self, key: str, *, kind: int = messages.GROUP) -> Address:
-        """Return where the coordinator of a group or transactional id is, asked once; refusals are raised.
+        """Return the address of a group's or transactional id's coordinator, asked once; refusals are raised.
 
         Whoever asks while a lookup is under way waits for that one (CL-1).
         """
@@ -325,7 +325,7 @@ class Cluster:
     async def notes_of_groups(
         self, group_ids: Iterable[str], at: TopicPartition
     ) -> dict[str, OffsetAndMetadata | None]:
-        """Return what each of many groups has committed of a partition: one question to each coordinator."""
+        """Return each group's committed offset of one partition: one request to each coordinator."""
         wanted = sorted(set(group_ids))
         found: dict[str, OffsetAndMetadata | None] = {}
 
@@ -413,7 +413,7 @@ class Cluster:
         forget: Callable[[], object] = bool,
         final: Container[Code] = (),
     ) -> T:
-        """Return what `ask` returns; after what may pass, forget what may be wrong, and ask again.
+        """Return the result of `ask`; after an error that may pass, forget what may be wrong and ask again.
 
         The codes in `final` do not pass here. What takes some seconds is told in the log.
         """

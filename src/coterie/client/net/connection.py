@@ -285,7 +285,7 @@ class Connection:
             self._frames.transport.abort()
 
     async def wait_closed(self) -> None:
-        """Return when the socket is closed, after `close`."""
+        """Wait until the socket is closed, after `close`."""
         if self._frames.transport is not None:
             await self._frames.gone.wait()
 
@@ -297,7 +297,7 @@ class Connection:
         return self._renew_at is None or self.clock.time() < self._renew_at
 
     async def renewed(self, timeout_s: float) -> None:
-        """Return when requests may be sent: a session that ends soon is renewed first, while others wait."""
+        """Wait until requests may be sent: a session that ends soon is renewed first, while others wait."""
         if self._credentials is None:
             return
         async with self._renewal:

@@ -95,11 +95,11 @@ class Metadata(NamedTuple):
     cluster_id: str | None = None
 
     def partition_counts(self) -> dict[str, int]:
-        """Return how many partitions each topic has that exists."""
+        """Return the partition count of each topic that exists."""
         return {name: len(topic.leaders) for name, topic in self.topics.items() if topic.leaders}
 
     def assignable(self, *, internal: bool = True) -> Assignable:
-        """Return what an assignor has to know of the topics that exist."""
+        """Return the topics that exist as assignors see them: partition counts and racks."""
         topics = [one for one in self.topics.values() if one.leaders and (internal or not one.internal)]
         racks = {
             TopicPartition(one.name, partition): frozenset(
@@ -178,7 +178,7 @@ def api_versions() -> Any:
 
 
 def sasl_handshake(version: int, mechanism: str) -> Any:
-    """Return the question whether the broker takes this mechanism."""
+    """Return the request to begin a SASL exchange of this mechanism."""
     return whole(ApiKey.SASL_HANDSHAKE, version, mechanism=mechanism)
 
 
@@ -203,7 +203,7 @@ def features_of(answer: Any) -> dict[str, int]:
 
 
 def read_metadata(answer: Any) -> Metadata:
-    """Return what a metadata answer says."""
+    """Return the brokers and topics of a metadata answer."""
     brokers = {broker.node_id: Address(broker.host, broker.port) for broker in answer.brokers}
     topics = {}
     for topic in answer.topics:
@@ -220,7 +220,7 @@ def read_metadata(answer: Any) -> Metadata:
 
 
 def find_coordinator(version: int, *keys: str, kind: int = GROUP) -> Any:
-    """Return the question who coordinates these groups, or the transactions of these ids."""
+    """Return the request for the coordinators of these groups, or transactional ids."""
     return whole(ApiKey.FIND_COORDINATOR, version, key_type=kind, coordinator_keys=keys)
 
 
@@ -300,7 +300,7 @@ def committed_of(group: Any) -> tuple[Code, dict[TopicPartition, OffsetAndMetada
 
 
 def end_of_epochs(version: int, asked: Mapping[TopicPartition, tuple[int, int]]) -> Any:
-    """Return the question where epochs end; of each partition, the one asked about and the leader's own."""
+    """Return the request for the ends of epochs; a value is that epoch and the leader's own."""
     api = "offset_for_leader_epoch"
     topics = tuple(
         part(api, version, "OffsetForLeaderTopic", topic=topic, partitions=tuple(
@@ -314,7 +314,7 @@ def end_of_epochs(version: int, asked: Mapping[TopicPartition, tuple[int, int]])
 
 
 def read_epoch_ends(answer: Any) -> dict[TopicPartition, EpochEnd]:
-    """Return where each partition's epoch ends."""
+    """Return the end of each partition's epoch."""
     return {
         TopicPartition(topic.topic, one.partition): EpochEnd(
             Code(one.error_code), one.leader_epoch, one.end_offset
@@ -509,12 +509,12 @@ def leave_group(
 
 
 def list_groups(version: int) -> Any:
-    """Return the question which groups a broker coordinates."""
+    """Return the request for the groups that a broker coordinates."""
     return whole(ApiKey.LIST_GROUPS, version)
 
 
 def describe_group(version: int, group_id: str) -> Any:
-    """Return the question what a classic group is like."""
+    """Return the request for a classic group's state and members."""
     return whole(ApiKey.DESCRIBE_GROUPS, version, groups=(group_id,))
 
 

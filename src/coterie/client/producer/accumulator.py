@@ -186,7 +186,7 @@ class Accumulator:
         return Collected(going, lost, more and bool(going))
 
     def next_ms(self, now_ms: float) -> float:
-        """Return when something is to be done if nothing happens before, infinity for never.
+        """Return the time (ms) at which something is due if nothing happens before, infinity for never.
 
         What was due at `now_ms` counts as done: it is the time of the last `collect`.
         """
@@ -213,7 +213,7 @@ class Accumulator:
         return batch.created_ms + self.settings.linger_ms
 
     def _next_ms(self, queue: PartitionQueue, now_ms: float) -> float:
-        """Return when something may be due in one queue, infinity for never."""
+        """Return the time (ms) at which something may be due in one queue, infinity for never."""
         next_ms = inf
         for batch in queue.outstanding:
             if not batch.in_flight:

@@ -99,7 +99,7 @@ class Batch:
 
     @property
     def filled(self) -> int:
-        """Return how many bytes its records take, about."""
+        """About the bytes that its records take."""
         return self.size - max(self.room, 0)
 
     def mark_time(self, now_s: float) -> None:

@@ -38,7 +38,7 @@ class Delivery:
         return self._batch.holding(self._index)[0].outcome is not None
 
     def result(self) -> RecordMetadata:
-        """Return where the record is, or raise why it was not written (InvalidStateError: too early)."""
+        """Return the record's place, or raise why it was not written (InvalidStateError: too early)."""
         batch, index = self._batch.holding(self._index)
         outcome = batch.outcome
         if outcome is None:
@@ -72,7 +72,7 @@ def settled(batch: Batch) -> "asyncio.Future[None]":
 
 
 async def written(batch: Batch) -> None:
-    """Return when all of a batch is written, or raise why it is not."""
+    """Wait until all of a batch is written, or raise the reason why it is not."""
     await settled(batch)
     for half in batch.halves or ():
         await written(half)

@@ -72,7 +72,7 @@ class ProducerFenced(TransactionFatal):
 
 
 def refusal(code: Code, what: str, said: str | None = None, *, doubtful: bool = False) -> NotWritten:
-    """Return what a record's sender is told when the broker refuses its batch."""
+    """Return the error of a record whose batch the broker refuses."""
     words = [what, *([said] if said else []), *(["an earlier try may have been written"] if doubtful else [])]
     error = NotWritten(code, "; ".join(words))
     error.doubtful = doubtful

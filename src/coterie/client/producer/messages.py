@@ -45,7 +45,7 @@ def produce(
 
 
 def read_produce(answer: Any) -> dict[TopicPartition, BatchAnswer]:
-    """Return what became of each partition's batch."""
+    """Return the broker's answer to each partition's batch."""
     return {
         TopicPartition(topic.name, one.index): BatchAnswer(
             Code(one.error_code), one.base_offset, append_time_of(one), said_of(one)
@@ -72,7 +72,7 @@ def said_of(one: Any) -> str | None:
 def init_producer(
     version: int, *, transactional_id: str | None, transaction_timeout_ms: int, identity: Identity
 ) -> Any:
-    """Return the question who the producer is; one that was somebody before keeps its id in a new epoch."""
+    """Return the request for the producer's identity; one that had an id keeps it in a new epoch."""
     return whole(
         ApiKey.INIT_PRODUCER_ID,
         version,
@@ -185,6 +185,6 @@ def end_transaction(version: int, transactional_id: str, identity: Identity, *, 
 
 
 def read_identity(answer: Any) -> Identity:
-    """Return who the producer is from now on, NOBODY where the version does not say."""
+    """Return the producer's identity from now on, NO_IDENTITY where the version does not say."""
     producer_id = getattr(answer, "producer_id", -1)
     return Identity(producer_id, getattr(answer, "producer_epoch", -1))

@@ -40,7 +40,7 @@ def explicit_partition(topic: str, partition: int, *, partitions: int) -> int:
 
 
 def no_such_partition(topic: str, partition: object, *, count: int) -> str:
-    """Return what to say of a partition that a topic of so many does not have."""
+    """Return the words for a partition that a topic of so many does not have."""
     there = "0" if count == 1 else f"0 to {count - 1}"
     return f"topic {topic} has no partition {partition!r}, only {there}"
 
@@ -137,7 +137,7 @@ class Builtin(Partitioner):
             self._loads[topic] = _Loads(counted, list(accumulate(longest + 1 - one for one in lengths)))
 
     def _next(self, topic: str, partitions: int, available: Sequence[int]) -> int:
-        """Return where to stick next (PT-6, PT-7)."""
+        """Return the next sticky partition (PT-6, PT-7)."""
         loads = self._loads.get(topic)
         if loads is not None:
             drawn = self._random.randrange(loads.sums[-1])
@@ -226,7 +226,7 @@ class Custom(Partitioner):
         self._choose = choose
 
     def partition(self, topic: str, key: bytes | None, *, partitions: int, available: Sequence[int]) -> int:
-        """Return what the function says, if there is such a partition (PT-1)."""
+        """Return the partition that the function chooses, if there is such a one (PT-1)."""
         chosen = self._choose(topic, key, partitions, available)
         if not isinstance(chosen, SupportsIndex) or not 0 <= chosen < partitions:
             said = f"the partitioner chose partition {chosen!r} of topic {topic}"

@@ -249,7 +249,7 @@ class Producer(HintsAtMethods):
         return sender
 
     def _known(self, topic: str) -> "Route | None":
-        """Return what is known of the topic, if that is enough; raise why nothing can be sent now."""
+        """Return the topic's route if its partitions are known; raise why nothing can be sent now."""
         info = self._check_open().cluster.known.topics.get(topic)
         route = self._routes.get(topic)
         # If it was forgotten, its leaders were wrong; its partitions are what they were.
@@ -261,7 +261,7 @@ class Producer(HintsAtMethods):
         return route
 
     async def _route(self, topic: str, until: float) -> "Route":
-        """Return what is known of the topic, learnt first if need be; raise why nothing can be sent to it."""
+        """Return the topic's route, asked for first if need be; raise why nothing can be sent to it."""
         self._check_loop()
         if not isinstance(topic, str):
             raise TypeError(f"a topic's name is text, not {topic!r}")
@@ -302,7 +302,7 @@ class Producer(HintsAtMethods):
     def _place(
         self, route: "Route", key: bytes | None, partition: int | None, *, size: int
     ) -> TopicPartition:
-        """Return where a record goes."""
+        """Return the record's partition: given, sticky, or chosen by the partitioner."""
         topic, count = route.info.name, len(route.info.leaders)
         if partition is not None:
             return route.places[explicit_partition(topic, partition, partitions=count)]
@@ -376,7 +376,7 @@ class Producer(HintsAtMethods):
             accumulator.urgent -= 1
 
     async def partitions_for(self, topic: str) -> int:
-        """Return how many partitions the topic has."""
+        """Return the topic's partition count."""
         until = self._running().loop.time() + self.settings.max_block_ms / 1000
         return len((await self._route(topic, until)).info.leaders)
 

@@ -138,7 +138,7 @@ class Sender:
         return None if topic is None else known.brokers.get(topic.leaders.get(place.partition, -1))
 
     def _most(self, address: Address) -> int:
-        """Return how many bytes may go to a broker now; open the connection if there is none."""
+        """Return the bytes that may go to a broker now; open the connection if there is none."""
         link = self._links.get(address)
         if link is None or link.closed:
             self.start(f"connection to {address}", partial(self._connect, address))

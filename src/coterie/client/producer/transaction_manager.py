@@ -65,7 +65,7 @@ class Transactions:
         self.state.move(Step.INITIALIZED)
 
     async def _initialized(self, identity: Identity) -> Identity:
-        """Return who the producer is from now on. The coordinator ends what is open."""
+        """Return the producer's identity from now on. The coordinator ends what is open."""
 
         def make(version: int) -> Any:
             return asks.init_producer(
@@ -130,7 +130,7 @@ class Transactions:
         await self._end(commit=False)
 
     async def _settled(self) -> None:
-        """Return when nothing of the transaction is under way any more.
+        """Wait until nothing of the transaction is under way any more.
 
         What came to a broker after the end would count as the next transaction's.
         """

@@ -167,7 +167,7 @@ def refusal(api_key: int, code: Code, transactional_id: str) -> RefusedBy:
 
 
 def verdict(api_key: int, code: Code) -> Verdict:
-    """Return what follows from a code: what Kafka's own producer makes of it."""
+    """Return the verdict on a code: as Kafka's own producer reacts to it."""
     special = SPECIAL.get(api_key, {}).get(code)
     return special or COMMON.get(code) or OTHERWISE[api_key]
 
