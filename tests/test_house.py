@@ -130,7 +130,7 @@ PURE = (
     "client/settings.py",
     "spark/source/offsets.py",
     "spark/source/options.py",
-    "spark/source/protocol.py",
+    "spark/source/group/protocol.py",
 )
 IMPURE_MODULES = {
     "asyncio",

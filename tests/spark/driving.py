@@ -21,9 +21,9 @@ from typing import Any
 from coterie.base.ids import TopicPartition
 from coterie.spark.source import session
 from coterie.spark.source.batch import groups_of
+from coterie.spark.source.group.session import GroupSession
 from coterie.spark.source.offsets import GroupDocument
 from coterie.spark.source.options import parse
-from coterie.spark.source.session import GroupSession
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.codec import decode_request, read_request_header
 from coterie.wire.payloads.consumer_protocol import Assignment

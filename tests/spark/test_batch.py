@@ -12,8 +12,8 @@ from pyspark.errors import PySparkException
 
 from coterie.base.ids import TopicPartition
 from coterie.spark.source.batch import range_of
+from coterie.spark.source.offsets import DataLoss
 from coterie.spark.source.options import parse
-from coterie.spark.source.protocol import DataLoss
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 

@@ -14,16 +14,15 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
 from coterie.base.ids import TopicPartition
-from coterie.spark.source.offsets import GroupDocument
+from coterie.spark.source.group.pacing import waited_for
+from coterie.spark.source.group.session import GroupSession
+from coterie.spark.source.offsets import DataLoss, GroupDocument
 from coterie.spark.source.option_names import (
     BadOption,
 )
 from coterie.spark.source.options import (
     parse,
 )
-from coterie.spark.source.pacing import waited_for
-from coterie.spark.source.protocol import DataLoss
-from coterie.spark.source.session import GroupSession
 from coterie.spark.source.topics import cluster_for
 from coterie.spark.source.ungrouped import AllPartitions
 

@@ -10,8 +10,7 @@ import pytest
 
 from coterie.base.ids import TopicPartition
 from coterie.broker.runtime.pieces import at_once
-from coterie.spark.source.offsets import BadOffset, GroupDocument
-from coterie.spark.source.protocol import DataLoss
+from coterie.spark.source.offsets import BadOffset, DataLoss, GroupDocument
 
 from .test_group_session import Query, until
 from .virtual import HOST, PORT, VirtualBroker, run_virtually

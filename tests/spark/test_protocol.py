@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.base.ids import TopicPartition
-from coterie.spark.source.offsets import GroupDocument, Range
-from coterie.spark.source.protocol import (
-    DataLoss,
+from coterie.spark.source.group.protocol import (
     covered,
     due,
     kept,
@@ -18,6 +16,7 @@ from coterie.spark.source.protocol import (
     replayed,
     same_place,
 )
+from coterie.spark.source.offsets import DataLoss, GroupDocument, Range
 
 AT = TopicPartition("t", 0)
 BATCH = Range("t", 0, 100, 200)

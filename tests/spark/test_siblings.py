@@ -12,8 +12,8 @@ from contextlib import ExitStack, closing
 
 import pytest
 
+from coterie.spark.source.group.shared_group import SharedGroup, Siblings, starter_of
 from coterie.spark.source.options import parse
-from coterie.spark.source.siblings import SharedGroup, Siblings, starter_of
 
 ONE_QUERY, ANOTHER = "1/task/7 since 100", "1/task/8 since 100"
 
@@ -112,7 +112,7 @@ KILLED = f"""
 import os, sys
 from pathlib import Path
 from coterie.spark.source.options import parse
-from coterie.spark.source.siblings import Siblings
+from coterie.spark.source.group.shared_group import Siblings
 options = parse({{"kafka.bootstrap.servers": "h:1", "group.id": "g", "subscribe": "t"}}, streaming=True)
 Siblings(options, starter={ONE_QUERY!r}, application=1, folder=Path(sys.argv[1])).look()
 os._exit(9)

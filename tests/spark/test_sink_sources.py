@@ -17,11 +17,11 @@ from coterie.client.producer.errors import TransactionAborted
 from coterie.spark.sink.copying import NotOurs, PartitionsLost, write_with_offsets
 from coterie.spark.sink.options import parse_sink
 from coterie.spark.sink.sink import refuse_columns
+from coterie.spark.source.columns import SOURCE_FIELDS
 from coterie.spark.source.datasource import SOURCE
+from coterie.spark.source.group.session import GroupSession
 from coterie.spark.source.offsets import GroupDocument
 from coterie.spark.source.option_names import BadOption
-from coterie.spark.source.session import GroupSession
-from coterie.spark.source.shape import SOURCE_FIELDS
 
 from .test_group_session import options_of, until
 from .test_sink import forget_last_batch, values_of

@@ -14,8 +14,8 @@ from coterie.base.ids import TopicPartition
 from coterie.client.net.addresses import Address
 from coterie.client.settings import ClientSettings
 from coterie.spark.source import tasks
+from coterie.spark.source.columns import NO_SOURCE
 from coterie.spark.source.offsets import Range
-from coterie.spark.source.shape import NO_SOURCE
 from coterie.wire.api.apis import ApiKey
 
 from .small_leaders import TOPIC, SmallLeaders

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from coterie.client.member import MemberSettings
-from coterie.spark.source.pacing import LONGEST_WAIT_S, SHORT_WAIT_S, Company, Pace, Word
+from coterie.spark.source.group.pacing import LONGEST_WAIT_S, SHORT_WAIT_S, Company, Pace, Word
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 
 from coterie.client.member import machine
 from coterie.spark.source import session
-from coterie.spark.source.session import GroupSession
+from coterie.spark.source.group.session import GroupSession
 
 from .driving import instead
 

@@ -22,7 +22,7 @@ from coterie.client.producer.errors import TransactionFailed
 from coterie.client.producer.producer import Producer
 from coterie.spark.sink.options import SinkOptions
 from coterie.spark.sink.rows import Outbox, ahead, gathered, named
-from coterie.spark.source.shape import SOURCE_FIELDS
+from coterie.spark.source.columns import SOURCE_FIELDS
 
 Notes = Mapping[TopicPartition, OffsetAndMetadata | None]
 COLUMN = "source"

@@ -28,8 +28,8 @@ from coterie.spark.sink.copying import write_with_offsets
 from coterie.spark.sink.exactly_once import Turn, note_done, write_once
 from coterie.spark.sink.options import SinkOptions
 from coterie.spark.sink.rows import Outbox, ahead
+from coterie.spark.source.columns import SOURCE_FIELDS
 from coterie.spark.source.option_names import BadOption
-from coterie.spark.source.shape import SOURCE_FIELDS
 from coterie.spark.worker_reuse import settle
 
 COLUMNS = {

@@ -11,11 +11,10 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from coterie.base.ids import TopicPartition
 from coterie.client.net.addresses import Address
 from coterie.client.net.cluster import Cluster
+from coterie.spark.source.columns import NO_SOURCE, Source
 from coterie.spark.source.filters import Pushed, pushed
-from coterie.spark.source.offsets import Range, packed, split
+from coterie.spark.source.offsets import DataLoss, Range, packed, split
 from coterie.spark.source.options import COMMITTED, EARLIEST, Bound, SourceOptions
-from coterie.spark.source.protocol import DataLoss
-from coterie.spark.source.shape import NO_SOURCE, Source
 from coterie.spark.source.tasks import FetchSettings, TaskPartition, read_task
 from coterie.spark.source.topics import cluster_for, ends, resolved, selected
 

@@ -16,6 +16,10 @@ class BadOffset(CoterieError):
     """An offset in the checkpoint that this query can not go on from; says why and what to do."""
 
 
+class DataLoss(CoterieError):
+    """Records that the query should read are gone; failOnDataLoss=false goes on without them."""
+
+
 class Range(NamedTuple):
     """Offsets [first, until) of one partition."""
 

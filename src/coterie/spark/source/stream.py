@@ -24,11 +24,11 @@ from pyspark.sql.streaming.datasource import (
 
 from coterie.client.blocking.loop import LoopThread
 from coterie.spark.source.batch import groups_of, shared_by, tasks_for
+from coterie.spark.source.group.pacing import LONGEST_WAIT_S
+from coterie.spark.source.group.session import Gone, GroupSession
+from coterie.spark.source.group.shared_group import Siblings, starter_of
 from coterie.spark.source.offsets import GroupDocument, read_plain, write_plain
 from coterie.spark.source.options import SourceOptions
-from coterie.spark.source.pacing import LONGEST_WAIT_S
-from coterie.spark.source.session import Gone, GroupSession
-from coterie.spark.source.siblings import Siblings, starter_of
 from coterie.spark.source.tasks import FetchSettings, TaskPartition, read_task
 from coterie.spark.source.ungrouped import AllPartitions
 

@@ -30,10 +30,9 @@ from coterie.client.net import messages
 from coterie.client.net.addresses import Address
 from coterie.client.net.plain_socket import BlockingConnection
 from coterie.client.settings import ClientSettings, Security
-from coterie.spark.source.offsets import Range
+from coterie.spark.source.columns import NO_SOURCE, Piece, Source, needed, shaped
+from coterie.spark.source.offsets import DataLoss, Range
 from coterie.spark.source.options import SourceOptions
-from coterie.spark.source.protocol import DataLoss
-from coterie.spark.source.shape import NO_SOURCE, Piece, Source, needed, shaped
 from coterie.spark.worker_reuse import settle
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.fetched import Fetched, FetchedPartition, read_fetched

@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from coterie.base.ids import TopicPartition
-from coterie.spark.source.offsets import Gate, Range, limited
+from coterie.spark.source.group.pacing import Company
+from coterie.spark.source.group.session import POLL_MOST_S, POLL_S, Gone
+from coterie.spark.source.offsets import DataLoss, Gate, Range, limited
 from coterie.spark.source.options import EARLIEST, SourceOptions
-from coterie.spark.source.pacing import Company
-from coterie.spark.source.protocol import DataLoss
-from coterie.spark.source.session import POLL_MOST_S, POLL_S, Gone
 from coterie.spark.source.topics import cluster_for, ends, resolved, selected
 
 Offsets = dict[TopicPartition, int]

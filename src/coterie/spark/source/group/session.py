@@ -18,18 +18,9 @@ from coterie.client.consumer.assignors import assignor_factory
 from coterie.client.member import Generation
 from coterie.client.member.runner import Membership
 from coterie.client.net.addresses import Address
-from coterie.spark.source.offsets import (
-    Gate,
-    GroupDocument,
-    Range,
-    Rebalance,
-    limited,
-    refuse_other_cluster,
-)
-from coterie.spark.source.options import EARLIEST, Bound, SourceOptions
-from coterie.spark.source.pacing import LONGEST_WAIT_S, Barrier, Company, Pace, Word, waited_for
-from coterie.spark.source.protocol import (
-    DataLoss,
+from coterie.spark.source.columns import NO_SOURCE, Source
+from coterie.spark.source.group.pacing import LONGEST_WAIT_S, Barrier, Company, Pace, Word, waited_for
+from coterie.spark.source.group.protocol import (
     covered,
     due,
     kept,
@@ -38,7 +29,16 @@ from coterie.spark.source.protocol import (
     replayed,
     same_place,
 )
-from coterie.spark.source.shape import NO_SOURCE, Source
+from coterie.spark.source.offsets import (
+    DataLoss,
+    Gate,
+    GroupDocument,
+    Range,
+    Rebalance,
+    limited,
+    refuse_other_cluster,
+)
+from coterie.spark.source.options import EARLIEST, Bound, SourceOptions
 from coterie.spark.source.topics import cluster_for, ends, resolved, selected, servers_of, there
 
 log = logging.getLogger("coterie.spark")

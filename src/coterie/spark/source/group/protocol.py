@@ -16,18 +16,13 @@ by batch numbers may hold the rows.
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 
-from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
 from coterie.base.whole import whole_number
-from coterie.spark.source.offsets import GroupDocument, Range
+from coterie.spark.source.offsets import DataLoss, GroupDocument, Range
 
 NOTED = "coterie"
 
 Committed = Mapping[TopicPartition, int | None]
-
-
-class DataLoss(CoterieError):
-    """Records that the query should read are gone; failOnDataLoss=false goes on without them."""
 
 
 def due(
