@@ -54,6 +54,8 @@ ALONE = (
 # The same, when asked for by name: CI has an hour for everything.
 BY_NAME = (
     "anyrequest",
+    "first_run",
+    "pythons",
     "streams",
     "connect",
     "kafka_python",
@@ -69,6 +71,7 @@ BY_CHANCE = ("kills", "ledger_s3")
 MOST_AGAIN = 3  # suites; where more have failed it is no moment of a busy machine
 LANES = 2  # suites at once: most of a suite is waiting
 SUITE_S = 1500
+LONGER_S = {"first_run": 7200, "pythons": 3600}  # whole runs of `make test`, and of its half
 LINES_OF_AN_END = 20  # of a suite that broke off: all that was said is far above, if it was kept
 SUITES: set[int] = set()
 """The process groups of the suites that run."""
@@ -249,7 +252,7 @@ def run_suite(name: str, *, bootstrap: str, data: Path, work: Path, on: str) -> 
         start_new_session=True,
     ) as process:
         SUITES.add(process.pid)
-        late = threading.Timer(SUITE_S, os.killpg, (process.pid, signal.SIGKILL))
+        late = threading.Timer(LONGER_S.get(name, SUITE_S), os.killpg, (process.pid, signal.SIGKILL))
         late.start()
         assert process.stdout is not None
         last: deque[str] = deque(maxlen=LINES_OF_AN_END)
@@ -262,7 +265,7 @@ def run_suite(name: str, *, bootstrap: str, data: Path, work: Path, on: str) -> 
     if not outcome.passed and not outcome.failed and not outcome.skipped:  # a suite that is one check
         (outcome.failed if process.returncode else outcome.passed).append(name)
     elif process.returncode < 0 or (process.returncode and not outcome.failed):
-        outcome.failed.append("runs-to-its-end")  # not within SUITE_S, or it broke off without a word
+        outcome.failed.append("runs-to-its-end")  # not within its time, or it broke off without a word
         outcome.whys["runs-to-its-end"] = f"it ended with {process.returncode}, after:\n{''.join(last)}"
     judge(outcome)
     print(f"-- {name}: {len(outcome.passed)} passed, {time.monotonic() - begun:.0f} s", flush=True)
