@@ -159,7 +159,7 @@ def test_nobody_has_a_topic_made_by_asking_for_it_once_another_of_a_name_alike_i
 def test_topics_that_are_deleted_together_are_deleted_after_a_crash_however_many(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(topics_module, "GRAVES_MAX", 2)
+    monkeypatch.setattr(topics_module, "DELETED_REMEMBERED_MAX", 2)
     rig = Rig()
     names = [f"t{n}" for n in range(6)]
     at_once(rig.node.create_topics([rig.topics.new(name, partitions=1) for name in names]))
@@ -172,14 +172,14 @@ def test_topics_that_are_deleted_together_are_deleted_after_a_crash_however_many
 
 
 def test_of_topics_that_are_gone_the_latest_are_remembered(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(topics_module, "GRAVES_MAX", 2)
+    monkeypatch.setattr(topics_module, "DELETED_REMEMBERED_MAX", 2)
     rig = Rig()
     gone = [rig.node.create_topic(name, partitions=1).topic_id for name in "abcd"]
 
     for name in "abcd":
         at_once(rig.node.delete_topics([name]))
 
-    assert list(rig.topics._graves) == gone[2:]
+    assert list(rig.topics._deleted) == gone[2:]
 
 
 def deletion(rig: Rig, **named: Any) -> Any:

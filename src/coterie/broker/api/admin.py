@@ -59,17 +59,17 @@ def _create_topics(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     wanted = sum((yield from gathered(max(0, _partition_count(node, asked)) for asked in once)))
     refused: dict[str, Refusal] = {}
     planned: dict[str, Planned] = {}
-    alike: dict[str, str] = {}
+    planned_names: dict[str, str] = {}
     for asked in once:
         if wanted > PARTITIONS_OF_REQUEST_MAX:
             found: Planned | Refusal = Refusal(Code.POLICY_VIOLATION, TOO_MANY)
         else:
-            found = _refuse_alike(asked.name, alike) or _plan(node, asked)
+            found = _refuse_name_that_collides(asked.name, planned_names) or _plan(node, asked)
         if isinstance(found, Refusal):
             refused[asked.name] = found
         else:
             planned[asked.name] = found
-            alike[metric_name(asked.name)] = asked.name
+            planned_names[metric_name(asked.name)] = asked.name
         yield
     if planned and not request.validate_only:
         refused |= yield from _carry_out(node, planned)
@@ -95,7 +95,7 @@ class Planned(NamedTuple):
     layout: Layout
 
 
-def _refuse_alike(name: str, planned: Mapping[str, str]) -> Refusal | None:
+def _refuse_name_that_collides(name: str, planned: Mapping[str, str]) -> Refusal | None:
     """Return why a topic cannot be created together with one that is planned, of a name that is alike."""
     other = planned.get(metric_name(name))
     if other is None:

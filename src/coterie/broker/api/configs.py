@@ -105,7 +105,7 @@ def _topic_entry(settings: BrokerSettings, known: Known, own: str | None, defaul
 
 
 def _broker_origins(settings: BrokerSettings, name: str, table: Mapping[str, Known]) -> list[Origin]:
-    """Return where a broker setting's value comes from, first what counts. What has no value is left out."""
+    """Return the sources that give a broker setting a value, the one in force first."""
     secret = table[name].kind == "password"
     given, default = settings.given.get(name), table[name].default
     found = [Origin(name, None if secret else given, FROM_FILE)] if given is not None else []
@@ -113,7 +113,7 @@ def _broker_origins(settings: BrokerSettings, name: str, table: Mapping[str, Kno
 
 
 def broker_entries(settings: BrokerSettings) -> list[Entry]:
-    """Return every setting of the broker, sorted by name; Kafka's internal ones are not told."""
+    """Return every setting of the broker, sorted by name; Kafka's internal ones are left out."""
     table = {**BROKER, **OWN}
     return [_broker_entry(settings, name, table) for name in sorted(table)]
 
@@ -140,15 +140,15 @@ def _describe_configs(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     kinds = {resource.resource_type for resource in request.resources}
     known = kinds <= {TOPIC_RESOURCE, BROKER_RESOURCE, *UNSERVED}
     results = []
-    told: dict[Any, Any] = {}
+    described: dict[Any, Any] = {}
     repeats = Repeats()
     for resource in request.resources:
-        if resource not in told:
+        if resource not in described:
             found = _look_up(node, resource) if known else Refusal(Code.INVALID_REQUEST, MALFORMED)
-            told[resource] = _described(ctx, request, resource, found)
-            results.append(told[resource])
-        elif repeats.allow(len(told[resource].configs)):
-            results.append(told[resource])
+            described[resource] = _described(ctx, request, resource, found)
+            results.append(described[resource])
+        elif repeats.allow(len(described[resource].configs)):
+            results.append(described[resource])
         yield
     return build(response_type(DESCRIBE_CONFIGS, ctx.version), results=tuple(results))
 
@@ -303,8 +303,8 @@ def _alter(node: Node, ctx: Context, request: Any, api_key: int, rule: Rule) -> 
 def _settings_for_each(
     node: Node, resources: Sequence[Any], rule: Rule
 ) -> Pieces[tuple[list[dict[str, str] | Refusal | None], dict[str, dict[str, str]]]]:
-    """Return what each is to have from now on, or why not, by what it has when this returns, too; and again,
-    by their names, what topics are to have.
+    """Return for each resource its settings from now on or its refusal, judged by the state at the return;
+    and once more the topics' settings, by topic name.
     """
     times = Counter(
         (yield from gathered((resource.resource_type, resource.resource_name) for resource in resources))
@@ -341,7 +341,7 @@ def _configure(node: Node, wanted: Mapping[str, Mapping[str, str]]) -> Refusal |
 
 
 def _settings_for(node: Node, resource: Any, rule: Rule) -> Pieces[dict[str, str] | Refusal | None]:
-    """Return what a topic is to have from now on, why it is not to, or None where nothing is to change."""
+    """Return a resource's settings from now on, its refusal, or None where nothing is to change."""
     refusal = yield from _refuse_shape(resource.configs)
     if refusal is not None:
         return refusal

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     )
 
 READ_COMMITTED = 1
-LEADER_TOLD_SINCE = 16  # the first version whose clients go to the leader that an answer names
+CURRENT_LEADER_SINCE = 16  # the first version whose clients go to the leader that an answer names
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 # The first version of ListOffsets in which a time below 0 means what it does; all others mean nothing.
 MEANT_SINCE = {
@@ -45,11 +45,11 @@ MEANT_SINCE = {
     EARLIEST_PENDING: 11,
 }
 NEVER = 1 << 15
-NOWHERE: Mapping[str, Any] = {"timestamp": -1, "offset": -1, "leader_epoch": -1}
+NO_OFFSET: Mapping[str, Any] = {"timestamp": -1, "offset": -1, "leader_epoch": -1}
 
 
 def leader_epoch_error(log: PartitionLog, sent: int) -> Code:
-    """Return how a client's idea of a partition's leader epoch stands to the log's own (KIP-320)."""
+    """Return the error for a leader epoch that is not the log's, NONE if it is or none was sent (KIP-320)."""
     ours = log.latest_epoch
     if sent in (-1, ours):
         return Code.NONE
@@ -68,7 +68,7 @@ def topic_named(node: Node, asked: Any) -> tuple[Topic | None, Code]:
 
 
 def key_of(asked: Any) -> Any:
-    """Return how a request names a topic: by name, which may be empty, or by id."""
+    """Return the name, which may be empty, or the id by which a request names a topic."""
     name = getattr(asked, "name", getattr(asked, "topic", None))
     return getattr(asked, "topic_id", None) if name is None else name
 
@@ -132,7 +132,10 @@ class WaitingFetch:
         return self.there >= self.missing
 
     def _bytes_there(self, one: Wanted, end: int) -> int:
-        """Return how much there is to answer with; nearly every client asks for one byte, and any will do."""
+        """Return the number of bytes that a partition can answer with, or 1 for any number.
+
+        Nearly every client is content with one byte.
+        """
         if self.missing == 1:
             return 1
         assert one.log is not None
@@ -213,7 +216,7 @@ def _wanted(node: Node, asked: Any, topic: Topic | None, missing: Code, partitio
 
 
 def _readable_end(one: Wanted, *, committed: bool) -> int | None:
-    """Return where reading must stop, None when the partition answers with an error at once."""
+    """Return the offset before which reading must stop, None if the partition is answered with an error."""
     log = one.log
     if log is None or one.code or log.closed or not log.start_offset <= one.offset <= log.end_offset:
         return None
@@ -241,7 +244,11 @@ def _read_within(
     first, before, fenced = True, None, False
     for place, ((name, _), one) in enumerate(wanted.items()):
         values = _read_one(one, left, first=first, committed=committed, version=ctx.version)
-        if one.log is not None and one.code == Code.FENCED_LEADER_EPOCH and ctx.version >= LEADER_TOLD_SINCE:
+        if (
+            one.log is not None
+            and one.code == Code.FENCED_LEADER_EPOCH
+            and ctx.version >= CURRENT_LEADER_SINCE
+        ):
             values["current_leader"] = _leader(node, one.log, ctx.version)
             fenced = True
         size = len(values["records"])
@@ -264,7 +271,7 @@ def _read_within(
 
 
 def _leader(node: Node, log: PartitionLog, version: int) -> Any:
-    """Return who leads a partition in which epoch, for who came with an earlier one (KIP-951)."""
+    """Return a partition's leader and epoch, for a client that came with an earlier epoch (KIP-951)."""
     cls = entity("fetch", version, "LeaderIdAndEpoch", "response")
     return build(cls, leader_id=node.settings.node_id, leader_epoch=log.latest_epoch)
 
@@ -353,9 +360,9 @@ def _list_offsets(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     for name, partitions in wanted.items():
         answers = topics[name] = []
         for index, one in partitions.items():
-            values: Mapping[str, Any] = {**NOWHERE, "error_code": Code.INVALID_REQUEST}
+            values: Mapping[str, Any] = {**NO_OFFSET, "error_code": Code.INVALID_REQUEST}
             if one is not None and one.timestamp < 0 and ctx.version < MEANT_SINCE.get(one.timestamp, NEVER):
-                values = {**NOWHERE, "error_code": Code.UNSUPPORTED_VERSION}
+                values = {**NO_OFFSET, "error_code": Code.UNSUPPORTED_VERSION}
             elif one is not None:
                 values = yield from _offset_of(node, name, one, committed=committed)
             answers.append(build(partition_type, partition_index=index, **values))
@@ -371,16 +378,16 @@ def _list_offsets(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
 def _offset_of(node: Node, topic: str, one: Any, *, committed: bool) -> Pieces[Mapping[str, Any]]:
     log = node.log_of(topic, one.partition_index)
     if log is None:
-        return {**NOWHERE, "error_code": Code.UNKNOWN_TOPIC_OR_PARTITION}
+        return {**NO_OFFSET, "error_code": Code.UNKNOWN_TOPIC_OR_PARTITION}
     code = leader_epoch_error(log, getattr(one, "current_leader_epoch", -1))
     if code:
-        return {**NOWHERE, "error_code": code}
+        return {**NO_OFFSET, "error_code": code}
     try:
         values = yield from _offset_at(log, one.timestamp, committed=committed)
     except StorageFailed as failed:
-        return {**NOWHERE, "error_code": failed.code}
+        return {**NO_OFFSET, "error_code": failed.code}
     if log.closed:  # its topic was deleted while a batch was looked through
-        return {**NOWHERE, "error_code": Code.UNKNOWN_TOPIC_OR_PARTITION}
+        return {**NO_OFFSET, "error_code": Code.UNKNOWN_TOPIC_OR_PARTITION}
     return {**values, "error_code": Code.NONE}
 
 
@@ -394,11 +401,11 @@ def _offset_at(log: PartitionLog, timestamp: int, *, committed: bool) -> Pieces[
         case -3:
             found = yield from _youngest(log)
         case -5 | -6:  # tiered storage: there is none
-            return NOWHERE
+            return NO_OFFSET
         case _:
             found = yield from _first_from(log, timestamp)
     if found is None or (committed and found.offset >= log.last_stable_offset):
-        return NOWHERE
+        return NO_OFFSET
     return {"timestamp": found.timestamp, "offset": found.offset, "leader_epoch": found.leader_epoch}
 
 

@@ -126,7 +126,7 @@ def session_timeout_fits(node: Node, request: Any) -> bool:
 def join_command(
     request: Any, *, call: int, version: int, client_id: str | None, client_host: str
 ) -> commands.Join:
-    """Return what the core is asked by a JoinGroup."""
+    """Return the core's command for a JoinGroup."""
     session_ms = milliseconds(request.session_timeout)
     rebalance = getattr(request, "rebalance_timeout", None)
     return commands.Join(
@@ -198,7 +198,7 @@ def names_protocol(request: Any, version: int) -> bool:
 
 
 def sync_command(request: Any, *, call: int, version: int) -> commands.Sync:
-    """Return what the core is asked by a SyncGroup."""
+    """Return the core's command for a SyncGroup."""
     return commands.Sync(
         group_id=request.group_id,
         call=call,
@@ -247,7 +247,7 @@ def heartbeat(node: Node, ctx: Context, request: Any) -> Any:
 
 
 def heartbeat_command(request: Any, *, call: int) -> commands.Heartbeat:
-    """Return what the core is asked by a Heartbeat."""
+    """Return the core's command for a Heartbeat."""
     return commands.Heartbeat(
         group_id=request.group_id,
         call=call,
@@ -326,7 +326,7 @@ class Gathered:
         self._done = done
 
     def slot(self, index: int) -> Callable[[Any], None]:
-        """Return who takes the answer at `index`."""
+        """Return the callback that takes the answer at `index`."""
 
         def take(answer: Any) -> None:
             self._answers[index] = answer

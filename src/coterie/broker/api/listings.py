@@ -77,9 +77,10 @@ def _answer(ctx: Context, topics: list[Any], following: tuple[str, int] | None =
 def _described(node: Node, ctx: Context, topic: Topic, partitions: range) -> Any:
     api = "describe_topic_partitions"
     partition_type = entity(api, ctx.version, "DescribeTopicPartitionsResponsePartition", "response")
-    nobody_else = {"eligible_leader_replicas": (), "last_known_elr": ()}
+    no_eligible_replicas = {"eligible_leader_replicas": (), "last_known_elr": ()}
     answers = tuple(
-        described_partition(node, partition_type, topic, partition, **nobody_else) for partition in partitions
+        described_partition(node, partition_type, topic, partition, **no_eligible_replicas)
+        for partition in partitions
     )
     return build(
         entity(api, ctx.version, "DescribeTopicPartitionsResponseTopic", "response"),

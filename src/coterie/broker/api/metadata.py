@@ -72,7 +72,7 @@ def _versions(version: int, code: Code, ranges: tuple[tuple[int, int, int], ...]
 
 
 def _features(version: int) -> dict[str, Any]:
-    """Return what of Kafka's features is served: Java bumps epochs with EndTxn 5 only if told to (KIP-890).
+    """Return the fields for Kafka's features: by them Java bumps epochs with EndTxn 5 (KIP-890).
 
     One that may be 0 is supported is not said before version 4, whose clients can read it (KAFKA-17011).
     """
@@ -201,7 +201,7 @@ def _unknown(ctx: Context, name: str | None, topic_id: Any, code: Code) -> Any:
 
 
 def described_partition(node: Node, cls: Any, topic: Topic, partition: int, **more: Any) -> Any:
-    """Return who leads a partition and who has it, as an answer of a class says it."""
+    """Return a partition's leader and replicas as an instance of `cls`, an entity of a response."""
     return build(
         cls,
         error_code=Code.NONE,
@@ -266,19 +266,19 @@ def _coordinator(node: Node, kind: int, key: str, message: str) -> dict[str, Any
     if kind not in COORDINATED:
         mark("share-key" if kind == SHARE_KEY else "key-type-unknown")
         wordless = kind == SHARE_KEY and not message  # Kafka answers a list of keys so, key by key
-        return _nowhere(Code.INVALID_REQUEST, "" if wordless else f"key type {kind} is not served")
+        return _no_coordinator(Code.INVALID_REQUEST, "" if wordless else f"key type {kind} is not served")
     try:
         topic = node.ensure_internal(COORDINATED[kind])
     except STORAGE_ERRORS as error:
         mark("internal-topic-failed")
         refusal = storage_failed(f"create topic {COORDINATED[kind]}", error)
-        return _nowhere(Code.COORDINATOR_NOT_AVAILABLE, refusal.message or "" if message else "")
+        return _no_coordinator(Code.COORDINATOR_NOT_AVAILABLE, refusal.message or "" if message else "")
     partition = coordinator_partition(key, partition_count=topic.partitions)
     leader = node.leadership.leader_of(topic.name, partition)
     if leader is None:
         mark("coordinator-missing")
         words = f"partition {partition} of {topic.name} has no leader now; try again"
-        return _nowhere(Code.COORDINATOR_NOT_AVAILABLE, words if message else "")
+        return _no_coordinator(Code.COORDINATOR_NOT_AVAILABLE, words if message else "")
     mark("coordinator-found")
     node_id, host, port = leader
     return {
@@ -290,7 +290,7 @@ def _coordinator(node: Node, kind: int, key: str, message: str) -> dict[str, Any
     }
 
 
-def _nowhere(code: Code, message: str) -> dict[str, Any]:
+def _no_coordinator(code: Code, message: str) -> dict[str, Any]:
     return {"node_id": -1, "host": "", "port": -1, "error_code": code, "error_message": message}
 
 

@@ -48,7 +48,7 @@ def offset_commit(node: Node, ctx: Context, request: Any) -> Any:
 
 
 def named_in(request: Any) -> int:
-    """Return how many topics and partitions a request names."""
+    """Return the number of topics and partitions that a request names."""
     return len(request.topics) + sum(len(asked.partitions) for asked in request.topics)
 
 
@@ -110,7 +110,7 @@ def _commit_part(
 def commit_command(
     request: Any, *, call: int, version: int, offsets: tuple[commands.OffsetToCommit, ...]
 ) -> commands.CommitOffsets:
-    """Return what the core is asked by an OffsetCommit for some of its offsets."""
+    """Return the core's command for some of the offsets of an OffsetCommit."""
     retention_ms = getattr(request, "retention_time", None)
     return commands.CommitOffsets(
         group_id=request.group_id,
@@ -342,7 +342,7 @@ def _fetch_one(
 
 
 def _in_parts(wanted: Sequence[AskedFor]) -> Pieces[list[list[AskedFor]]]:
-    """Return what is asked for in parts that take a group no longer than it may be busy in one go."""
+    """Return the offsets asked for in parts, none of which keeps a group busy for too long."""
     parts: list[list[AskedFor]] = [[]]
     room = FETCHED_AT_ONCE
     for place, (topic, partitions) in enumerate(wanted):

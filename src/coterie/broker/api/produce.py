@@ -64,7 +64,7 @@ def produce(node: Node, ctx: Context, request: Any) -> Any:
 
 
 def _glance(request: Any) -> tuple[int, int]:
-    """Return how many things a request names, or that they are many, and the attributes of its batches.
+    """Return a request's weight in items, no less than ITEMS_AT_ONCE if large, and its batches' attributes.
 
     Records that are walked over count as what takes as long. Of many things those behind are not looked at.
     """
@@ -74,13 +74,13 @@ def _glance(request: Any) -> tuple[int, int]:
         if items > ITEMS_AT_ONCE:
             break
         for data in asked.partition_data:
-            said, more = _said_by(data.records)
-            attributes |= said
+            bits, more = _attributes_and_count(data.records)
+            attributes |= bits
             work += more
     return items + work // RECORDS_LIKE_AN_ITEM, attributes
 
 
-def _said_by(records: bytes | None) -> tuple[int, int]:
+def _attributes_and_count(records: bytes | None) -> tuple[int, int]:
     """Return the attributes of a batch, and how many records its header says; to unpack them counts, too."""
     if records is None or len(records) < HEADER_SIZE:
         return records[LOW_ATTRIBUTES_AT] if records and len(records) > LOW_ATTRIBUTES_AT else 0, 0
@@ -92,7 +92,7 @@ def _produce(node: Node, ctx: Context, request: Any, attributes: int, *, many: b
     """Answer a request. `attributes` are those of its batches, but for those of `many` things."""
     for place, asked in enumerate(request.topic_data if many else ()):
         for within, data in enumerate(asked.partition_data):
-            attributes |= _said_by(data.records)[0]
+            attributes |= _attributes_and_count(data.records)[0]
             if within % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
                 yield
         if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
@@ -151,7 +151,7 @@ def _append_all(
             answers.append(build(partition_type, index=data.index, **values))
             appends += 1
             if many:
-                work += _said_by(data.records)[1]
+                work += _attributes_and_count(data.records)[1]
             if appends == APPENDS_AT_ONCE or work > RECORDS_AT_ONCE:
                 appends = work = 0
                 yield
@@ -260,7 +260,7 @@ def _all_refused(ctx: Context, request: Any, code: Code, message: str | None = N
 
 def _is_transactional(records: bytes | None) -> bool:
     """Return whether a batch says that it belongs to a transaction."""
-    return bool(_said_by(records)[0] & TRANSACTIONAL_BIT)
+    return bool(_attributes_and_count(records)[0] & TRANSACTIONAL_BIT)
 
 
 def _produce_in_transaction(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
@@ -318,7 +318,7 @@ class WaitingProduce:
     def ask(self) -> Pieces[None]:
         """Ask the coordinator where that is needed, and append what it allows."""
         for place, (name, header) in enumerate(self.batches.items()):
-            self._look_at(name, header)
+            self._keep_verification(name, header)
             if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
                 yield
         asks = self.joins or self._verifies()
@@ -334,10 +334,10 @@ class WaitingProduce:
             header.producer_epoch,
             list(self.verified),
             add=self.joins,
-            deliver=self.told,
+            deliver=self.transaction_checked,
         )
 
-    def _look_at(self, name: TopicPartition, header: BatchHeader) -> None:
+    def _keep_verification(self, name: TopicPartition, header: BatchHeader) -> None:
         log = self.node.log_of(*name)
         if log is None:
             return
@@ -352,7 +352,7 @@ class WaitingProduce:
     def _verifies(self) -> bool:
         return self.node.settings.text_of("transaction.partition.verification.enable") != "false"
 
-    def told(self, codes: Mapping[TopicPartition, Code]) -> None:
+    def transaction_checked(self, codes: Mapping[TopicPartition, Code]) -> None:
         """Take the coordinator's answer."""
         for name, code in codes.items():
             if code:

@@ -28,17 +28,17 @@ def _describe_producers(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     """A partition is answered as often as it is named, as Kafka does, within bounds."""
     topic_type = entity("describe_producers", ctx.version, "TopicResponse", "response")
     topics = []
-    told: dict[tuple[str, int], Any] = {}
+    described: dict[tuple[str, int], Any] = {}
     repeats = Repeats()
     for asked in request.topics:
         partitions = []
         for place, index in enumerate(asked.partition_indexes):
             name = asked.name, index
-            if name not in told:
-                told[name] = yield from _partition(node, asked.name, index, ctx.version)
-                partitions.append(told[name])
-            elif repeats.allow(len(told[name].active_producers)):
-                partitions.append(told[name])
+            if name not in described:
+                described[name] = yield from _partition(node, asked.name, index, ctx.version)
+                partitions.append(described[name])
+            elif repeats.allow(len(described[name].active_producers)):
+                partitions.append(described[name])
             if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
                 yield
         topics.append(build(topic_type, name=asked.name, partitions=tuple(partitions)))

@@ -130,15 +130,15 @@ def describe_quorum(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     if few == [(RESERVED_TOPIC, [0])]:
         topics = (build(topic_type, topic_name=RESERVED_TOPIC, partitions=(_the_quorum(node, ctx),)),)
         return _quorum_answer(node, ctx, topics)
-    strangers = []
+    unknown_topics = []
     for one in asked:
         answers = []
         for partition in one.partitions:
             answers.append(_not_of_the_quorum(ctx, partition.partition_index))
             yield None
-        strangers.append(build(topic_type, topic_name=one.topic_name, partitions=tuple(answers)))
+        unknown_topics.append(build(topic_type, topic_name=one.topic_name, partitions=tuple(answers)))
         yield None
-    return _quorum_answer(None, ctx, tuple(strangers))
+    return _quorum_answer(None, ctx, tuple(unknown_topics))
 
 
 def _quorum_answer(node: Node | None, ctx: Context, topics: tuple[Any, ...]) -> Any:

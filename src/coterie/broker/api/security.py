@@ -26,7 +26,7 @@ DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS = 29, 30, 31
 CREATE_TOKEN, RENEW_TOKEN, EXPIRE_TOKEN, DESCRIBE_TOKEN = 38, 39, 40, 41
 DESCRIBE_SCRAM, ALTER_SCRAM = 50, 51
 
-NOBODY = ("User", "ANONYMOUS")
+ANONYMOUS = ("User", "ANONYMOUS")
 EPOCH = datetime.fromtimestamp(0, UTC)
 UNKNOWN = 0  # of a kind of resource, pattern, operation or permission
 ITERATIONS_LEAST_BY_MECHANISM = {1: 4096, 2: 4096}  # SCRAM-SHA-256, SCRAM-SHA-512
@@ -109,15 +109,15 @@ def create_token(node: Node, ctx: Context, request: Any) -> Any:
         getattr(request, "owner_principal_type", None),
         getattr(request, "owner_principal_name", None),
     )
-    owner_type, owner_name = owner if owner[1] else NOBODY
-    asker_type, asker_name = NOBODY
+    owner_type, owner_name = owner if owner[1] else ANONYMOUS
+    requester_type, requester_name = ANONYMOUS
     return build(
         response_type(CREATE_TOKEN, ctx.version),
         error_code=Code.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
         principal_type=owner_type or "",
         principal_name=owner_name,
-        token_requester_principal_type=asker_type,
-        token_requester_principal_name=asker_name,
+        token_requester_principal_type=requester_type,
+        token_requester_principal_name=requester_name,
         issue_timestamp=EPOCH,
         expiry_timestamp=EPOCH,
         max_timestamp=EPOCH,

@@ -137,7 +137,7 @@ class WaitingCommit:
         )
 
     def _verification(self) -> Verification | None:
-        """Return what the append must be shown, None if the transaction is open there already."""
+        """Return the append's verification (KIP-890), None if the transaction is open there already."""
         now_ms, request = self.node.now_ms(), self.request
         header = BatchHeader(
             base_offset=0,

@@ -11,7 +11,7 @@ BROKERS_MOST = 10_000
 
 
 def problem_of_new(assigned: Iterable[tuple[int, Replicas]], brokers: Sequence[Broker]) -> Problem | None:
-    """Return what is wrong with the (partition, replicas) of a topic that is to be created."""
+    """Return the problem with the (partition, replicas) of a new topic, None if there is none."""
     seen: set[int] = set()
     factor: int | None = None
     for partition, replicas in assigned:
@@ -30,7 +30,7 @@ def problem_of_new(assigned: Iterable[tuple[int, Replicas]], brokers: Sequence[B
 def problem_of_growth(
     added: Sequence[Replicas], brokers: Sequence[Broker], *, existing: int, total: int, factor: int
 ) -> Problem | None:
-    """Return what is wrong with the replicas of the partitions that a topic gets beside the existing ones."""
+    """Return the problem with the replicas of the partitions that a topic gets beside the existing ones."""
     if len(added) != total - existing:
         tried = f"Attempted to add {total - existing} additional partition(s)"
         return _invalid(f"{tried}, but only {len(added)} assignment(s) were specified.")
@@ -41,7 +41,7 @@ def problem_of_growth(
 def _problem_of(
     partition: int, replicas: Replicas, brokers: Sequence[Broker], factor: int | None
 ) -> Problem | None:
-    """Return what is wrong with the replicas of one partition; `factor` is how many the others have."""
+    """Return the problem with the replicas of one partition; `factor` is the number that the others have."""
     known = {broker.broker_id: broker for broker in brokers}
     assigned = "The manual partition assignment includes"
     if not replicas:

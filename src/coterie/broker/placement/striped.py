@@ -83,7 +83,7 @@ class _Stripes:
             members.setdefault(broker.rack, []).append(broker)
         names = sorted(members, key=lambda name: (name is not None, name or ""))  # no rack is one rack, too
         self._racks = [_Rack(members[name], chance) for name in names]
-        self._in_turn = list(self._racks)
+        self._rack_order = list(self._racks)
         self._leaders = sum(not broker.fenced for broker in brokers)
         self._stripe = 0
         self._first = chance.randrange(len(names))
@@ -93,7 +93,7 @@ class _Stripes:
         """Return the replicas of one partition."""
         if self._stripe == self._leaders > 1:  # every stripe has been seen: draw others (SP-6)
             self._shuffle()
-        self._first %= len(self._in_turn)
+        self._first %= len(self._rack_order)
         leads, leader = self._leader()
         replicas = (leader, *self._followers(factor - 1, leads))
         self._stripe += 1
@@ -103,8 +103,8 @@ class _Stripes:
     def _leader(self) -> tuple[int, int]:
         """Return the place of the leader's rack, and the leader (SP-3)."""
         at = self._first
-        while (leader := self._in_turn[at].unfenced.next(self._stripe)) is None:
-            at = (at + 1) % len(self._in_turn)
+        while (leader := self._rack_order[at].unfenced.next(self._stripe)) is None:
+            at = (at + 1) % len(self._rack_order)
         return at, leader
 
     def _followers(self, count: int, leads: int | None) -> list[int]:
@@ -114,13 +114,13 @@ class _Stripes:
         while len(found) < count:
             if at == leads:
                 leads = None
-            elif (broker := self._in_turn[at].next(self._stripe)) is not None:
+            elif (broker := self._rack_order[at].next(self._stripe)) is not None:
                 found.append(broker)
-            at = (at + 1) % len(self._in_turn)
+            at = (at + 1) % len(self._rack_order)
         return found
 
     def _shuffle(self) -> None:
-        shuffle(self._in_turn, self._chance)
+        shuffle(self._rack_order, self._chance)
         for rack in self._racks:
             rack.shuffle(self._chance)
         self._stripe = 0

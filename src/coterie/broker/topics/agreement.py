@@ -60,7 +60,7 @@ class Agreement:
                 self.topics[name] = self._grown(topic)
         self.aside = [one for logs in self._logs.values() for one in logs if not self._fits(one)]
 
-    def tell(self) -> None:
+    def log_findings(self) -> None:
         """Say in the log what was taken over, what is kept, and what Kafka will not know."""
         if self.taken:
             log.info("taken over as Apache Kafka's metadata log says: %s", ", ".join(self.taken))
@@ -91,13 +91,13 @@ class Agreement:
         if mine is not None and mine.topic_id in ids:
             return self._of_ours(mine)
         if ids:
-            return self._stranger(name, ids.most_common(1)[0][0])
+            return self._topic_without_record(name, ids.most_common(1)[0][0])
         if known is not None and self._is_news(known, mine):
             return self._of_kafka(known, mine)
         if mine is not None and (logs or known is not None or not self._is_gone(mine)):
             return self._of_ours(mine)
         if logs and name not in self._deleted_names:  # else they are what a loss of power took the id from
-            return self._stranger(name, self._new_uuid())
+            return self._topic_without_record(name, self._new_uuid())
         return None
 
     def _is_news(self, known: KnownTopic, mine: Topic | None) -> bool:
@@ -113,19 +113,19 @@ class Agreement:
 
     def _of_kafka(self, known: KnownTopic, mine: Topic | None) -> Topic:
         """Return a topic that Kafka's log tells of, with what we have changed of it meanwhile."""
-        said = self._former.settings_of(known)
-        now = said.whole
+        former = self._former.settings_of(known)
+        now = former.whole
         ours = mine if mine is not None and mine.topic_id == known.topic_id else None
         before = self._former.seen.get(known.topic_id)
-        unsaid = self._unsaid(known.name, now)
+        defaults = self._default_settings(known.name, now)
         if ours is None or before is None:
-            configs = {**unsaid, **now, **(ours.configs if ours is not None else {})}
+            configs = {**defaults, **now, **(ours.configs if ours is not None else {})}
         else:
-            unsaid_before = self._unsaid(known.name, before.whole)
-            configs = {name: text for name, text in unsaid.items() if name not in unsaid_before}
+            defaults_before = self._default_settings(known.name, before.whole)
+            configs = {name: text for name, text in defaults.items() if name not in defaults_before}
             taken_away = before.whole.keys() - now.keys()
             configs |= {name: text for name, text in ours.configs.items() if name not in taken_away}
-            configs |= said.changed_since(before)
+            configs |= former.changed_since(before)
         self.taken.append(known.name)
         if known.name not in INTERNAL_TOPICS and configs.get("retention.ms") != now.get("retention.ms"):
             self._kept.append(known.name)
@@ -137,13 +137,13 @@ class Agreement:
             configs=configs,
         )
 
-    def _unsaid(self, name: str, said: Mapping[str, str]) -> Mapping[str, str]:
-        """Return what stands in for the properties of Kafka's broker, which are not in the directory."""
+    def _default_settings(self, name: str, former: Mapping[str, str]) -> Mapping[str, str]:
+        """Return settings in place of the Kafka broker's own properties, which are not in the directory."""
         if name in INTERNAL_TOPICS:
             return self._settings.internal_topic(name)[1]
-        if "delete" not in said.get("cleanup.policy", "delete"):
+        if "delete" not in former.get("cleanup.policy", "delete"):
             return {}
-        return {name: text for name, text in KEPT_FOR_EVER.items() if name not in said}
+        return {name: text for name, text in KEPT_FOR_EVER.items() if name not in former}
 
     def _of_ours(self, mine: Topic) -> Topic:
         """Return a topic as we have it. If it is Kafka's, whose log cannot be read any more, it keeps all."""
@@ -152,7 +152,7 @@ class Agreement:
             return replace(mine, configs={**mine.configs, **KEPT_FOR_EVER})
         return mine
 
-    def _stranger(self, name: str, topic_id: UUID) -> Topic:
+    def _topic_without_record(self, name: str, topic_id: UUID) -> Topic:
         """Return a topic of which there are logs and nothing else."""
         partitions, configs = 1, dict(KEPT_FOR_EVER)
         if name in INTERNAL_TOPICS:

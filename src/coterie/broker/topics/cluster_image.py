@@ -115,7 +115,7 @@ class ClusterImage:
 
 
 def image_of(values: Iterable[bytes]) -> ClusterImage:
-    """Return what the values of all records say. Raises Corrupt."""
+    """Return the ClusterImage that the values of all records add up to. Raises Corrupt."""
     image = ClusterImage()
     held: list[ClusterRecord] | None = None  # of a transaction that has not ended
     for value in values:

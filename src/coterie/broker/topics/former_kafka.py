@@ -27,14 +27,14 @@ log = logging.getLogger("coterie.broker")
 FILE_NAME = "coterie.takeover.json"
 
 
-class Said(NamedTuple):
+class FormerSettings(NamedTuple):
     """The settings of a topic: its own, and with those that brokers were given while they ran."""
 
     own: Mapping[str, str]
     whole: Mapping[str, str]
 
-    def changed_since(self, before: Said) -> dict[str, str]:
-        """Return what has been set since."""
+    def changed_since(self, before: FormerSettings) -> dict[str, str]:
+        """Return the settings that were set or changed since `before`."""
         return {
             name: text
             for name, text in self.whole.items()
@@ -48,7 +48,7 @@ class FormerKafka:
     def __init__(self, file: MetadataFile, node_id: int, files: Mapping[str, int]) -> None:
         self.image: ClusterImage | None = None
         self.unreadable = False
-        self.seen: dict[UUID, Said] = {}
+        self.seen: dict[UUID, FormerSettings] = {}
         """By topic id the settings of each topic that Kafka knew when its log was read last."""
         self._file = file
         self._node_id = node_id
@@ -57,7 +57,7 @@ class FormerKafka:
 
     @classmethod
     def open(cls, store: Store, *, forgotten: bool) -> FormerKafka:
-        """Return what there is of it in a directory; what was read is read again if we have `forgotten`."""
+        """Return the FormerKafka of a directory; its metadata log is read again if ours was `forgotten`."""
         former = cls._found(store.disk, store.path, store.meta.node_id)
         if former._files and (forgotten or former._files != former._read_files):
             former._read_log(store)
@@ -81,8 +81,8 @@ class FormerKafka:
         """Return whether some partition of a topic is to lie on this node."""
         return any(self._node_id in replicas for replicas in topic.replicas.values())
 
-    def settings_of(self, topic: KnownTopic) -> Said:
-        """Return what was set for a topic."""
+    def settings_of(self, topic: KnownTopic) -> FormerSettings:
+        """Return the settings of a topic: its own, and those in force with the broker's."""
         assert self.image is not None
         own = self.image.topic_configs(topic.name)
         brokers = self.image.broker_configs(self._node_id)
@@ -91,7 +91,7 @@ class FormerKafka:
             text = synonym_text(name, brokers.get)
             if text is not None:
                 found[name] = text
-        return Said(own, {**found, **own})
+        return FormerSettings(own, {**found, **own})
 
     def save(self) -> None:
         """Note that everything was taken over that the log says now."""
@@ -100,8 +100,8 @@ class FormerKafka:
         if self.image is not None:
             self.seen = {topic.topic_id: self.settings_of(topic) for topic in self.image.by_id.values()}
         topics = [
-            {"topic_id": uuid_text(one), "own": dict(said.own), "whole": dict(said.whole)}
-            for one, said in self.seen.items()
+            {"topic_id": uuid_text(one), "own": dict(former.own), "whole": dict(former.whole)}
+            for one, former in self.seen.items()
         ]
         self._file.save({"read": self._files, "topics": topics})
         self._read_files = self._files
@@ -110,7 +110,7 @@ class FormerKafka:
         try:
             document: Any = self._file.load() or {"read": {}, "topics": []}
             self.seen = {
-                uuid_from_text(one["topic_id"]): Said(dict(one["own"]), dict(one["whole"]))
+                uuid_from_text(one["topic_id"]): FormerSettings(dict(one["own"]), dict(one["whole"]))
                 for one in document["topics"]
             }
             self._read_files = {str(name): int(size) for name, size in document["read"].items()}

@@ -42,7 +42,7 @@ PRODUCER_IDS_OF_OTHERS = 1 << 40
 """A multiple of this many ids is left to the broker that had the directory before: it may have it again.
 A thousand a second last for more than thirty years."""
 UNTOUCHED_PRODUCER_IDS = 1 << 62
-GRAVES_MAX = 1000
+DELETED_REMEMBERED_MAX = 1000
 UNREAD = (
     "topic %s has settings that cannot be read, so nothing of it is deleted or compacted until they are set "
     "anew or deleted (kafka-configs --alter): %s"
@@ -78,7 +78,7 @@ class Topics:
         self._texts: dict[UUID, tuple[Topic, str]] = {}
         # Topics whose logs may still lie on disk: without them a crash amid a deletion would bring one back.
         # By their names, too: a loss of power may take the id from a log.
-        self._graves: dict[UUID, str] = {}
+        self._deleted: dict[UUID, str] = {}
         # By partition of `__consumer_offsets`, the topics for which what groups have committed there is of
         # earlier ones of the name, and nobody could look: it was loading, or could not be loaded.
         self._outdated: dict[int, dict[UUID, str]] = {}
@@ -111,7 +111,7 @@ class Topics:
 
     @classmethod
     def written_configs(cls, settings: BrokerSettings, disk: Disk, directory: str) -> Configs:
-        """Return how the logs of a directory shall behave by what is written there of their topics.
+        """Return a function from topic name to LogConfig, by the topic settings that a directory has stored.
 
         The file is read when the first log asks: by then the directory is ours. Logs of topics that nobody
         wrote down are not known about, nor those whose settings cannot be read, nor any after Apache Kafka
@@ -255,7 +255,7 @@ class Topics:
             self._remember(topic)
             self._owe_no_more(topic)
             del self._by_metric_name[metric_name(name)]
-        self._clear_graves()
+        self._forget_oldest_deleted()
         with contextlib.suppress(OSError):
             self._save()
 
@@ -280,19 +280,19 @@ class Topics:
     def delete(self, names: Collection[str]) -> list[Topic]:
         """Forget topics and return what they were. Their names are free when their logs have `gone`."""
         topics = [self._by_name[name] for name in names]
-        outdated = {partition: dict(owed) for partition, owed in self._outdated.items()}
+        outdated = {partition: dict(outdated_ids) for partition, outdated_ids in self._outdated.items()}
         for topic in topics:
             self._forget(topic)
             self._remember(topic)
             self._owe_no_more(topic)  # the next of the name has this written down anew
             self._going[topic.name] = topic.topic_id
-        self._clear_graves()
+        self._forget_oldest_deleted()
         try:
             self._save()
         except OSError:
             for topic in topics:
                 del self._going[topic.name]
-                self._graves.pop(topic.topic_id, None)
+                self._deleted.pop(topic.topic_id, None)
                 self._enter(topic)
             self._outdated = outdated
             raise
@@ -304,15 +304,15 @@ class Topics:
 
     def _remember(self, topic: Topic) -> None:
         """Have the logs of a topic that is gone be known for what they are."""
-        self._graves[topic.topic_id] = topic.name
+        self._deleted[topic.topic_id] = topic.name
 
-    def _clear_graves(self) -> None:
+    def _forget_oldest_deleted(self) -> None:
         """Forget the oldest, of which nothing has been left for long."""
-        surplus = len(self._graves) - GRAVES_MAX
+        surplus = len(self._deleted) - DELETED_REMEMBERED_MAX
         if surplus > 0:
             going = frozenset(self._going.values())
-            for topic_id in [one for one in self._graves if one not in going][:surplus]:
-                del self._graves[topic_id]
+            for topic_id in [one for one in self._deleted if one not in going][:surplus]:
+                del self._deleted[topic_id]
 
     def outdated_in(self, partition: int) -> dict[UUID, str]:
         """Return the topics, names by id, of which a partition of the groups' topic holds commits for
@@ -332,8 +332,8 @@ class Topics:
             raise
 
     def _owe_no_more(self, topic: Topic) -> None:
-        for owed in self._outdated.values():
-            owed.pop(topic.topic_id, None)
+        for outdated_ids in self._outdated.values():
+            outdated_ids.pop(topic.topic_id, None)
 
     def next_producer_id(self) -> int:
         """Return a producer id that was never given out. Blocks are reserved on disk, as Kafka does."""
@@ -380,17 +380,21 @@ class Topics:
         self._file.save(document, topics)
 
     def _document(self) -> dict[str, Any]:
-        """Return what is written down, each topic as its text."""
+        """Return the document to be stored, each topic as JSON text."""
         topics = [*self._by_name.values(), *self._coming.values()]
         self._texts = {topic.topic_id: (topic, self._text_of(topic)) for topic in topics}
         document = {
             "cluster_id": self.cluster_id,
             "next_producer_id": self._reserved_below,
             "topics": [text for _, text in self._texts.values()],
-            "deleted": [uuid_text(topic_id) for topic_id in self._graves],
-            "deleted_names": [*self._graves.values()],
+            "deleted": [uuid_text(topic_id) for topic_id in self._deleted],
+            "deleted_names": [*self._deleted.values()],
         }
-        outdated = {str(place): [*map(uuid_text, owed)] for place, owed in self._outdated.items() if owed}
+        outdated = {
+            str(place): [*map(uuid_text, outdated_ids)]
+            for place, outdated_ids in self._outdated.items()
+            if outdated_ids
+        }
         return {**document, "outdated_commits": outdated} if outdated else document
 
     def _text_of(self, topic: Topic) -> str:
@@ -408,9 +412,9 @@ class Topics:
             self._next_producer_id = self._reserved_below = _giveable(int(document["next_producer_id"]))
             ids = [uuid_from_text(text) for text in document["deleted"]]
             names = [*document.get("deleted_names", ()), *repeat("", len(ids))]  # early versions wrote none
-            self._graves = {topic_id: str(name) for topic_id, name in zip(ids, names, strict=False)}
-            for partition, owed in document.get("outdated_commits", {}).items():
-                self._outdated[int(partition)] = dict.fromkeys(map(uuid_from_text, owed), "")
+            self._deleted = {topic_id: str(name) for topic_id, name in zip(ids, names, strict=False)}
+            for partition, outdated_ids in document.get("outdated_commits", {}).items():
+                self._outdated[int(partition)] = dict.fromkeys(map(uuid_from_text, outdated_ids), "")
             for entry in document["topics"]:
                 topic = self._from_json(entry)
                 problem = (
@@ -469,11 +473,11 @@ class Topics:
             ours=self._by_name,
             former=former,
             found=found,
-            deleted=self._graves,
+            deleted=self._deleted,
             settings=settings,
             new_uuid=self._new_uuid,
         )
-        agreed.tell()
+        agreed.log_findings()
         unknown = [one for one in found if one.topic in agreed.taken or not self._is_ours(one)]
         if unknown:
             store.expect_gaps(TopicPartition(one.topic, one.partition) for one in unknown)
@@ -485,12 +489,14 @@ class Topics:
             self._forget(topic)
         for topic in agreed.topics.values():
             self._enter(topic)
-        for partition, owed in self._outdated.items():
-            self._outdated[partition] = {one: self._by_id[one].name for one in owed if one in self._by_id}
+        for partition, outdated_ids in self._outdated.items():
+            self._outdated[partition] = {
+                one: self._by_id[one].name for one in outdated_ids if one in self._by_id
+            }
         left = {one.topic_id for one in agreed.dead}
         nameless = {one.topic for one in agreed.aside if one.topic_id is None}
-        self._graves = {
-            topic_id: name for topic_id, name in self._graves.items() if topic_id in left or name in nameless
+        self._deleted = {
+            topic_id: name for topic_id, name in self._deleted.items() if topic_id in left or name in nameless
         }
         self._tie(found, store)
 
@@ -537,8 +543,8 @@ class Topics:
     def _plausible(self, partitions: int, name: str) -> int:
         if 0 < partitions <= MOST_PARTITIONS:
             return partitions
-        told = "%s: topic %s cannot have %d partitions; it has those that are found"
-        log.error(told, self._file.path, name, partitions)
+        sentence = "%s: topic %s cannot have %d partitions; it has those that are found"
+        log.error(sentence, self._file.path, name, partitions)
         return 1
 
 
