@@ -57,7 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"base", "wire", "history", "arrow", "assign", "storage", "security", "client", "simulate"},
     "testing": {"base"},
     "cli": {"base"},
-    "cli.trial": {"base", "wire", "assign"},  # which the command imports when it runs
+    "cli.assign.trial": {"base", "wire", "assign"},  # which the command imports when it runs
 }
 MAY_IMPORT_LAZILY: dict[str, set[str]] = {
     "client": {"arrow"},

@@ -145,7 +145,7 @@ def listener_that_says(group_id: str) -> RebalanceListener:
 
 def names_of(partitions: Iterable[TopicPartition]) -> str:
     """Return partitions as people write them."""
-    from coterie.cli.group_texts import by_topic, partitions_text
+    from coterie.cli.groups.texts import by_topic, partitions_text
 
     return partitions_text(by_topic(partitions))
 

@@ -137,7 +137,7 @@ class Outcomes:
 
     def check(self) -> None:
         """Raise which lines failed, and why no more were read."""
-        from coterie.cli.group_texts import spans
+        from coterie.cli.groups.texts import spans
 
         said = []
         if self.failed:

@@ -66,7 +66,7 @@ def describe_command(transactional_id: str, broker: Settings, output: str) -> No
 
 def lines_of(found: DescribedTransaction) -> Iterator[str]:
     """Yield what a person wants to know of a transactional id."""
-    from coterie.cli.group_texts import by_topic, partitions_text
+    from coterie.cli.groups.texts import by_topic, partitions_text
 
     who = f"producer {found.producer_id} epoch {found.producer_epoch}"
     yield f"transactional id {found.transactional_id}: {found.state}, {who}"

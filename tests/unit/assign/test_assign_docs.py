@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from coterie.assign.registry import KINDS
-from coterie.cli.trial import Trial
+from coterie.cli.assign.trial import Trial
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/assignors.md").read_text()
 

@@ -13,7 +13,7 @@ from coterie.assign.model import Cluster, Member
 from coterie.assign.registry import ASSIGNORS, KINDS
 from coterie.base.hashes import coordinator_partition, murmur2, to_positive
 from coterie.base.ids import TopicPartition
-from coterie.cli.trial import Outcome, Trial
+from coterie.cli.assign.trial import Outcome, Trial
 from coterie.client.producer.partitioner import partition_for_key
 from coterie.wire.payloads.consumer_protocol import Subscription
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from coterie.assign.registry import KINDS
-from coterie.cli.fields import BadField
-from coterie.cli.trial import Trial
+from coterie.cli.assign.fields import BadField
+from coterie.cli.assign.trial import Trial
 
 
 def a_line(**changes):

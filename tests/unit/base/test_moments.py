@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coterie.base.moments import moment_text
-from coterie.cli.group_texts import story_lines
+from coterie.cli.groups.texts import story_lines
 
 
 def test_a_moment_is_told_in_utc_to_the_second_or_finer():

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from coterie.base.errors import CoterieError
 from coterie.cli.history import command
-from coterie.cli.history_texts import text
+from coterie.cli.history.texts import text
 from unit.history.history_rig import CAPTURES, Tale
 
 DATA = Path(__file__).parents[2] / "data"

@@ -13,7 +13,7 @@ import pytest
 
 from coterie.assign.registry import ASSIGNORS
 from coterie.cli import main
-from coterie.cli.simulation_texts import clock_text, span_text
+from coterie.cli.simulate.texts import clock_text, span_text
 from coterie.simulate.scenario import read_script
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "scenarios"

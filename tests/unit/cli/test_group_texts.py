@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coterie.base.ids import TopicPartition
-from coterie.cli.group_texts import (
+from coterie.cli.groups.texts import (
     group_document,
     headline,
     member_lines,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from coterie.base.errors import CoterieError
-from coterie.cli.history_texts import text, texts
+from coterie.cli.history.texts import text, texts
 from coterie.history.tables import Generation, History, Move, Stall
 
 AT = 1_700_000_000_000

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from coterie.cli.history import command
-from coterie.cli.history_texts import text
+from coterie.cli.history.texts import text
 from coterie.history.advice import (
     Backing,
     Case,

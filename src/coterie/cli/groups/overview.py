@@ -48,7 +48,7 @@ def overview_command(broker: Settings, output: str) -> None:
 
 async def overviews(admin: Admin) -> list[GroupOverview]:
     """Return all groups, the greatest lag first, and then by name."""
-    from coterie.cli.group_texts import total_lag
+    from coterie.cli.groups.texts import total_lag
 
     listed = await admin.list_groups()
     limit = asyncio.Semaphore(AT_ONCE)

@@ -164,6 +164,6 @@ def delete_offsets_command(group: str, topics: tuple[str, ...], broker: Settings
     if output == "json":
         say_json({"group": group, "deleted": [one._asdict() for one in dropped]})
         return
-    from coterie.cli.group_texts import by_topic, partitions_text
+    from coterie.cli.groups.texts import by_topic, partitions_text
 
     say([f"group {group} has no offsets any more for {partitions_text(by_topic(dropped))}"])

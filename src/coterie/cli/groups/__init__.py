@@ -23,8 +23,8 @@ from coterie.cli.asking import (
     when_output_closes,
     with_admin,
 )
-from coterie.cli.group_offsets import delete_offsets_command, reset_command
-from coterie.cli.group_overview import overview_command
+from coterie.cli.groups.offsets import delete_offsets_command, reset_command
+from coterie.cli.groups.overview import overview_command
 
 if TYPE_CHECKING:
     from coterie.client.admin.admin import Admin
@@ -87,7 +87,7 @@ def list_command(states: tuple[str, ...], types: tuple[str, ...], broker: Settin
 @output_option
 def describe_command(group: str, members: bool, last_commit: bool, broker: Settings, output: str) -> None:
     """Show a group's offsets, lag and owners."""
-    from coterie.cli.group_texts import group_document, headline, partition_lines, total_lag_line
+    from coterie.cli.groups.texts import group_document, headline, partition_lines, total_lag_line
 
     if members and last_commit:
         raise click.UsageError("--last-commit is about partitions; leave out --members")
@@ -124,7 +124,7 @@ def members_command(group: str, broker: Settings, output: str) -> None:
 
 def say_members(group: str, broker: Settings, output: str) -> None:
     """Print the members of a group."""
-    from coterie.cli.group_texts import group_document, headline, member_lines
+    from coterie.cli.groups.texts import group_document, headline, member_lines
 
     described = with_admin(broker, lambda admin: admin.describe_group(group))
     if output == "json":
@@ -150,7 +150,7 @@ def story_command(group: str, last: int | None, follow: bool, broker: Settings, 
         if output == "json":
             say_json(document)
             return
-        from coterie.cli.group_texts import story_lines
+        from coterie.cli.groups.texts import story_lines
 
         for line in story_lines(document, coloured=True):
             click.echo(line)

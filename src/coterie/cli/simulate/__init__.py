@@ -118,7 +118,7 @@ def draw(file: Path, script: Script, outcomes: list[Outcome]) -> None:
 
 def table_of(outcomes: list[Outcome]) -> list[tuple[str, ...]]:
     """Return the figures of all variants, a column each."""
-    from coterie.cli.simulation_texts import figures
+    from coterie.cli.simulate.texts import figures
     from coterie.simulate.report import summary_of
 
     return figures([name_of(one) for one in outcomes], [summary_of(one) for one in outcomes])
@@ -130,7 +130,7 @@ def name_of(outcome: Outcome) -> str:
 
 def tell(script: Script, outcomes: list[Outcome], *, story: int, partitions: int) -> None:
     """Say it to people."""
-    from coterie.cli.simulation_texts import columns, heading, partition_lines, story_lines
+    from coterie.cli.simulate.texts import columns, heading, partition_lines, story_lines
 
     names = [name_of(one) for one in outcomes]
     blocks = [heading(script), columns(table_of(outcomes))]

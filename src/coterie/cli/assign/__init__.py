@@ -11,7 +11,7 @@ import click
 from coterie.base.errors import CoterieError
 
 if TYPE_CHECKING:
-    from coterie.cli.trial import Outcome
+    from coterie.cli.assign.trial import Outcome
 
 HEAD = ("MEMBER", "LOAD", "KEPT", "GAINED", "LOST", "PARTITIONS")
 
@@ -59,7 +59,7 @@ def _document(text: bytes) -> Any:
 
 def _played(document: Any) -> list[Outcome]:
     """Return what the steps lead to, which are filled into the document."""
-    from coterie.cli.trial import Trial
+    from coterie.cli.assign.trial import Trial
     from coterie.client.consumer.assignors import assignor_factory
 
     trial = Trial.of(document)
@@ -71,7 +71,7 @@ def _played(document: Any) -> list[Outcome]:
 
 def _explained(document: dict[str, Any], outcomes: list[Outcome]) -> Iterator[str]:
     """Yield the lines that tell of each step who has how much, and what moved."""
-    from coterie.cli.group_texts import by_topic, counted, partitions_text
+    from coterie.cli.groups.texts import by_topic, counted, partitions_text
     from coterie.cli.tables import table
 
     case = f"case {document['case']}, " if "case" in document else ""

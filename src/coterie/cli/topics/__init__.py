@@ -20,7 +20,7 @@ from coterie.cli.asking import (
     telling_deleted,
     with_admin,
 )
-from coterie.cli.placing import Placing, placing_options
+from coterie.cli.topics.placing import Placing, placing_options
 
 if TYPE_CHECKING:
     from coterie.broker.placement.model import Broker, Layout
@@ -38,7 +38,7 @@ def command() -> None:
 @output_option
 def list_command(internal: bool, broker: Settings, output: str) -> None:
     """List the topics of the cluster."""
-    from coterie.cli.topic_texts import listed_document, listed_lines
+    from coterie.cli.topics.texts import listed_document, listed_lines
 
     topics = with_admin(broker, lambda admin: admin.list_topics(internal=internal))
     if output == "json":
@@ -53,7 +53,7 @@ def list_command(internal: bool, broker: Settings, output: str) -> None:
 @output_option
 def describe_command(topics: tuple[str, ...], broker: Settings, output: str) -> None:
     """Show topics' settings, leaders and replicas."""
-    from coterie.cli.topic_texts import topic_document, topic_lines
+    from coterie.cli.topics.texts import topic_document, topic_lines
 
     async def ask(admin: Admin) -> Any:
         from coterie.client.admin.messages import Resource
@@ -250,7 +250,7 @@ def settings_of(configs: Sequence[str], *, option: str = "--config") -> dict[str
 
 def say_layout(topic: str, layout: Layout, brokers: Sequence[Broker], output: str, *, first: int = 0) -> None:
     """Print where replicas would go."""
-    from coterie.cli.topic_texts import layout_document, layout_lines
+    from coterie.cli.topics.texts import layout_document, layout_lines
 
     if output == "json":
         say_json(layout_document(topic, layout, brokers, first=first))

@@ -15,7 +15,7 @@ import click
 from coterie.base.moments import moment_text
 from coterie.base.plain import plain, plain_json
 from coterie.cli.asking import insist_on_writable, settings_of, write_text
-from coterie.cli.history_texts import texts
+from coterie.cli.history.texts import texts
 
 if TYPE_CHECKING:
     from coterie.history.log.layout import PartitionLog
@@ -131,7 +131,7 @@ class Where(NamedTuple):
 
 def tell_what_if(where: Where, groups: tuple[str, ...], asked: tuple[str, ...], output: str) -> None:
     """Print what the groups would have come to under other settings."""
-    from coterie.cli.what_if import check, lines
+    from coterie.cli.history.what_if import check, lines
 
     check(asked)
     for line in lines(histories(where, groups), asked, as_json=output == "json"):
@@ -198,7 +198,7 @@ def write_report(into: Path, where: Where, groups: tuple[str, ...]) -> None:
 
 def write_parquet(where: Where, into: str, asked: tuple[str, ...]) -> None:
     """Write the tables, on Spark, and what was asked."""
-    from coterie.cli.what_if import check
+    from coterie.cli.history.what_if import check
 
     check(asked)
     with spark_on(where.master) as spark:

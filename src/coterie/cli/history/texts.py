@@ -11,7 +11,7 @@ import click
 from coterie.base.errors import CoterieError
 from coterie.base.moments import moment_text
 from coterie.base.plain import plain
-from coterie.cli.group_texts import counted
+from coterie.cli.groups.texts import counted
 
 if TYPE_CHECKING:
     from coterie.history.tables import Generation, History

@@ -10,7 +10,7 @@ from typing import Any
 
 from coterie.assign.model import Assignor, Cluster, Member, RebalanceProtocol
 from coterie.base.ids import TopicPartition
-from coterie.cli.fields import Field
+from coterie.cli.assign.fields import Field
 from coterie.wire.payloads.consumer_protocol import NO_GENERATION, Subscription
 
 PARTITIONS_MAX = 1_000_000  # of one line: more is a slip of the keyboard
