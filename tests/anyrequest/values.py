@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from coterie.broker.config.known_settings import TOPIC, Known
-from coterie.broker.config.setting_values import BITS as BITS_OF_KIND
+from coterie.base.settings import KINDS, Setting, bounds_of
+from coterie.base.topic_settings import TOPIC
 
 __all__ = ["GROUPS", "KAFKAS_OWN", "NUMBERS", "ODD_NAMES", "TIMES", "TOPICS", "numbers_of", "setting_value"]
 
@@ -76,27 +76,26 @@ def setting_value(name: str, random: Random, *, odd: bool) -> str:
     known = TOPIC.get(name)
     if odd or known is None:
         return random.choice(ODD_VALUES)
-    if known.kind in BITS_OF_KIND:
+    if KINDS[known.kind].bits:
         return str(random.choice(edges(known)))
     if known.kind == "boolean":
         return random.choice(("true", "false"))
     if known.kind == "double":
         return random.choice(("0", "1", "0.5"))
     if known.rule not in ("-", "replicas"):
-        return random.choice(known.rule.lstrip("~").split("|"))
+        return random.choice(known.words)
     return known.default or ""
 
 
-def edges_of(known: Known) -> tuple[int, ...]:
+def edges_of(known: Setting) -> tuple[int, ...]:
     """Return the edges of a setting that is a number, none of another."""
-    return edges(known) if known.kind in BITS_OF_KIND else ()
+    return edges(known) if KINDS[known.kind].bits else ()
 
 
-def edges(known: Known) -> tuple[int, ...]:
+def edges(known: Setting) -> tuple[int, ...]:
     """Return the least and the greatest number a setting takes, what lies beside them, and its default."""
-    bits = BITS_OF_KIND[known.kind]
-    exempt, _, span = known.rule.rpartition("|")
-    least, _, most = span.partition("..") if known.rule != "-" else ("", "", "")
+    bits = KINDS[known.kind].bits
+    least, most, exempt = bounds_of(known.rule)
     low, high = int(least) if least else -(1 << bits), int(most) if most else (1 << bits) - 1
     inner = tuple(number for number in (0, 1, -1, 1_000) if low <= number <= high)
     special = tuple(int(text) for text in (exempt, known.default) if text)

@@ -1,40 +1,22 @@
-"""The names of all settings that a topic of Apache Kafka 4.3.1 can have, for broker and client alike."""
+"""The settings that a topic of Apache Kafka 4.3.1 can have, for broker and client: `topic_settings.tsv`."""
 
-TOPIC_SETTINGS = frozenset(
-    {
-        "cleanup.policy",
-        "compression.gzip.level",
-        "compression.lz4.level",
-        "compression.type",
-        "compression.zstd.level",
-        "delete.retention.ms",
-        "file.delete.delay.ms",
-        "flush.messages",
-        "flush.ms",
-        "follower.replication.throttled.replicas",
-        "index.interval.bytes",
-        "internal.segment.bytes",
-        "leader.replication.throttled.replicas",
-        "local.retention.bytes",
-        "local.retention.ms",
-        "max.compaction.lag.ms",
-        "max.message.bytes",
-        "message.timestamp.after.max.ms",
-        "message.timestamp.before.max.ms",
-        "message.timestamp.type",
-        "min.cleanable.dirty.ratio",
-        "min.compaction.lag.ms",
-        "min.insync.replicas",
-        "preallocate",
-        "remote.log.copy.disable",
-        "remote.log.delete.on.disable",
-        "remote.storage.enable",
-        "retention.bytes",
-        "retention.ms",
-        "segment.bytes",
-        "segment.index.bytes",
-        "segment.jitter.ms",
-        "segment.ms",
-        "unclean.leader.election.enable",
-    }
-)
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from coterie.base.settings import Setting, rows_of, settings_of
+
+_ROWS = rows_of("coterie.base", "topic_settings.tsv")
+TOPIC: Final[Mapping[str, Setting]] = settings_of(_ROWS)
+
+
+def _factors(synonyms: Iterable[str]) -> tuple[tuple[str, int], ...]:
+    parts = (one.partition("*") for one in synonyms)
+    return tuple((name, int(factor or 1)) for name, _, factor in parts)
+
+
+SYNONYMS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
+    name: _factors(synonyms) for name, _, _, _, *synonyms in _ROWS if synonyms
+}
+"""Which broker settings give a topic setting its default: the first that has a value, times its factor."""

@@ -14,7 +14,7 @@ from typing import NoReturn
 import click
 
 from coterie import __version__
-from coterie.base.nearest import nearest
+from coterie.base.settings import nearest
 
 __all__ = ["main"]
 

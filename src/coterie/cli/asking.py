@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from coterie.base.errors import CoterieError
-from coterie.base.nearest import nearest
 from coterie.base.plain import plain, plain_json
+from coterie.base.settings import nearest
 from coterie.base.signals import stop_signals
 
 if TYPE_CHECKING:

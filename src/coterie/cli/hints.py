@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from coterie.base.nearest import nearest
+from coterie.base.settings import nearest
 
 
 def hint(context: click.Context, option: str) -> str | None:

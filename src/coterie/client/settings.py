@@ -13,8 +13,7 @@ from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
 from coterie.assign.model import Assignor
 from coterie.assign.vote import common_protocol
-from coterie.base.nearest import nearest
-from coterie.base.topic_settings import TOPIC_SETTINGS
+from coterie.base.settings import nearest
 from coterie.base.whole import whole_number
 from coterie.client.consumer.assignors import assignors_of
 from coterie.client.errors import WrongSetting
@@ -297,7 +296,9 @@ def unknown(name: str, known: Iterable[str]) -> str:
         return f"there is no setting {name}; {SETTINGS[name]}"
     if name in JAVAS:
         return f"{name} is a setting of Kafka's Java clients that this client does not have; leave it out"
-    if name.replace("_", ".") in TOPIC_SETTINGS:
+    from coterie.base.topic_settings import TOPIC  # only on the way to an error
+
+    if name.replace("_", ".") in TOPIC:
         return f"{name} is a setting of topics, and none of this client; give it as a config of the topic"
     near = nearest(name, known, likeness=0.5)
     return f"there is no setting {name}" + (f"; did you mean {near}?" if near else "")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from coterie.base.errors import CoterieError
-from coterie.base.nearest import nearest
+from coterie.base.settings import nearest
 
 T = TypeVar("T")
 Read = Callable[[Any, str], Any]

@@ -1,11 +1,14 @@
 """The settings of a topic that have an effect on its log, by Kafka's names and with Kafka's defaults."""
 
-from collections.abc import Callable, Mapping
+from __future__ import annotations
+
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Final
 
 from coterie.base.errors import CoterieError
-from coterie.base.nearest import nearest
+from coterie.base.settings import Setting, WrongValue, did_you_mean, read
+from coterie.base.topic_settings import TOPIC
 
 FOREVER = 2**63 - 1
 DAY_MS = 24 * 3_600_000
@@ -74,87 +77,37 @@ class LogConfig:
         return self.segment_ms
 
     @classmethod
-    def of(cls, settings: Mapping[str, str], base: "LogConfig | None" = None) -> "LogConfig":
+    def of(cls, settings: Mapping[str, object], base: LogConfig | None = None) -> LogConfig:
         """Return the config that `settings`, by Kafka's names, make of `base` (Kafka's defaults).
 
         Names that Kafka knows and that have no effect here are passed over; others raise `BadSetting`, and so
-        does a text that is no number or no word of its setting. Which numbers a setting takes is not said
-        here: whoever takes settings from users looks at Kafka's own ranges first, and those alone.
+        does a text that is no number or no word of its setting. The range of a number is not looked at here:
+        whoever takes settings from users looks at Kafka's own ranges first, and those alone.
         """
         values: dict[str, Any] = {}
-        for name, text in settings.items():
+        for name, given in settings.items():
             if name in NO_EFFECT:
                 continue
-            if name not in READERS:
-                near = nearest(name, READERS, likeness=0.0)
-                raise BadSetting(f"{name} is not a setting of a topic; the nearest is {near}")
-            field, read = READERS[name]
+            if name not in SETTINGS:
+                raise BadSetting(f"{name} is not a setting of a topic{did_you_mean(name, SETTINGS)}")
             try:
-                values[field] = read(text)
-            except ValueError as error:
-                raise BadSetting(f"{name} is {text!r}: {error}") from None
+                value = read(SETTINGS[name], given)
+            except WrongValue as wrong:
+                raise BadSetting(str(wrong)) from None
+            values[name.replace(".", "_")] = frozenset(value) if isinstance(value, list) else value
         return replace(base or cls(), **values)
 
 
-def _one_of(*known: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text not in known:
-            raise ValueError(f"must be one of {', '.join(known)}")
-        return text
-
-    return read
-
-
-def _policy(text: str) -> frozenset[str]:
-    chosen = frozenset(word.strip() for word in text.split(",") if word.strip())
-    if not chosen <= {"delete", "compact"}:
-        raise ValueError("must be delete, compact, or both with a comma")
-    return chosen
-
-
-READERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "segment.bytes": ("segment_bytes", int),
-    "segment.ms": ("segment_ms", int),
-    "segment.index.bytes": ("segment_index_bytes", int),
-    "index.interval.bytes": ("index_interval_bytes", int),
-    "retention.ms": ("retention_ms", int),
-    "retention.bytes": ("retention_bytes", int),
-    "cleanup.policy": ("cleanup_policy", _policy),
-    "delete.retention.ms": ("delete_retention_ms", int),
-    "min.compaction.lag.ms": ("min_compaction_lag_ms", int),
-    "max.compaction.lag.ms": ("max_compaction_lag_ms", int),
-    "min.cleanable.dirty.ratio": ("min_cleanable_dirty_ratio", float),
-    "max.message.bytes": ("max_message_bytes", int),
-    "message.timestamp.type": ("message_timestamp_type", _one_of("CreateTime", "LogAppendTime")),
-    "message.timestamp.before.max.ms": ("message_timestamp_before_max_ms", int),
-    "message.timestamp.after.max.ms": ("message_timestamp_after_max_ms", int),
-    "compression.type": (
-        "compression_type",
-        _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
-    ),
-    "flush.messages": ("flush_messages", int),
-    "flush.ms": ("flush_ms", int),
-    "file.delete.delay.ms": ("file_delete_delay_ms", int),
-    "producer.id.expiration.ms": ("producer_id_expiration_ms", int),
-}
-assert {name for name, _ in READERS.values()} == {each.name for each in fields(LogConfig) if each.init}
-
-NO_EFFECT = frozenset(
-    {
-        "compression.gzip.level",
-        "compression.lz4.level",
-        "compression.zstd.level",
-        "follower.replication.throttled.replicas",
-        "leader.replication.throttled.replicas",
-        "local.retention.bytes",
-        "local.retention.ms",
-        "min.insync.replicas",
-        "preallocate",
-        "remote.log.copy.disable",
-        "remote.log.delete.on.disable",
-        "remote.storage.enable",
-        "segment.jitter.ms",
-        "unclean.leader.election.enable",
-    }
-)
+EFFECTIVE: Final = frozenset(each.name.replace("_", ".") for each in fields(LogConfig) if each.init)
+NO_EFFECT: Final = TOPIC.keys() - EFFECTIVE - {"internal.segment.bytes"}
 """Settings of Kafka's topics that change nothing in a log that one broker keeps in plain files."""
+
+
+def _of_any_number(setting: Setting) -> Setting:
+    return setting._replace(rule="-") if ".." in setting.rule else setting
+
+
+SETTINGS: Final = {name: _of_any_number(TOPIC[name]) for name in TOPIC if name in EFFECTIVE} | {
+    "producer.id.expiration.ms": Setting("producer.id.expiration.ms", "int")
+}
+assert SETTINGS.keys() == EFFECTIVE

@@ -9,7 +9,8 @@ import pytest
 
 import coterie
 from coterie.base.topic_names import INTERNAL_TOPICS
-from coterie.broker.config.known_settings import BROKER, INTERNAL, OWN, TOPIC
+from coterie.base.topic_settings import TOPIC
+from coterie.broker.config.known_settings import BROKER, INTERNAL, OWN
 from coterie.broker.config.settings import (
     KNOWN,
     TABLED,
@@ -88,7 +89,6 @@ def test_an_unknown_setting_is_refused_with_the_nearest_known_name():
     with pytest.raises(UnknownSetting) as refused:
         BrokerSettings.of({"num_partitions": "6"})
 
-    assert refused.value.nearest == "num.partitions"
     assert str(refused.value) == (
         "num_partitions is not a setting of a Kafka broker; did you mean num.partitions?"
     )
@@ -103,7 +103,7 @@ def test_a_name_far_from_all_others_is_refused_without_a_guess():
     with pytest.raises(UnknownSetting) as refused:
         BrokerSettings.of({"xyzzy": "6"})
 
-    assert refused.value.nearest is None
+    assert "did you mean" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

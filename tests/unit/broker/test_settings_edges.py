@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from coterie.base.ids import TopicPartition
-from coterie.broker.config.known_settings import TOPIC, Known
-from coterie.broker.config.setting_values import BITS
+from coterie.base.settings import KINDS, Setting, bounds_of
+from coterie.base.topic_settings import SYNONYMS, TOPIC
 from coterie.broker.config.settings import KNOWN, WITH_EFFECT, BrokerSettings, SettingError
-from coterie.broker.config.topic_settings import SYNONYMS
 from coterie.storage.config import NO_EFFECT
 from coterie.storage.log.contract import AppendRefused
 from coterie.storage.log.partition import (
@@ -33,20 +32,23 @@ UNUSABLE = (("socket.request.max.bytes", "1"), ("message.max.bytes", "0"))
 PARTITIONS = ("num.partitions", "offsets.topic.num.partitions", "transaction.state.log.num.partitions")
 
 
-def edges(known: Known) -> tuple[str, ...]:
+def edges(known: Setting) -> tuple[str, ...]:
     """Return the least and the greatest number that a setting takes."""
     if known.kind == "double":
         return "0", "1"
-    _, _, span = known.rule.rpartition("|")
-    least, _, most = span.partition("..") if known.rule != "-" else ("", "", "")
-    bits = BITS[known.kind]
+    least, most, _ = bounds_of(known.rule)
+    bits = KINDS[known.kind].bits
     return least or str(-(1 << bits)), most or str((1 << bits) - 1)
+
+
+def is_number(known: Setting) -> bool:
+    return known.kind == "double" or KINDS[known.kind].bits > 0
 
 
 def of_brokers() -> Iterator[tuple[str, str]]:
     of_logs = {synonym for synonyms in SYNONYMS.values() for synonym, _ in synonyms}
     for name in sorted(WITH_EFFECT | of_logs):
-        if KNOWN[name].kind in (*BITS, "double"):
+        if is_number(KNOWN[name]):
             for text in edges(KNOWN[name])[: 1 if name in PARTITIONS else 2]:
                 if (name, text) not in UNUSABLE:
                     yield name, text
@@ -54,7 +56,7 @@ def of_brokers() -> Iterator[tuple[str, str]]:
 
 def of_topics() -> Iterator[tuple[str, str]]:
     for name in sorted(TOPIC.keys() - NO_EFFECT - {"internal.segment.bytes"}):
-        if TOPIC[name].kind in (*BITS, "double"):
+        if is_number(TOPIC[name]):
             for text in edges(TOPIC[name]):
                 yield name, text
 

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.broker.config.known_settings import BROKER, TOPIC, Known
-from coterie.broker.config.setting_values import InvalidValueError, join_words, read_value, wanted
-from coterie.broker.config.topic_settings import SYNONYMS, plain_text, refusal_of
+from coterie.base.settings import Setting, WrongValue, join_words, read, what_it_takes
+from coterie.base.topic_settings import SYNONYMS, TOPIC
+from coterie.broker.config.known_settings import BROKER
+from coterie.broker.config.settings import BrokerSettings
+from coterie.broker.config.topic_settings import in_kafkas_words, refusal_of
 
 TAKEN = [
     ("retention.ms", " 500 ", 500),
@@ -104,39 +106,39 @@ REFUSED = [
 
 @pytest.mark.parametrize(("name", "text", "value"), TAKEN)
 def test_a_text_that_kafka_takes_is_taken(name: str, text: str, value: object):
-    assert read_value(TOPIC[name], text) == value
+    assert read(TOPIC[name], text) == value
 
 
 @pytest.mark.parametrize(("name", "text", "words"), REFUSED)
 def test_a_text_that_kafka_refuses_is_refused_in_its_words(name: str, text: str, words: str | None):
-    with pytest.raises(InvalidValueError) as refused:
-        read_value(TOPIC[name], text)
+    with pytest.raises(WrongValue) as refused:
+        read(TOPIC[name], text)
 
-    assert words is None or str(refused.value) == words
+    assert words is None or in_kafkas_words(refused.value) == words
 
 
 def test_case_is_ignored_where_kafka_ignores_it():
-    assert read_value(BROKER["group.consumer.migration.policy"], "upgrade") == "upgrade"
-    with pytest.raises(InvalidValueError):
-        read_value(BROKER["group.consumer.migration.policy"], "sideways")
+    assert read(BROKER["group.consumer.migration.policy"], "upgrade") == "upgrade"
+    with pytest.raises(WrongValue):
+        read(BROKER["group.consumer.migration.policy"], "sideways")
 
 
 @given(st.sampled_from(sorted(TOPIC.values()) + sorted(BROKER.values(), key=lambda k: k.name)), st.text())
-def test_any_text_is_read_or_refused(known: Known, text: str):
-    with suppress(InvalidValueError):
-        read_value(known, text)
+def test_any_text_is_read_or_refused(known: Setting, text: str):
+    with suppress(WrongValue):
+        read(known, text)
 
 
 @given(st.integers(min_value=-(2**63), max_value=2**63 - 1))
 def test_every_long_is_read(number: int):
-    assert read_value(TOPIC["retention.bytes"], str(number)) == number
+    assert read(TOPIC["retention.bytes"], str(number)) == number
 
 
 def test_a_sentence_says_what_a_setting_takes():
-    assert wanted(TOPIC["retention.ms"]) == "a whole number of at least -1"
-    assert wanted(TOPIC["cleanup.policy"]) == "a list with commas of compact or delete"
-    assert wanted(TOPIC["preallocate"]) == "true or false"
-    assert wanted(BROKER["broker.rack"]) == "a text"
+    assert what_it_takes(TOPIC["retention.ms"]) == "a whole number of at least -1"
+    assert what_it_takes(TOPIC["cleanup.policy"]) == "a list with commas of compact or delete"
+    assert what_it_takes(TOPIC["preallocate"]) == "true or false"
+    assert what_it_takes(BROKER["broker.rack"]) == "a text"
     assert join_words(["a"]) == "a"
 
 
@@ -158,10 +160,16 @@ def test_settings_that_contradict_each_other_are_refused():
     assert refusal_of({"remote.storage.enable": "false", "local.retention.bytes": "5"}) is None
 
 
-def test_a_plain_text_is_what_any_reader_takes():
-    assert plain_text("cleanup.policy", " compact , delete ") == "compact,delete"
-    assert plain_text("min.cleanable.dirty.ratio", ".5f") == "0.5"
-    assert plain_text("compression.type", " gzip ") == "gzip"
+def test_a_setting_makes_the_same_log_however_it_is_written():
+    settings = BrokerSettings.of({})
+
+    assert settings.log_config({"cleanup.policy": " compact , delete "}).cleanup_policy == {
+        "compact",
+        "delete",
+    }
+    assert settings.log_config({"min.cleanable.dirty.ratio": ".5f"}).min_cleanable_dirty_ratio == 0.5
+    assert settings.log_config({"compression.type": " gzip "}).compression_type == "gzip"
+    assert settings.log_config({"retention.ms": " +500 "}).retention_ms == 500
 
 
 def test_synonyms_are_settings_of_brokers():

@@ -11,7 +11,8 @@ from admin_rig import Rig, part
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.broker.config.known_settings import TOPIC, Known
+from coterie.base.settings import Setting
+from coterie.base.topic_settings import TOPIC
 from coterie.broker.config.topic_settings import refusal_of
 from coterie.broker.topics.registry import FILE_NAME
 from coterie.wire.records.batches import Record, build_batch
@@ -20,7 +21,7 @@ CREATE, ALTER, INCREMENTAL, DESCRIBE = 19, 33, 44, 32
 BITS = {"int": 31, "short": 15, "long": 63}
 
 
-def odd_values(known: Known) -> list[str]:
+def odd_values(known: Setting) -> list[str]:
     """Return texts at and beyond every edge of a setting."""
     if known.kind in BITS:
         most = 1 << BITS[known.kind]

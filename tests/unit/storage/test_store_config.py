@@ -57,7 +57,9 @@ def test_a_value_that_does_not_fit_is_refused_with_its_name(name: str, value: st
 
 
 def test_an_unknown_name_is_refused_with_the_nearest():
-    with pytest.raises(BadSetting, match=r"the nearest is retention\.bytes"):
+    with pytest.raises(
+        BadSetting, match=r"retention\.byte is not a setting of a topic; did you mean retention\.bytes\?"
+    ):
         LogConfig.of({"retention.byte": "1"})
 
 

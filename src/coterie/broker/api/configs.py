@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
+from coterie.base.settings import Setting, read_list
 from coterie.base.topic_names import name_problem
+from coterie.base.topic_settings import SYNONYMS, TOPIC
 from coterie.base.whole import whole_number
 from coterie.broker.api.repeats import Repeats
-from coterie.broker.config.known_settings import BROKER, OWN, TOPIC, Known
-from coterie.broker.config.setting_values import read_list
-from coterie.broker.config.topic_settings import SYNONYMS, refusal_of
+from coterie.broker.config.known_settings import BROKER, OWN
+from coterie.broker.config.topic_settings import refusal_of
 from coterie.broker.net.context import Context
 from coterie.broker.refusal import STORAGE_ERRORS, Refusal, storage_failed
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, at_once, gathered, mapped
@@ -95,7 +96,7 @@ def topic_entries(settings: BrokerSettings, configs: Mapping[str, str]) -> list[
     return [_topic_entry(settings, TOPIC[name], configs.get(name), defaults.get(name)) for name in names]
 
 
-def _topic_entry(settings: BrokerSettings, known: Known, own: str | None, default: str | None) -> Entry:
+def _topic_entry(settings: BrokerSettings, known: Setting, own: str | None, default: str | None) -> Entry:
     origins = [Origin(known.name, own, FROM_TOPIC)] if own is not None else []
     if known.name in SYNONYMS:
         origins += _broker_origins(settings, SYNONYMS[known.name][0][0], BROKER)
@@ -104,7 +105,7 @@ def _topic_entry(settings: BrokerSettings, known: Known, own: str | None, defaul
     return Entry(known.name, value, source, KINDS[known.kind], False, False, tuple(origins))
 
 
-def _broker_origins(settings: BrokerSettings, name: str, table: Mapping[str, Known]) -> list[Origin]:
+def _broker_origins(settings: BrokerSettings, name: str, table: Mapping[str, Setting]) -> list[Origin]:
     """Return the sources that give a broker setting a value, the one in force first."""
     secret = table[name].kind == "password"
     given, default = settings.given.get(name), table[name].default
@@ -118,7 +119,7 @@ def broker_entries(settings: BrokerSettings) -> list[Entry]:
     return [_broker_entry(settings, name, table) for name in sorted(table)]
 
 
-def _broker_entry(settings: BrokerSettings, name: str, table: Mapping[str, Known]) -> Entry:
+def _broker_entry(settings: BrokerSettings, name: str, table: Mapping[str, Setting]) -> Entry:
     origins = _broker_origins(settings, name, table)
     value, source = (origins[0].value, origins[0].source) if origins else (None, FROM_DEFAULT)
     if name == "broker.id":

@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from coterie.base.errors import CoterieError
-from coterie.base.nearest import nearest
+from coterie.base.settings import Setting, Value, WrongValue, did_you_mean, read, read_list, what_it_takes
 from coterie.base.topic_names import OFFSETS_TOPIC, STORY_TOPIC, TRANSACTIONS_TOPIC
-from coterie.broker.config.known_settings import BROKER, INTERNAL, OWN, TOPIC, Known
+from coterie.base.topic_settings import SYNONYMS, TOPIC
+from coterie.broker.config.known_settings import BROKER, INTERNAL, OWN
 from coterie.broker.config.listeners import (
     Listener,
     ListenerError,
@@ -20,13 +21,12 @@ from coterie.broker.config.listeners import (
     parse_listeners,
     protocol_map,
 )
-from coterie.broker.config.setting_values import InvalidValueError, Value, read_list, read_value, wanted
-from coterie.broker.config.topic_settings import EFFECTIVE, SYNONYMS, plain_text, topic_defaults
+from coterie.broker.config.topic_settings import topic_defaults
 from coterie.coordinator.group.settings import GroupSettings
 from coterie.coordinator.txn.settings import TransactionSettings
-from coterie.storage.config import BadSetting, LogConfig
+from coterie.storage.config import EFFECTIVE, BadSetting, LogConfig
 
-KNOWN: Mapping[str, Known] = {**BROKER, **INTERNAL, **OWN}
+KNOWN: Mapping[str, Setting] = {**BROKER, **INTERNAL, **OWN}
 
 # What Kafka had until 4.0 took ZooKeeper and the old formats away: many a server.properties still has it.
 BEFORE_4_0 = ("zookeeper.", "password.encoder.")
@@ -53,17 +53,14 @@ class UnknownSetting(SettingError):
 
     def __init__(self, name: str) -> None:
         if name.startswith(BEFORE_4_0) or name in NAMES_BEFORE_4_0:
-            self.name, self.nearest = name, None
             super().__init__(f"{name} is a setting of Kafka before 4.0; leave it out")
             return
         if name in SYNONYMS:
-            near: str | None = SYNONYMS[name][0][0]
-            hint = f"; topics have it, and {near} says what they have by default"
+            hint = f"; topics have it, and {SYNONYMS[name][0][0]} says what they have by default"
         else:
-            near = nearest(name.lower(), KNOWN, likeness=0.5)
-            hint = f"; did you mean {near}?" if near else "; Kafka's documentation lists the names"
+            unlike_all = "; Kafka's documentation lists the names"
+            hint = did_you_mean(name, KNOWN, likeness=0.5, otherwise=unlike_all)
         super().__init__(f"{name} is not a setting of a Kafka broker{hint}")
-        self.name, self.nearest = name, near
 
 
 class BrokerSettings:
@@ -133,7 +130,7 @@ class BrokerSettings:
         tabled = {name.replace(".", "_"): values[name] for name in TABLED}
         settings: dict[str, Any] = tabled | _addresses(given, values) | _identity(given, values)
         notes = _notes(given)
-        log_base = LogConfig.of(_log_texts(given))
+        log_base = LogConfig.of(_log_values(given))
         return cls(**settings, given=dict(given), notes=notes, log_base=log_base)
 
     def text_of(self, name: str) -> str | None:
@@ -146,11 +143,11 @@ class BrokerSettings:
 
     def log_config(self, configs: Mapping[str, str]) -> LogConfig:
         """Return how the logs of a topic with these (valid) settings of its own behave."""
-        texts = {name: plain_text(name, text) for name, text in configs.items()}
-        small = texts.pop("internal.segment.bytes", None)  # below the public least of 1 MiB, for tests
+        values = {name: read(TOPIC[name], text) if name in TOPIC else text for name, text in configs.items()}
+        small = values.pop("internal.segment.bytes", None)  # below the public least of 1 MiB, for tests
         if small is not None:
-            texts["segment.bytes"] = small
-        return LogConfig.of(texts, self.log_base)
+            values["segment.bytes"] = small
+        return LogConfig.of(values, self.log_base)
 
     def stored_log_config(self, configs: Mapping[str, str]) -> tuple[LogConfig, list[str]]:
         """Return how a topic's logs behave by what the disk says of its settings, and what cannot be read.
@@ -162,7 +159,7 @@ class BrokerSettings:
         for name, text in configs.items():
             try:
                 self.log_config({name: text})
-            except (BadSetting, InvalidValueError) as error:
+            except (BadSetting, WrongValue) as error:
                 unread.append(str(error))
             else:
                 read[name] = text
@@ -283,9 +280,10 @@ def _read(name: str, given: Mapping[str, str]) -> Value:
     if text is None:
         return None
     try:
-        return read_value(known, text)
-    except InvalidValueError:
-        raise SettingError(f"{name} is {text!r}; it takes {wanted(known)}") from None
+        value: Value = read(known, text)
+    except WrongValue as wrong:
+        raise SettingError(str(wrong)) from None
+    return value
 
 
 # -- addresses, identity
@@ -370,25 +368,22 @@ def _check_pairs(values: Mapping[str, Any]) -> None:
 
 def _check_segment_bytes(name: str, size: int) -> None:
     """Raise `SettingError` where an internal topic could not be made on its first use."""
-    rule = TOPIC["segment.bytes"]
     try:
-        read_value(rule, str(size))
-    except InvalidValueError:
-        raise SettingError(
-            f"{name} is {size}; it takes {wanted(rule)}, as any topic's segment.bytes"
-        ) from None
+        read(TOPIC["segment.bytes"]._replace(name=name), size)
+    except WrongValue as wrong:
+        raise SettingError(f"{wrong}, as any topic's segment.bytes") from None
 
 
-def _log_texts(given: Mapping[str, str]) -> dict[str, str]:
-    texts = {}
+def _log_values(given: Mapping[str, str]) -> dict[str, Value]:
+    values: dict[str, Value] = {}
     for name, text in topic_defaults(lambda name: given.get(name, KNOWN[name].default)).items():
         try:
-            texts[name] = plain_text(name, text)
-        except InvalidValueError:
-            said = next(synonym for synonym, _ in SYNONYMS[name] if synonym in given)
-            raise SettingError(f"{said} is {given[said]!r}; it takes {wanted(TOPIC[name])}") from None
-    expiration = _read("producer.id.expiration.ms", given)
-    return texts | {"producer.id.expiration.ms": str(expiration)}
+            values[name] = read(TOPIC[name], text)
+        except WrongValue:
+            synonym = next(synonym for synonym, _ in SYNONYMS[name] if synonym in given)
+            takes = what_it_takes(TOPIC[name])
+            raise SettingError(f"{synonym} is {given[synonym]!r}; it takes {takes}") from None
+    return values | {"producer.id.expiration.ms": _read("producer.id.expiration.ms", given)}
 
 
 def _notes(given: Mapping[str, str]) -> tuple[str, ...]:

@@ -1,55 +1,12 @@
-"""The settings of topics: what Apache Kafka refuses, where a default comes from, what an effect has here."""
+"""The settings of topics: what Apache Kafka refuses, and in which words; where a default comes from."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from coterie.base.topic_settings import TOPIC_SETTINGS
-from coterie.broker.config.known_settings import TOPIC
-from coterie.broker.config.setting_values import InvalidValueError, read_value
-from coterie.storage.config import NO_EFFECT, BadSetting
-
-HOUR_MS = 3_600_000
-MINUTE_MS = 60_000
-
-assert TOPIC.keys() == TOPIC_SETTINGS
-EFFECTIVE = TOPIC.keys() - NO_EFFECT
-
-SYNONYMS: Mapping[str, tuple[tuple[str, int], ...]] = {
-    "cleanup.policy": (("log.cleanup.policy", 1),),
-    "compression.gzip.level": (("compression.gzip.level", 1),),
-    "compression.lz4.level": (("compression.lz4.level", 1),),
-    "compression.type": (("compression.type", 1),),
-    "compression.zstd.level": (("compression.zstd.level", 1),),
-    "delete.retention.ms": (("log.cleaner.delete.retention.ms", 1),),
-    "file.delete.delay.ms": (("log.segment.delete.delay.ms", 1),),
-    "flush.messages": (("log.flush.interval.messages", 1),),
-    "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
-    "index.interval.bytes": (("log.index.interval.bytes", 1),),
-    "local.retention.bytes": (("log.local.retention.bytes", 1),),
-    "local.retention.ms": (("log.local.retention.ms", 1),),
-    "max.compaction.lag.ms": (("log.cleaner.max.compaction.lag.ms", 1),),
-    "max.message.bytes": (("message.max.bytes", 1),),
-    "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", 1),),
-    "message.timestamp.before.max.ms": (("log.message.timestamp.before.max.ms", 1),),
-    "message.timestamp.type": (("log.message.timestamp.type", 1),),
-    "min.cleanable.dirty.ratio": (("log.cleaner.min.cleanable.ratio", 1),),
-    "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 1),),
-    "min.insync.replicas": (("min.insync.replicas", 1),),
-    "preallocate": (("log.preallocate", 1),),
-    "retention.bytes": (("log.retention.bytes", 1),),
-    "retention.ms": (
-        ("log.retention.ms", 1),
-        ("log.retention.minutes", MINUTE_MS),
-        ("log.retention.hours", HOUR_MS),
-    ),
-    "segment.bytes": (("log.segment.bytes", 1),),
-    "segment.index.bytes": (("log.index.size.max.bytes", 1),),
-    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", HOUR_MS)),
-    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", HOUR_MS)),
-    "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
-}
-"""Which broker settings give a topic setting its default: the first that has a value, times its factor."""
+from coterie.base.settings import Setting, WrongValue, bounds_of, read
+from coterie.base.topic_settings import SYNONYMS, TOPIC
 
 
 def topic_defaults(broker_text: Callable[[str], str | None]) -> dict[str, str]:
@@ -63,7 +20,7 @@ def topic_defaults(broker_text: Callable[[str], str | None]) -> dict[str, str]:
 
 
 def synonym_text(name: str, broker_text: Callable[[str], str | None]) -> str | None:
-    """Return what a broker's settings make a topic's setting by default, None if they say nothing of it."""
+    """Return the default that a broker's settings give a topic's setting, None if they have none for it."""
     for synonym, factor in SYNONYMS.get(name, ()):
         text = broker_text(synonym)
         if text is not None:
@@ -81,24 +38,22 @@ def _times(text: str, factor: int) -> str:
 
 
 def refusal_of(configs: Mapping[str, str | None]) -> str | None:
-    """Return why a topic may not have these settings, in Apache Kafka's words; None if it may."""
+    """Return the reason why a topic may not have these settings, in Apache Kafka's words; None if it may."""
     for name in configs:
         if name not in TOPIC:
             return f"Unknown topic config name: {name}"
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}
     for name, text in configs.items():
         assert text is not None, "nulls are refused before, with another code"
         try:
-            values[name] = read_value(TOPIC[name], text)
-        except InvalidValueError as refusal:
-            return str(refusal)
+            values[name] = read(TOPIC[name], text)
+        except WrongValue as wrong:
+            return in_kafkas_words(wrong)
     return _conflict(values)
 
 
-def _conflict(values: Mapping[str, object]) -> str | None:
+def _conflict(values: Mapping[str, Any]) -> str | None:
     least, most = values.get("min.compaction.lag.ms", 0), values.get("max.compaction.lag.ms", 2**63 - 1)
-    assert isinstance(least, int)
-    assert isinstance(most, int)
     if least > most:
         return (
             f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
@@ -109,12 +64,31 @@ def _conflict(values: Mapping[str, object]) -> str | None:
     return None
 
 
-def plain_text(name: str, text: str) -> str:
-    """Return the text of a setting as any reader takes it: no spaces around it, numbers as Python's.
+def in_kafkas_words(wrong: WrongValue) -> str:
+    """Return the sentence of Apache Kafka's brokers about a value that a setting does not take."""
+    setting, (what, part, _) = wrong.setting, wrong.problem
+    if what == "word" and part == "":
+        return f"Configuration '{setting.name}' values must not be empty."
+    value: object = wrong.given if what in ("kind", "bits") else part
+    if isinstance(value, list):
+        value = f"[{', '.join(value)}]"
+    said = _problem_in_kafkas_words(setting, what)
+    return f"Invalid value {value} for configuration {setting.name}: {said}"
 
-    Raises `BadSetting` for an unknown name, `InvalidValueError` for a text that does not fit.
-    """
-    if name not in TOPIC:
-        raise BadSetting(f"{name} is not a setting of a topic")
-    value = read_value(TOPIC[name], text)
-    return ",".join(value) if isinstance(value, list) else str(value)
+
+def _problem_in_kafkas_words(setting: Setting, problem: str) -> str:
+    least, most, beside = bounds_of(setting.rule)
+    words = ", ".join(setting.words)
+    if beside and problem in ("least", "most"):
+        return f"Value must be between {least} and {most} or equal to {beside}"
+    boolean = setting.kind == "boolean"
+    pairs = "in the following format: [partitionId]:[brokerId],[partitionId]:[brokerId],..."
+    number = f"Not a number of type {setting.kind.upper()}"
+    return {
+        "kind": "Expected value to be either true or false" if boolean else number,
+        "bits": number,
+        "least": f"Value must be at least {least}",
+        "most": f"Value must be no more than {most}",
+        "word": f"String must be one of{' (case insensitive)' if setting.folded else ':'} {words}",
+        "replicas": f"{setting.name} must be the literal '*' or a list of replicas {pairs}",
+    }[problem]

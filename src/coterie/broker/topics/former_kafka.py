@@ -13,9 +13,10 @@ from uuid import UUID
 
 from coterie.base.errors import Corrupt
 from coterie.base.ids import uuid_from_text, uuid_text
-from coterie.broker.config.topic_settings import EFFECTIVE, synonym_text
+from coterie.broker.config.topic_settings import synonym_text
 from coterie.broker.topics.metadata_file import MetadataFile, UnreadableMetadata
 from coterie.storage.cluster_log import CLUSTER_LOG, cluster_files, cluster_values
+from coterie.storage.config import EFFECTIVE
 
 if TYPE_CHECKING:
     from coterie.broker.topics.cluster_image import ClusterImage, KnownTopic

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from coterie.base.nearest import nearest
 from coterie.base.plain import plain
+from coterie.base.settings import nearest
 from coterie.cli.asking import (
     Settings,
     broker_options,

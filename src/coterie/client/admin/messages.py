@@ -13,8 +13,7 @@ from uuid import UUID
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
 from coterie.base.ids import TopicPartition
-from coterie.base.nearest import nearest
-from coterie.base.topic_settings import TOPIC_SETTINGS
+from coterie.base.settings import nearest
 from coterie.client.net.addresses import Address
 from coterie.client.net.messages import by_topic, part, whole
 from coterie.wire.api.apis import ApiKey
@@ -31,8 +30,10 @@ def refused(code: int, message: str | None, what: str) -> None:
     They do not say which setting may have been meant, so that is added.
     """
     if code:
+        from coterie.base.topic_settings import TOPIC  # only on the way to an error
+
         name = (message or "").partition(UNKNOWN_SETTING)[2]
-        near = nearest(name, TOPIC_SETTINGS, likeness=0.5) if name else None
+        near = nearest(name, TOPIC, likeness=0.5) if name else None
         hint = f" (did you mean {near}?)" if near else ""
         raise RefusedBy(Code(code), f"{what}: {message}{hint}" if message else what)
 

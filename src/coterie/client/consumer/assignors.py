@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from coterie.assign.model import Assignor, RebalanceProtocol
 from coterie.assign.registry import KINDS
 from coterie.base.errors import CoterieError
-from coterie.base.nearest import nearest
+from coterie.base.settings import nearest
 
 GROUP = "coterie.assignors"
 # What Java's clients write into `partition.assignment.strategy`.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from coterie.base.nearest import nearest
+from coterie.base.settings import nearest
 from coterie.client.errors import WrongSetting
 from coterie.client.producer.settings import ProducerSettings
 from coterie.spark.source.option_names import BadOption, truth

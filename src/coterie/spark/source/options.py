@@ -12,7 +12,7 @@ from typing import Any
 from coterie.assign.vote import common_protocol
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
-from coterie.base.nearest import nearest
+from coterie.base.settings import nearest
 from coterie.base.whole import whole_number
 from coterie.client.consumer.assignors import assignor_factory
 from coterie.client.errors import WrongSetting

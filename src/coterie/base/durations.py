@@ -1,0 +1,59 @@
+"""Spans of time as people write them: ISO 8601 (`P1DT2H30M`), and units (`1h30m`, `10 seconds`). Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from coterie.base.whole import whole_number
+
+LONGEST_MS: Final = 1 << 63
+ISO: Final = re.compile(
+    r"(?P<sign>[-+]?)P(?:(?P<d>\d+)D)?(?:T(?=\d)(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d{1,9})?)S)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+WITH_UNITS: Final = re.compile(r"(?:\s*\d+(?:\.\d+)?\s*[a-z]+)+\s*", re.ASCII)
+PART: Final = re.compile(r"([\d.]+)\s*([a-z]+)", re.ASCII)
+UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+LONG_NAMES: Final = {
+    "millisecond": "ms",
+    "sec": "s",
+    "second": "s",
+    "min": "m",
+    "minute": "m",
+    "hour": "h",
+    "day": "d",
+}
+
+
+def iso_duration_ms(text: str) -> int:
+    """Return the milliseconds of a duration of ISO 8601, of days to seconds, negative with a minus before it,
+    as Java reads it. Raises ValueError with a sentence.
+    """
+    found = ISO.fullmatch(text.strip())
+    numbers = {} if found is None else {unit: number for unit, number in found.groupdict().items() if number}
+    sign = -1 if numbers.pop("sign", "") == "-" else 1
+    if not numbers:
+        raise ValueError(f"{text!r} is no duration; write P1D, PT6H or PT30M")
+    total_ms = sum(float(number) * UNITS_MS[unit] for unit, number in numbers.items())
+    if not total_ms < LONGEST_MS:  # thousands of digits are infinite
+        raise ValueError(f"{text[:100]!r} is longer than any time there is")
+    return sign * round(total_ms)
+
+
+def span_ms(text: str) -> int | None:
+    """Return the milliseconds of a span in units, or their sum if there are several; None if it is none."""
+    folded = text.lower()
+    if not WITH_UNITS.fullmatch(folded):
+        return None
+    total_ms = 0.0
+    for number, unit in PART.findall(folded):
+        short = LONG_NAMES.get(unit) or LONG_NAMES.get(unit.removesuffix("s")) or unit
+        total_ms += float(number) * UNITS_MS.get(short, LONGEST_MS)
+    return round(total_ms) if total_ms < LONGEST_MS else None
+
+
+def ms_of(text: str) -> int | None:
+    """Return the milliseconds of a span in units, or of a whole number; None if it is neither."""
+    number = whole_number(text.strip())
+    return span_ms(text) if number is None else number
