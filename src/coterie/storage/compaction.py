@@ -9,10 +9,10 @@ delete.retention.ms more. Other than in Apache Kafka, a producer's last sequence
 is compacted: what it has written since may not be flushed, and must not have replaced what is.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
-from itertools import pairwise
 from typing import NamedTuple
 
 from coterie.base.errors import Corrupt
@@ -34,8 +34,15 @@ from coterie.storage.log.segment import (
 )
 from coterie.storage.rewrite import sealed
 from coterie.wire.records.batches import (
+    CODEC_BITS,
     HEADER_SIZE,
+    MOST_INT64,
+    SMALLEST_LENGTH,
     BatchHeader,
+    Record,
+    pieces_of,
+    records_in,
+    shifted,
 )
 from coterie.wire.records.compression import (
     CODECS,
@@ -43,12 +50,10 @@ from coterie.wire.records.compression import (
     compress,
     decompress,
 )
-from coterie.wire.varints import read_varlong, varlong
 
 HORIZON_BIT = 0x40
 LONGEST_KEY = 32
 NO_TIMESTAMP = -1
-LEAST_MS, MOST_MS = -(2**63), 2**63 - 1
 
 
 # -- what is to be done
@@ -110,7 +115,7 @@ def range_of(
     """
     count = 0
     young = now_ms - config.min_compaction_lag_ms
-    for segment, following in pairwise(segments):
+    for segment, following in itertools.pairwise(segments):
         dirty = following.base_offset > first_dirty
         if following.base_offset > settled:
             break
@@ -239,9 +244,9 @@ def _newest_of(plan: CompactionPlan, disk: Disk) -> _Newest:
                     continue
                 if transactions.done_with(header, data, at) or header.control:
                     continue
-                for record in _records_of(plan, base, found):
+                for record in _records_of(plan, base, found)[0]:
                     if record.key is not None:
-                        newest[_short(record.key)] = header.base_offset + record.offset_delta
+                        newest[_short(record.key)] = record.offset
     return _Newest(newest, written)
 
 
@@ -314,10 +319,14 @@ def _batches(plan: CompactionPlan, base: int, disk: Disk) -> Iterator[Sound]:
         raise StorageFailed(f"{path} is damaged at byte {reached}")
 
 
-def _records_of(plan: CompactionPlan, base: int, found: Sound) -> list["_Raw"]:
-    """Return the records of a batch. StorageFailed, with the file, for those that cannot be decoded."""
+def _records_of(plan: CompactionPlan, base: int, found: Sound) -> tuple[list[Record], bytes]:
+    """Return the records of a batch, and their bytes, not compressed. StorageFailed, with the file, for those
+    that cannot be decoded.
+    """
+    header, start = found.header, found.at + HEADER_SIZE
     try:
-        return list(_raw_records(found.header, _body(found.header, found.data, found.at)))
+        data = decompress(codec_of(header.codec), found.data[start : found.at + header.size])
+        return list(records_in(data, header)), data
     except Corrupt as error:
         path = f"{plan.directory}/{name_of(base)}{LOG}"
         raise StorageFailed(f"{path} cannot be decoded from byte {found.position} on: {error}") from error
@@ -362,20 +371,19 @@ def _kept(
     header = found.header
     if done and (not header.control or _horizon_passed(header, plan)):
         return _emptied(header) if _must_stay(header, plan, newest.written) else None
-    records = _records_of(plan, base, found)
-    staying = records
-    if not header.control:
-        staying = [record for record in records if _stays(record, header, newest.offsets, plan)]
+    records, data = _records_of(plan, base, found)
+    stays = [header.control or _stays(record, header, newest.offsets, plan) for record in records]
+    staying = list(itertools.compress(records, stays))
     if not staying:
         return _emptied(header) if _must_stay(header, plan, newest.written) else None
-    waits = done or (not header.control and any(not record.has_value for record in staying))
-    if waits and not header.attributes & HORIZON_BIT:
-        dated = _with_horizon(header, staying, plan.wall_ms + plan.delete_retention_ms)
-        if dated is not None:
-            return _rebuilt(*dated)
-    if len(staying) == len(records):
-        return header, found.data[found.at : found.at + header.size]
-    return _rebuilt(header, staying)
+    waits = done or (not header.control and any(record.value is None for record in staying))
+    waits = waits and not header.attributes & HORIZON_BIT
+    if waits or len(staying) < len(records):
+        pieces = list(itertools.compress(pieces_of(data, len(records)), stays))
+        dated = _with_horizon(header, pieces, plan.wall_ms + plan.delete_retention_ms) if waits else None
+        if dated is not None or len(staying) < len(records):
+            return _rebuilt(staying, *(dated or (header, pieces)))
+    return header, found.data[found.at : found.at + header.size]
 
 
 def _must_stay(header: BatchHeader, plan: CompactionPlan, written: Mapping[int, tuple[int, int]]) -> bool:
@@ -394,88 +402,49 @@ def _horizon_passed(header: BatchHeader, plan: CompactionPlan) -> bool:
     return bool(header.attributes & HORIZON_BIT) and header.base_timestamp <= plan.now_ms
 
 
-def _stays(record: "_Raw", header: BatchHeader, newest: dict[bytes, int], plan: CompactionPlan) -> bool:
+def _stays(record: Record, header: BatchHeader, newest: dict[bytes, int], plan: CompactionPlan) -> bool:
     if record.key is None:
         return False
-    if header.base_offset + record.offset_delta < newest.get(_short(record.key), -1):
+    if record.offset < newest.get(_short(record.key), -1):
         return False
-    return record.has_value or not _horizon_passed(header, plan)
+    return record.value is not None or not _horizon_passed(header, plan)
 
 
 # -- batches with fewer records
 
 
-class _Raw(NamedTuple):
-    """A record as it lies in its batch."""
-
-    timestamp_delta: int
-    offset_delta: int
-    key: bytes | None
-    has_value: bool
-    attributes: bytes
-    rest: bytes  # key, value and headers with their sizes
-
-
-def _body(header: BatchHeader, data: bytes, at: int) -> bytes:
-    return decompress(codec_of(header.codec), data[at + HEADER_SIZE : at + header.size])
-
-
-def _raw_records(header: BatchHeader, body: bytes) -> Iterator[_Raw]:
-    """Yield the records of a batch without building what is not looked at. Raises Corrupt."""
-    at = 0
-    for _ in range(header.count):
-        size, at = read_varlong(body, at)
-        end = at + size
-        if not 6 <= size <= len(body) - at:
-            raise Corrupt("a record cut short", at=at)
-        attributes = body[at : at + 1]
-        timestamp_delta, at = read_varlong(body, at + 1)
-        offset_delta, at = read_varlong(body, at)
-        rest = body[at:end]
-        length, at = read_varlong(body, at)
-        key = None if length < 0 else body[at : at + length]
-        length, _ = read_varlong(body, at + max(length, 0))
-        yield _Raw(timestamp_delta, offset_delta, key, length >= 0, attributes, rest)
-        at = end
-
-
-def _rebuilt(header: BatchHeader, records: Sequence[_Raw]) -> tuple[BatchHeader, bytes]:
+def _rebuilt(
+    records: Sequence[Record], header: BatchHeader, pieces: Sequence[bytes]
+) -> tuple[BatchHeader, bytes]:
     """Return a batch of these records. Its offsets and sequences still span what they did."""
-    encoded = b"".join(map(_encoded, records))
-    body = compress(CODECS[header.codec], encoded)
+    body = compress(CODECS[header.codec], b"".join(pieces))
     newest = header.max_timestamp
     if not header.append_time:
-        greatest = header.base_timestamp + max(record.timestamp_delta for record in records)
-        newest = max(greatest, NO_TIMESTAMP)
-    header = header._replace(max_timestamp=newest, count=len(records), length=HEADER_SIZE - 12 + len(body))
+        newest = max(NO_TIMESTAMP, *(record.timestamp for record in records))
+    header = header._replace(max_timestamp=newest, count=len(records), length=SMALLEST_LENGTH + len(body))
     return header, sealed(header, body)
 
 
 def _with_horizon(
-    header: BatchHeader, records: Sequence[_Raw], horizon_ms: int
-) -> tuple[BatchHeader, list[_Raw]] | None:
+    header: BatchHeader, pieces: Sequence[bytes], horizon_ms: int
+) -> tuple[BatchHeader, list[bytes]] | None:
     """Return a batch whose tombstones may go at `horizon_ms`, which takes the base timestamp's place.
 
     None where 64 bits have no room for it, or for how far from it a record is: then the tombstones stay for
     good, as in Kafka with a delete.retention.ms that ends beyond all times.
     """
-    shift = header.base_timestamp - horizon_ms
-    moved = [record._replace(timestamp_delta=record.timestamp_delta + shift) for record in records]
-    deltas = [record.timestamp_delta for record in moved]
-    if not (min(deltas) >= LEAST_MS and max(deltas) <= MOST_MS and horizon_ms <= MOST_MS):
+    moved = [
+        piece for one in pieces if (piece := shifted(one, header.base_timestamp - horizon_ms)) is not None
+    ]
+    if len(moved) < len(pieces) or horizon_ms > MOST_INT64:
         return None
     return header._replace(attributes=header.attributes | HORIZON_BIT, base_timestamp=horizon_ms), moved
 
 
-def _encoded(record: _Raw) -> bytes:
-    head = record.attributes + varlong(record.timestamp_delta) + varlong(record.offset_delta)
-    return varlong(len(head) + len(record.rest)) + head + record.rest
-
-
 def _emptied(header: BatchHeader) -> tuple[BatchHeader, bytes]:
     """Return the header of a batch alone, which keeps its offsets and its producer's sequence in the log."""
-    flags = header.attributes & ~(HORIZON_BIT | 0x07)
-    empty = header._replace(attributes=flags, count=0, base_timestamp=-1, length=HEADER_SIZE - 12)
+    flags = header.attributes & ~(HORIZON_BIT | CODEC_BITS)
+    empty = header._replace(attributes=flags, count=0, base_timestamp=-1, length=SMALLEST_LENGTH)
     return empty, sealed(empty, b"")
 
 

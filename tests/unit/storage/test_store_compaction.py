@@ -22,7 +22,7 @@ from coterie.storage.log.contract import OffsetAt, StorageFailed
 from coterie.storage.log.partition import (
     PartitionLog,
 )
-from coterie.wire.records.batches import check_crc, records_of, scan
+from coterie.wire.records.batches import HEADER_SIZE, check_crc, head_for, records_of, scan
 
 HOUR = 3_600_000
 SETTINGS = {
@@ -124,6 +124,27 @@ def test_a_batch_loses_the_records_that_are_superseded_and_keeps_its_offsets(rig
     _, header = scan(log.read(0, max_bytes=10_000))[0]
     assert (header.base_offset, header.last_offset, header.count, header.codec) == (0, 2, 2, 1)
     assert [(r.offset, r.key) for r in everything(log)][:3] == [(0, b"a"), (2, b"c"), (3, b"b")]
+
+
+def a_record(offset: int, key: bytes) -> bytes:
+    """Return a record whose numbers take more bytes than they need, with a header whose name is no text."""
+    body = b"\x07" + b"\x80\0" + bytes((2 * offset | 128, 0)) + bytes((len(key) << 1,)) + key
+    body += b"\x82\0v" + b"\x02\x02\xff\x01"
+    return bytes((len(body) << 1 | 128, 0)) + body
+
+
+def test_what_stays_of_a_batch_stays_byte_for_byte(rig: Rig):
+    first, second, third = (a_record(offset, key) for offset, key in enumerate((b"a", b"b", b"c")))
+    body = first + second + third
+    log = rig.log_of(**SETTINGS)
+    log.append(head_for(body, count=3, base_timestamp=NOW, max_timestamp=NOW) + body, now_ms=NOW)
+    log.append(keyed(("b", "x" * 100)), now_ms=NOW)
+    pad(log)
+
+    assert log.compacting.run(NOW)
+
+    data = log.read(0, max_bytes=1)
+    assert data[HEADER_SIZE:] == first + third
 
 
 def test_a_tombstone_stays_until_its_time_is_over(rig: Rig):

@@ -41,6 +41,7 @@ INT32 = Struct(">i")
 UINT32 = Struct(">I")
 INT64 = Struct(">q")
 SIZE_AND_MAGIC = Struct(">8xi4xb")
+LEAST_INT64, MOST_INT64 = -(2**63), 2**63 - 1
 
 # The key of a marker is its version and its kind, its value a version and the coordinator's epoch.
 ABORT, COMMIT = 0, 1
@@ -349,10 +350,14 @@ def records_of(
     if len(body) != header.size - HEADER_SIZE:
         raise Corrupt("batch", at=at, expected=f"{header.size} bytes")
     data = decompress(codec_of(header.codec), body, most=most) if header.codec else body
-    return _decode_all(data, header)
+    return records_in(data, header)
 
 
-def _decode_all(data: bytes, header: BatchHeader) -> Iterator[Record]:
+def records_in(data: bytes, header: BatchHeader) -> Iterator[Record]:
+    """Yield the records of a batch with this header, whose bytes, not compressed, are all of `data`.
+
+    Corrupt if rubbish.
+    """
     at, left = 0, header.count
     while left > 0:
         rows: list[Record] = []
@@ -365,6 +370,26 @@ def _decode_all(data: bytes, header: BatchHeader) -> Iterator[Record]:
         left -= len(rows)
     if at != len(data):
         raise Corrupt("batch", at=at, expected=f"{header.count} records and no more")
+
+
+def pieces_of(data: bytes, count: int) -> list[bytes]:
+    """Return the bytes of so many records that `records_in` has read: as they lie, the length in front."""
+    pieces, at = [], 0
+    for _ in range(count):
+        size, body = read_varlong(data, at)
+        pieces.append(data[at : body + size])
+        at = body + size
+    return pieces
+
+
+def shifted(piece: bytes, shift: int) -> bytes | None:
+    """Return a record's bytes with a timestamp's delta that is greater by `shift`; None beyond 64 bits."""
+    _, at = read_varlong(piece, 0)
+    delta, rest_at = read_varlong(piece, at + 1)
+    if not LEAST_INT64 <= delta + shift <= MOST_INT64:
+        return None
+    body = piece[at : at + 1] + varlong(delta + shift) + piece[rest_at:]
+    return varlong(len(body)) + body
 
 
 class RowKind(NamedTuple, Generic[T]):
