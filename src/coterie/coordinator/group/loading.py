@@ -17,7 +17,6 @@ from coterie.base.marks import mark
 from coterie.coordinator.group.facts import GroupCreated, OffsetsLoaded
 from coterie.coordinator.group.records import group_loaded
 from coterie.wire.payloads.consumer_offsets import (
-    BARE_SIZE,
     GroupMetadataKey,
     OffsetCommitKey,
     UnknownKey,
@@ -32,15 +31,18 @@ from coterie.wire.records.batches import (
     HEADER_SIZE,
     LENGTH_STARTS,
     MAGIC,
+    BatchHeader,
+    Record,
+    RowKind,
     read_header,
     read_marker,
+    read_rows,
     records_of,
 )
 from coterie.wire.records.compression import (
     codec_of,
     decompress,
 )
-from coterie.wire.varints import read_varlong
 
 if TYPE_CHECKING:
     from coterie.coordinator.group.offsets.stored import Packed
@@ -82,11 +84,11 @@ class Loader:
                     self._read_transactional(piece, start, producer_id, attributes, now_ms)
             elif attributes & CODEC_BITS:
                 body = decompress(codec_of(attributes & CODEC_BITS), piece[start + HEADER_SIZE : at])
-                yield from self._read_rest(body, 0, len(body), now_ms)
+                yield from self._read_rest(body, 0, len(body), read_header(piece, start), now_ms)
             else:
                 stopped = self._read_plain(piece, start + HEADER_SIZE, at)
                 if stopped < at:
-                    yield from self._read_rest(piece, stopped, at, now_ms)
+                    yield from self._read_rest(piece, stopped, at, read_header(piece, start), now_ms)
             read += length
             if read > SLICE_BYTES:
                 read = 0
@@ -152,11 +154,15 @@ class Loader:
             return start
         return at
 
-    def _read_rest(self, data: bytes, at: int, end: int, now_ms: int) -> Iterator[None]:
+    def _read_rest(self, data: bytes, at: int, end: int, header: BatchHeader, now_ms: int) -> Iterator[None]:
         """Read on where `_read_plain` stopped: a record the general way, then the plain way again."""
         while at < end:
-            key, value, at = record_at(data, at, end)
-            yield from self._note(key, value, now_ms)
+            rows: list[Record] = []
+            at = read_rows(data, at, 1, header, rows, RowKind(Record))
+            key = rows[0].key
+            if key is None or at > end:
+                raise Corrupt("record", at=at, expected=f"a key, and its end before {end}")
+            yield from self._note(key, rows[0].value, now_ms)
             at = self._read_plain(data, at, end)
             yield
 
@@ -222,35 +228,10 @@ def sorted_out(offsets: Packed, tables: dict[bytes, Packed]) -> Iterator[None]:
             if place[at:] not in topics:
                 read_partition_key(key[at:])
                 topics.add(place[at:])
-        if value is not None and not is_bare(value):
+        if value is not None:
             check_offset_value(value)
         table[key[at:]] = value
         turn -= 1
         if not turn:
             turn = SLICE_OFFSETS
             yield
-
-
-def is_bare(value: bytes) -> bool:
-    """Return whether this is the value that nearly all commits have: of version 4, with nothing optional."""
-    return len(value) == BARE_SIZE and value[14] == 1 and value[1] == 4 and not value[0] | value[23]
-
-
-def record_at(data: bytes, at: int, end: int) -> tuple[bytes, bytes | None, int]:
-    """Return the key and value of the record at `at`, and where it ends; raise Corrupt for a bad one."""
-    try:
-        size, at = read_varlong(data, at)
-        stop = at + size
-        _, at = read_varlong(data, at + 1)
-        _, at = read_varlong(data, at)
-        size, key_at = read_varlong(data, at)
-        key_end = key_at + size
-        if size < 0:
-            raise Corrupt("record", at=at, expected="a key")
-        size, at = read_varlong(data, key_end)
-        value_end = at + max(size, 0)
-    except IndexError:
-        raise Corrupt("record", at=at, expected="a whole one") from None
-    if not key_at <= key_end <= at <= value_end < stop <= end:
-        raise Corrupt("record", at=at, expected="fields within it")
-    return data[key_at:key_end], None if size < 0 else data[at:value_end], stop

@@ -185,8 +185,8 @@ def read_partition_key(data: bytes) -> tuple[str, int]:
 
 
 # The values that nearly all records have: no metadata; version 4 with a topic's id or without.
-V3, V4 = VERSION.pack(3), VERSION.pack(4)
-BARE_SIZE, NAMED_SIZE, METADATA_AT = 24, 42, 14
+V4 = VERSION.pack(4)
+BARE_SIZE, NAMED_SIZE, METADATA_AT, TAGS_AT = 24, 42, 14, 23
 NO_TAGS, TOPIC_ID_TAG = b"\0", b"\1\0\x10"  # one tagged field: tag 0, of 16 bytes
 OFFSET_AND_EPOCH, INT64 = Struct(">2xqi"), Struct(">q")
 BARE_VALUE, NAMED_VALUE = Struct(">hqiBqs"), Struct(">hqiBq3s16s")
@@ -196,12 +196,14 @@ assert (BARE_VALUE.size, NAMED_VALUE.size) == (BARE_SIZE, NAMED_SIZE)
 
 def check_offset_value(data: bytes) -> None:
     """Raise Corrupt for what `read_offset_value` would, in a fifth of its time for most."""
-    size, version = len(data), data[:2]
-    if version == V4 and size in (BARE_SIZE, NAMED_SIZE) and data[METADATA_AT] == 1:
-        tags = data[23:26]
-        if tags == (NO_TAGS if size == BARE_SIZE else TOPIC_ID_TAG):
+    size = len(data)
+    if size == BARE_SIZE:
+        version, tags = data[1], data[TAGS_AT]
+        if version == 4 and data[METADATA_AT] == 1 and not data[0] | tags:
             return
-    elif version == V3 and size == BARE_SIZE and data[METADATA_AT : METADATA_AT + 2] == b"\0\0":
+        if version == 3 and not data[0] | data[METADATA_AT] | data[METADATA_AT + 1]:
+            return
+    elif size == NAMED_SIZE and data[:2] == V4 and data[METADATA_AT] == 1 and data[23:26] == TOPIC_ID_TAG:
         return
     read_offset_value(data)
 
