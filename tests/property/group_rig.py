@@ -29,7 +29,7 @@ from coterie.coordinator.group.commands import (
     Sync,
 )
 from coterie.coordinator.group.model import Group
-from coterie.coordinator.machine.decision import Decision
+from coterie.coordinator.machine import Decision
 from coterie.wire.payloads.consumer_protocol import Subscription
 
 SESSION_MS, REBALANCE_MS = 45_000, 300_000

@@ -13,10 +13,10 @@ from test_group_machine import GroupMachine
 from coterie.base.codes import Code
 from coterie.coordinator.group import apply, failures, records, shard
 from coterie.coordinator.group.classic import expiry, join, join_phase, leave, static, sync
-from coterie.coordinator.group.decision import Draft
 from coterie.coordinator.group.facts import GroupRemoved, GroupStored, OffsetsCommitted
 from coterie.coordinator.group.model import Group
 from coterie.coordinator.group.offsets import committed as offsets
+from coterie.coordinator.group.shard import Draft
 
 QUICK = settings(
     max_examples=1000,

@@ -29,14 +29,15 @@ from coterie.coordinator.group.commands import (
     Expire,
     FetchOffsets,
     Heartbeat,
+    JoinAnswer,
     Leave,
     Leaver,
     OffsetToCommit,
     Sync,
+    SyncAnswer,
     TopicsDeleted,
     TxnCommitOffsets,
 )
-from coterie.coordinator.group.decision import JoinAnswer, SyncAnswer
 from coterie.coordinator.group.facts import (
     Fact,
     GroupRemoved,
@@ -47,7 +48,7 @@ from coterie.coordinator.group.facts import (
 )
 from coterie.coordinator.group.loading import Loader
 from coterie.coordinator.group.model import Group, Member, State
-from coterie.coordinator.machine.decision import Decision
+from coterie.coordinator.machine import Decision
 from coterie.wire.payloads.consumer_offsets import OffsetCommitKey, read_key, read_offset_value
 from coterie.wire.records.batches import (
     Record,

@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 
 from coterie.coordinator.group import table
 from coterie.coordinator.group.commands import Command, DeleteGroup, Join, Leave, Leaver
-from coterie.coordinator.group.decision import Draft
 from coterie.coordinator.group.facts import Fact
 from coterie.coordinator.group.model import State
-from coterie.coordinator.machine.decision import Decision
+from coterie.coordinator.group.shard import Draft
+from coterie.coordinator.machine import Decision
 
 
 class WaveringRig(Rig):

@@ -12,11 +12,16 @@ from txn_rig import TIMEOUT_MS, Rig
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.coordinator.machine.decision import Decision
+from coterie.coordinator.machine import Decision
 from coterie.coordinator.txn import Shard
 from coterie.coordinator.txn.apply import IDLE
-from coterie.coordinator.txn.commands import AddPartitions, Command, EndTransaction, InitProducerId
-from coterie.coordinator.txn.decision import NO_PRODUCER
+from coterie.coordinator.txn.commands import (
+    NO_PRODUCER,
+    AddPartitions,
+    Command,
+    EndTransaction,
+    InitProducerId,
+)
 from coterie.coordinator.txn.facts import Fact, TransactionLoaded
 from coterie.coordinator.txn.model import (
     EPOCH_MAX,

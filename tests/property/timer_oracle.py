@@ -10,10 +10,16 @@ from dataclasses import dataclass, field
 
 from coterie.base.codes import Code
 from coterie.coordinator.group import GroupSettings, Shard
-from coterie.coordinator.group.commands import Command, CommitOffsets, Expire, Heartbeat, Sync
-from coterie.coordinator.group.decision import HeartbeatAnswer
+from coterie.coordinator.group.commands import (
+    Command,
+    CommitOffsets,
+    Expire,
+    Heartbeat,
+    HeartbeatAnswer,
+    Sync,
+)
 from coterie.coordinator.group.model import Group, State
-from coterie.coordinator.machine.decision import Decision
+from coterie.coordinator.machine import Decision
 
 __all__ = ["Seen", "TimerOracle", "seen"]
 

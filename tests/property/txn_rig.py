@@ -15,7 +15,7 @@ from shard_rig import Asked, ShardRig
 from coterie.base.codes import Code
 from coterie.base.deadlines import Deadlines
 from coterie.base.ids import TopicPartition
-from coterie.coordinator.machine.decision import Decision, Markers
+from coterie.coordinator.machine import Decision, Markers
 from coterie.coordinator.txn import Shard, TransactionSettings
 from coterie.coordinator.txn.commands import (
     AddPartitions,

@@ -22,12 +22,11 @@ from coterie.client.member.state import Standing
 from coterie.coordinator.group import apply, facts, shard, table
 from coterie.coordinator.group.classic import expiry, join_phase, leave, static, sync
 from coterie.coordinator.group.commands import CommitOffsets, Heartbeat
-from coterie.coordinator.group.decision import Draft
 from coterie.coordinator.group.loading import Loader
 from coterie.coordinator.group.model import Group, Member, State
 from coterie.coordinator.group.offsets import committed
-from coterie.coordinator.group.shard import Shard
-from coterie.coordinator.machine.decision import Decision
+from coterie.coordinator.group.shard import Draft, Shard
+from coterie.coordinator.machine import Decision
 from coterie.storage import compaction
 from coterie.storage.log import recovery
 from coterie.storage.log.flushing import Flushing

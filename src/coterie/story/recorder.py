@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from coterie.coordinator.group.commands import Command
     from coterie.coordinator.group.model import Group, Member
     from coterie.coordinator.group.shard import Shard
-    from coterie.coordinator.machine.decision import Decision
+    from coterie.coordinator.machine import Decision
 
 log = logging.getLogger("coterie.story")
 

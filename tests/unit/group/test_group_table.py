@@ -12,7 +12,6 @@ import coterie.coordinator.group
 from coterie.broker.whys import MARKS
 from coterie.broker.whys import printed as printed_marks
 from coterie.coordinator.group.apply import APPLY, ARRIVES_FROM, MOVES
-from coterie.coordinator.group.decision import Draft
 from coterie.coordinator.group.facts import (
     GroupCreated,
     GroupDied,
@@ -23,7 +22,7 @@ from coterie.coordinator.group.facts import (
 from coterie.coordinator.group.model import State
 from coterie.coordinator.group.reasons import WHYS
 from coterie.coordinator.group.settings import GroupSettings
-from coterie.coordinator.group.shard import Shard
+from coterie.coordinator.group.shard import Draft, Shard
 from coterie.coordinator.group.table import ABSENT, ANSWERS, printed
 from trees import tree_of
 

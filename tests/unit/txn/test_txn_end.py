@@ -16,9 +16,8 @@ from txn_rig import (
 )
 
 from coterie.base.codes import Code
-from coterie.coordinator.machine.decision import Markers
-from coterie.coordinator.txn.commands import MarkersWritten
-from coterie.coordinator.txn.decision import ProducerAnswer
+from coterie.coordinator.machine import Markers
+from coterie.coordinator.txn.commands import MarkersWritten, ProducerAnswer
 from coterie.coordinator.txn.facts import IdForgotten
 from coterie.coordinator.txn.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Producer, State
 

@@ -16,7 +16,7 @@ from txn_rig import (
 )
 
 from coterie.base.codes import Code
-from coterie.coordinator.txn.decision import ProducerAnswer
+from coterie.coordinator.txn.commands import ProducerAnswer
 from coterie.coordinator.txn.facts import TransactionLoaded
 from coterie.coordinator.txn.model import NO_PRODUCER_ID, NO_TIME, Producer, State
 

@@ -17,8 +17,7 @@ from txn_rig import (
 import coterie.coordinator.txn
 from coterie.base.codes import Code
 from coterie.coordinator.txn.apply import APPLY, ARRIVES_FROM, IDLE, MOVES
-from coterie.coordinator.txn.commands import AddPartitions, Describe, InitProducerId
-from coterie.coordinator.txn.decision import DescribeAnswer
+from coterie.coordinator.txn.commands import AddPartitions, Describe, DescribeAnswer, InitProducerId
 from coterie.coordinator.txn.facts import EndCompleted, TransactionLoaded
 from coterie.coordinator.txn.failures import unfit
 from coterie.coordinator.txn.model import NUMBERS, STATES, Producer, State

@@ -15,8 +15,7 @@ from txn_rig import (
 )
 
 from coterie.base.codes import Code
-from coterie.coordinator.txn.commands import Expire
-from coterie.coordinator.txn.decision import PartitionsAnswer, ProducerAnswer
+from coterie.coordinator.txn.commands import Expire, PartitionsAnswer, ProducerAnswer
 from coterie.coordinator.txn.expiry import IDS, TIMEOUTS
 from coterie.coordinator.txn.facts import TransactionLoaded
 from coterie.coordinator.txn.model import Producer, State, Transaction

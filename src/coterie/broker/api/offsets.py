@@ -18,7 +18,7 @@ from coterie.broker.api.repeats import Repeats
 from coterie.broker.net.context import WAITS, Context, milliseconds
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, gathered, mapped, paced
 from coterie.coordinator.group import commands
-from coterie.coordinator.group.decision import FetchAnswer
+from coterie.coordinator.group.commands import FetchAnswer
 from coterie.wire.api.apis import APIS
 from coterie.wire.api.entities import (
     build,

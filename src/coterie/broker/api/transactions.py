@@ -28,7 +28,7 @@ from coterie.wire.api.entities import (
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
-    from coterie.coordinator.txn.decision import DescribeAnswer
+    from coterie.coordinator.txn.commands import DescribeAnswer
 
 log = logging.getLogger("coterie.broker")
 

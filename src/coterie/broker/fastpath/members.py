@@ -30,7 +30,7 @@ from coterie.wire.varints import uvarint
 if TYPE_CHECKING:
     from coterie.broker.net.connection import Connection
     from coterie.broker.node import Node
-    from coterie.coordinator.group.decision import JoinAnswer, SyncAnswer
+    from coterie.coordinator.group.commands import JoinAnswer, SyncAnswer
 
 # Between the group id and the member id: two timeouts, or a generation.
 JOIN_TERMS_BYTES, SYNC_TERMS_BYTES = 8, 4

@@ -20,7 +20,7 @@ from coterie.broker.runtime.shards import HostedShard, ShardsOfTopic
 from coterie.coordinator.group import commands, facts
 from coterie.coordinator.group.loading import Loader
 from coterie.coordinator.group.shard import Shard
-from coterie.coordinator.machine.decision import Reply
+from coterie.coordinator.machine import Reply
 from coterie.storage.log.contract import AppendRefused, StorageFailed
 from coterie.story.recorder import GroupStories, Look
 from coterie.wire.records.batches import build_marker
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.pieces import Pieces
     from coterie.broker.runtime.shards import Deliver
     from coterie.coordinator.group.commands import Command
-    from coterie.coordinator.machine.decision import Decision, TimerKey
+    from coterie.coordinator.machine import Decision, TimerKey
     from coterie.storage.log.producers import Verification
     from coterie.story.recorder import Scene
 

@@ -29,7 +29,7 @@ from coterie.wire.records.growing import GrowingBatch, weight_of
 if TYPE_CHECKING:
     from coterie.broker.node import Node
     from coterie.broker.runtime.pieces import Pieces
-    from coterie.coordinator.machine.core import Core
+    from coterie.coordinator.machine import Core
     from coterie.storage.log.partition import (
         PartitionLog,
     )

@@ -18,7 +18,7 @@ from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.refusal import STORAGE_ERRORS
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, at_once
 from coterie.broker.runtime.shards import HostedShard, ShardsOfTopic
-from coterie.coordinator.machine.decision import Reply
+from coterie.coordinator.machine import Reply
 from coterie.coordinator.txn.commands import (
     AddPartitions,
     Command,
@@ -39,7 +39,7 @@ from coterie.wire.records.growing import GrowingBatch, weight_of
 if TYPE_CHECKING:
     from coterie.broker.node import Node
     from coterie.broker.runtime.shards import Deliver
-    from coterie.coordinator.machine.decision import Decision, Markers, TimerKey
+    from coterie.coordinator.machine import Decision, Markers, TimerKey
 
 log = logging.getLogger("coterie.broker")
 

@@ -10,41 +10,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
 from coterie.coordinator.group.classic import join_phase
 from coterie.coordinator.group.commands import (
+    Answer,
     CleanOffsets,
     Command,
+    CommitAnswer,
     CommitOffsets,
     DeleteGroup,
+    DeleteGroupAnswer,
     DeleteOffsets,
+    DeleteOffsetsAnswer,
     Describe,
     EndTransaction,
     Expire,
+    FetchAnswer,
     FetchOffsets,
     Heartbeat,
+    HeartbeatAnswer,
     Join,
+    JoinAnswer,
     Leave,
+    LeaveAnswer,
     Sync,
+    SyncAnswer,
     TopicsDeleted,
     TxnCommitOffsets,
 )
-from coterie.coordinator.group.decision import (
-    Answer,
-    CommitAnswer,
-    DeleteGroupAnswer,
-    DeleteOffsetsAnswer,
-    Draft,
-    FetchAnswer,
-    HeartbeatAnswer,
-    JoinAnswer,
-    LeaveAnswer,
-    SyncAnswer,
-)
 from coterie.coordinator.group.model import State
 from coterie.coordinator.group.settings import RETRY_MS
+
+if TYPE_CHECKING:
+    from coterie.coordinator.group.shard import Draft
 
 TOLD_AS: Mapping[Code, Code] = MappingProxyType(
     {

@@ -11,20 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from coterie.base.codes import Code
 from coterie.coordinator.group.classic.join import admit_the_first_member, create_the_group
-from coterie.coordinator.group.commands import DeleteGroup, DeleteOffsets, Describe, Join
-from coterie.coordinator.group.decision import (
+from coterie.coordinator.group.commands import (
+    DeleteGroup,
     DeleteGroupAnswer,
+    DeleteOffsets,
     DeleteOffsetsAnswer,
+    Describe,
     DescribeAnswer,
-    Draft,
+    Join,
     JoinAnswer,
 )
 from coterie.coordinator.group.facts import ForeignEnded
 from coterie.coordinator.group.model import Group, State
-from coterie.coordinator.machine.decision import Decision
+from coterie.coordinator.machine import Decision
+
+if TYPE_CHECKING:
+    from coterie.coordinator.group.shard import Draft
 
 WHY = "group-of-another-kind"
 # By the kind of a record, as of Kafka 4.3; one yet to come is of "unknown".

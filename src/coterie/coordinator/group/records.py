@@ -23,7 +23,7 @@ from coterie.coordinator.group.facts import (
     StoredOffset,
 )
 from coterie.coordinator.group.offsets.stored import stored_offset
-from coterie.coordinator.machine.decision import RawRecord
+from coterie.coordinator.machine import RawRecord
 from coterie.wire.payloads.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,

@@ -6,10 +6,19 @@ from collections.abc import Callable, Iterable
 from sys import intern
 
 from coterie.base.codes import Code
+from coterie.coordinator import machine
+from coterie.coordinator.group import table
 from coterie.coordinator.group.apply import APPLY, barrier_keys, session_key
 from coterie.coordinator.group.classic import join_phase
-from coterie.coordinator.group.commands import Command
-from coterie.coordinator.group.decision import Draft, JoinAnswer, SyncAnswer
+from coterie.coordinator.group.commands import (
+    CleanOffsets,
+    Command,
+    EndTransaction,
+    Expire,
+    JoinAnswer,
+    SyncAnswer,
+    TopicsDeleted,
+)
 from coterie.coordinator.group.facts import (
     Fact,
     GroupDied,
@@ -25,15 +34,36 @@ from coterie.coordinator.group.failures import after_failure, only_reads
 from coterie.coordinator.group.model import Group, Member
 from coterie.coordinator.group.offsets.pending import Pending
 from coterie.coordinator.group.offsets.stored import OffsetTables
+from coterie.coordinator.group.reasons import WHYS
 from coterie.coordinator.group.records import facts_of, records_of
 from coterie.coordinator.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
-from coterie.coordinator.group.table import answer
-from coterie.coordinator.machine.core import Core
-from coterie.coordinator.machine.decision import Decision, RawRecord, Timer, TimerKey
+from coterie.coordinator.machine import Core, Decision, RawRecord, Timer, TimerKey
 from coterie.wire.payloads.consumer_offsets import KNOWN_KINDS
 
 # Bytes of a member id before its uuid: a text in a record has 16 bits for its length.
 PREFIX_MAX = 32_767 - 64
+
+
+class Draft(machine.Draft):
+    """A decision about a group in the making."""
+
+    __slots__ = ()
+
+    shard: Shard
+    reasons = WHYS
+
+    def drop(self, call: int | None) -> None:
+        """Forget a parked call whose place a newer one takes."""
+        if call is not None:
+            self.dropped.append(call)
+
+    def restart_session(self, member: Member) -> None:
+        """Give a member its whole session timeout again."""
+        self.timers.append(Timer(member.session_key, self.now_ms + member.session_timeout_ms))
+
+    def group(self, group_id: str) -> Group:
+        """Return a group as the facts so far leave it."""
+        return self.shard.groups[group_id]
 
 
 class Shard(Core[Command, Fact]):
@@ -80,7 +110,7 @@ class Shard(Core[Command, Fact]):
         draft = self.draft(command, now_ms, before, wall_ms=wall_ms)
         self._rearm(draft)
         if only_reads(command):
-            return answer(draft, command)
+            return self._answer(draft, command)
         after_failure(draft, command, code)
         return draft.decision("append-failed")
 
@@ -96,7 +126,20 @@ class Shard(Core[Command, Fact]):
         return Draft(self, now_ms, getattr(command, "call", None), before, wall_ms=wall_ms)
 
     def _answer(self, draft: Draft, command: Command) -> Decision:
-        return answer(draft, command)
+        """Return what the group of the command, in the state that it is in, makes of it."""
+        kind: type = type(command)
+        # a union is made anew each time
+        if isinstance(command, (CleanOffsets, EndTransaction, TopicsDeleted)):
+            return table.SHARD_WIDE[kind](draft, None, command)
+        if isinstance(command, Expire):
+            kind, group_id = table.DUE[command.key[0]], command.key[1]
+        else:
+            group_id = command.group_id
+        group = self.groups.get(group_id)
+        row = table.ABSENT if group is None else table.ANSWERS[group.state]
+        if group_id in self.foreign and kind in table.FOREIGN:
+            row = table.FOREIGN
+        return row[kind](draft, group, command)
 
     # -- the one door
 

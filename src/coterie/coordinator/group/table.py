@@ -31,12 +31,10 @@ from coterie.coordinator.group.commands import (
     TopicsDeleted,
     TxnCommitOffsets,
 )
-from coterie.coordinator.group.decision import Draft
 from coterie.coordinator.group.model import State
 from coterie.coordinator.group.offsets import committed
 from coterie.coordinator.group.reasons import SECTIONS
-from coterie.coordinator.machine.decision import Decision
-from coterie.coordinator.machine.table import Row, check
+from coterie.coordinator.machine import Row, check
 
 ABSENT: Row = MappingProxyType(  # the group is not there
     {
@@ -156,22 +154,6 @@ SHARD_WIDE: Row = MappingProxyType(
 DUE: Mapping[str, type] = MappingProxyType({"session": SessionDue, "join": JoinDue, "sync": SyncDue})
 
 check(ABSENT, ANSWERS, State, asked={*Command.__args__, *DUE.values()} - {Expire, *SHARD_WIDE})
-
-
-def answer(draft: Draft, command: Command) -> Decision:
-    """Return what the group of the command, in the state that it is in, makes of it."""
-    kind: type = type(command)
-    if isinstance(command, (CleanOffsets, EndTransaction, TopicsDeleted)):  # a union is made anew each time
-        return SHARD_WIDE[kind](draft, None, command)
-    if isinstance(command, Expire):
-        kind, group_id = DUE[command.key[0]], command.key[1]
-    else:
-        group_id = command.group_id
-    group = draft.shard.groups.get(group_id)
-    row = ABSENT if group is None else ANSWERS[group.state]
-    if kind in FOREIGN and group_id in draft.shard.foreign:
-        row = FOREIGN
-    return row[kind](draft, group, command)
 
 
 # -- docs/states.md

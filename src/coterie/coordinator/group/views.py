@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.marks import mark
-from coterie.coordinator.group.commands import Describe
-from coterie.coordinator.group.decision import DescribeAnswer, DescribedMember, Draft
+from coterie.coordinator.group.commands import Describe, DescribeAnswer, DescribedMember
 from coterie.coordinator.group.foreign import type_of
 from coterie.coordinator.group.model import Group, Member, State
-from coterie.coordinator.machine.decision import Decision
+from coterie.coordinator.machine import Decision
 
 if TYPE_CHECKING:
-    from coterie.coordinator.group.shard import Shard
+    from coterie.coordinator.group.shard import Draft, Shard
 
 CLASSIC = "classic"
 UNKNOWN = "Unknown"  # as Kafka's clients call a state that they do not know

@@ -5,13 +5,24 @@ Who asks with InitProducerId becomes the owner, and whoever had it is fenced.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from coterie.base.codes import Code
-from coterie.coordinator.machine.decision import Decision
-from coterie.coordinator.txn.commands import AddPartitions, InitProducerId, VerifyPartitions
-from coterie.coordinator.txn.decision import Draft, PartitionsAnswer, ProducerAnswer, VerifyAnswer
+from coterie.coordinator.machine import Decision
+from coterie.coordinator.txn.commands import (
+    AddPartitions,
+    InitProducerId,
+    PartitionsAnswer,
+    ProducerAnswer,
+    VerifyAnswer,
+    VerifyPartitions,
+)
 from coterie.coordinator.txn.end import fence
 from coterie.coordinator.txn.facts import PartitionsAdded, ProducerInitialized
 from coterie.coordinator.txn.model import NO_PRODUCER_EPOCH, Producer, Transaction, is_exhausted
+
+if TYPE_CHECKING:
+    from coterie.coordinator.txn.shard import Draft
 
 # -- InitProducerId
 

@@ -1,13 +1,16 @@
-"""What may be asked of a transactional id, a time-out included. A command is data; nobody changes it.
+"""What may be asked of a transactional id, a time-out included, and what it answers. Both are data.
 
 `call` is a number of the shell's making for one request that wants an answer; the core only hands it back.
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.coordinator.txn.model import Producer
+from coterie.coordinator.txn.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Producer
+
+NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,3 +86,39 @@ class Expire:
 Command: TypeAlias = (
     InitProducerId | AddPartitions | VerifyPartitions | EndTransaction | MarkersWritten | Describe | Expire
 )
+
+
+# -- answers; the shell turns them into responses of the version that was asked
+
+
+class ProducerAnswer(NamedTuple):
+    """Of InitProducerId and EndTxn: who the client is from now on."""
+
+    code: Code
+    producer: Producer = NO_PRODUCER
+
+
+class PartitionsAnswer(NamedTuple):
+    """Of AddPartitions: one code for all of them."""
+
+    code: Code
+
+
+class VerifyAnswer(NamedTuple):
+    """Of VerifyPartitions: a code for each partition of the command, in its order."""
+
+    codes: tuple[Code, ...]
+
+
+class DescribeAnswer(NamedTuple):
+    """A transactional id as DescribeTransactions shows it; with an error Kafka leaves all at zero."""
+
+    code: Code
+    state: str = ""
+    timeout_ms: int = 0
+    started_ms: int = 0
+    producer: Producer = Producer(0, 0)
+    partitions: tuple[TopicPartition, ...] = ()
+
+
+Answer: TypeAlias = ProducerAnswer | PartitionsAnswer | VerifyAnswer | DescribeAnswer

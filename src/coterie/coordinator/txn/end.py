@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from coterie.base.codes import Code
-from coterie.coordinator.machine.decision import Decision
-from coterie.coordinator.txn.commands import EndTransaction, MarkersWritten
-from coterie.coordinator.txn.decision import NO_PRODUCER, Draft, ProducerAnswer
+from coterie.coordinator.machine import Decision
+from coterie.coordinator.txn.commands import NO_PRODUCER, EndTransaction, MarkersWritten, ProducerAnswer
 from coterie.coordinator.txn.facts import EndCompleted, EndPrepared
 from coterie.coordinator.txn.model import (
     BUMPS_EPOCH_SINCE,
@@ -19,6 +20,9 @@ from coterie.coordinator.txn.model import (
     State,
     Transaction,
 )
+
+if TYPE_CHECKING:
+    from coterie.coordinator.txn.shard import Draft
 
 COMMITS = {State.COMPLETE_COMMIT: True, State.COMPLETE_ABORT: False}
 

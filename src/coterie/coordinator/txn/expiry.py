@@ -7,13 +7,17 @@ by a command of its own. So none of them is in the way of another: they may be t
 
 from __future__ import annotations
 
-from coterie.coordinator.machine.decision import Decision
+from typing import TYPE_CHECKING
+
+from coterie.coordinator.machine import Decision
 from coterie.coordinator.txn.apply import IDLE
 from coterie.coordinator.txn.commands import Expire
-from coterie.coordinator.txn.decision import Draft
 from coterie.coordinator.txn.end import fence
 from coterie.coordinator.txn.facts import IdForgotten
 from coterie.coordinator.txn.model import Transaction
+
+if TYPE_CHECKING:
+    from coterie.coordinator.txn.shard import Draft
 
 TIMEOUTS, IDS = ("timeouts",), ("ids",)
 TIMELESS_MS = 2**31 - 1  # the timeout of a transaction that another coordinator ends (KIP-939)

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
 from coterie.coordinator.txn.commands import (
     AddPartitions,
+    Answer,
     Command,
     Describe,
+    DescribeAnswer,
     EndTransaction,
     Expire,
     InitProducerId,
     MarkersWritten,
-    VerifyPartitions,
-)
-from coterie.coordinator.txn.decision import (
-    Answer,
-    DescribeAnswer,
-    Draft,
     PartitionsAnswer,
     ProducerAnswer,
     VerifyAnswer,
+    VerifyPartitions,
 )
 from coterie.coordinator.txn.expiry import completion_key
 from coterie.coordinator.txn.settings import RETRY_MS, TransactionSettings
+
+if TYPE_CHECKING:
+    from coterie.coordinator.txn.shard import Draft
 
 TOLD_AS: Mapping[Code, Code] = MappingProxyType(
     {

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
-from coterie.coordinator.machine.decision import RawRecord
+from coterie.coordinator.machine import RawRecord
 from coterie.coordinator.txn.apply import IDLE
 from coterie.coordinator.txn.facts import Fact, IdForgotten, TransactionLoaded
 from coterie.coordinator.txn.model import (

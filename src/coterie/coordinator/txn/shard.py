@@ -5,20 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from coterie.base.codes import Code
-from coterie.coordinator.machine.core import Core
-from coterie.coordinator.machine.decision import Decision, Markers, RawRecord
+from coterie.coordinator import machine
+from coterie.coordinator.machine import Core, Decision, Markers, RawRecord
+from coterie.coordinator.txn import table
 from coterie.coordinator.txn.apply import apply_fact
-from coterie.coordinator.txn.commands import Command, Describe, VerifyPartitions
-from coterie.coordinator.txn.decision import Draft
+from coterie.coordinator.txn.commands import Command, Describe, EndTransaction, Expire, VerifyPartitions
+from coterie.coordinator.txn.end import EndTransactionBeforeV5
 from coterie.coordinator.txn.expiry import IDS, TIMEOUTS
-from coterie.coordinator.txn.facts import Fact, TransactionLoaded
+from coterie.coordinator.txn.facts import EndPrepared, Fact, TransactionLoaded
 from coterie.coordinator.txn.failures import NoProducerId, after_failure, refusal
-from coterie.coordinator.txn.model import Producer, State, Transaction
+from coterie.coordinator.txn.model import BUMPS_EPOCH_SINCE, Producer, State, Transaction
+from coterie.coordinator.txn.reasons import WHYS
 from coterie.coordinator.txn.records import facts_of, record_of, snapshot_of
 from coterie.coordinator.txn.settings import TransactionSettings
-from coterie.coordinator.txn.table import answer
 
 ENDING = {State.PREPARE_COMMIT: True, State.PREPARE_ABORT: False}
+
+
+class Draft(machine.Draft):
+    """A decision about a transactional id in the making."""
+
+    __slots__ = ()
+
+    shard: Shard
+    reasons = WHYS
+
+    def settle(self, txn: Transaction, fact: EndPrepared) -> None:
+        """Settle how a transaction ends, and have its markers written."""
+        producer = Producer(txn.producer_id, fact.epoch)
+        partitions = tuple(txn.partitions)
+        self.apply(fact)
+        self.markers += (
+            Markers(txn.transactional_id, producer, fact.commit, partitions, fact.client_version),
+        )
 
 
 class Shard(Core[Command, Fact]):
@@ -87,7 +106,19 @@ class Shard(Core[Command, Fact]):
         return Draft(self, now_ms, getattr(command, "call", None), before, wall_ms=wall_ms)
 
     def _answer(self, draft: Draft, command: Command) -> Decision:
-        return answer(draft, command)
+        """Return what the transactional id of the command, in the state that it is in, makes of it."""
+        kind: type = type(command)
+        if isinstance(command, Expire):
+            if command.key in table.DUE:
+                return table.SHARD_WIDE[table.DUE[command.key]](draft, None, command)
+            kind, transactional_id = table.DUE_OF_ONE[command.key[0]], command.key[1]
+        else:
+            transactional_id = command.transactional_id
+        if isinstance(command, EndTransaction) and command.client_version < BUMPS_EPOCH_SINCE:
+            kind = EndTransactionBeforeV5
+        txn = self.transactions.get(transactional_id)
+        row = table.ABSENT if txn is None else table.ANSWERS[txn.state]
+        return row[kind](draft, txn, command)
 
     # -- the one door
 

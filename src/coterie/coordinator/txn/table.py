@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
 from coterie.base.printed import legend, table
-from coterie.coordinator.machine.decision import Decision
-from coterie.coordinator.machine.table import Row, check
+from coterie.coordinator.machine import Decision, Row, check
 from coterie.coordinator.txn import begin, end, expiry, views
 from coterie.coordinator.txn.apply import IDLE, MOVES
 from coterie.coordinator.txn.commands import (
@@ -25,7 +24,6 @@ from coterie.coordinator.txn.commands import (
     MarkersWritten,
     VerifyPartitions,
 )
-from coterie.coordinator.txn.decision import Draft
 from coterie.coordinator.txn.end import EndTransactionBeforeV5
 from coterie.coordinator.txn.expiry import (
     IDS,
@@ -38,8 +36,11 @@ from coterie.coordinator.txn.expiry import (
 )
 from coterie.coordinator.txn.facts import IdForgotten
 from coterie.coordinator.txn.failures import refusal
-from coterie.coordinator.txn.model import BUMPS_EPOCH_SINCE, State, Transaction
+from coterie.coordinator.txn.model import State, Transaction
 from coterie.coordinator.txn.reasons import WHYS
+
+if TYPE_CHECKING:
+    from coterie.coordinator.txn.shard import Draft
 
 
 def refuse_in_an_impossible_state(draft: Draft, txn: Transaction, command: Any) -> Decision:
@@ -146,22 +147,6 @@ check(
     asked={*Command.__args__, EndTransactionBeforeV5, *DUE_OF_ONE.values()} - {Expire},
 )
 assert set(DUE.values()) == set(SHARD_WIDE)
-
-
-def answer(draft: Draft, command: Command) -> Decision:
-    """Return what the transactional id of the command, in the state that it is in, makes of it."""
-    kind: type = type(command)
-    if isinstance(command, Expire):
-        if command.key in DUE:
-            return SHARD_WIDE[DUE[command.key]](draft, None, command)
-        kind, transactional_id = DUE_OF_ONE[command.key[0]], command.key[1]
-    else:
-        transactional_id = command.transactional_id
-    if isinstance(command, EndTransaction) and command.client_version < BUMPS_EPOCH_SINCE:
-        kind = EndTransactionBeforeV5
-    txn = draft.shard.transactions.get(transactional_id)
-    row = ABSENT if txn is None else ANSWERS[txn.state]
-    return row[kind](draft, txn, command)
 
 
 # -- docs/transactions.md

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coterie.base.codes import Code
-from coterie.coordinator.machine.decision import Decision
-from coterie.coordinator.txn.commands import Describe
-from coterie.coordinator.txn.decision import DescribeAnswer, Draft
+from coterie.coordinator.machine import Decision
+from coterie.coordinator.txn.commands import Describe, DescribeAnswer
 from coterie.coordinator.txn.model import Producer, State, Transaction
 from coterie.coordinator.txn.records import dated
 
 if TYPE_CHECKING:
-    from coterie.coordinator.txn.shard import Shard
+    from coterie.coordinator.txn.shard import Draft, Shard
 
 
 def describe_an_unknown_id(draft: Draft, _: Transaction | None, command: Describe) -> Decision:

@@ -7,13 +7,17 @@ is due.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from coterie.coordinator.group.classic import join_phase
 from coterie.coordinator.group.classic.leave import tell_removed
 from coterie.coordinator.group.commands import Expire
-from coterie.coordinator.group.decision import Draft
 from coterie.coordinator.group.facts import PromiseDropped
 from coterie.coordinator.group.model import Group, State
-from coterie.coordinator.machine.decision import Decision
+from coterie.coordinator.machine import Decision
+
+if TYPE_CHECKING:
+    from coterie.coordinator.group.shard import Draft
 
 GONE = ("promise-expired", "session-expired", "join-expired")
 

@@ -6,11 +6,11 @@ The order of the checks is Kafka's: room, protocols, promised id, identity, and 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 from coterie.base.codes import Code
 from coterie.coordinator.group.classic import join_phase, static
-from coterie.coordinator.group.commands import Join
-from coterie.coordinator.group.decision import Draft, JoinAnswer
+from coterie.coordinator.group.commands import Join, JoinAnswer
 from coterie.coordinator.group.facts import (
     GroupCreated,
     GroupStored,
@@ -21,12 +21,15 @@ from coterie.coordinator.group.facts import (
 )
 from coterie.coordinator.group.model import Group, Member, State, stranger_why
 from coterie.coordinator.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
-from coterie.coordinator.machine.decision import Decision
+from coterie.coordinator.machine import Decision
+
+if TYPE_CHECKING:
+    from coterie.coordinator.group.shard import Draft
 
 MEMBER_ID_REQUIRED_SINCE = 4
 
-Rejoin = Callable[[Draft, Group, Join], Decision]
-Return = Callable[[Draft, Group, Join, str], Decision]
+Rejoin: TypeAlias = "Callable[[Draft, Group, Join], Decision]"
+Return: TypeAlias = "Callable[[Draft, Group, Join, str], Decision]"
 
 
 # -- by state; these are the cells of the table

@@ -5,9 +5,11 @@ Each function goes on with a draft: it applies facts, answers and arms, and retu
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from coterie.assign.vote import vote
 from coterie.base.codes import Code
-from coterie.coordinator.group.decision import Draft, JoinAnswer, SyncAnswer
+from coterie.coordinator.group.commands import JoinAnswer, SyncAnswer
 from coterie.coordinator.group.facts import (
     GenerationStarted,
     GroupEmptied,
@@ -19,6 +21,9 @@ from coterie.coordinator.group.facts import (
 )
 from coterie.coordinator.group.model import Group, Roll, State
 from coterie.coordinator.group.settings import RETRY_MS
+
+if TYPE_CHECKING:
+    from coterie.coordinator.group.shard import Draft
 
 
 def rebalance_or_complete(draft: Draft, group: Group) -> None:

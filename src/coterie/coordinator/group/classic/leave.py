@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from coterie.base.codes import Code
 from coterie.coordinator.group.classic import join_phase
-from coterie.coordinator.group.commands import Leave, Leaver
-from coterie.coordinator.group.decision import (
-    Draft,
-    JoinAnswer,
-    LeaveAnswer,
-    SyncAnswer,
-)
+from coterie.coordinator.group.commands import JoinAnswer, Leave, LeaveAnswer, Leaver, SyncAnswer
 from coterie.coordinator.group.facts import PromiseDropped
 from coterie.coordinator.group.model import Group, Member
-from coterie.coordinator.machine.decision import Decision
+from coterie.coordinator.machine import Decision
+
+if TYPE_CHECKING:
+    from coterie.coordinator.group.shard import Draft
 
 
 def refuse_to_leave_a_missing_group(draft: Draft, _: None, command: Leave) -> Decision:

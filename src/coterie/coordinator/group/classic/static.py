@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from coterie.base.codes import Code
 from coterie.coordinator.group.classic import join_phase
-from coterie.coordinator.group.commands import Join
-from coterie.coordinator.group.decision import Draft, JoinAnswer, SyncAnswer
+from coterie.coordinator.group.commands import Join, JoinAnswer, SyncAnswer
 from coterie.coordinator.group.facts import GroupStored, MemberRejoined, MemberReplaced
 from coterie.coordinator.group.model import Group, State
-from coterie.coordinator.machine.decision import Decision
+from coterie.coordinator.machine import Decision
+
+if TYPE_CHECKING:
+    from coterie.coordinator.group.shard import Draft
 
 SKIPS_ASSIGNMENT_SINCE = 9
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from coterie.base.codes import Code
-from coterie.coordinator.group.commands import Heartbeat, Sync
-from coterie.coordinator.group.decision import Draft, HeartbeatAnswer, SyncAnswer
+from coterie.coordinator.group.commands import Heartbeat, HeartbeatAnswer, Sync, SyncAnswer
 from coterie.coordinator.group.facts import (
     Assigned,
     GroupStabilized,
@@ -13,7 +14,10 @@ from coterie.coordinator.group.facts import (
     SyncParked,
 )
 from coterie.coordinator.group.model import Group, Member, State, stranger_why
-from coterie.coordinator.machine.decision import Decision
+from coterie.coordinator.machine import Decision
+
+if TYPE_CHECKING:
+    from coterie.coordinator.group.shard import Draft
 
 
 def refusal_of(group: Group, command: Heartbeat | Sync) -> tuple[Code, str]:

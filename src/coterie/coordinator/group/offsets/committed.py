@@ -11,22 +11,19 @@ from coterie.base.codes import Code
 from coterie.base.ids import ZERO_UUID
 from coterie.coordinator.group.commands import (
     CleanOffsets,
+    CommitAnswer,
     CommitOffsets,
     DeleteGroup,
+    DeleteGroupAnswer,
     DeleteOffsets,
+    DeleteOffsetsAnswer,
     EndTransaction,
+    FetchAnswer,
+    FetchedOffset,
     FetchOffsets,
     OffsetToCommit,
     TopicsDeleted,
     TxnCommitOffsets,
-)
-from coterie.coordinator.group.decision import (
-    CommitAnswer,
-    DeleteGroupAnswer,
-    DeleteOffsetsAnswer,
-    Draft,
-    FetchAnswer,
-    FetchedOffset,
 )
 from coterie.coordinator.group.facts import (
     GroupCreated,
@@ -47,10 +44,10 @@ from coterie.coordinator.group.model import (
     stranger_why,
 )
 from coterie.coordinator.group.records import Allowance
-from coterie.coordinator.machine.decision import Decision
+from coterie.coordinator.machine import Decision
 
 if TYPE_CHECKING:
-    from coterie.coordinator.group.shard import Shard
+    from coterie.coordinator.group.shard import Draft, Shard
 
 NO_RETENTION = -1
 GROUP_ID_NOT_FOUND_SINCE = 9

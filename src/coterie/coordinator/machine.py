@@ -1,15 +1,24 @@
-"""What a command leads to in either coordinator: facts, answers, timers, records and why; and the draft.
+"""What the coordinators of groups and of transactions have in common: one machine, two tables.
 
-Answers, like facts and commands, are made once and never changed.
+A core is a partition of an internal topic: commands in, decisions out, facts the only way state moves, and a
+journal of what they change. Answers, facts and commands are made once and never changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
+
+from coterie.base.journal import Journal
 
 if TYPE_CHECKING:
+    from coterie.base.codes import Code
     from coterie.base.marks import Why
+
+C = TypeVar("C")
+F = TypeVar("F")
 
 TimerKey: TypeAlias = tuple[str, ...]
 RawRecord: TypeAlias = tuple[bytes, bytes | None]
@@ -172,3 +181,117 @@ class Draft:
             self.markers,
             self.overdue,
         )
+
+
+# -- the core
+
+
+class Core(ABC, Generic[C, F]):
+    """State that facts of the type `F` move, as commands of the type `C` ask for.
+
+    It can go back to any mark since it was last settled. It knows no clock, socket or thread.
+    """
+
+    def __init__(self) -> None:
+        self.journal = Journal()
+
+    # -- deciding
+
+    def perform(
+        self,
+        command: C,
+        now_ms: int,
+        before: Callable[[F], None] | None = None,
+        *,
+        wall_ms: int | None = None,
+    ) -> Decision:
+        """Return the Decision that the command led to, its facts applied.
+
+        Timers go by `now_ms`, which never jumps; what is written is dated by `wall_ms`, if that is given.
+        `before` is shown each fact before it is applied. A decision that raises leaves nothing behind.
+        """
+        mark = self.journal.mark()
+        try:
+            return self._answer(self.draft(command, now_ms, before, wall_ms=wall_ms), command)
+        except BaseException:
+            self.take_back(mark)
+            raise
+
+    @abstractmethod
+    def append_failed(
+        self,
+        command: C,
+        code: Code,
+        now_ms: int,
+        before: Callable[[F], None] | None = None,
+        *,
+        wall_ms: int | None = None,
+    ) -> Decision:
+        """Return what followed for one command of a batch that the log refused with `code`, facts applied.
+
+        The batch has been undone (`undo_to`) before the first of its commands comes here, in the batch's
+        order; each decision is carried out before the next is asked for. The terms are those of `perform`.
+        """
+
+    @abstractmethod
+    def draft(
+        self,
+        command: C | None,
+        now_ms: int,
+        before: Callable[[F], None] | None = None,
+        *,
+        wall_ms: int | None = None,
+    ) -> Draft:
+        """Return an empty Draft; the terms are those of `perform`."""
+
+    @abstractmethod
+    def _answer(self, draft: Any, command: C) -> Decision:
+        """Return what the table makes of a command."""
+
+    # -- the one door
+
+    @abstractmethod
+    def apply(self, fact: F) -> None:
+        """Change the state as the fact says, through the journal: the one door."""
+
+    @abstractmethod
+    def records(self, fact: F) -> tuple[RawRecord, ...]:
+        """Return the records of a durable fact, asked for right after its `apply`; () for a volatile one."""
+
+    def load_fact(self, fact: F) -> None:
+        """Apply what the log says; it is never rolled back."""
+        mark = self.journal.mark()
+        self.apply(fact)
+        self.journal.forget(mark)
+
+    # -- the way back
+
+    def mark(self) -> int:
+        """Return the place in the journal up to which everything is applied now."""
+        return self.journal.mark()
+
+    def settle(self, mark: int) -> None:
+        """Have what came before the mark last: it is appended, or there was nothing to append."""
+        self.journal.settle(mark)
+
+    def take_back(self, mark: int) -> None:
+        """Roll back what was decided after the mark, and not carried out: it is no decision after all."""
+        self.journal.roll_back(mark)
+
+    def undo_to(self, mark: int) -> None:
+        """Roll back what was decided and carried out after the mark, and could not be appended."""
+        self.journal.roll_back(mark)
+
+
+# -- the table
+
+Handler: TypeAlias = Callable[[Any, Any, Any], Decision]
+"""Of a draft, of the group or the transactional id, None where there is none, and of a command."""
+Row: TypeAlias = Mapping[type, Handler]
+
+
+def check(absent: Row, answers: Mapping[Any, Row], states: type[Enum], *, asked: Iterable[type]) -> None:
+    """Raise AssertionError unless every state answers whatever may be asked, and so does what is absent."""
+    assert answers.keys() == set(states)
+    assert set(absent) == set(asked)
+    assert all(row.keys() == absent.keys() for row in answers.values())
