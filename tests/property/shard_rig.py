@@ -57,7 +57,7 @@ class ShardRig(ABC, Generic[D, P]):
         self.whys: list[str] = []
         self._calls = count(1)
         self._held: P | None = None
-        self._mark = self.shard.mark()
+        self._mark = self.shard.journal.mark()
         self._due: set[Any] = set()
 
     def call(self) -> int:
@@ -117,13 +117,13 @@ class ShardRig(ABC, Generic[D, P]):
             assert reply.call in self.waiting, f"call {reply.call} is answered twice, or never asked"
             self.waiting.remove(reply.call)
             self.answers[reply.call] = reply.answer
-        self._mark = self.shard.mark()
-        self.shard.settle(self._mark)
+        self._mark = self.shard.journal.mark()
+        self.shard.journal.settle(self._mark)
 
     def hold(self) -> None:
         """Gather what follows into one batch, until `append` or `fail`."""
         assert self._held is None
-        self._mark = self.shard.mark()
+        self._mark = self.shard.journal.mark()
         self._held = self.pending()
 
     def append(self) -> None:

@@ -190,7 +190,7 @@ class CheckedRig(Rig):
     def perform(self, command: Command) -> Decision:
         if isinstance(command, Heartbeat):
             self.check_beat(command)
-        before, mark, ids = snapshot(self.shard), self.shard.mark(), self.ids
+        before, mark, ids = snapshot(self.shard), self.shard.journal.mark(), self.ids
         tried = self.shard.perform(command, self.now_ms)
         after = snapshot(self.shard)
         self.shard.undo_to(mark)

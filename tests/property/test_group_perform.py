@@ -37,7 +37,7 @@ class WaveringRig(Rig):
         self.shard._new_id = lambda: f"uuid{len(self.whys)}"  # the same for one command, however often
 
     def perform(self, command: Command) -> Decision:
-        before, mark = self.state(), self.shard.mark()
+        before, mark = self.state(), self.shard.journal.mark()
         shown: list[Fact] = []
         tried = self.shard.perform(command, self.now_ms, shown.append)
         after = self.state()
@@ -124,7 +124,7 @@ def test_a_decision_that_is_taken_back_was_nothing(start, script):
 def test_a_decision_that_raises_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch):
     rig = WaveringRig()
     a_stable_group(rig, "a", "b")
-    before, mark = rig.state(), rig.shard.mark()
+    before, mark = rig.state(), rig.shard.journal.mark()
     join_stable = table.ANSWERS[State.STABLE][Join]
 
     def trips(draft: Draft, group: Any, command: Any) -> Decision:
@@ -139,4 +139,4 @@ def test_a_decision_that_raises_leaves_nothing_behind(monkeypatch: pytest.Monkey
         rig.shard.perform(a_join(rig, version=3), rig.now_ms)
 
     assert rig.state() == before
-    assert rig.shard.mark() == mark
+    assert rig.shard.journal.mark() == mark

@@ -79,7 +79,7 @@ class CheckedRig(Rig):
 
     def tried(self, command: Command) -> Decision:
         """Return a decision that is taken back."""
-        before, mark = snapshot(self.shard), self.shard.mark()
+        before, mark = snapshot(self.shard), self.shard.journal.mark()
         decision = self.shard.perform(command, self.now_ms)
         self.shard.take_back(mark)
         assert snapshot(self.shard) == before, "a decision that is taken back was nothing"
@@ -198,7 +198,7 @@ class TransactionMachine(RuleBasedStateMachine):
             return
         worn = txn._replace(epoch=epoch, last_epoch=NO_PRODUCER_EPOCH)
         self.rig.shard.apply(TransactionLoaded(worn))
-        self.rig.shard.settle(self.rig.shard.mark())
+        self.rig.shard.journal.settle(self.rig.shard.journal.mark())
         self.rig.log.append(transaction_record(transactional_id, value_of(worn, 0)))
         if ends:
             owner = Producer(txn.producer_id, epoch)

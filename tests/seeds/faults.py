@@ -175,7 +175,7 @@ def undo_is_skipped() -> Iterator[None]:
     """What a refused append would have stored stays in memory."""
 
     def keep(self: Shard, mark: int) -> None:
-        self.settle(self.mark())
+        self.journal.settle(self.journal.mark())
 
     with patched(Shard, "undo_to", lambda _: keep):
         yield

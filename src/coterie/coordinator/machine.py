@@ -111,20 +111,17 @@ class Draft:
     def __init__(
         self,
         shard: Any,
+        command: Any,
         now_ms: int,
-        call: int | None,
         before: Callable[[Any], None] | None = None,
         *,
         wall_ms: int | None = None,
     ) -> None:
-        """Timers go by `now_ms`, and what is written is dated by `wall_ms`, without it by `now_ms` too.
-
-        `before` is shown each fact before it is applied.
-        """
+        """`command` is None where nobody has asked; the other terms are those of `Core.perform`."""
         self.shard = shard
         self.now_ms = now_ms
         self.wall_ms = now_ms if wall_ms is None else wall_ms
-        self.call = call
+        self.call: int | None = getattr(command, "call", None)
         self.facts: list[Any] = []
         self.records: list[RawRecord] = []
         self.replies: list[Reply] = []
@@ -135,7 +132,7 @@ class Draft:
         self.markers: tuple[Markers, ...] = ()
         self.overdue: tuple[str, ...] = ()
         self._before = before
-        self._answered = call is None
+        self._answered = self.call is None
 
     def apply(self, fact: Any) -> None:
         """Apply a fact: the steps that follow read the state that it leaves."""
@@ -192,6 +189,8 @@ class Core(ABC, Generic[C, F]):
     It can go back to any mark since it was last settled. It knows no clock, socket or thread.
     """
 
+    drafts: ClassVar[type[Draft]]
+
     def __init__(self) -> None:
         self.journal = Journal()
 
@@ -212,12 +211,11 @@ class Core(ABC, Generic[C, F]):
         """
         mark = self.journal.mark()
         try:
-            return self._answer(self.draft(command, now_ms, before, wall_ms=wall_ms), command)
+            return self._answer(self.drafts(self, command, now_ms, before, wall_ms=wall_ms), command)
         except BaseException:
             self.take_back(mark)
             raise
 
-    @abstractmethod
     def append_failed(
         self,
         command: C,
@@ -230,19 +228,26 @@ class Core(ABC, Generic[C, F]):
         """Return what followed for one command of a batch that the log refused with `code`, facts applied.
 
         The batch has been undone (`undo_to`) before the first of its commands comes here, in the batch's
-        order; each decision is carried out before the next is asked for. The terms are those of `perform`.
+        order; each decision is carried out before the next is asked for. What only reads is answered as if
+        there had been no batch. The terms are those of `perform`.
         """
+        draft = self.drafts(self, command, now_ms, before, wall_ms=wall_ms)
+        self._rearm(draft)
+        if self._only_reads(command):
+            return self._answer(draft, command)
+        self._after_failure(draft, command, code)
+        return draft.decision("append-failed")
+
+    def _rearm(self, draft: Any) -> None:
+        """Set again the timers that what was undone had taken off, and the reverse."""
 
     @abstractmethod
-    def draft(
-        self,
-        command: C | None,
-        now_ms: int,
-        before: Callable[[F], None] | None = None,
-        *,
-        wall_ms: int | None = None,
-    ) -> Draft:
-        """Return an empty Draft; the terms are those of `perform`."""
+    def _only_reads(self, command: C) -> bool:
+        """Return whether a failed append is none of a command's business."""
+
+    @abstractmethod
+    def _after_failure(self, draft: Any, command: C, code: Code) -> None:
+        """Answer the command's call, if it has one, and do what else its failure asks for."""
 
     @abstractmethod
     def _answer(self, draft: Any, command: C) -> Decision:
@@ -265,14 +270,6 @@ class Core(ABC, Generic[C, F]):
         self.journal.forget(mark)
 
     # -- the way back
-
-    def mark(self) -> int:
-        """Return the place in the journal up to which everything is applied now."""
-        return self.journal.mark()
-
-    def settle(self, mark: int) -> None:
-        """Have what came before the mark last: it is appended, or there was nothing to append."""
-        self.journal.settle(mark)
 
     def take_back(self, mark: int) -> None:
         """Roll back what was decided after the mark, and not carried out: it is no decision after all."""

@@ -287,8 +287,8 @@ def test_what_is_undone_leaves_no_deadline_behind(version: int):
 def test_what_is_settled_cannot_be_undone():
     rig = Rig()
     a_preparing_group(rig)
-    mark = rig.shard.mark()
-    rig.shard.settle(mark)
+    mark = rig.shard.journal.mark()
+    rig.shard.journal.settle(mark)
 
     with pytest.raises(AssertionError):
         rig.shard.undo_to(mark - 1)
@@ -297,12 +297,12 @@ def test_what_is_settled_cannot_be_undone():
 def test_marks_stay_good_while_what_came_before_them_settles():
     rig = Rig()
     rig.join("a", version=3)
-    early = rig.shard.mark()
+    early = rig.shard.journal.mark()
     before = copy.deepcopy(rig.shard.groups)
     rig.shard.perform(_join(rig), 0)
     assert rig.shard.groups != before
 
-    rig.shard.settle(early)
+    rig.shard.journal.settle(early)
     rig.shard.undo_to(early)
 
     assert rig.shard.groups == before
@@ -316,13 +316,13 @@ def _join(rig: Rig):
 
 def test_what_is_loaded_is_not_rolled_back_with_what_was_decided_before():
     rig = Rig()
-    mark = rig.shard.mark()
+    mark = rig.shard.journal.mark()
     rig.shard.perform(_join(rig), 0)
-    decided = rig.shard.mark()
+    decided = rig.shard.journal.mark()
 
     rig.shard.load_fact(GroupLoaded("new", None, 0, None, None, 5, ()))
 
-    assert rig.shard.mark() == decided
+    assert rig.shard.journal.mark() == decided
     rig.shard.undo_to(mark)
     assert list(rig.shard.groups) == ["new"]
 
@@ -352,7 +352,7 @@ def test_a_group_put_in_the_place_of_another_is_rolled_back_like_anything_else()
     a_stable_group(rig)
     rig.commit(group_id="h")
     before = copy.deepcopy((rig.shard.groups, rig.shard.offsets))
-    mark = rig.shard.mark()
+    mark = rig.shard.journal.mark()
     loaded = [
         GroupLoaded("g", "connect", 9, None, None, None, ()),
         GroupLoaded("new", None, 0, None, None, 5, ()),
@@ -372,7 +372,7 @@ def test_unloading_can_be_undone_too():
     ids = a_completing_group(rig)
     rig.sync(ids["b"])
     before = copy.deepcopy(rig.shard.groups)
-    mark = rig.shard.mark()
+    mark = rig.shard.journal.mark()
 
     rig.shard.unload()
     rig.shard.undo_to(mark)

@@ -418,7 +418,7 @@ def test_an_end_that_cannot_be_appended_leaves_the_transaction_open(rig):
     rig.pend(5, producer_id=1)
     rig.pend(6, producer_id=2)
     before = rig.shard.pending.view()
-    mark = rig.shard.mark()
+    mark = rig.shard.journal.mark()
 
     rig.shard.perform(EndTransaction(producer_id=2, commit=True), rig.now_ms)
     assert rig.shard.offsets["g"]["flights"][0].offset == 6

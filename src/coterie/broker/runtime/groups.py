@@ -269,7 +269,7 @@ class ShardHost(HostedShard[commands.Command, Reply, Tried]):
     def _end(self, command: commands.EndTransaction, marker: bytes, transaction_version: int) -> Code:
         if self.status != self.ACTIVE:
             return Code.NOT_LEADER_OR_FOLLOWER
-        before, pending = self.shard.mark(), self.shard.pending.keys_of(command.producer_id)
+        before, pending = self.shard.journal.mark(), self.shard.pending.keys_of(command.producer_id)
         self.shard.perform(command, self.node.now_ms())
         try:
             self._append_batch(marker, transaction_version=transaction_version)

@@ -96,7 +96,7 @@ class HostedShard(ABC, Generic[C, R, T]):
         self._watched = TopicPartition(owner.topic, partition)
         self._commands: list[C] = []
         self._replies: list[R] = []
-        self._mark = core.mark()
+        self._mark = core.journal.mark()
         self._scheduled = False
         self._due: deque[tuple[bool, tuple[Any, ...]]] = (
             deque()
@@ -141,12 +141,12 @@ class HostedShard(ABC, Generic[C, R, T]):
 
     def _perform(self, command: C, now_ms: int) -> Any:
         """Decide and apply. Records for which the batch has no room fail alone, if they do (RT-5)."""
-        before = self.shard.mark()
+        before = self.shard.journal.mark()
         tried = self._try(command, now_ms)
         while self.records and not self._fits(tried.decision.records):
             self.shard.take_back(before)
             self._append_gathered()  # which may fail, and change what is to be decided
-            before = self.shard.mark()
+            before = self.shard.journal.mark()
             tried = self._try(command, now_ms)
         self._commands.append(command)
         self._carry_out(tried, command)
@@ -227,8 +227,8 @@ class HostedShard(ABC, Generic[C, R, T]):
 
     def _settle(self, *, appended: bool) -> None:
         """Begin a new batch: what was decided lasts, and what waited for it is due to go."""
-        self._mark = self.shard.mark()
-        self.shard.settle(self._mark)
+        self._mark = self.shard.journal.mark()
+        self.shard.journal.settle(self._mark)
         self._due.append((appended, self._take_pending()))
 
     @abstractmethod

@@ -66,11 +66,6 @@ def told(code: Code) -> Code:
     return TOLD_AS.get(code, code)
 
 
-def only_reads(command: Command) -> bool:
-    """Return whether a command only reads what is committed: a failed append is none of its business."""
-    return isinstance(command, Describe) or (isinstance(command, FetchOffsets) and not command.require_stable)
-
-
 def after_failure(draft: Draft, command: Command, code: Code) -> None:
     """Answer the command's call, if it has one, and do what else its failure asks for."""
     AFTER[type(command)](draft, command, told(code))

@@ -13,8 +13,10 @@ from coterie.coordinator.group.classic import join_phase
 from coterie.coordinator.group.commands import (
     CleanOffsets,
     Command,
+    Describe,
     EndTransaction,
     Expire,
+    FetchOffsets,
     JoinAnswer,
     SyncAnswer,
     TopicsDeleted,
@@ -30,7 +32,7 @@ from coterie.coordinator.group.facts import (
     PromiseDropped,
     TransactionEnded,
 )
-from coterie.coordinator.group.failures import after_failure, only_reads
+from coterie.coordinator.group.failures import after_failure
 from coterie.coordinator.group.model import Group, Member
 from coterie.coordinator.group.offsets.pending import Pending
 from coterie.coordinator.group.offsets.stored import OffsetTables
@@ -69,6 +71,8 @@ class Draft(machine.Draft):
 class Shard(Core[Command, Fact]):
     """The groups and offsets that hash to one partition. It knows no clock, socket or thread."""
 
+    drafts = Draft
+
     def __init__(self, *, settings: GroupSettings, new_id: Callable[[], str]) -> None:
         """`new_id` returns a fresh uuid4 as text; member ids end in one (JG-24)."""
         super().__init__()
@@ -93,37 +97,13 @@ class Shard(Core[Command, Fact]):
 
     # -- deciding
 
-    def append_failed(
-        self,
-        command: Command,
-        code: Code,
-        now_ms: int,
-        before: Callable[[Fact], None] | None = None,
-        *,
-        wall_ms: int | None = None,
-    ) -> Decision:
-        """Return what followed for one command of a batch that the log refused with `code`, facts applied.
+    def _only_reads(self, command: Command) -> bool:
+        return isinstance(command, Describe) or (
+            isinstance(command, FetchOffsets) and not command.require_stable
+        )
 
-        The batch has been undone (`undo_to`) before the first of its commands comes here, in the batch's
-        order; each decision is carried out before the next is asked for. The terms are those of `perform`.
-        """
-        draft = self.draft(command, now_ms, before, wall_ms=wall_ms)
-        self._rearm(draft)
-        if only_reads(command):
-            return self._answer(draft, command)
+    def _after_failure(self, draft: Draft, command: Command, code: Code) -> None:
         after_failure(draft, command, code)
-        return draft.decision("append-failed")
-
-    def draft(
-        self,
-        command: Command | None,
-        now_ms: int,
-        before: Callable[[Fact], None] | None = None,
-        *,
-        wall_ms: int | None = None,
-    ) -> Draft:
-        """Return an empty Draft; the terms are those of `perform`."""
-        return Draft(self, now_ms, getattr(command, "call", None), before, wall_ms=wall_ms)
 
     def _answer(self, draft: Draft, command: Command) -> Decision:
         """Return what the group of the command, in the state that it is in, makes of it."""
@@ -224,7 +204,7 @@ class Shard(Core[Command, Fact]):
 
         `group_ids` takes a slice of the groups; the other terms are those of `perform`.
         """
-        draft = self.draft(None, now_ms, before, wall_ms=wall_ms)
+        draft = Draft(self, None, now_ms, before, wall_ms=wall_ms)
         for group in self.groups.values() if group_ids is None else map(self.groups.__getitem__, group_ids):
             for member in group.members.values():
                 draft.restart_session(member)
@@ -237,7 +217,7 @@ class Shard(Core[Command, Fact]):
 
     def unload(self) -> Decision:
         """Return what unloading led to: groups are Dead, and whoever waits is sent elsewhere (DE-6)."""
-        draft = self.draft(None, 0)
+        draft = Draft(self, None, 0)
         for group in self.groups.values():
             for member in group.in_order():
                 send_elsewhere(draft, member)

@@ -43,6 +43,8 @@ class Draft(machine.Draft):
 class Shard(Core[Command, Fact]):
     """The transactional ids that hash to one partition. It knows no clock, socket or thread."""
 
+    drafts = Draft
+
     def __init__(self, *, settings: TransactionSettings, new_producer_id: Callable[[], int]) -> None:
         """`new_producer_id` returns one that was never given out, or raises `NoProducerId`."""
         super().__init__()
@@ -57,53 +59,11 @@ class Shard(Core[Command, Fact]):
 
     # -- deciding
 
-    def perform(
-        self,
-        command: Command,
-        now_ms: int,
-        before: Callable[[Fact], None] | None = None,
-        *,
-        wall_ms: int | None = None,
-    ) -> Decision:
-        """Return the Decision that the command led to, its facts applied; the terms are those of `Core`."""
-        try:
-            return super().perform(command, now_ms, before, wall_ms=wall_ms)
-        except NoProducerId:
-            draft = self.draft(command, now_ms, before, wall_ms=wall_ms)
-            call = getattr(command, "call", None)
-            if call is not None:  # else a look finds it again
-                draft.reply(call, refusal(command, Code.COORDINATOR_LOAD_IN_PROGRESS))
-            return draft.decision("no-producer-id")
+    def _only_reads(self, command: Command) -> bool:
+        return isinstance(command, Describe | VerifyPartitions)
 
-    def append_failed(
-        self,
-        command: Command,
-        code: Code,
-        now_ms: int,
-        before: Callable[[Fact], None] | None = None,
-        *,
-        wall_ms: int | None = None,
-    ) -> Decision:
-        """Return what followed for one command of a batch that the log refused with `code`, facts applied.
-
-        What only reads is answered as if there had been no batch.
-        """
-        if isinstance(command, Describe | VerifyPartitions):
-            return self.perform(command, now_ms, before, wall_ms=wall_ms)
-        draft = self.draft(command, now_ms, before, wall_ms=wall_ms)
+    def _after_failure(self, draft: Draft, command: Command, code: Code) -> None:
         after_failure(draft, command, code)
-        return draft.decision("append-failed")
-
-    def draft(
-        self,
-        command: Command | None,
-        now_ms: int,
-        before: Callable[[Fact], None] | None = None,
-        *,
-        wall_ms: int | None = None,
-    ) -> Draft:
-        """Return an empty Draft; the terms are those of `perform`."""
-        return Draft(self, now_ms, getattr(command, "call", None), before, wall_ms=wall_ms)
 
     def _answer(self, draft: Draft, command: Command) -> Decision:
         """Return what the transactional id of the command, in the state that it is in, makes of it."""
@@ -118,7 +78,13 @@ class Shard(Core[Command, Fact]):
             kind = EndTransactionBeforeV5
         txn = self.transactions.get(transactional_id)
         row = table.ABSENT if txn is None else table.ANSWERS[txn.state]
-        return row[kind](draft, txn, command)
+        try:
+            return row[kind](draft, txn, command)
+        except NoProducerId:
+            assert not draft.facts, "it is the first thing that is asked for"
+            if draft.call is not None:  # else a look finds it again
+                draft.reply(draft.call, refusal(command, Code.COORDINATOR_LOAD_IN_PROGRESS))
+            return draft.decision("no-producer-id")
 
     # -- the one door
 
@@ -150,7 +116,7 @@ class Shard(Core[Command, Fact]):
 
     def loaded(self, now_ms: int) -> Decision:
         """Return what the end of loading leads to: whatever was about to end gets its markers again."""
-        draft = self.draft(None, now_ms)
+        draft = Draft(self, None, now_ms)
         draft.arm(TIMEOUTS, now_ms + self.settings.timeouts_interval_ms)
         draft.arm(IDS, now_ms + self.settings.ids_interval_ms)
         draft.markers = tuple(
