@@ -8,13 +8,13 @@ import re
 import ssl
 import types
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Self, Union, get_args, get_origin, get_type_hints
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, Self, get_args, get_origin
 
 from coterie.assign.model import Assignor
 from coterie.assign.vote import common_protocol
-from coterie.base.settings import nearest
-from coterie.base.whole import whole_number
+from coterie.base.durations import iso_duration_ms
+from coterie.base.settings import Setting, WrongValue, did_you_mean, read
 from coterie.client.consumer.assignors import assignors_of
 from coterie.client.errors import WrongSetting
 from coterie.client.net.addresses import Address, addresses_of
@@ -22,7 +22,6 @@ from coterie.client.other_clients import SETTINGS
 from coterie.security.sasl import MECHANISMS, Credentials
 from coterie.security.tls import TlsFiles, tls_context
 
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
 
 # What Kafka's Java clients know, and this one does by itself, in another way, or not.
@@ -56,45 +55,17 @@ JAVAS = frozenset(
         "ssl_protocol",
     }
 )
-# The least that numbers may be, where it is not 0, and those that no request carries: they may have 64 bits.
-LEAST = dict.fromkeys(
-    (
-        "batch_size",
-        "buffer_memory",
-        "default_api_timeout_ms",
-        "fetch_max_bytes",
-        "max_buffered_bytes",
-        "max_in_flight_requests_per_connection",
-        "max_partition_fetch_bytes",
-        "max_poll_interval_ms",
-        "max_poll_records",
-        "max_request_size",
-        "request_timeout_ms",
-        "session_timeout_ms",
-        "transaction_timeout_ms",
-    ),
-    1,
-)
-LONG = frozenset(
-    {
-        "buffer_memory",
-        "linger_ms",
-        "max_block_ms",
-        "max_buffered_bytes",
-        "metadata_max_age_ms",
-        "partitioner_availability_timeout_ms",
-        "retry_backoff_max_ms",
-        "retry_backoff_ms",
-    }
-)
-MOST, MOST_LONG = (1 << 31) - 1, (1 << 63) - 1
 INSTANCE_ID = re.compile(r"[A-Za-z0-9._-]{1,249}")
 # Names that go out with requests, which have room for so many bytes.
 SENT = ("client_id", "client_rack", "group_id", "group_instance_id", "transactional_id")
 LONGEST_NAME = 32_767
-TRUTHS = {"true": True, "false": False}
 JAAS = re.compile(r"""\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')""")
-DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,3})?)S)?)?")
+KINDS = {int: "int", bool: "boolean", str: "text"}
+
+
+def setting(default: Any, *, shown: bool = True, **metadata: str) -> Any:
+    """Return a dataclass's field, and the `rule` or `kind` of its `Setting` where its type has another."""
+    return field(default=default, repr=shown, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,29 +82,29 @@ class ClientSettings:
 
     bootstrap_servers: str | tuple[str, ...]
     client_id: str = "coterie"
-    request_timeout_ms: int = 30_000
-    default_api_timeout_ms: int = 60_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1_000
-    metadata_max_age_ms: int = 300_000
-    security_protocol: str = "PLAINTEXT"
-    sasl_mechanism: str | None = None
+    request_timeout_ms: int = setting(30_000, rule="1..")
+    default_api_timeout_ms: int = setting(60_000, rule="1..")
+    retry_backoff_ms: int = setting(100, kind="long")
+    retry_backoff_max_ms: int = setting(1_000, kind="long")
+    metadata_max_age_ms: int = setting(300_000, kind="long")
+    security_protocol: str = setting("PLAINTEXT", rule="PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL")
+    sasl_mechanism: str | None = setting(None, rule="|".join(MECHANISMS))
     sasl_username: str | None = None
-    sasl_password: str | None = field(default=None, repr=False)
-    sasl_jaas_config: str | None = field(default=None, repr=False)
+    sasl_password: str | None = setting(None, shown=False)
+    sasl_jaas_config: str | None = setting(None, shown=False)
     ssl_truststore_location: str | None = None
     ssl_truststore_certificates: str | None = None
-    ssl_truststore_password: str | None = field(default=None, repr=False)
-    ssl_truststore_type: str | None = None
+    ssl_truststore_password: str | None = setting(None, shown=False)
+    ssl_truststore_type: str | None = setting(None, rule="~PEM|JKS|PKCS12")
     """PEM, JKS or PKCS12. What a file's bytes say counts, as in Java."""
     ssl_keystore_location: str | None = None
     ssl_keystore_certificate_chain: str | None = None
-    ssl_keystore_key: str | None = field(default=None, repr=False)
-    ssl_keystore_password: str | None = field(default=None, repr=False)
-    ssl_keystore_type: str | None = None
+    ssl_keystore_key: str | None = setting(None, shown=False)
+    ssl_keystore_password: str | None = setting(None, shown=False)
+    ssl_keystore_type: str | None = setting(None, rule="~PEM|JKS|PKCS12")
     ssl_key_location: str | None = None
-    ssl_key_password: str | None = field(default=None, repr=False)
-    ssl_endpoint_identification_algorithm: str = "https"
+    ssl_key_password: str | None = setting(None, shown=False)
+    ssl_endpoint_identification_algorithm: str = setting("https", rule="https|")
     ssl_context: ssl.SSLContext | None = None
 
     @classmethod
@@ -146,26 +117,15 @@ class ClientSettings:
         for name, one in known.items():
             if one.default is MISSING and one.default_factory is MISSING and given.get(name) is None:
                 raise WrongSetting(f"{name} must be set")
-        kinds = get_type_hints(cls)
-        made = cls(**{name: taken(name, kinds[name], value) for name, value in given.items()})
+        made = cls(**{name: taken(known[name], value) for name, value in given.items()})
         made.check()
         return made
 
     def check(self) -> None:
         """Raise WrongSetting for values that make no sense, alone or together."""
-        one_of("security_protocol", self.security_protocol, PROTOCOLS)
-        one_of(
-            "ssl_endpoint_identification_algorithm", self.ssl_endpoint_identification_algorithm, ("https", "")
-        )
-        for name in ("ssl_truststore_type", "ssl_keystore_type"):
-            one_of(name, (getattr(self, name) or "PEM").upper(), ("PEM", "JKS", "PKCS12"))
         addresses_of(self.bootstrap_servers)  # raises for what is no address
         for name in SENT:
             sendable(name, getattr(self, name, None) or "")
-        for name, kind in get_type_hints(type(self)).items():
-            if kind is int:
-                most = MOST_LONG if name in LONG else MOST
-                between(name, getattr(self, name), LEAST.get(name, 0), most)
         if "SASL" in self.security_protocol:
             self.credentials()
         elif self.sasl_mechanism is not None:
@@ -181,7 +141,6 @@ class ClientSettings:
         """Return who we say we are, from the plain settings or from Kafka's JAAS text."""
         if self.sasl_mechanism is None:
             raise WrongSetting(f"{self.security_protocol} needs sasl_mechanism: {', '.join(MECHANISMS)}")
-        one_of("sasl_mechanism", self.sasl_mechanism, MECHANISMS)
         named = jaas(self.sasl_jaas_config or "")
         username = self.sasl_username if self.sasl_username is not None else named.get("username")
         password = self.sasl_password if self.sasl_password is not None else named.get("password")
@@ -231,34 +190,32 @@ class ConsumerSettings(ClientSettings):
     """Where there is no offset: latest, earliest, none, or by_duration:PT1H (so long ago)."""
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
-    session_timeout_ms: int = 45_000
+    session_timeout_ms: int = setting(45_000, rule="1..")
     heartbeat_interval_ms: int = 3_000
-    max_poll_interval_ms: int = 300_000
-    max_poll_records: int = 500
+    max_poll_interval_ms: int = setting(300_000, rule="1..")
+    max_poll_records: int = setting(500, rule="1..")
     partition_assignment_strategy: str | tuple[str | Assignor, ...] = ("range", "cooperative-sticky")
     fetch_min_bytes: int = 1
-    fetch_max_bytes: int = 50 << 20
+    fetch_max_bytes: int = setting(50 << 20, rule="1..")
     fetch_max_wait_ms: int = 500
-    max_partition_fetch_bytes: int = 1 << 20
-    isolation_level: str = "read_uncommitted"
+    max_partition_fetch_bytes: int = setting(1 << 20, rule="1..")
+    isolation_level: str = setting("read_uncommitted", rule="|".join(ISOLATION))
     client_rack: str = ""
     check_crcs: bool = True
     key_deserializer: Callable[[bytes], Any] | None = None
     value_deserializer: Callable[[bytes], Any] | None = None
     interceptors: tuple[Callable[[list[Any]], list[Any]], ...] = ()
     """Each sees the records of one partition before they are handed out, and returns those to hand out."""
-    decoder: str = "auto"
+    decoder: str = setting("auto", rule="auto|plain|compiled")
     """Ours: "compiled" reads records that differ in size three times as fast as "plain" and takes half a
     second to load; it needs numba (`coterie[spark]`). "auto" loads it, where that is installed, once there
     were enough to pay.
     """
-    max_buffered_bytes: int = 64 << 20
+    max_buffered_bytes: int = setting(64 << 20, rule="1..", kind="long")
     """Ours: so much may be fetched and not yet handed out, as it came; then fetching waits."""
 
     def check(self) -> None:
         super().check()
-        one_of("decoder", self.decoder, ("auto", "plain", "compiled"))
-        one_of("isolation_level", self.isolation_level, tuple(ISOLATION))
         if not self.auto_offset_reset.startswith("by_duration:"):
             one_of("auto_offset_reset", self.auto_offset_reset, ("latest", "earliest", "none"))
         else:
@@ -300,58 +257,40 @@ def unknown(name: str, known: Iterable[str]) -> str:
 
     if name.replace("_", ".") in TOPIC:
         return f"{name} is a setting of topics, and none of this client; give it as a config of the topic"
-    near = nearest(name, known, likeness=0.5)
-    return f"there is no setting {name}" + (f"; did you mean {near}?" if near else "")
+    return f"there is no setting {name}{did_you_mean(name, known, likeness=0.5)}"
 
 
-def taken(name: str, kind: Any, value: Any) -> Any:
-    """Return the value as the setting's kind wants it, or raise WrongSetting."""
-    kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-    if value is None and type(None) in kinds:
+def taken(one: Field[Any], value: Any) -> Any:
+    """Return the value as the setting's type wants it, or raise WrongSetting."""
+    kinds = get_args(one.type) if isinstance(one.type, types.UnionType) else (one.type,)
+    if value is None and types.NoneType in kinds:
         return None
-    for one in kinds:
-        wanted = get_origin(one) or one
-        if isinstance(value, str) and wanted in (int, bool):
-            return number(name, value) if wanted is int else truth(name, value)
+    for kind in kinds:
+        wanted = get_origin(kind) or kind
+        if wanted in KINDS and isinstance(value, (wanted, str)):
+            usual = {"kind": KINDS[wanted], "rule": "0.." if one.type is int else "-"}
+            return checked(Setting(one.name, **usual | one.metadata), value)
         if wanted is tuple and isinstance(value, list | tuple | set | frozenset):
             return tuple(value)
-        # True is a number to Python; nobody means it so.
-        if isinstance(value, wanted) and not (wanted is int and isinstance(value, bool)):
+        if isinstance(value, wanted):
             return value
-    raise WrongSetting(f"{name} cannot be {value!r} ({type(value).__name__})")
+    raise WrongSetting(f"{one.name} cannot be {value!r} ({type(value).__name__})")
 
 
-def number(name: str, text: str) -> int:
-    """Return the whole number in a text."""
-    found = whole_number(text.strip())
-    if found is None:
-        raise WrongSetting(f"{name} must be a whole number, not {text!r}")
-    return found
-
-
-def truth(name: str, text: str) -> bool:
-    """Return what true or false stands for."""
-    found = TRUTHS.get(text.strip().lower())
-    if found is None:
-        raise WrongSetting(f"{name} must be true or false, not {text!r}")
-    return found
+def checked(setting: Setting, value: Any) -> Any:
+    """Return the value as the setting's kind wants it, or raise WrongSetting."""
+    try:
+        return read(setting, value)
+    except WrongValue as wrong:
+        if wrong.problem.what == "kind" and not isinstance(value, str):
+            raise WrongSetting(f"{setting.name} cannot be {value!r} ({type(value).__name__})") from None
+        near = did_you_mean(repr(value), map(repr, setting.words)) if wrong.problem.what == "word" else ""
+        raise WrongSetting(f"{setting.name} must be {wrong.problem.wanted}, not {value!r}{near}") from None
 
 
 def one_of(name: str, value: str, allowed: Iterable[str]) -> None:
     """Raise WrongSetting unless the value is one of these."""
-    allowed = tuple(allowed)
-    if value not in allowed:
-        near = nearest(value, allowed)
-        hint = f"; did you mean {near!r}?" if near else ""
-        raise WrongSetting(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}{hint}")
-
-
-def between(name: str, value: int, least: int, most: int) -> None:
-    """Raise WrongSetting for a number that is too small or too large."""
-    if value < least:
-        raise WrongSetting(f"{name} must be at least {least}, not {value}")
-    if value > most:
-        raise WrongSetting(f"{name} must be at most {most}, not {value}")
+    checked(Setting(name, "text", "|".join(allowed)), value)
 
 
 def usable_instance(name: str) -> bool:
@@ -376,11 +315,10 @@ def jaas(text: str) -> Mapping[str, str]:
 
 def duration_ms(text: str) -> int:
     """Return the milliseconds of an ISO 8601 duration of days to seconds, or raise WrongSetting."""
-    found = DURATION.fullmatch(text)
-    if found is None or not any(found.groups()):
+    try:
+        total_ms = iso_duration_ms(text)
+    except ValueError as error:
+        raise WrongSetting(str(error)) from None
+    if total_ms < 0:
         raise WrongSetting(f"{text!r} is no duration; write P1D, PT6H or PT30M")
-    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
-    total_ms = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
-    if not total_ms < 1 << 63:  # thousands of digits are infinite
-        raise WrongSetting(f"{text[:100]!r} is longer than any time there is")
-    return round(total_ms)
+    return total_ms

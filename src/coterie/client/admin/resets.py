@@ -1,22 +1,15 @@
 """Where a group's offsets can be set to: all the forms of Kafka's tool, and what each comes to. Pure."""
 
 import csv
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeAlias
 
+from coterie.base.durations import iso_duration_ms
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
 from coterie.base.whole import whole_number
-
-DAY_MS = 86_400_000
-DURATION = re.compile(
-    r"(?P<sign>[-+]?)P(?:(?P<days>\d+)D)?"
-    r"(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +144,10 @@ def time_ms(text: str) -> int:
 
 def duration_ms(text: str) -> int:
     """Return an ISO 8601 duration in ms: P1DT2H30M is a day, two hours and a half."""
-    found = DURATION.fullmatch(text.strip())
-    numbers = {} if found is None else {name: number for name, number in found.groupdict().items() if number}
-    sign = -1 if numbers.pop("sign", "") == "-" else 1
-    if not numbers:
-        raise CoterieError(f"{text!r} is no duration; write it like P1DT2H30M or PT15S")
-    units = {"days": DAY_MS, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000}
-    total_ms = sum(float(number) * units[name] for name, number in numbers.items())
-    if not total_ms < 1 << 63:  # thousands of digits are infinite
-        raise CoterieError(f"{text[:100]!r} is longer than any time there is")
-    return sign * round(total_ms)
+    try:
+        return iso_duration_ms(text)
+    except ValueError as error:
+        raise CoterieError(str(error)) from None
 
 
 def file_of(lines: Iterable[str], group_id: str) -> FromFile:

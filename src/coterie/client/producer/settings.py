@@ -6,7 +6,7 @@ from typing import Any
 
 from coterie.client.errors import WrongSetting
 from coterie.client.producer.partitioner import PARTITIONERS
-from coterie.client.settings import ClientSettings, one_of
+from coterie.client.settings import ClientSettings, one_of, setting
 from coterie.wire.records.compression import CODECS
 
 ALL_REPLICAS = -1
@@ -31,21 +31,21 @@ class ProducerSettings(ClientSettings):
     acks: str | int = "all"
     enable_idempotence: bool | None = None
     transactional_id: str | None = None
-    transaction_timeout_ms: int = 60_000
-    batch_size: int = 16_384
-    linger_ms: int = 5
-    compression_type: str | None = "none"
-    buffer_memory: int = 33_554_432
-    max_request_size: int = 1_048_576
-    max_in_flight_requests_per_connection: int = 5
-    max_block_ms: int = 60_000
+    transaction_timeout_ms: int = setting(60_000, rule="1..")
+    batch_size: int = setting(16_384, rule="1..")
+    linger_ms: int = setting(5, kind="long")
+    compression_type: str | None = setting("none", rule="|".join(CODECS))
+    buffer_memory: int = setting(33_554_432, rule="1..", kind="long")
+    max_request_size: int = setting(1_048_576, rule="1..")
+    max_in_flight_requests_per_connection: int = setting(5, rule="1..")
+    max_block_ms: int = setting(60_000, kind="long")
     delivery_timeout_ms: int = 120_000
     retries: int = 2_147_483_647
     partitioner: str | Callable[..., int] = "builtin"
     """Or "classic", "round_robin", a function of topic, key, count and those with a leader."""
     partitioner_ignore_keys: bool = False
     partitioner_adaptive_partitioning_enable: bool = True
-    partitioner_availability_timeout_ms: int = 0
+    partitioner_availability_timeout_ms: int = setting(0, kind="long")
     """Leave out partitions whose broker took nothing for so long, though there was something; 0: none."""
     key_serializer: Callable[[Any], bytes | None] | None = None
     value_serializer: Callable[[Any], bytes | None] | None = None
@@ -71,7 +71,6 @@ class ProducerSettings(ClientSettings):
         super().check()
         if self.acks not in ACKS:
             raise WrongSetting(f"acks must be 'all', 1 or 0, not {self.acks!r}")
-        one_of("compression_type", self.codec, CODECS)
         if isinstance(self.partitioner, str):
             one_of("partitioner", self.partitioner, PARTITIONERS)
         if self.enable_idempotence and not self._fits_idempotence():
