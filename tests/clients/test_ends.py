@@ -157,7 +157,7 @@ def test_a_listener_may_wait_for_a_close_that_waits_for_it(bootstrap: str, new_t
                 await (await closing)
 
         consumer = await a_settled_member(bootstrap, group, listener=Waits())
-        membership = consumer._membership
+        membership = consumer._subscription.membership
         assert membership is not None
         ending = asyncio.create_task(consumer.close())
         closing.set_result(ending)

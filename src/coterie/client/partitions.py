@@ -1,8 +1,8 @@
-"""Partitions and times as applications name them: as TopicPartitions, or as plain pairs, and ms. Pure."""
+"""Partitions, offsets and times as applications give them: plain or with a type of ours, and ms. Pure."""
 
 from collections.abc import Iterable
 
-from coterie.base.ids import TopicPartition
+from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.errors import WrongUse
 
 INT64_MAX = 2**63 - 1
@@ -22,6 +22,15 @@ def partition_of(pair: TopicPartition | tuple[str, int]) -> TopicPartition:
         case (str(topic), int(number)) if number >= 0:
             return TopicPartition(topic, number)
     raise WrongUse(f"{pair!r} is no partition: give pairs like ('orders', 0), or await partitions_for(topic)")
+
+
+def offset_and_metadata(offset: int | OffsetAndMetadata) -> OffsetAndMetadata:
+    """Return an offset with the epoch and the text beside it, or raise WrongUse for what is none."""
+    if isinstance(offset, OffsetAndMetadata):
+        return offset
+    if not isinstance(offset, int):
+        raise WrongUse(f"an offset is a whole number, or an OffsetAndMetadata, not {offset!r}")
+    return OffsetAndMetadata(offset)
 
 
 def checked_stamp(timestamp: int) -> int:

@@ -162,7 +162,7 @@ def test_positions_are_told_with_their_epoch_and_going_back_within_a_log_asks_no
         async with SmallCluster(Log(1, 1, 3)) as cluster, a_consumer(cluster) as consumer:
             consumer.assign([T0])
             await take(consumer, 3)
-            stand = consumer._positions()
+            stand = consumer._progress.positions(consumer.assignment())
             consumer.seek(T0, 0)
             async for record in consumer:
                 if record.offset == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from coterie.client.consumer.fetch_state import Fetched, FetchState
+from coterie.client.consumer.fetch_state import FetchedFrom
 from coterie.client.errors import MissingLibrary
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 END = 2**63 - 1
 
 
-def table_of(taken: Sequence[tuple[FetchState, int, Fetched]]) -> pa.Table:
+def table_of(taken: Sequence[FetchedFrom]) -> pa.Table:
     """Return all records from those offsets on, in the columns of Spark's Kafka source with headers."""
     try:
         from coterie.arrow.plan import (

@@ -13,26 +13,35 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, Unpack, overload
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self, TypeVar, Unpack, overload
 
 from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
-from coterie.client.consumer.fetch_state import FetchState
+from coterie.client.consumer.fetch_state import FetchedFrom, FetchState
 from coterie.client.consumer.fetcher import Fetcher
 from coterie.client.consumer.listener import RebalanceListener
 from coterie.client.consumer.positions import Start, first_positions, offsets_at
-from coterie.client.consumer.records import ConsumerRecord
-from coterie.client.ending import begun, cut_short, ended, same_loop
-from coterie.client.errors import ClientTimeout, Closed, NotAssigned, Undecodable, WrongUse
-from coterie.client.member import GroupMetadata, MemberSettings
-from coterie.client.member.runner import CLOSE_TIMEOUT_S, Membership, caller
+from coterie.client.consumer.progress import Progress, Walk
+from coterie.client.consumer.records import ConsumerRecord, deserialized
+from coterie.client.consumer.subscription import Subscription
+from coterie.client.ending import begun, ended, same_loop
+from coterie.client.errors import ClientTimeout, Closed, WrongUse
+from coterie.client.member import GroupMetadata
+from coterie.client.member.runner import CLOSE_TIMEOUT_S
 from coterie.client.net import messages
 from coterie.client.net.cluster import Cluster
 from coterie.client.options import ConsumerOptions
 from coterie.client.other_clients import CONSUMER_METHODS, HintsAtMethods
-from coterie.client.partitions import Partitions, checked_stamp, checked_timeout_s, many, partition_of
+from coterie.client.partitions import (
+    Partitions,
+    checked_stamp,
+    checked_timeout_s,
+    many,
+    offset_and_metadata,
+    partition_of,
+)
 from coterie.client.settings import ConsumerSettings
 
 if TYPE_CHECKING:
@@ -61,24 +70,13 @@ class Consumer(HintsAtMethods):
 
     def __init__(self, *topics: str, **settings: Unpack[ConsumerOptions]) -> None:
         self.settings = ConsumerSettings.of(**settings)
-        self._wish: tuple[str, ...] | re.Pattern[str] | None = None
-        self._listener: RebalanceListener | None = None
-        self._assigned: tuple[TopicPartition, ...] = ()
-        self._membership: Membership | None = None
-        self._parted: dict[asyncio.Task[None], Membership] = {}
-        """Memberships that were given up, and what ends them."""
-        self._memberships: WeakSet[Membership] = WeakSet()
-        """All there were: a method of the listener may still run that one of them has called."""
+        self._progress = Progress(lambda: self._fetcher, self.settings.interceptors)
+        self._subscription = Subscription(self.settings, done=self._done, applied=self._applied)
         self._ending: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cluster: Cluster | None = None
         self._fetcher_: Fetcher | None = None
         self._closed = False
-        self._open: dict[TopicPartition, int] = {}
-        """The first offset of what the application was handed last, by partition."""
-        self._walk: Walk | None = None
-        self._parting: dict[TopicPartition, OffsetAndMetadata] = {}
-        """Where partitions stand that are not fetched any more and still ours: they can be committed."""
         self._call_at = 0.0
         self._commit_at = 0.0
         self._committing: asyncio.Task[None] | None = None
@@ -107,11 +105,14 @@ class Consumer(HintsAtMethods):
         self._cluster = Cluster.of(self.settings)
         try:
             await self._cluster.reach()
-            self._fetcher_ = Fetcher(self._cluster, self.settings, locate=self._locate, finish=self._finish)
+            finish = partial(
+                deserialized, key=self.settings.key_deserializer, value=self.settings.value_deserializer
+            )
+            self._fetcher_ = Fetcher(self._cluster, self.settings, locate=self._locate, finish=finish)
             if self.settings.decoder == "compiled":
                 await self._fetcher.load_decoder()
             self._commit_at = time.monotonic() + self.settings.auto_commit_interval_ms / 1000
-            self._apply_wishes()
+            self._apply()
         except BaseException:
             self._closed = True
             await self._hang_up()
@@ -136,10 +137,10 @@ class Consumer(HintsAtMethods):
         same_loop(self._loop, "consumer")
         if self._ending is None:
             timeout_s = CLOSE_TIMEOUT_S if timeout_ms is None else checked_timeout_s(timeout_ms)
-            if done and self._caller is None:
-                self._settle()
+            if done and not self.in_listener:
+                self._progress.settle()
             self._ending = begun(self._end(leave, timeout_s), name="closes the consumer")
-        if self._caller is None:
+        if not self.in_listener:
             await ended(self._ending)
 
     async def _end(self, leave: bool | None, timeout_s: float) -> None:
@@ -147,30 +148,19 @@ class Consumer(HintsAtMethods):
         until = time.monotonic() + timeout_s
         try:
             await self._commit_at_end(timeout_s)
-            if self._membership is not None:
-                await self._membership.close(leave=leave, timeout_s=max(0, until - time.monotonic()))
-            if self._parted:
-                await asyncio.wait(self._parted, timeout=max(0, until - time.monotonic()))
+            await self._subscription.close(leave, until)
         finally:
             self._applied(frozenset())
             self._closed = True
             try:
-                await cut_short(*self._parted)
-                if self._membership is not None:
-                    await self._membership.cut(leave)
+                await self._subscription.cut(leave)
             finally:
                 await self._hang_up()
 
     @property
-    def _caller(self) -> Membership | None:
-        """The membership that waits for the listener's method which this is part of, if it is one of ours."""
-        found = caller()
-        return found if found is not None and found in self._memberships else None
-
-    @property
     def in_listener(self) -> bool:
         """Whether this is part of what a method of the listener does, which the member waits for."""
-        return self._caller is not None
+        return self._subscription.caller is not None
 
     async def _hang_up(self) -> None:
         """End all tasks and connections."""
@@ -188,7 +178,7 @@ class Consumer(HintsAtMethods):
         if self._commits_by_itself:
             try:
                 async with asyncio.timeout(timeout_s):
-                    await self._commit_quietly(self._progress())
+                    await self._commit_quietly(self._done())
             except TimeoutError:
                 log.warning("group %s: the last commit was not answered in time", self._group)
 
@@ -215,32 +205,13 @@ class Consumer(HintsAtMethods):
         listener: RebalanceListener | None = None,
     ) -> None:
         """Join the group for these topics, or for all whose whole name matches the pattern."""
-        names = (topics,) if isinstance(topics, str) else tuple(topics)
-        for name in names:
-            if not isinstance(name, str):  # Consumer(["orders"]) is easily written
-                raise WrongUse(
-                    f'a topic\'s name is text, not {name!r}: Consumer("a", "b"), subscribe(["a", "b"])'
-                )
-        if bool(names) == (pattern is not None):
-            raise WrongUse("subscribe wants topics or a pattern, one of them")
-        if not self.settings.group_id:
-            raise WrongUse("subscribing needs a group_id; without one, assign partitions")
-        if self._assigned:
-            raise WrongUse("partitions are assigned by hand; unsubscribe() first")
-        self._wish = names if pattern is None else compiled(pattern)
-        if listener is not None and self._membership is not None and listener is not self._listener:
-            raise WrongUse("unsubscribe() before another listener is given")
-        self._listener = listener or self._listener
-        if self._fetcher_ is not None:
-            self._apply_wishes()
+        self._subscription.subscribe(topics, pattern, listener)
+        self._apply()
 
     def assign(self, partitions: Partitions) -> None:
         """Read these partitions, whoever else does; without a group, or to commit in its name (CP-6)."""
-        if self._wish is not None:
-            raise WrongUse("this consumer is subscribed; unsubscribe() first")
-        self._assigned = many(partitions)
-        if self._fetcher_ is not None:
-            self._apply_wishes()
+        self._subscription.assign(partitions)
+        self._apply()
 
     async def unsubscribe(self) -> None:
         """Leave the group, or let go of what was assigned; what is done is committed by auto commit.
@@ -248,69 +219,36 @@ class Consumer(HintsAtMethods):
         In a method of the listener this returns at once, and is carried out when the method has returned;
         what the application has in its hands then is not done.
         """
-        waited_for = self._caller is not None
-        if not waited_for:
-            self._settle()
-        done, membership, by_itself = self._progress(), self._membership, self._commits_by_itself
-        self._membership = None
-        self._wish, self._assigned, self._listener = None, (), None
+        if not self.in_listener:
+            self._progress.settle()
+        done, by_itself = self._done(), self._commits_by_itself
+        parting = self._subscription.give_up(done)
         self._applied(frozenset())
-        if membership is not None:
-            membership.part(done)
-            parting = begun(membership.close(), name="leaves the group")
-            self._parted[parting] = membership
-            parting.add_done_callback(self._parted.pop)
-            if waited_for:
-                parting.add_done_callback(self._tell_parting)
-            else:
-                await ended(parting)
-        elif by_itself:
-            await self._commit_quietly(done)
-
-    def _tell_parting(self, parting: "asyncio.Task[None]") -> None:
-        if not parting.cancelled() and parting.exception() is not None:
-            log.warning("group %s: leaving it: %s", self.settings.group_id, parting.exception())
-
-    def _apply_wishes(self) -> None:
-        """Do what subscribe or assign asked for."""
-        if self._wish is None:
-            self._applied(frozenset(self._assigned))
-        elif self._membership is not None:
-            self._membership.subscribe(self._wish)
+        if parting is None:
+            if by_itself:
+                await self._commit_quietly(done)
+        elif self.in_listener:
+            parting.add_done_callback(self._subscription.report)
         else:
-            assert self._cluster is not None
-            self._membership = Membership(
-                self._cluster,
-                member_settings(self.settings),
-                self._wish,
-                listener=self._listener,
-                progress=self._progress if self.settings.enable_auto_commit else None,
-                applied=self._applied,
-                after=tuple(self._parted),
-            )
-            self._memberships.add(self._membership)
+            await ended(parting)
+
+    def _apply(self) -> None:
+        """Do what subscribe or assign asked for, once there is a cluster."""
+        if self._fetcher_ is not None:
+            self._subscription.apply(self._brokers)
 
     def _applied(self, partitions: frozenset[TopicPartition]) -> None:
         """Fetch these from now on; what is in stock of others is not handed out any more."""
-        if self._fetcher_ is None:
-            return
-        stand = {**self._parting, **self._fetched_to()}
-        self._parting = {at: one for at, one in stand.items() if at not in partitions}
-        walk = self._walk
-        if walk is not None and walk.partition not in partitions:
-            if walk.shown is not None:
-                self._open[walk.partition] = walk.shown.offset
-            self._walk = None
-        self._fetcher_.set_partitions(partitions)
+        if self._fetcher_ is not None:
+            self._progress.set_partitions(partitions)
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Return the partitions that are read now."""
-        membership = self._caller or self._membership
-        return frozenset(self._assigned) if membership is None else membership.owned
+        return self._subscription.owned()
 
     def subscription(self) -> tuple[str, ...] | re.Pattern[str] | None:
         """Return the topics or the pattern subscribed to, None without a subscription."""
-        return self._wish
+        return self._subscription.topics
 
     # Records
 
@@ -318,7 +256,7 @@ class Consumer(HintsAtMethods):
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        walk = self._walk
+        walk = self._progress.walk
         while walk is None or (record := next(walk.records, None)) is None:
             if walk is not None:
                 walk.over = True
@@ -328,24 +266,19 @@ class Consumer(HintsAtMethods):
             self._called()
         return record
 
-    async def _next_walk(self) -> "Walk":
+    async def _next_walk(self) -> Walk:
         """Return some records of one partition, as soon as there are any.
 
         Tasks that iterate over one consumer share a walk: handed back by each, it would be fetched anew.
         """
+
+        def take() -> list[Walk]:
+            return self._progress.take_walk(self.settings.max_poll_records)
+
         walks: list[Walk] = []
         while not walks:
-            walks = await self._taken(self._take_walk, list, CALL_EVERY_S, walking=True)
+            walks = await self._taken(take, list, CALL_EVERY_S, walking=True)
         return walks[0]
-
-    def _take_walk(self) -> "list[Walk]":
-        if self._walk is not None and not self._walk.over:  # another task's, which has begun meanwhile
-            return [self._walk]
-        taken = self._intercepted(self._fetcher.take(self.settings.max_poll_records, partitions=1))
-        for at, records in taken.items():
-            self._walk = Walk(at, records, epoch=self._fetcher.states[at].epoch)
-            return [self._walk]
-        return []
 
     async def getone(self, *, timeout_ms: int | None = None) -> ConsumerRecord | None:
         """Return the next record, None after so long without one."""
@@ -375,24 +308,18 @@ class Consumer(HintsAtMethods):
         if columns:
             from coterie.client.consumer.columnar import table_of
 
-            took = await self._taken(self._take_columns, list, timeout_ms / 1000)
+            taken: list[FetchedFrom] = await self._taken(self._progress.take_columns, list, timeout_ms / 1000)
             try:
-                return table_of(took)
+                return table_of(taken)
             except BaseException:  # as a batch that nobody can read: what came with it reaches nobody
-                self.hand_back()
+                self._progress.hand_back()
                 raise
         most = self.settings.max_poll_records if max_records is None else max_records
 
         def take() -> dict[TopicPartition, list[ConsumerRecord]]:
-            return self._intercepted(self._fetcher.take(most))
+            return self._progress.take(most)
 
         return await self._taken(take, dict, timeout_ms / 1000)
-
-    def _take_columns(self) -> list[Any]:
-        taken = self._fetcher.take_fetched()
-        for state, first, _ in taken:
-            self._open.setdefault(state.at, first)
-        return taken
 
     async def _taken(
         self, take: Callable[[], T], nothing: Callable[[], T], timeout_s: float, *, walking: bool = False
@@ -404,8 +331,9 @@ class Consumer(HintsAtMethods):
         """
         fetcher = self._fetcher
         await self._check_place()
-        if not walking or self._walk is None or self._walk.over:
-            self._settle()
+        progress = self._progress
+        if not walking or progress.walk is None or progress.walk.over:
+            progress.settle()
         until = time.monotonic() + timeout_s
         # However much is in stock: the group's heartbeats and the next fetch get their turn.
         await asyncio.sleep(0)
@@ -413,10 +341,10 @@ class Consumer(HintsAtMethods):
             if self._ending is not None:
                 await self._check_place()
             self._called()
-            group = self._membership
+            group = self._subscription.membership
             telling = group is not None and bool(group.member.announced)
-            if self._walk is not None and not walking:  # another task's, which has begun meanwhile
-                self._walk_back(self._walk)
+            if not walking:  # what is walked now is another task's, which has begun meanwhile
+                progress.end_walk()
             found = nothing() if telling else take()
             left_s = until - time.monotonic()
             if found or left_s <= 0:
@@ -427,132 +355,50 @@ class Consumer(HintsAtMethods):
     async def _check_place(self) -> None:
         """Raise what is wrong with asking for records here and now; at the end, when all is over."""
         if self._ending is not None:
-            if self._caller is None:
+            if not self.in_listener:
                 await asyncio.wait([self._ending])
             raise Closed("this consumer is closed; make another one")
-        if self._caller is not None and self._caller.calls_in(asyncio.current_task()):
+        caller = self._subscription.caller
+        if caller is not None and caller.calls_in(asyncio.current_task()):
             raise WrongUse("a rebalance listener's method has to return before records are handed out")
-
-    def _intercepted(self, taken: dict[TopicPartition, list[Any]]) -> dict[TopicPartition, list[Any]]:
-        """Note what the application gets, and let the interceptors see it."""
-        for at, records in taken.items():
-            self._open.setdefault(at, records[0].offset)
-        try:
-            for intercept in self.settings.interceptors:
-                seen = ((at, intercept(records)) for at, records in taken.items())
-                taken = {at: records for at, records in seen if records}
-        except BaseException:
-            self.hand_back()
-            raise
-        return taken
 
     def hand_back(self) -> None:
         """Take back what was handed out last and has come to nobody: it is handed out again."""
-        walk = self._walk
-        if walk is not None and walk.shown is not None:
-            self._walk = None
-            self._fetcher.back(self._state_of(walk.partition), walk.shown.offset, epoch=walk.epoch)
-            return
-        for at, first in self._open.items():
-            state = self._fetcher.states.get(at)
-            if state is not None:
-                self._fetcher.back(state, first, epoch=state.epoch)
-        self._open.clear()
-
-    def _settle(self) -> None:
-        """What was handed out before is done; what is left of a walk goes back."""
-        self._open.clear()
-        if self._walk is not None:
-            self._walk_back(self._walk)
-
-    def _walk_back(self, walk: "Walk") -> None:
-        self._walk = None
-        state = self._fetcher.states.get(walk.partition)
-        left = next(walk.records, None)
-        if left is not None and state is not None:
-            self._fetcher.back(state, left.offset, epoch=walk.epoch)
+        self._progress.hand_back()
 
     def _called(self) -> None:
         """Show the group that the application lives, raise what it must know, commit if it is time (CC-1)."""
         now = time.monotonic()
         self._call_at = now + CALL_EVERY_S
-        if self._membership is not None:
-            self._membership.called()
+        if self._subscription.membership is not None:
+            self._subscription.membership.called()
         elif self._commits_by_itself and now >= self._commit_at and self._committing is None:
             self._commit_at = now + self.settings.auto_commit_interval_ms / 1000
             # Once: tried again later, it could come after a commit of the application's that is ahead of it.
-            once = self._commit_quietly(self._progress(), retry=False)
+            once = self._commit_quietly(self._done(), retry=False)
             self._committing = asyncio.create_task(once, name="auto commit")
             self._committing.add_done_callback(self._committed_quietly)
-        elif self._wish is None and not self._assigned:
+        elif self._subscription.topics is None and not self._subscription.assigned:
             raise WrongUse("nothing to read: subscribe to topics or assign partitions first")
-
-    def _finish(self, records: list[ConsumerRecord]) -> tuple[list[ConsumerRecord], CoterieError | None]:
-        """Return the records with keys and values deserialised, up to the first that cannot be."""
-        read_key, read_value = self.settings.key_deserializer, self.settings.value_deserializer
-        if read_key is None and read_value is None:
-            return records, None
-        done: list[ConsumerRecord] = []
-        for record in records:
-            what = "key"
-            try:
-                key = deserialised(record.key, read_key)
-                what = "value"
-                value = deserialised(record.value, read_value)
-            except Exception as error:  # noqa: BLE001  # the application's code: it may raise anything
-                return done, Undecodable(record, what, error)
-            done.append(record._replace(key=key, value=value))
-        return done, None
 
     # Positions
 
     def _state_of(self, partition: TopicPartition | tuple[str, int]) -> FetchState:
-        at = partition_of(partition)
-        state = self._fetcher.states.get(at)
-        if state is None:
-            raise NotAssigned(at)
-        return state
+        return self._progress.state_of(partition_of(partition))
 
     def _states_of(self, partitions: Partitions) -> list[FetchState]:
         """Return these partitions, or all that are assigned."""
         return [self._state_of(one) for one in partitions] or [*self._fetcher.states.values()]
 
-    def _position_now(self, state: FetchState) -> int | None:
-        """Return the offset after the last record handed out, None where the first is not known yet."""
-        if self._walk is not None and self._walk.partition == state.at:
-            return self._walk.position
-        return state.position
-
-    def _positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return our partitions' positions, after the records that the application has in its hands."""
-        owned = self.assignment()
-        return {at: one for at, one in self._parting.items() if at in owned} | self._fetched_to()
-
-    def _fetched_to(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the positions of the partitions that are fetched."""
-        found = {}
-        for at, state in self._fetcher.states.items():
-            position = self._position_now(state)
-            if position is not None:
-                found[at] = OffsetAndMetadata(position, state.epoch)
-        return found
-
-    def _progress(self) -> dict[TopicPartition, OffsetAndMetadata]:
+    def _done(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the offset up to which each partition is done, before what the application works on."""
-        done = self._positions()
-        for at, offset in self._open.items():
-            if at in done:
-                done[at] = done[at]._replace(offset=offset)
-        walk = self._walk
-        if walk is not None and walk.shown is not None and walk.partition in done:
-            done[walk.partition] = OffsetAndMetadata(walk.shown.offset, walk.epoch)
-        return done
+        return self._progress.done(self._subscription.owned())
 
     async def position(self, partition: TopicPartition | tuple[str, int]) -> int:
         """Return the offset of the next record; waits until the first one is known."""
         state = self._state_of(partition)
         until = time.monotonic() + self._brokers.api_timeout_s
-        while (position := self._position_now(state)) is None:
+        while (position := self._progress.position(state)) is None:
             self._fetcher.check_tasks()
             if state.failure is not None:
                 raise state.failure
@@ -568,15 +414,12 @@ class Consumer(HintsAtMethods):
         If the leader epoch is given with it, the leader is asked first whether it has what stands before.
         """
         state = self._state_of(partition)
-        place = noted(offset)
+        place = offset_and_metadata(offset)
         if place.offset > LAST_OFFSET:
             raise WrongUse(f"there is no offset {place.offset}: the last one is {LAST_OFFSET}")
         if place.offset < 0:
             raise WrongUse(f"there is no offset {offset}; seek_to_beginning and seek_to_end find the ends")
-        if self._walk is not None and self._walk.partition == state.at:
-            self._walk = None
-        self._open.pop(state.at, None)
-        self._fetcher.jump(state, place.offset, epoch=place.leader_epoch)
+        self._progress.seek(state, place.offset, epoch=place.leader_epoch)
 
     async def seek_to_beginning(self, partitions: Partitions = ()) -> None:
         """Go on at the first record of these partitions, or of all that are assigned."""
@@ -599,10 +442,7 @@ class Consumer(HintsAtMethods):
 
     def pause(self, partitions: Partitions = ()) -> None:
         """Hand out nothing of these partitions, or of all, until they are resumed; they stay assigned."""
-        states = self._states_of(partitions)
-        if self._walk is not None and any(state.at == self._walk.partition for state in states):
-            self._walk_back(self._walk)
-        self._fetcher.pause(states, True)
+        self._progress.pause(self._states_of(partitions))
 
     def resume(self, partitions: Partitions = ()) -> None:
         """Go on with these partitions, or with all."""
@@ -647,15 +487,15 @@ class Consumer(HintsAtMethods):
     async def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
         """Commit these offsets, or the positions: all that was handed out. Raises RefusedBy if refused."""
         if offsets is None:
-            wanted = self._positions()
+            wanted = self._progress.positions(self._subscription.owned())
         else:
-            wanted = {partition_of(at): noted(one) for at, one in offsets.items()}
+            wanted = {partition_of(at): offset_and_metadata(one) for at, one in offsets.items()}
         await self._commit(wanted)
 
     async def _commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, retry: bool = True
     ) -> None:
-        group, membership = self._group, self._caller or self._membership
+        group, membership = self._group, self._subscription.current
         if membership is not None:
             code = await membership.commit(offsets, retry=retry)
         else:
@@ -673,7 +513,7 @@ class Consumer(HintsAtMethods):
     def _commits_by_itself(self) -> bool:
         """Whether auto commit is the consumer's business, as no membership does it."""
         automatic = self.settings.enable_auto_commit and self.settings.group_id is not None
-        return automatic and self._membership is None and bool(self._assigned)
+        return automatic and self._subscription.membership is None and bool(self._subscription.assigned)
 
     async def _commit_quietly(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, retry: bool = True
@@ -711,15 +551,11 @@ class Consumer(HintsAtMethods):
 
     def group_metadata(self) -> GroupMetadata:
         """Return the member's identity, for a producer that commits its offsets in a transaction."""
-        if self._membership is None:
-            raise WrongUse("only a subscribed consumer is a member of a group")
-        return self._membership.group_metadata()
+        return self._subscription.member.group_metadata()
 
     def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
         """Have the group share its partitions out anew."""
-        if self._membership is None:
-            raise WrongUse("only a subscribed consumer is a member of a group")
-        self._membership.enforce_rebalance(reason)
+        self._subscription.member.enforce_rebalance(reason)
 
     async def _locate(self, lost: Mapping[TopicPartition, str | None]) -> Mapping[TopicPartition, Start]:
         return await first_positions(
@@ -736,61 +572,3 @@ class Consumer(HintsAtMethods):
         """Return the partitions of a topic, none if there is no such topic."""
         found = (await self._brokers.metadata([topic])).topics.get(topic)
         return tuple(TopicPartition(topic, one) for one in sorted(found.leaders)) if found else ()
-
-
-class Walk:
-    """Records of one partition that are handed out one by one."""
-
-    def __init__(self, partition: TopicPartition, records: list[ConsumerRecord], *, epoch: int) -> None:
-        self.partition, self.epoch = partition, epoch
-        self.records = iter(records)
-        self.shown: ConsumerRecord | None = None
-        """The one that the application has in its hands."""
-        self.first = records[0].offset
-        self.over = False
-        """Whether somebody has asked for more than there was."""
-
-    @property
-    def position(self) -> int:
-        """The offset after the one that was handed out last."""
-        return self.first if self.shown is None else self.shown.offset + 1
-
-
-def deserialised(data: Any, read: Callable[[bytes], Any] | None) -> Any:
-    """Return the deserialiser's value of the bytes; None and, without a deserialiser, the bytes stay."""
-    return data if read is None or data is None else read(data)
-
-
-def compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
-    """Return a pattern of Python's `re`, which topics' whole names are to match."""
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise WrongUse(f"{pattern!r} is no pattern: {error}; write it as Python's re has it") from None
-
-
-def noted(offset: int | OffsetAndMetadata) -> OffsetAndMetadata:
-    """Return an offset with what is known beside it, or raise WrongUse for what is none."""
-    if isinstance(offset, OffsetAndMetadata):
-        return offset
-    if not isinstance(offset, int):
-        raise WrongUse(f"an offset is a whole number, or an OffsetAndMetadata, not {offset!r}")
-    return OffsetAndMetadata(offset)
-
-
-def member_settings(settings: ConsumerSettings) -> MemberSettings:
-    """Return the member's part of a consumer's settings."""
-    assert settings.group_id is not None
-    return MemberSettings(
-        group_id=settings.group_id,
-        instance_id=settings.group_instance_id,
-        session_timeout_ms=settings.session_timeout_ms,
-        heartbeat_interval_ms=settings.heartbeat_interval_ms,
-        max_poll_interval_ms=settings.max_poll_interval_ms,
-        assignors=settings.assignors(),
-        retry_backoff_ms=settings.retry_backoff_ms,
-        retry_backoff_max_ms=settings.retry_backoff_max_ms,
-        auto_commit_interval_ms=settings.auto_commit_interval_ms,
-        metadata_max_age_ms=settings.metadata_max_age_ms,
-        rack=settings.client_rack or None,
-    )

@@ -191,3 +191,7 @@ class FetchState:
         self.epoch = fetched.epoch
         self.buffered -= len(fetched.records)
         return fetched
+
+
+FetchedFrom = tuple[FetchState, int, Fetched]
+"""A partition's answer, and the offset from which on it is wanted."""

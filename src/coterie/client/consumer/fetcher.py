@@ -15,7 +15,7 @@ from coterie.base.errors import Corrupt, CoterieError, RefusedBy
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.consumer.broker_fetch import BrokerFetch, Fetchable, request_of
 from coterie.client.consumer.fetch_session import SESSION_CODES, Ask, FetchPosition
-from coterie.client.consumer.fetch_state import Ends, Fetched, FetchState, Finish
+from coterie.client.consumer.fetch_state import Ends, Fetched, FetchedFrom, FetchState, Finish
 from coterie.client.consumer.positions import Start, unled
 from coterie.client.consumer.records import Decode, PlainRows, compiled_rows
 from coterie.client.consumer.truncation import epoch_ends, settle
@@ -165,7 +165,7 @@ class Fetcher:
         if found is not None:
             self.decode = found
 
-    def take_fetched(self) -> list[tuple[FetchState, int, Fetched]]:
+    def take_fetched(self) -> list[FetchedFrom]:
         """Return all that came, undecoded, and from which offset on it is wanted."""
         self._check()
         taken = []

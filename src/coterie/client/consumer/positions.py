@@ -22,6 +22,7 @@ async def first_positions(
     now_ms: Callable[[], int],
 ) -> dict[TopicPartition, Start]:
     """Return each partition's first position, or the error if it has none; values are policies to apply."""
+    # CP-7: the committed offset counts first.
     found: dict[TopicPartition, Start] = {}
     asked = [one for one, policy in lost.items() if policy is None]
     if settings.group_id is not None and asked:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 from coterie.base.errors import Corrupt
 from coterie.client.consumer.uniform_records import LEAST, Run, begins_uniform, run_at
+from coterie.client.errors import Undecodable
 from coterie.wire.records.batches import (
     HEADER_SIZE,
     BatchHeader,
@@ -39,6 +40,31 @@ class ConsumerRecord(NamedTuple):
     key: Any
     value: Any
     headers: tuple[tuple[str, bytes | None], ...]
+
+
+def deserialized(
+    records: list[ConsumerRecord],
+    *,
+    key: Callable[[bytes], Any] | None,
+    value: Callable[[bytes], Any] | None,
+) -> tuple[list[ConsumerRecord], Undecodable | None]:
+    """Return the records with keys and values deserialized, up to the first that cannot be.
+
+    Where there are no bytes, nothing is deserialized: None stays None.
+    """
+    if key is None and value is None:
+        return records, None
+    done: list[ConsumerRecord] = []
+    for record in records:
+        what = "key"
+        try:
+            new_key = record.key if key is None or record.key is None else key(record.key)
+            what = "value"
+            new_value = record.value if value is None or record.value is None else value(record.value)
+        except Exception as error:  # noqa: BLE001  # the application's code: it may raise anything
+            return done, Undecodable(record, what, error)
+        done.append(record._replace(key=new_key, value=new_value))
+    return done, None
 
 
 class Payload(NamedTuple):

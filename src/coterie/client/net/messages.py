@@ -15,6 +15,7 @@ from coterie.base.codes import Code
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.errors import Unsupported, WrongUse
 from coterie.client.net.addresses import Address
+from coterie.client.partitions import offset_and_metadata
 from coterie.wire.api.apis import APIS, ApiKey
 from coterie.wire.api.codec import (
     encode_request,
@@ -338,10 +339,7 @@ def offset_commit(
     The defaults of its callers are those of nobody's member (CC-3).
     """
     api = "offset_commit"
-    noted = {
-        one: offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        for one, offset in offsets.items()
-    }
+    noted = {one: offset_and_metadata(offset) for one, offset in offsets.items()}
     below = sorted(one for one, offset in noted.items() if offset.offset < 0)
     if below:
         raise WrongUse(f"offset {noted[below[0]].offset} of {below[0]} cannot be committed: it is below 0")

@@ -11,6 +11,7 @@ from typing import Any
 from coterie.base.codes import Code
 from coterie.base.ids import GroupMetadata, OffsetAndMetadata, TopicPartition
 from coterie.client.net.messages import by_topic, part, whole
+from coterie.client.partitions import offset_and_metadata
 from coterie.client.producer.accumulator import BatchAnswer
 from coterie.client.producer.batcher import Identity
 from coterie.wire.api.apis import ApiKey
@@ -140,10 +141,7 @@ def transaction_offsets(
 ) -> Any:
     """Return the commit of a group's offsets within a transaction."""
     api = "txn_offset_commit"
-    noted = {
-        one: offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        for one, offset in offsets.items()
-    }
+    noted = {one: offset_and_metadata(offset) for one, offset in offsets.items()}
     topics = tuple(
         part(api, version, "TxnOffsetCommitRequestTopic", name=topic, partitions=tuple(
             part(api, version, "TxnOffsetCommitRequestPartition", partition_index=one.partition,
