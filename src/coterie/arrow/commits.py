@@ -119,7 +119,7 @@ def count_epochs(numbers, groups, marks, counted, out):  # type: ignore[no-untyp
 
 
 def values_table(starts: Any, data: Any, rows: Ints) -> tuple[Ints, Ints]:
-    """Return what the values of these rows say, a line a field, and which of them are of rare shape."""
+    """Return the fields of these rows' values, a line a field, and the rows with values of rare shape."""
     out = np.empty((VALUE_FIELDS, len(rows)), np.int64)
     rare = np.empty(len(rows), np.int64)
     return out, rare[: read_values(starts, data, rows, out, rare)]

@@ -79,7 +79,7 @@ def mark(bitmap, row, valid):  # type: ignore[no-untyped-def]
 
 @inlined
 def past_headers(at, end, count):  # type: ignore[no-untyped-def]
-    """Return where so many headers end that nobody wants, or 0."""
+    """Return the end of so many headers, passed over, or 0 on bad bytes."""
     for _ in range(count):
         name, start = varint(at, end)
         if start == 0 or name < 0 or name > end - start:
@@ -260,8 +260,8 @@ def columns_of(
     table = np.ascontiguousarray(chunk.table)
     data = np.frombuffer(chunk.data, np.uint8)
     out = Out(*(buffer.address for buffer in buffers))
-    nobody_wants = [f"{name}s" for name in left_out] + ([] if headers else ["names"])
-    out = out._replace(**dict.fromkeys(nobody_wants, 0))  # no target: the kernel passes over them
+    unwanted = [f"{name}s" for name in left_out] + ([] if headers else ["names"])
+    out = out._replace(**dict.fromkeys(unwanted, 0))  # no target: the kernel passes over them
     read(data.ctypes.data, table.ctypes.data, len(table), first, until, out)
     tally = np.frombuffer(buffers.tally, np.int64).tolist()
     if tally[FAULT] >= 0:

@@ -16,7 +16,7 @@ SPAN = np.arange(HEADER_SIZE)
 
 
 def headers_in(records: bytes) -> tuple[Places, Headers]:
-    """Return where each whole batch starts, and their headers. A batch that is cut at the end is left out."""
+    """Return the places of whole batches, and their headers. A batch that is cut at the end is left out."""
     ends = ends_of(records)
     starts = np.array([0, *ends[:-1]] if ends else [], np.int64)
     gathered = np.frombuffer(records, np.uint8)[starts[:, np.newaxis] + SPAN]

@@ -59,7 +59,7 @@ def varint(at, end):  # type: ignore[no-untyped-def]
 
 @compiled
 def varint_size(number):  # type: ignore[no-untyped-def]
-    """Return how many bytes the zig-zag number takes."""
+    """Return the number of bytes that the zig-zag number takes."""
     left = np.uint64((number << 1) ^ (number >> 63))
     size = 1
     while left > np.uint64(0x7F):

@@ -36,7 +36,7 @@ NO_BLOBS = Blobs(0, 0, 0, 0)
 
 @compiled
 def size_at(blobs, row):  # type: ignore[no-untyped-def]
-    """Return how many bytes a row has, -1 for null."""
+    """Return the size of a row in bytes, -1 for null."""
     if blobs.ends == 0:
         return np.int64(-1)
     if blobs.valid != 0:
@@ -58,7 +58,7 @@ def put_blob(at, blobs, row, size):  # type: ignore[no-untyped-def]
 
 @compiled
 def blob_size(size):  # type: ignore[no-untyped-def]
-    """Return how many bytes such bytes take with their size before them."""
+    """Return the number of bytes that so many bytes take with their size in front (-1: null)."""
     return varint_size(size) + max(size, 0)
 
 
@@ -71,7 +71,7 @@ def headers_of(lists, row):  # type: ignore[no-untyped-def]
 
 @compiled
 def headers_size(lists, names, tags, row):  # type: ignore[no-untyped-def]
-    """Return how many bytes a row's headers take, and how many in round numbers."""
+    """Return the size of a row's headers as written, and in round numbers."""
     first, count = headers_of(lists, row)
     size, rounded = varint_size(count), np.int64(0)
     for at in range(first, first + count):
@@ -201,7 +201,7 @@ def targets_of(rows: Rows) -> np.ndarray:
 
 
 def address(column: pa.Array, which: int, width: int) -> int:
-    """Return where the first element is in one of a column's buffers; 0 if there is no such buffer."""
+    """Return the address of the first element in one of a column's buffers; 0 if there is no such buffer."""
     buffer = column.buffers()[which]
     return 0 if buffer is None else int(buffer.address) + column.offset * width
 
@@ -215,7 +215,7 @@ def blobs_of(column: pa.Array | None) -> Blobs:
 
 
 def bytes_of(column: pa.Array | None) -> int:
-    """Return how many bytes a column's rows have together."""
+    """Return the size in bytes of all rows of a column together."""
     if column is None or not len(column):
         return 0
     ends = np.frombuffer(column.buffers()[1], np.int32)

@@ -95,7 +95,7 @@ class Plan:
 def plan(
     records: bytes, *, first: int, until: int, aborted: Collection[AbortedTransaction] | None = None
 ) -> Plan:
-    """Return what of these bytes holds records in [first, until), and where to go on.
+    """Return the batches of these bytes that hold records in [first, until), and the offset to go on from.
 
     `aborted` is None for a reader that sees everything, else what Fetch told a read_committed reader.
     A tail cut by the fetch is left for the next one. A batch that fails its checksum is `Corrupt`.
@@ -113,7 +113,7 @@ def plan(
 
 
 def visible(headers: Headers, aborted: Iterable[AbortedTransaction]) -> np.ndarray:
-    """Return which batches belong to no aborted transaction."""
+    """Return a mask of the batches that belong to no aborted transaction."""
     seen = np.zeros(len(headers), np.bool_)
     seen[[number for number, _ in without_aborted(list(enumerate(header_rows(headers))), aborted)]] = True
     return seen
@@ -179,7 +179,7 @@ def unpacked(records: bytes, table: Places, codecs: Sequence[int]) -> Iterator[P
 
 
 def refused(row: Sequence[int]) -> Corrupt:
-    """Return what is wrong with a batch whose header counts more records than can be in it."""
+    """Return the error for a batch whose header counts more records than can be in it."""
     segment = Segment._make(map(int, row))
     return Corrupt(
         "record batch", at=segment.at, expected=f"{segment.rows} records in {segment.end - segment.at} bytes"

@@ -147,7 +147,7 @@ def summed(table: np.ndarray, header: BatchHeader) -> bool:
 
 
 def cut(data: bytes, starts: list[int], ends: list[int]) -> Iterable[bytes | None]:
-    """Return what lies between these places; a null begins at -1."""
+    """Return the bytes between these places; a null begins at -1."""
     if min(starts) >= 0:
         return [data[start:end] for start, end in zip(starts, ends, strict=True)]
     if max(starts) < 0:

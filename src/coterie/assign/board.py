@@ -50,7 +50,7 @@ class Board:
         return bisect_right(self.starts, partition) - 1
 
     def crowds(self) -> list[int]:
-        """Return how many members want each topic. Many name the same topics, in the same words."""
+        """Return the number of members that want each topic. Many name the same topics, in the same words."""
         crowds = dict.fromkeys(self.topics, 0)
         for listed, many in Counter(member.subscription.topics for member in self.members).items():
             for topic in crowds.keys() & listed:
@@ -67,17 +67,17 @@ class Board:
         return self.topics[self.topic_of(partition)] in self.wants[member]
 
     def by_number(self, partition: int) -> tuple[int, int]:
-        """Return what sorts partitions by their number within the topic, then by topic (CS-1)."""
+        """Return a sort key: by the partition's number within the topic, then by topic (CS-1)."""
         topic = self.topic_of(partition)
         return partition - self.starts[topic], topic
 
     def numbers_of(self, topic: str, listed: Iterable[int]) -> list[int]:
-        """Return those of a topic's partitions that there are, none if nobody may get them (SK-5)."""
+        """Return the existing ones of a topic's partitions, none if nobody may get them (SK-5)."""
         start, count = self.spans.get(topic, UNWANTED)
         return [start + number for number in listed if 0 <= number < count]
 
     def numbers_in(self, partitions: Iterable[TopicPartition]) -> list[int]:
-        """Return those of the partitions that somebody may get (SK-5)."""
+        """Return the numbers of those partitions that somebody may get (SK-5)."""
         span_of = self.spans.get
         return [
             start + number
@@ -97,7 +97,7 @@ class Board:
         return list(chain.from_iterable(map(partitions_named, self.topics, counts)))
 
     def assigned(self, owners: Sequence[int]) -> Assigned:
-        """Return what every member gets, sorted, where `owners` says who has each partition, or nobody."""
+        """Return each member's partitions, sorted; `owners` has the owner of each partition, or nobody."""
         shares: list[list[TopicPartition]] = [[] for _ in range(len(self.members) + 1)]
         take = [share.append for share in shares]
         for partition, owner in zip(self.partitions(), owners, strict=True):

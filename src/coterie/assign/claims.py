@@ -23,7 +23,7 @@ ClaimOf: TypeAlias = Callable[[Board, Member], Claim]
 
 
 def claim_of_sticky(board: Board, member: Member) -> Claim:
-    """Return what the user data says: an eager member owns nothing when it joins (SK-1, SK-2)."""
+    """Return the Claim in the user data: an eager member owns nothing when it joins (SK-1, SK-2)."""
     data = member.subscription.user_data
     if not data:
         return Claim([])
@@ -36,7 +36,7 @@ def claim_of_sticky(board: Board, member: Member) -> Claim:
 
 
 def claim_of_cooperative(board: Board, member: Member) -> Claim:
-    """Return what the member owns. Where the subscription has no generation, the user data may (SK-3)."""
+    """Return the Claim of what the member owns; a generation may be in the user data alone (SK-3)."""
     subscription = member.subscription
     generation = subscription.generation
     if generation < 0:
@@ -79,14 +79,14 @@ class Claims:
             self.twice.add(partition)
 
     def undisputed(self) -> list[int]:
-        """Return who is believed to have had each partition, or nobody."""
+        """Return the believed former owner of each partition, or nobody."""
         owners = list(self.claimants)
         for partition in self.twice:
             owners[partition] = UNASSIGNED
         return owners
 
     def still_wanted(self, owners: Sequence[int]) -> list[int]:
-        """Return who of these owners still wants its partition, or nobody."""
+        """Return the owner of each partition if it still wants it, else nobody."""
         if self.board.all_want_the_same:
             return list(owners)
         wants = [*self.board.wants, frozenset()]  # the last are nobody's
@@ -96,7 +96,7 @@ class Claims:
         ]
 
     def withheld_from(self, owners: Sequence[int]) -> set[int]:
-        """Return what somebody must give up before these owners may have it (CO-1, CO-3, CS-8)."""
+        """Return the partitions that others must give up before these owners get them (CO-1, CO-3, CS-8)."""
         if not any(self.numbers):
             return set()
         claimed = [
@@ -107,7 +107,7 @@ class Claims:
         return self.twice.union(one for one in claimed if owners[one] not in self.rivals.get(one, ()))
 
     def older(self) -> dict[int, int]:
-        """Return who had a partition in the highest generation before the latest (GS-2)."""
+        """Return the owners of partitions in the highest generation before the latest (GS-2)."""
         latest = max(self.generations, default=NO_GENERATION)
         found: dict[int, int] = {}
         for member, generation in enumerate(self.generations):

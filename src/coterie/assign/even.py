@@ -70,7 +70,7 @@ class Dealer:
                 self.owners[partition] = UNASSIGNED
 
     def _first_for_more(self, members: list[int]) -> frozenset[int]:
-        """Return who of those that had more may keep one more; too many are told apart as in Java (AS-4)."""
+        """Return the members that had more and may keep one more; of too many, Java's choice (AS-4)."""
         if len(members) > self.over > 0:
             places = {member.member_id: place for place, member in enumerate(self.board.members)}
             candidates = frozenset(members)

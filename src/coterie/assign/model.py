@@ -27,7 +27,7 @@ class Member:
 
     @property
     def rack(self) -> str | None:
-        """Return where the member runs, if it says."""
+        """Return the rack that the member runs in, None if it says none."""
         return self.subscription.rack or None
 
 
@@ -70,10 +70,10 @@ class Assignor(Protocol):
     def user_data(
         self, *, topics: Sequence[str], owned: Sequence[TopicPartition], generation: int
     ) -> bytes | None:
-        """Return what the member's subscription shall carry for the leader's `assign`."""
+        """Return the user data of the member's subscription, for the leader's `assign`."""
 
     def assign(self, cluster: Cluster, members: Sequence[Member]) -> Mapping[str, tuple[TopicPartition, ...]]:
-        """Return what every member gets, those that get nothing included."""
+        """Return each member's partitions; members without any are included."""
 
     def on_assignment(self, partitions: Sequence[TopicPartition], *, generation: int, member_id: str) -> None:
         """Take note of what the member was given, and in which generation."""
@@ -94,7 +94,7 @@ class Stateless:
         return None
 
     def assign(self, cluster: Cluster, members: Sequence[Member]) -> Assigned:
-        """Return what every member gets, those that get nothing included."""
+        """Return each member's partitions; members without any are included."""
         return self.share(cluster, members)
 
     def on_assignment(self, partitions: Sequence[TopicPartition], *, generation: int, member_id: str) -> None:
@@ -124,7 +124,7 @@ def in_order(members: Sequence[Member]) -> list[Member]:
 
 
 def audiences(members: Sequence[Member], cluster: Cluster) -> dict[str, Sequence[int]]:
-    """Return who wants each topic that has partitions: topics by name, members by their places."""
+    """Return the members, by their places, that want each topic that has partitions, by its name."""
     there = {topic for topic, count in cluster.partition_counts.items() if count > 0}
     lists = {member.subscription.topics for member in members}
     if len(lists) == 1:

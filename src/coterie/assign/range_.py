@@ -16,7 +16,7 @@ Fits = Callable[[int, TopicPartition], bool]
 
 
 def assign(cluster: Cluster, members: Sequence[Member]) -> Assigned:
-    """Return what every member gets, sorted by topic and partition (RA-7, RA-8; AS-1).
+    """Return each member's partitions, sorted by topic and partition (RA-7, RA-8; AS-1).
 
     A static member's place among the others is its instance id's, and so are its ranges (RA-9).
     """
@@ -68,7 +68,7 @@ class Topic:
         self._base, self._extra = divmod(self.partition_count, len(audience))
 
     def capacity(self, player: int) -> int:
-        """Return how many more partitions the member may get (RA-2)."""
+        """Return the number of partitions that the member may still get (RA-2)."""
         return max(0, self._base + (self._extra > 0) - len(self.given[player]))
 
     def near(self, player: int, partition: TopicPartition) -> bool:

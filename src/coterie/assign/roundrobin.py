@@ -11,7 +11,7 @@ NAME = "roundrobin"
 
 
 def assign(cluster: Cluster, members: Sequence[Member]) -> Assigned:
-    """Return what every member gets (AS-1). The turn carries over from topic to topic; racks play no part."""
+    """Return each member's partitions (AS-1). The turn goes on from topic to topic; racks play no part."""
     players = in_order(members)
     shares: list[list[TopicPartition]] = [[] for _ in players]
     turn = 0
@@ -25,7 +25,7 @@ def assign(cluster: Cluster, members: Sequence[Member]) -> Assigned:
 
 
 def from_turn(audience: Sequence[int], turn: int, count: int) -> Iterator[int]:
-    """Return whose turn it is, `count` times: round the audience from the first whose place is not passed."""
+    """Yield `count` members in turn: round the audience from the first whose place is not passed."""
     at = bisect_left(audience, turn)
     rest = islice(audience, at, None)
     return islice(chain(rest, cycle(audience)), count)

@@ -36,7 +36,7 @@ class Sticky:
     def user_data(
         self, *, topics: Sequence[str], owned: Sequence[TopicPartition], generation: int
     ) -> bytes | None:
-        """Return what the member was given last; nothing before the first time (SK-1)."""
+        """Return the member's last assignment as user data; None before the first (SK-1)."""
         return None if self.previous is None else self.previous.encode()
 
     def on_assignment(self, partitions: Sequence[TopicPartition], *, generation: int, member_id: str) -> None:
@@ -44,7 +44,7 @@ class Sticky:
         self.previous = PreviousAssignment(tuple(partitions), generation)
 
     def assign(self, cluster: Cluster, members: Sequence[Member]) -> Assigned:
-        """Return what every member gets; none is moved that another could be kept for."""
+        """Return each member's partitions; none is moved that another could be kept for."""
         outcome = shared_out(cluster, members, claim_of_sticky)
         untangle(outcome.board, outcome.owners, outcome.homes)
         return outcome.board.assigned(outcome.owners)
@@ -70,7 +70,7 @@ class CooperativeSticky:
         self.generation = generation
 
     def assign(self, cluster: Cluster, members: Sequence[Member]) -> Assigned:
-        """Return what every member gets now. What another still owns goes to nobody yet (CO-1, CO-2).
+        """Return each member's partitions for now. What another still owns goes to nobody yet (CO-1, CO-2).
 
         Exchanges that would save moves are left out: what stays with its owner makes this first step, in
         which others still wait for theirs, less balanced than Java's.
@@ -91,7 +91,7 @@ class Outcome(NamedTuple):
 
 
 def shared_out(cluster: Cluster, members: Sequence[Member], claim_of: ClaimOf) -> Outcome:
-    """Return who shall have what. With racks, nobody keeps what is not near it (CS-1, GS-3)."""
+    """Return the Outcome: each partition's owner. With racks, nobody keeps what is not near (CS-1, GS-3)."""
     board = Board(cluster, members)
     claims = Claims(board, [claim_of(board, member) for member in board.members])
     had = claims.undisputed()

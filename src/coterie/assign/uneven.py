@@ -55,7 +55,7 @@ class Table:
         return self._audiences[topic]
 
     def load(self, member: int) -> int:
-        """Return how many partitions a member has."""
+        """Return the number of a member's partitions."""
         return self.keys[member] // self.members
 
     def hand(self, partition: int, taker: int) -> None:
@@ -69,7 +69,7 @@ class Table:
         return [(topic, self.board.partitions_of(topic)) for topic in self.order]
 
     def free(self) -> ByTopic:
-        """Return what nobody has of each topic."""
+        """Return the partitions without an owner, by topic."""
         owners = self.owners
         return [
             (topic, free)
@@ -138,7 +138,7 @@ class Leveller:
         return moved
 
     def _taker(self, partition: int, least: int) -> int | None:
-        """Return who should get the partition, None if its owner should keep it."""
+        """Return the member that should get the partition, None if its owner should keep it."""
         enough = self.table.load(self.table.owners[partition]) - 2
         before = self.older.get(partition)
         if (
@@ -206,7 +206,7 @@ class Trail:
         """The partitions of a topic that went from one member to another."""
 
     def first_owner(self, partition: int, owner: int) -> int:
-        """Return whose the partition was before it moved for the first time, if it did."""
+        """Return the partition's owner before its first move, else `owner`."""
         return self._ways.get(partition, (owner,))[0]
 
     def back(self, topic: int, giver: int, taker: int) -> int | None:

@@ -48,7 +48,7 @@ class Exchange:
         return [other for other in others if self.missed[other]]
 
     def _offer(self, member: int, missed: int, other: int) -> int | None:
-        """Return what the member can give for what it misses, best what the other one misses; else None."""
+        """Return a partition that the member can give for what it misses, best one that the other misses."""
         offers = [one for one in sorted(self.strange[member]) if self._is_fair(member, missed, other, one)]
         return min(offers, key=lambda one: self.homes[one] != other, default=None)
 
@@ -66,7 +66,7 @@ class Exchange:
         return self.load[taker] < self._least_load(self.board.topic_of(partition)) + 2
 
     def _least_load(self, topic: int) -> int:
-        """Return how much the member has that has the least of those that want a topic."""
+        """Return the smallest number of partitions that a member has among those that want a topic."""
         if topic not in self._least:
             audience = self.board.members_that_want(topic)
             self._least[topic] = min(self.load[member] for member in audience)

@@ -46,7 +46,7 @@ def is_store(data: bytes) -> bool:
 
 
 def store(data: bytes, password: str) -> Store:
-    """Return what a keystore holds, or raise UnreadableStore."""
+    """Return the Store of a keystore's bytes, JKS or PKCS#12, or raise UnreadableStore."""
     try:
         return jks(data, password) if data[:4] == JKS_MAGIC else pkcs12(data, password)
     except (Corrupt, IndexError, ValueError) as error:  # DER of another shape than a store's
@@ -93,7 +93,7 @@ class Bytes:
 
 
 def jks(data: bytes, password: str) -> Store:
-    """Return what a JKS holds."""
+    """Return the Store of a JKS."""
     secret = password.encode("utf-16-be")
     body, digest = data[:-DIGEST_BYTES], data[-DIGEST_BYTES:]
     if hashlib.sha1(secret + b"Mighty Aphrodite" + body).digest() != digest:
@@ -140,7 +140,7 @@ def opened(sealed: bytes, secret: bytes) -> bytes:
 
 
 def pkcs12(data: bytes, password: str) -> Store:
-    """Return what a PKCS#12 holds: a key, its certificate, then the other certificates in order."""
+    """Return the Store of a PKCS#12: a key, its certificate, then the other certificates in order."""
     try:
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat

@@ -27,11 +27,11 @@ class Exchange(Protocol):
     """One authentication: used once, from its first message to the end."""
 
     def first(self) -> bytes:
-        """Return what is sent first."""
+        """Return the client's first message."""
         ...
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """Return what to send next, None once the broker has said all, or raise AuthenticationFailed."""
+        """Return the next message to send, None after the broker's last, or raise AuthenticationFailed."""
         ...
 
 

@@ -87,7 +87,7 @@ def saslname(name: str) -> str:
 
 
 def attributes(message: bytes) -> dict[str, str]:
-    """Return what a server's message says by letter, or raise AuthenticationFailed for rubbish.
+    """Return the attributes of a server's message by letter, or raise AuthenticationFailed for rubbish.
 
     An extension that must be understood (`m`) is rubbish to us, as RFC 5802 wants it.
     """

@@ -43,14 +43,14 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
         # Given authorities, it trusts no other.
         context = ssl.create_default_context(cadata=text)
     except (OSError, ValueError, CoterieError) as error:
-        raise BadCertificates(complaint("truststore", named or "text", error)) from None
+        raise BadCertificates(read_error("truststore", named or "text", error)) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = files.check_hostname
     if files.keystore or files.keystore_text:
         try:
             show(context, files)
         except (OSError, ValueError, CoterieError) as error:
-            raise BadCertificates(complaint("keystore", files.keystore or "text", error)) from None
+            raise BadCertificates(read_error("keystore", files.keystore or "text", error)) from None
     return context
 
 
@@ -84,7 +84,7 @@ def load_text(context: ssl.SSLContext, text: str, password: str | None) -> None:
 
 
 def opened(data: bytes, password: str | None, setting: str) -> Store | None:
-    """Return what a keystore of Java's holds; None if this is none."""
+    """Return the Store of a keystore of Java's; None if this is none."""
     if not is_store(data):
         return None
     if password is None:
@@ -97,6 +97,6 @@ def no_password() -> str:
     raise ValueError("the private key is encrypted; set ssl_key_password")
 
 
-def complaint(what: str, path: str, error: Exception) -> str:
-    """Return what is wrong with a file."""
+def read_error(what: str, path: str, error: Exception) -> str:
+    """Return the error message about a file: its path, and the cause."""
     return f"cannot read the {what} {path}: {getattr(error, 'strerror', None) or error}"

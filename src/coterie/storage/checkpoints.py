@@ -74,7 +74,7 @@ def write_meta(meta: Meta) -> bytes:
 
 
 def read_meta(data: bytes) -> Meta:
-    """Return what a meta.properties of version 1 says."""
+    """Return the Meta of a meta.properties of version 1."""
     pairs = dict(line.split("=", 1) for line in _text(data).splitlines() if "=" in line and line[0] != "#")
     if pairs.get("version") != "1" or "cluster.id" not in pairs:
         raise Corrupt("a meta.properties without a cluster", expected="version=1 and a cluster.id")

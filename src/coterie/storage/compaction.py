@@ -109,8 +109,8 @@ class CompactionResult(NamedTuple):
 def range_of(
     segments: Sequence[Segment], config: LogConfig, *, first_dirty: int, settled: int, now_ms: int
 ) -> Range:
-    """Return what may be compacted now: not the segment that grows, nothing too young, and nothing that is
-    not `settled`: undecided, or not flushed, or its marker is not. What replaces a record must not be
+    """Return the segments that may be compacted now: not the one that grows, nothing too young, and nothing
+    that is not `settled`: undecided, or not flushed, or its marker is not. What replaces a record must not be
     lost after it.
     """
     count = 0
@@ -161,7 +161,7 @@ def plan(
     now_ms: int,
     wall_ms: int,
 ) -> CompactionPlan | None:
-    """Return how to compact a range; None if there is nothing dirty in it."""
+    """Return the CompactionPlan of a range; None if there is nothing dirty in it."""
     if not found.dirty_bytes:
         return None
     return CompactionPlan(
@@ -367,7 +367,7 @@ def _clean_group(
 def _kept(
     plan: CompactionPlan, base: int, found: Sound, newest: _Newest, *, done: bool
 ) -> tuple[BatchHeader, bytes] | None:
-    """Return what stays of a batch; None if nothing does."""
+    """Return the header and bytes that stay of a batch; None if nothing does."""
     header = found.header
     if done and (not header.control or _horizon_passed(header, plan)):
         return _emptied(header) if _must_stay(header, plan, newest.written) else None
@@ -449,7 +449,7 @@ def _emptied(header: BatchHeader) -> tuple[BatchHeader, bytes]:
 
 
 def _short(key: bytes) -> bytes:
-    """Return what stands for a key: a digest of a long one, so that a million keys need little memory."""
+    """Return a key, or a digest of a long one, so that a million keys need little memory."""
     return key if len(key) <= LONGEST_KEY else b"#" + blake2b(key, digest_size=LONGEST_KEY).digest()
 
 

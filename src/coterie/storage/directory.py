@@ -55,7 +55,7 @@ CHECKPOINTS = (START_OFFSETS, RECOVERY_POINTS, HIGH_WATERMARKS, CLEAN_OFFSETS)
 SHARED_FILES = "|".join(map(re.escape, (META, CLEAN_SHUTDOWN, *CHECKPOINTS)))
 SHARED_FILE = re.compile(rf"({SHARED_FILES}|coterie\.[a-z]+\.json)(\.tmp)?")
 # What the roots of disks have, and what keeps a directory that is to be empty in a repository.
-NOBODYS = frozenset({LOCK, "lost+found", ".snapshot", ".gitkeep", ".gitignore", ".DS_Store"})
+IGNORED = frozenset({LOCK, "lost+found", ".snapshot", ".gitkeep", ".gitignore", ".DS_Store"})
 Configs = Callable[[TopicPartition, UUID | None], LogConfig | None]
 """How a partition's log shall behave, made for the topic of that id as far as its directory says; None where
 nobody knows. May raise `OfAnotherTopic`.
@@ -83,13 +83,13 @@ class Stray(NamedTuple):
 
 
 def things_of_others(disk: Disk, path: str) -> list[str]:
-    """Return what a directory holds if that is something, and no broker had it: then it is no place for logs.
+    """Return the names in a directory that no broker had: where there are any, it is no place for logs.
 
     Nothing is returned where a broker was killed at whatever point of its first start, where some file or log
     is Apache Kafka's or ours, and for what is the root of an empty disk.
     """
     directories = disk.directories(path)
-    held = sorted({*directories, *disk.files(path)} - NOBODYS)
+    held = sorted({*directories, *disk.files(path)} - IGNORED)
     if any(map(SHARED_FILE.fullmatch, held)):
         return []
     return [] if any(_is_brokers(disk, path, name) for name in directories) else held
@@ -157,7 +157,7 @@ class Store:
     # -- opening
 
     def _own(self, cluster_id: str | None, node_id: int | None) -> Meta:
-        """Return whose directory this is, or make it ours."""
+        """Return the Meta of the directory; one that has none is made ours."""
         where = f"{self.path}/{META}"
         try:
             meta = read_meta(self.disk.load(where))
@@ -205,7 +205,7 @@ class Store:
         self.disk.sync_directory(self.path)
 
     def _config_of(self, name: TopicPartition, configs: Configs | None) -> LogConfig | None:
-        """Return how a log that is found shall behave, None where nobody knows."""
+        """Return the settings of a log that is found, None where nobody knows them."""
         try:
             return configs and configs(name, self.topic_id(*name))
         except OfAnotherTopic:
@@ -360,7 +360,7 @@ class Store:
         return where
 
     def make_deletions_certain(self) -> None:
-        """Return when no loss of power brings back what was deleted. Raises `StorageFailed`."""
+        """Flush the directory: then no loss of power brings back what was deleted. Raises `StorageFailed`."""
         try:
             self.disk.sync_directory(self.path)
         except OSError as error:

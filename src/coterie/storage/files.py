@@ -65,7 +65,7 @@ class FileStore(Store):
 
 
 def unusable(directory: str, error: OSError) -> str:
-    """Return what keeps a directory from being used, and where in it that is."""
+    """Return a sentence: the cause that keeps a directory from being used, and the file in it."""
     file = error.filename2 or error.filename
     where = f"{file}: " if file not in (None, directory) else ""
     return f"cannot use {directory}: {where}{error.strerror or error}"

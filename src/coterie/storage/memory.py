@@ -114,7 +114,7 @@ class MemoryDisk:
         )
 
     def room_for(self, data: bytes, at: int, content: _Content) -> tuple[int, int]:
-        """Return how many bytes of a write get through, and the error that it ends with (0 for none)."""
+        """Return the number of a write's bytes that get through, and the errno it ends with (0: none)."""
         if self._due("write"):
             return self.random.randint(0, len(data)), errno.EIO
         if self.faults.capacity is None:

@@ -145,13 +145,13 @@ def test_records_that_are_alike_are_judged_as_one_by_one(monkeypatch: pytest.Mon
     """Whatever byte is changed among records of one form, it is judged as without the look by the column."""
     chance = random.Random(3)
     quickly, looked = [], []
-    alike = walk._alike
+    alike = walk._uniform
 
-    def watched(*arguments: object) -> walk.Alike:
+    def watched(*arguments: object) -> walk.Uniform:
         looked.append(found := alike(*arguments))  # type: ignore[arg-type]
         return found
 
-    monkeypatch.setattr(walk, "_alike", watched)
+    monkeypatch.setattr(walk, "_uniform", watched)
     monkeypatch.setattr(walk, "_forms", {})
     bodies = []
     for _ in range(300):
@@ -193,8 +193,8 @@ def judged_plainly(body: bytes, count: int, judge: Callable = judged) -> Any:
     """Return what is judged by the plain walk alone."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(walk, "_forms", {})
-        patched.setattr(walk, "_alike", lambda *_: walk.NONE_ALIKE)
-        patched.setattr(walk, "_alike_but_in_size", lambda *_: walk.NONE_ALIKE)
+        patched.setattr(walk, "_uniform", lambda *_: walk.NONE_UNIFORM)
+        patched.setattr(walk, "_uniform_but_in_size", lambda *_: walk.NONE_UNIFORM)
         return judge(body, count)
 
 
@@ -323,13 +323,13 @@ def test_records_of_changing_sizes_are_judged_as_one_by_one():
 
 
 def test_of_records_of_changing_sizes_nearly_none_is_walked_over_one_by_one(monkeypatch: pytest.MonkeyPatch):
-    chance, found, inner = random.Random(1), [], walk._alike_but_in_size
+    chance, found, inner = random.Random(1), [], walk._uniform_but_in_size
 
-    def watched(*arguments: Any) -> walk.Alike:
+    def watched(*arguments: Any) -> walk.Uniform:
         found.append(inner(*arguments))
         return found[-1]
 
-    monkeypatch.setattr(walk, "_alike_but_in_size", watched)
+    monkeypatch.setattr(walk, "_uniform_but_in_size", watched)
     for key, headers in ((None, ()), (b"12345678", (("h", b"w"), ("trace", b"")))):
         found.clear()
         values = [chance.randbytes(chance.randint(50, 150)) for _ in range(150)]

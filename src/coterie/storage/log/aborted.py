@@ -59,7 +59,7 @@ class AbortedIndex:
         return map(AbortedSpan, self._producers, self._firsts, self._ends, self._stable)
 
     def within(self, first: int, end: int) -> tuple[list[AbortedSpan], bool]:
-        """Return those that touch the offsets from `first` up to `end`; and whether later segments have none.
+        """Return the spans that touch offsets from `first` up to `end`; and whether later segments have none.
 
         No transaction was open before the offset that was stable when the last of them was aborted, so none
         that begins below it can come any more.

@@ -24,11 +24,11 @@ class Compacting:
         self._swaps: list[tuple[Segment, list[Segment]]] = []
 
     def need(self, now_ms: int) -> Need | None:
-        """Return how much a compaction is due, None if it is not. Raises StorageFailed for a damaged log."""
+        """Return the Need of a compaction, None if none is due. Raises StorageFailed for a damaged log."""
         return compaction.need(self._range(now_ms), self._state.config, now_ms)
 
     def plan(self, now_ms: int, wall_ms: int | None = None) -> CompactionPlan | None:
-        """Return what a compaction would do now; None if nothing can be compacted.
+        """Return the plan of a compaction now; None if nothing can be compacted.
 
         How old things are goes by `now_ms`; what is written of that, for later, by `wall_ms` if it is given.
         """

@@ -86,7 +86,7 @@ class Flushing:
         self.flushed_to(state.end_offset)
 
     def plan(self) -> FlushPlan | None:
-        """Return what is to flush of closed segments, for `run_flush` in any thread, then `finish`."""
+        """Return the FlushPlan of closed segments, for `run_flush` in any thread, then `finish`."""
         if self.has_failed:
             return None
         state = self._state

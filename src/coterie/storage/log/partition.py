@@ -218,7 +218,7 @@ class PartitionLog:
     # -- appending
 
     def verification(self, header: BatchHeader, *, joins: bool, now_ms: int) -> Verification | None:
-        """Return what `append` must be shown with this transactional batch once the coordinator agreed.
+        """Return the Verification that `append` needs with this batch once the coordinator has agreed.
 
         None: nobody needs to be asked. `joins`: partitions join a transaction by being written to (KIP-890).
         """
@@ -423,7 +423,7 @@ class PartitionLog:
     def read_committed(
         self, offset: int, *, max_bytes: int, at_least_one: bool = True
     ) -> tuple[bytes, tuple[Aborted, ...]]:
-        """Return what `read` does up to the last stable offset, and which transactions in it were aborted."""
+        """Return batches, as `read` does, up to the last stable offset, and their aborted transactions."""
         state, segments = self._state, self._segments
         end = state.last_stable_offset
         records = self.read(offset, max_bytes=max_bytes, at_least_one=at_least_one, end_offset=end)
@@ -434,7 +434,7 @@ class PartitionLog:
         return records, self.aborted_transactions(offset, state.end_offset if beyond is None else beyond)
 
     def size_between(self, offset: int, end_offset: int) -> int:
-        """Return how many bytes the batches have from the one that holds `offset` up to `end_offset`."""
+        """Return the size in bytes of the batches from the one that holds `offset` up to `end_offset`."""
         with self._state.reporting_disk_errors():
             return self._segments.size_between(offset, end_offset)
 
@@ -548,7 +548,7 @@ class PartitionLog:
 
 
 def _placed(headers: Sequence[BatchHeader], base_offset: int, append_time_ms: int) -> tuple[list[Span], int]:
-    """Return where each batch goes if the first goes to `base_offset`, and the offset after the last."""
+    """Return the Span of each batch if the first goes to `base_offset`, and the offset after the last."""
     spans = []
     for header in headers:
         spans.append((header, base_offset, header.max_timestamp if append_time_ms < 0 else append_time_ms))

@@ -118,7 +118,7 @@ class ProducerState:
         return next(iter(self._open.values()), None)
 
     def open_since(self, producer_id: int) -> int:
-        """Return where a producer's open transaction starts, -1 without one."""
+        """Return the first offset of a producer's open transaction, -1 without one."""
         return self._open.get(producer_id, -1)
 
     def active(self) -> Iterator[ActiveProducer]:
@@ -131,7 +131,7 @@ class ProducerState:
     # -- is the batch part of a transaction?
 
     def verification(self, header: BatchHeader, *, joins: bool, now_ms: int) -> Verification | None:
-        """Return what an append of this batch must show once its coordinator has said yes.
+        """Return the Verification that an append of this batch needs once its coordinator has said yes.
 
         None: its transaction has reached this partition before, nobody needs to be asked. Raises
         AppendRefused for a fenced epoch.
@@ -312,7 +312,7 @@ def sequence_after(sequence: int, steps: int) -> int:
 
 
 def marker_of(batch: bytes | bytearray, at: int = 0) -> Marker | None:
-    """Return what the control batch at `at` says about a transaction; None if it is about something else.
+    """Return the Marker of the control batch at `at`; None if it is about something else than a transaction.
 
     Compaction may have left it empty.
     """

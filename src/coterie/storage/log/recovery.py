@@ -235,7 +235,7 @@ def _is_old_format(data: bytes) -> bool:
 
 
 def _chunk_from(file: DiskFile, position: int, size: int) -> bytes:
-    """Return what lies at `position`: a good deal, and at least one batch if there is a whole one."""
+    """Return the bytes at `position`: a good deal, and at least one batch if there is a whole one."""
     chunk = file.read(min(CHUNK, size - position), position)
     wanted = LENGTH_STARTS + int.from_bytes(chunk[8:LENGTH_STARTS], signed=True)
     if len(chunk) < wanted <= size - position:
@@ -448,7 +448,7 @@ class _Opening:
 
 
 def _place_of(segment: Segment, offset: int) -> int:
-    """Return where the batch of an offset starts; the start of the segment if that is not to be found."""
+    """Return the position of an offset's batch; the start of the segment if that is not to be found."""
     if offset <= segment.base_offset:
         return 0
     try:

@@ -119,7 +119,7 @@ class Retention:
         self._flushing.flushed_to(max(state.recovery_point, state.segments.bases[0]))
 
     def _deletable(self, count: int, now_ms: int) -> int:
-        """Return how many of the first `count` segments may go one by one: a crash may come after any."""
+        """Return the number of segments, up to `count`, that may go one by one, with a crash after any."""
         self._finish_swaps(now_ms)
         known = self._snapshots.tell_of_producers_from
         if not all(map(known, range(1, count + 1))):

@@ -132,7 +132,7 @@ class Segment:
     # -- files
 
     def path(self, ending: str) -> str:
-        """Return where one of its files lies."""
+        """Return the path of one of its files."""
         return self.stem + ending + self.suffix
 
     @property
@@ -179,7 +179,7 @@ class Segment:
             self.adopt(offsets, times)
 
     def _read_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        """Return what lies on the disk, or raise Corrupt if it is not of this log.
+        """Return the indexes on the disk, or raise Corrupt if they are not of this log.
 
         That the last entry points to its batch is a cheap look that finds most damage.
         """
@@ -408,7 +408,7 @@ class Segment:
     # -- reading
 
     def position_of(self, offset: int) -> int | None:
-        """Return where the first batch starts that ends with `offset` or later; None if there is none."""
+        """Return the position of the first batch that ends with `offset` or later; None if there is none."""
         position = self._read_ends.get(offset)
         if position is not None:
             return position if position < self.size else None
@@ -435,7 +435,7 @@ class Segment:
         return self.file.read(end - start, start)
 
     def offset_beyond(self, offset: int, size: int, *, end_offset: int) -> int | None:
-        """Return where a read of `size` bytes from `offset` ends at the latest, None for the segment's end.
+        """Return an offset that a read of `size` bytes from `offset` does not pass; None: the segment's end.
 
         Only the index is looked at, as in Kafka, so it may be a few kilobytes too far.
         """
@@ -445,7 +445,7 @@ class Segment:
         return None if beyond is None else self.base_offset + beyond
 
     def _whole_until(self, start: int, *, ceiling: int, limit: int) -> int:
-        """Return where the last batch ends that ends at or before `ceiling`; `limit` is the end of one."""
+        """Return the end of the last batch that ends at or before `ceiling`; `limit` is the end of one."""
         if ceiling >= limit:
             if limit == self.size and self.next_offset >= 0:
                 self.remember(self.next_offset, limit)
@@ -468,7 +468,7 @@ class Segment:
             del ends[next(iter(ends))]
 
     def _span_at(self, position: int) -> tuple[int, int]:
-        """Return where the batch at `position` ends, and its last offset."""
+        """Return the end of the batch at `position`, and its last offset."""
         for at, last, size in self._spans(position):
             return at + size, last
         raise StorageFailed(f"{self.path(LOG)}: no batch at byte {position}")
@@ -502,7 +502,7 @@ class Segment:
             raise StorageFailed(f"{self.path(LOG)} is damaged at byte {position}: {error}") from error
 
     def readable_headers(self, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield what `headers` does, and pass over damage: whoever reads that far will be told of it."""
+        """Yield the headers that can be read, as `headers` does: whoever reads the others will hear of it."""
         with suppress(StorageFailed):
             for at, _, _ in self._spans(start):
                 with suppress(StorageFailed):
@@ -554,7 +554,7 @@ class Segment:
         return -1 if self.first_timestamp is None else self.first_timestamp
 
     def waited_ms(self, newest_ms: int, now_ms: int) -> int:
-        """Return how long the segment has been growing: by its records' times if they have any."""
+        """Return the age of the segment in milliseconds: by its records' times if they have any."""
         first_ms = self.first_ms
         return newest_ms - first_ms if first_ms >= 0 else now_ms - self.created_ms
 

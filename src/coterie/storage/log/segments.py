@@ -60,7 +60,7 @@ class Segments(list[Segment]):
         return b""
 
     def offset_beyond(self, offset: int, size: int, end: int) -> int | None:
-        """Return where a read of `size` bytes from `offset` up to `end` ends at the latest.
+        """Return an offset that a read of `size` bytes from `offset` up to `end` does not pass.
 
         None: with the last segment. Raises OSError.
         """
@@ -73,7 +73,7 @@ class Segments(list[Segment]):
         return self.bases[place + 1] if place + 1 < len(self) else None
 
     def size_between(self, offset: int, end_offset: int) -> int:
-        """Return how many bytes lie from the batch that holds `offset` up to `end_offset`. Raises OSError."""
+        """Return the size in bytes from the batch that holds `offset` up to `end_offset`. Raises OSError."""
         first, last = self.place_of(offset), self.place_of(end_offset)
         start = self[first].position_of(offset)
         end = self[last].position_of(end_offset)

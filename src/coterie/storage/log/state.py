@@ -75,5 +75,5 @@ class LogState:
             raise StorageFailed(self.sentence(error)) from error
 
     def sentence(self, error: OSError | StorageFailed) -> str:
-        """Return what the disk refuses, and where, as a sentence."""
+        """Return a sentence: the directory, and the error of its disk."""
         return f"{self.directory}: {getattr(error, 'strerror', None) or error}"

@@ -75,7 +75,7 @@ def _is_prompt(batch: Batch, config: LogConfig) -> bool:
 
 
 def prepared_promptly(batch: Batch, config: LogConfig, now_ms: int) -> Batch:
-    """Return what `prepared` does, or raise `TakesLong` where that would take its time."""
+    """Return the batch as `prepared` does, or raise `TakesLong` where that would take its time."""
     header, records = batch
     if (
         config.plain_as_it_comes

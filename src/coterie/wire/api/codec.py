@@ -201,7 +201,7 @@ def encode_response_parts(correlation_id: int, response: Any, cls: type | None =
 
 
 def frame_head(correlation_id: int, cls: type, size: int) -> bytes:
-    """Return what goes before a response of so many bytes: the size of the frame, and its header."""
+    """Return the bytes before a response of `size` bytes: the size of the frame, and the header."""
     header = INT32.pack(correlation_id) + b"\0" * has_tagged_header(cls)
     return INT32.pack(len(header) + size) + header
 

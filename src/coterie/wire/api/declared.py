@@ -74,7 +74,7 @@ def read_version(data: bytes) -> int:
 
 
 def shared(kind: Any, found: Any) -> dict[str, Any]:
-    """Return those values of a named tuple that an entity's version has."""
+    """Return the values by name that an entity's version and a named tuple have in common."""
     return {name: getattr(found, name) for name in _names_in_both(tuple(kind._fields), found.__class__)}
 
 

@@ -94,7 +94,7 @@ def kio_field_reader_of(cls: type, field: Any, *, tagged: bool) -> Callable[[byt
 
 @cache
 def read_failures() -> tuple[type[Exception], ...]:
-    """Return what kio's reader and our checkers raise at bytes that are not an entity, but for KeyError.
+    """Return the exceptions of kio's reader and our checkers at bytes that are no entity, but for KeyError.
 
     KeyError says that a tagged field is unknown, which is no fault.
     """

@@ -88,7 +88,7 @@ class Walk:
         return found
 
     def count(self, kind: Struct = INT32) -> int:
-        """Return how many items or bytes come."""
+        """Return the number of items or bytes that come."""
         if not self._flexible:
             return int(self.numbers(kind)[0])
         number, self.at = read_uvarint(self._data, self.at)

@@ -63,7 +63,7 @@ def overlong(at: int, length: int) -> Corrupt:
 
 
 def walk_tags(data: bytes, at: int, end: int, edits: list[Edit], known: dict[int, Checker]) -> int:
-    """Return where the tagged section ends. Note the edit that leaves only the known tags in it."""
+    """Return the end of the tagged section. Note the edit that leaves only the known tags in it."""
     start, changed = at, False
     kept: list[bytes] = []
     count, at = read_uvarint(data, at)
@@ -129,7 +129,7 @@ def _least_item_size(field: FieldPlan, flexible: bool) -> int:
 
 
 def fixed_size(plan: Plan) -> int | None:
-    """Return how long every such entity is, or None where that differs."""
+    """Return the size of every such entity in bytes, None where that differs."""
     fixed = all(not field.is_array and field.kind in FIXED_FORMATS for field in plan.plain)
     fixed = fixed and not has_bounded_times(plan)
     return least_size(plan) if fixed and not plan.flexible else None

@@ -69,7 +69,7 @@ class Plan:
 
 @cache
 def plan_of(cls: type) -> Plan:
-    """Return how entities of this class are laid out."""
+    """Return the layout of this class's entities."""
     assert is_dataclass(cls), cls
     planned = [_plan_field(field) for field in fields(cls)]
     return Plan(

@@ -77,7 +77,7 @@ def decode_light(header: RequestHeader, frame: bytes) -> Any | None:
 
 
 def _weighed(cls: type, data: bytes, at: int, edits: list[Edit]) -> tuple[int, int] | None:
-    """Return where an entity ends and how many items it has, None if those are many."""
+    """Return the end of an entity and the number of its items, None if those are many."""
     try:
         return weigher_of(cls)(data, at, len(data), edits)
     except read_failures() as failure:
@@ -137,7 +137,7 @@ def _entities(field: FieldPlan, data: bytes, at: int, tally: Tally, *, flexible:
 
 
 def _count(data: bytes, at: int, *, flexible: bool) -> tuple[int, int]:
-    """Return how many items a list claims to have, -1 for none at all, and where the first begins."""
+    """Return the number of items that a list claims to have, -1 for null, and the place of the first."""
     if flexible:
         length, at = read_uvarint(data, at)
         return length - 1, at

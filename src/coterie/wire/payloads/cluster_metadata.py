@@ -150,7 +150,7 @@ KINDS: dict[int, tuple[Declared, Callable[..., Any]]] = {
 
 
 def read_cluster_record(data: bytes) -> ClusterRecord | None:
-    """Return what a record says, None if it is about something else than topics. Raises Corrupt.
+    """Return the ClusterRecord of a value, None if it is about something else than topics. Raises Corrupt.
 
     So it does for a version yet to come of a kind that is read here: what it changes is not known.
     """

@@ -146,7 +146,7 @@ GROUP_VALUE = Declared(
 
 
 def read_key(data: bytes) -> OffsetCommitKey | GroupMetadataKey | UnknownKey:
-    """Return what a record is about, or raise Corrupt."""
+    """Return the key of a record, by its type, or raise Corrupt."""
     kind = read_version(data)
     if kind in (LEGACY_OFFSET_COMMIT, OFFSET_COMMIT):
         found = decode(OFFSET_KEY.at(kind), data, VERSION.size)
@@ -260,14 +260,14 @@ def offset_commit_record(key: OffsetCommitKey, value: OffsetCommitValue | None) 
 
 @lru_cache(65_536)
 def group_key(group_id: str) -> bytes:
-    """Return how the keys of a group's committed offsets begin: their type, and the group's id."""
+    """Return the first bytes of the keys of a group's committed offsets: their type, and the group's id."""
     encoded = group_id.encode()
     return KEY_START.pack(OFFSET_COMMIT, len(encoded)) + encoded
 
 
 @lru_cache(65_536)
 def partition_key(topic: str, partition: int) -> bytes:
-    """Return how the keys of a partition's committed offsets end."""
+    """Return the last bytes of the keys of a partition's committed offsets: topic and partition."""
     encoded = topic.encode()
     return b"".join((LENGTH.pack(len(encoded)), encoded, INT32.pack(partition)))
 
@@ -293,7 +293,7 @@ def group_metadata_record(
 
 
 def member_record_part(member: MemberMetadata) -> bytes:
-    """Return what a group's value has of one member."""
+    """Return the bytes of one member in a group's value."""
     out: list[bytes] = []
     _writer(MEMBER, GROUP_VERSION)(out, member)
     return b"".join(out)

@@ -23,7 +23,7 @@ INT32 = Struct(">i")
 
 @lru_cache(maxsize=256)
 def _int32s(count: int) -> Struct:
-    """Return what reads so many numbers."""
+    """Return the Struct of so many 32-bit numbers."""
     return Struct(f">{count}i")
 
 
@@ -174,7 +174,7 @@ class Subscription(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Return what the payload of any version says, or raise Corrupt. An empty rack is none (EN-4)."""
+        """Return the Subscription of a payload of any version, or raise Corrupt (EN-4: no empty rack)."""
         reader = Reader(data)
         version = _read_version(reader)
         topics = tuple(reader.text() for _ in range(reader.count()))
@@ -197,7 +197,7 @@ class Assignment(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Return what the payload says, or raise Corrupt. No bytes at all mean no partitions."""
+        """Return the Assignment of a payload, or raise Corrupt. No bytes at all mean no partitions."""
         if not data:
             return cls()
         reader = Reader(data)
@@ -219,7 +219,7 @@ class PreviousAssignment(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Return what version 1 says, or else version 0: the data does not tell (SK-1). Or raise Corrupt."""
+        """Return the user data, read as version 1 or else as 0: it does not say (SK-1). Or raise Corrupt."""
         topics, generation = read_previous(data)
         return cls(tuple(chain.from_iterable(starmap(partitions_of, topics))), generation)
 

@@ -9,7 +9,7 @@ from coterie.wire.api.codec import decode
 from coterie.wire.api.declared import NEVER_FLEXIBLE, VERSION, Declared, Field, read_version, shared
 from coterie.wire.api.writers import writer_of
 
-NOBODY = -1
+NO_PRODUCER = -1
 
 TRANSACTION_LOG = 0
 VALUE_VERSION = 1  # since transaction.version 1 (KIP-890): the tagged fields have a place only there
@@ -47,10 +47,10 @@ class TransactionLogValue(NamedTuple):
     transaction_partitions: tuple[PartitionsOfTopic, ...] | None
     last_update_timestamp: int
     start_timestamp: int
-    previous_producer_id: int = NOBODY
-    next_producer_id: int = NOBODY
+    previous_producer_id: int = NO_PRODUCER
+    next_producer_id: int = NO_PRODUCER
     client_transaction_version: int = 0
-    next_producer_epoch: int = NOBODY
+    next_producer_epoch: int = NO_PRODUCER
 
 
 KEY = Declared(
@@ -71,10 +71,10 @@ VALUE = Declared(
     flexible_from=1,
     fields=(
         Field("producer_id", "int64"),
-        Field("previous_producer_id", "int64", NOBODY, since=1, tag=0),
-        Field("next_producer_id", "int64", NOBODY, since=1, tag=1),
+        Field("previous_producer_id", "int64", NO_PRODUCER, since=1, tag=0),
+        Field("next_producer_id", "int64", NO_PRODUCER, since=1, tag=1),
         Field("producer_epoch", "int16"),
-        Field("next_producer_epoch", "int16", NOBODY, since=1, tag=3),
+        Field("next_producer_epoch", "int16", NO_PRODUCER, since=1, tag=3),
         Field("transaction_timeout", "int32"),
         Field("transaction_status", "int8"),
         Field("transaction_partitions", PARTITIONS, None, nullable=True),
@@ -86,7 +86,7 @@ VALUE = Declared(
 
 
 def read_transaction_key(data: bytes) -> TransactionLogKey | UnknownTransactionKey:
-    """Return what a record is about, or raise Corrupt."""
+    """Return the key of a record, by its type, or raise Corrupt."""
     kind = read_version(data)
     if kind != TRANSACTION_LOG:
         return UnknownTransactionKey(kind)

@@ -137,7 +137,7 @@ def read_header(buf: bytes | bytearray | memoryview, at: int = 0) -> BatchHeader
 
 
 def scan(buf: bytes | bytearray | memoryview, at: int = 0) -> list[tuple[int, BatchHeader]]:
-    """Return where each whole batch starts, and its header. A batch that is cut at the end is left out."""
+    """Return the place of each whole batch, and its header. A batch that is cut at the end is left out."""
     found: list[tuple[int, BatchHeader]] = []
     end = len(buf)
     while end - at >= HEADER_SIZE:
@@ -150,7 +150,7 @@ def scan(buf: bytes | bytearray | memoryview, at: int = 0) -> list[tuple[int, Ba
 
 
 def ends_of(buf: bytes | bytearray | memoryview) -> list[int]:
-    """Return where each whole batch ends, and so the next begins: for who reads the headers together."""
+    """Return the end of each whole batch, where the next begins: for readers of all headers at once."""
     ends: list[int] = []
     at, end = 0, len(buf)
     while end - at >= HEADER_SIZE:
@@ -288,7 +288,7 @@ def build_marker(
 
 
 def read_marker(buf: bytes | bytearray | memoryview, at: int = 0) -> Marker:
-    """Return what the control batch at `at` says about a transaction. Corrupt if it is about another thing.
+    """Return the Marker of the control batch at `at`. Corrupt if it is about anything but a transaction.
 
     Newer versions of key and value begin as these do.
     """
@@ -414,7 +414,7 @@ def read_rows(data: bytes, at: int, count: int, header: BatchHeader, rows: list[
 
 
 def _read_rows(data: bytes, at: int, count: int, header: BatchHeader, rows: list[T], made: RowKind[T]) -> int:
-    """Return what `read_rows` does; IndexError where the data ends within a record."""
+    """Return the end, as `read_rows` does; IndexError where the data ends within a record."""
     kind, place = made
     add, new = rows.append, tuple.__new__
     topic, partition = place or ("", -1)

@@ -53,7 +53,7 @@ def compress(codec: str, data: bytes) -> bytes:
 
 
 def decompress(codec: str, data: bytes, *, most: int | None = None) -> bytes:
-    """Return what was compressed, or raise Corrupt: it may be rubbish, or more bytes than that."""
+    """Return the decompressed bytes, or raise Corrupt: for rubbish, and for more than `most` bytes."""
     if codec == "none":
         return bytes(data)
     from cramjam import DecompressionError

@@ -53,10 +53,10 @@ def pack_records(
     No `keys`: all are null; no `headers`: none has any.
     """
     parts: list[bytes] = []
-    quick = headers is None and _look_up(len(values), _longest(values) + _longest(keys or (b"",)))
+    looked_up = headers is None and _look_up(len(values), _longest(values) + _longest(keys or (b"",)))
     for start, stop, when in _stretches(len(values), stamps):
         some, some_keys = values[start:stop], None if keys is None else keys[start:stop]
-        if not quick:
+        if not looked_up:
             some_headers = repeat(()) if headers is None else headers[start:stop]
             columns = zip(some, some_keys or repeat(None), some_headers, strict=False)
             for offset, (value, key, with_headers) in enumerate(columns, start):

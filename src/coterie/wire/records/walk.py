@@ -16,9 +16,9 @@ Bytes: TypeAlias = bytes | bytearray
 
 INT_BYTES, LONG_BYTES = 5, 10
 TWO_BYTES_MOST = (1 << 14) - 1
-ALIKE_FROM = 8  # so many records are worth a look by the column, which is not tried more often either
+UNIFORM_FROM = 8  # so many records are worth a look by the column, which is not tried more often either
 WORTH_FROM = 24  # so many are worth the next look at once, and fewer a longer wait for it
-ALIKE_MOST = 256  # at a time
+UNIFORM_MOST = 256  # at a time
 FORMS_MOST, LEARNT_MOST = 256, 256  # forms that are kept, and records of a batch whose form is
 # The first bytes of zig-zag numbers that are not negative: of one byte, and of more.
 EVEN, GOES_ON_EVEN = bytes(range(0, 128, 2)), bytes(range(128, 256, 2))
@@ -63,8 +63,8 @@ class Form(NamedTuple):
 
 # How many records are alike, the time of the youngest, and where they end. With a time below 0 so many only
 # seemed to be, and nothing is known of them.
-Alike: TypeAlias = tuple[int, int, int]
-NONE_ALIKE = 0, -1, 0
+Uniform: TypeAlias = tuple[int, int, int]
+NONE_UNIFORM = 0, -1, 0
 
 # By length, start and count: the forms of batches that came more than once; None came once.
 _forms: dict[tuple[int, int, int], Form | None] = {}
@@ -77,7 +77,7 @@ def youngest_delta(data: Bytes, at: int, count: int) -> int:
     offset may come twice, and the name of a header need not be text.
     """
     key = len(data), at, count
-    form = _forms.get(key) if count >= ALIKE_FROM else None
+    form = _forms.get(key) if count >= UNIFORM_FROM else None
     if form is not None and (youngest := _youngest_by(form, data)) >= 0:
         return youngest
     try:
@@ -92,7 +92,7 @@ def youngest_delta(data: Bytes, at: int, count: int) -> int:
 
 
 def _youngest_by(form: Form, data: Bytes) -> int:
-    """Return what `youngest_delta` does of a batch of this form, -1 of any other."""
+    """Return the youngest delta of a batch of this form, -1 of any other."""
     if form.framing_of(data) != form.framing:
         return -1
     youngest = -1
@@ -133,7 +133,7 @@ def _learn(key: tuple[int, int, int], data: Bytes, runs: list[Run]) -> None:
 
 
 def _walked(data: Bytes, at: int, count: int) -> tuple[int, int, list[Run]]:
-    """Return what `youngest_delta` does, where the last ends, and what was alike. Numbers stay zig-zag."""
+    """Return the youngest delta, the end of the last record, and the runs. Numbers stay zig-zag."""
     end, last = len(data), count - 1 << 1
     youngest, before = -1, 1 << 64  # of the times from the base on, and of those before it
     walked, look_from, wait = 0, 0, 1
@@ -183,7 +183,7 @@ def _walked(data: Bytes, at: int, count: int) -> tuple[int, int, list[Run]]:
             _walk_headers(data, at, stop)
         headers_at, at = at, stop
         walked += 1
-        if walked >= look_from and count - walked >= ALIKE_FROM:
+        if walked >= look_from and count - walked >= UNIFORM_FROM:
             run = Run(begin, time_at, delta_at, key_at, value_at, headers_at, at - begin, count - walked)
             number, time, end_of_them = _followers(data, run, walked, runs)
             look_from = count if time < 0 < number else walked + max(number, wait)
@@ -193,44 +193,44 @@ def _walked(data: Bytes, at: int, count: int) -> tuple[int, int, list[Run]]:
     return youngest >> 1 if youngest >= 0 else -(before + 1 >> 1), at, runs
 
 
-def _followers(data: Bytes, run: Run, walked: int, runs: list[Run]) -> Alike:
+def _followers(data: Bytes, run: Run, walked: int, runs: list[Run]) -> Uniform:
     """Return the records that are alike, at least but for sizes; those of one size are added to `runs`."""
     if data[run.begin] == data[run.begin + run.size]:
-        alike = _alike(data, run, walked)
-        if alike[0]:
-            runs.append(run._replace(number=1 + alike[0]))
-            return alike
-    return _alike_but_in_size(data, run, walked)
+        uniform = _uniform(data, run, walked)
+        if uniform[0]:
+            runs.append(run._replace(number=1 + uniform[0]))
+            return uniform
+    return _uniform_but_in_size(data, run, walked)
 
 
-def _alike(data: Bytes, run: Run, walked: int) -> Alike:
+def _uniform(data: Bytes, run: Run, walked: int) -> Uniform:
     """Return the records that are of one form with the one at which `run` begins.
 
     That one is the last of those `walked`, and sound: so is what has the same lengths in the same places. The
     run's `number` is how many records follow at most.
     """
     begin, time_at, delta_at, key_at, value_at, headers_at, size, _ = run
-    most = min(_most(run, walked), (len(data) - begin) // size - 1, ALIKE_MOST)
-    if most < ALIKE_FROM or headers_at != begin + size - 1:
-        return NONE_ALIKE
+    most = min(_most(run, walked), (len(data) - begin) // size - 1, UNIFORM_MOST)
+    if most < UNIFORM_FROM or headers_at != begin + size - 1:
+        return NONE_UNIFORM
     for place in (begin, key_at, value_at, headers_at):
         while True:
             byte = data[place]
             column = data[place + size : place + most * size + 1 : size]
             if column.count(byte) != most:
                 most -= len(column.lstrip(bytes((byte,))))
-                if most < ALIKE_FROM:
-                    return NONE_ALIKE
+                if most < UNIFORM_FROM:
+                    return NONE_UNIFORM
             if byte < 128:
                 break
             place += 1
     end = begin + (most + 1) * size
     youngest = _youngest_in(data, (time_at + size, delta_at + size, key_at + size), size, end, walked)
-    return (most, youngest, end) if youngest >= 0 else NONE_ALIKE
+    return (most, youngest, end) if youngest >= 0 else NONE_UNIFORM
 
 
-def _alike_but_in_size(data: Bytes, run: Run, walked: int) -> Alike:
-    """Return what `_alike` does where values are of any size and headers of any content, as long as before.
+def _uniform_but_in_size(data: Bytes, run: Run, walked: int) -> Uniform:
+    """Return the followers whose values are of any size and headers of any content, as long as before.
 
     One by one only the lengths of a record and its value are looked at, which have to differ by as much as
     before, and its headers. What is before its value is put aside, and compared by the column.
@@ -283,7 +283,7 @@ def _alike_but_in_size(data: Bytes, run: Run, walked: int) -> Alike:
 
 
 def _most(run: Run, walked: int) -> int:
-    """Return how many records may follow that are of one form with the last of those `walked`."""
+    """Return the number of records that may follow in one form with the last of those `walked`, at most."""
     two = walked >= ONE_BYTE_UNTIL
     # An offset may be written in more bytes than it needs: those that follow, in fewer, are of another form.
     if run.key_at != run.delta_at + 1 + two or run.delta_at > run.time_at + 2:
