@@ -1,10 +1,10 @@
 """Lists the rows of the catalogue of Kafka's behaviours that no test proves; fails on a gap that is new.
 
 A row of the coordinator is proved by a test that is marked `@pytest.mark.row("JG-12")` and reaches a
-decision, step or mark whose slug is bound to it. A row of the client, the assignors, the partitioners or the
+decision, step or mark whose reason names it. A row of the client, the assignors, the partitioners or the
 placement (sections 4 to 6) is proved by a test whose docstring cites it and which runs a function that names
-it. This script holds slugs, functions and citations against docs/behaviours.md, without running a test; that
-a test reaches what it cites is enforced where the tests run (tests/row_marks.py, tests/embodied.py).
+it. This script holds reasons, functions and citations against docs/behaviours.md, without running a test;
+that a test reaches what it cites is enforced where the tests run (tests/row_marks.py, tests/embodied.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DATA = ROOT / "tests" / "data" / "rows"
 ELSEWHERE, GAPS = DATA / "elsewhere.txt", DATA / "gaps.txt"
 
 
-def reasons(path: Path) -> dict[str, str]:
+def excuses(path: Path) -> dict[str, str]:
     """Return what a file of `id<tab>reason` lines says; `CH-*` stands for all rows that begin so."""
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line and line[0] != "#"]
     return dict(line.split("\t") for line in lines)  # type: ignore[misc]
@@ -70,18 +70,17 @@ def name_of(function: ast.expr) -> str:
 
 
 def bound() -> dict[str, list[str]]:
-    """Return the rows that slugs are bound to or functions name, and which."""
-    from coterie.broker.whys import MARKS
-    from coterie.coordinator.group.reasons import WHYS
+    """Return the rows that reasons are bound to or functions name, and which."""
+    from coterie.base.reasons import CHOICE, GROUP, reasons
 
     found: dict[str, list[str]] = {}
     embodied_rows = {row for row, section in listed().items() if is_embodied(section)}
     for (path, line), rows in places().items():
         for row in rows & embodied_rows:
             found.setdefault(row, []).append(f"{Path(path).name}:{line}")
-    for slug, why in (*WHYS.items(), *MARKS.items()):
-        for row in why.rows:
-            found.setdefault(row, []).append(slug)
+    for reason in (*reasons(GROUP).values(), *reasons(CHOICE).values()):
+        for row in reason.rows:
+            found.setdefault(row, []).append(reason.name)
     return found
 
 
@@ -89,8 +88,8 @@ def problems() -> Iterator[str]:
     """Yield what is wrong, a line each."""
     rows = listed()
     yield from faults_of(PAGE.read_text(encoding="utf-8"))
-    elsewhere, unmatched = expanded(reasons(ELSEWHERE), rows)
-    gaps, idle = expanded(reasons(GAPS), rows)
+    elsewhere, unmatched = expanded(excuses(ELSEWHERE), rows)
+    gaps, idle = expanded(excuses(GAPS), rows)
     citations, bindings = cited(), bound()
     for pattern in (*unmatched, *idle):
         yield f"{pattern}: excused, but there is no such row"
@@ -103,14 +102,14 @@ def problems() -> Iterator[str]:
         if proved and row in elsewhere | gaps:
             yield f"{row}: excused, but tested at {citations[row][0]}"
         elif not proved and row not in elsewhere | gaps:
-            missing = "no test cites it" if row in bindings else "no slug and no function is bound to it"
+            missing = "no test cites it" if row in bindings else "no reason and no function is bound to it"
             yield f"{row} ({rows[row]}): {missing}"
 
 
 def summary() -> str:
     """Return the count of rows by what became of them."""
     rows = listed()
-    elsewhere, gaps = expanded(reasons(ELSEWHERE), rows)[0], expanded(reasons(GAPS), rows)[0]
+    elsewhere, gaps = expanded(excuses(ELSEWHERE), rows)[0], expanded(excuses(GAPS), rows)[0]
     proved = cited().keys() & bound().keys() & rows.keys()
     excused = f"{len(elsewhere)} not ours to show, {len(gaps)} known gaps"
     return f"{len(rows)} rows: {len(proved)} proved, {excused}"

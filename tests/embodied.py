@@ -1,7 +1,7 @@
 """Which functions embody rows of the catalogue: those whose text names them, in a docstring or a comment.
 
 For the rows of the client, the assignors, the partitioners and the placement, which make no decisions with a
-slug: a test that cites such a row has to run a function that says it embodies it.
+reason: a test that cites such a row has to run a function that says it embodies it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The marker `row`: a test that cites rows of the catalogue of behaviours must reach what embodies them.
 
 While a marked test runs, every decision of a core is noted with the command it answers, and every mark. The
-test fails if it reached no slug of a row that it cites; `scripts/rows.py` lists the rows that no test cites.
+test fails if it reached no reason that names a row it cites; `scripts/rows.py` lists the rows no test cites.
 
 Rows of the client, the assignors, the partitioners and the placement are cited in a test's docstring. The
 test fails if no function ran that says it embodies the row (embodied.py).
@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from catalogue import listed
-from coterie.base.marks import Why, heard
+from coterie.base.reasons import CHOICE, GROUP, Reason, listening, reasons
 from embodied import is_embodied, rows_in, running
 
 __all__ = ["check", "pytest_configure", "pytest_runtest_call"]
@@ -36,7 +36,7 @@ API_OF_COMMAND: Mapping[str, int] = {
     "DeleteGroup": 42,
     "DeleteOffsets": 47,
 }
-# Slugs are shared between APIs (`unknown-member`): a row of an API's section is about that API's.
+# Reasons are shared between APIs (`unknown-member`): a row of an API's section is about that API's.
 APIS_OF_ROWS: Mapping[str, frozenset[int]] = {
     "FC": frozenset({10}),
     "JG": frozenset({11}),
@@ -89,30 +89,27 @@ def embodied_rows() -> frozenset[str]:
 
 
 def check(rows: list[str], reached: Reached) -> None:
-    """Fail if a row is cited of which nothing was reached, or a slug is in no catalogue."""
-    unknown = {slug for slug, _ in reached} - catalogue().keys()
-    assert not unknown, f"in no catalogue of whys: {sorted(unknown)}"
+    """Fail if a row is cited of which nothing was reached, or a reason is in no catalogue."""
+    unknown = {name for name, _ in reached} - catalogue().keys()
+    assert not unknown, f"in no catalogue of reasons: {sorted(unknown)}"
     for row in rows:
         apis = APIS_OF_ROWS.get(re.split(r"-\d+$", row)[0])
-        found = {slug for slug, api in reached if apis is None or api is None or api in apis}
-        wanted = slugs_of(row)
-        assert wanted, f"no slug is bound to {row}"
+        found = {name for name, api in reached if apis is None or api is None or api in apis}
+        wanted = reasons_of(row)
+        assert wanted, f"no reason is bound to {row}"
         assert found & wanted, (
             f"{row} is cited, but none of {sorted(wanted)} was reached, only {sorted(found)}"
         )
 
 
 @cache
-def catalogue() -> Mapping[str, Why]:
-    from coterie.broker.whys import MARKS
-    from coterie.coordinator.group.reasons import WHYS
-
-    return {**WHYS, **MARKS}
+def catalogue() -> Mapping[str, Reason]:
+    return {**reasons(GROUP), **reasons(CHOICE)}
 
 
 @cache
-def slugs_of(row: str) -> frozenset[str]:
-    return frozenset(slug for slug, why in catalogue().items() if row in why.rows)
+def reasons_of(row: str) -> frozenset[str]:
+    return frozenset(name for name, reason in catalogue().items() if row in reason.rows)
 
 
 # -- listening
@@ -123,12 +120,12 @@ _listeners: list[Reached] = []
 
 @contextmanager
 def watched() -> Iterator[Reached]:
-    """Gather what is reached until the block ends: (slug, API or None)."""
+    """Gather what is reached until the block ends: (name, API or None)."""
     listen_to_decisions()
     reached: Reached = set()
     _listeners.append(reached)
     try:
-        with heard(lambda slug, api_key: reached.add((slug, api_key))):
+        with listening(lambda name, api_key: reached.add((name, api_key))):
             yield reached
     finally:
         _listeners.remove(reached)
@@ -150,7 +147,7 @@ def telling(method: Callable[..., Any]) -> Callable[..., Any]:
         decision = method(self, *args, **terms)
         api = API_OF_COMMAND.get(type(args[0]).__name__) if args else None
         for reached in _listeners:
-            reached.update((slug, api) for slug in (decision.why, *decision.steps))
+            reached.update((name, api) for name in (decision.why, *decision.steps))
         return decision
 
     return told

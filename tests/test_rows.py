@@ -128,7 +128,7 @@ def test_a_citation_alone_proves_nothing():
         check(["JG-10"], {("member-joined", join)})
     with pytest.raises(AssertionError, match="JG-10 is cited"):
         check(["JG-10"], {("no-such-group", sync)})
-    with pytest.raises(AssertionError, match="no slug is bound to XX-1"):
+    with pytest.raises(AssertionError, match="no reason is bound to XX-1"):
         check(["XX-1"], {("no-such-group", join)})
     with pytest.raises(AssertionError, match="in no catalogue"):
         check(["JG-10"], {("no-such-group", join), ("unheard-of", join)})

@@ -15,6 +15,7 @@ from shard_rig import Asked, ShardRig
 from coterie.base.codes import Code
 from coterie.base.deadlines import Deadlines
 from coterie.base.ids import TopicPartition
+from coterie.base.reasons import TRANSACTION, reasons
 from coterie.coordinator.machine import Decision, Markers
 from coterie.coordinator.txn import Shard, TransactionSettings
 from coterie.coordinator.txn.commands import (
@@ -29,7 +30,6 @@ from coterie.coordinator.txn.commands import (
 from coterie.coordinator.txn.facts import TransactionLoaded
 from coterie.coordinator.txn.failures import NoProducerId
 from coterie.coordinator.txn.model import EPOCH_MAX, Producer, State, Transaction
-from coterie.coordinator.txn.reasons import WHYS
 
 TIMEOUT_MS = 60_000
 FLIGHTS, TOWERS = TopicPartition("flights", 0), TopicPartition("towers", 3)
@@ -78,7 +78,7 @@ class Rig(ShardRig[Decision, Pending]):
         return asked
 
     def _carry_out(self, decision: Decision, pending: Pending) -> None:
-        assert decision.why in WHYS
+        assert decision.why in reasons(TRANSACTION)
         self.whys.append(decision.why)
         assert len(decision.records) == sum(fact.durable for fact in decision.facts)
         pending.records.extend(decision.records)

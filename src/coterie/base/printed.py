@@ -1,10 +1,14 @@
-"""Tables that run, as Markdown: who answers what in which state, and what each handler says that it does."""
+"""Tables that run, and reasons, as Markdown: who answers what in which state, what a handler does, why."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, TypeAlias
+
+from coterie.base.reasons import Reason, reasons
 
 Handler: TypeAlias = Callable[..., Any]
 Row: TypeAlias = Mapping[type, Handler]
@@ -41,3 +45,16 @@ def told_of(handler: Handler) -> str:
 def linked(text: str) -> str:
     """Return the text of a page in docs/ with each row of the catalogue that it names as a link to it."""
     return BEHAVIOUR.sub(r"[\g<0>](behaviours.md#\g<0>)", text)
+
+
+def listed(kind: str) -> list[str]:
+    """Return the lines of a page about the reasons of a kind: under each section's heading its reasons."""
+    lines = []
+    for section, those in groupby(reasons(kind).values(), attrgetter("section")):
+        lines += [f"### {section}", "", *map(line_of, those), ""]
+    return lines
+
+
+def line_of(reason: Reason) -> str:
+    rows = f" ({linked(', '.join(reason.rows))})" if reason.rows else ""
+    return f"- **{reason.name}**: {reason.sentence}{rows}"

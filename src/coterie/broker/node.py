@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 from coterie.base.ids import TopicPartition
-from coterie.base.marks import mark
+from coterie.base.reasons import mark
 from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.fastpath import FastPath
 from coterie.broker.net.context import Hangup

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -15,7 +16,6 @@ from coterie.base.journal import Journal
 
 if TYPE_CHECKING:
     from coterie.base.codes import Code
-    from coterie.base.marks import Why
 
 C = TypeVar("C")
 F = TypeVar("F")
@@ -55,8 +55,9 @@ class Decision(NamedTuple):
     """What one command has led to: its facts are applied. The shell appends, sets timers and replies.
 
     `why` is the test's handle, the metric's label, the story's line; `steps` are what else happened on the
-    way, in order. Both are slugs of `reasons.py`. `records` are those of the durable facts, each as the state
-    was right after its fact; neither `replies` nor `markers` leave before they are appended.
+    way, in order. Both are names of the catalogue (`base/reasons.py`). `records` are those of the durable
+    facts, each as the state was right after its fact; neither `replies` nor `markers` leave before they are
+    appended.
 
     Of groups: `waits` says that the call which asked is parked. `dropped` are parked calls that nobody will
     ever answer: a newer request took their place (JG-21). `more` says that this is a part of what was asked
@@ -105,8 +106,8 @@ class Draft:
         "wall_ms",
     )
 
-    reasons: ClassVar[Mapping[str, Why]]
-    """Every slug that may be the why of a decision, or a step of one."""
+    reasons: ClassVar[AbstractSet[str]]
+    """The names of all that may be the why of a decision, or a step of one."""
 
     def __init__(
         self,

@@ -15,24 +15,11 @@ from typing import Any
 
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
+from coterie.base.reasons import inferred
 from coterie.history.log.clock import in_order
 from coterie.history.ownership import Owner, Owners, stalls_of
 from coterie.history.tables import Assignment, Generation, History, Ownership, Stall
 
-# What the story tells more finely, in the words of the history.
-SLUGS: Mapping[str, str] = {
-    "member-joined": "member-joined",
-    "member-left": "member-left",
-    "evicted": "member-left",
-    "session-expired": "session-expired",
-    "sync-timed-out": "session-expired",
-    "poll-interval-exceeded": "poll-interval-exceeded",
-    "rebalance-timed-out": "poll-interval-exceeded",
-    "static-member-replaced": "static-member-replaced",
-    "cooperative-follow-up": "cooperative-follow-up",
-    "subscription-changed": "subscription-changed",
-    "topics-changed": "topics-changed",
-}
 TOLD = "told by the coordinator"
 COOPERATIVE, SILENT = "cooperative-sticky", "no-progress"
 HALF = re.compile("[\ud800-\udfff]")
@@ -136,16 +123,14 @@ def dated(story: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def generation_of(told: Mapping[str, Any], before: Mapping[str, Any] | None) -> Generation:
     """Return the row of a rebalance."""
-    slugs = dict.fromkeys(SLUGS.get(why, "unknown") for why in told["why"])
-    if "topics-changed" in slugs and before is not None and same_topics(before, told):
-        slugs = dict.fromkeys("partitions-changed" if one == "topics-changed" else one for one in slugs)
+    causes = inferred(told["why"], same_topics=before is not None and same_topics(before, told))
     told_words = f"{TOLD}: {', '.join(told['why'])}"
     if abridged(told):
         told_words += f"; who its {told.get('size', 0):,} members are, it does not tell"
     return Generation(
         told["group"], told["generation"], told["formed_at"], "consumer", told["protocol"], told["leader"],
         tuple(sorted(told["members"])), tuple(sorted(told["joined"])), tuple(sorted(told["left"])),
-        tuple(slugs), 1.0, (told_words,),
+        causes, 1.0, (told_words,),
     )  # fmt: skip
 
 

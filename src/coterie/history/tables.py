@@ -7,19 +7,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-CAUSES = (
-    "member-joined",
-    "member-left",
-    "session-expired",
-    "poll-interval-exceeded",
-    "static-member-replaced",
-    "cooperative-follow-up",
-    "subscription-changed",
-    "topics-changed",
-    "partitions-changed",
-    "unknown",
-)
-
 
 class Generation(NamedTuple):
     """A rebalance that was stored: `generation` of a classic group, the epoch of one of KIP-848."""

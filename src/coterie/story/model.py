@@ -13,27 +13,9 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from coterie.base.ids import TopicPartition
+from coterie.base.reasons import CAUSE, names
 
-CAUSES: Mapping[str, str] = {
-    "member-joined": "A new member joined.",
-    "member-left": "A member left.",
-    "evicted": "Somebody took a member out by hand.",
-    "session-expired": "A member was not heard of for its whole session timeout.",
-    "poll-interval-exceeded": "A member worked on its records for longer than max.poll.interval.ms.",
-    "static-member-replaced": "A static member was started again under its instance id.",
-    "cooperative-follow-up": "A member gave up partitions and came back so that others get them.",
-    "subscription-changed": "A member wants other topics than before.",
-    "topics-changed": "The topics that the group reads have other partitions than before.",
-    "member-rejoined": "A member joined again without saying why.",
-    "rebalance-timed-out": "A member did not join the rebalance in time.",
-    "sync-timed-out": "A member never asked for its assignment.",
-    "group-too-large": "A member found no seat: the group has group.max.size members.",
-    "append-failed": "The assignment could not be stored.",
-    "coordinator-moved": "The group went to another coordinator.",
-    "group-deleted": "Somebody deleted the group.",
-    "group-expired": "Nobody was in the group, and its last offset expired.",
-    "unknown": "Nothing that is told here.",
-}
+CAUSES = names(CAUSE)
 
 T = TypeVar("T")
 Pieces = Generator[int, None, T]
@@ -69,9 +51,8 @@ class Person(NamedTuple):
 class Move(NamedTuple):
     """One decision that moved a group.
 
-    `why` is one of `CAUSES`, None where the decision only went on with what an earlier one had begun.
-    `decision` and `steps` are the core's own words (`coordinator/group/reasons.py`). A state of
-    None: no such group.
+    `why` is a cause of the catalogue (`base/reasons.py`), None where the decision only went on with what an
+    earlier one had begun. `decision` and `steps` are the core's own reasons. A state of None: no such group.
     """
 
     at_ms: int

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import coterie.coordinator.group
-from coterie.broker.whys import MARKS
-from coterie.broker.whys import printed as printed_marks
+from coterie.base.reasons import CHOICE, reasons
+from coterie.base.reasons import GROUP as DECISIONS
 from coterie.coordinator.group.apply import APPLY, ARRIVES_FROM, MOVES
 from coterie.coordinator.group.facts import (
     GroupCreated,
@@ -20,7 +20,6 @@ from coterie.coordinator.group.facts import (
     RebalanceStarted,
 )
 from coterie.coordinator.group.model import State
-from coterie.coordinator.group.reasons import WHYS
 from coterie.coordinator.group.settings import GroupSettings
 from coterie.coordinator.group.shard import Draft, Shard
 from coterie.coordinator.group.table import ABSENT, ANSWERS, printed
@@ -41,25 +40,22 @@ def test_the_page_is_what_the_table_prints():
     assert PAGE.read_text(encoding="utf-8") == printed()
 
 
-def test_every_why_says_something_and_is_used_somewhere():
+def test_every_reason_is_used_somewhere():
     source = "".join(
-        path.read_text(encoding="utf-8")
-        for path in (CORE.parent / "machine.py", *CORE.rglob("*.py"))
-        if path.name != "reasons.py"
+        path.read_text(encoding="utf-8") for path in (CORE.parent / "machine.py", *CORE.rglob("*.py"))
     )
-    for slug, why in WHYS.items():
-        assert f'"{slug}"' in source, f"{slug} is in the catalogue and nowhere else"
-        assert why.meaning.endswith("."), slug
+    for name in reasons(DECISIONS):
+        assert f'"{name}"' in source, f"{name} is in the catalogue and nowhere else"
 
 
-def test_what_reads_like_a_why_is_in_the_catalogue():
+def test_what_reads_like_a_reason_is_in_the_catalogue():
     for path in CORE.rglob("*.py"):
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and SLUG.fullmatch(node.value):
-                assert node.value in {**WHYS, **MARKS}, f"{path.name}:{node.lineno}"
+                assert node.value in {**reasons(DECISIONS), **reasons(CHOICE)}, f"{path.name}:{node.lineno}"
 
 
-def test_a_decision_cannot_have_a_why_that_is_in_no_catalogue():
+def test_a_decision_cannot_have_a_reason_that_is_in_no_catalogue():
     draft = Draft(Shard(settings=GroupSettings(), new_id=lambda: ""), 0, None)
 
     for say in (draft.decision, draft.then):
@@ -67,27 +63,22 @@ def test_a_decision_cannot_have_a_why_that_is_in_no_catalogue():
             say("unheard-of")
 
 
-def test_the_page_of_marks_is_what_the_catalogue_prints():
-    assert (PAGE.parent / "marks.md").read_text(encoding="utf-8") == printed_marks()
-
-
 def test_what_is_marked_is_in_the_catalogue():
+    known = {*reasons(DECISIONS), *reasons(CHOICE)}
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(tree_of(path)):
             match node:
                 case ast.Call(func=ast.Name(id="mark"), args=[slug, *_]) if path.name != "compiled.py":
                     texts = (one.value for one in ast.walk(slug) if isinstance(one, ast.Constant))
-                    unknown = {text for text in texts if isinstance(text, str)} - {*WHYS, *MARKS}
+                    unknown = {text for text in texts if isinstance(text, str)} - known
                     assert not unknown, f"{path.name}:{node.lineno} marks {unknown}"
 
 
 def test_every_mark_is_left_somewhere():
-    source = "".join(
-        path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py") if path.name != "whys.py"
-    )
+    source = "".join(path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py"))
 
-    for slug in MARKS:
-        assert f'"{slug}"' in source, f"{slug} is in the catalogue and nowhere else"
+    for name in reasons(CHOICE):
+        assert f'"{name}"' in source, f"{name} is in the catalogue and nowhere else"
 
 
 def test_states_arrive_from_where_kafka_lets_them():

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
-from coterie.base.marks import mark
+from coterie.base.reasons import mark
 from coterie.base.topic_names import OFFSETS_TOPIC
 from coterie.broker.api.repeats import Repeats
 from coterie.broker.net.context import WAITS, Context, milliseconds

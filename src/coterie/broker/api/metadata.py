@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
 from coterie.base.hashes import coordinator_partition
-from coterie.base.marks import mark
+from coterie.base.reasons import mark
 from coterie.base.topic_names import OFFSETS_TOPIC, RESERVED_TOPIC, TRANSACTIONS_TOPIC, metric_name
 from coterie.broker.net.context import Context
 from coterie.broker.refusal import STORAGE_ERRORS, storage_failed

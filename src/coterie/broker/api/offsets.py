@@ -11,7 +11,7 @@ from uuid import UUID
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.base.marks import mark
+from coterie.base.reasons import mark
 from coterie.broker.api.data import topic_named
 from coterie.broker.api.groups import Gathered, ask, ask_each
 from coterie.broker.api.repeats import Repeats

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.base.marks import mark
+from coterie.base.reasons import mark
 from coterie.base.topic_names import OFFSETS_TOPIC
 from coterie.broker.api.groups import forget, host_for
 from coterie.broker.api.offsets import (

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
-from coterie.base.marks import mark
+from coterie.base.reasons import mark
 from coterie.base.topic_names import OFFSETS_TOPIC
 from coterie.broker.runtime.shards import HostedShard, ShardsOfTopic
 from coterie.coordinator.group import commands, facts

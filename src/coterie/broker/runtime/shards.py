@@ -22,7 +22,7 @@ from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
 from coterie.base.hashes import coordinator_partition
 from coterie.base.ids import TopicPartition
-from coterie.base.marks import mark
+from coterie.base.reasons import mark
 from coterie.storage.log.contract import AppendRefused, StorageFailed
 from coterie.wire.records.growing import GrowingBatch, weight_of
 

@@ -13,7 +13,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from coterie.base.errors import Corrupt
-from coterie.base.marks import mark
+from coterie.base.reasons import mark
 from coterie.coordinator.group.facts import GroupCreated, OffsetsLoaded
 from coterie.coordinator.group.records import group_loaded
 from coterie.wire.payloads.consumer_offsets import (

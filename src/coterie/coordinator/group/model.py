@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
-from coterie.base.marks import mark
+from coterie.base.reasons import mark
 from coterie.coordinator.group.facts import StoredOffset
 from coterie.wire.payloads.consumer_protocol import read_topics_v0
 

@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from coterie.base.errors import Corrupt
-from coterie.base.marks import mark
+from coterie.base.reasons import mark
 from coterie.coordinator.group.facts import (
     Fact,
     ForeignEnded,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from sys import intern
 
 from coterie.base.codes import Code
+from coterie.base.reasons import GROUP, names
 from coterie.coordinator import machine
 from coterie.coordinator.group import table
 from coterie.coordinator.group.apply import APPLY, barrier_keys, session_key
@@ -36,7 +37,6 @@ from coterie.coordinator.group.failures import after_failure
 from coterie.coordinator.group.model import Group, Member
 from coterie.coordinator.group.offsets.pending import Pending
 from coterie.coordinator.group.offsets.stored import OffsetTables
-from coterie.coordinator.group.reasons import WHYS
 from coterie.coordinator.group.records import facts_of, records_of
 from coterie.coordinator.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 from coterie.coordinator.machine import Core, Decision, RawRecord, Timer, TimerKey
@@ -52,7 +52,7 @@ class Draft(machine.Draft):
     __slots__ = ()
 
     shard: Shard
-    reasons = WHYS
+    reasons = names(GROUP)
 
     def drop(self, call: int | None) -> None:
         """Forget a parked call whose place a newer one takes."""

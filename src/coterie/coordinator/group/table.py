@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from coterie.base.marks import listed
-from coterie.base.printed import legend, table, told_of
+from coterie.base.printed import legend, listed, table, told_of
+from coterie.base.reasons import GROUP
 from coterie.coordinator.group import foreign, views
 from coterie.coordinator.group.apply import MOVES
 from coterie.coordinator.group.classic import expiry, join, leave, sync
@@ -33,7 +33,6 @@ from coterie.coordinator.group.commands import (
 )
 from coterie.coordinator.group.model import State
 from coterie.coordinator.group.offsets import committed
-from coterie.coordinator.group.reasons import SECTIONS
 from coterie.coordinator.machine import Row, check
 
 ABSENT: Row = MappingProxyType(  # the group is not there
@@ -183,12 +182,12 @@ def printed() -> str:
         "",
         *(f"- **{kind.__name__}**: {told_of(handler)}" for kind, handler in FOREIGN.items()),
         "",
-        "## Whys",
+        "## Reasons",
         "",
-        "Every decision has a why, and may have steps that happened on the way. The story of a group tells",
-        "them; a test that cites one of the rows in brackets has to reach one of its slugs.",
+        "Every decision has one as its `why`, and may have steps that happened on the way. The story of a",
+        "group tells them; a test that cites one of the rows in brackets has to reach one of its reasons.",
         "",
-        *listed(SECTIONS),
+        *listed(GROUP),
     ]
     return "\n".join(lines)
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from coterie.base.codes import Code
-from coterie.base.marks import mark
+from coterie.base.reasons import mark
 from coterie.coordinator.group.commands import Describe, DescribeAnswer, DescribedMember
 from coterie.coordinator.group.foreign import type_of
 from coterie.coordinator.group.model import Group, Member, State

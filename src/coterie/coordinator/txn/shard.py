@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from coterie.base.codes import Code
+from coterie.base.reasons import TRANSACTION, names
 from coterie.coordinator import machine
 from coterie.coordinator.machine import Core, Decision, Markers, RawRecord
 from coterie.coordinator.txn import table
@@ -15,7 +16,6 @@ from coterie.coordinator.txn.expiry import IDS, TIMEOUTS
 from coterie.coordinator.txn.facts import EndPrepared, Fact, TransactionLoaded
 from coterie.coordinator.txn.failures import NoProducerId, after_failure, refusal
 from coterie.coordinator.txn.model import BUMPS_EPOCH_SINCE, Producer, State, Transaction
-from coterie.coordinator.txn.reasons import WHYS
 from coterie.coordinator.txn.records import facts_of, record_of, snapshot_of
 from coterie.coordinator.txn.settings import TransactionSettings
 
@@ -28,7 +28,7 @@ class Draft(machine.Draft):
     __slots__ = ()
 
     shard: Shard
-    reasons = WHYS
+    reasons = names(TRANSACTION)
 
     def settle(self, txn: Transaction, fact: EndPrepared) -> None:
         """Settle how a transaction ends, and have its markers written."""

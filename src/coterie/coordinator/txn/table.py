@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
-from coterie.base.printed import legend, table
+from coterie.base.printed import legend, listed, table
+from coterie.base.reasons import TRANSACTION
 from coterie.coordinator.machine import Decision, Row, check
 from coterie.coordinator.txn import begin, end, expiry, views
 from coterie.coordinator.txn.apply import IDLE, MOVES
@@ -37,7 +38,6 @@ from coterie.coordinator.txn.expiry import (
 from coterie.coordinator.txn.facts import IdForgotten
 from coterie.coordinator.txn.failures import refusal
 from coterie.coordinator.txn.model import State, Transaction
-from coterie.coordinator.txn.reasons import WHYS
 
 if TYPE_CHECKING:
     from coterie.coordinator.txn.shard import Draft
@@ -175,10 +175,11 @@ def printed() -> str:
         "",
         *legend([SHARD_WIDE], SHARD_WIDE),
         "",
-        "The reason that each decision carries, and what of Kafka's it follows:",
+        "## Reasons",
         "",
-        *(f"- `{slug}` ({', '.join(why.rows)}): {why.meaning}" for slug, why in WHYS.items()),
+        "Every decision has one as its `why`; in brackets stands what of Kafka's it follows.",
         "",
+        *listed(TRANSACTION),
     ]
     return "\n".join(lines)
 

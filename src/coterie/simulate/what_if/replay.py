@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from coterie.base.ids import TopicPartition
+from coterie.base.reasons import inferred
 from coterie.client import member as m
 from coterie.client.member import Member
-from coterie.history.from_story import SLUGS
 from coterie.history.log.records import CLASSIC
 from coterie.history.log.segments import entries_of
 from coterie.history.tables import History
@@ -331,12 +331,9 @@ class Replay(Course):
 
 def causes_of(one: Rebalance) -> frozenset[str]:
     """Return a rebalance's causes in the words of a history."""
-    slugs = frozenset(SLUGS.get(why, "unknown") for why in one.why)
     had = {topic for partitions in one.had.values() for topic, _ in partitions}
     has = {topic for member in one.members.values() for topic, _ in member.owned or ()}
-    if had == has:
-        slugs = frozenset("partitions-changed" if slug == "topics-changed" else slug for slug in slugs)
-    return slugs
+    return frozenset(inferred(one.why, same_topics=had == has))
 
 
 def moves_of(ownership: Ownership) -> int:

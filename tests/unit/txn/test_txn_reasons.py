@@ -20,11 +20,11 @@ from txn_rig import (
 )
 
 from coterie.base.codes import Code
+from coterie.base.reasons import TRANSACTION, reasons
 from coterie.coordinator.txn.commands import Expire, MarkersWritten
 from coterie.coordinator.txn.expiry import IDS, TIMEOUTS
 from coterie.coordinator.txn.facts import TransactionLoaded
 from coterie.coordinator.txn.model import Producer, State
-from coterie.coordinator.txn.reasons import WHYS
 
 
 def dead(rig: Rig) -> None:
@@ -125,7 +125,7 @@ COMES_ABOUT: dict[str, Callable[[Rig], object]] = {
 }
 
 
-@pytest.mark.parametrize("why", WHYS)
+@pytest.mark.parametrize("why", reasons(TRANSACTION))
 def test_each_reason_comes_about(why):
     rig = Rig()
 
@@ -135,4 +135,4 @@ def test_each_reason_comes_about(why):
 
 
 def test_no_reason_comes_about_that_is_not_in_the_catalogue():
-    assert set(COMES_ABOUT) == set(WHYS)
+    assert set(COMES_ABOUT) == set(reasons(TRANSACTION))
