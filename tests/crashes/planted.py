@@ -296,7 +296,7 @@ def commits_are_answered_before_they_are_appended() -> Iterator[None]:
 
     def at_once(self: ShardHost, *rest: Any) -> None:
         perform(self, *rest)
-        replies, self._replies = self._replies, []
+        replies, self.pending.replies = self.pending.replies, []
         self._deliver(replies)
 
     with patched(ShardHost, "_carry_out", at_once):

@@ -139,7 +139,7 @@ def reply_before_its_append() -> Iterator[None]:
 
     def early(go_on: Callable[[ShardHost], None]) -> Callable[[ShardHost], None]:
         def hurried(self: ShardHost) -> None:
-            replies, self._replies = self._replies, []
+            replies, self.pending.replies = self.pending.replies, []
             for reply in replies:
                 deliver = self.calls.pop(reply.call, None)
                 if deliver is not None:
@@ -157,9 +157,9 @@ def answered_twice() -> Iterator[None]:
     """A reply stays where it was when it has left."""
 
     def twice(hand_out: Callable[..., None]) -> Callable[..., None]:
-        def again(self: ShardHost, commands: Any, replies: Any, *rest: Any) -> None:
-            held = [(self.calls.get(reply.call), reply.answer) for reply in replies]
-            hand_out(self, commands, replies, *rest)
+        def again(self: ShardHost, batch: Any) -> None:
+            held = [(self.calls.get(reply.call), reply.answer) for reply in batch.replies]
+            hand_out(self, batch)
             for deliver, answer in held[1:]:
                 if deliver is not None:
                     deliver(answer)

@@ -504,7 +504,7 @@ class Node:
             make(self.transactions)
         else:
             self.store.in_doubt = False  # nobody else goes by what a loss of power may have taken
-        self._housekeep(self.now_ms())
+        self._housekeep(None, self.now_ms())
 
     def warm_up(self) -> None:
         """Have at hand what the first group will need."""
@@ -520,7 +520,7 @@ class Node:
         if others:
             self.call_soon(lambda: self.get_ready(others))
 
-    def _housekeep(self, now_ms: int) -> None:
+    def _housekeep(self, _: object, now_ms: int) -> None:
         # Armed first: whatever happens in one round, there is a next.
         self.purgatory.arm("housekeeping", now_ms + self.settings.housekeeping_interval_ms, self._housekeep)
         self.cleaner.tick(now_ms)

@@ -185,7 +185,7 @@ class Station:
             return
         self._calls[call] = None
         self._line_up()
-        number = host.coordinator.new_call(host, lambda answer: self._answer(call, answer))
+        number = host.new_call(lambda answer: self._answer(call, answer))
         call.owed_by(host, number)
         host.execute(command(number))
 

@@ -103,7 +103,7 @@ class StoryTopic:
         self._scheduled = True
         self._node.purgatory.arm("story", self._node.now_ms() + pause_ms, self._round)
 
-    def _round(self, now_ms: int) -> None:
+    def _round(self, _: object, now_ms: int) -> None:
         self._scheduled = False
         try:
             self._tell_some()

@@ -81,7 +81,7 @@ def test_a_mistake_in_one_that_is_due_costs_none_of_the_others():
     rung: list[str] = []
     gone, parked = Waiting(), Waiting()
 
-    def fail(now_ms: int) -> None:
+    def fail(key: str, now_ms: int) -> None:
         purgatory.withdraw(withdrawn)
         purgatory.clear("cleared")
         raise ZeroDivisionError
@@ -91,7 +91,7 @@ def test_a_mistake_in_one_that_is_due_costs_none_of_the_others():
     assert withdrawn is not None
     purgatory.park(parked, keys=["t-0"], deadline_ms=10)
     for name in ("cleared", "good"):
-        purgatory.arm(name, 10, lambda now_ms, name=name: rung.append(name))
+        purgatory.arm(name, 10, lambda key, now_ms: rung.append(key))
 
     with pytest.raises(ZeroDivisionError):
         purgatory.expire(10)
@@ -136,14 +136,14 @@ def test_a_timer_that_is_armed_anew_in_the_round_it_was_due_in_does_not_ring():
     purgatory, _ = a_purgatory()
     rung: list[str] = []
 
-    def first(now_ms: int) -> None:
+    def first(key: str, now_ms: int) -> None:
         rung.append("first")
-        purgatory.arm("second", now_ms + 5, lambda _: rung.append("second, later"))
+        purgatory.arm("second", now_ms + 5, lambda *_: rung.append("second, later"))
         purgatory.clear("third")
 
     purgatory.arm("first", 1, first)
-    purgatory.arm("second", 2, lambda _: rung.append("second"))
-    purgatory.arm("third", 3, lambda _: rung.append("third"))
+    purgatory.arm("second", 2, lambda *_: rung.append("second"))
+    purgatory.arm("third", 3, lambda *_: rung.append("third"))
     purgatory.expire(3)
     assert rung == ["first"]
     purgatory.expire(8)
@@ -156,7 +156,10 @@ def test_a_timer_armed_for_now_rings_in_the_next_round():
     purgatory, alarms = a_purgatory()
     rung: list[int] = []
 
-    purgatory.arm("one", 5, lambda now_ms: purgatory.arm("two", now_ms, rung.append))
+    def ring(key: str, now_ms: int) -> None:
+        rung.append(now_ms)
+
+    purgatory.arm("one", 5, lambda key, now_ms: purgatory.arm("two", now_ms, ring))
     purgatory.expire(5)
     assert rung == []
     assert alarms[-1] == 5
@@ -168,7 +171,7 @@ def test_a_timer_armed_for_now_rings_in_the_next_round():
 def test_a_moved_timer_rings_at_its_new_time():
     purgatory, _ = a_purgatory()
     rung: list[int] = []
-    purgatory.arm("session", 10, rung.append)
+    purgatory.arm("session", 10, lambda key, now_ms: rung.append(now_ms))
 
     purgatory.move("session", 20)
     purgatory.expire(10)

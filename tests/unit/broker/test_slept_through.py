@@ -29,7 +29,7 @@ class Stopped:
         return int(self.loop.time() * 1000)
 
     def session(self, member: str) -> None:
-        self.purgatory.arm(member, self.now_ms() + SESSION_MS, lambda now_ms: self.over.append(member))
+        self.purgatory.arm(member, self.now_ms() + SESSION_MS, lambda key, now_ms: self.over.append(key))
 
     async def passes(self, ms: int) -> None:
         """Let so much time pass in which nothing runs, then let the loop run a few times."""
@@ -92,7 +92,7 @@ def test_a_loop_whose_rounds_are_always_late_puts_off_the_first_of_many_ends_and
     purgatory = Purgatory(alarm.set)
     alarm.node = cast(Any, SimpleNamespace(purgatory=purgatory))
     for member in range(20 * FORCED_AT_ONCE):
-        purgatory.arm(member, SESSION_MS, over.append)
+        purgatory.arm(member, SESSION_MS, lambda key, now_ms: over.append(now_ms))
 
     rounds = 0
     while len(over) < 20 * FORCED_AT_ONCE:

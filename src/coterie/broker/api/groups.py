@@ -56,7 +56,7 @@ def ask(
     """
     host = host_for(node, ctx, group_id, respond, nameless=nameless)
     if host is not None:
-        call = node.coordinator.new_call(host, respond)
+        call = host.new_call(respond)
         ctx.when_gone(lambda: forget(host, call))
         host.execute(command(call))
     return WAITS

@@ -188,7 +188,7 @@ class WaitingCommit:
         if not offsets:
             respond(Code.NONE)
             return
-        call = self.node.coordinator.new_call(host, respond)
+        call = host.new_call(respond)
         self.ctx.when_gone(lambda: forget(host, call))
         command = commands.TxnCommitOffsets(
             group_id=request.group_id,

@@ -54,7 +54,7 @@ class AwaitedAnswer:
         self._version = terms.version
         self._correlation = sized[CORRELATION_AT : CORRELATION_AT + 4]
         self._encode = encode
-        self._call = terms.host.coordinator.new_call(terms.host, self)
+        self._call = terms.host.new_call(self)
 
     def __call__(self, answer: Any) -> None:
         self._connection.send_answer(self._encode(self._version, self._correlation, answer))

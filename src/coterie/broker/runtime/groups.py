@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Set
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.reasons import mark
 from coterie.base.topic_names import OFFSETS_TOPIC
-from coterie.broker.runtime.shards import HostedShard, ShardsOfTopic
+from coterie.broker.runtime.shards import HostedShard, PendingBatch, ShardsOfTopic, Tried
 from coterie.coordinator.group import commands, facts
 from coterie.coordinator.group.loading import Loader
 from coterie.coordinator.group.shard import Shard
-from coterie.coordinator.machine import Reply
 from coterie.storage.log.contract import AppendRefused, StorageFailed
 from coterie.story.recorder import GroupStories, Look
 from coterie.wire.records.batches import build_marker
@@ -31,9 +30,8 @@ if TYPE_CHECKING:
     from coterie.broker.net.connection import Connection
     from coterie.broker.node import Node
     from coterie.broker.runtime.pieces import Pieces
-    from coterie.broker.runtime.shards import Deliver
     from coterie.coordinator.group.commands import Command
-    from coterie.coordinator.machine import Decision, TimerKey
+    from coterie.coordinator.machine import TimerKey
     from coterie.storage.log.producers import Verification
     from coterie.story.recorder import Scene
 
@@ -54,21 +52,6 @@ class Writer(NamedTuple):
     verified: Verification | None
 
 
-class Bell:
-    """Rings for one deadline of a shard. A class, because a hundred thousand closures would be heavy."""
-
-    __slots__ = ("host", "key")
-
-    def __init__(self, host: ShardHost, key: TimerKey) -> None:
-        self.host, self.key = host, key
-
-    def __call__(self, now_ms: int) -> None:
-        if self.host.status == ShardHost.ACTIVE:
-            self.host.execute(commands.Expire(key=self.key))
-        elif self.host.status == ShardHost.LOADING:  # what it has loaded lives on when it answers
-            self.host.node.purgatory.arm(self.key, now_ms + AGAIN_MS, self)
-
-
 class Committed(NamedTuple):
     """A commit that the fast path has gathered: whose it is, what it was, and its answer."""
 
@@ -77,15 +60,17 @@ class Committed(NamedTuple):
     answer: bytes
 
 
-class Tried(NamedTuple):
-    """A decision, and the groups as they were before it."""
+@dataclass(slots=True)
+class GroupBatch(PendingBatch[commands.Command]):
+    """What groups wait for besides: the scenes of their story, and commits by the fast path."""
 
-    decision: Decision
-    look: Look
-    wall_ms: int
+    scenes: list[Scene] = field(default_factory=list)
+    commits: list[Committed] = field(default_factory=list)
+    ends: set[str] = field(default_factory=set)
+    """The topics for which it ends commits."""
 
 
-class ShardHost(HostedShard[commands.Command, Reply, Tried]):
+class ShardHost(HostedShard[commands.Command, GroupBatch]):
     """One partition of `__consumer_offsets`."""
 
     shard: Shard
@@ -95,23 +80,26 @@ class ShardHost(HostedShard[commands.Command, Reply, Tried]):
         core = Shard(settings=node.settings.group_settings(), new_id=lambda: str(node.new_uuid()))
         super().__init__(coordinator, core, partition, status=status, epoch=epoch)
         self.coordinator = coordinator
-        self._commits: list[Committed] = []  # by the fast path
-        self._scenes: list[Scene] = []
         self._held: list[Callable[[], None]] = []
         # Topics that were deleted or made while this was loading: what it finds of them is of earlier ones.
         self._outdated: dict[str, None] = {}
-        # For which topics the batch that is gathered ends commits, and up to where the log has done so. Of
-        # what was loaded nobody knows for which.
-        self._ends: set[str] = set()
+        # Up to where the log has ended commits for topics. Of what was loaded nobody knows for which.
         self._ended: dict[str, int] = {}
         self._loaded_upto = 0
 
     # -- live
 
-    def _try(self, command: Command, now_ms: int) -> Tried:
+    def _new_batch(self) -> GroupBatch:
+        return GroupBatch()
+
+    def _try(self, command: Command, now_ms: int, *, failed: Code | None = None) -> Tried:
         wall_ms = self.node.dated_ms(now_ms)
         look = Look(self.shard, wall_ms)
-        return Tried(self.shard.perform(command, now_ms, look, wall_ms=wall_ms), look, wall_ms)
+        if failed is None:
+            decision = self.shard.perform(command, now_ms, look, wall_ms=wall_ms)
+        else:
+            decision = self.shard.append_failed(command, failed, now_ms, look, wall_ms=wall_ms)
+        return Tried(decision, wall_ms, look)
 
     def _recount(self, command: Command) -> str:
         return self.coordinator.stories.recount(getattr(command, "group_id", ""))
@@ -121,37 +109,27 @@ class ShardHost(HostedShard[commands.Command, Reply, Tried]):
     ) -> None:
         """Carry out a commit whose records are gathered; the connection gets the answer when they last."""
         self.shard.apply(fact)
-        self._commits.append(Committed(connection, sized, answer))
+        self.pending.commits.append(Committed(connection, sized, answer))
         self._go_on()
 
     def _carry_out(self, tried: Tried, command: Command) -> None:
-        decision, look, wall_ms = tried
-        for key, value in decision.records:
-            self.records.add(key, value, wall_ms)
+        super()._carry_out(tried, command)
+        decision, wall_ms, look = tried
         for fact in decision.facts:
             if isinstance(fact, facts.OffsetsRemoved):
-                self._ends.update(topic for topic, _ in fact.partitions)
-        self._replies += decision.replies
-        for call in decision.dropped:  # JG-21: a newer request took its place
-            self.calls.pop(call, None)
-        self._set_timers(decision)
+                self.pending.ends.update(topic for topic, _ in fact.partitions)
         if look.befores:
-            self._scenes += self.coordinator.stories.watch(look, self.shard, command, decision, wall_ms)
+            self.pending.scenes += self.coordinator.stories.watch(
+                look, self.shard, command, decision, wall_ms
+            )
 
-    def _set_timers(self, decision: Decision) -> None:
-        purgatory = self.node.purgatory
-        for timer in decision.timers:
-            if timer.at_ms is None:
-                purgatory.clear(timer.key)  # no other shard has such a key: it names the group
-                continue
-            bell = purgatory.ring_of(timer.key)
-            if isinstance(bell, Bell) and bell.host is self:
-                purgatory.move(timer.key, timer.at_ms)
-            else:
-                purgatory.arm(timer.key, timer.at_ms, Bell(self, timer.key))
+    def expire(self, key: TimerKey, now_ms: int) -> None:
+        if self.status == self.ACTIVE:
+            self.execute(commands.Expire(key=key))
+        elif self.status == self.LOADING:  # what it has loaded lives on when it answers
+            self.node.purgatory.arm(key, now_ms + AGAIN_MS, self._ring)
 
     def _append(self, writer: Writer | None = None) -> None:
-        ends, self._ends = self._ends, set()
         if writer is None:
             super()._append()
         else:
@@ -159,25 +137,14 @@ class ShardHost(HostedShard[commands.Command, Reply, Tried]):
                 producer_id=writer.producer_id, producer_epoch=writer.producer_epoch, transactional=True
             )
             self._append_batch(batch, verified=writer.verified)
-        self._ended |= dict.fromkeys(ends, self.log.end_offset)
+        self._ended |= dict.fromkeys(self.pending.ends, self.log.end_offset)
 
-    def _take_pending(self) -> tuple[Any, ...]:
-        scenes, commits = self._scenes, self._commits
-        self._scenes, self._commits = [], []
-        return *super()._take_pending(), scenes, commits
-
-    def _hand_out(
-        self,
-        commands: list[Command],
-        replies: list[Reply],
-        scenes: Collection[Scene] = (),
-        commits: Collection[Committed] = (),
-    ) -> None:
-        if scenes:  # before the replies: a client may have sent its next request already
-            self.coordinator.stories.tell(scenes)
-        if replies:
-            self._deliver(replies)
-        for connection, _, answer in commits:
+    def _hand_out(self, batch: GroupBatch) -> None:
+        if batch.scenes:  # before the replies: a client may have sent its next request already
+            self.coordinator.stories.tell(batch.scenes)
+        if batch.replies:
+            self._deliver(batch.replies)
+        for connection, _, answer in batch.commits:
             connection.send_answer(answer)
         if self._held:
             self._ask_again()
@@ -192,23 +159,12 @@ class ShardHost(HostedShard[commands.Command, Reply, Tried]):
             ask_again()
 
     def _undo(self, code: Code) -> None:
-        for connection, sized, _ in self._drop_commits():  # their handler says why
+        for connection, sized, _ in self.pending.commits:  # their handler says why
             self.node.call_soon(partial(connection.answer_by_handler, sized))
         super()._undo(code)
 
-    def _drop_commits(self) -> list[Committed]:
-        """Forget what would have followed the batch; return whose commits the handler has to answer."""
-        commits, self._commits, self._scenes = self._commits, [], []
-        return commits
-
-    def _after_failure(self, command: Command, code: Code, now_ms: int) -> None:
-        wall_ms = self.node.dated_ms(now_ms)
-        look = Look(self.shard, wall_ms)
-        decision = self.shard.append_failed(command, code, now_ms, look, wall_ms=wall_ms)
-        self._carry_out(Tried(decision, look, wall_ms), command)
-
     def fence(self) -> None:
-        commits = self._drop_commits()
+        commits = self.pending.commits
         super().fence()
         for connection, sized, _ in commits:
             connection.answer_by_handler(sized)
@@ -225,7 +181,7 @@ class ShardHost(HostedShard[commands.Command, Reply, Tried]):
         def commit() -> None:
             if self.status != self.ACTIVE or self._gather(command) is None:
                 return  # whoever waits has been told
-            if self.records:
+            if self.records.count:
                 self._append_gathered(writer=writer)
             else:
                 self._settle(appended=False)
@@ -237,7 +193,7 @@ class ShardHost(HostedShard[commands.Command, Reply, Tried]):
         may have more decided.
         """
         self._append_gathered()
-        if self.records:  # what a failed append has led to goes out next
+        if self.records.count:  # what a failed append has led to goes out next
             self.node.call_soon(lambda: self._alone(act))
         else:
             act()
@@ -309,7 +265,7 @@ class ShardHost(HostedShard[commands.Command, Reply, Tried]):
             look = Look(self.shard, wall_ms)
             some = group_ids[at : at + GROUPS_STARTED_AT_ONCE]
             decision = self.shard.loaded(now_ms, some, look, wall_ms=wall_ms)
-            self._scenes += self.coordinator.stories.watch(look, self.shard, None, decision, wall_ms)
+            self.pending.scenes += self.coordinator.stories.watch(look, self.shard, None, decision, wall_ms)
             self._set_timers(decision)
             yield
         yield from self._forget_outdated()
@@ -425,7 +381,7 @@ class ShardHost(HostedShard[commands.Command, Reply, Tried]):
         else:
             super().begin()
 
-    def _begin_later(self, now_ms: int) -> None:
+    def _begin_later(self, _: object, now_ms: int) -> None:
         def pieces() -> Pieces[None]:
             yield from self._forget_outdated()
             if self.status == self.LOADING:
@@ -462,7 +418,6 @@ class Coordinator(ShardsOfTopic[ShardHost]):
     def __init__(self, node: Node) -> None:
         super().__init__(node, partition_count=node.settings.offsets_topic_num_partitions)
         self.stories = GroupStories(node)
-        self._calls = 0
         self._cleaning = False
         self._load_what_is_led()
         self._clean_later()
@@ -473,12 +428,6 @@ class Coordinator(ShardsOfTopic[ShardHost]):
     def _all_loaded(self) -> None:
         super()._all_loaded()
         self.node.groups_loaded()
-
-    def new_call(self, host: ShardHost, deliver: Deliver) -> int:
-        """Return the number under which the core answers; `deliver` is called with the answer, once."""
-        self._calls += 1
-        host.calls[self._calls] = deliver
-        return self._calls
 
     def end_transaction(
         self,
@@ -550,7 +499,7 @@ class Coordinator(ShardsOfTopic[ShardHost]):
         interval = self.node.settings.offsets_retention_check_interval_ms
         self.node.purgatory.arm("clean offsets", self.node.now_ms() + interval, self._clean)
 
-    def _clean(self, now_ms: int) -> None:
+    def _clean(self, _: object, now_ms: int) -> None:
         if not self._cleaning:
             self._cleaning = True
             self.node.work(self._clean_all())

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from coterie.base.deadlines import Deadlines
 
 FORCED_AT_ONCE = 50
+
+# What a timer calls when it rings, with its key and the time in ms. It gets the key so that one function, or
+# one method of an object, may do for many timers.
+Ring: TypeAlias = Callable[[Any, int], None]
 
 
 class Delayed(Protocol):
@@ -46,7 +50,7 @@ class Purgatory:
         self._alarm_ms: int | None = None
         self._deadlines: Deadlines[Hashable] = Deadlines()
         self._watchers: dict[Hashable, dict[Parked, None]] = {}
-        self._timers: dict[Hashable, Callable[[int], None]] = {}
+        self._timers: dict[Hashable, Ring] = {}
         self._mistakes: list[Exception] = []
         self._changed: deque[Hashable] = deque()
         self._waking = False
@@ -115,8 +119,8 @@ class Purgatory:
 
     # -- timers
 
-    def arm(self, key: Hashable, at_ms: int, ring: Callable[[int], None]) -> None:
-        """Have `ring(now_ms)` called at `at_ms`, unless the timer is armed anew or cleared before."""
+    def arm(self, key: Hashable, at_ms: int, ring: Ring) -> None:
+        """Have `ring(key, now_ms)` called at `at_ms`, unless the timer is armed anew or cleared before."""
         self._timers[key] = ring
         self._deadlines.arm(key, at_ms)
         self._warn(at_ms)
@@ -129,10 +133,6 @@ class Purgatory:
         if self._alarm_ms is None or at_ms < self._alarm_ms:
             self._warn(at_ms)
         return True
-
-    def ring_of(self, key: Hashable) -> Callable[[int], None] | None:
-        """Return what a timer calls when it rings, None when it is not armed."""
-        return self._timers.get(key)
 
     def at(self, key: Hashable) -> int | None:
         """Return when a timer rings, None when it is not armed."""
@@ -188,6 +188,6 @@ class Purgatory:
             return
         ring = self._timers.pop(key, None)
         if ring is not None and self._deadlines.at(key) is None:
-            ring(now_ms)
+            ring(key, now_ms)
         elif ring is not None:  # armed anew by an earlier one of this round
             self._timers[key] = ring

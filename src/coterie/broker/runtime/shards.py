@@ -15,8 +15,10 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from itertools import count
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
@@ -29,7 +31,8 @@ from coterie.wire.records.growing import GrowingBatch, weight_of
 if TYPE_CHECKING:
     from coterie.broker.node import Node
     from coterie.broker.runtime.pieces import Pieces
-    from coterie.coordinator.machine import Core
+    from coterie.broker.runtime.purgatory import Ring
+    from coterie.coordinator.machine import Core, Decision, Reply
     from coterie.storage.log.partition import (
         PartitionLog,
     )
@@ -43,41 +46,35 @@ BATCH_OVERHEAD_BYTES = 1 << 10
 Deliver = Callable[[Any], None]
 
 
-class Reply(Protocol):
-    """An answer, and the number of the call that it is for."""
-
-    @property
-    def call(self) -> int: ...
-    @property
-    def answer(self) -> Any: ...
-
-
-class Decided(Protocol):
-    """What a command led to, its facts applied, and the records of those that are durable."""
-
-    @property
-    def records(self) -> Sequence[tuple[bytes, bytes | None]]: ...
-
-
-D = TypeVar("D", bound=Decided, covariant=True)
-
-
-class Tried(Protocol[D]):
-    """A decision, and what its shell needs to know beside it."""
-
-    @property
-    def decision(self) -> D: ...
-
-
 C = TypeVar("C")
-R = TypeVar("R", bound=Reply)
-T = TypeVar("T", bound=Tried[Any])
 
 
-class HostedShard(ABC, Generic[C, R, T]):
+class Tried(NamedTuple):
+    """A decision whose facts are applied, the time by which its records are dated, and, of groups, those that
+    it moves as they were before it.
+    """
+
+    decision: Decision
+    wall_ms: int
+    look: Any = None
+
+
+@dataclass(slots=True)
+class PendingBatch(Generic[C]):
+    """What is decided and waits for the append of its records, or for that of those before it."""
+
+    commands: list[C] = field(default_factory=list)
+    replies: list[Reply] = field(default_factory=list)
+    appended: bool = False
+
+
+P = TypeVar("P", bound=PendingBatch[Any])
+
+
+class HostedShard(ABC, Generic[C, P]):
     """One partition of an internal topic: its core, its log, and what is decided but not yet appended.
 
-    It takes commands of the type `C`, tries them on as `T`, and its core replies with `R`.
+    It takes commands of the type `C`, and gathers what they lead to in a `P`.
     """
 
     LOADING, ACTIVE, FAILED, AWAY = "loading", "active", "failed", "away"
@@ -94,13 +91,12 @@ class HostedShard(ABC, Generic[C, R, T]):
         self.calls: dict[int, Deliver] = {}
         self.records = GrowingBatch()
         self._watched = TopicPartition(owner.topic, partition)
-        self._commands: list[C] = []
-        self._replies: list[R] = []
+        self.pending = self._new_batch()
+        self._numbers = owner.numbers
+        self._ring: Ring = self.expire  # one for all timers: there may be a hundred thousand
         self._mark = core.journal.mark()
         self._scheduled = False
-        self._due: deque[tuple[bool, tuple[Any, ...]]] = (
-            deque()
-        )  # what lasts and lets others go, oldest first
+        self._due: deque[P] = deque()  # what lasts and lets others go, oldest first
         self._letting_go = False
 
     def __str__(self) -> str:
@@ -120,7 +116,13 @@ class HostedShard(ABC, Generic[C, R, T]):
         loading = self.status == self.LOADING
         return Code.COORDINATOR_LOAD_IN_PROGRESS if loading else Code.NOT_COORDINATOR
 
-    def execute(self, command: C) -> Any:
+    def new_call(self, deliver: Deliver) -> int:
+        """Return the number under which the core answers; `deliver` is called with the answer, once."""
+        call = next(self._numbers)
+        self.calls[call] = deliver
+        return call
+
+    def execute(self, command: C) -> Decision | None:
         """Decide, apply, gather; replies leave with the batch, or at once if there is nothing to wait for.
 
         Return the decision, None if it was a mistake.
@@ -130,7 +132,7 @@ class HostedShard(ABC, Generic[C, R, T]):
             self._go_on()
         return decision
 
-    def _gather(self, command: C) -> Any:
+    def _gather(self, command: C) -> Decision | None:
         """Decide and apply, and gather the records; let nobody go. Return the decision as `execute` does."""
         try:
             return self._perform(command, self.node.now_ms())
@@ -139,26 +141,48 @@ class HostedShard(ABC, Generic[C, R, T]):
             self.fence()
             return None
 
-    def _perform(self, command: C, now_ms: int) -> Any:
+    def _perform(self, command: C, now_ms: int) -> Decision:
         """Decide and apply. Records for which the batch has no room fail alone, if they do (RT-5)."""
         before = self.shard.journal.mark()
         tried = self._try(command, now_ms)
-        while self.records and not self._fits(tried.decision.records):
+        while self.records.count and not self._fits(tried.decision.records):
             self.shard.take_back(before)
             self._append_gathered()  # which may fail, and change what is to be decided
             before = self.shard.journal.mark()
             tried = self._try(command, now_ms)
-        self._commands.append(command)
+        self.pending.commands.append(command)
         self._carry_out(tried, command)
         return tried.decision
 
     @abstractmethod
-    def _try(self, command: C, now_ms: int) -> T:
-        """Decide and apply."""
+    def _try(self, command: C, now_ms: int, *, failed: Code | None = None) -> Tried:
+        """Decide and apply; with the code that the log has refused the batch with, what follows from that."""
+
+    def _carry_out(self, tried: Tried, command: C) -> None:
+        """Gather the records of what was tried, and whatever else it asks for."""
+        decision = tried.decision
+        for key, value in decision.records:
+            self.records.add(key, value, tried.wall_ms)
+        self.pending.replies += decision.replies
+        for call in decision.dropped:  # JG-21: a newer request took its place
+            self.calls.pop(call, None)
+        self._set_timers(decision)
+
+    def _set_timers(self, decision: Decision) -> None:
+        purgatory = self.node.purgatory
+        for key, at_ms in decision.timers:
+            if at_ms is None:
+                purgatory.clear(key)  # no other shard has such a key: it names the group
+            else:
+                purgatory.arm(key, at_ms, self._ring)
 
     @abstractmethod
-    def _carry_out(self, tried: T, command: C) -> None:
-        """Gather the records of what was tried, and whatever else it asks for."""
+    def expire(self, key: Any, now_ms: int) -> None:
+        """Have the core decide what a timer that is due asks for."""
+
+    @abstractmethod
+    def _new_batch(self) -> P:
+        """Return a batch in which nothing is gathered yet."""
 
     def _recount(self, command: C) -> str:
         """Return what is known of the past of whom a command concerns."""
@@ -179,7 +203,7 @@ class HostedShard(ABC, Generic[C, R, T]):
 
     def _go_on(self) -> None:
         """Let go what waits for nothing; have the batch appended after this round of requests."""
-        if not self.records:
+        if not self.records.count:
             self._settle(appended=False)
         elif not self.has_room(0):
             self._append_gathered()
@@ -201,7 +225,7 @@ class HostedShard(ABC, Generic[C, R, T]):
     def _append_gathered(self, **terms: Any) -> bool:
         """Append what has been gathered, or undo it; let nobody go. Return whether it lasts."""
         self._scheduled = False
-        if not self.records:
+        if not self.records.count:
             return True
         try:
             self._append(**terms)
@@ -227,13 +251,16 @@ class HostedShard(ABC, Generic[C, R, T]):
 
     def _settle(self, *, appended: bool) -> None:
         """Begin a new batch: what was decided lasts, and what waited for it is due to go."""
-        self._mark = self.shard.journal.mark()
-        self.shard.journal.settle(self._mark)
-        self._due.append((appended, self._take_pending()))
+        journal = self.shard.journal
+        self._mark = journal.mark()
+        journal.settle(self._mark)
+        batch = self._take_pending()
+        batch.appended = appended
+        self._due.append(batch)
 
     @abstractmethod
-    def _hand_out(self, commands: list[C], replies: list[R]) -> None:
-        """Let go all that waited for these. It takes what `_take_pending` returns."""
+    def _hand_out(self, batch: P) -> None:
+        """Let go all that waited for a batch."""
 
     def _let_go(self) -> None:
         """Let go whatever is due to, oldest first. What comes due meanwhile goes behind it: to let that go
@@ -249,41 +276,35 @@ class HostedShard(ABC, Generic[C, R, T]):
             self._letting_go = False
 
     def _hand_out_next(self) -> None:
-        appended, waited = self._due.popleft()
-        if appended:
+        batch = self._due.popleft()
+        if batch.appended:
             self.node.purgatory.changed(self._watched)
-        self._hand_out(*waited)
+        self._hand_out(batch)
 
-    def _deliver(self, replies: Iterable[R]) -> None:
+    def _deliver(self, replies: Iterable[Reply]) -> None:
         for reply in replies:
             deliver = self.calls.pop(reply.call, None)
             if deliver is not None:
                 deliver(reply.answer)
 
-    def _take_pending(self) -> tuple[Any, ...]:
-        """Begin a new batch; return what the one before was made of: commands, replies, and what else is."""
-        commands, replies = self._commands, self._replies
-        self._commands, self._replies = [], []
-        if self.records:
+    def _take_pending(self) -> P:
+        """Begin a new batch; return the one before."""
+        batch, self.pending = self.pending, self._new_batch()
+        if self.records.count:
             self.records = GrowingBatch()
-        return commands, replies
+        return batch
 
     def _undo(self, code: Code) -> None:
         """Undo the batch, newest fact first, and do what the core says of each of its commands."""
         log.error("%s: append failed with %s", self, code.name)
         self.shard.undo_to(self._mark)
-        commands, *_ = self._take_pending()
         now_ms = self.node.now_ms()
-        for command in commands:
-            self._after_failure(command, code, now_ms)
-        if self.records:
+        for command in self._take_pending().commands:
+            self._carry_out(self._try(command, now_ms, failed=code), command)
+        if self.records.count:
             self._flush_soon()
         else:
             self._settle(appended=False)
-
-    @abstractmethod
-    def _after_failure(self, command: C, code: Code, now_ms: int) -> None:
-        """Carry out what the core says of a command whose facts are undone."""
 
     def fence(self) -> None:
         """Take this shard out of service: nothing more is appended, and whoever waits is sent elsewhere."""
@@ -357,7 +378,7 @@ class HostedShard(ABC, Generic[C, R, T]):
         self.status = self.AWAY
 
 
-H = TypeVar("H", bound=HostedShard[Any, Any, Any])
+H = TypeVar("H", bound=HostedShard[Any, Any])
 
 
 class ShardsOfTopic(ABC, Generic[H]):
@@ -370,6 +391,7 @@ class ShardsOfTopic(ABC, Generic[H]):
         self.node = node
         self.partition_count = partition_count
         self.hosts: dict[int, H] = {}
+        self.numbers = count(1)  # of the calls that a core answers
         self._to_load: deque[H] = deque()
         self._loading = False
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.refusal import STORAGE_ERRORS
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, at_once
-from coterie.broker.runtime.shards import HostedShard, ShardsOfTopic
-from coterie.coordinator.machine import Reply
+from coterie.broker.runtime.shards import HostedShard, PendingBatch, ShardsOfTopic, Tried
 from coterie.coordinator.txn.commands import (
     AddPartitions,
     Command,
@@ -52,14 +52,14 @@ STRAY = "%s: what producer %d has open in epoch %d is none that its coordinator 
 LESS_THAN_LOGS = "%s: transactional id %s is %s by what is left; the logs know more, so it is %s in epoch %d"
 
 
-class Tried(NamedTuple):
-    """A decision whose facts are applied."""
+@dataclass(slots=True)
+class TransactionBatch(PendingBatch[Command]):
+    """What transactional ids wait for besides: the markers that end their transactions."""
 
-    decision: Decision
-    wall_ms: int
+    markers: list[Markers] = field(default_factory=list)
 
 
-class TransactionHost(HostedShard[Command, Reply, Tried]):
+class TransactionHost(HostedShard[Command, TransactionBatch]):
     """One partition of `__transaction_state`, and the markers that wait for what is not yet appended."""
 
     shard: Shard
@@ -70,7 +70,6 @@ class TransactionHost(HostedShard[Command, Reply, Tried]):
         core = Shard(settings=transactions.settings, new_producer_id=transactions.new_producer_id)
         super().__init__(transactions, core, partition, status=status, epoch=epoch)
         self.transactions = transactions
-        self._markers: list[Markers] = []
         self._seeing_to: set[TimerKey] = set()
         self._unwritten: dict[str, None] = {}  # what was recalled and is not appended
         self._strays: dict[str, list[StrayAbort]] = {}  # by transactional id, until they are written
@@ -89,14 +88,14 @@ class TransactionHost(HostedShard[Command, Reply, Tried]):
         self.calls[command.call] = partial(tell, command, deliver)
         self.execute(command)
 
-    def _try(self, command: Command, now_ms: int) -> Tried:
-        ahead_ms = self._look_at_clocks(now_ms)
-        return Tried(self.shard.perform(command, now_ms), now_ms + ahead_ms)
+    def _new_batch(self) -> TransactionBatch:
+        return TransactionBatch()
 
-    def _after_failure(self, command: Command, code: Code, now_ms: int) -> None:
-        ahead_ms = self._look_at_clocks(now_ms)
-        decision = self.shard.append_failed(command, code, now_ms)
-        self._carry_out(Tried(decision, now_ms + ahead_ms), command)
+    def _try(self, command: Command, now_ms: int, *, failed: Code | None = None) -> Tried:
+        wall_ms = now_ms + self._look_at_clocks(now_ms)
+        if failed is None:
+            return Tried(self.shard.perform(command, now_ms), wall_ms)
+        return Tried(self.shard.append_failed(command, failed, now_ms), wall_ms)
 
     def _look_at_clocks(self, now_ms: int) -> int:
         """Tell the core how far the wall's clock is ahead, and return it."""
@@ -104,31 +103,26 @@ class TransactionHost(HostedShard[Command, Reply, Tried]):
         return self.shard.wall_ahead_ms
 
     def _carry_out(self, tried: Tried, command: Command) -> None:
-        decision, wall_ms = tried
-        for key, value in decision.records:
-            self.records.add(key, value, wall_ms)
-        self._replies.extend(decision.replies)
-        self._markers.extend(decision.markers)
-        self._set_timers(decision)
+        super()._carry_out(tried, command)
+        self.pending.markers += tried.decision.markers
 
     def _set_timers(self, decision: Decision) -> None:
-        for timer in decision.timers:
-            assert timer.at_ms is not None, "nothing takes one off"
-            self.node.purgatory.arm(self.timer(timer.key), timer.at_ms, self._ring(timer.key))
+        for key, at_ms in decision.timers:
+            assert at_ms is not None, "nothing takes one off"
+            self.node.purgatory.arm(self.timer(key), at_ms, self._ring)
 
     def timer(self, key: Hashable) -> Hashable:
         """Return the name that a deadline of this shard has in the purgatory."""
         return (TRANSACTIONS_TOPIC, self.partition, key)
 
-    def _ring(self, key: TimerKey) -> Callable[[int], None]:
-        def ring(now_ms: int) -> None:
-            if self.status == self.ACTIVE:
-                decision = self.execute(Expire(key=key))
-                if decision is not None and decision.overdue and key not in self._seeing_to:
-                    self._seeing_to.add(key)
-                    self.node.work(self._see_to(key, decision.overdue))
-
-        return ring
+    def expire(self, key: Any, now_ms: int) -> None:
+        if self.status != self.ACTIVE:
+            return
+        *_, due = key
+        decision = self.execute(Expire(key=due))
+        if decision is not None and decision.overdue and due not in self._seeing_to:
+            self._seeing_to.add(due)
+            self.node.work(self._see_to(due, decision.overdue))
 
     def _see_to(self, key: TimerKey, transactional_ids: tuple[str, ...]) -> Pieces[None]:
         """See to what a look has found, one after the other. The next look passes over what is left."""
@@ -139,21 +133,15 @@ class TransactionHost(HostedShard[Command, Reply, Tried]):
             yield
         self._seeing_to.discard(key)
 
-    def _take_pending(self) -> tuple[Any, ...]:
-        markers, self._markers = self._markers, []
-        return *super()._take_pending(), markers
-
-    def _hand_out(
-        self, commands: list[Command], replies: list[Reply], markers: Collection[Markers] = ()
-    ) -> None:
-        self._deliver(replies)
-        for command in commands:
+    def _hand_out(self, batch: TransactionBatch) -> None:
+        self._deliver(batch.replies)
+        for command in batch.commands:
             if isinstance(command, MarkersWritten | Expire):
                 self._tell_ended(command)
-        if markers:
-            count = sum(1 + len(each.partitions) for each in markers)
+        if batch.markers:
+            count = sum(1 + len(each.partitions) for each in batch.markers)
             work = at_once if count <= ITEMS_AT_ONCE else self.node.work
-            work(self._end_all(markers))
+            work(self._end_all(batch.markers))
 
     def _end_all(self, markers: Collection[Markers]) -> Pieces[None]:
         """Write the markers of transactions; one may have very many."""
@@ -267,10 +255,10 @@ class TransactionHost(HostedShard[Command, Reply, Tried]):
             timer = self.timer(("recalled",))
             self.node.purgatory.arm(timer, self.node.now_ms() + RETRY_MS, self._write_recalled_again)
 
-    def _write_recalled_again(self, now_ms: int) -> None:
+    def _write_recalled_again(self, _: object, now_ms: int) -> None:
         if self.status == self.ACTIVE:
             self.flush()  # what is written is to be what lasts
-            if not self.records:
+            if not self.records.count:
                 self._write_recalled()
             self._write_recalled_later()
 
@@ -286,7 +274,7 @@ class TransactionHost(HostedShard[Command, Reply, Tried]):
         self.transactions.seen(max(txn.producer_id, txn.next_id) for txn in self.shard.transactions.values())
         decision = self.shard.loaded(self.node.now_ms())
         self._set_timers(decision)
-        self._markers.extend(decision.markers)
+        self.pending.markers += decision.markers
         self._write_recalled_later()
         self._begun = True
         for stray in [*chain.from_iterable(self._strays.values())]:  # before anybody goes on
@@ -345,7 +333,7 @@ class Ending:
         else:
             node = self.host.node
             timer = self.host.timer(("marker", self.markers.transactional_id, watched))
-            node.purgatory.arm(timer, node.now_ms() + RETRY_MS, lambda _: self._write_one(watched))
+            node.purgatory.arm(timer, node.now_ms() + RETRY_MS, lambda *_: self._write_one(watched))
 
     def _ended(self) -> None:
         if self.host.status == self.host.ACTIVE:
@@ -399,7 +387,7 @@ class StrayAbort:
         else:
             node = self.host.node
             timer = (TRANSACTIONS_TOPIC, "stray", self.watched, self.producer_id)
-            node.purgatory.arm(timer, node.now_ms() + RETRY_MS, lambda _: self.write())
+            node.purgatory.arm(timer, node.now_ms() + RETRY_MS, lambda *_: self.write())
 
 
 def write_marker(
@@ -487,7 +475,6 @@ class TransactionCoordinator(ShardsOfTopic[TransactionHost]):
     def __init__(self, node: Node) -> None:
         super().__init__(node, partition_count=node.settings.transaction_state_log_num_partitions)
         self.settings = node.settings.transaction_settings()
-        self._calls = 0
         self._load_what_is_led()
 
     def _new_host(self, partition: int, *, status: str, epoch: int) -> TransactionHost:
@@ -501,8 +488,7 @@ class TransactionCoordinator(ShardsOfTopic[TransactionHost]):
 
     def new_call(self) -> int:
         """Return a number for a command that wants an answer."""
-        self._calls += 1
-        return self._calls
+        return next(self.numbers)
 
     def seen(self, producer_ids: Iterable[int]) -> None:
         """Never give these out: another broker may have, whose files this one goes on with."""
