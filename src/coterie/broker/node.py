@@ -514,7 +514,7 @@ class Node:
         """Make the readers and writers of what members send, one by one: others ask meanwhile."""
         from coterie.wire.api.codec import prepare
 
-        make(self.fast_path.members, self.fast_path.commits)
+        self.fast_path.prepare()
         first, *others = api_keys
         prepare(first)
         if others:

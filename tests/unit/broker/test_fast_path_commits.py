@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import OFFSETS_TOPIC
+from coterie.broker.fastpath import OFFSET_COMMIT
 from coterie.broker.fastpath import commits as fast_commits
 from coterie.broker.fastpath.templates import holes_of
 from coterie.broker.net.context import WAITS
@@ -91,15 +92,15 @@ def records(rig: ApiRig) -> list[Any]:
 def taken(rig: ApiRig) -> list[bool]:
     """Return a list that grows with whether each commit took the fast path."""
     seen: list[bool] = []
-    path = rig.node.fast_path.commits
-    really_take = path.take
+    really_take = rig.node.fast_path[OFFSET_COMMIT]
+    assert really_take is not None
 
     def take(connection: Any, sized: bytes) -> Any:
         outcome = really_take(connection, sized)
         seen.append(outcome is WAITS)
         return outcome
 
-    path.take = take  # type: ignore[method-assign]
+    rig.node.fast_path[OFFSET_COMMIT] = take
     return seen
 
 

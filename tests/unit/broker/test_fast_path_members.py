@@ -194,7 +194,9 @@ def frame_of(kind: str, number: int, terms: dict[str, Any], known: list[str], me
 
 def taken(client: Client, frame: bytes) -> bool:
     """Return whether a frame took the fast path."""
-    outcome = client.rig.node.fast_path.answer(client.connection, frame)
+    take = client.rig.node.fast_path[frame[4:6]]
+    assert take is not None
+    outcome = take(client.connection, frame)
     client.rig.settle()
     return outcome is WAITS
 

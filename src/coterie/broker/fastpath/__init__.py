@@ -2,60 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from coterie.wire.api.apis import ApiKey
 
 if TYPE_CHECKING:
-    from coterie.broker.fastpath.commits import CommitPath
     from coterie.broker.fastpath.heartbeats import HeartbeatPath
-    from coterie.broker.fastpath.members import MemberPath
     from coterie.broker.net.connection import Connection
     from coterie.broker.net.context import Answerless, Read
     from coterie.broker.node import Node
 
 __all__ = ["FastPath"]
 
+# Returns WAITS where a request, its size in front, has its answer sent later; else its handler has to answer
+# it, and is given what has been read of it already.
+Take: TypeAlias = "Callable[[Connection, bytes], Answerless | Read | None]"
+
 OFFSET_COMMIT, JOIN_GROUP, SYNC_GROUP = (
     key.to_bytes(2, "big") for key in (ApiKey.OFFSET_COMMIT, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
 )
+API_KEYS_MAX = 256  # that are remembered; Kafka has fewer than 100
 
 
-class FastPath:
-    """What of a node's requests is answered from bytes. Its parts are made when they are first asked for."""
+class FastPath(dict[bytes, "Take | None"]):
+    """Who takes which of a node's requests from their bytes, by the API key as it stands in them.
+
+    They are made when they are first asked for. None is for the APIs of which handlers answer everything.
+    """
 
     def __init__(self, node: Node) -> None:
+        super().__init__()
         self._node = node
+
+    def __missing__(self, key: bytes) -> Take | None:
+        take = self._take_of(key)
+        if len(self) < API_KEYS_MAX:
+            self[key] = take
+        return take
+
+    def _take_of(self, key: bytes) -> Take | None:
+        if key == OFFSET_COMMIT:
+            from coterie.broker.fastpath.commits import CommitPath
+
+            return CommitPath(self._node).take
+        if key in (JOIN_GROUP, SYNC_GROUP):
+            from coterie.broker.fastpath.members import JoinPath, SyncPath
+
+            return (JoinPath if key == JOIN_GROUP else SyncPath)(self._node).take
+        return None
 
     @cached_property
     def heartbeats(self) -> HeartbeatPath:
-        """Who answers heartbeats."""
+        """Who answers heartbeats: at once, and without a call of the core."""
         from coterie.broker.fastpath.heartbeats import HeartbeatPath
 
         return HeartbeatPath(self._node)
 
-    @cached_property
-    def members(self) -> MemberPath:
-        """Who has JoinGroups and SyncGroups decided."""
-        from coterie.broker.fastpath.members import MemberPath
-
-        return MemberPath(self._node)
-
-    @cached_property
-    def commits(self) -> CommitPath:
-        """Who carries out commits."""
-        from coterie.broker.fastpath.commits import CommitPath
-
-        return CommitPath(self._node)
-
-    def answer(self, connection: Connection, sized: bytes) -> Answerless | Read | None:
-        """Return WAITS where a request, its size in front, has its answer sent later; else its handler has to
-        answer it, and is given what has been read of it already.
-        """
-        key = sized[4:6]
-        if key == OFFSET_COMMIT:
-            return self.commits.take(connection, sized)
-        if key == JOIN_GROUP:
-            return self.members.join(connection, sized)
-        return self.members.sync(connection, sized) if key == SYNC_GROUP else None
+    def prepare(self) -> None:
+        """Make all of them."""
+        for key in (OFFSET_COMMIT, JOIN_GROUP, SYNC_GROUP):
+            self[key]

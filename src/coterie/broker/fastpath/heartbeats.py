@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -24,9 +23,6 @@ from coterie.wire.api.entities import build, response_type
 
 if TYPE_CHECKING:
     from coterie.broker.net.connection import Connection
-    from coterie.broker.node import Node
-
-GENERATION_BYTES = 4
 
 
 class KnownHeartbeat(Template):
@@ -41,13 +37,13 @@ class KnownHeartbeat(Template):
         self.recall = answer_with(version, Code.REBALANCE_IN_PROGRESS)
 
 
-class HeartbeatPath:
+class HeartbeatPath(SharedTerms[Heartbeat]):
     """Answers heartbeats; what the last one on a connection said is remembered there."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._clock: Callable[[], int] = node.now_ms
-        self._terms = SharedTerms[Heartbeat](node, terms_bytes=GENERATION_BYTES, command=_command)
+    terms_bytes = 4  # the generation
+
+    def _command(self, connection: Connection, read: Read) -> Heartbeat:
+        return heartbeat_command(read.request, call=0)
 
     def answer(self, connection: Connection, sized: bytes) -> bytes | ShardHost | Read | None:
         """Return the answer to a heartbeat that needs no fact; else the handler has to answer it, and is
@@ -57,7 +53,7 @@ class HeartbeatPath:
         """
         read, known = None, connection.heartbeat
         if known is None or not known.fits(sized):
-            found = self._terms.find(connection, sized)
+            found = self.find(connection, sized)
             if found is None or isinstance(found, Read):
                 return found
             terms, member_id, read = found
@@ -74,14 +70,10 @@ class HeartbeatPath:
         if renewed is None:
             return read
         code, member = renewed
-        if not self._node.purgatory.move(member.session_key, self._clock() + member.session_timeout_ms):
+        if not self._node.purgatory.move(member.session_key, self._node.now_ms() + member.session_timeout_ms):
             return read  # its session ran out while it was parked, and went without effect (EX-1)
         size, body = known.recall if code else known.answer
         return b"".join((size, sized[8:12], body))
-
-
-def _command(connection: Connection, read: Read) -> Heartbeat:
-    return heartbeat_command(read.request, call=0)
 
 
 @cache

@@ -6,6 +6,7 @@ around those is written once.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from struct import Struct
@@ -20,7 +21,7 @@ from coterie.broker.api.groups import (
     sync_command,
     synced,
 )
-from coterie.broker.fastpath.templates import CORRELATION_AT, SharedTerms, Terms
+from coterie.broker.fastpath.templates import CORRELATION_AT, C, SharedTerms, Terms
 from coterie.broker.net.context import WAITS, Answerless, Read
 from coterie.coordinator.group.commands import Join, Sync
 from coterie.wire.api.apis import APIS
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from coterie.broker.node import Node
     from coterie.coordinator.group.commands import JoinAnswer, SyncAnswer
 
-# Between the group id and the member id: two timeouts, or a generation.
-JOIN_TERMS_BYTES, SYNC_TERMS_BYTES = 8, 4
 HEADS_MAX = 1_000
 SIZE = Struct(">i")
 # What comes after the member id of a follower, whose answer lists nobody, and after an assignment.
@@ -44,9 +43,9 @@ Encode = Callable[[int, bytes, Any], bytes]
 
 
 class AwaitedAnswer:
-    """One request whose answer is awaited. Called with it, once."""
+    """One request whose answer is awaited, as the call of this number. Called with the answer, once."""
 
-    __slots__ = ("_call", "_connection", "_correlation", "_encode", "_host", "_version")
+    __slots__ = ("_connection", "_correlation", "_encode", "_host", "_version", "call")
 
     def __init__(self, connection: Connection, terms: Terms, sized: bytes, encode: Encode) -> None:
         self._connection = connection
@@ -54,49 +53,54 @@ class AwaitedAnswer:
         self._version = terms.version
         self._correlation = sized[CORRELATION_AT : CORRELATION_AT + 4]
         self._encode = encode
-        self._call = terms.host.new_call(self)
+        self.call = terms.host.new_call(self)
+        connection.answer_later(self._forget)
 
     def __call__(self, answer: Any) -> None:
         self._connection.send_answer(self._encode(self._version, self._correlation, answer))
 
-    def park(self) -> int:
-        """Return the number of the call; it is forgotten when the client hangs up."""
-        self._connection.answer_later(self._forget)
-        return self._call
-
     def _forget(self) -> None:
-        self._host.calls.pop(self._call, None)
+        """Forget the call: the client has hung up."""
+        self._host.calls.pop(self.call, None)
 
 
-class MemberPath:
-    """Has the core decide the JoinGroups and SyncGroups that are like others."""
+class MemberPath(SharedTerms[C]):
+    """Has the core decide the requests of one API that are like others."""
 
     def __init__(self, node: Node) -> None:
-        self._node = node
-        self._joins = SharedTerms[Join](node, terms_bytes=JOIN_TERMS_BYTES, command=self._join_command)
-        self._syncs = SharedTerms[Sync](node, terms_bytes=SYNC_TERMS_BYTES, command=self._sync_command)
+        super().__init__(node)
         self._heads: dict[tuple[Any, ...], bytes] = {}
 
-    def join(self, connection: Connection, sized: bytes) -> Answerless | Read | None:
-        """Have the core decide a JoinGroup; else the handler has to, and is given what was read of it."""
-        return self._execute(connection, sized, self._joins, self._joined)
-
-    def sync(self, connection: Connection, sized: bytes) -> Answerless | Read | None:
-        """Have the core decide a follower's SyncGroup; else as `join`."""
-        return self._execute(connection, sized, self._syncs, self._synced)
-
-    def _execute(
-        self, connection: Connection, sized: bytes, known: SharedTerms[Any], encode: Encode
-    ) -> Answerless | Read | None:
-        found = known.find(connection, sized)
+    def take(self, connection: Connection, sized: bytes) -> Answerless | Read | None:
+        """Have the core decide a request; else the handler has to, and is given what was read of it."""
+        found = self.find(connection, sized)
         if found is None or isinstance(found, Read):
             return found
         terms, member_id, _ = found
-        waiting = AwaitedAnswer(connection, terms, sized, encode)
-        terms.host.execute(terms.of(member_id, waiting.park()))
+        waiting = AwaitedAnswer(connection, terms, sized, self._encoded)
+        terms.host.execute(terms.of(member_id, waiting.call))
         return WAITS
 
-    def _join_command(self, connection: Connection, read: Read) -> Join | None:
+    @abstractmethod
+    def _encoded(self, version: int, correlation: bytes, answer: Any) -> bytes:
+        """Return the whole answer, its size in front."""
+
+    def _remember_head(self, key: tuple[Any, ...], frame: bytes, behind: bytes) -> bytes:
+        """Return what stands in an answer between the correlation id and what differs, which is empty."""
+        end = -len(behind) - len(EMPTY)
+        assert frame[end:] == EMPTY + behind
+        if len(self._heads) >= HEADS_MAX:
+            self._heads.clear()
+        head = self._heads[key] = frame[8:end]
+        return head
+
+
+class JoinPath(MemberPath[Join]):
+    """JoinGroup."""
+
+    terms_bytes = 8  # two timeouts
+
+    def _command(self, connection: Connection, read: Read) -> Join | None:
         header, request = read
         if not is_flexible(read) or not session_timeout_fits(self._node, request):
             return None
@@ -108,15 +112,7 @@ class MemberPath:
             client_host=connection.origin.host,
         )
 
-    def _sync_command(self, connection: Connection, read: Read) -> Sync | None:
-        header, request = read
-        if not is_flexible(read) or request.assignments or not names_protocol(request, header.api_version):
-            return None
-        return sync_command(request, call=0, version=header.api_version)
-
-    # -- answers
-
-    def _joined(self, version: int, correlation: bytes, answer: JoinAnswer | Code) -> bytes:
+    def _encoded(self, version: int, correlation: bytes, answer: JoinAnswer | Code) -> bytes:
         if isinstance(answer, Code) or answer.members:
             return encode_response(int.from_bytes(correlation, "big"), joined(version, answer))
         key = (
@@ -130,28 +126,31 @@ class MemberPath:
         )
         head = self._heads.get(key)
         if head is None:
-            nobodys = joined(version, replace(answer, member_id=""))
-            head = self._remember(key, encode_response(0, nobodys), NO_MEMBERS_NO_TAGS)
+            without_id = joined(version, replace(answer, member_id=""))
+            head = self._remember_head(key, encode_response(0, without_id), NO_MEMBERS_NO_TAGS)
         return framed(correlation, head, answer.member_id.encode(), NO_MEMBERS_NO_TAGS)
 
-    def _synced(self, version: int, correlation: bytes, answer: SyncAnswer | Code) -> bytes:
+
+class SyncPath(MemberPath[Sync]):
+    """A follower's SyncGroup."""
+
+    terms_bytes = 4  # the generation
+
+    def _command(self, connection: Connection, read: Read) -> Sync | None:
+        header, request = read
+        if not is_flexible(read) or request.assignments or not names_protocol(request, header.api_version):
+            return None
+        return sync_command(request, call=0, version=header.api_version)
+
+    def _encoded(self, version: int, correlation: bytes, answer: SyncAnswer | Code) -> bytes:
         if isinstance(answer, Code):
             return encode_response(int.from_bytes(correlation, "big"), synced(version, answer))
         key = (version, answer.code, answer.protocol_type, answer.protocol_name)
         head = self._heads.get(key)
         if head is None:
             empty = synced(version, replace(answer, assignment=b""))
-            head = self._remember(key, encode_response(0, empty), NO_TAGS)
+            head = self._remember_head(key, encode_response(0, empty), NO_TAGS)
         return framed(correlation, head, answer.assignment, NO_TAGS)
-
-    def _remember(self, key: tuple[Any, ...], frame: bytes, behind: bytes) -> bytes:
-        """Return what stands in an answer between the correlation id and what differs, which is empty."""
-        end = -len(behind) - len(EMPTY)
-        assert frame[end:] == EMPTY + behind
-        if len(self._heads) >= HEADS_MAX:
-            self._heads.clear()
-        head = self._heads[key] = frame[8:end]
-        return head
 
 
 def is_flexible(read: Read) -> bool:

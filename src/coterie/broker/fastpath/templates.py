@@ -12,9 +12,10 @@ after all, it goes there as it was read.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from sys import intern
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from coterie.base.errors import Corrupt
 from coterie.base.topic_names import OFFSETS_TOPIC
@@ -117,25 +118,25 @@ def terms_of(host: ShardHost, version: int, command: Any) -> Terms:
 C = TypeVar("C")
 
 
-class SharedTerms(Generic[C]):
+class SharedTerms(ABC, Generic[C]):
     """The requests of one API, by their origin and by what stands before and behind their member id."""
 
-    def __init__(
-        self, node: Node, *, terms_bytes: int, command: Callable[[Connection, Read], C | None]
-    ) -> None:
-        """`terms_bytes` are between the group id and the member id. `command` returns what the core is asked,
-        None where only the handler knows the answer.
-        """
+    terms_bytes: ClassVar[int]
+    """How many stand between the group id and the member id."""
+
+    def __init__(self, node: Node) -> None:
         self._node = node
-        self._terms_bytes = terms_bytes
-        self._command = command
         self._known: dict[tuple[Origin, bytes, bytes, bytes], Terms] = {}
+
+    @abstractmethod
+    def _command(self, connection: Connection, read: Read) -> C | None:
+        """Return the command for the core, None where only the handler knows the answer."""
 
     def find(self, connection: Connection, sized: bytes) -> tuple[Terms, str, Read | None] | Read | None:
         """Return what a request says, its member id, and the request if it had to be read for that. Without
         terms it is the handler's: as it was read, or None where it was not.
         """
-        cut = member_id_in(sized, self._terms_bytes)
+        cut = member_id_in(sized, self.terms_bytes)
         if cut is None:
             return None if len(sized) > REQUEST_BYTES_MAX else self._learn(connection, sized)
         at, end = cut

@@ -401,7 +401,8 @@ class Connection:
 
     def answer(self, sized: bytes) -> None:
         """Answer a request by the fast path if it has one, any other by its handler."""
-        outcome = self.node.fast_path.answer(self, sized)
+        take = self.node.fast_path[sized[4:6]]
+        outcome = None if take is None else take(self, sized)
         if not isinstance(outcome, Answerless):
             self._answer_by_handler(sized, outcome)
 
