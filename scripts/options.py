@@ -45,6 +45,8 @@ FACES = (
 )
 MODULES = re.compile(r"\b(?:collections\.abc|typing|coterie\.assign\.model)\.")
 ADDRESS = "bootstrap_servers"
+# What the consumer's constructor takes by name: the types of its records follow from them.
+TYPED = {"key_deserializer", "value_deserializer"}
 
 
 def lines() -> Iterator[str]:
@@ -57,7 +59,9 @@ def lines() -> Iterator[str]:
         if settings is ConsumerSettings:  # the others take it as their first argument
             yield f"    {ADDRESS}: Required[str | Sequence[str]]"
         for one in fields(settings):
-            if one.name == ADDRESS or (settings is not ClientSettings and one.name in common):
+            if one.name in {ADDRESS, *(TYPED if settings is ConsumerSettings else ())} or (
+                settings is not ClientSettings and one.name in common
+            ):
                 continue
             kind = one.type.__name__ if isinstance(one.type, type) else str(one.type)
             kind = MODULES.sub("", kind)

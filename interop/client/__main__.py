@@ -69,12 +69,14 @@ async def read(settings: Settings) -> None:
             consumer.assign(await consumer.partitions_for(TOPIC))
         else:
             consumer.subscribe([TOPIC])
-        got: list[bytes] = []
+        got: list[bytes | None] = []
         async with asyncio.timeout(WITHIN_S):
             while len(got) < len(RECORDS):
                 for records in (await consumer.getmany(timeout_ms=1000)).values():
                     got += [record.value for record in records]
-        assert sorted(got) == sorted(RECORDS), f"{len(got)} records, not those that were sent"
+        assert sorted(got, key=repr) == sorted(RECORDS, key=repr), (
+            f"{len(got)} records, not those that were sent"
+        )
 
 
 async def written(settings: Settings) -> None:

@@ -62,7 +62,7 @@ class Witness:
         """Read on; returns what was written last."""
         for records in self._consumer.getmany(timeout_ms=50).values():
             for record in records:
-                if record.value and read_key(record.key) == GroupMetadataKey(self._group):
+                if record.key and record.value and read_key(record.key) == GroupMetadataKey(self._group):
                     self.generations.append(Generation.of(read_group_value(record.value)))
         return self.generations[-1] if self.generations else None
 

@@ -3,11 +3,14 @@
 docs/errors.md draws the whole tree and says of each error what to do.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from coterie.client.consumer.records import ConsumerRecord
 
 
 class Disconnected(CoterieError):
@@ -80,7 +83,7 @@ class LogTruncated(CoterieError):
 class Undecodable(CoterieError):
     """A deserialiser failed. `record` is the raw one; seek to its offset + 1 to go on after it."""
 
-    def __init__(self, record: Any, what: str, cause: Exception) -> None:
+    def __init__(self, record: "ConsumerRecord", what: str, cause: Exception) -> None:
         place = f"{record.topic}-{record.partition} at offset {record.offset}"
         super().__init__(
             f"the {what} of {place} cannot be decoded ({type(cause).__name__}: {cause});"

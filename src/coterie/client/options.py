@@ -102,10 +102,6 @@ class ConsumerOptions(ClientOptions, total=False):
     """Default: ''."""
     check_crcs: bool | str
     """Default: True."""
-    key_deserializer: Callable[[bytes], Any] | None
-    """No default."""
-    value_deserializer: Callable[[bytes], Any] | None
-    """No default."""
     interceptors: Sequence[Callable[[list[Any]], list[Any]]]
     """Default: ()."""
     decoder: str

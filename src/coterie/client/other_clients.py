@@ -6,6 +6,8 @@ Names of kafka-python, aiokafka, confluent-kafka and Java, and what does the sam
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
+from coterie.client.errors import WrongSetting
+
 TRANSACTION = "async with producer.transaction(): ..."
 PRODUCER_METHODS = {
     "abort_transaction": TRANSACTION,
@@ -61,6 +63,14 @@ SETTINGS = {
     "rebalance_listener": "subscribe(topics, listener=...)",
     "stats_cb": "leave it out",
 }
+
+
+def refuse_mapping(given: object, face: str) -> None:
+    """Raise WrongSetting for a mapping of settings, which confluent-kafka's clients take."""
+    if isinstance(given, Mapping):
+        raise WrongSetting(
+            f"settings are named arguments here, with underscores: {face}(bootstrap_servers=...)"
+        )
 
 
 class HintsAtMethods:

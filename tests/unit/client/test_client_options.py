@@ -24,6 +24,36 @@ Producer("b:1", acks="all", value_serializer=str.encode)
 Admin("b:1", request_timeout_ms=5)
 settings: dict[str, str] = {}
 """
+TYPES = """
+import json
+from typing import Any, assert_type
+
+import coterie.client as c
+
+
+async def read(reset: c.Reset) -> None:
+    plain = c.Consumer("t", bootstrap_servers="b:1")
+    assert_type(plain, c.Consumer[bytes, bytes])
+    record = await plain.getone()
+    assert_type(record, c.ConsumerRecord[bytes, bytes])
+    assert_type(record.value, bytes | None)
+    assert_type(await plain.getone(timeout_ms=5), c.ConsumerRecord[bytes, bytes] | None)
+    async for each in c.Consumer("t", bootstrap_servers="b:1", value_deserializer=bytes.decode):
+        assert_type(each, c.ConsumerRecord[bytes, str])
+    both = c.Consumer("t", bootstrap_servers="b:1", key_deserializer=int, value_deserializer=json.loads)
+    assert_type(await both.getmany(), dict[c.TopicPartition, list[c.ConsumerRecord[int, Any]]])
+    assert_type(plain.group_metadata(), c.GroupMetadata)
+    with c.BlockingConsumer("t", bootstrap_servers="b:1", key_deserializer=int) as blocking:
+        for one in blocking:
+            assert_type(one.key, int | None)
+        assert_type(blocking.position(("t", 0)), int)
+        assert_type(blocking.lag(), dict[c.TopicPartition, int])
+        blocking.commit()
+
+
+def takes_any(consumer: c.Consumer, record: c.ConsumerRecord) -> None:
+    assert_type(record.key, bytes | None)
+"""
 WRONG = """
 from coterie.client import Admin, Consumer, Producer
 
@@ -49,11 +79,13 @@ def test_the_options_are_made_from_the_settings_as_they_are():
     assert written == the_script().text(), "python scripts/options.py --write"
 
 
-def test_mypy_takes_what_there_is_and_refuses_what_is_misspelt_wrong_or_missing(tmp_path: Path):
-    for name, text in (("right", RIGHT), ("wrong", WRONG)):
+def test_mypy_takes_what_there_is_knows_its_types_and_refuses_what_is_misspelt_wrong_or_missing(
+    tmp_path: Path,
+):
+    for name, text in (("right", RIGHT), ("types", TYPES), ("wrong", WRONG)):
         (tmp_path / f"{name}.py").write_text(text)
 
-    files = [str(tmp_path / "right.py"), str(tmp_path / "wrong.py")]
+    files = [str(tmp_path / f"{name}.py") for name in ("right", "types", "wrong")]
     how = ["--config-file", str(ROOT / "pyproject.toml"), "--follow-imports", "silent"]
     said, _, _ = api.run([*files, *how, "--cache-dir", str(tmp_path / "cache")])
 

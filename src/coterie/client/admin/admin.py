@@ -36,13 +36,14 @@ from coterie.client.admin.messages import (
 )
 from coterie.client.admin.resets import Known, Move, Reset
 from coterie.client.admin.tries import Tries
+from coterie.client.documented import lists_settings
 from coterie.client.errors import ClientTimeout, Disconnected
 from coterie.client.net import messages
 from coterie.client.net.addresses import Address
 from coterie.client.net.cluster import Cluster
 from coterie.client.net.messages import ListedOffset
 from coterie.client.options import AdminOptions
-from coterie.client.other_clients import ADMIN_METHODS, HintsAtMethods
+from coterie.client.other_clients import ADMIN_METHODS, HintsAtMethods, refuse_mapping
 from coterie.client.partitions import Partitions, checked_stamp, many, partition_of
 from coterie.client.producer.partitioner import no_such_partition
 from coterie.client.settings import ISOLATION, AdminSettings, one_of
@@ -65,7 +66,10 @@ class Admin(HintsAtMethods):
 
     _called_here = ADMIN_METHODS
 
+    @lists_settings(AdminSettings)
     def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Unpack[AdminOptions]) -> None:
+        """Make an administrator; it connects in `start` or `async with`."""
+        refuse_mapping(bootstrap_servers, "Admin")
         self.settings = AdminSettings.of(bootstrap_servers=bootstrap_servers, **settings)
         self.cluster = Cluster.of(self.settings)
         self._groups = GroupAdmin(self.cluster)

@@ -31,9 +31,11 @@ async def commit_times(settings: dict[str, Any], group_id: str) -> dict[TopicPar
         return found
 
 
-def take_note(found: dict[TopicPartition, int], group_id: str, key: bytes, value: bytes | None) -> None:
+def take_note(
+    found: dict[TopicPartition, int], group_id: str, key: bytes | None, value: bytes | None
+) -> None:
     """Note the time of a commit, or that the offset has gone."""
-    what = read_key(key)
+    what = None if key is None else read_key(key)
     if not isinstance(what, OffsetCommitKey) or what.group != group_id:
         return
     partition = TopicPartition(what.topic, what.partition)

@@ -10,8 +10,10 @@ from typing import Any, Unpack
 
 from coterie.client.admin.admin import Admin
 from coterie.client.blocking.face import BlockingFace, waiting
+from coterie.client.documented import lists_settings
 from coterie.client.options import AdminOptions
 from coterie.client.other_clients import ADMIN_METHODS
+from coterie.client.settings import AdminSettings
 
 
 class BlockingAdmin(BlockingFace[Admin]):
@@ -19,7 +21,9 @@ class BlockingAdmin(BlockingFace[Admin]):
 
     _called_here = ADMIN_METHODS
 
+    @lists_settings(AdminSettings)
     def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Unpack[AdminOptions]) -> None:
+        """Make an administrator; it connects in `start` or `with`."""
         super().__init__(Admin(bootstrap_servers, **settings), name="administrator")
 
     def __exit__(

@@ -12,7 +12,7 @@ import inspect
 import re
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overload
 
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.blocking.face import BlockingFace, waiting
@@ -21,15 +21,14 @@ from coterie.client.consumer.consumer import (
     Consumer,
 )
 from coterie.client.consumer.listener import RebalanceListener
-from coterie.client.consumer.records import ConsumerRecord
+from coterie.client.consumer.records import ConsumerRecord, K, V
+from coterie.client.documented import lists_settings
 from coterie.client.errors import ListenerFailed, WrongUse
 from coterie.client.member import GroupMetadata
 from coterie.client.options import ConsumerOptions
 from coterie.client.other_clients import CONSUMER_METHODS
-from coterie.client.partitions import (
-    Partitions,
-    checked_timeout_s,
-)
+from coterie.client.partitions import Partitions, checked_timeout_s
+from coterie.client.settings import ConsumerSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,13 +38,24 @@ T = TypeVar("T")
 WAIT_MS = 1_000
 
 
-class BlockingConsumer(BlockingFace[Consumer]):
+class BlockingConsumer(BlockingFace[Consumer[K, V]], Generic[K, V]):
     """A consumer whose calls return when they are done. Used from one thread at a time."""
 
     _called_here = CONSUMER_METHODS
 
-    def __init__(self, *topics: str, **settings: Unpack[ConsumerOptions]) -> None:
-        super().__init__(Consumer(*topics, **settings), name="consumer")
+    @lists_settings(ConsumerSettings)
+    def __init__(
+        self,
+        *topics: str,
+        key_deserializer: Callable[[bytes], K] | None = None,
+        value_deserializer: Callable[[bytes], V] | None = None,
+        **settings: Unpack[ConsumerOptions],
+    ) -> None:
+        """Make a consumer, subscribed to `topics` if there are any; it connects in `start` or `with`."""
+        inner = Consumer(
+            *topics, key_deserializer=key_deserializer, value_deserializer=value_deserializer, **settings
+        )
+        super().__init__(inner, name="consumer")
         self._aside: Aside | None = None
         self._given = self._got = 0
         """How often the loop has handed something out, and how often that has come to the script."""
@@ -109,11 +119,19 @@ class BlockingConsumer(BlockingFace[Consumer]):
 
     # Records
 
-    def getone(self, *, timeout_ms: int | None = None) -> ConsumerRecord | None:
+    @overload
+    def getone(self, *, timeout_ms: None = None) -> ConsumerRecord[K, V]: ...
+
+    @overload
+    def getone(self, *, timeout_ms: int) -> ConsumerRecord[K, V] | None: ...
+
+    def getone(self, *, timeout_ms: int | None = None) -> ConsumerRecord[K, V] | None:
         """Return the next record, None after so long without one."""
+        if timeout_ms is None:
+            return self._taken(self._inner.getone)
         return self._taken(lambda: self._inner.getone(timeout_ms=timeout_ms))
 
-    def __iter__(self) -> Iterator[ConsumerRecord]:
+    def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
         """Yield records for ever, `max_poll_records` at a time from the other thread."""
         while True:
             for records in self.getmany(timeout_ms=WAIT_MS).values():
@@ -121,7 +139,7 @@ class BlockingConsumer(BlockingFace[Consumer]):
 
     def getmany(
         self, *, timeout_ms: int = 0, max_records: int | None = None
-    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+    ) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
         """Return the records that have come, by partition in order; wait so long for the first."""
         return self._taken(lambda: self._inner.getmany(timeout_ms=timeout_ms, max_records=max_records))
 

@@ -15,11 +15,13 @@ from typing import Any, Unpack
 
 from coterie.base.ids import GroupMetadata, TopicPartition
 from coterie.client.blocking.face import BlockingFace, waiting
+from coterie.client.documented import lists_settings
 from coterie.client.options import ProducerOptions
 from coterie.client.other_clients import PRODUCER_METHODS
 from coterie.client.partitions import checked_timeout_s
 from coterie.client.producer.delivery import Delivery, RecordMetadata
 from coterie.client.producer.producer import Producer
+from coterie.client.producer.settings import ProducerSettings
 from coterie.wire.records.packing import Headers
 
 
@@ -28,7 +30,9 @@ class BlockingProducer(BlockingFace[Producer]):
 
     _called_here = PRODUCER_METHODS
 
+    @lists_settings(ProducerSettings)
     def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Unpack[ProducerOptions]) -> None:
+        """Make a producer; it connects in `start` or `with`."""
         super().__init__(Producer(bootstrap_servers, **settings), name="producer")
 
     def __exit__(

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, Self, TypeVar, Unpack, overload
 
 from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
@@ -24,8 +24,9 @@ from coterie.client.consumer.fetcher import Fetcher
 from coterie.client.consumer.listener import RebalanceListener
 from coterie.client.consumer.positions import Start, first_positions, offsets_at
 from coterie.client.consumer.progress import Progress, Walk
-from coterie.client.consumer.records import ConsumerRecord, deserialized
+from coterie.client.consumer.records import ConsumerRecord, K, V, deserialized
 from coterie.client.consumer.subscription import Subscription
+from coterie.client.documented import lists_settings
 from coterie.client.ending import begun, ended, same_loop
 from coterie.client.errors import ClientTimeout, Closed, WrongUse
 from coterie.client.member import GroupMetadata
@@ -33,7 +34,7 @@ from coterie.client.member.runner import CLOSE_TIMEOUT_S
 from coterie.client.net import messages
 from coterie.client.net.cluster import Cluster
 from coterie.client.options import ConsumerOptions
-from coterie.client.other_clients import CONSUMER_METHODS, HintsAtMethods
+from coterie.client.other_clients import CONSUMER_METHODS, HintsAtMethods, refuse_mapping
 from coterie.client.partitions import (
     Partitions,
     checked_stamp,
@@ -63,13 +64,24 @@ class OffsetAndTimestamp(NamedTuple):
     timestamp: int
 
 
-class Consumer(HintsAtMethods):
+class Consumer(HintsAtMethods, Generic[K, V]):
     """A consumer: subscribed to topics as a member of a group, or assigned partitions by hand."""
 
     _called_here = CONSUMER_METHODS
 
-    def __init__(self, *topics: str, **settings: Unpack[ConsumerOptions]) -> None:
-        self.settings = ConsumerSettings.of(**settings)
+    @lists_settings(ConsumerSettings)
+    def __init__(
+        self,
+        *topics: str,
+        key_deserializer: Callable[[bytes], K] | None = None,
+        value_deserializer: Callable[[bytes], V] | None = None,
+        **settings: Unpack[ConsumerOptions],
+    ) -> None:
+        """Make a consumer, subscribed to `topics` if there are any; `start` or `async with` connects it."""
+        refuse_mapping(next(iter(topics), None), "Consumer")
+        self.settings = ConsumerSettings.of(
+            key_deserializer=key_deserializer, value_deserializer=value_deserializer, **settings
+        )
         self._progress = Progress(lambda: self._fetcher, self.settings.interceptors)
         self._subscription = Subscription(self.settings, done=self._done, applied=self._applied)
         self._ending: asyncio.Task[None] | None = None
@@ -121,7 +133,7 @@ class Consumer(HintsAtMethods):
     async def close(
         self, *, done: bool = True, leave: bool | None = None, timeout_ms: float | None = None
     ) -> None:
-        """Commit (if auto commit is on), leave the group and close the connections (CV-4).
+        """Commit (if auto commit is on), leave the group and close the connections.
 
         For so long it is tried to commit and to leave, 30 s by default, as in Java, and for 2 s more to leave
         where that is left. Where brokers do not answer, the log says what is not known to be committed.
@@ -209,7 +221,8 @@ class Consumer(HintsAtMethods):
         self._apply()
 
     def assign(self, partitions: Partitions) -> None:
-        """Read these partitions, whoever else does; without a group, or to commit in its name (CP-6)."""
+        """Read these partitions, whoever else does; without a group, or to commit in its name."""
+        # CP-6: whoever has no member in a group may commit for it.
         self._subscription.assign(partitions)
         self._apply()
 
@@ -255,7 +268,7 @@ class Consumer(HintsAtMethods):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> ConsumerRecord:
+    async def __anext__(self) -> ConsumerRecord[K, V]:
         walk = self._progress.walk
         while walk is None or (record := next(walk.records, None)) is None:
             if walk is not None:
@@ -280,7 +293,13 @@ class Consumer(HintsAtMethods):
             walks = await self._taken(take, list, CALL_EVERY_S, walking=True)
         return walks[0]
 
-    async def getone(self, *, timeout_ms: int | None = None) -> ConsumerRecord | None:
+    @overload
+    async def getone(self, *, timeout_ms: None = None) -> ConsumerRecord[K, V]: ...
+
+    @overload
+    async def getone(self, *, timeout_ms: int) -> ConsumerRecord[K, V] | None: ...
+
+    async def getone(self, *, timeout_ms: int | None = None) -> ConsumerRecord[K, V] | None:
         """Return the next record, None after so long without one."""
         if timeout_ms is None:
             return await self.__anext__()
@@ -290,7 +309,7 @@ class Consumer(HintsAtMethods):
     @overload
     async def getmany(
         self, *, timeout_ms: int = 0, max_records: int | None = None, columns: Literal[False] = False
-    ) -> dict[TopicPartition, list[ConsumerRecord]]: ...
+    ) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]: ...
 
     @overload
     async def getmany(
@@ -299,7 +318,7 @@ class Consumer(HintsAtMethods):
 
     async def getmany(
         self, *, timeout_ms: int = 0, max_records: int | None = None, columns: bool = False
-    ) -> "dict[TopicPartition, list[ConsumerRecord]] | pa.Table":
+    ) -> "dict[TopicPartition, list[ConsumerRecord[K, V]]] | pa.Table":
         """Return the records that have come, by partition in order; wait so long for the first.
 
         `max_records` is `max_poll_records` unless given. With `columns` all that came is returned as one
@@ -316,7 +335,7 @@ class Consumer(HintsAtMethods):
                 raise
         most = self.settings.max_poll_records if max_records is None else max_records
 
-        def take() -> dict[TopicPartition, list[ConsumerRecord]]:
+        def take() -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
             return self._progress.take(most)
 
         return await self._taken(take, dict, timeout_ms / 1000)

@@ -11,7 +11,7 @@ from coterie.client.net.addresses import Address
 from coterie.wire.records.batches import scan
 from coterie.wire.records.visible import AbortedTransaction, without_aborted
 
-Finish = Callable[[list[ConsumerRecord]], tuple[list[Any], CoterieError | None]]
+Finish = Callable[[list[ConsumerRecord]], tuple[list[ConsumerRecord[Any, Any]], CoterieError | None]]
 """Deserialises; of records that it cannot finish it returns those before, and what went wrong."""
 
 

@@ -9,8 +9,8 @@ class RebalanceListener:
     """Is told what the group gives to a member and takes from it; each method may be a coroutine.
 
     The member heartbeats while a method runs, so it may take as long as `max.poll.interval.ms`. Partitions
-    are sorted by topic, then number (CB-12). What a method raises is raised again from the application's next
-    call; the rebalance goes on (CB-5, CB-10).
+    are sorted by topic, then number. What a method raises is raised again from the application's next call;
+    the rebalance goes on.
     """
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
@@ -23,5 +23,6 @@ class RebalanceListener:
         """
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """Drop these: they may be others' already, and nothing can be committed (CB-11)."""
+        """Drop these: they may be others' already, and nothing can be committed."""
+        # CB-11
         return self.on_partitions_revoked(partitions)

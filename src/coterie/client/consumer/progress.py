@@ -19,10 +19,12 @@ Interceptors = Sequence[Callable[[list[Any]], list[Any]]]
 class Walk:
     """Records of one partition that are handed out one by one."""
 
-    def __init__(self, partition: TopicPartition, records: list[ConsumerRecord], *, epoch: int) -> None:
+    def __init__(
+        self, partition: TopicPartition, records: list[ConsumerRecord[Any, Any]], *, epoch: int
+    ) -> None:
         self.partition, self.epoch = partition, epoch
         self.records = iter(records)
-        self.shown: ConsumerRecord | None = None
+        self.shown: ConsumerRecord[Any, Any] | None = None
         """The one that the application has in its hands."""
         self.first = records[0].offset
         self.over = False

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from itertools import repeat
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol
 
 from coterie.base.errors import Corrupt
 from coterie.client.consumer.uniform_records import LEAST, Run, begins_uniform, run_at
@@ -22,13 +22,23 @@ from coterie.wire.records.compression import (
     decompress,
 )
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # with defaults, which typing has from Python 3.13 on
+
+    K = TypeVar("K", default=bytes)
+    V = TypeVar("V", default=bytes)
+else:
+    from typing import TypeVar
+
+    K, V = TypeVar("K"), TypeVar("V")
+
 CREATED, APPENDED = 0, 1
 # Where records are not uniform, so many are read before it is tried again.
 STRETCH = 100
 
 
-class ConsumerRecord(NamedTuple):
-    """One record. Key and value are bytes unless the consumer has deserialisers."""
+class ConsumerRecord(NamedTuple, Generic[K, V]):
+    """One record. Key and value are bytes unless the consumer has deserializers, None where there is none."""
 
     topic: str
     partition: int
@@ -37,8 +47,8 @@ class ConsumerRecord(NamedTuple):
     """Milliseconds since 1970."""
     timestamp_type: int
     """0: when it was created, 1: when the broker appended it."""
-    key: Any
-    value: Any
+    key: K | None
+    value: V | None
     headers: tuple[tuple[str, bytes | None], ...]
 
 
@@ -47,14 +57,14 @@ def deserialized(
     *,
     key: Callable[[bytes], Any] | None,
     value: Callable[[bytes], Any] | None,
-) -> tuple[list[ConsumerRecord], Undecodable | None]:
+) -> tuple[list[ConsumerRecord[Any, Any]], Undecodable | None]:
     """Return the records with keys and values deserialized, up to the first that cannot be.
 
     Where there are no bytes, nothing is deserialized: None stays None.
     """
     if key is None and value is None:
         return records, None
-    done: list[ConsumerRecord] = []
+    done: list[ConsumerRecord[Any, Any]] = []
     for record in records:
         what = "key"
         try:

@@ -12,6 +12,7 @@ from typing import Any, Self, Unpack
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
 from coterie.base.ids import GroupMetadata, OffsetAndMetadata, TopicPartition
+from coterie.client.documented import lists_settings
 from coterie.client.ending import begun, ended, same_loop
 from coterie.client.errors import ClientTimeout, WrongSetting, WrongUse
 from coterie.client.member.backoff import Backoff
@@ -19,7 +20,7 @@ from coterie.client.net.cluster import Cluster
 from coterie.client.net.jitter import jitter
 from coterie.client.net.messages import TopicInfo
 from coterie.client.options import ProducerOptions
-from coterie.client.other_clients import PRODUCER_METHODS, HintsAtMethods
+from coterie.client.other_clients import PRODUCER_METHODS, HintsAtMethods, refuse_mapping
 from coterie.client.partitions import checked_stamp, checked_timeout_s, partition_of
 from coterie.client.producer.accumulator import Accumulator
 from coterie.client.producer.batcher import RECORD_OVERHEAD, Batch, PackedBatch, record_size
@@ -46,7 +47,10 @@ class Producer(HintsAtMethods):
 
     _called_here = PRODUCER_METHODS
 
+    @lists_settings(ProducerSettings)
     def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Unpack[ProducerOptions]) -> None:
+        """Make a producer; it connects in `start` or `async with`."""
+        refuse_mapping(bootstrap_servers, "Producer")
         self.settings = ProducerSettings.of(bootstrap_servers=bootstrap_servers, **settings)
         self._accumulator = Accumulator(self.settings, jitter=jitter)
         self._partitioner = partitioner_of(
