@@ -181,6 +181,7 @@ DOCSTRINGS_IN_ORDER = (
     "arrow",
     "assign",
     "base",
+    "client",
     "security",
     "storage",
     "testing",

@@ -138,7 +138,7 @@ class ClientSettings:
         return addresses_of(self.bootstrap_servers)
 
     def credentials(self) -> Credentials:
-        """Return who we say we are, from the plain settings or from Kafka's JAAS text."""
+        """Return the user's name and password, from the plain settings or from Kafka's JAAS text."""
         if self.sasl_mechanism is None:
             raise WrongSetting(f"{self.security_protocol} needs sasl_mechanism: {', '.join(MECHANISMS)}")
         named = jaas(self.sasl_jaas_config or "")
@@ -151,7 +151,7 @@ class ClientSettings:
         return Credentials(self.sasl_mechanism, username, password)
 
     def security(self) -> Security:
-        """Return how to connect; reads the certificates' files."""
+        """Return the TLS context and credentials of a connection; reads the certificates' files."""
         tls = None
         if self.security_protocol.endswith("SSL"):
             tls = self.ssl_context or tls_context(self._files())
@@ -246,7 +246,7 @@ class ConsumerSettings(ClientSettings):
 
 
 def unknown(name: str, known: Iterable[str]) -> str:
-    """Return what to say of a setting that there is not."""
+    """Return the words for a setting that there is not."""
     if "." in name and name.replace(".", "_") in known:
         return f"there is no setting {name}; write {name.replace('.', '_')}"
     if name in SETTINGS:

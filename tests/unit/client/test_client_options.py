@@ -82,10 +82,10 @@ def test_the_options_are_made_from_the_settings_as_they_are():
 def test_mypy_takes_what_there_is_knows_its_types_and_refuses_what_is_misspelt_wrong_or_missing(
     tmp_path: Path,
 ):
-    for name, text in (("right", RIGHT), ("types", TYPES), ("wrong", WRONG)):
+    for name, text in (("right", RIGHT), ("typed", TYPES), ("wrong", WRONG)):
         (tmp_path / f"{name}.py").write_text(text)
 
-    files = [str(tmp_path / f"{name}.py") for name in ("right", "types", "wrong")]
+    files = [str(tmp_path / f"{name}.py") for name in ("right", "typed", "wrong")]
     how = ["--config-file", str(ROOT / "pyproject.toml"), "--follow-imports", "silent"]
     said, _, _ = api.run([*files, *how, "--cache-dir", str(tmp_path / "cache")])
 
