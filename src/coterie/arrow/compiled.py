@@ -3,7 +3,7 @@
 Importing this module needs numba (`pip install 'coterie[spark]'`).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -165,6 +165,8 @@ def write_row(offset, stamp, kind, key_size, value_size, seen, out):  # type: ig
 @compiled
 def read(data, segments, count, first, until, out):  # type: ignore[no-untyped-def]
     """Write the rows of all segments; the tally says where bad bytes stopped it."""
+    for ends in (out.key_ends, out.value_ends, out.header_ends, out.name_ends, out.tag_ends):
+        put32(ends, 0, 0)
     for number in range(count):
         segment = segments + number * SEGMENT_BYTES
         at, end = data + get64(segment, AT), data + get64(segment, END)
@@ -182,73 +184,36 @@ def read(data, segments, count, first, until, out):  # type: ignore[no-untyped-d
             return
 
 
-class Buffers(NamedTuple):
-    """What `Out` has the addresses of: Arrow's memory, which Arrow uses again when nobody has it any more.
-
-    Memory of numpy's would be given back to the system with each chunk, and cost as much as reading it does.
-    """
-
-    tally: pa.Buffer
-    offsets: pa.Buffer
-    stamps: pa.Buffer
-    types: pa.Buffer
-    keys: pa.Buffer
-    key_ends: pa.Buffer
-    key_valid: pa.Buffer
-    values: pa.Buffer
-    value_ends: pa.Buffer
-    value_valid: pa.Buffer
-    header_ends: pa.Buffer
-    headers_valid: pa.Buffer
-    names: pa.Buffer
-    name_ends: pa.Buffer
-    tags: pa.Buffer
-    tag_ends: pa.Buffer
-    tag_valid: pa.Buffer
-
-
-assert Buffers._fields == Out._fields
 assert len(Segment._fields) == APPEND + 1
 NO_TALLY = np.array([0, 0, 0, 0, 0, 0, -1], np.int64)
 
 
-def bits(count: int) -> pa.Buffer:
-    """Return room for a bitmap of so many rows."""
-    return pa.allocate_buffer(count // 8 + 1)
-
-
-def ends(count: int) -> pa.Buffer:
-    """Return room for Arrow's offsets of so many values; the first is 0."""
-    made = pa.allocate_buffer(4 * (count + 1))
-    np.frombuffer(made, np.int32, 1)[0] = 0
-    return made
-
-
-def room_for(chunk: Chunk, *, headers: bool) -> Buffers:
-    """Return buffers into which the chunk's rows will fit, whatever they hold.
+def sizes_of(chunk: Chunk, *, headers: bool) -> Out:
+    """Return the sizes in bytes of buffers into which the chunk's rows will fit, whatever they hold.
 
     A header takes two bytes at least. The kernel trusts these sizes: they hold for hostile bytes, too.
     """
     rows, size = chunk.rows, chunk.size
-    tags, most_tags = (size, size // 2) if headers else (0, 0)
-    return Buffers(
-        tally=pa.py_buffer(NO_TALLY.copy()),
-        offsets=pa.allocate_buffer(8 * rows),
-        stamps=pa.allocate_buffer(8 * rows),
-        types=pa.allocate_buffer(4 * rows),
-        keys=pa.allocate_buffer(size),
-        key_ends=ends(rows),
-        key_valid=bits(rows),
-        values=pa.allocate_buffer(size),
-        value_ends=ends(rows),
-        value_valid=bits(rows),
-        header_ends=ends(rows),
-        headers_valid=bits(rows),
-        names=pa.allocate_buffer(tags),
-        name_ends=ends(most_tags),
-        tags=pa.allocate_buffer(tags),
-        tag_ends=ends(most_tags),
-        tag_valid=bits(most_tags),
+    ends, bits = 4 * (rows + 1), rows // 8 + 1
+    texts, tags = (size, size // 2) if headers else (0, 0)
+    return Out(
+        tally=0,
+        offsets=8 * rows,
+        stamps=8 * rows,
+        types=4 * rows,
+        keys=size,
+        key_ends=ends,
+        key_valid=bits,
+        values=size,
+        value_ends=ends,
+        value_valid=bits,
+        header_ends=ends,
+        headers_valid=bits,
+        names=texts,
+        name_ends=4 * (tags + 1),
+        tags=texts,
+        tag_ends=4 * (tags + 1),
+        tag_valid=tags // 8 + 1,
     )
 
 
@@ -256,44 +221,44 @@ def columns_of(
     chunk: Chunk, *, first: int, until: int, headers: bool, left_out: Collection[str] = ()
 ) -> dict[str, pa.Array]:
     """Return the columns that come out of the records themselves; `key` and `value` may be left out."""
-    buffers = room_for(chunk, headers=headers)
-    table = np.ascontiguousarray(chunk.table)
-    data = np.frombuffer(chunk.data, np.uint8)
-    out = Out(*(buffer.address for buffer in buffers))
+    # Arrow's memory, which is used again: numpy's would go back to the system with each chunk, which costs as
+    # much as reading it does.
+    buffers = dict(zip(Out._fields, map(pa.allocate_buffer, sizes_of(chunk, headers=headers)), strict=True))
+    tally = NO_TALLY.copy()
+    out = Out(*(buffer.address for buffer in buffers.values()))._replace(tally=tally.ctypes.data)
     unwanted = [f"{name}s" for name in left_out] + ([] if headers else ["names"])
     out = out._replace(**dict.fromkeys(unwanted, 0))  # no target: the kernel passes over them
+    table = np.ascontiguousarray(chunk.table)
+    data = np.frombuffer(chunk.data, np.uint8)
     read(data.ctypes.data, table.ctypes.data, len(table), first, until, out)
-    tally = np.frombuffer(buffers.tally, np.int64).tolist()
-    if tally[FAULT] >= 0:
-        raise Corrupt("record", at=tally[FAULT], expected="a whole one")
-    rows = tally[ROWS]
+    counts: list[int] = tally.tolist()
+    if counts[FAULT] >= 0:
+        raise Corrupt("record", at=counts[FAULT], expected="a whole one")
+    rows = counts[ROWS]
     of = pa.Array.from_buffers
     columns = {
-        "key": blobs(pa.binary(), rows, buffers.key_valid, buffers.key_ends, buffers.keys, tally[KEY_BYTES]),
-        "value": blobs(
-            pa.binary(), rows, buffers.value_valid, buffers.value_ends, buffers.values, tally[VALUE_BYTES]
-        ),
-        "offset": of(pa.int64(), rows, [None, buffers.offsets]),
-        "timestamp": of(TIMESTAMP, rows, [None, buffers.stamps]),
-        "timestampType": of(pa.int32(), rows, [None, buffers.types]),
+        "key": blobs(pa.binary(), rows, buffers, "key", counts[KEY_BYTES]),
+        "value": blobs(pa.binary(), rows, buffers, "value", counts[VALUE_BYTES]),
+        "offset": of(pa.int64(), rows, [None, buffers["offsets"]]),
+        "timestamp": of(TIMESTAMP, rows, [None, buffers["stamps"]]),
+        "timestampType": of(pa.int32(), rows, [None, buffers["types"]]),
     }
     if headers:
-        columns["headers"] = headers_column(buffers, tally)
+        columns["headers"] = headers_column(buffers, counts)
     return {name: column for name, column in columns.items() if name not in left_out}
 
 
-def blobs(
-    kind: pa.DataType, rows: int, valid: pa.Buffer | None, stops: pa.Buffer, data: pa.Buffer, used: int
-) -> pa.Array:
-    """Return an array of bytes or text over these buffers."""
-    return pa.Array.from_buffers(kind, rows, [valid, stops, data.slice(0, used)])
+def blobs(kind: pa.DataType, rows: int, buffers: Mapping[str, pa.Buffer], name: str, used: int) -> pa.Array:
+    """Return an array of bytes or text over the buffers with this name."""
+    held = buffers.get(f"{name}_valid"), buffers[f"{name}_ends"], buffers[f"{name}s"].slice(0, used)
+    return pa.Array.from_buffers(kind, rows, list(held))
 
 
-def headers_column(buffers: Buffers, tally: list[int]) -> pa.Array:
+def headers_column(buffers: Mapping[str, pa.Buffer], tally: list[int]) -> pa.Array:
     """Return the lists of headers; a record without any has null, as in Spark's source."""
     count = tally[HEADERS_SEEN]
-    names = blobs(pa.string(), count, None, buffers.name_ends, buffers.names, tally[NAME_BYTES])
-    tags = blobs(pa.binary(), count, buffers.tag_valid, buffers.tag_ends, buffers.tags, tally[TAG_BYTES])
+    names = blobs(pa.string(), count, buffers, "name", tally[NAME_BYTES])
+    tags = blobs(pa.binary(), count, buffers, "tag", tally[TAG_BYTES])
     pairs = pa.StructArray.from_arrays([names, tags], fields=list(HEADERS.value_type))
-    held = [buffers.headers_valid, buffers.header_ends]
+    held = [buffers["headers_valid"], buffers["header_ends"]]
     return pa.Array.from_buffers(HEADERS, tally[ROWS], held, children=[pairs])
