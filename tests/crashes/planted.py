@@ -26,9 +26,8 @@ from coterie.storage.compaction import CompactionPlan
 from coterie.storage.directory import Store
 from coterie.storage.log.compacting import Compacting
 from coterie.storage.log.contract import StorageFailed
-from coterie.storage.log.flushing import Flushing
+from coterie.storage.log.flushing import Flushing, Snapshots
 from coterie.storage.log.segment import Segment
-from coterie.storage.log.snapshots import Snapshots
 from coterie.storage.offset_checkpoints import Ledger
 from crashes.life import Outcome, run
 

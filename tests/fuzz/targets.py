@@ -284,8 +284,8 @@ def valid_payloads(random: Random) -> Iterator[bytes]:
 
 def feed_snapshot(data: bytes) -> object:
     state = ProducerState()
-    state.restore(data, crc32c)
-    return state.snapshot(crc32c)
+    state.restore(data)
+    return state.snapshot()
 
 
 def feed_snapshot_body(data: bytes) -> object:

@@ -37,7 +37,6 @@ from coterie.wire.records.batches import (
     CODEC_BITS,
     HEADER_SIZE,
     MOST_INT64,
-    SMALLEST_LENGTH,
     BatchHeader,
     Record,
     pieces_of,
@@ -421,8 +420,8 @@ def _rebuilt(
     newest = header.max_timestamp
     if not header.append_time:
         newest = max(NO_TIMESTAMP, *(record.timestamp for record in records))
-    header = header._replace(max_timestamp=newest, count=len(records), length=SMALLEST_LENGTH + len(body))
-    return header, sealed(header, body)
+    header = header._replace(max_timestamp=newest, count=len(records))
+    return sealed(header, body)
 
 
 def _with_horizon(
@@ -444,8 +443,8 @@ def _with_horizon(
 def _emptied(header: BatchHeader) -> tuple[BatchHeader, bytes]:
     """Return the header of a batch alone, which keeps its offsets and its producer's sequence in the log."""
     flags = header.attributes & ~(HORIZON_BIT | CODEC_BITS)
-    empty = header._replace(attributes=flags, count=0, base_timestamp=-1, length=SMALLEST_LENGTH)
-    return empty, sealed(empty, b"")
+    empty = header._replace(attributes=flags, count=0, base_timestamp=-1)
+    return sealed(empty, b"")
 
 
 def _short(key: bytes) -> bytes:

@@ -2,15 +2,12 @@
 
 from coterie.wire.records.batches import (
     APPEND_TIME_BIT,
-    ATTRIBUTES_AT,
     CODEC_BITS,
-    CRC_AT,
     HEADER_SIZE,
-    LENGTH_STARTS,
+    SMALLEST_LENGTH,
     BatchHeader,
+    sealed_head,
 )
-from coterie.wire.records.batches import HEADER as LAYOUT
-from coterie.wire.records.checksum import crc32c
 from coterie.wire.records.compression import (
     CODECS,
     codec_of,
@@ -19,17 +16,10 @@ from coterie.wire.records.compression import (
 )
 
 
-def checksum(data: bytes) -> int:
-    """Return the CRC32C that Kafka puts into batches and snapshots."""
-    return int(crc32c(data))
-
-
-def sealed(header: BatchHeader, body: bytes) -> bytes:
+def sealed(header: BatchHeader, body: bytes) -> tuple[BatchHeader, bytes]:
     """Return the batch of this header and these bytes of records, its length and checksum made to fit."""
-    head = bytearray(LAYOUT.pack(*header._replace(length=HEADER_SIZE - LENGTH_STARTS + len(body), crc=0)))
-    crc = crc32c(body, crc32c(bytes(head[ATTRIBUTES_AT:])))
-    head[CRC_AT:ATTRIBUTES_AT] = crc.to_bytes(4)
-    return bytes(head) + body
+    header = header._replace(length=SMALLEST_LENGTH + len(body))
+    return header, sealed_head(header, body) + body
 
 
 def fitted(
@@ -49,5 +39,4 @@ def fitted(
     if wanted != header.codec:
         body = compress(CODECS[wanted], decompress(codec_of(header.codec), body))
     flags = header.attributes & ~(CODEC_BITS | APPEND_TIME_BIT) | wanted
-    header = header._replace(attributes=flags, length=HEADER_SIZE - LENGTH_STARTS + len(body))
-    return header, sealed(header, body)
+    return sealed(header._replace(attributes=flags), body)

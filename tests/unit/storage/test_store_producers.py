@@ -9,8 +9,8 @@ from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
 from coterie.storage.log.contract import AppendRefused
 from coterie.storage.log.producers import ProducerState, marker_of, sequence_after
-from coterie.storage.rewrite import checksum
 from coterie.wire.records.batches import BatchHeader, read_header
+from coterie.wire.records.checksum import crc32c
 
 LAST = 2**31 - 1
 
@@ -163,7 +163,7 @@ def test_a_snapshot_holds_each_producer_with_its_last_batch(script: list[tuple[i
         header = a_header(sequence, count=count, pid=pid, epoch=epoch, transactional=transactional)
         state.record(header, base_offset=100 * place, timestamp=NOW + place)
 
-    back.restore(state.snapshot(checksum), checksum)
+    back.restore(state.snapshot())
 
     assert back.first_unstable_offset == state.first_unstable_offset
     assert {pid: (one.epoch, one.last, one.open_since) for pid, one in back.producers.items()} == {
@@ -176,10 +176,10 @@ def test_a_snapshot_is_kafka_s_byte_for_byte():
     state = ProducerState()
     state.record(a_header(4, count=3, pid=9, epoch=1), base_offset=20, timestamp=NOW)
 
-    data = state.snapshot(checksum)
+    data = state.snapshot()
 
     assert data[:2] == b"\0\1"
-    assert data[2:6] == checksum(data[6:]).to_bytes(4)
+    assert data[2:6] == crc32c(data[6:]).to_bytes(4)
     assert data[6:].hex() == (
         f"000000010000000000000009000100000006000000000000001600000002{NOW:016x}ffffffffffffffffffffffff"
     )
@@ -189,11 +189,11 @@ def test_a_snapshot_is_kafka_s_byte_for_byte():
 def test_a_damaged_snapshot_is_corrupt_and_changes_nothing(damage: bytes | str):
     state = ProducerState()
     state.record(a_header(0), base_offset=0, timestamp=NOW)
-    good = state.snapshot(checksum)
+    good = state.snapshot()
     bad = {"cut": good[:-1], "flip": good[:-1] + b"\x07", "version": b"\0\2" + good[2:]}
 
     with pytest.raises(Corrupt):
-        state.restore(bad[damage] if isinstance(damage, str) else damage, checksum)
+        state.restore(bad[damage] if isinstance(damage, str) else damage)
 
     assert sorted(state.producers) == [9]
 

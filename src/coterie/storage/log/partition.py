@@ -20,13 +20,12 @@ from coterie.storage.log.aborted import Aborted, AbortedSpan
 from coterie.storage.log.compacting import Compacting
 from coterie.storage.log.contract import Appended, AppendRefused, OffsetAt, OffsetOutOfRange, StorageFailed
 from coterie.storage.log.epochs import begun, end_of, from_start
-from coterie.storage.log.flushing import Flushing
+from coterie.storage.log.flushing import Flushing, Snapshots
 from coterie.storage.log.producers import ActiveProducer, ProducerState, Verification, marker_of
 from coterie.storage.log.recovery import Loaded, load
 from coterie.storage.log.retention import LateRemoval, Retention, run_removal
 from coterie.storage.log.searching import first_from, youngest_of
 from coterie.storage.log.segment import Segment
-from coterie.storage.log.snapshots import Snapshots
 from coterie.storage.log.state import LogState
 from coterie.storage.log.validate import (
     Batch,
@@ -63,22 +62,18 @@ class PartitionLog:
 
     def __init__(
         self,
-        disk: Disk,
-        directory: str,
-        name: TopicPartition,
-        config: LogConfig,
+        state: LogState,
         loaded: Loaded,
-        ledger: Ledger,
     ) -> None:
-        self.name = name
-        self.directory = directory
+        self.name = state.name
+        self.directory = state.directory
         self.closed = False
         # What the disk refused last while time was served; empty when it is well.
         self.trouble = ""
         self._takes_none = False
         """The disk has refused the last append, and that was told."""
         self._next_expiry_ms = self._next_idle_ms = 0
-        self._state = state = LogState(disk, directory, name, config, loaded, ledger)
+        self._state = state
         self._segments = state.segments
         self.producers: ProducerState = state.producers
         self._snapshots = snapshots = Snapshots(state, loaded)
@@ -111,7 +106,7 @@ class PartitionLog:
         disk.save(f"{directory}/{PARTITION_METADATA}", write_partition_metadata(topic_id))
         first = Segment.create(disk, directory, 0, now_ms=now_ms, interval=config.index_interval_bytes)
         loaded = Loaded([first], 0, ProducerState(), [(0, 0)], [], [], [])
-        log = cls(disk, directory, name, config, loaded, ledger)
+        log = cls(LogState(disk, directory, name, config, loaded, ledger), loaded)
         log.flushing.directory_number = ledger.directory_made()
         log._state.save_epochs()
         return log
@@ -143,8 +138,8 @@ class PartitionLog:
             gapless=gapless,
             now_ms=now_ms,
         )
-        log = cls(disk, directory, name, config, loaded, ledger)
-        state = log._state
+        state = LogState(disk, directory, name, config, loaded, ledger)
+        log = cls(state, loaded)
         if not state.epochs:
             state.epochs = [(0, state.start_offset)]
         if state.epochs != from_start(loaded.written_epochs, state.start_offset):

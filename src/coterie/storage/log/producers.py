@@ -4,7 +4,7 @@ No input or output: `check` says whether a batch follows, `record` takes it in, 
 the whole into Kafka's .snapshot file (version 1) and back.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -12,6 +12,7 @@ from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
 from coterie.storage.log.contract import AppendRefused
 from coterie.wire.records.batches import BatchHeader, Marker, read_marker
+from coterie.wire.records.checksum import crc32c
 
 KEPT = 5
 SEQUENCES = 2**31
@@ -274,7 +275,7 @@ class ProducerState:
         self._open.clear()
         self._verifying.clear()
 
-    def snapshot(self, checksum: Callable[[bytes], int]) -> bytes:
+    def snapshot(self) -> bytes:
         """Return Kafka's producer snapshot. It holds but the last batch of each producer."""
         rows = [len(self.producers).to_bytes(4)]
         for producer_id, one in self.producers.items():
@@ -283,14 +284,14 @@ class ProducerState:
             row = (producer_id, one.epoch, last.last_sequence, last.last_offset, delta)
             rows.append(ENTRY.pack(*row, one.timestamp, one.coordinator_epoch, one.open_since))
         body = b"".join(rows)
-        return (1).to_bytes(2) + checksum(body).to_bytes(4) + body
+        return (1).to_bytes(2) + crc32c(body).to_bytes(4) + body
 
-    def restore(self, data: bytes, checksum: Callable[[bytes], int]) -> None:
+    def restore(self, data: bytes) -> None:
         """Become what a snapshot says, or raise Corrupt and stay as it is."""
         if len(data) < HEAD.size or (len(data) - HEAD.size) % ENTRY.size:
             raise Corrupt("a producer snapshot cut short", at=len(data))
         version, crc, count = HEAD.unpack_from(data)
-        if version != 1 or crc != checksum(data[6:]) or count != (len(data) - HEAD.size) // ENTRY.size:
+        if version != 1 or crc != crc32c(data[6:]) or count != (len(data) - HEAD.size) // ENTRY.size:
             raise Corrupt("a producer snapshot that was damaged", at=0, expected="version 1 and its CRC")
         self.producers = {row[0]: _restored(row) for row in ENTRY.iter_unpack(data[HEAD.size :])}
         opened = [(one.open_since, key) for key, one in self.producers.items() if one.open_since >= 0]

@@ -32,7 +32,6 @@ from coterie.storage.log.segment import (
     Segment,
     name_of,
 )
-from coterie.storage.rewrite import checksum
 from coterie.wire.records.batches import HEADER_SIZE, LENGTH_STARTS, BatchHeader, check_crc, read_header
 
 SNAPSHOT = ".snapshot"
@@ -312,7 +311,7 @@ class _Opening:
             return
         with suppress(OSError):
             path = f"{self.directory}/{name_of(offset)}{SNAPSHOT}"
-            self.disk.save(path, self.producers.snapshot(checksum))
+            self.disk.save(path, self.producers.snapshot())
             if offset not in self.snapshots:
                 self.snapshots.append(offset)
 
@@ -349,7 +348,7 @@ class _Opening:
         for offset in [one for one in self.snapshots if first <= one <= limit]:
             path = f"{self.directory}/{name_of(offset)}{SNAPSHOT}"
             try:
-                self.producers.restore(self.disk.load(path), checksum)
+                self.producers.restore(self.disk.load(path))
             except (Corrupt, OSError):
                 self.disk.remove(path)
                 self.snapshots.remove(offset)

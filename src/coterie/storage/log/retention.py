@@ -6,9 +6,8 @@ from itertools import takewhile
 
 from coterie.storage.disk import Disk
 from coterie.storage.log.contract import OffsetOutOfRange
-from coterie.storage.log.flushing import Flushing
+from coterie.storage.log.flushing import Flushing, Snapshots
 from coterie.storage.log.segment import DELETED, FILES, Segment
-from coterie.storage.log.snapshots import Snapshots
 from coterie.storage.log.state import LogState
 
 

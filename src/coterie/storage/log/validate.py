@@ -122,7 +122,7 @@ def _prepared(batch: Batch, config: LogConfig, now_ms: int, *, most: int) -> Pre
         _check_records(records, header, config, now_ms)
     if youngest != header.max_timestamp and not config.append_time:
         header = header._replace(max_timestamp=youngest)
-        records = sealed(header, bytes(records[HEADER_SIZE:]))
+        header, records = sealed(header, bytes(records[HEADER_SIZE:]))
     if _codec_wanted(header, config) != header.codec or (header.append_time and not config.append_time):
         header, records = fitted(
             records, header, codec=config.compression_type, append_time=config.append_time

@@ -257,7 +257,7 @@ def head_for(
         | TRANSACTIONAL_BIT * transactional
         | CONTROL_BIT * control
     )
-    head = HEADER.pack(
+    header = (
         base_offset,
         SMALLEST_LENGTH + len(body),
         leader_epoch,
@@ -272,6 +272,12 @@ def head_for(
         base_sequence,
         count,
     )
+    return sealed_head(header, body)
+
+
+def sealed_head(header: tuple[int, ...], body: bytes) -> bytes:
+    """Return the bytes of a header, with the checksum that it has to have before this body."""
+    head = HEADER.pack(*header)
     crc = crc32c(body, crc32c(head[ATTRIBUTES_AT:]))
     return b"".join((head[:CRC_AT], UINT32.pack(crc), head[ATTRIBUTES_AT:]))
 
