@@ -506,7 +506,7 @@ class Cluster:
                 directory,
                 name,
                 config,
-                store.ledger,
+                store.checkpoints,
                 clean=False,
                 gapless=False,
                 now_ms=process.clock(),

@@ -443,7 +443,7 @@ class Life:
         owed.maybe_deleted = max(owed.maybe_deleted, offset)
         self.owed.busy = True
         try:
-            self.store.ledger.save_starts({where: offset})
+            self.store.checkpoints.save_starts({where: offset})
             start = log.delete_before(offset, self.owed.now_ms, save=False)
         except (OSError, StorageFailed) as error:
             return f"delete {where} before {offset}: {error}"

@@ -22,13 +22,13 @@ from coterie.broker.topics.agreement import Agreement
 from coterie.broker.topics.metadata_file import MetadataFile
 from coterie.broker.topics.registry import Topics
 from coterie.storage import compaction, directory
+from coterie.storage.checkpoints import Checkpoints
 from coterie.storage.compaction import CompactionPlan
 from coterie.storage.directory import Store
 from coterie.storage.log.compacting import Compacting
 from coterie.storage.log.contract import StorageFailed
 from coterie.storage.log.flushing import Flushing, Snapshots
 from coterie.storage.log.segment import Segment
-from coterie.storage.offset_checkpoints import Ledger
 from crashes.life import Outcome, run
 
 __all__ = ["FAULTS", "SEEDS", "first", "remembered"]
@@ -87,21 +87,21 @@ def nothing(*_: object, **__: object) -> None:
 @fault
 def a_topic_inherits_the_start_of_the_last_of_its_name() -> Iterator[None]:
     """Trial A2, first order: the checkpoints forget a deleted partition in memory only."""
-    with patched(Ledger, "forget_for_good", Ledger.forget):
+    with patched(Checkpoints, "forget_for_good", Checkpoints.forget):
         yield
 
 
 @fault
 def what_is_deleted_is_remembered_by_the_next_start() -> Iterator[None]:
     """Trial A2, the other order: a start goes by checkpoints of partitions that are gone."""
-    with patched(Ledger, "keep_only", nothing), patched(Ledger, "forget_for_good", nothing):
+    with patched(Checkpoints, "keep_only", nothing), patched(Checkpoints, "forget_for_good", nothing):
         yield
 
 
 @fault
 def what_is_compacted_is_written_down_afterwards() -> Iterator[None]:
     """anyrequest, seed 65: a start that is told to delete takes the gaps of a compacted log for damage."""
-    with patched(Ledger, "expect_gaps", nothing), patched(Compacting, "_have_starts_begin_at", nothing):
+    with patched(Checkpoints, "expect_gaps", nothing), patched(Compacting, "_have_starts_begin_at", nothing):
         yield
 
 
@@ -125,7 +125,7 @@ def a_failed_stop_counts_as_clean() -> Iterator[None]:
 @fault
 def the_name_of_a_new_directory_is_not_flushed() -> Iterator[None]:
     """A loss of power takes a log whose every record was flushed."""
-    with patched(Ledger, "make_certain", nothing):
+    with patched(Checkpoints, "make_certain", nothing):
         yield
 
 

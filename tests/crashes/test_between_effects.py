@@ -194,7 +194,7 @@ def test_the_files_of_a_swap_tell_that_a_log_has_gaps(kill: int):
     store, log = a_log_of_two_keys(disk)
     newest = by_key(log)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(store.ledger), "expect_gaps", lambda *_: None)
+        patch.setattr(type(store.checkpoints), "expect_gaps", lambda *_: None)
         plan = log.compacting.plan(NOW_MS)
         assert plan is not None
         result = run_compaction(plan, disk)

@@ -130,7 +130,7 @@ def test_where_a_kill_has_left_a_log_to_start_is_written_down_with_the_next_dele
     assert log.start_offset == 4
 
     log.delete_before(4, NOW_MS, save=False)
-    store.ledger.save_starts()
+    store.checkpoints.save_starts()
     disk.revive(power_lost=True)
 
     assert a_store(disk, seed).logs[PLACE].start_offset == 4
@@ -191,7 +191,7 @@ def test_segments_that_had_to_stay_for_their_producers_go_when_the_next_start_ne
     log.delete_before(log.end_offset, NOW_MS, save=False)
     stayed = len([name for name in disk.files(log.directory) if name.endswith(".log")])
 
-    store.ledger.save()  # as every minute
+    store.checkpoints.save()  # as every minute
     log.append(a_batch("x" * 200), now_ms=NOW_MS)
     log.delete_before(log.end_offset, NOW_MS, save=False)
 

@@ -334,7 +334,7 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
         failures.append(why)
         stopping.set()
 
-    store.ledger.on_failed_flush = give_up
+    store.checkpoints.on_failed_flush = give_up
     try:
         node.start()
     except StorageFailed as error:

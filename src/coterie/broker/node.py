@@ -419,7 +419,7 @@ class Node:
         made = {name: self.settings.log_config(configs) for name, configs in wanted.items()}
         found = [self.topics.get(name) for name in wanted]
         topics = [topic for topic in found if topic is not None]
-        self.store.ledger.expect_gaps()  # or the next start cuts a log that was compacted, and is no more
+        self.store.checkpoints.expect_gaps()  # or the next start cuts a log that was compacted before
         self.topics.change([replace(topic, configs=dict(wanted[topic.name])) for topic in topics])
         for topic in topics:
             for partition in range(topic.partitions):

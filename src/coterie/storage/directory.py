@@ -22,6 +22,7 @@ from coterie.storage.checkpoints import (
     PARTITION_METADATA,
     RECOVERY_POINTS,
     START_OFFSETS,
+    Checkpoints,
     Meta,
     read_clean_stop,
     read_meta,
@@ -35,7 +36,6 @@ from coterie.storage.disk import Disk
 from coterie.storage.log.contract import DirectoryUnusable, StorageFailed
 from coterie.storage.log.partition import PartitionLog
 from coterie.storage.log.segment import LOG, SWAP
-from coterie.storage.offset_checkpoints import Ledger
 
 log = logging.getLogger("coterie.storage")
 
@@ -150,7 +150,7 @@ class Store:
         """Whether something may be missing that is still to be looked for. It is not closed cleanly then."""
         self._broker_epoch = NO_BROKER_EPOCH
         self.meta = self._own(cluster_id, node_id)
-        self.ledger = Ledger(disk, path)
+        self.checkpoints = Checkpoints(disk, path)
         self._next_save_ms = now_ms + LEDGER_INTERVAL_MS
         self._load(configs)
 
@@ -180,9 +180,9 @@ class Store:
         if clean:
             self._broker_epoch = read_clean_stop(self.disk.load(marker))
         names = sorted(self.disk.directories(self.path))
-        if not self.ledger.compacted_is_known:  # before one of them is written down, and no other
+        if not self.checkpoints.compacted_is_known:  # before one of them is written down, and no other
             found_logs = filter(None, map(_partition_of, names))
-            self.ledger.compacted = dict.fromkeys(found_logs, 0)
+            self.checkpoints.compacted = dict.fromkeys(found_logs, 0)
         for name in names:
             if DELETED_DIRECTORY.fullmatch(name):
                 self._doomed.append((self._now_ms, f"{self.path}/{name}"))
@@ -193,11 +193,11 @@ class Store:
             files = self.disk.files(f"{self.path}/{name}")
             if found.partition < MOST_PARTITIONS and _is_log(files):
                 if any(map(SWAPPED_FILE.fullmatch, files)):  # to open the log is to finish that
-                    self.ledger.expect_gaps([found])
+                    self.checkpoints.expect_gaps([found])
                 self.logs[found] = self._open(found, self._config_of(found, configs), clean=clean)
             elif not self._is_free(found):
                 log.warning("%s/%s is no partition of ours and is left alone", self.path, name)
-        self.ledger.keep_only(self.logs)
+        self.checkpoints.keep_only(self.logs)
         self.in_doubt = not clean and bool(self.logs)
         if clean:
             self.disk.remove(marker)
@@ -210,18 +210,18 @@ class Store:
             return configs and configs(name, self.topic_id(*name))
         except OfAnotherTopic:
             # What is known by the name is the other's: begun there, a log that ends before would be removed.
-            self.ledger.forget(name)
+            self.checkpoints.forget(name)
             return None
 
     def _open(self, name: TopicPartition, config: LogConfig | None, *, clean: bool) -> PartitionLog:
         """Return the log of a directory. Only if it is known never to have been compacted are gaps damage."""
-        compacted = config is None or config.compacted or name in self.ledger.compacted
+        compacted = config is None or config.compacted or name in self.checkpoints.compacted
         return PartitionLog.open(
             self.disk,
             self._directory(name),
             name,
             config or LogConfig(),
-            self.ledger,
+            self.checkpoints,
             clean=clean,
             gapless=not compacted,
             now_ms=self._now_ms,
@@ -262,7 +262,7 @@ class Store:
     def recall(self, stray: Stray, topic: str) -> None:
         """Put a directory that was set aside back in its place, which is free, and open its log."""
         name = TopicPartition(topic, stray.partition)
-        self.ledger.forget(name)  # what is there is of another log
+        self.checkpoints.forget(name)  # what is there is of another log
         self.expect_gaps([name])
         self.disk.rename(f"{self.path}/{stray.directory}", self._directory(name))
         self.logs[name] = self._open(name, None, clean=False)
@@ -273,8 +273,8 @@ class Store:
         The disk forgets with that what it said of other logs by these names.
         """
         for name in names:
-            self.ledger.compacted.setdefault(name, 0)
-        self.ledger.save()
+            self.checkpoints.compacted.setdefault(name, 0)
+        self.checkpoints.save()
 
     def create_log(self, topic: str, partition: int, topic_id: UUID, config: LogConfig) -> PartitionLog:
         """Return a new, empty log. Raises `StorageFailed` when there is no room for it."""
@@ -282,7 +282,7 @@ class Store:
         assert name not in self.logs, f"{name} has a log"
         try:
             self._make_free(name)
-            self.ledger.forget_for_good(name)
+            self.checkpoints.forget_for_good(name)
         except OSError as error:
             raise StorageFailed(f"{self._directory(name)}: {error.strerror or error}") from error
         try:
@@ -291,7 +291,7 @@ class Store:
                 self._directory(name),
                 name,
                 config,
-                self.ledger,
+                self.checkpoints,
                 topic_id=topic_id,
                 now_ms=self._now_ms,
             )
@@ -326,7 +326,7 @@ class Store:
         """Take a partition out of sight at once, and off the disk after file.delete.delay.ms."""
         name = TopicPartition(topic, partition)
         gone = self._take_out(name)
-        self.ledger.forget(name)
+        self.checkpoints.forget(name)
         self._left_over.add(name)
         try:
             aside = self._rename(name, DELETE_SUFFIX)
@@ -370,7 +370,7 @@ class Store:
         """Let go of a log that turned out to be no partition of ours; nothing of it is touched."""
         name = TopicPartition(topic, partition)
         self._take_out(name)
-        self.ledger.forget(name)
+        self.checkpoints.forget(name)
 
     def _take_out(self, name: TopicPartition) -> PartitionLog:
         """Return a log that is no longer one of ours, abandoned."""
@@ -388,7 +388,7 @@ class Store:
             self.disk.remove_tree(path)
         if now_ms >= self._next_save_ms:
             self._next_save_ms = now_ms + LEDGER_INTERVAL_MS
-            self.ledger.save(self._high_watermarks())
+            self.checkpoints.save(self._high_watermarks())
 
     def take_doomed(self, now_ms: int) -> list[str]:
         """Return the directories of partitions whose time to be removed has come: the caller's to do."""
@@ -415,7 +415,7 @@ class Store:
             except StorageFailed as error:
                 failed = error
         try:
-            self.ledger.save(self._high_watermarks())
+            self.checkpoints.save(self._high_watermarks())
             if failed is None and not self.in_doubt:
                 mark = write_clean_stop(self._broker_epoch)
                 self.disk.save(f"{self.path}/{CLEAN_SHUTDOWN}", mark, sync=True)

@@ -415,7 +415,7 @@ def test_before_a_topic_s_policy_changes_the_disk_knows_which_logs_may_have_gaps
     rig.node.create_topic("t", partitions=1, configs={"cleanup.policy": "compact"})
     rig.disk.faults.refuse = {"save"}
     with pytest.raises(OSError):
-        rig.store.ledger.expect_gaps([TopicPartition("t", 0)])
+        rig.store.checkpoints.expect_gaps([TopicPartition("t", 0)])
     rig.disk.faults.refuse = set()
 
     rig.node.configure_topics({"t": {"cleanup.policy": "delete"}})

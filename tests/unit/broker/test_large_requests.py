@@ -287,7 +287,7 @@ def test_a_topic_made_anew_while_records_are_deleted_does_not_start_where_the_la
     made_anew(rig)()
     at_once(work)
 
-    assert not rig.node.store.ledger.starts.get(TopicPartition("t", 0), 0)
+    assert not rig.node.store.checkpoints.starts.get(TopicPartition("t", 0), 0)
 
 
 def test_a_topic_that_goes_while_its_batches_are_looked_through_is_not_there(rig: Rig):

@@ -15,9 +15,9 @@ from coterie.broker.topics.agreement import Agreement
 from coterie.broker.topics.former_kafka import FormerKafka
 from coterie.broker.topics.registry import Topics
 from coterie.storage import cluster_log
+from coterie.storage.checkpoints import Checkpoints
 from coterie.storage.directory import Store
 from coterie.storage.log import recovery
-from coterie.storage.offset_checkpoints import Ledger
 
 SEEDS = 90
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -108,7 +108,7 @@ def transactions_taken_at_once(patch: pytest.MonkeyPatch) -> None:
 def gaps_taken_for_damage(patch: pytest.MonkeyPatch) -> None:
     """After a crash of ours, what lies behind a gap that Kafka's compaction left is cut off."""
     patch.setattr(Store, "expect_gaps", lambda *_: None)
-    patch.setattr(Ledger, "expect_gaps", lambda *_: None)  # where they are seen at a start
+    patch.setattr(Checkpoints, "expect_gaps", lambda *_: None)  # where they are seen at a start
 
 
 def old_settings_of_logs(patch: pytest.MonkeyPatch) -> None:

@@ -183,7 +183,7 @@ def test_a_flush_that_fails_before_a_segment_is_begun_is_told_like_any_other(wha
     """It is the last word of the system about bytes that no start looks at again."""
     store, log = unseen_by_a_start(what)
     told: list[str] = []
-    store.ledger.on_failed_flush = told.append
+    store.checkpoints.on_failed_flush = told.append
     store.disk.faults.refuse = {"sync"}
 
     refused_a_segment(log, by)
@@ -214,7 +214,7 @@ def test_after_names_could_not_be_flushed_no_later_flush_of_them_is_believed(
     disk, told = MemoryDisk(), []
     store, log = a_log(disk, flush_messages=1)
     other = store.create_log("others", 0, TOPIC_ID, a_config(flush_messages=1))
-    store.ledger.on_failed_flush = told.append
+    store.checkpoints.on_failed_flush = told.append
     asked = []
 
     def refuse_once(path: str) -> None:

@@ -27,7 +27,7 @@ def an_old_topic(rig: Rig) -> None:
     log.compacting.run(NOW)
     log.flush()
     log.delete_before(15, NOW)
-    rig.store.ledger.save()
+    rig.store.checkpoints.save()
     rig.store.delete_log(*ORDERS, now_ms=NOW)
 
 
@@ -49,8 +49,8 @@ def test_a_topic_made_anew_inherits_nothing_from_the_one_before_whenever_the_bro
         again = again_after()
         assert [record.value for record in everything(again)] == values
         assert (again.start_offset, again.end_offset) == (0, records)
-        assert ORDERS not in rig.store.ledger.starts
-        assert ORDERS not in rig.store.ledger.compacted
+        assert ORDERS not in rig.store.checkpoints.starts
+        assert ORDERS not in rig.store.checkpoints.compacted
 
 
 def test_a_log_is_not_made_while_the_disk_cannot_forget_the_one_before():

@@ -487,7 +487,7 @@ def _delete_records(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     }
     refused = Code.NONE
     try:
-        node.store.ledger.save_starts(ahead)
+        node.store.checkpoints.save_starts(ahead)
     except OSError as error:
         refused = storage_failed("write down where the logs start", error).code
     topics = []

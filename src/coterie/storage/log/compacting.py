@@ -60,14 +60,14 @@ class Compacting:
         try:
             with state.reporting_disk_errors():
                 flushing.insist()
-                state.ledger.expect_gaps([state.name])
+                state.checkpoints.expect_gaps([state.name])
                 self._have_starts_begin_at(result.plan.upto)
                 flushing.names_flushed = False
                 for group in result.groups:
                     self._swap(group, now_ms)
                 flushing.flush_names()  # or a loss of power leaves as it was what is said to be compacted
-                state.ledger.compacted[state.name] = result.plan.upto
-                state.ledger.save_compacted()
+                state.checkpoints.compacted[state.name] = result.plan.upto
+                state.checkpoints.save_compacted()
         except StorageFailed:
             with suppress(OSError):
                 compaction.discard(result.plan, state.disk)
@@ -94,7 +94,7 @@ class Compacting:
 
     def _range(self, now_ms: int) -> compaction.Range:
         state = self._state
-        first_dirty = state.ledger.compacted.get(state.name, 0)
+        first_dirty = state.checkpoints.compacted.get(state.name, 0)
         if not state.start_offset <= first_dirty <= state.end_offset:
             first_dirty = state.start_offset
         return compaction.range_of(
@@ -120,7 +120,7 @@ class Compacting:
         Else it might begin with that one, where no snapshot tells of producers whose batches are deleted.
         """
         if self._state.producers.producers and self._state.first_recovered < offset:
-            self._state.ledger.save()
+            self._state.checkpoints.save()
 
     def _still_there(self, bases: tuple[int, ...]) -> bool:
         segments = self._state.segments

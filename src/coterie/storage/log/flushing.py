@@ -110,7 +110,7 @@ class Flushing:
         self._torn = False  # whether there may be bytes of a failed append behind the end
         self._cut = False  # whether there were, and a loss of power might bring them back
         # Whether the next start would take what is missing for damage, or what is new for compacted.
-        self._gaps_untold = state.ledger.was_cut(state.name, loaded.end_offset) or loaded.gaps
+        self._gaps_untold = state.checkpoints.was_cut(state.name, loaded.end_offset) or loaded.gaps
         self._recovered = loaded.recovered  # whether what a start has cut off might come back
         self._stray: int | None = None
         # Whether the names of its files survive a loss of power; the number of its directory if it is new.
@@ -190,7 +190,7 @@ class Flushing:
             return
         try:
             self._state.disk.sync_directory(self._state.directory)
-            self._state.ledger.make_certain(self.directory_number)
+            self._state.checkpoints.make_certain(self.directory_number)
         except OSError as error:
             self.fail(error.strerror or str(error))
             raise
@@ -216,7 +216,7 @@ class Flushing:
     def flushed_to(self, offset: int) -> None:
         """Take note that what lies before an offset survives a loss of power."""
         state = self._state
-        state.recovery_point = state.ledger.flushed[state.name] = offset
+        state.recovery_point = state.checkpoints.flushed[state.name] = offset
         if offset >= state.end_offset:
             self.unflushed_since = state.segments.last.ended_from = None
 
@@ -224,7 +224,7 @@ class Flushing:
         """Believe no flush any more, and tell whoever is to know."""
         if not self.has_failed:
             self.has_failed = True
-            self._state.ledger.on_failed_flush(f"{self._state.directory} cannot be flushed: {why}")
+            self._state.checkpoints.on_failed_flush(f"{self._state.directory} cannot be flushed: {why}")
 
     def insist(self) -> None:
         """Raise StorageFailed if nothing can be promised any more of what survives a loss of power."""
@@ -255,7 +255,7 @@ class Flushing:
     def tell_of_gaps(self) -> None:
         """Write down that the log may have gaps, where that is not known yet. Raises OSError."""
         if self._gaps_untold:
-            self._state.ledger.expect_gaps([self._state.name])
+            self._state.checkpoints.expect_gaps([self._state.name])
             self._gaps_untold = False
 
     @contextmanager

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.storage.checkpoints import PARTITION_METADATA, write_partition_metadata
+from coterie.storage.checkpoints import PARTITION_METADATA, Checkpoints, write_partition_metadata
 from coterie.storage.config import LogConfig
 from coterie.storage.disk import Buffer, Disk
 from coterie.storage.log.aborted import Aborted, AbortedSpan
@@ -35,7 +35,6 @@ from coterie.storage.log.validate import (
     prepared,
     prepared_promptly,
 )
-from coterie.storage.offset_checkpoints import Ledger
 from coterie.wire.records.batches import BatchHeader, read_header, restamp
 
 log = logging.getLogger("coterie.storage")
@@ -96,7 +95,7 @@ class PartitionLog:
         directory: str,
         name: TopicPartition,
         config: LogConfig,
-        ledger: Ledger,
+        checkpoints: Checkpoints,
         *,
         topic_id: UUID,
         now_ms: int,
@@ -106,8 +105,8 @@ class PartitionLog:
         disk.save(f"{directory}/{PARTITION_METADATA}", write_partition_metadata(topic_id))
         first = Segment.create(disk, directory, 0, now_ms=now_ms, interval=config.index_interval_bytes)
         loaded = Loaded([first], 0, ProducerState(), [(0, 0)], [], [], [])
-        log = cls(LogState(disk, directory, name, config, loaded, ledger), loaded)
-        log.flushing.directory_number = ledger.directory_made()
+        log = cls(LogState(disk, directory, name, config, loaded, checkpoints), loaded)
+        log.flushing.directory_number = checkpoints.directory_made()
         log._state.save_epochs()
         return log
 
@@ -118,7 +117,7 @@ class PartitionLog:
         directory: str,
         name: TopicPartition,
         config: LogConfig,
-        ledger: Ledger,
+        checkpoints: Checkpoints,
         *,
         clean: bool,
         gapless: bool,
@@ -132,13 +131,13 @@ class PartitionLog:
             disk,
             directory,
             interval=config.index_interval_bytes,
-            start_offset=ledger.starts.get(name, 0),
-            recovery_point=ledger.flushed.get(name, 0),
+            start_offset=checkpoints.starts.get(name, 0),
+            recovery_point=checkpoints.flushed.get(name, 0),
             clean=clean,
             gapless=gapless,
             now_ms=now_ms,
         )
-        state = LogState(disk, directory, name, config, loaded, ledger)
+        state = LogState(disk, directory, name, config, loaded, checkpoints)
         log = cls(state, loaded)
         if not state.epochs:
             state.epochs = [(0, state.start_offset)]

@@ -62,7 +62,7 @@ class Retention:
     def delete_before(self, offset: int, now_ms: int, *, save: bool = True) -> int:
         """Forget what lies before `offset`; return the new start.
 
-        Who moves many starts has them written down first, with `Ledger.save_starts`, and lets none `save`.
+        Who moves many starts writes them down first, with `Checkpoints.save_starts`, and lets none `save`.
         Raises OffsetOutOfRange and StorageFailed.
         """
         state = self._state
@@ -71,7 +71,7 @@ class Retention:
         if offset > state.start_offset:
             with state.reporting_disk_errors():
                 if save:
-                    state.ledger.save_starts({state.name: offset})
+                    state.checkpoints.save_starts({state.name: offset})
                 state.start_at(offset)
                 state.save_epochs()
                 count = sum(base <= state.start_offset for base in state.segments.bases[1:])

@@ -4,14 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from coterie.base.ids import TopicPartition
-from coterie.storage.checkpoints import EPOCHS, write_epochs
+from coterie.storage.checkpoints import EPOCHS, Checkpoints, write_epochs
 from coterie.storage.config import LogConfig
 from coterie.storage.disk import Disk
 from coterie.storage.log.contract import StorageFailed
 from coterie.storage.log.epochs import Epochs, from_start
 from coterie.storage.log.recovery import Loaded
 from coterie.storage.log.segments import Segments
-from coterie.storage.offset_checkpoints import Ledger
 
 
 class LogState:
@@ -24,20 +23,20 @@ class LogState:
         name: TopicPartition,
         config: LogConfig,
         loaded: Loaded,
-        ledger: Ledger,
+        checkpoints: Checkpoints,
     ) -> None:
         self.disk = disk
         self.directory = directory
         self.name = name
         self.config = config
-        self.ledger = ledger
+        self.checkpoints = checkpoints
         self.producers = loaded.producers
         self.segments = Segments(loaded.segments)
-        self.start_offset = max(ledger.starts.get(name, 0), loaded.segments[0].base_offset)
+        self.start_offset = max(checkpoints.starts.get(name, 0), loaded.segments[0].base_offset)
         if self.start_offset:  # what lay before may come back with a loss of power, if nobody has written it
-            ledger.starts[name] = self.start_offset
+            checkpoints.starts[name] = self.start_offset
         self.end_offset = loaded.end_offset
-        flushed = max(ledger.flushed.get(name, 0), loaded.segments[0].base_offset)
+        flushed = max(checkpoints.flushed.get(name, 0), loaded.segments[0].base_offset)
         self.recovery_point = min(flushed, loaded.end_offset)
         # Who moved the start may have been killed before that was written; the next to write them does it.
         self.epochs: Epochs = from_start(loaded.epochs, self.start_offset)
@@ -51,12 +50,12 @@ class LogState:
     @property
     def first_recovered(self) -> int:
         """The start of the segment that opening after a crash begins with."""
-        return self.segments.base_below(self.ledger.written.get(self.name, 0))
+        return self.segments.base_below(self.checkpoints.written.get(self.name, 0))
 
     def start_at(self, offset: int) -> None:
         """Have the log start there, once no kill takes it back: a start that was told never does."""
         self.start_offset = offset
-        self.ledger.starts[self.name] = max(offset, self.ledger.starts.get(self.name, 0))
+        self.checkpoints.starts[self.name] = max(offset, self.checkpoints.starts.get(self.name, 0))
         self.epochs = from_start(self.epochs, offset)
 
     def save_epochs(self) -> None:
