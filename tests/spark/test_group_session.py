@@ -14,12 +14,10 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
 from coterie.base.ids import TopicPartition
+from coterie.spark.options import BadOption
 from coterie.spark.source.group.pacing import waited_for
 from coterie.spark.source.group.session import GroupSession
 from coterie.spark.source.offsets import DataLoss, GroupDocument
-from coterie.spark.source.option_names import (
-    BadOption,
-)
 from coterie.spark.source.options import (
     parse,
 )

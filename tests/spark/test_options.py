@@ -10,17 +10,9 @@ from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
 from coterie.client.net.addresses import Address
 from coterie.security.sasl import Credentials
-from coterie.spark.sink.options import SETTINGS, SINK, parse_sink
-from coterie.spark.source.option_names import (
-    IDLE,
-    KAFKA,
-    KAFKA_IDLE,
-    KAFKA_REFUSED,
-    KNOWN,
-    OURS,
-    OWN,
-    BadOption,
-)
+from coterie.spark.options import BadOption
+from coterie.spark.sink.options import SINK_OPTIONS, parse_sink
+from coterie.spark.source.option_names import SOURCE_OPTIONS
 from coterie.spark.source.options import COMMITTED, EARLIEST, LATEST, Bound, parse
 
 JAVA = "org.apache.kafka.clients.consumer"
@@ -208,8 +200,8 @@ def test_every_setting_of_kafka_s_consumer_is_known_or_refused_with_a_reason():
     with open("tests/data/consumer-settings.txt", encoding="utf-8") as file:
         settings = file.read().split()
 
-    known = {*KAFKA, *KAFKA_IDLE, *KAFKA_REFUSED}
-    assert [name for name in settings if name not in known] == []
+    known = SOURCE_OPTIONS.known.keys() | SOURCE_OPTIONS.fates.keys()
+    assert [name for name in settings if f"kafka.{name}" not in known] == []
 
 
 def test_settings_without_effect_are_noted():
@@ -223,7 +215,7 @@ def test_every_option_stands_in_the_documentation():
     with open("docs/spark.md", encoding="utf-8") as file:
         page = file.read()
 
-    named = (*OWN, *OURS, *IDLE, *(f"kafka.{name}" for name in (*KAFKA, *KAFKA_IDLE)))
+    named = [setting.name for setting in SOURCE_OPTIONS.known.values()]
     assert [name for name in named if f"`{name}`" not in page] == []
 
 
@@ -301,14 +293,14 @@ VALUES = (
 @pytest.mark.filterwarnings("ignore:Possible nested set:FutureWarning")
 @pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
 def test_any_value_of_any_option_is_taken_or_refused_in_a_sentence(value):
-    for name in sorted(set(KNOWN.values())):
+    for name in sorted(setting.name for setting in SOURCE_OPTIONS.known.values()):
         given = {**LEAST, "group.id": "g", name: value}
         if name in ("assign", "subscribePattern"):
             del given["subscribe"]
         for streaming in (True, False):
             with suppress(CoterieError):
                 parse(given, streaming=streaming)
-    for name in (*SINK, *(f"kafka.{name}" for name in SETTINGS)):
+    for name in sorted(setting.name for setting in SINK_OPTIONS.known.values()):
         with suppress(CoterieError):
             parse_sink({"kafka.bootstrap.servers": "b:9092", "topic": "t", name: value}, streaming=True)
 

@@ -15,10 +15,10 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from coterie.client.admin.admin import Admin
 from coterie.client.net.connection import Connection
+from coterie.spark.options import BadOption
 from coterie.spark.sink.exactly_once import LedgerExpired, OtherRows, Turn, note_done, write_once
 from coterie.spark.sink.options import parse_sink
 from coterie.spark.sink.sink import refuse_columns, write_plainly
-from coterie.spark.source.option_names import BadOption
 from coterie.wire.api.apis import ApiKey
 
 

@@ -14,6 +14,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.producer.errors import TransactionAborted
+from coterie.spark.options import BadOption
 from coterie.spark.sink.copying import NotOurs, PartitionsLost, write_with_offsets
 from coterie.spark.sink.options import parse_sink
 from coterie.spark.sink.sink import refuse_columns
@@ -21,7 +22,6 @@ from coterie.spark.source.columns import SOURCE_FIELDS
 from coterie.spark.source.datasource import SOURCE
 from coterie.spark.source.group.session import GroupSession
 from coterie.spark.source.offsets import GroupDocument
-from coterie.spark.source.option_names import BadOption
 
 from .test_group_session import options_of, until
 from .test_sink import forget_last_batch, values_of

@@ -24,7 +24,7 @@ class Setting(NamedTuple):
     """One setting, and what it takes.
 
     `kind` is one of `KINDS`. `rule` is a range (`1..`, `0..9`), a range and a number beside it (`-1|1..9`),
-    words (`a|b`; `~A|B` in any case), `replicas` for a list of `partition:broker` or `*`, or `-`.
+    words (`a|b`; `~a|b` in any case), `replicas` for a list of `partition:broker` or `*`, or `-`.
     """
 
     name: str
@@ -79,6 +79,8 @@ def read(setting: Setting, given: object, *, typed: bool = False) -> Any:
         value = None if typed and setting.kind in TOLD_APART else kind.of_text(given)
     elif isinstance(given, kind.type) and isinstance(given, bool) == (kind.type is bool):
         value = given  # True is a number to Python; nobody means it so
+    if setting.folded and isinstance(value, str):
+        value = next((word for word in setting.words if word.lower() == value.lower()), value)
     problem = Problem("kind", None, kind.noun) if value is None else _problem(setting, value, kind.bits)
     if problem is not None:
         raise WrongValue(setting, given, problem)
@@ -162,7 +164,7 @@ def _problem(setting: Setting, value: Value, bits: int) -> Problem | None:
         return None
     words = [value] if isinstance(value, str) else value
     assert isinstance(words, list)
-    odd = (word for word in words if (word.upper() if setting.folded else word) not in setting.words)
+    odd = (word for word in words if word not in setting.words)
     wanted = f"one of {', '.join(map(repr, setting.words))}"
     return next((Problem("word", word, wanted) for word in odd), None)
 

@@ -89,7 +89,7 @@ def test_a_boolean_is_true_or_false_in_any_case_and_no_number():
 def test_words_are_as_they_are_written_or_in_any_case():
     assert read(Setting("level", "string", "low|high"), " low ") == "low"
     assert problem_of(Setting("level", "string", "low|high"), "LOW") == ("word", "one of 'low', 'high'")
-    assert read(Setting("level", "string", "~LOW|HIGH"), "Low") == "Low"
+    assert read(Setting("level", "string", "~low|HIGH"), "Low") == "low"
     assert problem_of(Setting("levels", "list", "low|high"), "low,") == ("word", "one of 'low', 'high'")
 
 

@@ -118,7 +118,7 @@ def test_a_text_that_kafka_refuses_is_refused_in_its_words(name: str, text: str,
 
 
 def test_case_is_ignored_where_kafka_ignores_it():
-    assert read(BROKER["group.consumer.migration.policy"], "upgrade") == "upgrade"
+    assert read(BROKER["group.consumer.migration.policy"], "upgrade") == "UPGRADE"
     with pytest.raises(WrongValue):
         read(BROKER["group.consumer.migration.policy"], "sideways")
 

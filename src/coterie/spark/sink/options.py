@@ -4,34 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from coterie.base.settings import nearest
 from coterie.client.errors import WrongSetting
 from coterie.client.producer.settings import ProducerSettings
-from coterie.spark.source.option_names import BadOption, truth
+from coterie.spark.options import BadOption, Options, OptionTable
 
-SINK = ("topic", "semantics", "ledgerTopic", "startLedger", "commitSourceOffsets")
 # Rows come by the thousand: larger batches than a client's are full at once.
 BATCH_SIZE = 262_144
-SEMANTICS = ("at-least-once", "exactly-once")
-REFUSED = {
-    "key.serializer": "keys are strings or bytes; encode them with column functions",
-    "value.serializer": "values are strings or bytes; encode them with column functions",
-    "transactional.id": "each task of a query has its own; ask for semantics=exactly-once",
-    "partitioner": "give a column partition instead",
-    "partitioner.class": "give a column partition instead",
-    "interceptor.classes": "interceptors could break the query",
-}
-# Of Kafka's producer, and without effect here.
-IDLE = (
-    "client.dns.lookup", "connections.max.idle.ms", "enable.metrics.push", "metadata.max.idle.ms",
-    "metadata.recovery.rebootstrap.trigger.ms", "metadata.recovery.strategy", "metric.reporters",
-    "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms",
-    "partitioner.availability.timeout.ms", "receive.buffer.bytes", "reconnect.backoff.max.ms",
-    "reconnect.backoff.ms", "security.providers", "send.buffer.bytes", "ssl.cipher.suites",
-    "ssl.enabled.protocols", "ssl.protocol", "ssl.provider", "socket.connection.setup.timeout.max.ms",
-    "socket.connection.setup.timeout.ms",
-)  # fmt: skip
-SETTINGS = {one.name.replace("_", "."): one.name for one in fields(ProducerSettings) if one.init}
+SETTINGS = {f"kafka.{one.name.replace('_', '.')}": one.name for one in fields(ProducerSettings)}
+SINK_OPTIONS = OptionTable.of("coterie.spark.sink", SETTINGS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,25 +36,21 @@ class SinkOptions:
 
 def parse_sink(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     """Return the options, or raise BadOption with what is wrong."""
-    values = {name.lower(): value for name, value in given.items()}
-    if "path" in values and streaming:
+    options = Options(SINK_OPTIONS, given)
+    if "path" in options.texts and streaming:
         raise BadOption("start() takes no path here; name the topic with topic")
-    values.pop("path", None)
-    values.pop("checkpointlocation", None)
-    semantics = (values.get("semantics") or SEMANTICS[0]).strip().lower()
-    if semantics not in SEMANTICS:
-        raise BadOption(f"option semantics must be {' or '.join(SEMANTICS)}, not {semantics!r}")
-    topic = (values.get("topic") or "").strip() or None
-    options = SinkOptions(
-        settings=settings_of(values),
+    options.leave_out("path", "checkpointLocation")
+    topic = (options.text("topic") or "").strip() or None
+    found = SinkOptions(
+        settings=settings_of(options),
         topic=topic,
-        exactly_once=semantics == "exactly-once",
-        ledger_topic=values.get("ledgertopic") or topic,
-        start_ledger=truth(values, "startLedger"),
-        commit_source_offsets=truth(values, "commitSourceOffsets"),
+        exactly_once=options["semantics"] == "exactly-once",
+        ledger_topic=options.text("ledgerTopic") or topic,
+        start_ledger=options["startLedger"],
+        commit_source_offsets=options["commitSourceOffsets"],
     )
-    refuse_together(options, streaming=streaming)
-    return options
+    refuse_together(found, streaming=streaming)
+    return found
 
 
 def refuse_together(options: SinkOptions, *, streaming: bool) -> None:
@@ -89,21 +65,15 @@ def refuse_together(options: SinkOptions, *, streaming: bool) -> None:
         raise BadOption("semantics=exactly-once without topic needs ledgerTopic, a topic that exists")
 
 
-def settings_of(values: Mapping[str, str]) -> dict[str, Any]:
-    """Return the producer's settings of lower-cased options, or raise BadOption."""
-    known = {name.lower(): name for name in (*SINK, *(f"kafka.{name}" for name in (*SETTINGS, *IDLE)))}
+def settings_of(options: Options) -> dict[str, Any]:
+    """Return the producer's settings, or raise BadOption."""
+    options.refuse_unknown()
+    options.required("kafka.bootstrap.servers")
     found: dict[str, Any] = {"client_id": "coterie-spark", "batch_size": BATCH_SIZE}
-    for name, value in values.items():
-        setting = name.removeprefix("kafka.")
-        if name != setting and setting in REFUSED:
-            raise BadOption(f"option {name} is not supported: {REFUSED[setting]}")
-        if name not in known:
-            near = nearest(name, known)
-            raise BadOption(f"unknown option {name}" + (f"; did you mean {known[near]}?" if near else ""))
-        if name != setting and setting in SETTINGS:
-            found[SETTINGS[setting]] = value.upper() if setting == "security.protocol" else value
-    if not found.get("bootstrap_servers"):
-        raise BadOption("option kafka.bootstrap.servers must be set")
+    for name, field_name in SETTINGS.items():
+        text = options.text(name)
+        if text is not None:
+            found[field_name] = text.upper() if name == "kafka.security.protocol" else text
     try:
         ProducerSettings.of(**found)
     except WrongSetting as error:

@@ -24,12 +24,12 @@ from pyspark.sql.types import (
 )
 
 from coterie.client.producer.producer import Producer
+from coterie.spark.options import BadOption
 from coterie.spark.sink.copying import write_with_offsets
 from coterie.spark.sink.exactly_once import Turn, note_done, write_once
 from coterie.spark.sink.options import SinkOptions
 from coterie.spark.sink.rows import Outbox, ahead
 from coterie.spark.source.columns import SOURCE_FIELDS
-from coterie.spark.source.option_names import BadOption
 from coterie.spark.worker_reuse import settle
 
 COLUMNS = {

@@ -23,7 +23,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from coterie.spark.source.option_names import columns_of
+from coterie.spark.options import BadOption, Options
+from coterie.spark.source.option_names import SOURCE_OPTIONS, columns_of
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 SOURCE = StructType(
@@ -64,7 +65,7 @@ class CoterieDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns that the options ask for."""
-        columns = columns_of({name.lower(): value for name, value in dict(self.options).items()})
+        columns = columns_of(Options(SOURCE_OPTIONS, dict(self.options)))
         return StructType([StructField(name, TYPES[name]) for name in columns])
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -79,7 +80,6 @@ class CoterieDataSource(DataSource):
         """Return the writer of a batch query."""
         from coterie.spark.sink.options import parse_sink
         from coterie.spark.sink.sink import BatchSink, refuse_columns
-        from coterie.spark.source.option_names import BadOption
 
         if overwrite:
             raise BadOption("a topic is not overwritten; write with mode append")

@@ -5,50 +5,27 @@ Spark hands them over with lower-cased names. One that is not known is refused w
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from coterie.assign.vote import common_protocol
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
-from coterie.base.settings import nearest
+from coterie.base.settings import shown
 from coterie.base.whole import whole_number
 from coterie.client.consumer.assignors import assignor_factory
 from coterie.client.errors import WrongSetting
 from coterie.client.member import MemberSettings
 from coterie.client.net.addresses import Address
-from coterie.client.settings import ClientSettings, usable_instance
-from coterie.spark.source.option_names import (
-    COLUMNS,
-    KAFKA_REFUSED,
-    KNOWN,
-    MISLEADING,
-    SECURITY,
-    BadOption,
-    columns_of,
-    is_idle,
-    truth,
-)
+from coterie.client.settings import ISOLATION, ClientSettings, usable_instance
+from coterie.spark.options import BadOption, Options
+from coterie.spark.source.option_names import COLUMNS, SOURCE_OPTIONS, columns_of
 
 EARLIEST = -2
 LATEST = -1
 COMMITTED = -3
 """Where a group stands: ours alone, for batch queries."""
-
-# What only streaming queries look at.
-PER_TRIGGER = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "triggerInterval")
-
-# Units of times: those of Spark's settings ("15m"), and those of its triggers ("10 seconds").
-UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-UNITS = {
-    "": "ms", "ms": "ms", "millisecond": "ms", "s": "s", "sec": "s", "second": "s", "m": "m", "min": "m",
-    "minute": "m", "h": "h", "hour": "h", "d": "d", "day": "d",
-}  # fmt: skip
-
-
-MOST_TIME_BITS = 36  # of a unit: days are milliseconds of 63 bits
-MOST_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,128 +98,43 @@ class SourceOptions:
 
 def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """Return the options, or raise BadOption with what is wrong."""
-    values = {name.lower(): value for name, value in given.items()}
+    one = Options(SOURCE_OPTIONS, given)
     # Spark adds the path of load(path) and nothing else.
-    if "path" in values:
+    if "path" in one.texts:
         raise BadOption("load() takes no path here; name topics with subscribe")
-    for name in values:
-        refuse_unknown(name)
-    reader = Values(values)
-    refuse_misplaced(reader, streaming)
-    kafka = reader.under("kafka.")
-    delay_ms = reader.time_ms("maxTriggerDelay")
+    one.refuse_unknown()
+    refuse_misplaced(one, streaming)
     options = SourceOptions(
-        selection=selection_of(reader),
-        starting=starting_of(reader, streaming),
-        ending=ending_of(reader),
-        client=client_of(kafka),
-        member=member_of(reader, kafka) if streaming else None,
-        group=either(reader, kafka, "group.id"),
-        fail_on_data_loss=reader.flag("failOnDataLoss", True),
-        columns=columns_of(values),
-        pushdown=reader.flag("pushdown", False),
-        max_offsets_per_trigger=reader.count("maxOffsetsPerTrigger"),
-        min_offsets_per_trigger=reader.count("minOffsetsPerTrigger"),
-        max_trigger_delay_ms=900_000 if delay_ms is None else delay_ms,
-        trigger_interval_ms=reader.time_ms("triggerInterval"),
-        min_partitions=reader.count("minPartitions", bits=31),
-        max_records_per_partition=reader.count("maxRecordsPerPartition"),
-        poll_timeout_ms=reader.count("kafkaConsumer.pollTimeoutMs") or 120_000,
-        fetch_max_bytes=kafka.count("fetch.max.bytes", bits=31) or 4 << 20,
-        partition_max_bytes=kafka.count("max.partition.fetch.bytes", bits=31) or 4 << 20,
-        isolation=isolation_of(kafka),
-        idle=tuple(sorted(KNOWN[name] for name in values if is_idle(name) or idles(name, streaming))),
-        warnings=tuple(misled_by(values)),
+        selection=selection_of(one),
+        starting=starting_of(one, streaming),
+        ending=ending_of(one),
+        client=client_of(one),
+        member=member_of(one) if streaming else None,
+        group=either(one, "group.id"),
+        fail_on_data_loss=one["failOnDataLoss"],
+        columns=columns_of(one),
+        pushdown=one["pushdown"],
+        max_offsets_per_trigger=one["maxOffsetsPerTrigger"],
+        min_offsets_per_trigger=one["minOffsetsPerTrigger"],
+        max_trigger_delay_ms=one["maxTriggerDelay"],
+        trigger_interval_ms=one["triggerInterval"],
+        min_partitions=one["minPartitions"],
+        max_records_per_partition=one["maxRecordsPerPartition"],
+        poll_timeout_ms=one["kafkaConsumer.pollTimeoutMs"],
+        fetch_max_bytes=one["kafka.fetch.max.bytes"],
+        partition_max_bytes=one["kafka.max.partition.fetch.bytes"],
+        isolation=ISOLATION[one["kafka.isolation.level"]],
+        idle=one.without_effect("idle", "misleading", *(() if streaming else ("stream",))),
+        warnings=tuple(one.warnings()),
     )
     refuse_contradictions(options)
     return options
 
 
-class Values:
-    """Options of one kind, by lower-cased name; every reader names the option as users write it."""
-
-    def __init__(self, values: Mapping[str, str], prefix: str = "") -> None:
-        self.values, self.prefix = values, prefix
-
-    def under(self, prefix: str) -> "Values":
-        """Return the options whose names begin so."""
-        return Values(self.values, prefix)
-
-    def get(self, name: str) -> str | None:
-        """Return the option as written, or None."""
-        return self.values.get((self.prefix + name).lower())
-
-    def required(self, name: str) -> str:
-        """Return the option, which must be set."""
-        value = self.get(name)
-        if not value:
-            raise BadOption(f"option {self.prefix}{name} must be set")
-        return value
-
-    def count(self, name: str, *, bits: int = 63) -> int | None:
-        """Return a number of at least 1 that needs no more bits."""
-        value = self.get(name)
-        if value is None:
-            return None
-        number = whole_number(value.strip(), bits=bits)
-        if number is None or number < 1:
-            least = f"must be a number of at least 1 and at most {(1 << bits) - 1}"
-            raise BadOption(f"option {self.prefix}{name} {least}, not {shown(value)}")
-        return number
-
-    def time_ms(self, name: str) -> int | None:
-        """Return a time in milliseconds, of `500`, `15m` or `10 seconds`."""
-        value = self.get(name)
-        if value is None:
-            return None
-        found = re.fullmatch(r"(\d+)\s*([a-z]*)", value.strip().lower())
-        unit = None if found is None else UNITS.get(found[2]) or UNITS.get(found[2].removesuffix("s"))
-        number = None if found is None else whole_number(found[1], bits=MOST_TIME_BITS)
-        if number is None or unit is None:
-            raise BadOption(
-                f"option {self.prefix}{name} must be a time like 500ms or 15m, not {shown(value)}"
-            )
-        return number * UNITS_MS[unit]
-
-    def flag(self, name: str, default: bool) -> bool:
-        """Return a true or false."""
-        return truth(self.values, self.prefix + name, default)
-
-
-def shown(value: str) -> str:
-    """Return a value as an error tells it: what is far too long only begins there."""
-    return repr(value) if len(value) <= MOST_SHOWN else f"{value[:MOST_SHOWN]!r}..."
-
-
-def refuse_unknown(name: str) -> None:
-    """Raise BadOption for a name that is not known, with the nearest that is."""
-    if name in KNOWN:
-        return
-    refused = KAFKA_REFUSED.get(name.removeprefix("kafka."))
-    if refused and name.startswith("kafka."):
-        raise BadOption(f"option {name} is not supported: {refused}")
-    near = nearest(name, KNOWN)
-    hint = f"; did you mean {KNOWN[near]}?" if near else ""
-    raise BadOption(f"unknown option {name}{hint}")
-
-
-def misled_by(values: Mapping[str, str]) -> Iterator[str]:
-    """Yield what to warn of: options without effect of which one may believe that they have one."""
-    for name, (harmless, why) in MISLEADING.items():
-        value = values.get(name, "").strip()
-        if value and value.lower() != harmless:
-            yield f"option {name}={value} has no effect: {why}"
-
-
-def idles(name: str, streaming: bool) -> bool:
-    """Return whether an option of this lower-cased name does nothing in such a query."""
-    return not streaming and KNOWN[name] in PER_TRIGGER
-
-
-def refuse_misplaced(reader: Values, streaming: bool) -> None:
+def refuse_misplaced(options: Options, streaming: bool) -> None:
     """Raise BadOption for the end of a query that has none."""
     for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
-        if streaming and reader.get(name) is not None:
+        if streaming and options.text(name) is not None:
             raise BadOption(f"option {name} is not valid in streaming queries")
 
 
@@ -261,14 +153,14 @@ def refuse_contradictions(options: SourceOptions) -> None:
         )
 
 
-def selection_of(reader: Values) -> Selection:
+def selection_of(options: Options) -> Selection:
     """Return what is read, from exactly one of assign, subscribe and subscribePattern."""
     kinds = ("assign", "subscribe", "subscribePattern")
-    names = [name for name in kinds if reader.get(name) is not None]
+    names = [name for name in kinds if options.text(name) is not None]
     if len(names) != 1:
         given = " and ".join(names) or "none"
         raise BadOption(f"set exactly one of assign, subscribe and subscribePattern; given: {given}")
-    value = reader.required(names[0]).strip()
+    value = options.required(names[0]).strip()
     if names[0] == "subscribe":
         topics = tuple(dict.fromkeys(topic.strip() for topic in value.split(",") if topic.strip()))
         if not topics:
@@ -295,15 +187,13 @@ def partitions_of(text: str) -> tuple[TopicPartition, ...]:
     raise BadOption(f'option assign must be like {{"topic":[0,1]}}, not {shown(text)}')
 
 
-def starting_of(reader: Values, streaming: bool) -> Bound:
+def starting_of(options: Options, streaming: bool) -> Bound:
     """Return where to start; a timestamp for all beats timestamps each, which beat offsets."""
-    strategy = (reader.get("startingOffsetsByTimestampStrategy") or "error").strip().lower()
-    if strategy not in ("error", "latest"):
-        raise BadOption("option startingOffsetsByTimestampStrategy must be error or latest")
-    by_time = timestamps_of(reader, "starting", latest_if_none=strategy == "latest")
+    latest_if_none = options["startingOffsetsByTimestampStrategy"] == "latest"
+    by_time = timestamps_of(options, "starting", latest_if_none=latest_if_none)
     if by_time is not None:
         return by_time
-    text = reader.get("startingOffsets")
+    text = options.text("startingOffsets")
     if text is None:
         return Bound(LATEST if streaming else EARLIEST)
     bound = offsets_of("startingOffsets", text, committed=not streaming)
@@ -312,12 +202,12 @@ def starting_of(reader: Values, streaming: bool) -> Bound:
     return bound
 
 
-def ending_of(reader: Values) -> Bound:
+def ending_of(options: Options) -> Bound:
     """Return where a batch query ends."""
-    by_time = timestamps_of(reader, "ending", latest_if_none=True)
+    by_time = timestamps_of(options, "ending", latest_if_none=True)
     if by_time is not None:
         return by_time
-    text = reader.get("endingOffsets")
+    text = options.text("endingOffsets")
     if text is None:
         return Bound(LATEST)
     bound = offsets_of("endingOffsets", text, committed=True)
@@ -326,16 +216,16 @@ def ending_of(reader: Values) -> Bound:
     return bound
 
 
-def timestamps_of(reader: Values, which: str, *, latest_if_none: bool) -> Bound | None:
+def timestamps_of(options: Options, which: str, *, latest_if_none: bool) -> Bound | None:
     """Return the bound by time, if one is set."""
-    text = reader.get(f"{which}Timestamp")
+    text = options.text(f"{which}Timestamp")
     if text is not None:
         moment_ms = whole_number(text.strip())
         if moment_ms is None or moment_ms < 0:
             raise BadOption(f"option {which}Timestamp must be milliseconds since 1970, not {shown(text)}")
         return Bound(moment_ms, timestamps=True, latest_if_none=latest_if_none)
     name = f"{which}OffsetsByTimestamp"
-    text = reader.get(name)
+    text = options.text(name)
     if text is None:
         return None
     stamps = numbers_of(name, text)
@@ -402,39 +292,36 @@ def json_of(name: str, text: str) -> Any:
         raise BadOption(f"option {name} is no JSON ({error}): {shown(text)}") from error
 
 
-def member_of(reader: Values, kafka: Values) -> MemberSettings | None:
+def member_of(options: Options) -> MemberSettings | None:
     """Return how to be a member, if a group is named."""
-    group_id = either(reader, kafka, "group.id")
-    instance_id = either(reader, kafka, "group.instance.id")
-    strategy = either(reader, kafka, "partition.assignment.strategy")
+    group_id = either(options, "group.id")
+    instance_id = either(options, "group.instance.id")
+    strategy = either(options, "partition.assignment.strategy")
     if group_id is None:
         if instance_id is not None or strategy is not None:
             raise BadOption("group.instance.id and partition.assignment.strategy need a group.id")
         return None
-    if reader.get("assign") is not None:
+    if options.text("assign") is not None:
         raise BadOption("assign and group.id exclude each other: a member reads what its group assigns to it")
-    session, beat = (
-        kafka.count("session.timeout.ms", bits=31) or 45_000,
-        kafka.count("heartbeat.interval.ms", bits=31),
-    )
+    session_ms = options["kafka.session.timeout.ms"]
     settings = MemberSettings(
         group_id=group_id,
         instance_id=checked_instance(instance_id),
-        session_timeout_ms=session,
-        heartbeat_interval_ms=beat or min(3_000, session // 3),
-        max_poll_interval_ms=kafka.count("max.poll.interval.ms", bits=31) or 300_000,
+        session_timeout_ms=session_ms,
+        heartbeat_interval_ms=options["kafka.heartbeat.interval.ms"] or min(3_000, session_ms // 3),
+        max_poll_interval_ms=options["kafka.max.poll.interval.ms"],
         assignors=assignors_of(strategy or "range"),
-        retry_backoff_ms=kafka.count("retry.backoff.ms") or 100,
-        metadata_max_age_ms=kafka.count("metadata.max.age.ms") or 300_000,
+        retry_backoff_ms=options["kafka.retry.backoff.ms"],
+        metadata_max_age_ms=options["kafka.metadata.max.age.ms"],
     )
-    if settings.heartbeat_interval_ms >= session:
+    if settings.heartbeat_interval_ms >= session_ms:
         raise BadOption("kafka.heartbeat.interval.ms must be less than kafka.session.timeout.ms")
     return settings
 
 
-def either(reader: Values, kafka: Values, name: str) -> str | None:
+def either(options: Options, name: str) -> str | None:
     """Return the option, written with kafka. before it or without."""
-    plain, prefixed = reader.get(name), kafka.get(name)
+    plain, prefixed = options.text(name), options.text(f"kafka.{name}")
     if plain is not None and prefixed is not None and plain != prefixed:
         raise BadOption(f"options {name} and kafka.{name} differ: {plain!r} and {prefixed!r}")
     return plain if plain is not None else prefixed
@@ -462,38 +349,28 @@ def assignors_of(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.name for one in made))
 
 
-def client_of(kafka: Values) -> ClientSettings:
+def client_of(options: Options) -> ClientSettings:
     """Return how to connect; the words are those of Kafka's consumer."""
-    given = {"sasl.mechanism": None, **{name: kafka.get(name) for name in SECURITY}}
-    secured = (given["security.protocol"] or "PLAINTEXT").upper()
-    if "SASL" not in secured:
-        del given["sasl.mechanism"]  # Kafka's consumer overlooks it as well
-    asked = {name.replace(".", "_"): value for name, value in given.items() if value is not None}
-    asked["security_protocol"] = secured
+    options.required("kafka.bootstrap.servers")
+    given = {in_snake_case(name): options[name] for name in SOURCE_OPTIONS.named("client")}
+    given["security_protocol"] = given["security_protocol"].upper()
+    if "SASL" not in given["security_protocol"]:
+        del given["sasl_mechanism"]  # Kafka's consumer overlooks it as well
     try:
-        return ClientSettings.of(
-            bootstrap_servers=kafka.required("bootstrap.servers"),
-            client_id=kafka.get("client.id") or "coterie-spark",
-            request_timeout_ms=kafka.count("request.timeout.ms", bits=31) or 30_000,
-            default_api_timeout_ms=kafka.count("default.api.timeout.ms", bits=31) or 60_000,
-            metadata_max_age_ms=kafka.count("metadata.max.age.ms") or 300_000,
-            **asked,
-        )
+        return ClientSettings.of(**{name: value for name, value in given.items() if value is not None})
     except WrongSetting as error:
         raise BadOption(in_kafkas_words(str(error))) from error
 
 
+def in_snake_case(name: str) -> str:
+    """Return the name that the client has for an option of Kafka's."""
+    return name.removeprefix("kafka.").replace(".", "_")
+
+
 def in_kafkas_words(sentence: str) -> str:
-    """Return what is wrong with a setting, named as users of Spark name it."""
-    for name in sorted((*SECURITY, "sasl.username", "sasl.password"), key=len, reverse=True):
-        sentence = sentence.replace(name.replace(".", "_"), f"kafka.{name}")
+    """Return a sentence about settings with the names that users of Spark have for them."""
+    for name in sorted(
+        (*SOURCE_OPTIONS.named("client"), "kafka.sasl.username", "kafka.sasl.password"), key=len, reverse=True
+    ):
+        sentence = sentence.replace(in_snake_case(name), name)
     return sentence
-
-
-def isolation_of(kafka: Values) -> int:
-    """Return Kafka's number for the isolation level."""
-    levels = {"read_uncommitted": 0, "read_committed": 1}
-    level = (kafka.get("isolation.level") or "read_uncommitted").strip().lower()
-    if level not in levels:
-        raise BadOption(f"kafka.isolation.level must be read_uncommitted or read_committed, not {level!r}")
-    return levels[level]

@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from coterie.base.ids import TopicPartition
 from coterie.client.net.cluster import Cluster
 from coterie.client.net.messages import Metadata
-from coterie.spark.source.option_names import (
-    BadOption,
-)
+from coterie.spark.options import BadOption
 from coterie.spark.source.options import (
     EARLIEST,
     LATEST,
