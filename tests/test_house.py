@@ -171,10 +171,12 @@ WORDS_REFUSED |= {"tedious", "told", "understood"}
 WORDS_IN_ORDER = (
     "arrow",
     "assign",
+    "base",
     "cli",
     "client",
     "security",
     "storage",
+    "story",
     "wire",
 )
 DOCSTRINGS_IN_ORDER = (
@@ -184,6 +186,7 @@ DOCSTRINGS_IN_ORDER = (
     "client",
     "security",
     "storage",
+    "story",
     "testing",
     "wire",
 )

@@ -30,14 +30,14 @@ def legend(rows: Iterable[Row], kinds: Iterable[type]) -> list[str]:
     """Return a line for each handler of a table."""
     rows = tuple(rows)
     handlers = {name_of(row[kind]): row[kind] for kind in kinds for row in rows}
-    return [f"- **{name}**: {told_of(handler)}" for name, handler in handlers.items()]
+    return [f"- **{name}**: {described(handler)}" for name, handler in handlers.items()]
 
 
 def name_of(handler: Handler) -> str:
     return handler.__name__.replace("_", " ")
 
 
-def told_of(handler: Handler) -> str:
+def described(handler: Handler) -> str:
     """Return a handler's docstring as one line, the rows that it names as links."""
     return linked(" ".join((handler.__doc__ or "").split()))
 

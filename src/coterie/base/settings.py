@@ -76,7 +76,7 @@ def read(setting: Setting, given: object, *, typed: bool = False) -> Any:
     kind = KINDS[setting.kind]
     value: Any = None
     if isinstance(given, str):
-        value = None if typed and setting.kind in TOLD_APART else kind.of_text(given)
+        value = None if typed and setting.kind in NUMBERS_AND_BOOLEANS else kind.of_text(given)
     elif isinstance(given, kind.type) and isinstance(given, bool) == (kind.type is bool):
         value = given  # True is a number to Python; nobody means it so
     if setting.folded and isinstance(value, str):
@@ -131,7 +131,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "span": Kind('a span of time such as "45s", "1h30m" or 500 (milliseconds)', int, span_ms, bits=63),
     "time": Kind("a time like 500ms or 15m", int, ms_of, bits=63),
 }
-TOLD_APART: Final = ("int", "short", "long", "double", "boolean")
+NUMBERS_AND_BOOLEANS: Final = ("int", "short", "long", "double", "boolean")
 
 
 # -- rules

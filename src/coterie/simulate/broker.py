@@ -22,7 +22,7 @@ from coterie.coordinator.group.model import Group
 from coterie.simulate.agenda import Agenda, Lane
 from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.story.model import Move, Rebalance
-from coterie.story.topic import StoryTopic, Turned, rebalance_of
+from coterie.story.topic import EndedRebalance, StoryTopic, rebalance_of
 
 if TYPE_CHECKING:
     from coterie.broker.runtime.groups import ShardHost
@@ -239,6 +239,6 @@ class Listener(StoryTopic):
         super().__init__(node)
         self._story = story
 
-    def tell(self, what: Move | Turned) -> None:
-        """Keep what is told."""
+    def add(self, what: Move | EndedRebalance) -> None:
+        """Keep a move or a rebalance."""
         self._story.append(what if isinstance(what, Move) else rebalance_of(what))

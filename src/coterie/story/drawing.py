@@ -74,7 +74,7 @@ class Window(NamedTuple):
     to_ms: int
 
     def x(self, at_ms: int) -> float:
-        """Return where a moment is."""
+        """Return the x coordinate of a moment; one outside of the window is at its edge."""
         share = (min(max(at_ms, self.from_ms), self.to_ms) - self.from_ms) / (self.to_ms - self.from_ms)
         return LEFT + share * (WIDTH - LEFT - RIGHT)
 
@@ -106,13 +106,13 @@ def cells(row: Sequence[str], kind: str, texts: Sequence[bool]) -> Iterator[str]
 
 
 def picked(things: Sequence[T], most: int = ROWS_MOST) -> list[T]:
-    """Return what is drawn of many: all, or as many as there is room for, evenly picked."""
+    """Return the things that are drawn: all, or as many as there is room for, evenly picked."""
     count = min(len(things), most)
     return [things[place * len(things) // count] for place in range(count)]
 
 
 def floor_of(rows: int) -> int:
-    """Return where a picture of so many rows has its time line."""
+    """Return the y coordinate of the time line below so many rows."""
     return TOP + rows * (HEIGHT + GAP)
 
 
@@ -148,7 +148,7 @@ def bands(rows: Iterable[Row], window: Window, owner_name: Callable[[int], str])
 
 
 def seen(spans: Iterable[Span], window: Window) -> Iterator[Span]:
-    """Yield what of the spans is within the window."""
+    """Yield the spans that reach into the window."""
     for span in spans:
         if span.to_ms > window.from_ms and span.from_ms < window.to_ms:
             yield span
@@ -169,7 +169,7 @@ def merged(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def gaps(spans: Iterable[Span], window: Window) -> Iterator[tuple[float, float]]:
-    """Yield from where to where nobody was at work, hairs at least; those that touch are one."""
+    """Yield (from x, to x) of each time without work, a hair at least; those that touch are one."""
     last: tuple[float, float] | None = None
     for span in spans:
         from_x = window.x(span.from_ms)

@@ -19,7 +19,7 @@ CAUSES = names(CAUSE)
 
 T = TypeVar("T")
 Pieces = Generator[int, None, T]
-"""Work in pieces, each of which says how much it was, and what the whole comes to."""
+"""Work in pieces, each of which yields how much it was, and returns the result of the whole."""
 PARTITIONS_AT_ONCE = 2_000
 
 DECISIONS_OF_A_GROUP = 1_000
@@ -129,7 +129,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def at_once(pieces: Pieces[T]) -> T:
-    """Return what work comes to, done without a pause."""
+    """Return the result of work in pieces, done without a pause."""
     while True:
         try:
             next(pieces)
@@ -138,7 +138,7 @@ def at_once(pieces: Pieces[T]) -> T:
             return result
 
 
-class Page:
+class OpenRebalance:
     """A rebalance under way: since when, why, and what everybody had before it, still as bytes."""
 
     __slots__ = ("at_ms", "causes", "formed_at_ms", "had", "state_before")
@@ -150,14 +150,14 @@ class Page:
         self.causes: list[str] = []
         self.formed_at_ms: int | None = None
 
-    def blame(self, cause: str) -> None:
-        """Note why the group is disturbed, once."""
+    def add_cause(self, cause: str) -> None:
+        """Note a cause of the rebalance, once."""
         assert cause in CAUSES, cause
         if cause not in self.causes:
             self.causes.append(cause)
 
     def replaced(self, old_id: str, new_id: str) -> None:
-        """Note that a static member goes by another id now: what it had stays its own."""
+        """Note that a static member goes by another id now: what it had stays its own (ST-1)."""
         if old_id in self.had:
             self.had[new_id] = self.had.pop(old_id)
 
@@ -206,7 +206,7 @@ class Rebalance:
         return at_once(self.moving())
 
     def moving(self) -> Pieces[int]:
-        """Return `moved`, counted in pieces of so many partitions."""
+        """Return the count `moved`, in pieces of so many partitions."""
         old: dict[TopicPartition, str] = {}
         new: dict[TopicPartition, str] = {}
         for member, owned in self.had.items():
@@ -236,7 +236,7 @@ class Rebalance:
             yield member_id, view.document(self.had.get(member_id, nothing))
 
     def whole(self, members: dict[str, dict[str, Any]], moved: int) -> dict[str, Any]:
-        """Return `document`, of which these parts are made already."""
+        """Return the JSON value `document`, of which these parts are made already."""
         people = {"members": members, "joined": self.joined, "left": self.left, "abridged": False}
         return self.abridged(moved) | people
 
@@ -310,7 +310,7 @@ class StoryMemory:
             self._make_room()
 
     def of(self, group: str) -> tuple[Move, ...]:
-        """Return what is remembered of a group, the oldest first."""
+        """Return the remembered moves of a group, the oldest first."""
         return tuple(self._moves.get(group, ()))
 
     def _forget(self, moves: list[Move], oldest: int) -> None:
@@ -332,7 +332,7 @@ class StoryMemory:
 
 
 def newest_within(moves: Sequence[Move], most: int, most_bytes: int) -> int:
-    """Return how many of the newest moves are no more than so many, and no heavier."""
+    """Return the count of the newest moves that are at most `most`, and weigh at most `most_bytes`."""
     kept = size = 0
     for move in reversed(moves):
         size += move.weight

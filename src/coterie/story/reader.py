@@ -32,7 +32,7 @@ class NoStory(CoterieError):
 
 
 class StoryReader:
-    """Reads what is told of one group, the oldest first, as the JSON values that the topic holds."""
+    """Reads the records of one group, the oldest first, as the JSON values that the topic holds."""
 
     def __init__(self, cluster: Cluster, group_id: str, *, offset: int, end: int) -> None:
         self._cluster = cluster
@@ -50,13 +50,13 @@ class StoryReader:
         return cls(cluster, group_id, offset=first, end=end)
 
     async def until_now(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield what had been told when the reader was opened."""
+        """Yield the documents that were there when the reader was opened."""
         while self._offset < self._end:
             for document in await self.more():
                 yield document
 
     async def more(self) -> list[dict[str, Any]]:
-        """Return what is told next; nothing if that takes more than a moment, or is about other groups.
+        """Return the next documents; none if that takes more than a moment, or they are about other groups.
 
         What is there no more is passed over: retention took it, or the broker has begun another story.
         """
@@ -105,7 +105,7 @@ class StoryReader:
 
 
 async def bounds(cluster: Cluster) -> tuple[int, int]:
-    """Return the offsets at which the story begins and ends now."""
+    """Return the first offset of the story, and the one after its last."""
     first = (await cluster.list_offsets({PLACE: messages.EARLIEST}))[PLACE].offset
     end = (await cluster.list_offsets({PLACE: messages.LATEST}))[PLACE].offset
     return first, end

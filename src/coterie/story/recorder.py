@@ -1,7 +1,7 @@
-"""Looks at every decision that moves a group and tells its story: to the memory, the log and the topic.
+"""Records every decision that moves a group: in memory, in the log and in the topic `__group_story`.
 
-A `Look` is shown each fact before it is applied, `watch` sees the group after the last, and `tell` is called
-when what was decided lasts. A decision whose append failed is never told.
+An `Observer` is shown each fact before it is applied, `effects` sees the group after the last, and `record`
+is called when what was decided lasts. A decision whose append failed is never recorded.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.coordinator.group import commands, facts
 from coterie.coordinator.group.model import State
-from coterie.story.model import Move, Page, Person, StoryMemory
-from coterie.story.topic import Shot, StoryTopic, Turned
+from coterie.story.model import Move, OpenRebalance, Person, StoryMemory
+from coterie.story.topic import EndedRebalance, MemberSnapshot, StoryTopic
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
@@ -54,7 +54,7 @@ LINES_RECOUNTED = 20
 REASON_MOST, REASONS_MOST = 255, 10  # characters of one, and how many members may word one request's
 
 
-class Before:
+class GroupBefore:
     """A group as a decision finds it, and the facts that will move it.
 
     `had`: what each member was given, if the decision ends the group's rest. `cut_short`: the rebalance that
@@ -69,7 +69,7 @@ class Before:
         self.mine: list[Any] = []
         self.leavers: tuple[Person, ...] = ()
         self.had: dict[str, bytes] | None = {} if state is None else None
-        self.cut_short: Turned | None = None
+        self.cut_short: EndedRebalance | None = None
 
     def show(self, fact: Any, group: Group, now_ms: int) -> None:
         """See a fact that is about to be applied."""
@@ -84,18 +84,18 @@ class Before:
         if group.state in AT_REST:
             self.had = {member.member_id: member.assignment for member in group.in_order()}
         if group.state is State.COMPLETING or group.pending_sync:
-            self.cut_short = turned(group, now_ms, settled=False)
+            self.cut_short = ended_rebalance(group, now_ms, settled=False)
 
 
-class Look:
-    """The groups that a decision moves, as they are before it."""
+class Observer:
+    """Notes the groups that a decision moves, as they are before it."""
 
     __slots__ = ("_groups", "_now_ms", "befores")
 
     def __init__(self, shard: Shard, now_ms: int) -> None:
         self._groups = shard.groups
         self._now_ms = now_ms
-        self.befores: dict[str, Before] = {}
+        self.befores: dict[str, GroupBefore] = {}
 
     def __call__(self, fact: Any) -> None:
         """See a fact that is about to be applied."""
@@ -105,51 +105,51 @@ class Look:
         group = self._groups.get(fact.group_id)
         before = self.befores.get(fact.group_id)
         if before is None:
-            before = Before(fact.group_id, None if group is None else group.state)
+            before = GroupBefore(fact.group_id, None if group is None else group.state)
             self.befores[fact.group_id] = before
         if group is not None and not (kind is facts.MemberSynced and len(group.pending_sync) > 1):
             before.show(fact, group, self._now_ms)
 
 
-class Scene(NamedTuple):
-    """What one decision did to one group. `settled`: how the rebalance ended that it ends."""
+class Effect(NamedTuple):
+    """What one decision did to one group. `settled`: the end of the rebalance that it ends."""
 
     move: Move
     kinds: frozenset[type]
     had: dict[str, bytes] | None
-    cut_short: Turned | None
-    settled: Turned | None
+    cut_short: EndedRebalance | None
+    settled: EndedRebalance | None
 
 
 class GroupStories:
-    """The story of every group of this node."""
+    """Records the moves and rebalances of every group of this node."""
 
     def __init__(self, node: Node) -> None:
         self.memory = StoryMemory()
         self.topic = StoryTopic(node)
-        self._pages: dict[str, Page] = {}
+        self._opened: dict[str, OpenRebalance] = {}
 
-    # -- what the shell shows
+    # -- what the broker's runtime calls
 
-    def watch(
-        self, look: Look, shard: Shard, command: Command | None, decision: Decision, now_ms: int
-    ) -> list[Scene]:
-        """Return what a decision, whose facts are applied now, did to the groups that were looked at.
+    def effects(
+        self, observer: Observer, shard: Shard, command: Command | None, decision: Decision, now_ms: int
+    ) -> list[Effect]:
+        """Return the effects of a decision, whose facts are applied now, on the groups that were observed.
 
         Without a command the decision came with the loading of the shard.
         """
         return [
-            scene_of(one, shard.groups.get(one.group_id), command, decision, now_ms)
-            for one in look.befores.values()
+            effect_of(one, shard.groups.get(one.group_id), command, decision, now_ms)
+            for one in observer.befores.values()
             if one.mine
         ]
 
-    def tell(self, scenes: Iterable[Scene]) -> None:
-        """Tell of decisions that last, in their order."""
-        for scene in scenes:
-            self._tell(scene)
+    def record(self, effects: Iterable[Effect]) -> None:
+        """Record decisions that last, in their order."""
+        for effect in effects:
+            self._record(effect)
 
-    def recount(self, group_id: str) -> str:
+    def recent_moves(self, group_id: str) -> str:
         """Return the last moves of a group as lines of text, for whoever has to find a mistake of ours."""
         moves = self.memory.of(group_id)[-LINES_RECOUNTED:]
         return "\n".join(
@@ -158,55 +158,56 @@ class GroupStories:
             for move in moves
         )
 
-    # -- what is made of it
+    # -- what is recorded
 
-    def _tell(self, scene: Scene) -> None:
-        move, kinds = scene.move, scene.kinds
+    def _record(self, effect: Effect) -> None:
+        move, kinds = effect.move, effect.kinds
         if not kinds.isdisjoint(MOVING):
             self.memory.add(move)
-        page = self._page(scene)
-        if page is not None and move.why is not None:
-            page.blame(move.why)
+        opened = self._open(effect)
+        if opened is not None and move.why is not None:
+            opened.add_cause(move.why)
         if move.why is not None:
-            self.topic.tell(move)
-        if page is None:
+            self.topic.add(move)
+        if opened is None:
             return
         if facts.GenerationStarted in kinds or facts.GroupEmptied in kinds:
-            page.formed_at_ms = move.at_ms
-        if scene.settled is not None:
-            self._turn(page, scene.settled)
+            opened.formed_at_ms = move.at_ms
+        if effect.settled is not None:
+            self._end(opened, effect.settled)
 
-    def _page(self, scene: Scene) -> Page | None:
-        """Return the page that the scene stands on; a rebalance begins one, and ends the one before."""
-        move = scene.move
-        page = self._pages.get(move.group)
-        if facts.RebalanceStarted in scene.kinds:
-            had = scene.had if scene.had is not None else {} if page is None else page.had
-            if page is not None and scene.cut_short is not None:
-                self._turn(page, scene.cut_short)
-            page = self._pages[move.group] = Page(move.at_ms, state_before=move.state_before, had=dict(had))
-        elif facts.GroupRemoved in scene.kinds or facts.GroupDied in scene.kinds:
-            self._pages.pop(move.group, None)
+    def _open(self, effect: Effect) -> OpenRebalance | None:
+        """Return the rebalance under way that an effect is part of; a new one ends the one before."""
+        move = effect.move
+        opened = self._opened.get(move.group)
+        if facts.RebalanceStarted in effect.kinds:
+            had = effect.had if effect.had is not None else {} if opened is None else opened.had
+            if opened is not None and effect.cut_short is not None:
+                self._end(opened, effect.cut_short)
+            opened = OpenRebalance(move.at_ms, state_before=move.state_before, had=dict(had))
+            self._opened[move.group] = opened
+        elif facts.GroupRemoved in effect.kinds or facts.GroupDied in effect.kinds:
+            self._opened.pop(move.group, None)
             return None
-        if page is not None and facts.MemberReplaced in scene.kinds:
+        if opened is not None and facts.MemberReplaced in effect.kinds:
             for person in move.who:
                 if person.replaces is not None:
-                    page.replaced(person.replaces, person.member_id)
-        return page
+                    opened.replaced(person.replaces, person.member_id)
+        return opened
 
-    def _turn(self, page: Page, end: Turned) -> None:
-        self._pages.pop(end.group, None)
-        if page.formed_at_ms is not None:
-            self.topic.tell(end._replace(page=page))
+    def _end(self, opened: OpenRebalance, end: EndedRebalance) -> None:
+        self._opened.pop(end.group, None)
+        if opened.formed_at_ms is not None:
+            self.topic.add(end._replace(opened=opened))
 
 
 # -- before and after
 
 
-def scene_of(
-    before: Before, group: Group | None, command: Command | None, decision: Decision, now_ms: int
-) -> Scene:
-    """Return what a decision made of a group."""
+def effect_of(
+    before: GroupBefore, group: Group | None, command: Command | None, decision: Decision, now_ms: int
+) -> Effect:
+    """Return the effect of a decision on a group."""
     mine = before.mine
     kinds = frozenset(map(type, mine))
     move = Move(
@@ -222,24 +223,27 @@ def scene_of(
         -1 if group is None else group.generation,
         0 if group is None else len(group.members),
     )
-    return Scene(move, kinds, before.had, before.cut_short, settled(kinds, group, now_ms))
+    return Effect(move, kinds, before.had, before.cut_short, settled(kinds, group, now_ms))
 
 
-def settled(kinds: frozenset[type], group: Group | None, now_ms: int) -> Turned | None:
-    """Return how a rebalance ended, if all is done: nobody is left, or everybody has its assignment."""
+def settled(kinds: frozenset[type], group: Group | None, now_ms: int) -> EndedRebalance | None:
+    """Return the end of a rebalance, if all is done: nobody is left, or everybody has its assignment."""
     if group is None or kinds.isdisjoint(LAST_STEPS):
         return None
     if facts.GroupEmptied in kinds or (group.state is State.STABLE and not group.pending_sync):
-        return turned(group, now_ms, settled=True)
+        return ended_rebalance(group, now_ms, settled=True)
     return None
 
 
-def turned(group: Group, now_ms: int, *, settled: bool) -> Turned:
-    """Return a rebalance's end as the group shows it. In a generation that was never handed its assignments
-    members still hold those of the one before, which count for nothing."""
+def ended_rebalance(group: Group, now_ms: int, *, settled: bool) -> EndedRebalance:
+    """Return the end of a rebalance as the group shows it.
+
+    In a generation that was never handed its assignments members still hold those of the one before, which
+    count for nothing.
+    """
     given = group.state is not State.COMPLETING
-    return Turned(
-        page=None,
+    return EndedRebalance(
+        opened=None,
         group=group.group_id,
         over_at_ms=now_ms,
         generation=group.generation,
@@ -248,12 +252,12 @@ def turned(group: Group, now_ms: int, *, settled: bool) -> Turned:
         protocol=group.protocol,
         state=group.state.value,
         settled=settled,
-        shots=tuple(shot_of(member, group.protocol, given=given) for member in group.in_order()),
+        snapshots=tuple(snapshot_of(member, group.protocol, given=given) for member in group.in_order()),
     )
 
 
-def shot_of(member: Member, protocol: str | None, *, given: bool) -> Shot:
-    return Shot(person_of(member), member.metadata(protocol), member.assignment if given else b"")
+def snapshot_of(member: Member, protocol: str | None, *, given: bool) -> MemberSnapshot:
+    return MemberSnapshot(person_of(member), member.metadata(protocol), member.assignment if given else b"")
 
 
 def person_of(member: Member, *, replaces: str | None = None) -> Person:
@@ -261,7 +265,7 @@ def person_of(member: Member, *, replaces: str | None = None) -> Person:
 
 
 def arrivals(mine: list[Any], command: Command | None, group: Group | None) -> tuple[Person, ...]:
-    """Return who came, came back, or began a rebalance by what it asked."""
+    """Return the members that came, came back, or began a rebalance by what they asked."""
     if group is None:
         return ()
     for fact in mine:
@@ -278,7 +282,7 @@ def arrivals(mine: list[Any], command: Command | None, group: Group | None) -> t
 
 
 def reason_of(command: Command | None) -> str:
-    """Return what the client gave as its reason, since it may; no more of it than clients give (KIP-800)."""
+    """Return the reason that the client gave, cut to what clients may give (KIP-800); empty without one."""
     match command:
         case commands.Join(reason=reason):
             return (reason or "")[:REASON_MOST]
@@ -290,7 +294,7 @@ def reason_of(command: Command | None) -> str:
 
 
 def cause_of(kinds: frozenset[type], command: Command | None, group: Group | None) -> str | None:
-    """Return why a group was moved, None if a decision only goes on with what an earlier one had begun."""
+    """Return the cause of a move, None if a decision only goes on with what an earlier one had begun."""
     if facts.MemberJoined in kinds:
         return "member-joined"
     if facts.MembersLeft in kinds:
@@ -309,7 +313,7 @@ def cause_of(kinds: frozenset[type], command: Command | None, group: Group | Non
 
 
 def cause_of_join(command: commands.Join, group: Group | None) -> str:
-    """Return why a join of a member that was known already disturbed its group."""
+    """Return the cause of a rebalance that a member began by joining again."""
     reason = command.reason or ""
     if "revoke" in reason:
         return "cooperative-follow-up"
@@ -322,13 +326,13 @@ def cause_of_join(command: commands.Join, group: Group | None) -> str:
 
 
 def cause_of_leave(command: Command | None) -> str:
-    """Return why members are gone: they left, were taken out, or one of the deadlines took them."""
+    """Return the cause of members' going: they left, were taken out, or one of the deadlines took them."""
     match command:
         case commands.Leave(members=leavers):
-            told = [(leaver.reason or "").lower() for leaver in leavers]
-            if any(not one.member_id for one in leavers) or any(one.startswith(ADMIN_WORDS) for one in told):
+            given = [(leaver.reason or "").lower() for leaver in leavers]
+            if any(not one.member_id for one in leavers) or any(one.startswith(ADMIN_WORDS) for one in given):
                 return "evicted"
-            exceeded = any(word in one for word in POLL_WORDS for one in told)
+            exceeded = any(word in one for word in POLL_WORDS for one in given)
             return "poll-interval-exceeded" if exceeded else "member-left"
         case commands.Expire(key=("session", *_)):
             return "session-expired"

@@ -1,4 +1,4 @@
-"""The topic `__group_story`: what was told becomes JSON records, a little after everybody was answered."""
+"""The topic `__group_story`: moves and rebalances as JSON records, a little after everybody was answered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import STORY_TOPIC
 from coterie.storage.log.contract import AppendRefused, StorageFailed
-from coterie.story.model import MemberView, Move, Page, Person, Pieces, Rebalance, at_once
+from coterie.story.model import MemberView, Move, OpenRebalance, Person, Pieces, Rebalance, at_once
 from coterie.wire.payloads.consumer_protocol import PROTOCOL_TYPE, Assignment, read_topics_v0
 from coterie.wire.records.batches import Record, build_batch
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coterie.story")
 
-# Nothing is told before a group that forms has formed, as a rule. Then so many moves and pieces of rebalances
-# at a time, or a part of what waits if that is more, that it takes a twentieth of the time at most, and where
-# very much waits a quarter: a weight of 1 takes 10 us.
+# Nothing is written before a group that forms has formed, as a rule. Then so many moves and pieces of
+# rebalances at a time, or a part of what waits if that is more, that it takes a twentieth of the time at
+# most, and where very much waits a quarter: a weight of 1 takes 10 us.
 PAUSE_MS, ROUND_MS = 500, 50
 WEIGHT_OF_A_ROUND, WEIGHT_OF_A_ROUND_MAX, ROUNDS_WANTED = 200, 2_000, 50
-PEOPLE_AS_A_MEMBER = 10  # to name so many takes as long as to tell of one member
+PEOPLE_AS_A_MEMBER = 10  # to name so many takes as long as to write one member
 PARTITIONS_AS_A_MEMBER, BYTES_AS_A_MEMBER = 10, 40
-MEMBERS_TOLD_MAX = 1_000  # of a rebalance: the lists of a larger one would be too long for most readers
-# One is read in one go: more would be felt by a heartbeat. It is told as what cannot be read.
+MEMBERS_MAX = 1_000  # of a rebalance: the lists of a larger one would be too long for most readers
+# One is read in one go: more would be felt by a heartbeat. It is recorded as what cannot be read.
 ASSIGNMENT_READ_MAX, SUBSCRIPTION_READ_MAX = 40 << 10, 256 << 10
 BATCH_BYTES, RECORD_BYTES = 1 << 10, 32  # what the batch and each record take beside keys and values
-UNTOLD_MAX, UNTOLD_BYTES_MAX = 100_000, 64 << 20
+QUEUE_MAX, QUEUE_BYTES_MAX = 100_000, 64 << 20
 LISTS: Mapping[str, Any] = {"members": {}, "joined": [], "left": [], "who": []}
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ T = TypeVar("T")
 as_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False).encode
 
 
-class Shot(NamedTuple):
+class MemberSnapshot(NamedTuple):
     """A member at the end of a rebalance, what it subscribes to and what it was given still as bytes."""
 
     person: Person
@@ -48,10 +48,10 @@ class Shot(NamedTuple):
     assignment: bytes
 
 
-class Turned(NamedTuple):
+class EndedRebalance(NamedTuple):
     """A rebalance at its end, in which nothing was read yet: that is done when everybody was answered."""
 
-    page: Page | None
+    opened: OpenRebalance | None
     group: str
     over_at_ms: int
     generation: int
@@ -60,44 +60,44 @@ class Turned(NamedTuple):
     protocol: str | None
     state: str
     settled: bool
-    shots: tuple[Shot, ...]
+    snapshots: tuple[MemberSnapshot, ...]
 
     @property
     def weight(self) -> int:
         """How many bytes it keeps, which in the group itself the next rebalance replaces."""
-        had = () if self.page is None else self.page.had.values()
-        return sum(len(one.subscription) + len(one.assignment) for one in self.shots) + sum(map(len, had))
+        had = () if self.opened is None else self.opened.had.values()
+        return sum(len(one.subscription) + len(one.assignment) for one in self.snapshots) + sum(map(len, had))
 
 
 class StoryTopic:
-    """Tells rebalances to the log and, unless `coterie.story.enable` is off, all there is to the topic."""
+    """Writes rebalances to the log and, unless `coterie.story.enable` is off, moves too to the topic."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._untold: deque[Move | Turned] = deque()
-        self._untold_bytes = 0
-        self._untold_weight = 0
-        self._telling: Pieces[Record | None] | None = None
+        self._queue: deque[Move | EndedRebalance] = deque()
+        self._queue_bytes = 0
+        self._queue_weight = 0
+        self._current: Pieces[Record | None] | None = None
         self._scheduled = False
         self._lost = 0
 
-    def tell(self, what: Move | Turned) -> None:
-        """Have something told soon, after what has been told before."""
+    def add(self, what: Move | EndedRebalance) -> None:
+        """Have something written soon, after all that was added before."""
         if isinstance(what, Move) and not self._node.settings.coterie_story_enable:
             return
-        if len(self._untold) >= UNTOLD_MAX or self._untold_bytes + what.weight > UNTOLD_BYTES_MAX:
+        if len(self._queue) >= QUEUE_MAX or self._queue_bytes + what.weight > QUEUE_BYTES_MAX:
             self._lost += 1
             return
-        self._untold.append(what)
-        self._untold_bytes += what.weight
-        self._untold_weight += time_weight(what)
+        self._queue.append(what)
+        self._queue_bytes += what.weight
+        self._queue_weight += time_weight(what)
         if not self._scheduled:
             self._later(PAUSE_MS)
 
     def flush(self) -> None:
-        """Tell what is left: the broker stops."""
-        while self._untold or self._telling is not None:
-            self._tell_some()
+        """Write what is left: the broker stops."""
+        while self._queue or self._current is not None:
+            self._write_some()
 
     def _later(self, pause_ms: int) -> None:
         self._scheduled = True
@@ -106,17 +106,17 @@ class StoryTopic:
     def _round(self, _: object, now_ms: int) -> None:
         self._scheduled = False
         try:
-            self._tell_some()
-        finally:  # whatever becomes of one, the others are told
-            if self._untold or self._telling is not None:
+            self._write_some()
+        finally:  # whatever becomes of one, the others are written
+            if self._queue or self._current is not None:
                 self._later(ROUND_MS)
 
-    def _tell_some(self) -> None:
-        """Put so many things into words that nobody notices, and write them."""
+    def _write_some(self) -> None:
+        """Write so much at once that no heartbeat notices."""
         records: list[Record] = []
         size = 0
         bytes_max = self._bytes_max()
-        for record in self._worded(bytes_max):
+        for record in self._records(bytes_max):
             assert record.value is not None
             if size + len(record.value) > bytes_max:
                 self._write(records)
@@ -126,46 +126,46 @@ class StoryTopic:
         if records:
             self._write(records)
 
-    def _worded(self, bytes_max: int) -> Iterator[Record]:
-        """Yield what is in words as far as a round comes; a rebalance may take many rounds."""
-        left = min(WEIGHT_OF_A_ROUND_MAX, max(WEIGHT_OF_A_ROUND, self._untold_weight // ROUNDS_WANTED))
-        while left > 0 and (self._untold or self._telling is not None):
-            if self._telling is None:
-                what = self._untold.popleft()
-                self._untold_bytes -= what.weight
-                self._untold_weight -= time_weight(what)
-                self._telling = self._in_pieces(what, bytes_max)
+    def _records(self, bytes_max: int) -> Iterator[Record]:
+        """Yield the records that one round makes; a rebalance may take many rounds."""
+        left = min(WEIGHT_OF_A_ROUND_MAX, max(WEIGHT_OF_A_ROUND, self._queue_weight // ROUNDS_WANTED))
+        while left > 0 and (self._queue or self._current is not None):
+            if self._current is None:
+                what = self._queue.popleft()
+                self._queue_bytes -= what.weight
+                self._queue_weight -= time_weight(what)
+                self._current = self._in_pieces(what, bytes_max)
             try:
-                left -= next(self._telling)
+                left -= next(self._current)
             except StopIteration as over:
-                self._telling = None
+                self._current = None
                 if over.value is not None:
                     yield over.value
 
-    def _in_pieces(self, what: Move | Turned, bytes_max: int) -> Pieces[Record | None]:
-        """Return a record of what is told, its place in the batch yet unknown; None if it is for no topic."""
+    def _in_pieces(self, what: Move | EndedRebalance, bytes_max: int) -> Pieces[Record | None]:
+        """Return a record of a move or a rebalance, not yet placed in a batch; None if it is for no topic."""
         document: dict[str, Any] | None
         if isinstance(what, Move):
             yield time_weight(what)
-            document, told_ms = what.document(), what.at_ms
+            document, at_ms = what.document(), what.at_ms
         else:
-            document, told_ms = (yield from self._turned(what, bytes_max)), what.over_at_ms
+            document, at_ms = (yield from self._document(what, bytes_max)), what.over_at_ms
         if document is None:
             return None
-        return Record(0, told_ms, what.group.encode(), fitted(document, bytes_max))
+        return Record(0, at_ms, what.group.encode(), fitted(document, bytes_max))
 
-    def _turned(self, end: Turned, bytes_max: int) -> Pieces[dict[str, Any] | None]:
+    def _document(self, end: EndedRebalance, bytes_max: int) -> Pieces[dict[str, Any] | None]:
         """Return a rebalance as JSON values, None if it is not for the topic."""
         wanted = self._node.settings.coterie_story_enable
         yield 1
         if not wanted and not log.isEnabledFor(logging.INFO):
             return None
-        rebalance = yield from reading(end)
+        rebalance = yield from rebalance_in_pieces(end)
         moved = yield from weighed(rebalance.moving())
-        say(rebalance, moved)
+        log_rebalance(rebalance, moved)
         if not wanted:
             return None
-        if len(end.shots) > MEMBERS_TOLD_MAX:
+        if len(end.snapshots) > MEMBERS_MAX:
             return rebalance.abridged(moved)
         members: dict[str, dict[str, Any]] = {}
         size = 0
@@ -179,7 +179,7 @@ class StoryTopic:
         return rebalance.whole(members, moved)
 
     def _bytes_max(self) -> int:
-        """Return how many bytes of values a batch may have."""
+        """Return the bytes of values that a batch may have at most."""
         there = self._node.log_of(STORY_TOPIC, 0)
         config = self._node.settings.log_base if there is None else there.config
         return max(0, config.max_message_bytes - BATCH_BYTES)
@@ -211,11 +211,11 @@ def fitted(document: dict[str, Any], bytes_max: int) -> bytes:
     return value
 
 
-def time_weight(what: Move | Turned) -> int:
-    """Return about how long something takes to tell, as a multiple of one member with few partitions."""
+def time_weight(what: Move | EndedRebalance) -> int:
+    """Return about the time that it takes to write, as a multiple of one member with few partitions."""
     if isinstance(what, Move):
         return 1 + len(what.who) // PEOPLE_AS_A_MEMBER
-    return 1 + len(what.shots) + what.weight // BYTES_AS_A_MEMBER
+    return 1 + len(what.snapshots) + what.weight // BYTES_AS_A_MEMBER
 
 
 def weighed(pieces: Pieces[T]) -> Pieces[T]:
@@ -232,8 +232,8 @@ def weighed(pieces: Pieces[T]) -> Pieces[T]:
 EMPTY = "Empty"
 
 
-def say(rebalance: Rebalance, moved: int) -> None:
-    """Tell a rebalance to the log. That a group begins or ends is no outage, and nothing moves to anybody."""
+def log_rebalance(rebalance: Rebalance, moved: int) -> None:
+    """Log a rebalance. That a group begins or ends is no outage, and nothing moves to anybody."""
     if not rebalance.members:
         why = ", ".join(rebalance.why)
         log.info(
@@ -267,49 +267,49 @@ def say(rebalance: Rebalance, moved: int) -> None:
 # -- reading what members sent
 
 
-def rebalance_of(end: Turned) -> Rebalance:
-    """Return what a rebalance led to. What cannot be read is told as unknown."""
-    return at_once(reading(end))
+def rebalance_of(end: EndedRebalance) -> Rebalance:
+    """Return the Rebalance that has ended. What cannot be read is unknown in it."""
+    return at_once(rebalance_in_pieces(end))
 
 
-def reading(end: Turned) -> Pieces[Rebalance]:
-    """Return `rebalance_of`, read payload by payload."""
-    page = end.page
-    assert page is not None
-    assert page.formed_at_ms is not None
+def rebalance_in_pieces(end: EndedRebalance) -> Pieces[Rebalance]:
+    """Return the Rebalance as `rebalance_of` does, read payload by payload."""
+    opened = end.opened
+    assert opened is not None
+    assert opened.formed_at_ms is not None
     if end.protocol_type in (PROTOCOL_TYPE, None):
-        given = (*(shot.assignment for shot in end.shots), *page.had.values())
+        given = (*(snapshot.assignment for snapshot in end.snapshots), *opened.had.values())
         owned = yield from all_read(given, ASSIGNMENT_READ_MAX, partitions_of)
-        subscriptions = (shot.subscription for shot in end.shots)
+        subscriptions = (snapshot.subscription for snapshot in end.snapshots)
         topics = yield from all_read(subscriptions, SUBSCRIPTION_READ_MAX, topics_of)
     else:
         owned, topics = {}, {}
     return Rebalance(
         group=end.group,
-        at_ms=page.at_ms,
-        formed_at_ms=page.formed_at_ms,
+        at_ms=opened.at_ms,
+        formed_at_ms=opened.formed_at_ms,
         over_at_ms=end.over_at_ms,
         generation=end.generation,
-        why=tuple(page.causes) or ("unknown",),
-        state_before=page.state_before,
+        why=tuple(opened.causes) or ("unknown",),
+        state_before=opened.state_before,
         state=end.state,
         settled=end.settled,
         leader=end.leader,
         protocol=end.protocol,
         members={
-            shot.person.member_id: MemberView(
-                shot.person, owned.get(shot.assignment), topics.get(shot.subscription)
+            snapshot.person.member_id: MemberView(
+                snapshot.person, owned.get(snapshot.assignment), topics.get(snapshot.subscription)
             )
-            for shot in end.shots
+            for snapshot in end.snapshots
         },
-        had={member_id: owned.get(given) or frozenset() for member_id, given in page.had.items()},
+        had={member_id: owned.get(given) or frozenset() for member_id, given in opened.had.items()},
     )
 
 
 def all_read(
     payloads: Iterable[bytes], bytes_max: int, read: Callable[[bytes], T | None]
 ) -> Pieces[dict[bytes, T | None]]:
-    """Return what each payload says, None for one that cannot be read or is longer than that."""
+    """Return the contents of each payload, None for one that cannot be read or is longer than that."""
     found: dict[bytes, T | None] = {}
     for payload in payloads:  # many are alike
         if payload not in found:

@@ -310,7 +310,7 @@ def test_the_memory_holds_what_moved_the_group(rig: Rig):
 
     assert [move.state for move in moves][-1] == "Stable"
     assert moves[-1].decision == "assignment-stored"
-    assert "assignment-stored" in rig.node.coordinator.stories.recount(GROUP)
+    assert "assignment-stored" in rig.node.coordinator.stories.recent_moves(GROUP)
 
 
 def test_turned_off_it_goes_to_the_log_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture):
@@ -366,7 +366,7 @@ def test_a_record_that_would_be_too_large_leaves_its_lists_out(tmp_path: Path):
 
 
 def test_a_large_rebalance_is_told_without_its_members(rig: Rig, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(story_topic, "MEMBERS_TOLD_MAX", 1)
+    monkeypatch.setattr(story_topic, "MEMBERS_MAX", 1)
     readers = [Reader(rig), Reader(rig)]
 
     a_stable_group(rig, *readers)
@@ -458,7 +458,7 @@ def test_an_assignment_that_nobody_can_read_without_being_noticed_is_told_as_unk
 
 
 def test_what_waits_to_be_told_keeps_no_more_bytes_than_it_may(rig: Rig, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(story_topic, "UNTOLD_BYTES_MAX", 50_000)
+    monkeypatch.setattr(story_topic, "QUEUE_BYTES_MAX", 50_000)
     readers = [Reader(rig, group=f"group {number}") for number in range(8)]
     for reader in readers:
         given_much(rig, reader, given(*range(5_000)))
@@ -469,7 +469,7 @@ def test_what_waits_to_be_told_keeps_no_more_bytes_than_it_may(rig: Rig, monkeyp
 def test_the_story_goes_on_after_one_that_could_not_be_told(rig: Rig, monkeypatch: pytest.MonkeyPatch):
     given_much(rig, Reader(rig), given(1))
     with monkeypatch.context() as broken:
-        broken.setattr(story_topic, "say", None)
+        broken.setattr(story_topic, "log_rebalance", None)
         with pytest.raises(TypeError):
             rig.pass_ms(PAUSE_MS)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coterie.base.ids import TopicPartition
-from coterie.story.model import MemberView, Move, Page, Person, Rebalance, StoryMemory
+from coterie.story.model import MemberView, Move, OpenRebalance, Person, Rebalance, StoryMemory
 
 
 def orders(*numbers: int) -> frozenset[TopicPartition]:
@@ -85,26 +85,26 @@ def test_an_assignment_that_cannot_be_read_counts_as_nothing_and_is_told_as_unkn
 
 
 def test_causes_that_come_together_are_all_told_and_none_twice():
-    page = Page(0, state_before="Stable", had={})
+    opened = OpenRebalance(0, state_before="Stable", had={})
 
     for cause in ("member-left", "member-joined", "member-left"):
-        page.blame(cause)
+        opened.add_cause(cause)
 
-    assert page.causes == ["member-left", "member-joined"]
+    assert opened.causes == ["member-left", "member-joined"]
 
 
 def test_a_cause_that_nobody_knows_is_our_mistake():
     with pytest.raises(AssertionError):
-        Page(0, state_before="Stable", had={}).blame("bad-weather")
+        OpenRebalance(0, state_before="Stable", had={}).add_cause("bad-weather")
 
 
 def test_a_static_member_that_came_back_still_has_what_it_had():
-    page = Page(0, state_before="Stable", had={"i-1": b"assignment"})
+    opened = OpenRebalance(0, state_before="Stable", had={"i-1": b"assignment"})
 
-    page.replaced("i-1", "i-2")
-    page.replaced("stranger", "other")
+    opened.replaced("i-1", "i-2")
+    opened.replaced("stranger", "other")
 
-    assert page.had == {"i-2": b"assignment"}
+    assert opened.had == {"i-2": b"assignment"}
 
 
 # -- the memory

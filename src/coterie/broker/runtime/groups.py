@@ -21,7 +21,7 @@ from coterie.coordinator.group import commands, facts
 from coterie.coordinator.group.loading import Loader
 from coterie.coordinator.group.shard import Shard
 from coterie.storage.log.contract import AppendRefused, StorageFailed
-from coterie.story.recorder import GroupStories, Look
+from coterie.story.recorder import GroupStories, Observer
 from coterie.wire.records.batches import build_marker
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from coterie.coordinator.group.commands import Command
     from coterie.coordinator.machine import TimerKey
     from coterie.storage.log.producers import Verification
-    from coterie.story.recorder import Scene
+    from coterie.story.recorder import Effect
 
 log = logging.getLogger("coterie.broker")
 
@@ -62,9 +62,9 @@ class Committed(NamedTuple):
 
 @dataclass(slots=True)
 class GroupBatch(PendingBatch[commands.Command]):
-    """What groups wait for besides: the scenes of their story, and commits by the fast path."""
+    """What groups wait for besides: the effects for their story, and commits by the fast path."""
 
-    scenes: list[Scene] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
     commits: list[Committed] = field(default_factory=list)
     ends: set[str] = field(default_factory=set)
     """The topics for which it ends commits."""
@@ -94,15 +94,15 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
 
     def _try(self, command: Command, now_ms: int, *, failed: Code | None = None) -> Tried:
         wall_ms = self.node.dated_ms(now_ms)
-        look = Look(self.shard, wall_ms)
+        observer = Observer(self.shard, wall_ms)
         if failed is None:
-            decision = self.shard.perform(command, now_ms, look, wall_ms=wall_ms)
+            decision = self.shard.perform(command, now_ms, observer, wall_ms=wall_ms)
         else:
-            decision = self.shard.append_failed(command, failed, now_ms, look, wall_ms=wall_ms)
-        return Tried(decision, wall_ms, look)
+            decision = self.shard.append_failed(command, failed, now_ms, observer, wall_ms=wall_ms)
+        return Tried(decision, wall_ms, observer)
 
     def _recount(self, command: Command) -> str:
-        return self.coordinator.stories.recount(getattr(command, "group_id", ""))
+        return self.coordinator.stories.recent_moves(getattr(command, "group_id", ""))
 
     def commit_gathered(
         self, fact: facts.OffsetsCommitted, connection: Connection, sized: bytes, answer: bytes
@@ -114,13 +114,13 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
 
     def _carry_out(self, tried: Tried, command: Command) -> None:
         super()._carry_out(tried, command)
-        decision, wall_ms, look = tried
+        decision, wall_ms, observer = tried
         for fact in decision.facts:
             if isinstance(fact, facts.OffsetsRemoved):
                 self.pending.ends.update(topic for topic, _ in fact.partitions)
-        if look.befores:
-            self.pending.scenes += self.coordinator.stories.watch(
-                look, self.shard, command, decision, wall_ms
+        if observer.befores:
+            self.pending.effects += self.coordinator.stories.effects(
+                observer, self.shard, command, decision, wall_ms
             )
 
     def expire(self, key: TimerKey, now_ms: int) -> None:
@@ -140,8 +140,8 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
         self._ended |= dict.fromkeys(self.pending.ends, self.log.end_offset)
 
     def _hand_out(self, batch: GroupBatch) -> None:
-        if batch.scenes:  # before the replies: a client may have sent its next request already
-            self.coordinator.stories.tell(batch.scenes)
+        if batch.effects:  # before the replies: a client may have sent its next request already
+            self.coordinator.stories.record(batch.effects)
         if batch.replies:
             self._deliver(batch.replies)
         for connection, _, answer in batch.commits:
@@ -262,10 +262,11 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
                 return
             now_ms = self.node.now_ms()
             wall_ms = self.node.dated_ms(now_ms)
-            look = Look(self.shard, wall_ms)
+            observer = Observer(self.shard, wall_ms)
             some = group_ids[at : at + GROUPS_STARTED_AT_ONCE]
-            decision = self.shard.loaded(now_ms, some, look, wall_ms=wall_ms)
-            self.pending.scenes += self.coordinator.stories.watch(look, self.shard, None, decision, wall_ms)
+            decision = self.shard.loaded(now_ms, some, observer, wall_ms=wall_ms)
+            stories = self.coordinator.stories
+            self.pending.effects += stories.effects(observer, self.shard, None, decision, wall_ms)
             self._set_timers(decision)
             yield
         yield from self._forget_outdated()

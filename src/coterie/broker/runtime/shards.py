@@ -56,7 +56,7 @@ class Tried(NamedTuple):
 
     decision: Decision
     wall_ms: int
-    look: Any = None
+    observer: Any = None
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from coterie.base.printed import legend, listed, table, told_of
+from coterie.base.printed import described, legend, listed, table
 from coterie.base.reasons import GROUP
 from coterie.coordinator.group import foreign, views
 from coterie.coordinator.group.apply import MOVES
@@ -180,7 +180,7 @@ def printed() -> str:
         "",
         "Groups of kinds that are not served are as empty ones, but for what would end or change them:",
         "",
-        *(f"- **{kind.__name__}**: {told_of(handler)}" for kind, handler in FOREIGN.items()),
+        *(f"- **{kind.__name__}**: {described(handler)}" for kind, handler in FOREIGN.items()),
         "",
         "## Reasons",
         "",
