@@ -86,7 +86,7 @@ def steady_clock_ms() -> Callable[[], int]:
 
 
 def wall_clock_ms() -> int:
-    """Return what the wall's clock says: it may have been set, or gone on while the machine was suspended."""
+    """Return the wall clock's ms: it may have been set, or gone on while the machine was suspended."""
     return int(time.time() * 1000)
 
 
@@ -112,7 +112,7 @@ def _raise_file_limit() -> None:
 
 
 def _file_limit() -> int | None:
-    """Return how many files the process may have open, None where nobody says."""
+    """Return the number of files that the process may have open, None where the system does not say."""
     try:
         import resource
     except ImportError:
@@ -133,7 +133,7 @@ def _sweep_in(loop: asyncio.AbstractEventLoop, peers: Peers) -> None:
 
 
 def _next_descriptor() -> int | None:
-    """Return which descriptor would be given out next, the lowest that is free; None when all are taken."""
+    """Return the next descriptor that would be given out, the lowest free one; None when all are taken."""
     try:
         probe = os.open(os.devnull, os.O_RDONLY)
     except OSError as error:
@@ -280,7 +280,7 @@ def _reason(error: OSError | UnicodeError) -> str:
 
 
 async def _listen(loop: asyncio.AbstractEventLoop, node: Node, queue: RequestQueue) -> asyncio.Server:
-    """Return what listens for clients."""
+    """Return the server that listens for clients."""
     settings = node.settings
     try:
         server = await loop.create_server(

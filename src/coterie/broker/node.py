@@ -187,7 +187,7 @@ class Node:
     # -- requests
 
     def handler_of(self, header: RequestHeader) -> Handler | None:
-        """Return who answers `header`; None for a version of ApiVersions that we do not know.
+        """Return the handler of a request; None for a version of ApiVersions that we do not know.
 
         Raises `Hangup` for every other API or version that is not served, as Apache Kafka closes the
         connection.
@@ -209,7 +209,7 @@ class Node:
         return handler
 
     def refuse_version(self, header: RequestHeader) -> Any:
-        """Return what a client gets that asked for an unknown version of ApiVersions (KIP-511)."""
+        """Return the answer to an unknown version of ApiVersions (KIP-511)."""
         from coterie.broker.api.metadata import versions_refused
 
         assert header.api_key == API_VERSIONS
@@ -332,10 +332,10 @@ class Node:
         if outdated:
             failure = StorageFailed("what groups have committed for an earlier topic of the name stays")
             return {topic.name: failure for topic in wanted}
-        alike: dict[frozenset[tuple[str, str]], LogConfig] = {}
+        known: dict[frozenset[tuple[str, str]], LogConfig] = {}
         for topic in wanted:  # what cannot be carried out is not written down
             key = frozenset(topic.configs.items())
-            alike[key] = alike.get(key) or self.settings.log_config(topic.configs)
+            known[key] = known.get(key) or self.settings.log_config(topic.configs)
         try:
             self.topics.announce(wanted, outdated_in=self._unread_commits())
         except OSError as error:
@@ -343,7 +343,7 @@ class Node:
             return {topic.name: failure for topic in wanted}
         failed: dict[str, StorageFailed] = {}
         for topic in wanted:
-            config = alike[frozenset(topic.configs.items())]
+            config = known[frozenset(topic.configs.items())]
             try:
                 yield from self._open_logs(topic, range(topic.partitions), config)
             except StorageFailed as error:  # nothing half made stays behind

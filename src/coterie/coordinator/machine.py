@@ -10,18 +10,30 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
+from types import MappingProxyType
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
+from coterie.base.codes import Code
 from coterie.base.journal import Journal
-
-if TYPE_CHECKING:
-    from coterie.base.codes import Code
 
 C = TypeVar("C")
 F = TypeVar("F")
 
 TimerKey: TypeAlias = tuple[str, ...]
 RawRecord: TypeAlias = tuple[bytes, bytes | None]
+
+# What a client is answered for an error of the log, by either coordinator (P-10).
+LOG_ERRORS: Mapping[Code, Code] = MappingProxyType(
+    {
+        Code.UNKNOWN_TOPIC_OR_PARTITION: Code.COORDINATOR_NOT_AVAILABLE,
+        Code.NOT_ENOUGH_REPLICAS: Code.COORDINATOR_NOT_AVAILABLE,
+        Code.REQUEST_TIMED_OUT: Code.COORDINATOR_NOT_AVAILABLE,
+        Code.NOT_LEADER_OR_FOLLOWER: Code.NOT_COORDINATOR,
+        Code.KAFKA_STORAGE_ERROR: Code.NOT_COORDINATOR,
+        Code.MESSAGE_TOO_LARGE: Code.UNKNOWN_SERVER_ERROR,
+        Code.RECORD_LIST_TOO_LARGE: Code.UNKNOWN_SERVER_ERROR,
+    }
+)
 
 
 class Reply(NamedTuple):
@@ -226,7 +238,7 @@ class Core(ABC, Generic[C, F]):
         *,
         wall_ms: int | None = None,
     ) -> Decision:
-        """Return what followed for one command of a batch that the log refused with `code`, facts applied.
+        """Return the Decision that follows for one command of a batch that the log refused with `code`.
 
         The batch has been undone (`undo_to`) before the first of its commands comes here, in the batch's
         order; each decision is carried out before the next is asked for. What only reads is answered as if
@@ -252,7 +264,7 @@ class Core(ABC, Generic[C, F]):
 
     @abstractmethod
     def _answer(self, draft: Any, command: C) -> Decision:
-        """Return what the table makes of a command."""
+        """Return the Decision of the table for a command."""
 
     # -- the one door
 

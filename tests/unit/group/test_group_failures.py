@@ -24,7 +24,7 @@ from coterie.coordinator.group.commands import (
     FetchOffsets,
 )
 from coterie.coordinator.group.facts import GroupDied, GroupLoaded, OffsetsLoaded, StoredOffset
-from coterie.coordinator.group.failures import told
+from coterie.coordinator.group.failures import client_code
 from coterie.coordinator.group.model import State
 from coterie.wire.payloads.consumer_offsets import OffsetCommitValue, offset_value, partition_key
 
@@ -46,7 +46,7 @@ REFUSED = Code.KAFKA_STORAGE_ERROR
 @pytest.mark.parametrize(("code", "mapped"), MAPPED)
 def test_the_logs_errors_are_told_as_the_coordinators(code: Code, mapped: Code):
     """P-10"""
-    assert told(code) is mapped
+    assert client_code(code) is mapped
 
 
 @pytest.mark.row("JG-11", "RT-8", "P-10")

@@ -28,7 +28,7 @@ from coterie.broker.api.offsets import (
 from coterie.broker.net.context import WAITS, Context
 from coterie.broker.runtime.pieces import Pieces, mapped, paced
 from coterie.coordinator.group import commands
-from coterie.coordinator.group.failures import told
+from coterie.coordinator.group.failures import client_code
 from coterie.storage.log.contract import AppendRefused
 from coterie.storage.log.producers import ONGOING
 from coterie.wire.records.batches import MAGIC, TRANSACTIONAL_BIT, BatchHeader
@@ -112,7 +112,7 @@ class WaitingCommit:
         try:
             verification = self._verification()
         except AppendRefused as refused:
-            self.respond(told(refused.code))
+            self.respond(client_code(refused.code))
             return
         if verification is None or not (self.joins or self._verifies()):
             self.commit(ONGOING if verification is None else verification)
@@ -122,7 +122,7 @@ class WaitingCommit:
             code = codes[partition]
             if code:
                 mark("transaction-does-not-cover-offsets", 28)
-                self.respond(told(code))
+                self.respond(client_code(code))
             else:
                 self.commit(verification)
 

@@ -137,7 +137,7 @@ class CommitPath:
         return WAITS
 
     def _fact(self, known: KnownCommit, sized: bytes, dated_ms: int) -> OffsetsCommitted:
-        """Return what happened, its records gathered already."""
+        """Return the fact of a commit, its records gathered already."""
         stamp, add = INT64.pack(dated_ms), known.host.records.add_sized
         offsets = []
         for at, topic, partition, epoch, metadata, topic_id, key, first, between, last in known.records:
@@ -150,7 +150,7 @@ class CommitPath:
     # -- learning
 
     def _learn(self, sized: bytes, read: Read) -> KnownCommit | None:
-        """Return what is constant in a request; None where its handler has more to say of it."""
+        """Return the KnownCommit of a request; None where only its handler can answer it."""
         header, request = read
         if request.generation_id_or_member_epoch < 0 or getattr(request, "retention_time", None) is not None:
             return None

@@ -86,7 +86,7 @@ class MemberPath(SharedTerms[C]):
         """Return the whole answer, its size in front."""
 
     def _remember_head(self, key: tuple[Any, ...], frame: bytes, behind: bytes) -> bytes:
-        """Return what stands in an answer between the correlation id and what differs, which is empty."""
+        """Return the part of an answer between the correlation id and the member's own, which is empty."""
         end = -len(behind) - len(EMPTY)
         assert frame[end:] == EMPTY + behind
         if len(self._heads) >= HEADS_MAX:

@@ -65,7 +65,7 @@ class Template:
 
 
 def holes_of(one: bytes, other: bytes) -> list[tuple[int, int]]:
-    """Return where two texts of one length differ in every byte, (from, to) each."""
+    """Return the places in which two texts of one length differ in every byte, (from, to) each."""
     differences = (int.from_bytes(one) ^ int.from_bytes(other)).to_bytes(len(one))
     return [run.span() for run in DIFFERENT.finditer(differences)]
 
@@ -110,7 +110,7 @@ class Terms(NamedTuple):
 
 
 def terms_of(host: ShardHost, version: int, command: Any) -> Terms:
-    """Return what a command says besides its member id and its call."""
+    """Return the Terms of a command: all of it but its member id and its call."""
     names = [name for name in command.__slots__ if name not in {"member_id", "call"}]
     return Terms(host, version, type(command), {name: getattr(command, name) for name in names})
 
@@ -133,8 +133,8 @@ class SharedTerms(ABC, Generic[C]):
         """Return the command for the core, None where only the handler knows the answer."""
 
     def find(self, connection: Connection, sized: bytes) -> tuple[Terms, str, Read | None] | Read | None:
-        """Return what a request says, its member id, and the request if it had to be read for that. Without
-        terms it is the handler's: as it was read, or None where it was not.
+        """Return the Terms of a request, its member id, and the request if that had to be read. Without terms
+        it is the handler's: as it was read, or None where it was not.
         """
         cut = member_id_in(sized, self.terms_bytes)
         if cut is None:
@@ -184,7 +184,7 @@ class SharedTerms(ABC, Generic[C]):
 
 
 def member_id_in(sized: bytes, terms_bytes: int) -> tuple[int, int] | None:
-    """Return where the member id of a flexible request is, its length byte included; None if it is long."""
+    """Return the span of a flexible request's member id, its length byte included; None if it is long."""
     if len(sized) > REQUEST_BYTES_MAX:
         return None
     try:

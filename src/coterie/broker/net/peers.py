@@ -76,7 +76,7 @@ class Seldom:
         return True
 
     def rest(self) -> str:
-        """Return what to end a line with: how many there were since the last one."""
+        """Return the end of a line: the number of those since the last one."""
         unsaid, self.unsaid = self.unsaid, 0
         return f" (and {unsaid} more since the last line)" if unsaid else ""
 
@@ -198,7 +198,7 @@ class Peers:
             self._begun_answers -= size
 
     def _slowest(self) -> Peer:
-        """Return who has an answer for the longest and takes nothing of it, else who has one the longest."""
+        """Return the peer that has had an answer the longest and takes none of it, else just the longest."""
         for peer in islice(self._unsent, LOOKED_AT):
             if peer.unsent >= self._left_at_sweep[peer]:
                 return peer

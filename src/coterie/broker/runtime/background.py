@@ -70,7 +70,7 @@ class Beside:
         finish(result)
 
     def _compute(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """Return what `work` does in a process without our sockets, waiting for it in a thread of its own.
+        """Return the result of `work` in a process without our sockets; a thread of its own waits for it.
 
         A fork would take the event loop and every connection along; and to start a process takes so long that
         a heartbeat would feel it. What it computes can wait: where cores are few, requests go first.

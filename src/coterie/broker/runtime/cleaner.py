@@ -58,7 +58,7 @@ class Cleaner:
         # Logs that are damaged where a compaction would read: left as they are until the next start.
         self._uncleanable: WeakSet[PartitionLog] = WeakSet()
         self._flushing: WeakSet[PartitionLog] = WeakSet()
-        self._told: WeakKeyDictionary[PartitionLog, str] = WeakKeyDictionary()
+        self._logged: WeakKeyDictionary[PartitionLog, str] = WeakKeyDictionary()
 
     def tick(self, now_ms: int) -> None:
         """Do what time asks for, and begin a compaction where one is due."""
@@ -91,9 +91,9 @@ class Cleaner:
 
     def _tell(self, one: PartitionLog) -> None:
         """Say once what a disk refused, and once that it is well again."""
-        if one.trouble != self._told.get(one, ""):
+        if one.trouble != self._logged.get(one, ""):
             log.warning("%s: %s", one.directory, one.trouble or "well again")
-            self._told[one] = one.trouble
+            self._logged[one] = one.trouble
 
     def _flush_closed(self, one: PartitionLog) -> None:
         """Have segments that nobody writes to any more reach the disk: a crash will not read them again."""
@@ -121,7 +121,7 @@ class Cleaner:
                 return
 
     def _need(self, one: PartitionLog, now_ms: int) -> Need | None:
-        """Return how much a log needs to be compacted; None if it does not, or cannot be for now."""
+        """Return the need of a log for compaction; None if it has none, or cannot be compacted for now."""
         if not one.config.compacted or one in self._uncleanable:
             return None
         if self._not_before_ms.get(one, 0) > now_ms:

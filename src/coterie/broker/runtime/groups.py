@@ -345,34 +345,34 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
     def _forget_outdated(self) -> Generator[None, None, None]:
         """Drop what was loaded of earlier topics, as far as the disk allows."""
         while self.status == self.LOADING:
-            owed = self.node.topics.outdated_in(self.partition)
-            names = frozenset((*self._outdated, *owed.values()))
+            pending = self.node.topics.outdated_in(self.partition)
+            names = frozenset((*self._outdated, *pending.values()))
             if not names:
                 return
             left = yield from self.forget_for_good(names)
             for name in names - left:
                 self._outdated.pop(name, None)
             try:
-                self._owe_no_more(names, owed, left)
+                self._end_outdated(names, pending, left)
             except (OSError, StorageFailed) as error:
                 log.error("%s: commits for deleted topics cannot be dropped yet: %s", self, error)
                 return
 
-    def _owe_no_more(self, names: Set[str], owed: Mapping[UUID, str], left: Set[str]) -> None:
+    def _end_outdated(self, names: Set[str], pending: Mapping[UUID, str], left: Set[str]) -> None:
         """Have it certain that commits have ended for all of these topics but the ones `left`, and written
-        down for those of which it was `owed`. Raises `StorageFailed` or OSError.
+        down for those of which it is `pending`. Raises `StorageFailed` or OSError.
 
-        It is before anybody commits here: what is still owed at the next start would take the new commits.
+        It is before anybody commits here: what is still pending at the next start would take the new commits.
         """
         try:
             self.make_ends_certain(names)
         except StorageFailed:  # which the log has told
-            if owed:
+            if pending:
                 raise
         if left:
             raise StorageFailed("the log has refused to")
-        if owed:
-            self.node.topics.dropped_in(self.partition, owed)
+        if pending:
+            self.node.topics.dropped_in(self.partition, pending)
 
     def begin(self) -> None:
         """Answer from now on; not before nobody can be told what was committed for an earlier topic."""

@@ -34,7 +34,7 @@ Pieces = Generator[Any, Any, T]
 
 
 def at_once(pieces: Pieces[T]) -> T:
-    """Return what comes of work in pieces, with nobody heard between."""
+    """Return the result of work in pieces, with no other request answered between."""
     result = None
     try:
         while True:
@@ -46,7 +46,7 @@ def at_once(pieces: Pieces[T]) -> T:
 
 
 def gathered(items: Iterable[T | None]) -> Pieces[list[T]]:
-    """Return what comes one after the other, with others heard between. None is left out.
+    """Return items that come one after the other as a list, other requests between. None is left out.
 
     What leaves things out itself, as a generator with an `if`, may go on for long without a stop.
     """
@@ -70,7 +70,7 @@ def _taken(items: Iterable[T | None], found: C, take: Callable[[list[T]], None])
 
 
 def paced(pieces: Pieces[Any], items: int) -> Any:
-    """Return what comes of a few items at once; of more, the pieces to be done one after the other.
+    """Return the result of a few items at once; of more, the pieces to be done one after the other.
 
     Of a few, too, pieces are returned where something is to be done aside: they go on from there.
     """

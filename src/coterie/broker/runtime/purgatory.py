@@ -56,7 +56,7 @@ class Purgatory:
         self._waking = False
 
     def __len__(self) -> int:
-        """Return how many operations and timers wait."""
+        """Return the number of operations and timers that wait."""
         return len(self._deadlines)
 
     # -- operations
@@ -135,7 +135,7 @@ class Purgatory:
         return True
 
     def at(self, key: Hashable) -> int | None:
-        """Return when a timer rings, None when it is not armed."""
+        """Return the time at which a timer rings, in ms; None when it is not armed."""
         return self._deadlines.at(key)
 
     def clear(self, key: Hashable) -> None:

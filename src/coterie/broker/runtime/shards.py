@@ -185,7 +185,7 @@ class HostedShard(ABC, Generic[C, P]):
         """Return a batch in which nothing is gathered yet."""
 
     def _recount(self, command: C) -> str:
-        """Return what is known of the past of whom a command concerns."""
+        """Return the last decisions about the group of a command as lines of text, "" where none are kept."""
         return ""
 
     @property
@@ -365,7 +365,7 @@ class HostedShard(ABC, Generic[C, P]):
 
     @abstractmethod
     def _holdings(self) -> str:
-        """Return what the core holds, in words."""
+        """Return a text for the log: the number of things that the core holds."""
 
     def begin(self) -> None:
         """Answer from now on."""

@@ -346,7 +346,7 @@ class StrayAbort:
     It comes under the next epoch, which a partition refuses once the producer has gone on there.
     """
 
-    __slots__ = ("_told", "epoch", "host", "producer_id", "transactional_id", "watched")
+    __slots__ = ("_logged", "epoch", "host", "producer_id", "transactional_id", "watched")
 
     def __init__(
         self,
@@ -358,7 +358,7 @@ class StrayAbort:
     ) -> None:
         self.host, self.transactional_id = host, transactional_id
         self.watched, self.producer_id, self.epoch = watched, producer_id, epoch
-        self._told = False
+        self._logged = False
 
     def write(self) -> None:
         """Write the marker, now or later."""
@@ -368,8 +368,8 @@ class StrayAbort:
         if known is None or known.open_since < 0 or known.epoch != self.epoch:
             self.host.stray_ended(self)
             return
-        if not self._told:  # once: a full disk refuses again and again
-            self._told = True
+        if not self._logged:  # once: a full disk refuses again and again
+            self._logged = True
             log.warning(STRAY, self.watched, self.producer_id, self.epoch)
         node.write_marker(
             self.watched,
@@ -555,5 +555,5 @@ class TransactionCoordinator(ShardsOfTopic[TransactionHost]):
 
 def _of_writer(wanted: Sequence[TopicPartition], codes: Sequence[Code]) -> Mapping[TopicPartition, Code]:
     fenced = Code.PRODUCER_FENCED
-    told = (Code.INVALID_PRODUCER_EPOCH if code is fenced else code for code in codes)
-    return dict(zip(wanted, told, strict=True))
+    given = (Code.INVALID_PRODUCER_EPOCH if code is fenced else code for code in codes)
+    return dict(zip(wanted, given, strict=True))

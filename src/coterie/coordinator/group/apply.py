@@ -314,7 +314,7 @@ def end_join_phase(
 
 
 def spoken(group: Group) -> tuple[bytes, ...] | None:
-    """Return what the members said under the chosen protocol, None where that says nothing of topics."""
+    """Return each member's metadata under the chosen protocol, None where that says nothing of topics."""
     if group.protocol_type != CONSUMER:
         return None
     if not group.members:
@@ -372,7 +372,7 @@ def table_of(world: World, group_id: str) -> OffsetTable:
 
 
 def offsets_of(world: World, group_id: str, topic: str) -> dict[int, StoredOffset]:
-    """Return what a group has committed for a topic by partition; there is a dict of it from now on."""
+    """Return a group's committed offsets for a topic, by partition; there is a dict from now on."""
     table = table_of(world, group_id)
     return table[topic] if topic in table else world.journal.put(table, topic, {})
 

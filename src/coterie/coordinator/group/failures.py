@@ -42,33 +42,28 @@ from coterie.coordinator.group.commands import (
 )
 from coterie.coordinator.group.model import State
 from coterie.coordinator.group.settings import RETRY_MS
+from coterie.coordinator.machine import LOG_ERRORS
 
 if TYPE_CHECKING:
     from coterie.coordinator.group.shard import Draft
 
-TOLD_AS: Mapping[Code, Code] = MappingProxyType(
+CLIENT_CODES: Mapping[Code, Code] = MappingProxyType(
     {
-        Code.UNKNOWN_TOPIC_OR_PARTITION: Code.COORDINATOR_NOT_AVAILABLE,
-        Code.NOT_ENOUGH_REPLICAS: Code.COORDINATOR_NOT_AVAILABLE,
-        Code.REQUEST_TIMED_OUT: Code.COORDINATOR_NOT_AVAILABLE,
-        Code.NOT_LEADER_OR_FOLLOWER: Code.NOT_COORDINATOR,
-        Code.KAFKA_STORAGE_ERROR: Code.NOT_COORDINATOR,
-        Code.MESSAGE_TOO_LARGE: Code.UNKNOWN_SERVER_ERROR,
-        Code.RECORD_LIST_TOO_LARGE: Code.UNKNOWN_SERVER_ERROR,
+        **LOG_ERRORS,
         Code.INVALID_FETCH_SIZE: Code.UNKNOWN_SERVER_ERROR,
         Code.NETWORK_EXCEPTION: Code.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
 
 
-def told(code: Code) -> Code:
-    """Return what a client is told of the log's error (P-10)."""
-    return TOLD_AS.get(code, code)
+def client_code(code: Code) -> Code:
+    """Return the code that a client gets for an error of the log (P-10)."""
+    return CLIENT_CODES.get(code, code)
 
 
 def after_failure(draft: Draft, command: Command, code: Code) -> None:
     """Answer the command's call, if it has one, and do what else its failure asks for."""
-    AFTER[type(command)](draft, command, told(code))
+    AFTER[type(command)](draft, command, client_code(code))
 
 
 def join_failed(draft: Draft, command: Join, code: Code) -> None:
@@ -127,12 +122,12 @@ def commit_failed(draft: Draft, command: CommitOffsets | TxnCommitOffsets, code:
     draft.reply(command.call, CommitAnswer((code,) * len(command.offsets)))
 
 
-def nobody_waits(draft: Draft, command: Command, code: Code) -> None:
+def do_nothing(draft: Draft, command: Command, code: Code) -> None:
     """Do nothing: the next round of cleaning comes by itself."""
 
 
 def answer_with(answer: Callable[[Code], Answer]) -> Callable[[Draft, Any, Code], None]:
-    """Return what answers a call with the code and nothing else."""
+    """Return a function that answers a call with the code and nothing else."""
 
     def failed(draft: Draft, command: Any, code: Code) -> None:
         draft.reply(command.call, answer(code))
@@ -148,14 +143,14 @@ AFTER: Mapping[type, Callable[[Draft, Any, Code], None]] = MappingProxyType(
         Leave: answer_with(LeaveAnswer),
         CommitOffsets: commit_failed,
         TxnCommitOffsets: commit_failed,
-        EndTransaction: nobody_waits,
+        EndTransaction: do_nothing,
         FetchOffsets: fetch_failed,
         DeleteOffsets: answer_with(DeleteOffsetsAnswer),
-        Describe: nobody_waits,
+        Describe: do_nothing,
         DeleteGroup: answer_with(DeleteGroupAnswer),
         Expire: expire_failed,
-        CleanOffsets: nobody_waits,
-        TopicsDeleted: nobody_waits,
+        CleanOffsets: do_nothing,
+        TopicsDeleted: do_nothing,
     }
 )
 assert set(AFTER) == set(Command.__args__)

@@ -56,7 +56,7 @@ class Member:
     written: tuple[tuple[object, ...], bytes] | None = field(default=None, compare=False, repr=False)
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Return what the member says under a protocol; b"" under one that it does not name."""
+        """Return the member's metadata for a protocol; b"" for one that it does not name."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
@@ -158,7 +158,7 @@ class Group:
         return Code.NONE if member_id in self.members else Code.UNKNOWN_MEMBER_ID
 
     def roll(self) -> Roll:
-        """Return what the leader is told of every member (JG-25, RB-10)."""
+        """Return the members as the leader gets them: id, instance id, metadata (JG-25, RB-10)."""
         protocol = self.protocol
         return tuple((m.member_id, m.instance_id, m.metadata(protocol)) for m in self.in_order())
 
@@ -200,6 +200,6 @@ def topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
 def offset_of(
     table: Mapping[str, Mapping[int, StoredOffset]], topic: str, partition: int
 ) -> StoredOffset | None:
-    """Return what is stored for a partition, None if nothing is."""
+    """Return the offset that is stored for a partition, None if none is."""
     by_partition = table.get(topic)
     return None if by_partition is None else by_partition.get(partition)

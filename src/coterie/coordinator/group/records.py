@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 def records_of(groups: dict[str, Group], fact: Fact) -> tuple[RawRecord, ...]:
-    """Return what a fact is written as, the group as it stands right after it; () for a volatile one."""
+    """Return the records of a fact, the group as it stands right after it; () for a volatile one."""
     if isinstance(fact, OffsetsCommitted | OffsetsPending):
         group_id = fact.group_id
         return tuple(
@@ -91,7 +91,7 @@ def group_record(group: Group) -> RawRecord:
 
 
 def part_of(member: Member, protocol: str | None) -> bytes:
-    """Return what is written of a member; a static one's bytes are kept for as long as it stays the same."""
+    """Return a member's bytes in the group's record; a static one's are kept while it stays the same."""
     source = (
         protocol,
         member.protocols,
@@ -123,7 +123,7 @@ def stored(member: Member, protocol: str | None) -> MemberMetadata:
 
 
 def group_value(group: Group, members: tuple[MemberMetadata, ...]) -> GroupMetadataValue:
-    """Return what is written of a group, with these of its members."""
+    """Return the value of a group's record, with these of its members."""
     since_ms = -1 if group.since_ms is None else group.since_ms
     return GroupMetadataValue(
         group.protocol_type or "", group.generation, group.protocol, group.leader, since_ms, members
@@ -172,7 +172,7 @@ class Allowance:
 
 
 def facts_of(groups: Container[str], record: RawRecord, *, producer_id: int, now_ms: int) -> Iterator[Fact]:
-    """Yield what a record means; raise Corrupt where its bytes mean nothing (LO-7, OM-1 to OM-4, DE-5)."""
+    """Yield the facts of a record. Raises Corrupt where it cannot be read (LO-7, OM-1 to OM-4, DE-5)."""
     raw_key, value = record
     key = read_key(raw_key)
     if isinstance(key, UnknownKey):

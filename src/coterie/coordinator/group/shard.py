@@ -106,7 +106,7 @@ class Shard(Core[Command, Fact]):
         after_failure(draft, command, code)
 
     def _answer(self, draft: Draft, command: Command) -> Decision:
-        """Return what the group of the command, in the state that it is in, makes of it."""
+        """Return the Decision of the table for the state that the group of the command is in."""
         kind: type = type(command)
         # a union is made anew each time
         if isinstance(command, (CleanOffsets, EndTransaction, TopicsDeleted)):
@@ -200,7 +200,7 @@ class Shard(Core[Command, Fact]):
         *,
         wall_ms: int | None = None,
     ) -> Decision:
-        """Return what the end of loading led to: sessions begin, groups over the limit rebalance (LO-4).
+        """Return the Decision at the end of loading: sessions begin, groups over the limit rebalance (LO-4).
 
         `group_ids` takes a slice of the groups; the other terms are those of `perform`.
         """
@@ -216,7 +216,7 @@ class Shard(Core[Command, Fact]):
         return draft.decision("loaded")
 
     def unload(self) -> Decision:
-        """Return what unloading led to: groups are Dead, and whoever waits is sent elsewhere (DE-6)."""
+        """Return the Decision of unloading: groups are Dead, and whoever waits is sent elsewhere (DE-6)."""
         draft = Draft(self, None, 0)
         for group in self.groups.values():
             for member in group.in_order():
@@ -243,7 +243,7 @@ def send_elsewhere(draft: Draft, member: Member) -> None:
 
 
 def due_ms(group: Group, key: TimerKey, now_ms: int) -> int | None:
-    """Return when a deadline of the group as it stands is due, None if it has no such deadline."""
+    """Return the time of a deadline of the group as it stands, in ms; None if it has no such deadline."""
     if key[0] == "join":
         return group.join_due_ms
     if key[0] == "sync":

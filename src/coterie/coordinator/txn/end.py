@@ -69,7 +69,7 @@ def repeat_the_answer_or_abort(draft: Draft, txn: Transaction, command: EndTrans
     if not repeated and command.producer.epoch != txn.epoch:
         return refused(draft, command, Code.PRODUCER_FENCED, "stale-epoch")
     if repeated and command.commit == COMMITS[txn.state]:
-        return told(draft, command, Producer(txn.producer_id, txn.epoch), "end-repeated")
+        return ended(draft, command, Producer(txn.producer_id, txn.epoch), "end-repeated")
     if repeated:
         return refused(draft, command, Code.INVALID_TXN_STATE, "ended-otherwise")
     if command.commit:
@@ -95,11 +95,11 @@ def settle(draft: Draft, txn: Transaction, command: EndTransaction, started_ms: 
     why = "commit-settled" if command.commit else "abort-settled"
     if not txn.partitions:
         why = "empty-abort-settled"
-    return told(draft, command, producer, why)
+    return ended(draft, command, producer, why)
 
 
 def prepare(draft: Draft, txn: Transaction, *, commit: bool, started_ms: int) -> EndPrepared:
-    """Return how a transaction was ended, under a bumped epoch; after the last one another id follows."""
+    """Return the EndPrepared of a transaction, its epoch bumped; after the last one another id follows."""
     fact = EndPrepared(
         txn.transactional_id,
         commit,
@@ -147,7 +147,7 @@ def end_in_the_same_epoch(draft: Draft, txn: Transaction, command: EndTransactio
     )
     draft.settle(txn, fact)
     why = "old-commit-settled" if command.commit else "old-abort-settled"
-    return told(draft, command, NO_PRODUCER, why)
+    return ended(draft, command, NO_PRODUCER, why)
 
 
 def refuse_end_without_a_transaction(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
@@ -163,7 +163,7 @@ def agree_with_the_same_end(draft: Draft, txn: Transaction, command: EndTransact
     if mistake is not None:
         return mistake
     if command.commit == COMMITS[txn.state]:
-        return told(draft, command, NO_PRODUCER, "old-end-repeated")
+        return ended(draft, command, NO_PRODUCER, "old-end-repeated")
     return refused(draft, command, Code.INVALID_TXN_STATE, "ended-otherwise")
 
 
@@ -174,7 +174,7 @@ def put_end_off_for_the_owner(draft: Draft, txn: Transaction, command: EndTransa
     )
 
 
-def told(draft: Draft, command: EndTransaction, producer: Producer, why: str) -> Decision:
+def ended(draft: Draft, command: EndTransaction, producer: Producer, why: str) -> Decision:
     draft.reply(command.call, ProducerAnswer(Code.NONE, producer))
     return draft.decision(why)
 

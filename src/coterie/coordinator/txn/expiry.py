@@ -85,7 +85,7 @@ def forget_an_unused_id(draft: Draft, txn: Transaction, command: Expire) -> Deci
 
 
 def unused_since_ms(draft: Draft) -> int:
-    """Return when an id has to have been used last to go now.
+    """Return the time, in ms, since which an id must not have been used to go now.
 
     Nothing goes that is young by either clock: the wall's may be wrong, now or when the broker started.
     """

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
+from coterie.coordinator.machine import LOG_ERRORS
 from coterie.coordinator.txn.commands import (
     AddPartitions,
     Answer,
@@ -28,17 +29,8 @@ from coterie.coordinator.txn.settings import RETRY_MS, TransactionSettings
 if TYPE_CHECKING:
     from coterie.coordinator.txn.shard import Draft
 
-TOLD_AS: Mapping[Code, Code] = MappingProxyType(
-    {
-        Code.UNKNOWN_TOPIC_OR_PARTITION: Code.COORDINATOR_NOT_AVAILABLE,
-        Code.NOT_ENOUGH_REPLICAS: Code.COORDINATOR_NOT_AVAILABLE,
-        Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Code.COORDINATOR_NOT_AVAILABLE,
-        Code.REQUEST_TIMED_OUT: Code.COORDINATOR_NOT_AVAILABLE,
-        Code.NOT_LEADER_OR_FOLLOWER: Code.NOT_COORDINATOR,
-        Code.KAFKA_STORAGE_ERROR: Code.NOT_COORDINATOR,
-        Code.MESSAGE_TOO_LARGE: Code.UNKNOWN_SERVER_ERROR,
-        Code.RECORD_LIST_TOO_LARGE: Code.UNKNOWN_SERVER_ERROR,
-    }
+CLIENT_CODES: Mapping[Code, Code] = MappingProxyType(
+    {**LOG_ERRORS, Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Code.COORDINATOR_NOT_AVAILABLE}
 )
 
 
@@ -81,6 +73,6 @@ def after_failure(draft: Draft, command: Command, code: Code) -> None:
     if isinstance(command, MarkersWritten):
         draft.arm(completion_key(command.transactional_id), draft.now_ms + RETRY_MS)
     elif not isinstance(command, Expire):
-        draft.reply(command.call, refusal(command, TOLD_AS.get(code, code)))
+        draft.reply(command.call, refusal(command, CLIENT_CODES.get(code, code)))
     elif command.key[0] == "complete":
         draft.arm(command.key, draft.now_ms + RETRY_MS)

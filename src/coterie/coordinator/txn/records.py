@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def record_of(
     transactions: Mapping[str, Transaction], fact: Fact, *, wall_ahead_ms: int = 0
 ) -> tuple[RawRecord, ...]:
-    """Return what a fact is written as, asked for right after it was applied; () for a volatile one."""
+    """Return the record of a fact, asked for right after it was applied; () for a volatile one."""
     if not fact.durable:
         return ()
     return (snapshot_of(transactions, fact.transactional_id, wall_ahead_ms=wall_ahead_ms),)
@@ -84,7 +84,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> tuple[PartitionsOfTopic, .
 
 
 def facts_of(shard: Shard, records: Iterable[RawRecord], now_ms: int) -> Iterable[Fact]:
-    """Return what a piece of the log amounts to: of each transactional id its last record.
+    """Return the facts of a piece of the log: of each transactional id its last record.
 
     Raises Corrupt where a key cannot be read, or a value that is the last. What has a type or version of a
     time to come is passed over and counted, as Kafka passes over it.
@@ -133,7 +133,7 @@ def loaded(shard: Shard, transactional_id: str, raw: bytes, now_ms: int) -> Iter
 
 
 def recalled(txn: Transaction, newest: int, opened: Mapping[TopicPartition, int]) -> Transaction:
-    """Return what is to be known of a transactional id, itself if the logs know no more.
+    """Return the Transaction that is to be known of an id, itself if the logs know no more.
 
     `newest` is the greatest epoch that a log has of its producer; `opened` are the partitions in which a
     transaction of it is open, each with its epoch.

@@ -66,7 +66,7 @@ class Shard(Core[Command, Fact]):
         after_failure(draft, command, code)
 
     def _answer(self, draft: Draft, command: Command) -> Decision:
-        """Return what the transactional id of the command, in the state that it is in, makes of it."""
+        """Return the Decision of the table for the state that the transactional id of the command is in."""
         kind: type = type(command)
         if isinstance(command, Expire):
             if command.key in table.DUE:
@@ -115,7 +115,7 @@ class Shard(Core[Command, Fact]):
         return snapshot_of(self.transactions, transactional_id, wall_ahead_ms=self.wall_ahead_ms)
 
     def loaded(self, now_ms: int) -> Decision:
-        """Return what the end of loading leads to: whatever was about to end gets its markers again."""
+        """Return the Decision at the end of loading: whatever was about to end gets its markers again."""
         draft = Draft(self, None, now_ms)
         draft.arm(TIMEOUTS, now_ms + self.settings.timeouts_interval_ms)
         draft.arm(IDS, now_ms + self.settings.ids_interval_ms)

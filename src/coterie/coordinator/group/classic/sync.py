@@ -168,7 +168,7 @@ def renewal(group: Group | None, command: Heartbeat) -> tuple[Code, Member] | No
 
 
 def renewed(group: Group) -> Code:
-    """Return what a member is told whose session begins anew: whether it is called to a rebalance."""
+    """Return the code for a member whose session begins anew: REBALANCE_IN_PROGRESS calls it to rejoin."""
     return Code.REBALANCE_IN_PROGRESS if group.state is State.PREPARING else Code.NONE
 
 

@@ -135,7 +135,7 @@ def store(draft: Draft, command: CommitOffsets, why: str) -> Decision:
 def storable(
     draft: Draft, offsets: tuple[OffsetToCommit, ...], expire_ms: int
 ) -> tuple[tuple[tuple[str, int, StoredOffset], ...], tuple[Code, ...]]:
-    """Return what there is to store, and the code of each offset: some have too much metadata (OC-11)."""
+    """Return the offsets to store, and a code for each that was sent: some have too much metadata (OC-11)."""
     limit, dated_ms = draft.shard.settings.offset_metadata_max_bytes, draft.wall_ms
     stored, codes = [], []
     for offset in offsets:
@@ -158,7 +158,7 @@ def too_long(metadata: str | None, limit: int) -> bool:
 
 
 def to_store(offset: OffsetToCommit, dated_ms: int, expire_ms: int) -> StoredOffset:
-    """Return what lasts of a commit: a record with an end of its own has no place for more (OC-12)."""
+    """Return the StoredOffset of a commit: a record with an end of its own has no place for more (OC-12)."""
     if expire_ms != -1:
         return StoredOffset(offset.offset, -1, offset.metadata or "", dated_ms, expire_ms)
     topic_id = None if offset.topic_id == ZERO_UUID else offset.topic_id
@@ -236,13 +236,13 @@ def return_the_offsets(draft: Draft, group: Group, command: FetchOffsets) -> Dec
         draft.reply(command.call, FetchAnswer(Code.NONE, found))
         return draft.decision("offsets-fetched")
     pending = draft.shard.pending.partitions_of(command.group_id)
-    told = tuple(unsettled(one) if (one.topic, one.partition) in pending else one for one in found)
-    draft.reply(command.call, FetchAnswer(Code.NONE, told))
-    return draft.decision("stable-offsets-fetched" if told == found else "offsets-unstable")
+    stable = tuple(unsettled(one) if (one.topic, one.partition) in pending else one for one in found)
+    draft.reply(command.call, FetchAnswer(Code.NONE, stable))
+    return draft.decision("stable-offsets-fetched" if stable == found else "offsets-unstable")
 
 
 def unsettled(one: FetchedOffset) -> FetchedOffset:
-    """Return what is told of a partition for which a transaction is open (OF-9)."""
+    """Return the answer for a partition for which a transaction is open (OF-9)."""
     return FetchedOffset(one.topic, one.partition, code=Code.UNSTABLE_OFFSET_COMMIT)
 
 

@@ -45,7 +45,7 @@ class Pending:
         }
 
     def of(self, key: Key) -> Writers:
-        """Return who has a transaction open for a partition, oldest first, with what each has committed."""
+        """Return the producers with a transaction open for a partition, oldest first, with their offsets."""
         partitions = self._by_group.get(key[0])
         return NO_WRITERS if partitions is None else partitions.get(key[1:], NO_WRITERS)
 
@@ -54,7 +54,7 @@ class Pending:
         return self._by_group.get(group_id, {})
 
     def keys_of(self, producer_id: int) -> tuple[Key, ...]:
-        """Return what a producer's open transaction has committed for."""
+        """Return the partitions that a producer's open transaction has committed for."""
         return tuple(self._by_producer.get(producer_id, ()))
 
     def has_overtaken(self, producer_id: int) -> bool:

@@ -102,5 +102,5 @@ def unpacked(packed: Packed) -> OffsetTable:
 
 
 def stored_offset(value: bytes) -> StoredOffset:
-    """Return what a record's value says."""
+    """Return the StoredOffset of a record's value."""
     return StoredOffset._make(read_offset_value(value))
