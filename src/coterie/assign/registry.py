@@ -23,3 +23,12 @@ ASSIGNORS: Mapping[str, Assignor] = {name: make() for name, make in KINDS.items(
 def new_assignor(name: str) -> Assignor:
     """Return an assignor for one member to keep; the sticky ones remember what it was given."""
     return KINDS[name]()
+
+
+# What Java's clients write into `partition.assignment.strategy`.
+JAVA_CLASSES = {
+    "org.apache.kafka.clients.consumer.RangeAssignor": "range",
+    "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
+    "org.apache.kafka.clients.consumer.StickyAssignor": "sticky",
+    "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
+}

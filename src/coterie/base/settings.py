@@ -43,7 +43,7 @@ class Setting(NamedTuple):
         return self.rule.lstrip("~").split("|")
 
 
-class Problem(NamedTuple):
+class ValueProblem(NamedTuple):
     """What is wrong with a value, or with the part of it that is wrong."""
 
     what: str  # kind, bits, least, most, word, replicas
@@ -54,12 +54,12 @@ class Problem(NamedTuple):
 class WrongValue(ValueError):
     """A value that its setting does not take; `str()` is the sentence, with all that the setting takes."""
 
-    def __init__(self, setting: Setting, given: object, problem: Problem) -> None:
+    def __init__(self, setting: Setting, given: object, problem: ValueProblem) -> None:
         super().__init__(f"{setting.name} is {shown(given)}; it takes {what_it_takes(setting)}")
         self.setting, self.given, self.problem = setting, given, problem
 
 
-class Kind(NamedTuple):
+class ValueKind(NamedTuple):
     """A kind of values: its noun, its type in Python, how a text is read (None: it is no such value)."""
 
     noun: str
@@ -81,7 +81,7 @@ def read(setting: Setting, given: object, *, typed: bool = False) -> Any:
         value = given  # True is a number to Python; nobody means it so
     if setting.folded and isinstance(value, str):
         value = next((word for word in setting.words if word.lower() == value.lower()), value)
-    problem = Problem("kind", None, kind.noun) if value is None else _problem(setting, value, kind.bits)
+    problem = ValueProblem("kind", None, kind.noun) if value is None else _problem(setting, value, kind.bits)
     if problem is not None:
         raise WrongValue(setting, given, problem)
     return value
@@ -116,20 +116,20 @@ def _boolean(text: str) -> bool | None:
     return {"true": True, "false": False}.get(text.strip().lower())
 
 
-KINDS: Final[Mapping[str, Kind]] = {
-    "int": Kind("a whole number", int, _whole, bits=31),
-    "short": Kind("a whole number", int, _whole, bits=15),
-    "long": Kind("a whole number", int, _whole, bits=63),
-    "double": Kind("a number", float, _double),
-    "boolean": Kind("true or false", bool, _boolean),
-    "string": Kind("a text", str, str.strip),
-    "class": Kind("a text", str, str.strip),
-    "text": Kind("a text", str, str),
-    "password": Kind("a text", str, str),
-    "name": Kind("a text", str, lambda text: text if text.strip() else None),
-    "list": Kind("a list with commas", list, read_list),
-    "span": Kind('a span of time such as "45s", "1h30m" or 500 (milliseconds)', int, span_ms, bits=63),
-    "time": Kind("a time like 500ms or 15m", int, ms_of, bits=63),
+KINDS: Final[Mapping[str, ValueKind]] = {
+    "int": ValueKind("a whole number", int, _whole, bits=31),
+    "short": ValueKind("a whole number", int, _whole, bits=15),
+    "long": ValueKind("a whole number", int, _whole, bits=63),
+    "double": ValueKind("a number", float, _double),
+    "boolean": ValueKind("true or false", bool, _boolean),
+    "string": ValueKind("a text", str, str.strip),
+    "class": ValueKind("a text", str, str.strip),
+    "text": ValueKind("a text", str, str),
+    "password": ValueKind("a text", str, str),
+    "name": ValueKind("a text", str, lambda text: text if text.strip() else None),
+    "list": ValueKind("a list with commas", list, read_list),
+    "span": ValueKind('a span of time such as "45s", "1h30m" or 500 (milliseconds)', int, span_ms, bits=63),
+    "time": ValueKind("a time like 500ms or 15m", int, ms_of, bits=63),
 }
 NUMBERS_AND_BOOLEANS: Final = ("int", "short", "long", "double", "boolean")
 
@@ -153,11 +153,11 @@ def bounds_of(rule: str) -> Bounds:
     return Bounds(least.strip("-") and least, most, beside)
 
 
-def _problem(setting: Setting, value: Value, bits: int) -> Problem | None:
+def _problem(setting: Setting, value: Value, bits: int) -> ValueProblem | None:
     if setting.rule == "replicas":
         assert isinstance(value, list)
         fits = REPLICAS.fullmatch(",".join(value))
-        return None if fits else Problem("replicas", value, KINDS["list"].noun)
+        return None if fits else ValueProblem("replicas", value, KINDS["list"].noun)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return _out_of_bits(value, bits) or _out_of_range(value, bounds_of(setting.rule))
     if setting.rule == "-":
@@ -166,22 +166,24 @@ def _problem(setting: Setting, value: Value, bits: int) -> Problem | None:
     assert isinstance(words, list)
     odd = (word for word in words if word not in setting.words)
     wanted = f"one of {', '.join(map(repr, setting.words))}"
-    return next((Problem("word", word, wanted) for word in odd), None)
+    return next((ValueProblem("word", word, wanted) for word in odd), None)
 
 
-def _out_of_bits(number: float, bits: int) -> Problem | None:
+def _out_of_bits(number: float, bits: int) -> ValueProblem | None:
     if not bits or -(1 << bits) <= number < 1 << bits:
         return None
-    return Problem("bits", number, f"at least {-(1 << bits)}" if number < 0 else f"at most {(1 << bits) - 1}")
+    return ValueProblem(
+        "bits", number, f"at least {-(1 << bits)}" if number < 0 else f"at most {(1 << bits) - 1}"
+    )
 
 
-def _out_of_range(number: float, bounds: Bounds) -> Problem | None:
+def _out_of_range(number: float, bounds: Bounds) -> ValueProblem | None:
     if bounds.beside and number == float(bounds.beside):
         return None
     if bounds.least and number < float(bounds.least):
-        return Problem("least", number, f"at least {bounds.least}")
+        return ValueProblem("least", number, f"at least {bounds.least}")
     if bounds.most and not number <= float(bounds.most):  # nor what is no number
-        return Problem("most", number, f"at most {bounds.most}")
+        return ValueProblem("most", number, f"at most {bounds.most}")
     return None
 
 

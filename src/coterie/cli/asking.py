@@ -19,7 +19,7 @@ import click
 
 from coterie.base.errors import CoterieError
 from coterie.base.plain import plain, plain_json
-from coterie.base.settings import nearest
+from coterie.base.settings import did_you_mean
 from coterie.base.signals import stop_signals
 
 if TYPE_CHECKING:
@@ -181,8 +181,7 @@ def known_ones(option: str, words: Sequence[str], known: Sequence[str]) -> tuple
     by_lower = {one.lower(): one for one in known}
     for word in words:
         if word.lower() not in by_lower:
-            near = nearest(word.lower(), by_lower)
-            hint = f"; did you mean {by_lower[near]}?" if near else ""
+            hint = did_you_mean(word, known)
             raise click.UsageError(f"{option} {word}: it is one of {', '.join(known)}{hint}")
     return tuple(by_lower[word.lower()] for word in words)
 

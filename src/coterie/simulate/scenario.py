@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from coterie.assign.registry import ASSIGNORS
+from coterie.assign.registry import ASSIGNORS, JAVA_CLASSES
 from coterie.base.errors import CoterieError
 from coterie.base.whole import whole_number
 from coterie.broker.config.settings import BrokerSettings, SettingError
@@ -36,12 +36,6 @@ from coterie.simulate.values import (
 HOUR_MS = 3_600_000
 MOST_MEMBERS, MOST_PARTITIONS = 5_000, 100_000
 MOST_LASTS_MS = 366 * 24 * HOUR_MS
-JAVA_ASSIGNORS = {
-    "org.apache.kafka.clients.consumer.RangeAssignor": "range",
-    "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
-    "org.apache.kafka.clients.consumer.StickyAssignor": "sticky",
-    "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
-}
 Range = tuple[int, int]
 
 
@@ -257,10 +251,10 @@ def kind(given: Any, where: str, base: Kind | None = None) -> Kind:
 
 def assignors(given: Any, where: str) -> tuple[str, ...]:
     names = listed(text)(given.split(",") if isinstance(given, str) else given, where)
-    found = tuple(JAVA_ASSIGNORS.get(name.strip(), name.strip()) for name in names)
+    found = tuple(JAVA_CLASSES.get(name.strip(), name.strip()) for name in names)
     for name in found:
         if name not in ASSIGNORS:
-            raise BadScript(f"{where}: there is no assignor {name}; {hint(name, list(ASSIGNORS))}")
+            raise BadScript(f"{where}: there is no assignor {name}{hint(name, ASSIGNORS)}")
     if len(set(found)) < len(found):
         raise BadScript(f"{where} names an assignor twice; leave one out")
     return found
@@ -376,21 +370,21 @@ def member(given: Any, where: str) -> int:
     return number
 
 
-CLIENT = {
-    "session.timeout.ms": "session_timeout_ms",
-    "heartbeat.interval.ms": "heartbeat_interval_ms",
-    "max.poll.interval.ms": "max_poll_interval_ms",
-    "retry.backoff.ms": "retry_backoff_ms",
-    "retry.backoff.max.ms": "retry_backoff_max_ms",
-    "partition.assignment.strategy": "assignors",
-}
+SPANS = (
+    "session.timeout.ms",
+    "heartbeat.interval.ms",
+    "max.poll.interval.ms",
+    "retry.backoff.ms",
+    "retry.backoff.max.ms",
+)
+CLIENT = {name: name.replace(".", "_") for name in SPANS} | {"partition.assignment.strategy": "assignors"}
 KIND_FIELDS = {"count": "count", "static": "static", "batch": "batch_ms", "starts_within": "starts_within_ms"}
 KIND: dict[str, Read] = {
     "count": number(0),
     "static": flag,
     "batch": span,
     "starts_within": span,
-    **dict.fromkeys(CLIENT, span),
+    **dict.fromkeys(SPANS, span),
     "partition.assignment.strategy": assignors,
 }
 MOMENTS: dict[str, Read] = {"at": listed(span), "every": span, "first": span}

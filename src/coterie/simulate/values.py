@@ -6,18 +6,14 @@ Whatever is wrong is said with the place where it stands and what would be right
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from coterie.base.errors import CoterieError
-from coterie.base.settings import nearest
+from coterie.base.settings import Setting, WrongValue, did_you_mean, read
 
 T = TypeVar("T")
 Read = Callable[[Any, str], Any]
-
-UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*")
-SPAN_WANTED = 'a span of time such as "45s", "1h30m" or 500 (milliseconds)'
 
 
 class BadScript(CoterieError):
@@ -46,66 +42,40 @@ def read_table(given: Any, known: Mapping[str, Read], where: str) -> dict[str, A
         raise bad(where, given, "a table")
     for key in given:
         if key not in known:
-            raise BadScript(f"{where or 'the file'} has no key {key}; {hint(key, known)}")
+            raise BadScript(f"{where or 'the file'} has no key {key}{hint(key, known)}")
     return {key: known[key](value, place(where, key)) for key, value in given.items()}
 
 
 def place(where: str, key: str) -> str:
-    """Return how an error names a key of a table."""
+    """Return the place of a key of a table, for an error."""
     return f"{where}: {key}" if where else key
 
 
-def hint(name: str, known: Mapping[str, Any] | list[str]) -> str:
-    """Return what to write instead of a name that nobody knows."""
-    near = nearest(name, known, likeness=0.5)
-    return f"did you mean {near}?" if near else f"it may have {', '.join(known)}"
+def hint(name: str, known: Iterable[str]) -> str:
+    """Return the end of a sentence about an unknown name: `; did you mean lasts?`, or all that there are."""
+    return did_you_mean(name, known, likeness=0.5, otherwise=f"; it may have {', '.join(known)}")
 
 
-def text(given: Any, where: str) -> str:
-    """Return a text that is not empty."""
-    if not isinstance(given, str) or not given.strip():
-        raise bad(where, given, "a text")
-    return given
+def reader(kind: str, rule: str = "-") -> Read:
+    """Return the reader of values of a kind of settings; TOML has told texts and numbers apart."""
+
+    def read_one(given: Any, where: str) -> Any:
+        try:
+            return read(Setting(where, kind, rule), given, typed=True)
+        except WrongValue as wrong:
+            raise BadScript(str(wrong)) from None
+
+    return read_one
 
 
-def flag(given: Any, where: str) -> bool:
-    """Return true or false."""
-    if not isinstance(given, bool):
-        raise bad(where, given, "true or false")
-    return given
+text = reader("name")
+flag = reader("boolean")
+span = reader("span", "0..")
 
 
 def number(least: int) -> Read:
-    """Return what reads a whole number of at least so much."""
-
-    def read(given: Any, where: str) -> int:
-        if not isinstance(given, int) or isinstance(given, bool) or given < least:
-            raise bad(where, given, f"a whole number of at least {least}")
-        return given
-
-    return read
-
-
-def choice(*names: str) -> Read:
-    """Return what reads one of some names."""
-
-    def read(given: Any, where: str) -> str:
-        if given not in names:
-            raise bad(where, given, f"one of {', '.join(names)}")
-        return str(given)
-
-    return read
-
-
-def span(given: Any, where: str) -> int:
-    """Return a span of time in milliseconds."""
-    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
-        return given
-    if isinstance(given, str) and given.strip():
-        parts = SPAN.findall(given)
-        if "".join(SPAN.sub("", given.strip()).split()) == "" and parts:
-            return round(sum(float(count) * UNITS[unit] for count, unit in parts))
-    raise bad(where, given, SPAN_WANTED)
+    """Return the reader of a whole number of at least so much."""
+    return reader("long", f"{least}..")
 
 
 def span_range(given: Any, where: str) -> tuple[int, int]:
@@ -133,7 +103,7 @@ def share(given: Any, where: str) -> float | int:
 
 
 def listed(read: Callable[[Any, str], T]) -> Callable[[Any, str], tuple[T, ...]]:
-    """Return what reads one value or several."""
+    """Return the reader of one value or several."""
 
     def read_all(given: Any, where: str) -> tuple[T, ...]:
         many = given if isinstance(given, list) else [given]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from coterie.base.plain import plain
-from coterie.base.settings import nearest
+from coterie.base.settings import did_you_mean
 from coterie.cli.asking import (
     Settings,
     broker_options,
@@ -94,8 +94,7 @@ async def never_heard_of(admin: Admin, group: str, *, execute: bool) -> str:
     known = [one.group_id for one in await admin.list_groups()]
     if group in known:
         return ""
-    near = nearest(group, known)
-    hint = f"; did you mean {plain(near)}?" if near else ""
+    hint = plain(did_you_mean(group, known))
     fate = "was no group {}; it is made now" if execute else "is no group {} yet; --execute would make it"
     return f"coterie: there {fate.format(plain(group))}{hint}\n"
 

@@ -10,18 +10,11 @@ from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint, entry_points
 
 from coterie.assign.model import Assignor, RebalanceProtocol
-from coterie.assign.registry import KINDS
+from coterie.assign.registry import JAVA_CLASSES, KINDS
 from coterie.base.errors import CoterieError
-from coterie.base.settings import nearest
+from coterie.base.settings import did_you_mean
 
 GROUP = "coterie.assignors"
-# What Java's clients write into `partition.assignment.strategy`.
-JAVA_CLASSES = {
-    "org.apache.kafka.clients.consumer.RangeAssignor": "range",
-    "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
-    "org.apache.kafka.clients.consumer.StickyAssignor": "sticky",
-    "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
-}
 PARTS = ("name", "protocols", "user_data", "assign", "on_assignment")
 
 
@@ -30,8 +23,7 @@ class UnknownAssignor(CoterieError):
 
     def __init__(self, name: str) -> None:
         known = assignor_names()
-        near = nearest(name, known)
-        hint = f"; did you mean {near!r}?" if near else "."
+        hint = did_you_mean(repr(name), map(repr, known), otherwise=".")
         super().__init__(
             f"there is no assignor {name!r}; there are {', '.join(known)}{hint}"
             f" A package brings its own through an entry point of the group {GROUP}"

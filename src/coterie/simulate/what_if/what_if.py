@@ -98,7 +98,7 @@ def pair(text: str) -> tuple[str, list[str]]:
     """Return a setting's name and its values."""
     name, equals, values = (one.strip() for one in text.partition("="))
     if name not in KNOWN:
-        raise BadScript(f"--what-if knows no setting {name}; {hint(name, sorted(KNOWN))}")
+        raise BadScript(f"--what-if knows no setting {name}{hint(name, sorted(KNOWN))}")
     if not equals or not values:
         raise BadScript(f"--what-if: {name} has no value; write {name}=...")
     return name, [one.strip() for one in values.split("|")]
