@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from pkgutil import get_data
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from coterie.base.durations import ms_of, span_ms
 from coterie.base.whole import whole_number
 
+if TYPE_CHECKING:
+    from importlib.abc import ResourceLoader
+    from importlib.machinery import ModuleSpec
+
 Value = bool | int | float | str | list[str] | None
 SHOWN_MOST: Final = 200  # characters of a wrong value
 DEFAULTS: Final = {"null": None, '""': ""}  # in tables
-REPLICAS: Final = re.compile(r"\*|[0-9]+:[0-9]+(,[0-9]+:[0-9]+)*|", re.ASCII)
+REPLICAS: Final = r"\*|[0-9]+:[0-9]+(,[0-9]+:[0-9]+)*|"
 
 
 class Setting(NamedTuple):
@@ -156,7 +159,7 @@ def bounds_of(rule: str) -> Bounds:
 def _problem(setting: Setting, value: Value, bits: int) -> ValueProblem | None:
     if setting.rule == "replicas":
         assert isinstance(value, list)
-        fits = REPLICAS.fullmatch(",".join(value))
+        fits = re.fullmatch(REPLICAS, ",".join(value))
         return None if fits else ValueProblem("replicas", value, KINDS["list"].noun)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return _out_of_bits(value, bits) or _out_of_range(value, bounds_of(setting.rule))
@@ -235,11 +238,15 @@ def did_you_mean(name: str, known: Iterable[str], *, likeness: float = 0.6, othe
 # -- tables
 
 
-def rows_of(package: str, file: str) -> list[list[str]]:
-    """Return the rows of a table in a package: words with tabs between them; # begins a comment line."""
-    data = get_data(package, file)
-    assert data is not None, f"{package} is a package in a folder or an archive"
-    return [line.split("\t") for line in data.decode().splitlines() if line[0] != "#"]
+def rows_beside(spec: ModuleSpec | None) -> list[list[str]]:
+    """Return the rows of the table that lies beside a module under its name, in a folder or an archive: words
+    with tabs between them; # begins a comment line.
+    """
+    assert spec is not None
+    assert spec.origin is not None
+    loader = cast("ResourceLoader", spec.loader)
+    lines = loader.get_data(spec.origin.removesuffix(".py") + ".tsv").decode().splitlines()
+    return [line.split("\t") for line in lines if line[0] != "#"]
 
 
 def settings_of(rows: Iterable[list[str]]) -> dict[str, Setting]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from coterie.base.settings import Setting, rows_of, settings_of
+from coterie.base.settings import Setting, rows_beside, settings_of
 
-_ROWS = rows_of("coterie.base", "topic_settings.tsv")
+_ROWS = rows_beside(__spec__)
 TOPIC: Final[Mapping[str, Setting]] = settings_of(_ROWS)
 
 

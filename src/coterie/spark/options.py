@@ -6,7 +6,7 @@ Spark hands options over with lower-cased names; errors have them as users write
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.errors import CoterieError
 from coterie.base.settings import (
@@ -14,11 +14,14 @@ from coterie.base.settings import (
     WrongValue,
     did_you_mean,
     read,
-    rows_of,
+    rows_beside,
     settings_of,
     shown,
     what_it_takes,
 )
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
 
 
 class BadOption(CoterieError):
@@ -39,9 +42,9 @@ class OptionTable(NamedTuple):
     fates: Mapping[str, Fate]
 
     @classmethod
-    def of(cls, package: str, more: Iterable[str] = ()) -> OptionTable:
-        """Return the table in a package's `options.tsv`, with more options that may be any text."""
-        rows = rows_of(package, "options.tsv")
+    def of(cls, spec: ModuleSpec | None, more: Iterable[str] = ()) -> OptionTable:
+        """Return the table that lies beside a module, with more options that may be any text."""
+        rows = rows_beside(spec)
         found = {name: Setting(name, "text") for name in more} | settings_of(rows)
         fates = {row[0].lower(): Fate(*row[4:]) for row in rows}
         refused = {name for name, fate in fates.items() if fate.what == "refused"}

@@ -11,7 +11,7 @@ from coterie.spark.options import BadOption, Options, OptionTable
 # Rows come by the thousand: larger batches than a client's are full at once.
 BATCH_SIZE = 262_144
 SETTINGS = {f"kafka.{one.name.replace('_', '.')}": one.name for one in fields(ProducerSettings)}
-SINK_OPTIONS = OptionTable.of("coterie.spark.sink", SETTINGS)
+SINK_OPTIONS = OptionTable.of(__spec__, SETTINGS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

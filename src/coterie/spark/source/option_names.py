@@ -4,7 +4,7 @@ from typing import Final
 
 from coterie.spark.options import BadOption, Options, OptionTable
 
-SOURCE_OPTIONS: Final = OptionTable.of("coterie.spark.source")
+SOURCE_OPTIONS: Final = OptionTable.of(__spec__)
 
 # The columns there are, in their order.
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "source")
