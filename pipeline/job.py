@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
@@ -17,19 +18,20 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from pipeline import checkpoint, past, verify
-from pipeline.account import Account
-from pipeline.children import Child, Late, Trouble, module
-from pipeline.flights import flights
-from pipeline.lag import Progress
-from pipeline.otherwise import otherwise
-from pipeline.plan import FIRST, FOREIGN, GROUP, SECOND, TOPIC, Paths, Plan
-from pipeline.say import now_ms
-from pipeline.scene import Happening
-from pipeline.show import Show
-from pipeline.story import Rebalance
-from pipeline.strike import Missed, strike
-from pipeline.watchers import create_topics, final_progress, watch_progress, watch_story
+from pipeline.applications.events import now_ms
+from pipeline.applications.flights import flights
+from pipeline.plan import FIRST, FOREIGN, GROUP, PARTITIONS, SECOND, TOPIC, WARM_UP, Paths, Plan
+from pipeline.processes import checkpoint
+from pipeline.processes.children import Child, Late, Trouble, module
+from pipeline.processes.kill import Missed, strike
+from pipeline.report import history as past
+from pipeline.report import verify
+from pipeline.report.run_record import Account
+from pipeline.report.scene import Happening
+from pipeline.report.what_if import otherwise
+from pipeline.terminal import Show
+from pipeline.watch.progress import Progress, final_progress, watch_progress
+from pipeline.watch.story import Rebalance, watch_story
 
 SPARK_STARTS_S = 180  # some 10 s; more where other things keep the machine busy
 HEAD_START_S = 5  # two applications that start at once on two cores are both late
@@ -157,7 +159,7 @@ class Job:
     async def start_spark(self, member: str) -> Child:
         """Start a Spark application; it waits for its `go`."""
         command = module(
-            "app",
+            "applications.spark",
             "--member", member,
             "--bootstrap", self._bootstrap,
             "--run", self.paths.root,
@@ -169,7 +171,7 @@ class Job:
     async def start_foreign(self) -> Child:
         """Start the member that is no Spark; it does in two bites what an application does in a batch."""
         command = module(
-            "foreign",
+            "applications.foreign",
             "--bootstrap", self._bootstrap,
             "--records", self.paths.records,
             "--per-batch", max(1, self.plan.per_batch // 2),
@@ -182,7 +184,7 @@ class Job:
     async def start_producer(self) -> Child:
         """Start the producer and let it produce the first of its parts."""
         command = module(
-            "produce",
+            "applications.produce",
             "--bootstrap", self._bootstrap,
             "--topic", TOPIC,
             "--parts", *self.plan.parts,
@@ -327,3 +329,20 @@ class Job:
 def patience_s(so_far_s: float) -> float:
     """Return how long a step may take when all before it took so long."""
     return max(STAGE_S, so_far_s)
+
+
+def create_topics(bootstrap: str) -> None:
+    """Create the topic of the flights, and one with a single record on which Spark can warm up."""
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap, "client.id": "run"})
+    wanted = [NewTopic(TOPIC, PARTITIONS, 1), NewTopic(WARM_UP, 1, 1)]
+    for made in admin.create_topics(wanted).values():
+        made.result(timeout=20)
+    producer = Producer({"bootstrap.servers": bootstrap, "client.id": "run"})
+    producer.produce(
+        WARM_UP, json.dumps({"carrier": "UA", "hour": 5, "dep_delay": 2, "arr_delay": 11}).encode()
+    )
+    assert producer.flush(20) == 0

@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline import page, picture, verify
-from pipeline.account import Account
-from pipeline.children import Late, Trouble
-from pipeline.flights import FLIGHTS
+from pipeline.applications.events import now_ms
+from pipeline.applications.flights import FLIGHTS
 from pipeline.job import Job
 from pipeline.plan import LEAST_EVENTS, Paths, Plan
-from pipeline.say import now_ms
-from pipeline.show import Show
+from pipeline.processes.children import Late, Trouble
+from pipeline.report import page, picture, verify
+from pipeline.report.run_record import Account
+from pipeline.terminal import Show
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 WHOLE_RUN_S = 1800  # not even a busy machine takes so long; every step has a bound of its own as well

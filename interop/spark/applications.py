@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.kafka import REPOSITORY
-from pipeline.processes import readers_first, signal_all, tree, wait_gone
+from pipeline.processes.process_tree import readers_first, signal_all, tree, wait_gone
 
 __all__ = ["Application", "wait_for"]
 

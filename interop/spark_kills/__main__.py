@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench.brokers import BROKERS, SETTINGS
 from bench.kafka import SetupError
-from pipeline.processes import Process, signal_all
+from pipeline.processes.process_tree import Process, signal_all
 
 from coterie.client.blocking.admin import BlockingAdmin
 from interop.spark.applications import wait_for

@@ -16,7 +16,7 @@ from typing import Any
 from bench.kafka import REPOSITORY
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
-from pipeline.processes import Process, readers_first, signal_all, tree, wait_gone
+from pipeline.processes.process_tree import Process, readers_first, signal_all, tree, wait_gone
 
 from interop.spark.topics import Topic
 

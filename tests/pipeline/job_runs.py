@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.lag import Progress
-from pipeline.past import rebalances_of, spans_of
-from pipeline.scene import Death, Happening, Scene
-from pipeline.story import Rebalance
+from pipeline.report.history import rebalances_of, spans_of
+from pipeline.report.scene import Death, Happening, Scene
+from pipeline.watch.progress import Progress
+from pipeline.watch.story import Rebalance
 
 from coterie.history.from_story import told_history
 from coterie.history.tables import History, Stall

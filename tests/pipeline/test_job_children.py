@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
-from pipeline.children import Child, Late, Trouble
+from pipeline.applications.events import heard
 from pipeline.job import patience_s
-from pipeline.processes import tree
-from pipeline.say import heard
+from pipeline.processes.children import Child, Late, Trouble
+from pipeline.processes.process_tree import tree
 
 pytestmark = pytest.mark.slow
 

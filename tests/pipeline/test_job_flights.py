@@ -6,7 +6,7 @@ import json
 import sys
 
 import pytest
-from pipeline.flights import FLIGHTS, as_record, data_file, flights, in_order, parse
+from pipeline.applications.flights import FLIGHTS, as_record, data_file, flights, in_order, parse
 
 HEADER = "year,dep_delay,carrier,tailnum,hour,minute,time_hour"
 

@@ -7,10 +7,10 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 from job_runs import A, B, C, a_history, at, told
-from pipeline.otherwise import ASKED, CALLED, in_words, otherwise
-from pipeline.past import rebalances_of, spans_of
-from pipeline.scene import Death, Span
-from pipeline.story import because
+from pipeline.report.history import rebalances_of, spans_of
+from pipeline.report.scene import Death, Span
+from pipeline.report.what_if import ASKED, CALLED, in_words, otherwise
+from pipeline.watch.story import because
 
 from coterie.history.from_story import told_history
 from coterie.history.tables import History, Stall

@@ -7,10 +7,10 @@ from itertools import pairwise
 from xml.etree import ElementTree
 
 from job_runs import A, a_history, a_rebalance, a_scene, at
-from pipeline.lag import Progress
-from pipeline.otherwise import otherwise
-from pipeline.page import page
-from pipeline.picture import Frame, draw, lowest_free, nice
+from pipeline.report.page import page
+from pipeline.report.picture import Frame, draw, lowest_free, nice
+from pipeline.report.what_if import otherwise
+from pipeline.watch.progress import Progress
 
 from coterie.history.tables import History
 

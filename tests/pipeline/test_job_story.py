@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from job_runs import START_MS, A, B, a_rebalance, a_story_record
-from pipeline.story import Names, because, rebalance_of
+from pipeline.watch.story import Names, because, rebalance_of
 
 
 def test_members_are_called_by_their_client_ids():

@@ -14,14 +14,22 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from pipeline.checkpoint import Transactions, commits, last_committed, numbers, planned, under_way
-from pipeline.processes import READER, Process, living, readers_first, states, stop, tree, wait_gone
-from pipeline.strike import Missed, freeze, jvm_of
-
-from pipeline import strike
+from pipeline.processes import kill as strike
+from pipeline.processes.checkpoint import Transactions, commits, last_committed, numbers, planned, under_way
+from pipeline.processes.kill import Missed, freeze, jvm_of
+from pipeline.processes.process_tree import (
+    READER,
+    Process,
+    living,
+    readers_first,
+    states,
+    stop,
+    tree,
+    wait_gone,
+)
 
 FAMILY = [
-    Process(10, 1, "python -m pipeline.app"),
+    Process(10, 1, "python -m pipeline.applications.spark"),
     Process(11, 10, "java org.apache.spark.deploy.SparkSubmit pyspark-shell"),
     Process(12, 11, "python -m pyspark.daemon"),
     Process(13, 11, f"python -m pyspark.sql.streaming.{READER}"),

@@ -8,8 +8,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pipeline.flights import Flight
-from pipeline.verify import Delays, by_carrier, by_hour, differences, faults, read_table, summary, table_of
+from pipeline.applications.flights import Flight
+from pipeline.report.verify import (
+    Delays,
+    by_carrier,
+    by_hour,
+    differences,
+    faults,
+    read_table,
+    summary,
+    table_of,
+)
 
 
 def a_flight(carrier: str = "UA", hour: int = 5, dep: int | None = 2, arr: int | None = 11) -> Flight:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from pipeline.plan import GROUP, MEMBERS, Paths
-from pipeline.processes import living
-from pipeline.verify import by_carrier, read_table
+from pipeline.processes.process_tree import living
+from pipeline.report.verify import by_carrier, read_table
 
 from coterie.cli.history import histories_in
 

@@ -16,9 +16,9 @@ from coterie.history.log.layout import OFFSETS, STORY
 from coterie.history.log.records import read_entry
 from coterie.history.log.segments import groups_of
 from coterie.history.tables import History, Ownership, Stall
-from pipeline.children import Trouble
-from pipeline.scene import Death, Kind, Span
-from pipeline.story import Rebalance
+from pipeline.processes.children import Trouble
+from pipeline.report.scene import Death, Kind, Span
+from pipeline.watch.story import Rebalance
 
 PATIENCE_S = 20
 SILENT = "no-progress"

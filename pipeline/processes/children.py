@@ -1,7 +1,7 @@
 """The processes that the job starts: their logs, what they say, and their certain end.
 
-A child speaks in lines on its standard output (`pipeline.say`), obeys words on its standard input, and writes
-whatever else it has to tell into its log.
+A child speaks in lines on its standard output (`pipeline.applications.events`), obeys words on its standard
+input, and writes whatever else it has to tell into its log.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.processes import living, signal_all, tree
-from pipeline.say import heard
+from pipeline.applications.events import heard
+from pipeline.processes.process_tree import living, signal_all, tree
 
 LAST_LINES = 12
 DEAD_WITHIN_S = 30.0  # after SIGKILL, and its output read to the end, on a machine however busy

@@ -7,12 +7,13 @@ from typing import Any
 
 from coterie.history.tables import History
 from coterie.simulate.what_if.what_if import WhatIf
-from pipeline import past, verify
-from pipeline.lag import Progress
 from pipeline.plan import GROUP, MEMBERS, PARTITIONS, SECOND, TOPIC
-from pipeline.scene import Death, Happening, Scene
-from pipeline.story import Rebalance
-from pipeline.strike import Struck
+from pipeline.processes.kill import Struck
+from pipeline.report import history as past
+from pipeline.report import verify
+from pipeline.report.scene import Death, Happening, Scene
+from pipeline.watch.progress import Progress
+from pipeline.watch.story import Rebalance
 
 
 @dataclass(slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.flights import Flight
+from pipeline.applications.flights import Flight
 
 
 @dataclass(slots=True)

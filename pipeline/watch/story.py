@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from coterie.history.log.layout import STORY
+from pipeline.plan import GROUP, TOPIC
+from pipeline.watch.progress import patient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,3 +177,14 @@ class Watch:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+def watch_story(bootstrap: str, tell: Callable[[Rebalance], None], stop: threading.Event) -> None:
+    """Tell every rebalance as it happens."""
+    watch = Watch(bootstrap, group=GROUP, topic=TOPIC)
+    try:
+        while not stop.is_set():
+            for rebalance in patient(lambda: watch.poll(within_s=0.1)):
+                tell(rebalance)
+    finally:
+        watch.close()

@@ -12,11 +12,11 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from coterie.simulate.what_if.what_if import WhatIf
-from pipeline.otherwise import in_words
 from pipeline.plan import MEMBERS, Paths
-from pipeline.scene import Happening
-from pipeline.story import Rebalance, because
-from pipeline.verify import Delays, Table, by_carrier, by_hour
+from pipeline.report.scene import Happening
+from pipeline.report.verify import Delays, Table, by_carrier, by_hour
+from pipeline.report.what_if import in_words
+from pipeline.watch.story import Rebalance, because
 
 COLOURS = dict(zip(MEMBERS, ("bright_blue", "dark_orange", "dark_cyan"), strict=True))
 

@@ -1,9 +1,21 @@
-"""How far the group is: what it has committed against what was produced, asked of the broker."""
+"""How far the group is: what it has committed against what was produced, asked of the broker.
+
+`watch_progress` does so in a thread with a client of its own, until it is told to stop.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from pipeline.applications.events import now_ms
+from pipeline.plan import GROUP, PARTITIONS, TOPIC
+
+PATIENCE_S = 10
+LOOK_EVERY_S = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +52,6 @@ class Gauge:
 
     def read(self) -> Progress:
         """Return where the group is now. Commits are read first: a lag is never taken for too small."""
-        from pipeline.say import now_ms
-
         committed = self._consumer.committed(self._places, timeout=10)
         return Progress(
             at_ms=now_ms(),
@@ -55,3 +65,37 @@ class Gauge:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+def watch_progress(bootstrap: str, tell: Callable[[Progress], None], stop: threading.Event) -> None:
+    """Tell how far the group is, a few times a second."""
+    gauge = Gauge(bootstrap, group=GROUP, topic=TOPIC, partitions=PARTITIONS)
+    try:
+        while not stop.wait(LOOK_EVERY_S):
+            tell(patient(gauge.read))
+    finally:
+        gauge.close()
+
+
+def patient(look: Callable[[], Any]) -> Any:
+    """Return what a look finds; a broker that is not ready yet is asked again for a while."""
+    from confluent_kafka import KafkaException
+
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return look()
+        except KafkaException:
+            if time.monotonic() > until:
+                raise
+            time.sleep(LOOK_EVERY_S)
+
+
+def final_progress(bootstrap: str) -> Progress:
+    """Return where the group stands after its members have gone."""
+    gauge = Gauge(bootstrap, group=GROUP, topic=TOPIC, partitions=PARTITIONS)
+    try:
+        found: Progress = patient(gauge.read)
+        return found
+    finally:
+        gauge.close()

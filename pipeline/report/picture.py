@@ -13,8 +13,8 @@ from functools import cached_property
 from html import escape
 from itertools import count
 
-from pipeline.scene import Scene, Span
-from pipeline.story import Rebalance, because
+from pipeline.report.scene import Scene, Span
+from pipeline.watch.story import Rebalance, because
 
 WIDTH, LEFT, RIGHT = 1180, 96, 28
 TITLE, LABEL_ROW, BADGE = 82, 44, 26

@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.applications.events import say
 from pipeline.plan import (
     ASSIGNOR,
     GROUP,
@@ -23,7 +24,6 @@ from pipeline.plan import (
     WARM_UP,
     Paths,
 )
-from pipeline.say import say
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -148,7 +148,7 @@ def obey(spark: SparkSession, paths: Paths, args: argparse.Namespace) -> None:
                 query.stop()
                 say("stopped")
             case "table":
-                from pipeline.table import last_job
+                from pipeline.applications.last_job import last_job
 
                 found: dict[str, Any] = last_job(spark, paths)
                 say("table", **found)

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pipeline.flights import Flight, as_record, flights
-from pipeline.say import say
+from pipeline.applications.events import say
+from pipeline.applications.flights import Flight, as_record, flights
 
 SETTINGS = {
     "client.id": "producer",

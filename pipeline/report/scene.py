@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pipeline.lag import Progress
-from pipeline.story import Rebalance
+from pipeline.watch.progress import Progress
+from pipeline.watch.story import Rebalance
 
 Kind = Literal["works", "dead", "stopped"]
 

@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 from coterie.spark.ledger.ledger import Ledger
+from pipeline.applications.events import say
 from pipeline.plan import ASSIGNOR, FOREIGN, GROUP, HEARTBEAT_MS, SESSION_TIMEOUT_MS, TOPIC
-from pipeline.say import say
 
 KEPT = pa.schema(
     [

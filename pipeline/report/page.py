@@ -11,10 +11,10 @@ from html import escape
 from typing import Any
 
 from coterie.simulate.what_if.what_if import WhatIf
-from pipeline.otherwise import CALLED, in_words, seconds
-from pipeline.picture import Frame, draw, el
-from pipeline.scene import Scene
-from pipeline.story import Rebalance, because
+from pipeline.report.picture import Frame, draw, el
+from pipeline.report.scene import Scene
+from pipeline.report.what_if import CALLED, in_words, seconds
+from pipeline.watch.story import Rebalance, because
 
 PAGE_STYLE = """
 :root{color-scheme:light dark} *{box-sizing:border-box}

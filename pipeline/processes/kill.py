@@ -13,9 +13,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.checkpoint import Planned, Transactions, planned, under_way
-from pipeline.processes import READER, Process, readers_first, signal_all, stop, tree, wait_gone
-from pipeline.say import now_ms
+from pipeline.applications.events import now_ms
+from pipeline.processes.checkpoint import Planned, Transactions, planned, under_way
+from pipeline.processes.process_tree import READER, Process, readers_first, signal_all, stop, tree, wait_gone
 
 LOOK_EVERY_S = 0.001
 STANDS_WITHIN_S = 5.0
