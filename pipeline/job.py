@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from pipeline.watch.progress import Progress, final_progress, watch_progress
 from pipeline.watch.story import Rebalance, watch_story
 
 SPARK_STARTS_S = 180  # some 10 s; more where other things keep the machine busy
+SPARK_TO_BROKER = 100  # of what takes the broker a second there, Spark takes less than so many
 HEAD_START_S = 5  # two applications that start at once on two cores are both late
 STAGE_S = 60  # the longest that one step of the script may take, or as long as all before it took
 LOOK_S = 0.1
@@ -46,6 +48,7 @@ class Job:
         self.plan, self.paths, self.show = plan, paths, show
         self.account = Account(started_ms=now_ms())
         self._bootstrap = bootstrap or ""
+        self._broker_took_s = 0.0
         self._children: list[Child] = []
         self._stop = threading.Event()
         self._guards: set[asyncio.Task[None]] = set()
@@ -128,6 +131,10 @@ class Job:
         if "delivered" in event:
             self.show.produced(event["delivered"])
 
+    def note_loading(self, member: str, event: dict[str, Any]) -> None:
+        if event["event"] == "loading":
+            self.show.line(event["at_ms"], f"{member}: {event['what']}")
+
     def note_foreign(self, event: dict[str, Any]) -> None:
         if event["event"] == "batch" and event["committed"]:
             self.account.batches[FOREIGN].add(event["at_ms"])
@@ -147,7 +154,8 @@ class Job:
             command = [str(Path(sys.executable).with_name("coterie")), "serve"]
             command += ["--listen", "127.0.0.1:0", "--data", str(self.paths.broker)]
             broker = await self.start("broker", command)
-            self._bootstrap = (await broker.hear("ready", within_s=20))["text"]
+            self._bootstrap = (await broker.hear("ready", within_s=STAGE_S))["text"]
+            self._broker_took_s = (now_ms() - self.account.started_ms) / 1000
             self.watch(watch_story, self.note_rebalance)
         try:
             await asyncio.to_thread(create_topics, self._bootstrap)
@@ -166,10 +174,16 @@ class Job:
             "--per-batch", self.plan.per_batch,
             "--trigger-ms", self.plan.trigger_ms,
         )  # fmt: skip
-        return await self.start(member, command)
+        self.show.line(now_ms(), f"{member}: a Spark application is started, which takes 10 s or more")
+        application = await self.start(member, command)
+        application.on_event = partial(self.note_loading, member)
+        return application
 
     async def start_foreign(self) -> Child:
-        """Start the member that is no Spark; it does in two bites what an application does in a batch."""
+        """Start the member that is no Spark; it waits for its `go`.
+
+        It does in two bites what an application does in a batch.
+        """
         command = module(
             "applications.foreign",
             "--bootstrap", self._bootstrap,
@@ -209,8 +223,9 @@ class Job:
         await self.peace()
         producer.tell("next")
         await self.join(second)
+        foreign = await self.start_foreign()
         await self.peace()
-        await self.visit()
+        await self.visit(foreign, producer)
         await self.peace()
         await self.kill(second)
         again = await self.bring_back()
@@ -223,19 +238,23 @@ class Job:
 
     async def join(self, application: Child) -> None:
         """Let a Spark application join the group, and wait for its first batch; batch 0 is an empty one."""
-        await application.hear("ready", within_s=SPARK_STARTS_S)
+        await application.hear("ready", within_s=self.spark_starts_s)
         self.happened(f"{application.name} starts", application.name)
         application.tell("go")
         await self.commit_of(application.name, beyond=0)
 
-    async def visit(self) -> None:
+    async def visit(self, foreign: Child, producer: Child) -> None:
         """Let the foreign consumer join, work for a while and leave, and the others find to work again."""
-        foreign = await self.start_foreign()
+        await foreign.hear("ready", within_s=self.patience_s)
+        foreign.tell("go")
+        await foreign.hear("assigned", within_s=self.patience_s)
+        producer.tell("next")
         await foreign.hear("batch", within_s=self.patience_s)
         await self.peace()
         self.happened(f"{FOREIGN} is told to leave", FOREIGN)
         foreign.tell("leave")
         await foreign.end(within_s=self.patience_s)
+        producer.tell("next")
         for member in (FIRST, SECOND):
             await self.commit_of(member, beyond=checkpoint.last_committed(self.paths.checkpoint(member)))
 
@@ -244,7 +263,7 @@ class Job:
         victim.may_end = True
         place = {"checkpoint": self.paths.checkpoint(victim.name), "table": self.paths.records}
         try:
-            struck = await asyncio.to_thread(strike, victim.pid, **place, within_s=20)
+            struck = await asyncio.to_thread(strike, victim.pid, **place, within_s=self.patience_s / 3)
         except Missed as missed:
             raise Trouble(f"{victim.name} could not be killed in the middle of a batch: {missed}") from None
         self.account.struck = struck
@@ -255,7 +274,7 @@ class Job:
         """Start the killed application again on its checkpoint; return it when it has committed a batch."""
         assert self.account.struck is not None
         again = await self.start_spark(SECOND)
-        await again.hear("ready", within_s=SPARK_STARTS_S)
+        await again.hear("ready", within_s=self.spark_starts_s)
         self.happened(f"{SECOND} starts again", SECOND)
         again.tell("go")
         await self.commit_of(SECOND, beyond=self.account.struck.batch - 1)
@@ -302,6 +321,11 @@ class Job:
     def patience_s(self) -> float:
         """How long the next step may take: a machine that was slow so far will be."""
         return patience_s((now_ms() - self.account.started_ms) / 1000)
+
+    @property
+    def spark_starts_s(self) -> float:
+        """How long Spark may take to start: as the broker did, and whatever started before."""
+        return max(SPARK_STARTS_S, SPARK_TO_BROKER * self._broker_took_s, self.patience_s)
 
     async def peace(self) -> None:
         """Let the group work undisturbed."""

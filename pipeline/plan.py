@@ -51,14 +51,15 @@ class Plan:
         )
 
     @property
-    def parts(self) -> tuple[int, int, int]:
-        """How many records are produced at the start, when the second application comes, and at the last.
+    def parts(self) -> tuple[int, ...]:
+        """How many records are produced at a time: at the start, when the second application comes, when the
+        consumer has joined, when it has left, and when the killed member is back.
 
-        The last fifth waits for the killed member. That three fifths come with the second application keeps
-        the first, where starting takes long, from having read everything alone by then.
+        Each step brings its own work: however long a busy machine takes to start a process, the others have
+        not read by then what it is to read.
         """
         fifth = self.events // 5
-        return (fifth, self.events - 2 * fifth, fifth)
+        return (fifth, self.events - 4 * fifth, fifth, fifth, fifth)
 
 
 @dataclass(frozen=True, slots=True)

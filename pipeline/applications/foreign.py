@@ -1,7 +1,8 @@
 """A process with an ordinary confluent-kafka consumer: the member of the group that knows nothing of Spark.
 
 What it consumes is entered into the same ledger as that of the Spark applications before its offsets are
-committed: whoever reads a record again finds it there. It leaves when it is told `leave`.
+committed: whoever reads a record again finds it there. It joins at the word `go` on its standard input, and
+leaves at `leave`.
 """
 
 from __future__ import annotations
@@ -118,6 +119,9 @@ def main() -> None:
     from confluent_kafka import Consumer
 
     consumer = Consumer(settings(args.bootstrap))
+    say("ready")  # what has to be imported is: from the word on it takes a moment to join
+    if sys.stdin.readline().strip() != "go":
+        return
     consumer.subscribe(
         [TOPIC],
         on_assign=lambda _, got: say("assigned", partitions=sorted(one.partition for one in got)),

@@ -164,6 +164,7 @@ def main() -> None:
     args = parser.parse_args()
     paths = Paths(args.run.resolve())
     spark = session(args.member, paths.scratch / args.member)
+    say("loading", what="Spark runs; now the first batch, outside the group, loads everything it needs")
     warm_up(spark, args, paths)
     say("ready")
     obey(spark, paths, args)

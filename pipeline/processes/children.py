@@ -21,8 +21,9 @@ from pipeline.processes.process_tree import living, signal_all, tree
 LAST_LINES = 12
 DEAD_WITHIN_S = 30.0  # after SIGKILL, and its output read to the end, on a machine however busy
 SLOW = "Nothing is known to be wrong. Is the machine busy? With fewer records: make run EVENTS=20000"
-# What goes wrong last is seldom what went wrong: a gateway that exited, a pipe that broke.
-CAUSE = re.compile(r"\s*(Error\b|Caused by\b|Exception in\b|[\w.]+(Error|Exception): )")
+# What goes wrong last is seldom what went wrong: a gateway that exited. Nor is it a broken pipe: Spark's
+# Python workers report one whenever Spark hangs up on them.
+CAUSE = re.compile(r"\s*(?!BrokenPipeError)(Error\b|Caused by\b|Exception in\b|[\w.]+(Error|Exception): )")
 
 
 class Trouble(Exception):
@@ -135,6 +136,8 @@ class Child:
         lines = self.log.read_text(errors="replace").splitlines()
         before, end = lines[:-LAST_LINES], lines[-LAST_LINES:]
         cause = [line for line in before if CAUSE.match(line)][:1]
+        if not lines:
+            return f"Its log, {self.log}, is empty."
         told = [f"Its log, {self.log}, says first:", f"  {cause[0]}", "and ends with:"] if cause else []
         return "\n".join([*(told or [f"Its log, {self.log}, ends with:"]), *(f"  {line}" for line in end)])
 
