@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coterie.base.ids import TopicPartition
-from coterie.spark.source import session
 from coterie.spark.source.batch import groups_of
+from coterie.spark.source.group import session
 from coterie.spark.source.group.session import GroupSession
 from coterie.spark.source.offsets import GroupDocument
 from coterie.spark.source.options import parse

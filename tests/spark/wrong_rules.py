@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coterie.client.member import machine
-from coterie.spark.source import session
+from coterie.spark.source.group import session
 from coterie.spark.source.group.session import GroupSession
 
 from .driving import instead
