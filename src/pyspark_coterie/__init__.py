@@ -19,9 +19,9 @@ def default_source() -> Any:
     except ImportError as error:
         missing = [str(error)]
     if missing:
-        from coterie.spark.missing_extras import absent_source
+        from coterie.spark.missing_extras import missing_source
 
-        return absent_source(f"{INSTALL} (missing: {', '.join(missing)})")
+        return missing_source(f"{INSTALL} (missing: {', '.join(missing)})")
     from coterie.spark.source.datasource import CoterieDataSource
 
     return CoterieDataSource

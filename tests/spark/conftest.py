@@ -49,8 +49,8 @@ def _kept_connections_end() -> Iterator[None]:
     """Close what a task that ran in this process keeps for the next: nobody else would."""
     yield
     tasks = sys.modules.get("coterie.spark.source.tasks")
-    while tasks and tasks.kept:
-        tasks.kept.popitem()[1].close()
+    while tasks and tasks.idle_connections:
+        tasks.idle_connections.popitem()[1].close()
 
 
 @pytest.fixture(scope="session")

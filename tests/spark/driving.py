@@ -217,7 +217,7 @@ class Application:
         assert session is not None
         document = GroupDocument.of(self.checkpoint.offsets[number], group=GROUP)
         pieces = [piece for group in groups_of(document.ranges, self.options) for piece in group]
-        left = await session.left_of(document, pieces)
+        left = await session.left_to_read(document, pieces)
         await session.leaders({piece.at for piece in pieces})
         read = [one for one in left if one is not None]
         self.scene.tell(f"{self.process.name} runs {number}: {ranges_of(read)}")

@@ -20,14 +20,14 @@ from coterie.client.errors import MissingLibrary
 from coterie.spark.ledger.batch import (
     Outcome,
 )
-from coterie.spark.ledger.files import Written, cut, refuse_missing, tag_of, writer_to
+from coterie.spark.ledger.files import WrittenFile, cut, refuse_missing, tag_of, writer_to
 from coterie.spark.ledger.ledger import (
     Ledger,
 )
-from coterie.spark.ledger.place import Place
+from coterie.spark.ledger.location import TableLocation
 from coterie.spark.ledger.tables import (
     LedgerError,
-    careless_writer,
+    unsafe_writer,
 )
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -277,7 +277,7 @@ def test_another_group_s_rows_are_no_proof_of_a_replay(tmp_path):
 
 @pytest.mark.parametrize("told", [CommitFailedError("version 2 already exists"), OSError("the line is cut")])
 def test_a_commit_whose_answer_is_lost_is_found_in_the_log(ledger, tmp_path, monkeypatch, told):
-    """As on an object store: the first PUT takes effect unheard, and its repetition meets a conflict."""
+    """As on an object store: the first PUT takes effect unheard, and its repetition overlaps a conflict."""
     ledger.append(rows((0, 0, 5)))
     commit, lost = DeltaTable.create_write_transaction, [told]
 
@@ -344,7 +344,7 @@ def test_files_that_the_driver_does_not_see_are_not_committed(ledger, tmp_path, 
 
 def test_a_task_without_the_table_s_folder_makes_none(tmp_path):
     """It is another machine, and what it wrote there nobody would find."""
-    place = Place.of(str(tmp_path / "not-here"))
+    place = TableLocation.of(str(tmp_path / "not-here"))
     rowset = rows((0, 0, 5))
 
     with pytest.raises(LedgerError, match=r"no folder .*not-here on this machine"):
@@ -370,13 +370,13 @@ def test_a_task_without_the_table_s_folder_makes_none(tmp_path):
     ],
 )
 def test_a_table_is_named_as_spark_names_it(given, at):
-    assert Place.of(given).uri == at
+    assert TableLocation.of(given).uri == at
 
 
 def test_a_relative_path_means_the_same_folder_to_every_process(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    assert Place.of("run/tables").uri == str(tmp_path / "run" / "tables")
+    assert TableLocation.of("run/tables").uri == str(tmp_path / "run" / "tables")
 
 
 @pytest.mark.parametrize(
@@ -417,21 +417,21 @@ def test_a_store_whose_commits_overwrite_each_other_is_refused():
     ],
 )
 def test_a_writer_that_may_overwrite_commits_on_s3_is_warned_of(uri, options, engine, warned):
-    found = careless_writer(uri, options, [{"operation": "OPTIMIZE", "engineInfo": engine}, {}])
+    found = unsafe_writer(uri, options, [{"operation": "OPTIMIZE", "engineInfo": engine}, {}])
 
     assert (found is not None) == warned
     assert not warned or "can overwrite a commit of the ledger's" in found
 
 
 def test_secrets_in_storage_options_are_not_shown():
-    assert "hush" not in repr(Place.of("s3://bucket/delays", {"AWS_SECRET_ACCESS_KEY": "hush"}))
+    assert "hush" not in repr(TableLocation.of("s3://bucket/delays", {"AWS_SECRET_ACCESS_KEY": "hush"}))
 
 
 def given_batch(ledger, number, *ranges, query="q"):
     """A batch as `write` hands it on, without Spark."""
     rowset = rows(*ranges)
     tasks = writer_to(ledger._place, tag_of(ledger.group), rowset.schema)(rowset.to_batches())
-    written = [Written(**one) for batch in tasks for one in batch.to_pylist()]
+    written = [WrittenFile(**one) for batch in tasks for one in batch.to_pylist()]
     return ledger._batch(rowset.schema, query=query, number=number).commit(written)
 
 

@@ -28,7 +28,7 @@ from coterie.spark.ledger.batch import Batch
 from coterie.spark.ledger.ledger import (
     Ledger,
 )
-from coterie.spark.ledger.place import Place
+from coterie.spark.ledger.location import TableLocation
 from coterie.spark.ledger.tables import (
     LedgerError,
 )
@@ -99,7 +99,7 @@ def danger(monkeypatch, caplog):
     caplog.set_level(logging.CRITICAL, "coterie.spark")
     danger = Danger()
     monkeypatch.setattr(Store, "danger", danger)
-    monkeypatch.setattr(Place, "store", lambda place: PyFileSystem(Store(place.uri, place.options)))
+    monkeypatch.setattr(TableLocation, "store", lambda place: PyFileSystem(Store(place.uri, place.options)))
     monkeypatch.setattr(DeltaTable, "create_write_transaction", lambda *a, **b: danger.commit(*a, **b))
     monkeypatch.setattr("coterie.spark.ledger.batch.LONGEST_PAUSE_MS", 0)
     monkeypatch.setattr("coterie.spark.ledger.batch.FIRST_PAUSE_MS", 0)

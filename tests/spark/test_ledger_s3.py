@@ -68,7 +68,7 @@ def test_a_table_is_written_by_the_options_alone(s3, table):
 
 @pytest.mark.parametrize("table", ["s3"], indirect=True)
 def test_a_commit_that_is_answered_with_an_error_after_its_effect_is_ours(s3, table):
-    """The client repeats its PUT, and meets the condition that its own first one no longer meets."""
+    """The client repeats its PUT, and overlaps the condition that its own first one no longer overlaps."""
     ledger = Ledger(table, group="g", storage_options=s3.options)
     ledger.append(rows((0, 0, 5)))
     s3.control(lose_answer=r"_delta_log/0*2\.json")

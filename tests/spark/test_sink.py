@@ -16,7 +16,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 from coterie.client.admin.admin import Admin
 from coterie.client.net.connection import Connection
 from coterie.spark.options import BadOption
-from coterie.spark.sink.exactly_once import LedgerExpired, OtherRows, Turn, note_done, write_once
+from coterie.spark.sink.exactly_once import LedgerExpired, OtherRows, TaskAttempt, note_done, write_once
 from coterie.spark.sink.options import parse_sink
 from coterie.spark.sink.sink import refuse_columns, write_plainly
 from coterie.wire.api.apis import ApiKey
@@ -101,25 +101,25 @@ def test_rows_become_records_with_all_that_they_say(new_topic, run):
 
 def test_a_batch_that_is_written_again_is_not_there_twice(new_topic, run):
     topic = new_topic(partitions=2)
-    options, turn = exactly_once(topic), Turn("q", 0, 1)
+    options, attempt = exactly_once(topic), TaskAttempt("q", 0, 1)
     batches = [batch_of(["a", "b"]), batch_of(["c"])]
 
-    assert run(write_once(options, batches, turn)) == 3
-    assert run(write_once(options, batches, turn)) == 0
+    assert run(write_once(options, batches, attempt)) == 3
+    assert run(write_once(options, batches, attempt)) == 0
     run(note_done(options, "q", 0, tasks=2))
-    assert run(write_once(options, [batch_of(["d"])], Turn("q", 1, 1))) == 1
+    assert run(write_once(options, [batch_of(["d"])], TaskAttempt("q", 1, 1))) == 1
     with pytest.raises(OtherRows, match=r"batch 0 comes after it: .*checkpoint was set back"):
-        run(write_once(options, batches, turn))
+        run(write_once(options, batches, attempt))
 
     assert values_of(topic) == ["a", "b", "c", "d"]
 
 
 def test_a_replay_with_other_rows_is_told(new_topic, run):
     topic = new_topic()
-    run(write_once(exactly_once(topic), [batch_of(["a", "b"])], Turn("q", 0, 0)))
+    run(write_once(exactly_once(topic), [batch_of(["a", "b"])], TaskAttempt("q", 0, 0)))
 
     with pytest.raises(OtherRows, match="not deterministic"):
-        run(write_once(exactly_once(topic), [batch_of(["b", "a"])], Turn("q", 0, 0)))
+        run(write_once(exactly_once(topic), [batch_of(["b", "a"])], TaskAttempt("q", 0, 0)))
 
 
 def test_a_replay_with_fewer_tasks_is_told(new_topic, run):
@@ -127,7 +127,7 @@ def test_a_replay_with_fewer_tasks_is_told(new_topic, run):
     topic = new_topic()
     options = exactly_once(topic)
     run(note_done(options, "q", 0, tasks=3))
-    run(write_once(options, [batch_of(["c"])], Turn("q", 1, 2)))
+    run(write_once(options, [batch_of(["c"])], TaskAttempt("q", 1, 2)))
     run(note_done(options, "q", 0, tasks=2))
 
     with pytest.raises(OtherRows, match="coterie-sink-q-2 have written it"):
@@ -139,16 +139,16 @@ def test_a_replay_with_fewer_tasks_is_told(new_topic, run):
 def test_a_replay_that_the_group_has_cut_goes_on_where_the_user_says_so(new_topic, run, caplog):
     """The driver died before Spark's commit log, and another member has the partition now."""
     topic = new_topic()
-    run(write_once(exactly_once(topic), [batch_of(["a", "b"])], Turn("q", 0, 0)))
+    run(write_once(exactly_once(topic), [batch_of(["a", "b"])], TaskAttempt("q", 0, 0)))
 
     with pytest.raises(OtherRows, match="needs commitSourceOffsets=true"):
-        run(write_once(exactly_once(topic), [], Turn("q", 0, 0)))
+        run(write_once(exactly_once(topic), [], TaskAttempt("q", 0, 0)))
     with caplog.at_level("WARNING", "coterie.spark"):
-        assert run(write_once(exactly_once(topic, startLedger="true"), [], Turn("q", 0, 0))) == 0
+        assert run(write_once(exactly_once(topic, startLedger="true"), [], TaskAttempt("q", 0, 0))) == 0
 
     assert "task 0 of batch 0 wrote 2 rows" in caplog.text
     run(note_done(exactly_once(topic, startLedger="true"), "q", 0, tasks=1))
-    assert run(write_once(exactly_once(topic), [batch_of(["c"])], Turn("q", 1, 0))) == 1
+    assert run(write_once(exactly_once(topic), [batch_of(["c"])], TaskAttempt("q", 1, 0))) == 1
     assert values_of(topic) == ["a", "b", "c"]
 
 
@@ -188,7 +188,10 @@ def test_a_transaction_does_not_wait_for_its_rows_to_be_made(new_topic, run):
         yield batch_of(["b"] * 1000)
         asyncio.run(look())
 
-    assert run(write_once(exactly_once(topic, **{"kafka.linger.ms": "0"}), slowly(), Turn("q", 0, 0))) == 2000
+    assert (
+        run(write_once(exactly_once(topic, **{"kafka.linger.ms": "0"}), slowly(), TaskAttempt("q", 0, 0)))
+        == 2000
+    )
 
     assert set(states) == {"Empty"}
     assert len(values_of(topic)) == 2000
@@ -198,8 +201,8 @@ def test_a_ledger_that_is_gone_is_an_error_and_not_a_silent_repeat(new_topic, ru
     topic = new_topic()
 
     with pytest.raises(LedgerExpired, match="startLedger"):
-        run(write_once(exactly_once(topic), [batch_of(["a"])], Turn("q", 7, 0)))
-    run(write_once(exactly_once(topic, startLedger="true"), [batch_of(["a"])], Turn("q", 7, 0)))
+        run(write_once(exactly_once(topic), [batch_of(["a"])], TaskAttempt("q", 7, 0)))
+    run(write_once(exactly_once(topic, startLedger="true"), [batch_of(["a"])], TaskAttempt("q", 7, 0)))
 
     assert values_of(topic) == ["a"]
 
@@ -211,12 +214,12 @@ def test_whatever_dies_when_each_row_is_there_once(new_topic, run, seed):
     topic = new_topic(partitions=2)
     options, chance = exactly_once(topic), random.Random(seed)
 
-    async def life(turn, batches):
+    async def life(attempt, batches):
         """Attempts until one is through, each given up after a while without a word."""
         while True:
-            attempt = asyncio.create_task(write_once(options, batches, turn))
+            attempt = asyncio.create_task(write_once(options, batches, attempt))
             if chance.random() < 0.3:
-                twin = asyncio.create_task(write_once(options, batches, turn))
+                twin = asyncio.create_task(write_once(options, batches, attempt))
                 await asyncio.gather(attempt, twin, return_exceptions=True)
                 if not (attempt.exception() and twin.exception()):
                     return
@@ -231,7 +234,10 @@ def test_whatever_dies_when_each_row_is_there_once(new_topic, run, seed):
     async def scenario():
         for number in range(4):
             tasks = [
-                life(Turn("q", number, task), [batch_of([f"{number}-{task}-{row}" for row in range(50)])])
+                life(
+                    TaskAttempt("q", number, task),
+                    [batch_of([f"{number}-{task}-{row}" for row in range(50)])],
+                )
                 for task in range(2)
             ]
             await asyncio.wait_for(asyncio.gather(*tasks), 60)

@@ -82,7 +82,7 @@ async def write(target, *batches, name="q-0", attempt=TASK):
     return await write_with_offsets(sink(target), batches, name=name, attempt=attempt)
 
 
-def named(partition, *offsets):
+def columns_by_name(partition, *offsets):
     return [f"{partition}-{offset}" for offset in offsets]
 
 
@@ -94,7 +94,7 @@ def test_rows_and_the_offsets_behind_them_are_one_transaction(source, target, gr
 
     assert run(write(target, one, other)) == 5
 
-    assert values_of(target) == sorted([*named(0, 0, 3, 7), *named(1, 4, 5)])
+    assert values_of(target) == sorted([*columns_by_name(0, 0, 3, 7), *columns_by_name(1, 4, 5)])
     assert source.committed(group) == {0: 10, 1: 6}
 
 
@@ -106,7 +106,7 @@ def test_a_task_that_is_tried_again_writes_only_what_is_not_there(source, target
     longer = run(write(target, rows(source, range(10), group=group)))
 
     assert (again, longer) == (0, 4)
-    assert values_of(target) == named(0, *range(10))
+    assert values_of(target) == columns_by_name(0, *range(10))
     assert source.committed(group) == {0: 10}
 
 
@@ -183,7 +183,7 @@ def test_two_tasks_that_read_one_partition_are_refused(source, target, group, ru
     with pytest.raises(NotOurs, match="committed by q-0 and not by this task, q-1"):
         run(write(target, rows(source, [1], group=group), name="q-1"))
 
-    assert values_of(target) == named(0, 1)
+    assert values_of(target) == columns_by_name(0, 1)
 
 
 def test_a_member_of_a_generation_that_has_passed_writes_nothing(source, target, group, run, patient_session):
@@ -203,7 +203,7 @@ def test_a_member_of_a_generation_that_has_passed_writes_nothing(source, target,
         return wrote
 
     assert run(scenario()) == 2
-    assert values_of(target) == named(0, 0, 1)
+    assert values_of(target) == columns_by_name(0, 0, 1)
 
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
@@ -244,7 +244,7 @@ def test_while_others_join_a_batch_may_still_be_committed_in_its_generation(
         return wrote
 
     assert run(scenario()) == 4
-    assert values_of(target) == sorted([*named(0, 0, 1), *named(1, 0, 1)])
+    assert values_of(target) == sorted([*columns_by_name(0, 0, 1), *columns_by_name(1, 0, 1)])
     assert source.committed(group) == {0: 2, 1: 2}
 
 

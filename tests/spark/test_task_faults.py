@@ -14,7 +14,7 @@ from coterie.base.ids import TopicPartition
 from coterie.client.net.addresses import Address
 from coterie.client.settings import ClientSettings
 from coterie.spark.source import tasks
-from coterie.spark.source.columns import NO_SOURCE
+from coterie.spark.source.columns import NO_MEMBER
 from coterie.spark.source.offsets import Range
 from coterie.wire.api.apis import ApiKey
 
@@ -38,7 +38,7 @@ def settings_for(*addresses, **more):
             request_timeout_ms=named.pop("timeout_ms", 20_000),
         ),
         columns=("partition", "offset"),
-        source=NO_SOURCE,
+        source=NO_MEMBER,
         isolation=0,
         max_bytes=1 << 20,
         partition_max_bytes=1 << 20,

@@ -7,7 +7,13 @@ import logging
 import pytest
 
 from coterie.client.member import MemberSettings
-from coterie.spark.source.group.pacing import LONGEST_WAIT_S, SHORT_WAIT_S, Company, Pace, Word
+from coterie.spark.source.group.pacing import (
+    LONGEST_WAIT_S,
+    SHORT_WAIT_S,
+    OtherSources,
+    PollIntervalCheck,
+    WaitLog,
+)
 
 
 @pytest.fixture
@@ -18,7 +24,7 @@ def said(caplog):
 
 
 def pace():
-    return Pace(MemberSettings(group_id="g", max_poll_interval_ms=10_000))
+    return PollIntervalCheck(MemberSettings(group_id="g", max_poll_interval_ms=10_000))
 
 
 def test_a_batch_in_time_is_no_news(said):
@@ -57,37 +63,37 @@ def test_nearly_too_long_and_too_long_are_told_with_what_to_do(said):
 
 
 def test_a_source_that_is_alone_waits_for_records():
-    company = Company()
+    sources = OtherSources()
     for _ in range(3):
-        assert company.patience_s() == LONGEST_WAIT_S
-        company.gave()
-        company.begun()
+        assert sources.longest_wait_s() == LONGEST_WAIT_S
+        sources.has_rows()
+        sources.batch_began()
 
 
 def test_a_source_without_news_holds_up_no_batch_of_the_others():
     """Spark tells each source that a batch begins, also one that had nothing for it."""
-    company = Company()
-    assert company.patience_s() == LONGEST_WAIT_S
+    sources = OtherSources()
+    assert sources.longest_wait_s() == LONGEST_WAIT_S
     for _ in range(3):
-        company.begun()
-        assert company.patience_s() == 0
+        sources.batch_began()
+        assert sources.longest_wait_s() == 0
 
 
 def test_where_nothing_comes_anywhere_a_source_in_company_waits_a_little():
-    company = Company()
-    company.begun()
-    company.patience_s()
+    sources = OtherSources()
+    sources.batch_began()
+    sources.longest_wait_s()
 
-    assert [company.patience_s() for _ in range(3)] == [SHORT_WAIT_S] * 3
-    company.gave()
-    company.begun()
-    assert company.patience_s() == 0
+    assert [sources.longest_wait_s() for _ in range(3)] == [SHORT_WAIT_S] * 3
+    sources.has_rows()
+    sources.batch_began()
+    assert sources.longest_wait_s() == 0
 
 
 def test_a_query_that_gets_nothing_to_read_from_says_what_it_waits_for_and_ever_more_seldom(said):
-    word = Word("g")
+    log = WaitLog("g")
     for second in range(100):
-        word.about("a partition", float(second))
+        log.about("a partition", float(second))
 
     assert said() == [
         f"group g: reads nothing for {waited} s: it waits for a partition" for waited in (10, 20, 40, 80)
@@ -95,9 +101,9 @@ def test_a_query_that_gets_nothing_to_read_from_says_what_it_waits_for_and_ever_
 
 
 def test_a_query_that_has_something_to_read_from_says_nothing_and_begins_anew_when_it_waits_again(said):
-    word = Word("g")
+    log = WaitLog("g")
     for second in range(0, 60, 9):
-        word.about("a partition", float(second))
-        word.about("", second + 5.0)
+        log.about("a partition", float(second))
+        log.about("", second + 5.0)
 
     assert said() == []

@@ -16,18 +16,18 @@ Fault = Callable[[], Any]
 
 def the_logged_batch() -> Any:
     """Whatever was logged is taken for read: the rule before, which lost records."""
-    return instead(GroupSession, "_read_of", lambda self, last: last.ranges)
+    return instead(GroupSession, "_ranges_read", lambda self, last: last.ranges)
 
 
 def whoever_planned_it() -> Any:
     """A restart answers for what an earlier process finished, whatever the notes say."""
-    right = GroupSession._read_of
+    right = GroupSession._ranges_read
 
     def read_of(self: GroupSession, last: Any) -> Any:
         ours = self._given is not None and self._given[0] == last.plan
         return right(self, last) if ours else last.ranges
 
-    return instead(GroupSession, "_read_of", read_of)
+    return instead(GroupSession, "_ranges_read", read_of)
 
 
 def a_part_for_the_whole() -> Any:
@@ -37,16 +37,16 @@ def a_part_for_the_whole() -> Any:
         some = {one.at for one in left if one is not None}
         return tuple(one for one in planned if one.at in some)
 
-    right = GroupSession.left_of
+    right = GroupSession.left_to_read
 
-    async def left_of(self: GroupSession, document: Any, pieces: Any) -> Any:
+    async def left_to_read(self: GroupSession, document: Any, pieces: Any) -> Any:
         found = await right(self, document, pieces)
         if len(found) > 2:
             found[1] = None  # a task that is never started
         self._given = (document.plan, covered(document.ranges, found))
         return found
 
-    return instead(GroupSession, "left_of", left_of)
+    return instead(GroupSession, "left_to_read", left_to_read)
 
 
 def any_offset() -> Any:

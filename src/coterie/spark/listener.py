@@ -28,7 +28,7 @@ from coterie.spark.source.offsets import GroupDocument, Rebalance
 
 log = logging.getLogger("coterie.spark")
 
-Told = Callable[["GroupProgress"], object]
+Callback = Callable[["GroupProgress"], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class GroupProgress:
 
 
 def groups_of(progress: StreamingQueryProgress) -> list[GroupProgress]:
-    """Return what a progress says of the groups that its query is a member of."""
+    """Return the progress of each group that a query is a member of, as Spark reports it."""
     return [
         GroupProgress(
             query=progress.id,
@@ -103,7 +103,7 @@ def document_of(offset: str | Mapping[str, Any] | None) -> Mapping[str, Any] | N
 class GroupListener(StreamingQueryListener):
     """Keeps the latest of every query that is a member, logs its rebalances, and tells whoever asked."""
 
-    def __init__(self, *, on_progress: Told | None = None, on_rebalance: Told | None = None) -> None:
+    def __init__(self, *, on_progress: Callback | None = None, on_rebalance: Callback | None = None) -> None:
         self.latest: dict[UUID, list[GroupProgress]] = {}
         """By query; one entry for each of its sources that is in a group."""
         self._on_progress, self._on_rebalance = on_progress, on_rebalance

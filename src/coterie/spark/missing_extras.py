@@ -3,7 +3,7 @@
 from typing import Any
 
 
-def absent_source(message: str) -> Any:
+def missing_source(message: str) -> Any:
     """Return a data source named `coterie` whose every use raises ImportError with this message."""
     base: Any = object
     try:
@@ -17,4 +17,4 @@ def absent_source(message: str) -> Any:
         raise ImportError(message)
 
     # Spark asks for the name first, and makes an instance when a query uses it.
-    return type("AbsentSource", (base,), {"__init__": refuse, "name": classmethod(lambda cls: "coterie")})
+    return type("MissingSource", (base,), {"__init__": refuse, "name": classmethod(lambda cls: "coterie")})

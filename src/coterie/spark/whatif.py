@@ -39,7 +39,7 @@ def what_if(found: Histories, asked: Sequence[str]) -> DataFrame:
 def answering(
     wanted: Sequence[Question],
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what a task does with the events of its groups."""
+    """Return the function that a task applies to the events of its groups."""
 
     def answer(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows: list[WhatIf] = []

@@ -15,7 +15,7 @@ from coterie.history.log.layout import OFFSETS, STORY
 from coterie.history.log.records import Entry, read_entry
 from coterie.history.watch import Alarm, Watch
 from coterie.spark.source.options import SourceOptions, parse
-from coterie.spark.source.topics import cluster_for, ends
+from coterie.spark.source.topics import cluster_for, end_offsets
 
 T = TypeVar("T")
 COLUMNS = ("key", "value", "partition", "offset", "timestamp")
@@ -77,7 +77,7 @@ async def asked_ends(options: SourceOptions, topics: set[str]) -> dict[tuple[str
     try:
         counts = (await cluster.metadata(None)).partition_counts()
         there = [TopicPartition(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
-        found = await ends(cluster, there, isolation=options.isolation)
+        found = await end_offsets(cluster, there, isolation=options.isolation)
         return {(one.topic, one.partition): end for one, end in found.items()}
     finally:
         await cluster.close()

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from coterie.base.ids import TopicPartition
 from coterie.spark.ledger.files import Offsets, offsets_in, tag_of
-from coterie.spark.ledger.place import Place, deltalake
+from coterie.spark.ledger.location import TableLocation, deltalake
 from coterie.spark.ledger.tables import LedgerError
 
 ONLY_GROUP = "coterie/only-group"
@@ -28,7 +28,7 @@ TAGGED = re.compile(r"part-[0-9a-f]{12}-[0-9a-f-]{36}\.zstd\.parquet")
 class Account:
     """What one version of a table says of one group."""
 
-    def __init__(self, place: Place, table: Any, group: str) -> None:
+    def __init__(self, place: TableLocation, table: Any, group: str) -> None:
         self.table = table
         self._place, self._group, self._tag = place, group, tag_of(group)
         self._notes: dict[str, int | None] = {}
@@ -42,11 +42,11 @@ class Account:
         return self._noted(self.query_id(query))
 
     def batch_rows(self, query: str) -> int | None:
-        """Return how many rows that batch had."""
+        """Return the number of rows of that batch, None where none is noted."""
         return self._noted(self.rows_id(query))
 
     def _noted(self, app: str) -> int | None:
-        """Return what an application has noted; asked for once, as the library looks through all of them."""
+        """Return an application's transaction; asked for once, as the library looks through all of them."""
         if app not in self._notes:
             self._notes[app] = self.table.transaction_version(app)
         return self._notes[app]
@@ -64,7 +64,7 @@ class Account:
         return f"{self._group}//{query}/rows"
 
     def claim(self) -> dict[str, int]:
-        """Return what a commit must note so that later ones know whose rows these are."""
+        """Return the transaction by which later commits know whose rows these are; {} if it is there."""
         noted, ours = self._noted(ONLY_GROUP), number_of(self._group)
         if noted is None:
             return {ONLY_GROUP: ours}
@@ -115,10 +115,10 @@ class Account:
         """Return the files that may have rows of a partition between these offsets."""
         asked = {"offset": (first, last), "topic": (at.topic,) * 2, "partition": (at.partition,) * 2}
         found = pa.table(self.table.get_add_actions(flatten=True)).to_pylist()
-        return [one["path"] for one in found if all(meets(one, name, *asked[name]) for name in asked)]
+        return [one["path"] for one in found if all(overlaps(one, name, *asked[name]) for name in asked)]
 
 
-def meets(added: Mapping[str, Any], column: str, first: Any, last: Any) -> bool:
+def overlaps(added: Mapping[str, Any], column: str, first: Any, last: Any) -> bool:
     """Return whether a file may have values of a column between two, by what was noted of it."""
     low, high = added.get(f"min.{column}"), added.get(f"max.{column}")
     return (low is None or low <= last) and (high is None or high >= first)

@@ -15,9 +15,9 @@ from coterie.base.ids import TopicPartition
 from coterie.client.member.backoff import Backoff
 from coterie.client.net.jitter import jitter
 from coterie.spark.ledger.account import Account
-from coterie.spark.ledger.files import Offsets, Written, action, cut, offsets_in, refuse_missing, tag_of
-from coterie.spark.ledger.place import Place, deltalake
-from coterie.spark.ledger.tables import LedgerError, careless_writer, refuse_table
+from coterie.spark.ledger.files import Offsets, WrittenFile, action, cut, offsets_in, refuse_missing, tag_of
+from coterie.spark.ledger.location import TableLocation, deltalake
+from coterie.spark.ledger.tables import LedgerError, refuse_table, unsafe_writer
 
 logger = logging.getLogger("coterie.spark")
 
@@ -71,22 +71,22 @@ class Rules:
             )
 
 
-class Left(NamedTuple):
+class Remaining(NamedTuple):
     """What is left to write of a file, and how many rows of it were there already or are late."""
 
-    file: Written | None
+    file: WrittenFile | None
     replayed: int = 0
     late: int = 0
 
 
-class Below(NamedTuple):
+class BelowAccount(NamedTuple):
     """The offsets of a file's rows that lie below the account: those that the table has, and the others."""
 
     there: Offsets
     late: Offsets
 
 
-NOTHING = Below(np.zeros(0, np.int64), np.zeros(0, np.int64))
+NOTHING = BelowAccount(np.zeros(0, np.int64), np.zeros(0, np.int64))
 ByPartition = dict[TopicPartition, Offsets]
 
 
@@ -95,7 +95,7 @@ class Batch:
 
     def __init__(
         self,
-        place: Place,
+        place: TableLocation,
         group: str,
         rules: Rules,
         schema: pa.Schema | None,
@@ -114,7 +114,7 @@ class Batch:
         """Files that a commit has named. It may be in the log, whatever was heard: they are never deleted."""
 
     def account(self, partitions: Iterable[TopicPartition]) -> Account:
-        """Return what the table says now; raise LedgerError if it has lost what we have committed."""
+        """Return the table's account as of now; raise LedgerError if it has lost what we have committed."""
         account = Account(self._place, self._opened(), self._group)
         for at in partitions:
             had, there = self._reached.get(at, 0), account.reached(at)
@@ -127,14 +127,14 @@ class Batch:
                 )
         return account
 
-    def commit(self, written: Sequence[Written]) -> Outcome:
+    def commit(self, written: Sequence[WrittenFile]) -> Outcome:
         """Add the files to the table in one commit, without what the table has already."""
         given = [one for one in written if one.rows]
         if not given:
             return Outcome(0, 0, 0)
         refuse_missing(self._place, given)
         self._made |= {one.path for one in given}
-        left, refused = [Left(one) for one in given], None
+        left, refused = [Remaining(one) for one in given], None
         backoff = Backoff(FIRST_PAUSE_MS, LONGEST_PAUSE_MS, jitter=jitter)
         for _ in range(MOST_TRIES):
             account = self.account({one.at for one in given})
@@ -145,7 +145,7 @@ class Batch:
             refused = self._refused(account, files) if files else None
             if refused is None:
                 self._tidy(files)
-                return self._told(left)
+                return self._outcome(left)
             time.sleep(backoff.next_ms() / 1000)
         raise LedgerError(
             f"table {self._place.uri}: {MOST_TRIES} commits were refused one after the other, the last with:"
@@ -156,7 +156,7 @@ class Batch:
         """Say once, before a ledger's first commit on S3, who else has written to the table."""
         if not self._reached and not self._place.local:
             latest = account.table.history(LATEST)
-            wrong = careless_writer(self._place.uri, self._place.options or {}, latest)
+            wrong = unsafe_writer(self._place.uri, self._place.options or {}, latest)
             if wrong is not None:
                 logger.warning("%s", wrong)
 
@@ -172,15 +172,15 @@ class Batch:
             library.DeltaTable.create(uri, schema=self._schema, mode="ignore", storage_options=options)
         return library.DeltaTable(uri, storage_options=options)
 
-    def _left(self, account: Account, before: Sequence[Left]) -> list[Left]:
-        """Return what is left to write of the files, or raise LedgerError for rows that cannot be judged."""
+    def _left(self, account: Account, before: Sequence[Remaining]) -> list[Remaining]:
+        """Return the rest of each file to be written, or raise LedgerError for rows that cannot be judged."""
         if self._rules.by_batch:
             return self._all_or_nothing(account, before)
         looked = [NOTHING if one.file is None else self._looked(account, one.file) for one in before]
         self._refuse(account, before, looked)
         return [self._without(account, one, below) for one, below in zip(before, looked, strict=True)]
 
-    def _all_or_nothing(self, account: Account, before: Sequence[Left]) -> list[Left]:
+    def _all_or_nothing(self, account: Account, before: Sequence[Remaining]) -> list[Remaining]:
         """Return all of a batch that the table does not have, and nothing of one that it has."""
         query, rows = str(self._query), sum(one.file.rows for one in before if one.file is not None)
         noted = account.batch(query)
@@ -198,19 +198,19 @@ class Batch:
                 " query is not deterministic, or shares its topics with others of its group. once='batch'"
                 " needs a query that reads alone (a static member, or one without group.id)"
             )
-        return [Left(None, one.file.rows) for one in before if one.file is not None]
+        return [Remaining(None, one.file.rows) for one in before if one.file is not None]
 
-    def _looked(self, account: Account, one: Written) -> Below:
-        """Return which of a file's offsets below the account the table has, and which not."""
+    def _looked(self, account: Account, one: WrittenFile) -> BelowAccount:
+        """Return the file's offsets below the account: those that the table has, and those that it lacks."""
         reached = account.reached(one.at)
         if reached <= one.first:
             return NOTHING
         offsets = offsets_in(self._place.store(), one.path)
         below = offsets[offsets < reached]
         there = account.has(one.at, below)
-        return Below(there=below[there], late=below[~there])
+        return BelowAccount(there=below[there], late=below[~there])
 
-    def _refuse(self, account: Account, files: Sequence[Left], looked: Sequence[Below]) -> None:
+    def _refuse(self, account: Account, files: Sequence[Remaining], looked: Sequence[BelowAccount]) -> None:
         """Raise LedgerError for rows below the account of which it cannot be said that they are a replay."""
         places = [(one.file.at, below) for one, below in zip(files, looked, strict=True) if one.file]
         late = together((at, below.late) for at, below in places)
@@ -220,8 +220,8 @@ class Batch:
         if there and account.batch(str(self._query)) != self._number and self._from_state():
             raise LedgerError(self._why_state(there))
 
-    def _without(self, account: Account, before: Left, below: Below) -> Left:
-        """Return what is left of a file without the rows that the table has."""
+    def _without(self, account: Account, before: Remaining, below: BelowAccount) -> Remaining:
+        """Return the rest of a file: the rows that the table does not have."""
         one, late = before.file, below.late
         if one is None or not len(below.there):
             return before._replace(late=len(late))
@@ -233,7 +233,7 @@ class Batch:
         left = cut(self._place, tag_of(self._group), one, self._schema, wanted)
         if left is not None:
             self._made.add(left.path)
-        return Left(left, before.replayed + len(below.there), len(late))
+        return Remaining(left, before.replayed + len(below.there), len(late))
 
     def _why_late(self, account: Account, late: ByPartition) -> str:
         at, offsets = next(iter(late.items()))
@@ -257,7 +257,7 @@ class Batch:
             " once='batch'), for a query that reads alone. Nothing of this batch is written"
         )
 
-    def _refused(self, account: Account, files: Sequence[Written]) -> Exception | None:
+    def _refused(self, account: Account, files: Sequence[WrittenFile]) -> Exception | None:
         """Commit; return the conflict if somebody else has meanwhile: what the table has must be asked again.
 
         A commit whose answer was lost is told apart from a conflict by what the log says, which has its mark.
@@ -287,8 +287,8 @@ class Batch:
             self._reached[one.at] = notes[account.app_id(one.at)]
         return None
 
-    def _notes(self, account: Account, files: Sequence[Written]) -> dict[str, int]:
-        """Return what the commit notes: how far each partition is in the table, and which batch this was."""
+    def _notes(self, account: Account, files: Sequence[WrittenFile]) -> dict[str, int]:
+        """Return the commit's transactions: how far the table has each partition, and the batch's number."""
         notes = account.claim()
         for one in files:
             app = account.app_id(one.at)
@@ -305,7 +305,7 @@ class Batch:
         later = table.version() - since
         return later > 0 and any(one.get(MARK) == self._mark for one in table.history(later))
 
-    def _tidy(self, files: Sequence[Written]) -> None:
+    def _tidy(self, files: Sequence[WrittenFile]) -> None:
         """Delete files that no commit has named: a log entry can name none of them."""
         spare = sorted(self._made - self._named - {one.path for one in files})
         for path in spare:
@@ -314,8 +314,8 @@ class Batch:
             except OSError as error:
                 logger.warning("ledger %s: %s is left to vacuum: %s", self._place.uri, path, error)
 
-    def _told(self, left: Sequence[Left]) -> Outcome:
-        """Return what became of the rows, and say so in the log where some were left out or were late."""
+    def _outcome(self, left: Sequence[Remaining]) -> Outcome:
+        """Return the outcome of the batch, and log it where rows were left out or were late."""
         outcome = Outcome(
             written=sum(one.file.rows for one in left if one.file is not None),
             replayed=sum(one.replayed for one in left),

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from coterie.base.ids import TopicPartition
-from coterie.spark.ledger.place import Place
-from coterie.spark.ledger.tables import PLACE, LedgerError
+from coterie.spark.ledger.location import TableLocation
+from coterie.spark.ledger.tables import RECORD_COLUMNS, LedgerError
 
 Offsets = np.ndarray[Any, np.dtype[np.int64]]
 
 WRITTEN = "topic string, partition int, first long, last long, rows long, path string, size long"
-SHAPE = pa.schema(
+WRITTEN_SCHEMA = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32())]
     + [(name, pa.int64()) for name in ("first", "last", "rows")]
     + [("path", pa.string()), ("size", pa.int64())]
@@ -30,7 +30,7 @@ LOOKS_AT_ONCE = 16
 NAMED_MOST = 3
 
 
-class Written(NamedTuple):
+class WrittenFile(NamedTuple):
     """A file with rows of one Kafka partition: the first and last of their offsets, and how many rows."""
 
     topic: str
@@ -48,13 +48,13 @@ class Written(NamedTuple):
 
 
 def tag_of(group: str) -> str:
-    """Return what the names of a group's files begin with."""
+    """Return the prefix of the names of a group's files."""
     return f"part-{hashlib.sha256(group.encode()).hexdigest()[:12]}-"
 
 
 def refuse_without_place(names: Sequence[str]) -> None:
     """Raise LedgerError for rows that do not say where they came from."""
-    missing = [name for name in PLACE if name not in names]
+    missing = [name for name in RECORD_COLUMNS if name not in names]
     if missing:
         raise LedgerError(
             f"rows without {', '.join(missing)} cannot be accounted for: keep topic, partition and offset as"
@@ -71,13 +71,13 @@ def deltas(schema: pa.Schema) -> pa.Schema:
     return pa.schema(one.with_nullable(True) for one in fields)
 
 
-def action(library: Any, one: Written, now_ms: int) -> Any:
-    """Return what adds a file to the table."""
+def action(library: Any, one: WrittenFile, now_ms: int) -> Any:
+    """Return the action of the table's log that adds a file."""
     stats = {
         "numRecords": one.rows,
         "minValues": {"topic": one.topic, "partition": one.partition, "offset": one.first},
         "maxValues": {"topic": one.topic, "partition": one.partition, "offset": one.last},
-        "nullCount": dict.fromkeys(PLACE, 0),
+        "nullCount": dict.fromkeys(RECORD_COLUMNS, 0),
     }
     return library.transaction.AddAction(
         path=one.path,
@@ -90,30 +90,30 @@ def action(library: Any, one: Written, now_ms: int) -> Any:
 
 
 def writer_to(
-    place: Place, tag: str, schema: pa.Schema
+    place: TableLocation, tag: str, schema: pa.Schema
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return a function that writes batches to files, each of one Kafka partition, and yields which."""
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         store: fs.PyFileSystem | None = None
         with ExitStack() as undo:
-            files: dict[TopicPartition, File] = {}
+            files: dict[TopicPartition, ParquetFile] = {}
             for batch in batches:
                 for at, rows in by_partition(batch.cast(schema)):
                     if at not in files:
                         store = store or place.store()
-                        files[at] = undo.enter_context(File(store, tag, at, schema))
+                        files[at] = undo.enter_context(ParquetFile(store, tag, at, schema))
                     files[at].add(rows)
         if store is not None:
             written = [file.written()._asdict() for file in files.values()]
-            yield pa.RecordBatch.from_pylist(written, SHAPE)
+            yield pa.RecordBatch.from_pylist(written, WRITTEN_SCHEMA)
 
     return write
 
 
 def by_partition(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
     """Yield a batch's rows partition by partition."""
-    if any(batch.column(name).null_count for name in PLACE):
+    if any(batch.column(name).null_count for name in RECORD_COLUMNS):
         raise LedgerError("a row has no topic, partition or offset: it cannot be accounted for")
     topics, numbers = batch.column("topic"), batch.column("partition")
     places = pa.table({"topic": topics, "partition": numbers}).group_by(["topic", "partition"]).aggregate([])
@@ -126,7 +126,7 @@ def by_partition(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.Rec
             yield at, batch.filter(ours)
 
 
-class File:
+class ParquetFile:
     """A Parquet file under way. If its task fails it is in no commit, and vacuum removes it."""
 
     def __init__(self, store: fs.PyFileSystem, tag: str, at: TopicPartition, schema: pa.Schema) -> None:
@@ -142,7 +142,7 @@ class File:
         self._first, self._last = min(self._first, bounds["min"]), max(self._last, bounds["max"])
         self._rows += rows.num_rows
 
-    def __enter__(self) -> "File":
+    def __enter__(self) -> "ParquetFile":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -150,9 +150,9 @@ class File:
         self._size = self._sink.tell()
         self._sink.close()
 
-    def written(self) -> Written:
-        """Return what it holds, once it is closed."""
-        return Written(*self.at, self._first, self._last, self._rows, self.name, self._size)
+    def written(self) -> WrittenFile:
+        """Return the file's name, size and first and last offset, once it is closed."""
+        return WrittenFile(*self.at, self._first, self._last, self._rows, self.name, self._size)
 
 
 def batches_in(
@@ -169,8 +169,8 @@ def offsets_in(store: fs.PyFileSystem, path: str) -> Offsets:
 
 
 def cut(
-    place: Place, tag: str, one: Written, schema: pa.Schema, wanted: Callable[[Offsets], Any]
-) -> Written | None:
+    place: TableLocation, tag: str, one: WrittenFile, schema: pa.Schema, wanted: Callable[[Offsets], Any]
+) -> WrittenFile | None:
     """Return a new file with the rows whose offsets are wanted; None if there are none. Holds few at once."""
 
     def left() -> Iterator[pa.RecordBatch]:
@@ -179,11 +179,13 @@ def cut(
             if kept.num_rows:
                 yield kept
 
-    made = [Written(**each) for batch in writer_to(place, tag, schema)(left()) for each in batch.to_pylist()]
+    made = [
+        WrittenFile(**each) for batch in writer_to(place, tag, schema)(left()) for each in batch.to_pylist()
+    ]
     return made[0] if made else None
 
 
-def refuse_missing(place: Place, written: Sequence[Written]) -> None:
+def refuse_missing(place: TableLocation, written: Sequence[WrittenFile]) -> None:
     """Raise LedgerError unless each file is there for us, too, as its task has left it."""
     store, most = place.store(), 1 if place.local else LOOKS_AT_ONCE
     groups = [written[start::most] for start in range(min(most, len(written)))]

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from coterie.base.ids import TopicPartition
 from coterie.spark.ledger.batch import Batch, Outcome, Rules
-from coterie.spark.ledger.files import WRITTEN, Written, deltas, refuse_without_place, tag_of, writer_to
-from coterie.spark.ledger.place import Place
+from coterie.spark.ledger.files import WRITTEN, WrittenFile, deltas, refuse_without_place, tag_of, writer_to
+from coterie.spark.ledger.location import TableLocation
 from coterie.spark.ledger.tables import LedgerError
 
 QUERY = "sql.streaming.queryId"
@@ -44,7 +44,7 @@ class Ledger:
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         self.group = group
-        self._place = Place.of(table, storage_options)
+        self._place = TableLocation.of(table, storage_options)
         self._rules = Rules.of(once=once, late=late)
         self._reached: dict[TopicPartition, int] = {}
         """What we have committed: a table that has less has lost it."""
@@ -61,7 +61,7 @@ class Ledger:
         self._rules.refuse_query(query)
         self._place.make()
         writer = writer_to(self._place, tag_of(self.group), schema)
-        written = [Written(*row) for row in batch.mapInArrow(writer, WRITTEN).collect()]
+        written = [WrittenFile(*row) for row in batch.mapInArrow(writer, WRITTEN).collect()]
         work = self._batch(schema, query=query, number=batch_id, from_state=lambda: from_state(batch))
         self._counted(work.commit(written))
 
@@ -76,7 +76,7 @@ class Ledger:
         self._rules.refuse_query(None)
         self._place.make()
         found = writer_to(self._place, tag_of(self.group), schema)(rows.to_batches())
-        written = [Written(**one) for batch in found for one in batch.to_pylist()]
+        written = [WrittenFile(**one) for batch in found for one in batch.to_pylist()]
         return self._counted(self._batch(schema).commit(written))
 
     def stored(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from coterie.base.errors import CoterieError
 
-PLACE = ("topic", "partition", "offset")
+RECORD_COLUMNS = ("topic", "partition", "offset")
 
 # What writers may have to know of; of these, nothing is asked of who only adds files, or what is asked
 # is looked for below.
@@ -33,8 +33,8 @@ class LedgerError(CoterieError):
     """What should be written cannot be accounted for. Says why, and what to do."""
 
 
-def careless_writer(uri: str, options: Mapping[str, str], commits: Iterable[Mapping[str, Any]]) -> str | None:
-    """Return what is wrong with who has committed to a table lately; None if it can go on like that.
+def unsafe_writer(uri: str, options: Mapping[str, str], commits: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return a warning about a writer that has committed to a table lately; None if there is none to make.
 
     On S3, Spark's Delta Lake writes its log without a condition: it may overwrite a commit of the ledger's.
     """
@@ -67,15 +67,15 @@ def reasons(table: Any, schema: pa.Schema) -> Iterator[str]:
             f"is partitioned by {', '.join(metadata.partition_columns)}, and the ledger's files are not: let"
             " it write to a table without partitions"
         )
-    yield from of_settings(metadata.configuration)
+    yield from property_reasons(metadata.configuration)
     unknown = sorted({*(table.protocol().writer_features or ())} - KNOWN_FEATURES)
     if unknown:
         yield f"has features that the ledger does not know: {', '.join(unknown)}"
-    yield from of_columns(table, schema)
+    yield from column_reasons(table, schema)
 
 
-def of_settings(settings: Mapping[str, str]) -> Iterator[str]:
-    """Yield what the table's properties forbid."""
+def property_reasons(settings: Mapping[str, str]) -> Iterator[str]:
+    """Yield a reason for each of the table's properties that forbids it."""
     if RETENTION in settings:
         yield (
             f"has {RETENTION}={settings[RETENTION]}: it would forget how far each Kafka partition is in it."
@@ -88,8 +88,8 @@ def of_settings(settings: Mapping[str, str]) -> Iterator[str]:
         yield f"has constraints, which the ledger does not check: drop {', '.join(constraints)}"
 
 
-def of_columns(table: Any, schema: pa.Schema) -> Iterator[str]:
-    """Yield how the rows' columns differ from the table's, but for columns that rows may be without."""
+def column_reasons(table: Any, schema: pa.Schema) -> Iterator[str]:
+    """Yield a reason for each of the rows' columns that is not as the table's; rows may be without some."""
     from deltalake import Schema
 
     there = {one.name: one for one in table.schema().fields}
@@ -100,7 +100,7 @@ def of_columns(table: Any, schema: pa.Schema) -> Iterator[str]:
         elif one.type != there[name].type:
             yield f"has a column {name} of another type: {there[name].type}, and the query's is {one.type}"
     for name, one in there.items():
-        if not one.nullable and name not in PLACE:
+        if not one.nullable and name not in RECORD_COLUMNS:
             yield f"demands values in column {name}, which the ledger does not check"
         if any(mark.startswith(MADE_BY_WRITERS) for mark in one.metadata):
             yield f"has a column {name} that is made or checked by writers, which the ledger does not do"

@@ -21,7 +21,7 @@ from coterie.client.net.cluster import Cluster
 from coterie.client.producer.errors import TransactionFailed
 from coterie.client.producer.producer import Producer
 from coterie.spark.sink.options import SinkOptions
-from coterie.spark.sink.rows import Outbox, ahead, gathered, named
+from coterie.spark.sink.rows import Outbox, buffered, columns_by_name, read_ahead
 from coterie.spark.source.columns import SOURCE_FIELDS
 
 Notes = Mapping[TopicPartition, OffsetAndMetadata | None]
@@ -36,7 +36,7 @@ class PartitionsLost(CoterieError):
     """The group has taken away what a task's rows were read from: nothing of the task is written."""
 
 
-class Stamp(NamedTuple):
+class RowOrigin(NamedTuple):
     """Where rows say that they came from."""
 
     group: str | None
@@ -73,10 +73,10 @@ async def write_with_offsets(
     async with Producer(**settings) as producer:
         cluster = Cluster.of(options.producer())
         try:
-            account = Account(name=name, attempt=attempt, ask=cluster.committed_notes)
+            account = WrittenOffsets(name=name, attempt=attempt, ask=cluster.committed_notes)
             outbox = Outbox(producer, options)
-            async with aclosing(ahead(batches)) as coming:
-                held = await gathered(coming, producer.settings.buffer_memory)
+            async with aclosing(read_ahead(batches)) as coming:
+                held = await buffered(coming, producer.settings.buffer_memory)
                 async with producer.transaction():
                     while held:
                         await outbox.send(await account.left(held.popleft()))
@@ -104,7 +104,7 @@ async def commit(
         ) from error
 
 
-class Account:
+class WrittenOffsets:
     """Up to where each partition is written, by what the group has committed."""
 
     def __init__(
@@ -115,7 +115,7 @@ class Account:
         ask: Callable[[str, Iterable[TopicPartition]], Awaitable[Notes]],
     ) -> None:
         self._name, self._attempt, self._ask = name, attempt, ask
-        self._stored: dict[Stamp, int] = {}
+        self._stored: dict[RowOrigin, int] = {}
 
     async def left(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that are not written yet, or raise why this task cannot account for them."""
@@ -139,16 +139,16 @@ class Account:
         return batch
 
     def due(self) -> dict[GroupMetadata, dict[TopicPartition, OffsetAndMetadata]]:
-        """Return what is to be committed with the rows, by reader: never an offset below what is there."""
+        """Return the offsets to commit with the rows, by the member that read them: none is lowered."""
         due: dict[GroupMetadata, dict[TopicPartition, OffsetAndMetadata]] = defaultdict(dict)
         for one, stored in self._stored.items():
             if stored < one.until:
                 due[one.reader][one.at] = OffsetAndMetadata(one.until, metadata=self._name)
         return dict(due)
 
-    async def _learn(self, fresh: Iterable[Stamp]) -> None:
+    async def _learn(self, fresh: Iterable[RowOrigin]) -> None:
         """Ask up to where partitions are written that were not seen before."""
-        by_group: dict[str, list[Stamp]] = defaultdict(list)
+        by_group: dict[str, list[RowOrigin]] = defaultdict(list)
         for one in fresh:
             by_group[one.reader.group_id].append(one)
         for group, stamps in by_group.items():
@@ -156,7 +156,7 @@ class Account:
             for one in stamps:
                 self._stored[one] = self._judged(one, noted[one.at])
 
-    def _judged(self, one: Stamp, noted: OffsetAndMetadata | None) -> int:
+    def _judged(self, one: RowOrigin, noted: OffsetAndMetadata | None) -> int:
         """Return the committed offset of a partition, or raise why it cannot be gone on from."""
         if any(other.at == one.at and other.group == one.group for other in self._stored):
             raise NotOurs(f"{one.at} was read twice into one task; commitSourceOffsets needs it once")
@@ -182,22 +182,22 @@ class Account:
 
 def sources_of(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     """Return the fields of a batch's source, or raise NotOurs for rows without."""
-    column = named(batch)[COLUMN]
+    column = columns_by_name(batch)[COLUMN]
     if column.null_count:
         raise NotOurs("a row's source is null: each row must keep that of the record that it was made of")
     return {name: column.field(name) for name, _ in SOURCE_FIELDS}
 
 
-def stamps_of(columns: Mapping[str, pa.Array], *, attempt: int) -> list[Stamp]:
-    """Return where rows came from, each place once; raise NotOurs where their offsets are not this task's."""
+def stamps_of(columns: Mapping[str, pa.Array], *, attempt: int) -> list[RowOrigin]:
+    """Return the origins of rows, each once; raise NotOurs where their offsets are not this task's."""
     found = (
         pa.table(dict(columns))
-        .group_by(list(Stamp._fields))
+        .group_by(list(RowOrigin._fields))
         .aggregate([("offset", "min"), ("offset", "max")])
     )
     stamps = []
     for one in found.to_pylist():
-        stamp = Stamp(*(one[name] for name in Stamp._fields))
+        stamp = RowOrigin(*(one[name] for name in RowOrigin._fields))
         refuse(stamp, attempt=attempt)
         if not stamp.first <= one["offset_min"] <= one["offset_max"] < stamp.until:
             raise NotOurs(
@@ -208,7 +208,7 @@ def stamps_of(columns: Mapping[str, pa.Array], *, attempt: int) -> list[Stamp]:
     return stamps
 
 
-def refuse(stamp: Stamp, *, attempt: int) -> None:
+def refuse(stamp: RowOrigin, *, attempt: int) -> None:
     """Raise NotOurs for rows of which other tasks may have some."""
     if stamp.group is None:
         raise NotOurs(

@@ -19,13 +19,13 @@ from coterie.base.ids import GroupMetadata, OffsetAndMetadata, TopicPartition
 from coterie.client.net.cluster import Cluster
 from coterie.client.producer.producer import Producer
 from coterie.spark.sink.options import SinkOptions
-from coterie.spark.sink.rows import Outbox, Tally, ahead, gathered
+from coterie.spark.sink.rows import Outbox, RowsChecksum, buffered, read_ahead
 
 logger = logging.getLogger("coterie.spark")
 
 QUERY, BATCH, RUN = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
 
-noted_last: dict[str, tuple[str, int]] = {}
+last_noted: dict[str, tuple[str, int]] = {}
 """The last batch of each query that this process has noted, and in which of its runs."""
 
 
@@ -38,19 +38,19 @@ class OtherRows(CoterieError):
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TaskAttempt:
     """Which task of which batch of which query this is, and Spark's number of the attempt at it."""
 
     query: str
     batch: int
     task: int
-    attempt: int = -1
+    number: int = -1
     run: str = ""
     """Spark's id of the time from the query's start to its end."""
 
     @classmethod
-    def now(cls) -> "Turn":
-        """Return it, of the task that runs here."""
+    def now(cls) -> "TaskAttempt":
+        """Return the attempt that runs in this process."""
         context = TaskContext.get()
         assert context is not None
         query, batch = context.getLocalProperty(QUERY), context.getLocalProperty(BATCH)
@@ -65,73 +65,75 @@ class Turn:
         return f"{self.query}-{self.task}"
 
 
-async def write_once(options: SinkOptions, batches: Iterable[pa.RecordBatch], turn: Turn) -> int:
+async def write_once(options: SinkOptions, batches: Iterable[pa.RecordBatch], attempt: TaskAttempt) -> int:
     """Write rows and the batch's number in one transaction, unless that was done; return how many."""
-    settings = {**options.settings, "transactional_id": f"coterie-{turn.name}"}
+    settings = {**options.settings, "transactional_id": f"coterie-{attempt.name}"}
     async with Producer(**settings) as producer:
         # Whoever was this task before can write no more, and what it left open is over.
-        done = await done_before(options, turn)
-        if done is not None and done.offset >= turn.batch:
-            return compared(batches, done, turn, anyway=options.start_ledger)
-        outbox, tally = Outbox(producer, options), Tally()
+        done = await done_before(options, attempt)
+        if done is not None and done.offset >= attempt.batch:
+            return check_replay(batches, done, attempt, anyway=options.start_ledger)
+        outbox, checksum = Outbox(producer, options), RowsChecksum()
 
         async def send(batch: pa.RecordBatch) -> None:
-            tally.add(batch)
+            checksum.add(batch)
             await outbox.send(batch)
 
-        async with aclosing(ahead(batches)) as coming:
-            held = await gathered(coming, producer.settings.buffer_memory)
+        async with aclosing(read_ahead(batches)) as coming:
+            held = await buffered(coming, producer.settings.buffer_memory)
             async with producer.transaction():
                 while held:
                     await send(held.popleft())
                 async for batch in coming:
                     await send(batch)
-                note = OffsetAndMetadata(turn.batch, metadata=str(tally))
-                group = GroupMetadata(f"{NOTES}-{turn.name}")
+                note = OffsetAndMetadata(attempt.batch, metadata=str(checksum))
+                group = GroupMetadata(f"{NOTES}-{attempt.name}")
                 await producer.send_offsets({place_of(options): note}, group)
     return outbox.rows
 
 
-async def done_before(options: SinkOptions, turn: Turn) -> OffsetAndMetadata | None:
-    """Return what the task has noted last; raise LedgerExpired if that may have been forgotten.
+async def done_before(options: SinkOptions, attempt: TaskAttempt) -> OffsetAndMetadata | None:
+    """Return the task's last note, None before its first; raise LedgerExpired if it may have been forgotten.
 
     Where the query's own note is there, a task without one had nothing to note so far.
     """
     cluster = Cluster.of(options.producer())
     try:
-        done = await noted(cluster, f"{NOTES}-{turn.name}", options)
-        if done is not None or turn.batch == 0 or options.start_ledger:
+        done = await noted(cluster, f"{NOTES}-{attempt.name}", options)
+        if done is not None or attempt.batch == 0 or options.start_ledger:
             return done
-        if await noted(cluster, f"{NOTES}-{turn.query}", options) is not None:
+        if await noted(cluster, f"{NOTES}-{attempt.query}", options) is not None:
             return None
     finally:
         await cluster.close()
     raise LedgerExpired(
-        f"batch {turn.batch} of query {turn.query}: its ledger, groups {NOTES}-{turn.query}…, is gone"
-        " (offsets.retention.minutes after the last batch). If no batch is unfinished, or if repeated"
+        f"batch {attempt.batch} of query {attempt.query}: its ledger, groups {NOTES}-{attempt.query}…, is"
+        " gone (offsets.retention.minutes after the last batch). If no batch is unfinished, or if repeated"
         " rows do no harm, start once with startLedger=true"
     )
 
 
-def compared(batches: Iterable[pa.RecordBatch], done: OffsetAndMetadata, turn: Turn, *, anyway: bool) -> int:
+def check_replay(
+    batches: Iterable[pa.RecordBatch], done: OffsetAndMetadata, attempt: TaskAttempt, *, anyway: bool
+) -> int:
     """Return 0, for the batch is written; raise OtherRows if the task's rows are not those of then.
 
     `anyway`: only say so. What the task wrote stays, and what it has now is not written.
     """
-    if done.offset > turn.batch:
+    if done.offset > attempt.batch:
         raise OtherRows(
-            f"task {turn.task} has written batch {done.offset}, and batch {turn.batch} comes after it: this"
-            " is a zombie's, or the query's checkpoint was set back. Start with a new checkpoint, or give it"
-            " back the newest"
+            f"task {attempt.task} has written batch {done.offset}, and batch {attempt.batch} comes after it:"
+            " this is a zombie's, or the query's checkpoint was set back. Start with a new checkpoint, or"
+            " give it back the newest"
         )
-    tally = Tally()
+    checksum = RowsChecksum()
     for batch in batches:
-        tally.add(batch)
-    if done.metadata and done.metadata != str(tally):
+        checksum.add(batch)
+    if done.metadata and done.metadata != str(checksum):
         why = (
-            f"task {turn.task} of batch {turn.batch} wrote {done.metadata}, and a replay gave it {tally}: the"
-            " group has given partitions to others meanwhile, the query's plan is not deterministic, or it"
-            " has another number of tasks than before"
+            f"task {attempt.task} of batch {attempt.batch} wrote {done.metadata}, and a replay gave it"
+            f" {checksum}: the group has given partitions to others meanwhile, the query's plan is not"
+            " deterministic, or it has another number of tasks than before"
         )
         if not anyway:
             raise OtherRows(
@@ -148,7 +150,7 @@ async def note_done(options: SinkOptions, query: str, batch: int, *, tasks: int,
     As long as this note is there, so is what the tasks note after it. Only the first batch of a run can have
     been tried before with more tasks: after one that this run has noted, nobody else is asked.
     """
-    first = not run or noted_last.get(query) != (run, batch - 1)
+    first = not run or last_noted.get(query) != (run, batch - 1)
     cluster, group = Cluster.of(options.producer()), f"{NOTES}-{query}"
     try:
         before = await noted(cluster, group, options)
@@ -159,7 +161,7 @@ async def note_done(options: SinkOptions, query: str, batch: int, *, tasks: int,
         code = await cluster.commit(group, {place_of(options): note})
         if code:
             raise RefusedBy(code, f"group {group} notes batch {batch}")
-        noted_last[query] = (run, batch)
+        last_noted[query] = (run, batch)
     finally:
         await cluster.close()
 
@@ -186,6 +188,6 @@ def place_of(options: SinkOptions) -> TopicPartition:
 
 
 async def noted(cluster: Cluster, group: str, options: SinkOptions) -> OffsetAndMetadata | None:
-    """Return what a group has noted, once no transaction is in doubt."""
+    """Return a group's note, once no transaction is in doubt; None where it has none."""
     place = place_of(options)
     return (await cluster.committed_notes(group, [place]))[place]

@@ -19,7 +19,7 @@ from coterie.spark.sink.options import SinkOptions
 from coterie.wire.records.checksum import crc32c
 
 
-async def ahead(batches: Iterable[pa.RecordBatch]) -> AsyncGenerator[pa.RecordBatch, None]:
+async def read_ahead(batches: Iterable[pa.RecordBatch]) -> AsyncGenerator[pa.RecordBatch, None]:
     """Yield the batches; the next is read, in a thread, while this one is worked on."""
     loop, source = asyncio.get_running_loop(), iter(batches)
     with ThreadPoolExecutor(1) as reader:
@@ -29,7 +29,7 @@ async def ahead(batches: Iterable[pa.RecordBatch]) -> AsyncGenerator[pa.RecordBa
             yield batch
 
 
-async def gathered(coming: AsyncGenerator[pa.RecordBatch, None], most_bytes: int) -> deque[pa.RecordBatch]:
+async def buffered(coming: AsyncGenerator[pa.RecordBatch, None], most_bytes: int) -> deque[pa.RecordBatch]:
     """Return the batches that come, up to so many bytes: what is left comes from the generator.
 
     A transaction that begins after this does not last as long as its rows take to be made.
@@ -44,14 +44,14 @@ async def gathered(coming: AsyncGenerator[pa.RecordBatch, None], most_bytes: int
     return held
 
 
-def named(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+def columns_by_name(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     """Return a batch's columns by their names, to which upper and lower case are the same."""
     return {name.lower(): column for name, column in zip(batch.schema.names, batch.columns, strict=True)}
 
 
 def rows_of(batch: pa.RecordBatch) -> Rows:
     """Return the columns of records, as they are encoded."""
-    columns = named(batch)
+    columns = columns_by_name(batch)
     headers, stamps = columns.get("headers"), columns.get("timestamp")
     key = columns.get("key")
     return Rows(
@@ -73,7 +73,7 @@ def by_topic(batch: pa.RecordBatch, options: SinkOptions) -> Iterator[tuple[str,
     if options.topic is not None:
         yield options.topic, batch
         return
-    column = named(batch)["topic"]
+    column = columns_by_name(batch)["topic"]
     for topic in pc.unique(column).to_pylist():
         if topic is None:
             raise CoterieError(
@@ -108,7 +108,7 @@ class Outbox:
         await self._look(wait=False)
 
     async def finish(self) -> None:
-        """Return when everything is written, or raise why something is not."""
+        """Wait until everything is written, or raise the error of a batch that is not."""
         await self._producer.flush()
         await self._look(wait=True)
 
@@ -120,7 +120,7 @@ class Outbox:
         self._unsettled = [one for one in self._unsettled if one.outcome is None]
 
 
-class Tally:
+class RowsChecksum:
     """How many rows a task had, and a checksum of their keys and values in order, however they were cut."""
 
     def __init__(self) -> None:

@@ -26,9 +26,9 @@ from pyspark.sql.types import (
 from coterie.client.producer.producer import Producer
 from coterie.spark.options import BadOption
 from coterie.spark.sink.copying import write_with_offsets
-from coterie.spark.sink.exactly_once import Turn, note_done, write_once
+from coterie.spark.sink.exactly_once import TaskAttempt, note_done, write_once
 from coterie.spark.sink.options import SinkOptions
-from coterie.spark.sink.rows import Outbox, ahead
+from coterie.spark.sink.rows import Outbox, read_ahead
 from coterie.spark.source.columns import SOURCE_FIELDS
 from coterie.spark.worker_reuse import settle
 
@@ -100,11 +100,11 @@ class StreamSink(DataSourceStreamArrowWriter):
         """Write one task's rows. Runs on an executor."""
         if not self.options.exactly_once:
             return Sent(run(write_plainly(self.options, iterator)))
-        turn = Turn.now()
+        attempt = TaskAttempt.now()
         if self.options.commit_source_offsets:
-            work = write_with_offsets(self.options, iterator, name=turn.name, attempt=turn.attempt)
+            work = write_with_offsets(self.options, iterator, name=attempt.name, attempt=attempt.number)
             return Sent(run(work))
-        return Sent(run(write_once(self.options, iterator, turn)), turn.query, turn.run)
+        return Sent(run(write_once(self.options, iterator, attempt)), attempt.query, attempt.run)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Note that the batch is done: as long as this is there, so is what the tasks have noted after it."""
@@ -117,7 +117,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Return what a task's work returns."""
+    """Return the result of a task's coroutine, run on a loop of its own."""
     done = asyncio.run(work)
     settle("writing")
     return done
@@ -125,7 +125,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 async def write_plainly(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> int:
     """Write rows by an idempotent producer; return how many."""
-    async with Producer(**options.settings) as producer, aclosing(ahead(batches)) as coming:
+    async with Producer(**options.settings) as producer, aclosing(read_ahead(batches)) as coming:
         outbox = Outbox(producer, options)
         async for batch in coming:
             await outbox.send(batch)

@@ -11,12 +11,12 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from coterie.base.ids import TopicPartition
 from coterie.client.net.addresses import Address
 from coterie.client.net.cluster import Cluster
-from coterie.spark.source.columns import NO_SOURCE, Source
+from coterie.spark.source.columns import NO_MEMBER, SourceMember
 from coterie.spark.source.filters import Pushed, pushed
 from coterie.spark.source.offsets import DataLoss, Range, packed, split
 from coterie.spark.source.options import COMMITTED, EARLIEST, Bound, SourceOptions
 from coterie.spark.source.tasks import FetchSettings, TaskPartition, read_task
-from coterie.spark.source.topics import cluster_for, ends, resolved, selected
+from coterie.spark.source.topics import cluster_for, end_offsets, resolved_offsets, selected_partitions
 
 log = logging.getLogger("coterie.spark")
 
@@ -54,11 +54,11 @@ async def plan_batch(options: SourceOptions, wanted: Pushed) -> list[InputPartit
         log.warning("%s", warning)
     cluster = cluster_for(options)
     try:
-        partitions = await selected(cluster, options.selection)
-        earliest = await ends(cluster, partitions, isolation=options.isolation, which=EARLIEST)
+        partitions = await selected_partitions(cluster, options.selection)
+        earliest = await end_offsets(cluster, partitions, isolation=options.isolation, which=EARLIEST)
         first = await placed(cluster, options.starting, earliest, options)
         until = await placed(cluster, options.ending, earliest, options)
-        latest = await ends(cluster, partitions, isolation=options.isolation)
+        latest = await end_offsets(cluster, partitions, isolation=options.isolation)
         there = {one: (earliest[one], latest[one]) for one in partitions}
         ranges = [range_of(one, first[one], until[one], there[one], options) for one in partitions]
         ranges = await young(cluster, wanted.narrowed(ranges), wanted, options)
@@ -71,7 +71,7 @@ async def plan_batch(options: SourceOptions, wanted: Pushed) -> list[InputPartit
 async def placed(cluster: Cluster, bound: Bound, earliest: Offsets, options: SourceOptions) -> Offsets:
     """Return the offset that the bound means in each partition. A group without a commit is at the start."""
     if bound.default != COMMITTED:
-        return await resolved(cluster, bound, earliest, isolation=options.isolation)
+        return await resolved_offsets(cluster, bound, earliest, isolation=options.isolation)
     assert options.group is not None
     committed = await cluster.committed(options.group, earliest)
     return {one: earliest[one] if (held := committed[one]) is None else held for one in earliest}
@@ -91,7 +91,7 @@ async def young(cluster: Cluster, ranges: list[Range], wanted: Pushed, options: 
 def range_of(
     at: TopicPartition, first: int, until: int, there: tuple[int, int], options: SourceOptions
 ) -> Range:
-    """Return what is to be read of a partition, which must be there if data loss is to fail the query.
+    """Return the range to read of a partition; raise DataLoss if a part is gone and failOnDataLoss is set.
 
     With read_committed there may be records behind the end: a start there, which a group may have committed
     without, is no loss.
@@ -111,7 +111,7 @@ def tasks_for(
     ranges: Sequence[Range],
     leaders: Mapping[TopicPartition, Address],
     options: SourceOptions,
-    source: Source = NO_SOURCE,
+    source: SourceMember = NO_MEMBER,
 ) -> list[InputPartition]:
     """Return the tasks for these ranges: split as the options want, else packed into few."""
     settings = FetchSettings.of(options, source)
@@ -127,7 +127,7 @@ def shared_by(groups: Iterable[Iterable[Range]]) -> frozenset[TopicPartition]:
 
 
 def groups_of(ranges: Sequence[Range], options: SourceOptions) -> list[tuple[Range, ...]]:
-    """Return which ranges share a task; the same ranges and options give the same tasks."""
+    """Return the ranges of each task; the same ranges and options give the same tasks."""
     most = options.max_records_per_partition
     if options.min_partitions is None and most is None:
         return packed(ranges)

@@ -20,7 +20,7 @@ SOURCE_FIELDS = (
 )
 
 
-class Source(NamedTuple):
+class SourceMember(NamedTuple):
     """Who reads: the member of a group in one generation, or nobody of any."""
 
     group: str | None = None
@@ -29,10 +29,10 @@ class Source(NamedTuple):
     generation: int = -1
 
 
-NO_SOURCE = Source()
+NO_MEMBER = SourceMember()
 
 
-class Piece(NamedTuple):
+class TaskRange(NamedTuple):
     """What one task reads of a partition: offsets [first, until), and whether no other task reads of it."""
 
     first: int
@@ -42,12 +42,14 @@ class Piece(NamedTuple):
     """Spark's number of this attempt at a task: what comes by a shuffle has another than who gets it."""
 
 
-def needed(columns: Sequence[str]) -> set[str]:
-    """Return what must be decoded for these columns: where a row came from is told by three others."""
+def columns_to_decode(columns: Sequence[str]) -> set[str]:
+    """Return the columns to decode for these; `source` is made of three others."""
     return {*columns, "topic", "partition", "offset"} if "source" in columns else {*columns}
 
 
-def shaped(batch: pa.RecordBatch, columns: Sequence[str], source: Source, piece: Piece) -> pa.RecordBatch:
+def select_columns(
+    batch: pa.RecordBatch, columns: Sequence[str], source: SourceMember, piece: TaskRange
+) -> pa.RecordBatch:
     """Return a decoded batch in these columns."""
     if tuple(batch.schema.names) == tuple(columns):
         return batch
@@ -57,8 +59,8 @@ def shaped(batch: pa.RecordBatch, columns: Sequence[str], source: Source, piece:
     return pa.RecordBatch.from_arrays(made, names=list(columns))
 
 
-def source_column(batch: pa.RecordBatch, source: Source, piece: Piece) -> pa.StructArray:
-    """Return where each row came from, and who read it."""
+def source_column(batch: pa.RecordBatch, source: SourceMember, piece: TaskRange) -> pa.StructArray:
+    """Return the column `source`: where each row came from, and who read it."""
     constants: dict[str, object] = {**source._asdict(), **piece._asdict()}
     return pa.StructArray.from_arrays(
         [

@@ -60,7 +60,7 @@ class CoterieDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format` takes."""
+        """Return the name that `format` takes."""
         return "coterie"
 
     def schema(self) -> StructType:

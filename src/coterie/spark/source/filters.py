@@ -42,7 +42,7 @@ class Pushed:
     """Only records of this time or later."""
 
     def narrowed(self, ranges: Iterable[Range]) -> list[Range]:
-        """Return what is left of the ranges."""
+        """Return the parts of the ranges that the filters leave."""
         return [
             one._replace(first=max(one.first, self.first), until=min(one.until, self.until))
             for one in ranges
@@ -52,11 +52,11 @@ class Pushed:
 
 
 def pushed(filters: Sequence[ds.Filter]) -> tuple[Pushed, list[ds.Filter]]:
-    """Return what the filters come to, and those that Spark must look at again."""
+    """Return the bounds that the filters come to, and the filters that Spark must apply again."""
     on_place, again = [], []
     first, until, since_ms = 0, HIGHEST, None
     for one in filters:
-        column, readable = column_of(one), understood(one)
+        column, readable = column_of(one), is_comparable(one)
         if readable and column in ("topic", "partition"):
             on_place.append(one)
         elif readable and column == "offset" and (bounds := offsets_of(one)) is not None:
@@ -75,7 +75,7 @@ def column_of(one: ds.Filter) -> str | None:
     return path[0] if len(path) == 1 else None
 
 
-def understood(one: ds.Filter) -> bool:
+def is_comparable(one: ds.Filter) -> bool:
     """Return whether a filter compares with values of the column's kind: nulls follow rules of their own."""
     inner: Any = one.child if isinstance(one, ds.Not) else one
     kind = KINDS.get(column_of(one) or "")

@@ -46,9 +46,9 @@ class Rebalance(NamedTuple):
     why: str = ""
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> "Rebalance":
-        """Return what a document tells; what a later version adds is passed over."""
-        return cls(**{name: told[name] for name in cls._fields if name in told})
+    def of(cls, document: Mapping[str, Any]) -> "Rebalance":
+        """Return the rebalance of a document; what a later version adds is passed over."""
+        return cls(**{name: document[name] for name in cls._fields if name in document})
 
 
 UNKNOWN = Rebalance()
@@ -99,7 +99,7 @@ class GroupDocument:
 
     @classmethod
     def of(cls, document: Mapping[str, Any], *, group: str) -> "GroupDocument":
-        """Return what the document says, or raise BadOffset if it is none of this group's."""
+        """Return the document of this JSON, or raise BadOffset if it is none of this group's."""
         if not is_a_groups(document):
             raise BadOffset(
                 "the checkpoint holds offsets of a query without group.id; a query with one"

@@ -25,8 +25,8 @@ from pyspark.sql.streaming.datasource import (
 from coterie.client.blocking.loop import LoopThread
 from coterie.spark.source.batch import groups_of, shared_by, tasks_for
 from coterie.spark.source.group.pacing import LONGEST_WAIT_S
-from coterie.spark.source.group.session import Gone, GroupSession
-from coterie.spark.source.group.shared_group import Siblings, starter_of
+from coterie.spark.source.group.session import ApplicationGone, GroupSession
+from coterie.spark.source.group.shared_group import SharedGroupCheck, starter_of
 from coterie.spark.source.offsets import GroupDocument, read_plain, write_plain
 from coterie.spark.source.options import SourceOptions
 from coterie.spark.source.tasks import FetchSettings, TaskPartition, read_task
@@ -49,7 +49,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What Spark waits for just now."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what executors need: the options."""
+        """Return the state that executors need: the options."""
         return {**self.__dict__, "_thread": None}
 
     @property
@@ -60,7 +60,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._thread
 
     def ask(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what the coroutine returns, run on the loop, unless the application dies meanwhile."""
+        """Return the coroutine's result, run on the loop; raise ApplicationGone if the application dies."""
         if self._thread is None:
             for warning in self.options.warnings:
                 log.warning("%s", warning)
@@ -73,10 +73,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return future.result()
             if orphaned(self.parent):
                 future.cancel()
-                raise Gone("the application is gone")
+                raise ApplicationGone("the application is gone")
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return how much a batch takes at most."""
+        """Return the most that a batch takes."""
         most = self.options.max_offsets_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
@@ -92,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def rows_of(limit: ReadLimit | None) -> int | None:
-    """Return how many rows a batch may have; None: all there are."""
+    """Return the number of rows that a batch may have; None: all there are."""
     return limit.max_rows if isinstance(limit, ReadMaxRows) else None
 
 
@@ -109,20 +109,22 @@ class MemberReader(StreamReader):
         assert options.member is not None
         self.group = options.member.group_id
         self._session: GroupSession | None = None
-        self._siblings: Siblings | None = None
+        self._shared_group: SharedGroupCheck | None = None
         self._read: GroupDocument | None = None
         """The batch that Spark last asked the tasks of."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what executors need: the options."""
-        return {**super().__getstate__(), "_session": None, "_siblings": None}
+        """Return the state that executors need: the options."""
+        return {**super().__getstate__(), "_session": None, "_shared_group": None}
 
     @property
     def session(self) -> GroupSession:
         """The membership's side of the query, on its loop."""
         if self._session is None:
-            self._siblings = Siblings(self.options, starter=starter_of(os.getpid()), application=self.parent)
-            self._siblings.look()
+            self._shared_group = SharedGroupCheck(
+                self.options, starter=starter_of(os.getpid()), application=self.parent
+            )
+            self._shared_group.check()
             parent = self.parent
             self._session = self.ask(started(self.options, alive=lambda: not orphaned(parent)))
             leave_on_sigterm(self)
@@ -140,20 +142,20 @@ class MemberReader(StreamReader):
         """Commit the batch that `start` describes, which is done; return the next, or `start` if none."""
         last = GroupDocument.of(start, group=self.group)
         planned = self.ask(self.session.plan(last, rows_of(limit)))
-        if self._siblings is not None:  # a pattern's topics and the cluster are known by now
-            self._siblings.look(
+        if self._shared_group is not None:  # a pattern's topics and the cluster are known by now
+            self._shared_group.check(
                 topics=self.session.topics, cluster=self.session.cluster.known.cluster_id or ""
             )
         return start if planned is None else planned.to_json()
 
     def reportLatestOffset(self) -> Document | None:  # noqa: N802
-        """Return where the owned partitions ended when they were last asked for, in Spark's form."""
+        """Return the owned partitions' ends when they were last asked for, in Spark's form."""
         return None if self._session is None or not self._session.ends else write_plain(self._session.ends)
 
     def commit(self, end: Document) -> None:
         """Note that a batch begins, maybe of other sources. What is done is committed with the next plan."""
         if self._session is not None:
-            self._session.company.begun()
+            self._session.other_sources.batch_began()
 
     def partitions(self, start: Document, end: Document) -> Sequence[InputPartition]:
         """Return the tasks that read what `end` describes, less what others did after a crash."""
@@ -162,7 +164,7 @@ class MemberReader(StreamReader):
         document = GroupDocument.of(end, group=self.group)
         groups = groups_of(document.ranges, self.options)
         pieces = [piece for group in groups for piece in group]
-        left = dict(zip(pieces, self.ask(self.session.left_of(document, pieces)), strict=True))
+        left = dict(zip(pieces, self.ask(self.session.left_to_read(document, pieces)), strict=True))
         leaders = self.ask(self.session.leaders({piece.at for piece in pieces}))
         settings = FetchSettings.of(self.options, self.session.reader)
         # Spark asks once for each place in the plan that reads the stream: the second sees what others do.
@@ -186,8 +188,8 @@ class MemberReader(StreamReader):
             if session is not None:
                 self.ask(session.close())
         finally:
-            if self._siblings is not None:
-                self._siblings.close()
+            if self._shared_group is not None:
+                self._shared_group.close()
             super().stop()
 
 
@@ -230,7 +232,7 @@ class PlainReader(StreamReader):
         self._all: AllPartitions | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what executors need: the options."""
+        """Return the state that executors need: the options."""
         return {**super().__getstate__(), "_all": None}
 
     @property
@@ -242,7 +244,7 @@ class PlainReader(StreamReader):
         return self._all
 
     def initialOffset(self) -> Document:  # noqa: N802
-        """Return where the options start."""
+        """Return the offsets at which the options start."""
         return write_plain(self.ask(self.all.initial()))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -254,13 +256,13 @@ class PlainReader(StreamReader):
         return write_plain(self.ask(self.all.latest(read_plain(start), rows_of(limit))))
 
     def reportLatestOffset(self) -> Document | None:  # noqa: N802
-        """Return where the partitions ended when they were last asked for."""
+        """Return the partitions' ends when they were last asked for."""
         return None if self._all is None or not self._all.ends else write_plain(self._all.ends)
 
     def commit(self, end: Document) -> None:
         """Note that a batch begins, maybe of other sources."""
         if self._all is not None:
-            self._all.company.begun()
+            self._all.other_sources.batch_began()
 
     def partitions(self, start: Document, end: Document) -> Sequence[InputPartition]:
         """Return the tasks that read from `start` to `end`."""

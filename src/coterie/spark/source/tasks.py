@@ -1,7 +1,7 @@
 """What a Spark task does: fetch its ranges, decode them, yield Arrow record batches. Runs on executors.
 
 Nothing of the driver's reader arrives here: all that a task needs is in its input partition. Worker processes
-serve many tasks, so connections are kept from one to the next.
+serve many tasks, so connections are idle_connections from one to the next.
 """
 
 import logging
@@ -30,7 +30,7 @@ from coterie.client.net import messages
 from coterie.client.net.addresses import Address
 from coterie.client.net.plain_socket import BlockingConnection
 from coterie.client.settings import ClientSettings, Security
-from coterie.spark.source.columns import NO_SOURCE, Piece, Source, needed, shaped
+from coterie.spark.source.columns import NO_MEMBER, SourceMember, TaskRange, columns_to_decode, select_columns
 from coterie.spark.source.offsets import DataLoss, Range
 from coterie.spark.source.options import SourceOptions
 from coterie.spark.worker_reuse import settle
@@ -48,7 +48,7 @@ class FetchSettings:
 
     client: ClientSettings
     columns: tuple[str, ...]
-    source: Source
+    source: SourceMember
     isolation: int
     max_bytes: int
     partition_max_bytes: int
@@ -56,8 +56,8 @@ class FetchSettings:
     fail_on_data_loss: bool
 
     @classmethod
-    def of(cls, options: SourceOptions, source: Source = NO_SOURCE) -> "FetchSettings":
-        """Return what of the options the tasks need, and who reads."""
+    def of(cls, options: SourceOptions, source: SourceMember = NO_MEMBER) -> "FetchSettings":
+        """Return the part of the options that tasks need, with the member that reads."""
         return cls(
             client=options.client,
             columns=options.columns,
@@ -90,20 +90,20 @@ class TaskPartition(InputPartition):
         self.settings = settings
 
 
-class Got(NamedTuple):
+class FetchedRange(NamedTuple):
     """What one fetch gave of one range."""
 
     one: Range
     planned: Plan
 
 
-kept: dict[tuple[Address, ClientSettings], BlockingConnection] = {}
+idle_connections: dict[tuple[Address, ClientSettings], BlockingConnection] = {}
 """Connections that no task is using just now, in this worker process."""
 
 
 @cache
 def security_of(client: ClientSettings) -> Security:
-    """Return how to connect; a worker process reads the certificates' files once."""
+    """Return the settings of TLS and SASL; a worker process reads the certificates' files once."""
     return client.security()
 
 
@@ -114,11 +114,13 @@ def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
         settle("reading")
 
 
-def pieces_of(task: TaskPartition) -> dict[TopicPartition, Piece]:
-    """Return what the task reads of each partition, as its rows tell."""
+def task_ranges(task: TaskPartition) -> dict[TopicPartition, TaskRange]:
+    """Return the range that the task reads of each partition, as the column `source` names it."""
     context = TaskContext.get()
     attempt = -1 if context is None else context.taskAttemptId()
-    return {one.at: Piece(one.first, one.until, one.at not in task.shared, attempt) for one in task.ranges}
+    return {
+        one.at: TaskRange(one.first, one.until, one.at not in task.shared, attempt) for one in task.ranges
+    }
 
 
 class Reader:
@@ -136,7 +138,7 @@ class Reader:
         self.left = {one.at: one for one in task.ranges}
         self.lost: set[TopicPartition] = set()
         """What the leader being read from says is out of its log's range."""
-        self.pieces = pieces_of(task)
+        self.pieces = task_ranges(task)
         self.progress_at = time.monotonic()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -156,13 +158,13 @@ class Reader:
                 self.forget(address, error)
 
     def leader_of(self, at: TopicPartition) -> Address:
-        """Return where the partition's leader is."""
+        """Return the address of the partition's leader."""
         while at not in self.leaders:
             self.ask_leaders()
         return self.leaders[at]
 
     def batches_of(self, address: Address) -> Iterator[pa.RecordBatch]:
-        """Yield what this leader has of what is left."""
+        """Yield the records of what is left that this leader has."""
         self.lost.clear()
         connection = self.take(address)
         try:
@@ -190,14 +192,14 @@ class Reader:
             topic=one.topic,
             partition=one.partition,
             headers="headers" in settings.columns,
-            columns=needed(settings.columns),
+            columns=columns_to_decode(settings.columns),
         ):
-            yield shaped(batch, settings.columns, settings.source, self.pieces[one.at])
+            yield select_columns(batch, settings.columns, settings.source, self.pieces[one.at])
 
     def take(self, address: Address) -> BlockingConnection:
         """Return a connection that nobody else uses."""
         client = self.settings.client
-        held = kept.pop((address, client), None)
+        held = idle_connections.pop((address, client), None)
         return held or BlockingConnection(
             address,
             client_id=client.client_id,
@@ -211,10 +213,10 @@ class Reader:
             connection.close()
             return
         key = (connection.address, self.settings.client)
-        replaced = kept.pop(key, None)
+        replaced = idle_connections.pop(key, None)
         if replaced is not None:
             replaced.close()
-        kept[key] = connection
+        idle_connections[key] = connection
 
     def send(
         self, connection: BlockingConnection, address: Address, ahead: Mapping[TopicPartition, int]
@@ -252,8 +254,8 @@ class Reader:
             return error
         return None
 
-    def received(self, answer: Fetched, address: Address) -> dict[TopicPartition, Got]:
-        """Return what is to be decoded of an answer; drop the leaders that refuse for now."""
+    def received(self, answer: Fetched, address: Address) -> dict[TopicPartition, FetchedRange]:
+        """Return the batches of an answer that are to be decoded; drop the leaders that refuse for now."""
         if answer.error_code:
             raise RefusedBy(Code(answer.error_code), f"Fetch from {address}")
         got = {}
@@ -262,7 +264,7 @@ class Reader:
             one = self.left.get(TopicPartition(part.topic, part.partition))
             if one is not None and self.accepts(one, Code(part.error_code)):
                 planned = self.planned(one, part)
-                got[one.at] = Got(one, planned)
+                got[one.at] = FetchedRange(one, planned)
                 if planned.next_offset > one.first:
                     self.progress_at = time.monotonic()
         self.check_progress(address)
@@ -355,7 +357,7 @@ class Reader:
             time.sleep(BACKOFF_S)
 
     def metadata_of(self, address: Address, topics: Set[str]) -> messages.Metadata:
-        """Return what a broker knows of these topics."""
+        """Return a broker's metadata of these topics."""
         connection = self.take(address)
         try:
             connection.renew()

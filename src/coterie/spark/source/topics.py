@@ -30,16 +30,16 @@ async def fresh(cluster: Cluster, selection: Selection) -> Metadata:
     return await cluster.metadata({*selection.topics, *(one.topic for one in selection.partitions)})
 
 
-async def selected(cluster: Cluster, selection: Selection) -> list[TopicPartition]:
+async def selected_partitions(cluster: Cluster, selection: Selection) -> list[TopicPartition]:
     """Return the partitions that are selected, sorted; a named topic or partition must exist, and where a
     pattern matches nothing a warning says so.
     """
     counts = (await fresh(cluster, selection)).partition_counts()
     missing = sorted(set(selection.topics) - counts.keys())
-    absent = [one for one in selection.partitions if one.partition >= counts.get(one.topic, 0)]
-    if missing or absent:
+    missing_partitions = [one for one in selection.partitions if one.partition >= counts.get(one.topic, 0)]
+    if missing or missing_partitions:
         raise BadOption(
-            f"no such topic or partition: {', '.join(map(str, (*missing, *absent)))};"
+            f"no such topic or partition: {', '.join(map(str, (*missing, *missing_partitions)))};"
             f" `coterie topics list --bootstrap {servers_of(cluster)}` lists those that there are"
         )
     if selection.partitions:
@@ -60,7 +60,7 @@ def servers_of(cluster: Cluster) -> str:
     return ",".join(map(str, cluster.bootstrap))
 
 
-async def there(cluster: Cluster, selection: Selection) -> list[TopicPartition]:
+async def existing_partitions(cluster: Cluster, selection: Selection) -> list[TopicPartition]:
     """Return the partitions that are selected and exist now, sorted, as a member would see them: a topic that
     is named may come later, and a pattern means no internal one.
     """
@@ -73,7 +73,7 @@ async def there(cluster: Cluster, selection: Selection) -> list[TopicPartition]:
     )
 
 
-async def resolved(
+async def resolved_offsets(
     cluster: Cluster, bound: Bound, partitions: Iterable[TopicPartition], *, isolation: int
 ) -> dict[TopicPartition, int]:
     """Return the offset of each partition that the bound means, now."""
@@ -108,13 +108,13 @@ async def without_gaps(
             f"no record of {names} is as young as the starting timestamp;"
             " startingOffsetsByTimestampStrategy=latest starts at the end there"
         )
-    return found | await ends(cluster, late, isolation=isolation)
+    return found | await end_offsets(cluster, late, isolation=isolation)
 
 
-async def ends(
+async def end_offsets(
     cluster: Cluster, partitions: Iterable[TopicPartition], *, isolation: int, which: int = LATEST
 ) -> dict[TopicPartition, int]:
-    """Return where the partitions end (or begin, for EARLIEST)."""
+    """Return the partitions' end offsets (the beginning ones for EARLIEST)."""
     asked = dict.fromkeys(partitions, which)
     if not asked:
         return {}

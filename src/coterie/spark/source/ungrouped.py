@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from coterie.base.ids import TopicPartition
-from coterie.spark.source.group.pacing import Company
-from coterie.spark.source.group.session import POLL_MOST_S, POLL_S, Gone
+from coterie.spark.source.group.pacing import OtherSources
+from coterie.spark.source.group.session import POLL_MOST_S, POLL_S, ApplicationGone
 from coterie.spark.source.offsets import DataLoss, Gate, Range, limited
 from coterie.spark.source.options import EARLIEST, SourceOptions
-from coterie.spark.source.topics import cluster_for, ends, resolved, selected
+from coterie.spark.source.topics import cluster_for, end_offsets, resolved_offsets, selected_partitions
 
 Offsets = dict[TopicPartition, int]
 
@@ -26,20 +26,20 @@ class AllPartitions:
         self._partitions: list[TopicPartition] = []
         self._fresh_until = 0.0
         self._poll_s = POLL_S
-        self.company = Company()
+        self.other_sources = OtherSources()
         self._gate = Gate(options.min_offsets_per_trigger, delay_s=options.max_trigger_delay_ms / 1000)
 
     async def partitions(self) -> list[TopicPartition]:
         """Return the selected partitions; asked for again when metadata.max.age.ms has passed."""
         now = self.clock.time()
         if now >= self._fresh_until:
-            self._partitions = await selected(self.cluster, self.options.selection)
+            self._partitions = await selected_partitions(self.cluster, self.options.selection)
             self._fresh_until = now + self.options.client.metadata_max_age_ms / 1000
         return self._partitions
 
     async def initial(self) -> Offsets:
-        """Return where the options start."""
-        return await resolved(
+        """Return the offsets at which the options start."""
+        return await resolved_offsets(
             self.cluster, self.options.starting, await self.partitions(), isolation=self.options.isolation
         )
 
@@ -49,14 +49,14 @@ class AllPartitions:
 
     async def latest(self, start: Offsets, most: int | None) -> Offsets:
         """Return the end of the next batch; `start` if nothing came within 250 ms, or less in company."""
-        until = self.clock.time() + self.company.patience_s()
+        until = self.clock.time() + self.other_sources.longest_wait_s()
         while True:
             if not self.alive():
-                raise Gone("the application is gone")
+                raise ApplicationGone("the application is gone")
             end = await self._end(start, most)
             left_s = until - self.clock.time()
             if end != start:
-                self.company.gave()
+                self.other_sources.has_rows()
             if end != start or self.targets is not None or left_s <= 0:
                 return end
             await asyncio.sleep(min(self._poll_s, left_s))
@@ -90,7 +90,7 @@ class AllPartitions:
             raise DataLoss(f"partitions {', '.join(map(str, gone))} are gone; failOnDataLoss=false goes on")
         past = [one for one, offset in start.items() if offset > found[one]]
         if self.options.isolation:
-            found = found | await ends(self.cluster, past, isolation=0)
+            found = found | await end_offsets(self.cluster, past, isolation=0)
         for one in past:
             offset = start[one]
             if offset > found[one]:
@@ -100,7 +100,7 @@ class AllPartitions:
                 )
 
     async def between(self, start: Offsets, end: Offsets) -> list[Range]:
-        """Return what lies between two offsets; partitions that are new are read from their beginning."""
+        """Return the ranges between two offsets; partitions that are new are read from their beginning."""
         earliest = await self._earliest_of(end.keys())
         ranges = []
         for one, until in sorted(end.items()):
@@ -115,8 +115,8 @@ class AllPartitions:
         return ranges
 
     async def _ends_of(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        self.ends = await ends(self.cluster, partitions, isolation=self.options.isolation)
+        self.ends = await end_offsets(self.cluster, partitions, isolation=self.options.isolation)
         return self.ends
 
     async def _earliest_of(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        return await ends(self.cluster, partitions, isolation=self.options.isolation, which=EARLIEST)
+        return await end_offsets(self.cluster, partitions, isolation=self.options.isolation, which=EARLIEST)

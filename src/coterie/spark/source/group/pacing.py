@@ -21,10 +21,10 @@ SHORT_WAIT_S = 0.05
 # A batch that takes so much of the rebalance timeout is warned of.
 NEARLY = 0.8
 # Who reads nothing says what it waits for after so long, and again each time after twice as long as before.
-FIRST_WORD_S = 10.0
+FIRST_WARNING_S = 10.0
 
 
-class Company:
+class OtherSources:
     """Knows from Spark's calls whether a query has other sources, and how long to wait for records then.
 
     Spark asks all sources of a query one after the other. One that waits holds the others up. None is told of
@@ -36,19 +36,19 @@ class Company:
         self._begun = False
         self._others = False
 
-    def begun(self) -> None:
+    def batch_began(self) -> None:
         """Note that Spark began a batch since it last asked."""
         self._begun = True
 
-    def patience_s(self) -> float:
-        """Return how long a source may wait that has nothing to read just now."""
+    def longest_wait_s(self) -> float:
+        """Return the seconds that a source may wait which has nothing to read just now."""
         if self._begun and not self._gave:
             self._others = True
         busy = self._begun and self._others
         self._begun = self._gave = False
         return 0.0 if busy else SHORT_WAIT_S if self._others else LONGEST_WAIT_S
 
-    def gave(self) -> None:
+    def has_rows(self) -> None:
         """Note that the next batch has something of this source."""
         self._gave = True
 
@@ -94,7 +94,7 @@ class Barrier(RebalanceListener):
         self._free.set()
 
 
-class Pace:
+class PollIntervalCheck:
     """Looks that Spark comes back within the rebalance timeout: a batch's end is learnt with the next plan.
 
     The interval of a query's trigger is not told to Python sources, so what is judged is what was measured.
@@ -131,18 +131,18 @@ class Pace:
         )
 
 
-class Word:
+class WaitLog:
     """Says what a query waits for that has nothing to read from: soon, then ever more seldom."""
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
         self._since: float | None = None
-        self._next_s = FIRST_WORD_S
+        self._next_s = FIRST_WARNING_S
 
     def about(self, what: str, now_s: float) -> None:
         """Note what is waited for now, nothing if `what` is empty; say it if that has been so for long."""
         if not what:
-            self._since, self._next_s = None, FIRST_WORD_S
+            self._since, self._next_s = None, FIRST_WARNING_S
             return
         if self._since is None:
             self._since = now_s
@@ -153,7 +153,7 @@ class Word:
 
 
 def waited_for(membership: Membership, *, servers: str) -> str:
-    """Return what a member waits for before it has anything to read from, "" if it has a partition."""
+    """Return the sentence about what a member waits for, "" if it has a partition to read from."""
     member, group_id = membership.member, membership.settings.group_id
     who = f"`coterie groups describe {group_id} --members --bootstrap {servers}` shows who is in it"
     if not member.coordinator_known:

@@ -28,8 +28,8 @@ Committed = Mapping[TopicPartition, int | None]
 def due(
     ranges: Sequence[Range], *, owned: Set[TopicPartition], committed: Committed
 ) -> dict[TopicPartition, int]:
-    """Return what a finished batch commits of the ranges that were read: nothing that is not owned, nothing
-    that lowers an offset, nothing over a gap.
+    """Return the offsets that a finished batch commits for the ranges that were read: none of a partition
+    that is not owned, none that lowers an offset, none over a gap.
 
     A coordinator takes a member's commit for partitions that it does not own: the care is ours.
     """
@@ -42,7 +42,7 @@ def due(
 
 
 def covered(planned: Iterable[Range], left: Iterable[Range | None]) -> tuple[Range, ...]:
-    """Return what of each planned range tasks were given without a gap up to its end.
+    """Return the part of each planned range that tasks were given without a gap up to its end.
 
     A range that is split is read by several tasks. Its end may be committed where all of them together reach
     it, from the first offset on that none of them lacks.
@@ -95,7 +95,7 @@ def replayed(
     committed: Committed,
     fail_on_data_loss: bool,
 ) -> list[Range | None]:
-    """Return what is left to read of each piece of a batch that was planned before a crash; None: nothing.
+    """Return the part left to read of each piece of a batch that was planned before a crash; None: nothing.
 
     `mine` is what the query has kept since then, or where there are no notes what it owns. The rest is
     others', or will be planned anew. What is committed is not read again. An offset below the planned

@@ -18,8 +18,15 @@ from coterie.client.consumer.assignors import assignor_factory
 from coterie.client.member import Generation
 from coterie.client.member.runner import Membership
 from coterie.client.net.addresses import Address
-from coterie.spark.source.columns import NO_SOURCE, Source
-from coterie.spark.source.group.pacing import LONGEST_WAIT_S, Barrier, Company, Pace, Word, waited_for
+from coterie.spark.source.columns import NO_MEMBER, SourceMember
+from coterie.spark.source.group.pacing import (
+    LONGEST_WAIT_S,
+    Barrier,
+    OtherSources,
+    PollIntervalCheck,
+    WaitLog,
+    waited_for,
+)
 from coterie.spark.source.group.protocol import (
     covered,
     due,
@@ -39,7 +46,14 @@ from coterie.spark.source.offsets import (
     refuse_other_cluster,
 )
 from coterie.spark.source.options import EARLIEST, Bound, SourceOptions
-from coterie.spark.source.topics import cluster_for, ends, resolved, selected, servers_of, there
+from coterie.spark.source.topics import (
+    cluster_for,
+    end_offsets,
+    existing_partitions,
+    resolved_offsets,
+    selected_partitions,
+    servers_of,
+)
 
 log = logging.getLogger("coterie.spark")
 
@@ -49,12 +63,12 @@ FIRST_JOIN = "the query started"
 BEGINNING = Bound(EARLIEST)
 
 
-class Gone(CoterieError):
+class ApplicationGone(CoterieError):
     """The application that this reader worked for is gone."""
 
 
 def starting_for(bound: Bound, fresh: Iterable[TopicPartition]) -> Bound:
-    """Return what the starting options say of these partitions; one that they do not name starts at its
+    """Return the starting options cut to these partitions; one that they do not name starts at its
     beginning, like a partition that is added to its topic later.
     """
     each = {one: bound.each[one] for one in fresh if one in bound.each}
@@ -99,17 +113,17 @@ class GroupSession:
         """The plan that tasks were last given, and what of its ranges they read up to the end."""
         self._query: str | None = None
         """What notes call this query; nothing where tasks commit: their commits would take the notes away."""
-        self._stands: dict[TopicPartition, int] | None = None
+        self._positions_known: dict[TopicPartition, int] | None = None
         """Where each partition of the topics stood, as far as is known; not those that were added since."""
         self._asked_in: Generation | None = None
         """The generation in which was asked last where those stand that others own."""
-        self.reader = NO_SOURCE
+        self.reader = NO_MEMBER
         """Who reads the batch under way: a replayed one is read by the member of now."""
         self._poll_s = POLL_S
         self._gate = Gate(options.min_offsets_per_trigger, delay_s=options.max_trigger_delay_ms / 1000)
-        self._pace = Pace(self.settings)
-        self.company = Company()
-        self._word = Word(self.settings.group_id)
+        self._pace = PollIntervalCheck(self.settings)
+        self.other_sources = OtherSources()
+        self._wait_log = WaitLog(self.settings.group_id)
 
     # The membership
 
@@ -129,8 +143,10 @@ class GroupSession:
             )
         self._membership.called()
         if not self.alive():
-            raise Gone("the application is gone")
-        self._word.about(waited_for(self._membership, servers=servers_of(self.cluster)), self.clock.time())
+            raise ApplicationGone("the application is gone")
+        self._wait_log.about(
+            waited_for(self._membership, servers=servers_of(self.cluster)), self.clock.time()
+        )
         return self._membership
 
     def _place(self) -> Generation | None:
@@ -164,7 +180,7 @@ class GroupSession:
         A topic that is not there fails it, as it fails Spark's own source: a query that waits for records may
         wait for a topic, too; this one would end well without having read anything.
         """
-        await selected(self.cluster, self.options.selection)
+        await selected_partitions(self.cluster, self.options.selection)
         self.targets = {}
         membership = await self.joined()
         await self._ends_of(membership.owned)
@@ -177,7 +193,7 @@ class GroupSession:
         """
         self._seen = None
         self._pace.called(self.clock.time())
-        until = self.clock.time() + self.company.patience_s()
+        until = self.clock.time() + self.other_sources.longest_wait_s()
         while True:
             membership = await self.membership()
             if await self._look(membership, last) and await self._settle(membership, last):
@@ -217,19 +233,19 @@ class GroupSession:
         if self._seen is not None and self._current(membership):
             self._seen = self._seen._replace(ends=await self._ends_of(owned))
         else:
-            stands = await self._standing(last)
+            stands = await self._known_positions(last)
             others = stands.keys() if generation != self._asked_in else ()
             noted, found, earliest = await asyncio.gather(
                 self._noted({*owned, *(one.at for one in last.ranges), *others}),
                 self._ends_of(owned),
-                ends(self.cluster, owned, isolation=self.options.isolation, which=EARLIEST),
+                end_offsets(self.cluster, owned, isolation=self.options.isolation, which=EARLIEST),
             )
             committed, notes = noted
             self._asked_in = generation
             stands |= {one: offset for one, offset in committed.items() if offset is not None}
             stood = {one: max(committed[one] or 0, stands.get(one, 0)) for one in owned}
             past = [one for one, offset in stood.items() if offset > found[one]]
-            behind = await ends(self.cluster, past, isolation=0) if self.options.isolation else {}
+            behind = await end_offsets(self.cluster, past, isolation=0) if self.options.isolation else {}
             self._seen = Seen(generation, owned, committed, notes, earliest, found, behind)
         return self._current(membership)
 
@@ -246,36 +262,38 @@ class GroupSession:
         offsets = {at: None if one is None else one.offset for at, one in found.items()}
         return offsets, {at: one.metadata for at, one in found.items() if one is not None}
 
-    def _named(self, document: GroupDocument) -> str:
-        """Return what notes call the query of this checkpoint, a new name if it has none."""
+    def _query_name(self, document: GroupDocument) -> str:
+        """Return the query's name in notes: the one of this checkpoint, or a new one."""
         if self._query is None:
             tasks_commit = "source" in self.options.columns
             self._query = "" if tasks_commit else document.query or uuid4().hex[:12]
         return self._query
 
-    async def _standing(self, last: GroupDocument) -> dict[TopicPartition, int]:
-        """Return where all partitions of the topics stand: by the checkpoint; of a new query, as the options
-        say, now and for all, so that those which it gets later begin where they would have begun.
+    async def _known_positions(self, last: GroupDocument) -> dict[TopicPartition, int]:
+        """Return the offsets of all partitions of the topics: by the checkpoint; of a new query, as the
+        options say, now and for all, so that those which it gets later begin where they would have begun.
         """
-        gone = self._of_this_world(last)
-        if self._stands is None and last.positions:
-            self._stands = dict(last.positions)
-        if self._stands is not None and gone:
-            self._stands = {one: offset for one, offset in self._stands.items() if one.topic not in gone}
-        if self._stands is None:
-            everything = await there(self.cluster, self.options.selection)
-            committed, _ = await self._noted(everything)
+        gone = self._recreated_topics(last)
+        if self._positions_known is None and last.positions:
+            self._positions_known = dict(last.positions)
+        if self._positions_known is not None and gone:
+            self._positions_known = {
+                one: offset for one, offset in self._positions_known.items() if one.topic not in gone
+            }
+        if self._positions_known is None:
+            existing = await existing_partitions(self.cluster, self.options.selection)
+            committed, _ = await self._noted(existing)
             stands = {one: offset for one, offset in committed.items() if offset is not None}
             logged = {one.at: one.first for one in last.ranges}
-            fresh = [one for one in everything if one not in stands and one not in logged]
+            fresh = [one for one in existing if one not in stands and one not in logged]
             bound = starting_for(self.options.starting, fresh)
-            starts = await resolved(self.cluster, bound, fresh, isolation=self.options.isolation)
-            self._stands = logged | starts | stands
-        return self._stands
+            starts = await resolved_offsets(self.cluster, bound, fresh, isolation=self.options.isolation)
+            self._positions_known = logged | starts | stands
+        return self._positions_known
 
-    def _of_this_world(self, document: GroupDocument) -> Collection[str]:
-        """Return which topics of a checkpoint were made anew since; raise unless that may be passed over, and
-        for a checkpoint of another cluster.
+    def _recreated_topics(self, document: GroupDocument) -> Collection[str]:
+        """Return the topics of a checkpoint that were made anew since; raise unless that may be passed over,
+        and for a checkpoint of another cluster.
         """
         refuse_other_cluster(document, self.cluster.known.cluster_id)
         gone = [name for name, known in document.topics.items() if self._topic_id(name) not in ("", known)]
@@ -288,7 +306,7 @@ class GroupSession:
         return gone
 
     def _topic_id(self, name: str) -> str:
-        """Return what tells a topic from another one of its name; nothing if brokers do not say."""
+        """Return the id of a topic, which another one of its name does not have; "" if brokers do not say."""
         found = self.cluster.known.topics.get(name)
         return uuid_text(found.topic_id) if found and found.topic_id and found.leaders else ""
 
@@ -311,7 +329,7 @@ class GroupSession:
         """
         assert self._seen is not None
         if self._settled != last.plan:
-            read = self._read_of(last)
+            read = self._ranges_read(last)
             commits = due(read, owned=self._seen.owned, committed=self._seen.committed)
             if not await self._commit(membership, commits, last):
                 return False
@@ -320,13 +338,13 @@ class GroupSession:
         membership.release()
         return self._seen.begun or await self._begin(membership, last)
 
-    def _read_of(self, last: GroupDocument) -> tuple[Range, ...]:
-        """Return what is known to have been read of a batch that is done (rule 2 of `protocol`)."""
+    def _ranges_read(self, last: GroupDocument) -> tuple[Range, ...]:
+        """Return the ranges that were certainly read of a batch that is done (rule 2 of `protocol`)."""
         seen = self._seen
         assert seen is not None
         if self._given is not None and self._given[0] == last.plan:
             return self._given[1]
-        if self._named(last) and last.query:
+        if self._query_name(last) and last.query:
             return tuple(one for one in last.ranges if self._keeps(one.at, last.plan))
         place = seen.generation
         ours = same_place(
@@ -341,13 +359,13 @@ class GroupSession:
         return kept(self._seen.notes.get(at, ""), query=self._query or "", plan=plan)
 
     @property
-    def _fresh(self) -> list[TopicPartition]:
+    def _uncommitted(self) -> list[TopicPartition]:
         """What is owned and was never committed."""
         seen = self._seen
         return [] if seen is None else [one for one in seen.owned if seen.committed[one] is None]
 
     @property
-    def _gone(self) -> dict[TopicPartition, int]:
+    def _skipped_to(self) -> dict[TopicPartition, int]:
         """Where what is owned begins now, if what was committed lies before and that may be passed over."""
         seen = self._seen
         if seen is None or self.options.fail_on_data_loss:
@@ -360,17 +378,17 @@ class GroupSession:
         over must not start somewhere else. The same where records are gone, or no batch would begin where the
         last one ended; and where the note is another's. Return whether that was accepted.
         """
-        seen, fresh = self._seen, self._fresh
+        seen, fresh = self._seen, self._uncommitted
         assert seen is not None
         starts: dict[TopicPartition, int] = {}
-        if self._named(last):
+        if self._query_name(last):
             held = ((one, seen.committed[one]) for one in seen.owned if not self._keeps(one, last.plan + 1))
             starts = {one: offset for one, offset in held if offset is not None}
-        starts |= self._gone
+        starts |= self._skipped_to
         if fresh:
             # What had an offset and has none now may be of a topic that was made anew a moment ago.
             await self.cluster.metadata({one.topic for one in fresh})
-            starts |= await self._starts_of(fresh, await self._standing(last))
+            starts |= await self._starts_of(fresh, await self._known_positions(last))
         if not self._current(membership) or not await self._commit(membership, starts, last):
             return False
         self._seen = seen._replace(begun=True)
@@ -379,8 +397,8 @@ class GroupSession:
     async def _starts_of(
         self, fresh: Iterable[TopicPartition], stands: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Return where partitions start that the group has no committed offset of: where they stood when that
-        was last known, for the group forgets in time; at their beginning if they were added since.
+        """Return the starts of partitions that the group has no committed offset of: where they stood when
+        that was last known, for the group forgets in time; at their beginning if they were added since.
         """
         seen = self._seen
         assert seen is not None
@@ -393,7 +411,9 @@ class GroupSession:
                 " with failOnDataLoss=false it is read from its beginning"
             )
         added = [one for one in fresh if one not in stands or one in past]
-        return starts | await resolved(self.cluster, BEGINNING, added, isolation=self.options.isolation)
+        return starts | await resolved_offsets(
+            self.cluster, BEGINNING, added, isolation=self.options.isolation
+        )
 
     async def _commit(
         self, membership: Membership, offsets: dict[TopicPartition, int], last: GroupDocument
@@ -404,7 +424,7 @@ class GroupSession:
         assert seen is not None
         if not offsets:
             return True
-        query = self._named(last)
+        query = self._query_name(last)
         notes = {
             one: "" if not query else seen.notes[one] if self._keeps(one, plan) else note_of(query, plan)
             for one in offsets
@@ -434,7 +454,7 @@ class GroupSession:
         if not ranges:
             return None
         self._hold(membership)
-        self.company.gave()
+        self.other_sources.has_rows()
         self._poll_s = POLL_S
         self._pace.planned(self.clock.time())
         planned = self._document(membership, last.plan + 1, ranges)
@@ -446,7 +466,9 @@ class GroupSession:
         member in its transactions: then even a cooperative member stays in its generation meanwhile.
         """
         place = membership.generation
-        self.reader = Source(self.settings.group_id, place.member_id, self.settings.instance_id, place.id)
+        self.reader = SourceMember(
+            self.settings.group_id, place.member_id, self.settings.instance_id, place.id
+        )
         self._barrier.hold()
         if "source" in self.options.columns:
             membership.hold()
@@ -471,15 +493,15 @@ class GroupSession:
         )
 
     def _positions(self) -> dict[TopicPartition, int]:
-        """Return where each partition stands, the batch to come not counted."""
+        """Return the offset of each partition, the batch to come not counted."""
         seen = self._seen
         assert seen is not None
         held = {one: offset for one in seen.owned if (offset := seen.committed[one]) is not None}
-        self._stands = (self._stands or {}) | held
-        return self._stands
+        self._positions_known = (self._positions_known or {}) | held
+        return self._positions_known
 
     def _lag_after(self, ranges: Iterable[Range]) -> dict[TopicPartition, int]:
-        """Return how much is left of each owned partition when the batch is done."""
+        """Return the lag of each owned partition when the batch is done."""
         seen = self._seen
         assert seen is not None
         reached = {one: offset or 0 for one, offset in seen.committed.items()}
@@ -505,8 +527,8 @@ class GroupSession:
         return [one for one in ranges if one is not None]
 
     async def _ends_of(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where the partitions end now; with AvailableNow the first answer is the target."""
-        found = await ends(self.cluster, partitions, isolation=self.options.isolation)
+        """Return the partitions' ends now; with AvailableNow the first answer is the target."""
+        found = await end_offsets(self.cluster, partitions, isolation=self.options.isolation)
         self.ends = found
         if self.targets is not None:
             self.targets = found | self.targets
@@ -514,8 +536,8 @@ class GroupSession:
 
     # Replaying
 
-    async def left_of(self, document: GroupDocument, pieces: Iterable[Range]) -> list[Range | None]:
-        """Return what is to be read of each piece of the batch: all, unless it was planned before a crash."""
+    async def left_to_read(self, document: GroupDocument, pieces: Iterable[Range]) -> list[Range | None]:
+        """Return the part to read of each piece of the batch: all, unless it was planned before a crash."""
         wanted = list(pieces)
         if self._planned is None or self._planned[0] != document.plan:
             left = await self._replay(document, wanted)
@@ -531,12 +553,12 @@ class GroupSession:
         while True:
             membership = await self.joined()
             generation = membership.generation
-            self._of_this_world(document)
+            self._recreated_topics(document)
             committed, notes = await self._noted({one.at for one in document.ranges})
             if not membership.member.ready or membership.generation != generation:
                 continue
             mine: Set[TopicPartition] = membership.owned
-            if (query := self._named(document)) and document.query:
+            if (query := self._query_name(document)) and document.query:
                 mine = {at for at, note in notes.items() if kept(note, query=query, plan=document.plan)}
             left = replayed(
                 pieces,
@@ -550,5 +572,5 @@ class GroupSession:
             return left
 
     async def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address]:
-        """Return where the partitions' leaders are."""
+        """Return the addresses of the partitions' leaders."""
         return await self.cluster.leaders(partitions)

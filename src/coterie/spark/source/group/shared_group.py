@@ -39,7 +39,7 @@ class SharedGroup(CoterieError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Word:
+class ReaderEntry:
     """What a reader says of itself."""
 
     application: int
@@ -54,8 +54,8 @@ class Word:
     """What it subscribes to; with a pattern, what that was found to match."""
     pattern: str | None = None
 
-    def shared_with(self, other: "Word") -> str:
-        """Return what both would read as members of one group, nothing if they do not share anything."""
+    def shared_topics(self, other: "ReaderEntry") -> str:
+        """Return the topics that both would read as members of one group, "" if there is none."""
         if self.group != other.group or not self._same_cluster(other):
             return ""
         both = {*self.topics} & {*other.topics}
@@ -67,7 +67,7 @@ class Word:
             return f"what {self.pattern!r} matches"
         return ", ".join(sorted(both))
 
-    def _same_cluster(self, other: "Word") -> bool:
+    def _same_cluster(self, other: "ReaderEntry") -> bool:
         if self.cluster and other.cluster:
             return self.cluster == other.cluster
         return not {*self.addresses}.isdisjoint(other.addresses)
@@ -78,14 +78,14 @@ class Word:
         return f"subscribePattern={self.pattern}" if self.pattern else f"subscribe={','.join(self.topics)}"
 
 
-class Siblings:
+class SharedGroupCheck:
     """One reader's word, and its look at the others'. All of it is over when the process ends, however."""
 
     def __init__(
         self, options: SourceOptions, *, starter: str | None, application: int, folder: Path | None = None
     ) -> None:
         assert options.member is not None
-        self.word = Word(
+        self.entry = ReaderEntry(
             application=application,
             starter=starter,
             group=options.member.group_id,
@@ -98,42 +98,42 @@ class Siblings:
         self._path = self._folder / f"{uuid4().hex}.json"
         self._own: int | None = None
         """The file of this name, open and locked."""
-        self._left: Word | None = None
+        self._written: ReaderEntry | None = None
         self._warned = False
 
-    def look(self, *, topics: frozenset[str] = frozenset(), cluster: str = "") -> None:
+    def check(self, *, topics: frozenset[str] = frozenset(), cluster: str = "") -> None:
         """Leave word of what is read, if that is news; raise SharedGroup if another source of this query
         reads a part of it in the same group.
         """
-        word = self.word
-        known = tuple(sorted(topics)) if topics and word.pattern is not None else word.topics
-        self.word = word = replace(word, topics=known, cluster=cluster or word.cluster)
-        if word == self._left or fcntl is None:
+        entry = self.entry
+        known = tuple(sorted(topics)) if topics and entry.pattern is not None else entry.topics
+        self.entry = entry = replace(entry, topics=known, cluster=cluster or entry.cluster)
+        if entry == self._written or fcntl is None:
             return
         with suppress(OSError):  # no folder to write to: nothing is found out
-            self._leave(word)
+            self._write(entry)
         if self._own is None:
             return
         for other in self._others():
-            if shared := word.shared_with(other):
+            if shared := entry.shared_topics(other):
                 self._judge(other, shared)
 
-    def _judge(self, other: Word, shared: str) -> None:
+    def _judge(self, other: ReaderEntry, shared: str) -> None:
         """Refuse another source of this query; warn of what may be one."""
-        told = (
-            f"group {self.word.group!r} has two loads of {shared} ({other.load}, and {self.word.load}):"
+        explained = (
+            f"group {self.entry.group!r} has two loads of {shared} ({other.load}, and {self.entry.load}):"
             " as two members each gets a part of the partitions, so a join or union of them misses records."
             " Leave group.id and kafka.group.id out, and each reads everything; or call load() for each,"
             " with a group.id of its own"
         )
-        if None not in (self.word.starter, other.starter):
-            if self.word.starter == other.starter:
-                raise SharedGroup("in this query " + told)
-        elif self.word.application == other.application and not self._warned:
+        if None not in (self.entry.starter, other.starter):
+            if self.entry.starter == other.starter:
+                raise SharedGroup("in this query " + explained)
+        elif self.entry.application == other.application and not self._warned:
             self._warned = True
-            log.warning("if it is one query that reads both: %s", told)
+            log.warning("if it is one query that reads both: %s", explained)
 
-    def _leave(self, word: Word) -> None:
+    def _write(self, entry: ReaderEntry) -> None:
         """Have the others find this word for as long as this process lives: it holds the file's lock."""
         if self._own is None:
             if not own_folder(self._folder):
@@ -143,10 +143,10 @@ class Siblings:
             fcntl.flock(self._own, fcntl.LOCK_EX)
             name.rename(self._path)  # found from now on
         os.ftruncate(self._own, 0)
-        os.pwrite(self._own, json.dumps(asdict(word)).encode(), 0)
-        self._left = word
+        os.pwrite(self._own, json.dumps(asdict(entry)).encode(), 0)
+        self._written = entry
 
-    def _others(self) -> Iterator[Word]:
+    def _others(self) -> Iterator[ReaderEntry]:
         """Yield the words of the readers that live; what others have left is taken away."""
         for path in self._folder.glob("*.json"):
             if path == self._path:
@@ -156,13 +156,13 @@ class Siblings:
                     fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError:
                     said = json.load(file)
-                    yield Word(**said | {name: tuple(said[name]) for name in ("addresses", "topics")})
+                    yield ReaderEntry(**said | {name: tuple(said[name]) for name in ("addresses", "topics")})
                 else:
                     path.unlink()
 
     def close(self) -> None:
         """Take the word back."""
-        own, self._own, self._left = self._own, None, None
+        own, self._own, self._written = self._own, None, None
         if own is not None:
             with suppress(OSError):
                 self._path.unlink(missing_ok=True)
@@ -170,7 +170,7 @@ class Siblings:
 
 
 def starter_of(pid: int) -> str | None:
-    """Return which thread of which process started a process, None where the system does not tell.
+    """Return the thread that started a process, and its process; None where the system does not tell.
 
     Where `PYSPARK_PYTHON` is a script that waits for Python, that is who started the script: what has one
     thread only is no JVM. A number may be another thread's some day, so it goes with when the thread began.
@@ -180,14 +180,19 @@ def starter_of(pid: int) -> str | None:
             threads = os.listdir(PROCESSES / f"{parent}/task")
             if len(threads) > 1:
                 return next(
-                    (one for thread in threads if (one := start_by(f"{parent}/task/{thread}", pid))), None
+                    (
+                        one
+                        for thread in threads
+                        if (one := thread_that_started(f"{parent}/task/{thread}", pid))
+                    ),
+                    None,
                 )
             pid = parent
     return None
 
 
-def start_by(thread: str, pid: int) -> str | None:
-    """Return what to call a thread if it has started this process."""
+def thread_that_started(thread: str, pid: int) -> str | None:
+    """Return a thread's name, with when it began, if it has started this process."""
     with suppress(OSError):  # it may have ended by now
         if str(pid) in (PROCESSES / thread / "children").read_text().split():
             return f"{thread} since {stat_of(thread)[19]}"
@@ -195,5 +200,5 @@ def start_by(thread: str, pid: int) -> str | None:
 
 
 def stat_of(path: str) -> list[str]:
-    """Return what Linux says of a process or thread, from its state on: its name may hold anything."""
+    """Return the fields of a process's or thread's `stat`, from its state on: its name may hold anything."""
     return (PROCESSES / path / "stat").read_text().rpartition(")")[2].split()

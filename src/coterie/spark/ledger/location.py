@@ -45,7 +45,7 @@ def deltalake() -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class TableLocation:
     """Where a table is. It travels to the tasks, so it holds no connection."""
 
     uri: str
@@ -53,7 +53,7 @@ class Place:
     storage_options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @classmethod
-    def of(cls, table: str, storage_options: Mapping[str, str] | None = None) -> "Place":
+    def of(cls, table: str, storage_options: Mapping[str, str] | None = None) -> "TableLocation":
         """Return the place of a table as users name it, or raise LedgerError with what to name instead."""
         options = {name: str(value) for name, value in (storage_options or {}).items()}
         place = cls(uri=located(os.fspath(table)), storage_options=tuple(options.items()))
@@ -128,7 +128,7 @@ def named_parts(host: str, path: str) -> dict[str, str]:
     }
 
 
-def refuse_unsafe(place: Place) -> None:
+def refuse_unsafe(place: TableLocation) -> None:
     """Raise LedgerError if commits would not be atomic: two writers could overwrite each other's."""
     given = {name.lower(): value.lower() for name, value in (*os.environ.items(), *place.storage_options)}
     unsafe = [name for name in UNSAFE if given.get(name) in ("true", "1", "yes", "on", "y")]

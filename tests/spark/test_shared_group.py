@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from coterie.spark.source.group.shared_group import SharedGroup, Siblings, starter_of
+from coterie.spark.source.group.shared_group import SharedGroup, SharedGroupCheck, starter_of
 from coterie.spark.source.options import parse
 
 ONE_QUERY, ANOTHER = "1/task/7 since 100", "1/task/8 since 100"
@@ -26,7 +26,7 @@ def reader(tmp_path):
         def make(starter=ONE_QUERY, *, topics="t", group="g", brokers="h:1", application=1, **options):
             chosen = options or {"subscribe": topics}
             given = {"kafka.bootstrap.servers": brokers, "group.id": group, **chosen}
-            one = Siblings(
+            one = SharedGroupCheck(
                 parse(given, streaming=True),
                 starter=starter,
                 application=application,
@@ -38,10 +38,10 @@ def reader(tmp_path):
 
 
 def test_the_second_source_of_a_query_in_one_group_is_refused_with_both_loads_and_the_ways_out(reader):
-    reader(topics="t,u").look()
+    reader(topics="t,u").check()
 
     with pytest.raises(SharedGroup) as refused:
-        reader(topics="u,v").look()
+        reader(topics="u,v").check()
 
     said = str(refused.value)
     assert "two loads of u (subscribe=t,u, and subscribe=u,v)" in said
@@ -61,9 +61,9 @@ def test_the_second_source_of_a_query_in_one_group_is_refused_with_both_loads_an
     ids=str,
 )
 def test_another_query_other_topics_groups_and_clusters_are_left_alone(reader, other):
-    reader().look(topics=frozenset("t"), cluster="")
+    reader().check(topics=frozenset("t"), cluster="")
 
-    reader(**other).look()
+    reader(**other).check()
 
 
 @pytest.mark.parametrize(
@@ -74,47 +74,47 @@ def test_a_pattern_is_found_to_match_what_the_other_load_names(reader, first, se
     def load(pattern):
         return reader(subscribePattern=pattern) if pattern else reader(topics="t1")
 
-    load(first).look()
+    load(first).check()
 
     with pytest.raises(SharedGroup, match=r"t1|matches"):
-        load(second).look()
+        load(second).check()
 
 
 def test_two_patterns_are_found_to_match_one_topic_once_that_is_known(reader):
     one, other = reader(subscribePattern="t.*"), reader(subscribePattern="..?")
-    one.look()
-    other.look()
-    other.look(topics=frozenset({"u1"}))
+    one.check()
+    other.check()
+    other.check(topics=frozenset({"u1"}))
 
     with pytest.raises(SharedGroup, match="two loads of t1 "):
-        other.look(topics=frozenset({"t1", "u1"}))
+        other.check(topics=frozenset({"t1", "u1"}))
 
 
 def test_one_cluster_by_two_names_is_found_once_it_is_known(reader):
     one, other = reader(brokers="broker-1:1"), reader(brokers="broker-2:1")
-    one.look()
-    other.look()
-    one.look(cluster="the same")
+    one.check()
+    other.check()
+    one.check(cluster="the same")
 
     with pytest.raises(SharedGroup):
-        other.look(cluster="the same")
+        other.check(cluster="the same")
 
 
 def test_a_reader_that_has_ended_is_forgotten(reader, tmp_path):
     one = reader()
-    one.look()
+    one.check()
     one.close()
 
-    reader().look()
+    reader().check()
 
 
 KILLED = f"""
 import os, sys
 from pathlib import Path
 from coterie.spark.source.options import parse
-from coterie.spark.source.group.shared_group import Siblings
+from coterie.spark.source.group.shared_group import SharedGroupCheck
 options = parse({{"kafka.bootstrap.servers": "h:1", "group.id": "g", "subscribe": "t"}}, streaming=True)
-Siblings(options, starter={ONE_QUERY!r}, application=1, folder=Path(sys.argv[1])).look()
+SharedGroupCheck(options, starter={ONE_QUERY!r}, application=1, folder=Path(sys.argv[1])).check()
 os._exit(9)
 """
 
@@ -124,19 +124,19 @@ def test_what_a_killed_process_has_left_is_taken_away(reader, tmp_path):
     assert subprocess.run([sys.executable, "-c", KILLED, folder], check=False).returncode == 9
     assert len([*folder.iterdir()]) == 1
 
-    reader().look()
+    reader().check()
 
     assert len([*folder.iterdir()]) == 1
 
 
 @pytest.mark.parametrize("said", ["", "[]", "{}", '{"group": "g"}', '{"addresses": null, "topics": 7}'])
 def test_the_word_of_another_version_that_lives_is_passed_over(reader, tmp_path, said):
-    reader(group="another").look()
+    reader(group="another").check()
     theirs = tmp_path / "readers" / "theirs.json"
     theirs.write_text(said)
     with theirs.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        reader().look()
+        reader().check()
 
 
 @pytest.mark.parametrize("kind", ["file", "open to all"])
@@ -148,16 +148,16 @@ def test_where_no_word_can_be_left_a_query_runs_all_the_same(reader, tmp_path, k
         folder.mkdir()
         folder.chmod(0o777)
 
-    reader().look()
-    reader().look()
+    reader().check()
+    reader().check()
 
 
 def test_where_the_system_does_not_tell_who_started_a_reader_it_is_warned_of_once(reader, caplog):
-    reader(None).look()
+    reader(None).check()
     other = reader(None)
-    other.look()
-    other.look(cluster="c")
-    reader(None, application=2).look()
+    other.check()
+    other.check(cluster="c")
+    reader(None, application=2).check()
 
     assert [one.getMessage()[:36] for one in caplog.records] == ["if it is one query that reads both: "]
 
