@@ -23,13 +23,13 @@ from pipeline.applications.events import now_ms
 from pipeline.applications.flights import flights
 from pipeline.plan import FIRST, FOREIGN, GROUP, PARTITIONS, SECOND, TOPIC, WARM_UP, Paths, Plan
 from pipeline.processes import checkpoint
-from pipeline.processes.children import Child, Late, Trouble, module
-from pipeline.processes.kill import Missed, strike
-from pipeline.report import history as past
+from pipeline.processes.children import Child, JobError, TooSlow, module
+from pipeline.processes.kill import Missed, kill_in_batch
 from pipeline.report import verify
-from pipeline.report.run_record import Account
+from pipeline.report.history import read_history
+from pipeline.report.run_record import RunRecord
 from pipeline.report.scene import Happening
-from pipeline.report.what_if import otherwise
+from pipeline.report.what_if import what_if
 from pipeline.terminal import Show
 from pipeline.watch.progress import Progress, final_progress, watch_progress
 from pipeline.watch.story import Rebalance, watch_story
@@ -46,7 +46,7 @@ class Job:
 
     def __init__(self, plan: Plan, paths: Paths, show: Show, *, bootstrap: str | None) -> None:
         self.plan, self.paths, self.show = plan, paths, show
-        self.account = Account(started_ms=now_ms())
+        self.record = RunRecord(started_ms=now_ms())
         self._bootstrap = bootstrap or ""
         self._broker_took_s = 0.0
         self._children: list[Child] = []
@@ -57,7 +57,7 @@ class Job:
 
     # --- running
 
-    async def run(self, *, within_s: float) -> Account:
+    async def run(self, *, within_s: float) -> RunRecord:
         """Follow the script; whatever falls over meanwhile ends it. Leaves no process behind."""
         script = asyncio.create_task(self.script())
         try:
@@ -65,11 +65,11 @@ class Job:
                 await asyncio.wait({script, self._broken}, return_when=asyncio.FIRST_COMPLETED)
                 await (script if script.done() else self._broken)
         except TimeoutError:
-            raise Late(f"the job was not over after {within_s:.0f} s") from None
+            raise TooSlow(f"the job was not over after {within_s:.0f} s") from None
         finally:
             script.cancel()
             await self.clean_up()
-        return self.account
+        return self.record
 
     async def clean_up(self) -> None:
         """End the watchers, then every process, the broker last."""
@@ -99,33 +99,33 @@ class Job:
         return task
 
     def watch(self, watcher: Callable[..., None], note: Callable[[Any], None]) -> None:
-        """Run a watcher in a thread; what it tells is noted in the event loop."""
+        """Run a watcher in a thread; what it finds is noted in the event loop."""
         loop = asyncio.get_running_loop()
 
-        def tell(news: Any) -> None:
+        def on_loop(news: Any) -> None:
             loop.call_soon_threadsafe(note, news)
 
-        self._watchers.add(self.guard(asyncio.to_thread(watcher, self._bootstrap, tell, self._stop)))
+        self._watchers.add(self.guard(asyncio.to_thread(watcher, self._bootstrap, on_loop, self._stop)))
 
     def happened(self, what: str, member: str = "", *, at_ms: int | None = None) -> None:
         """Note what was done from outside, and show it."""
         happening = Happening(at_ms=at_ms or now_ms(), what=what, member=member)
-        self.account.happenings.append(happening)
+        self.record.happenings.append(happening)
         self.show.happening(happening)
 
     def note_rebalance(self, rebalance: Rebalance) -> None:
-        if not self.account.ended_ms:  # afterwards the members leave one by one, which is no news
-            struck = self.account.struck
-            if struck and SECOND in rebalance.left and rebalance.at_ms > struck.at_ms:
-                rebalance = replace(rebalance, longest_ms=rebalance.formed_at_ms - struck.at_ms)
+        if not self.record.ended_ms:  # afterwards the members leave one by one, which is no news
+            killed = self.record.killed
+            if killed and SECOND in rebalance.left and rebalance.at_ms > killed.at_ms:
+                rebalance = replace(rebalance, longest_ms=rebalance.formed_at_ms - killed.at_ms)
             self.show.rebalance(rebalance)
 
     def note_progress(self, look: Progress) -> None:
-        self.account.progress.append(look)
+        self.record.progress.append(look)
         self.show.committed(look.done)
         for member in (FIRST, SECOND):
             seen = checkpoint.commits(self.paths.checkpoint(member))
-            self.account.batches[member].update(batch.at_ms for batch in seen)
+            self.record.batches[member].update(batch.at_ms for batch in seen)
 
     def note_producer(self, event: dict[str, Any]) -> None:
         if "delivered" in event:
@@ -137,7 +137,7 @@ class Job:
 
     def note_foreign(self, event: dict[str, Any]) -> None:
         if event["event"] == "batch" and event["committed"]:
-            self.account.batches[FOREIGN].add(event["at_ms"])
+            self.record.batches[FOREIGN].add(event["at_ms"])
 
     # --- processes
 
@@ -145,7 +145,7 @@ class Job:
         """Start a process; the job is over if it ends before it may."""
         child = await Child.start(name, command, log=self.paths.log(name))
         self._children.append(child)
-        self.guard(child.fall())
+        self.guard(child.ended_early())
         return child
 
     async def start_broker(self) -> None:
@@ -154,13 +154,13 @@ class Job:
             command = [str(Path(sys.executable).with_name("coterie")), "serve"]
             command += ["--listen", "127.0.0.1:0", "--data", str(self.paths.broker)]
             broker = await self.start("broker", command)
-            self._bootstrap = (await broker.hear("ready", within_s=STAGE_S))["text"]
-            self._broker_took_s = (now_ms() - self.account.started_ms) / 1000
+            self._bootstrap = (await broker.expect("ready", within_s=STAGE_S))["text"]
+            self._broker_took_s = (now_ms() - self.record.started_ms) / 1000
             self.watch(watch_story, self.note_rebalance)
         try:
             await asyncio.to_thread(create_topics, self._bootstrap)
         except KafkaException as failure:
-            raise Trouble(f"the broker at {self._bootstrap} did not create the topics: {failure}") from None
+            raise JobError(f"the broker at {self._bootstrap} did not create the topics: {failure}") from None
         self.watch(watch_progress, self.note_progress)
         self.show.line(now_ms(), f"broker at {self._bootstrap}")
 
@@ -206,7 +206,7 @@ class Job:
         )  # fmt: skip
         producer = await self.start("producer", command)
         producer.on_event = self.note_producer
-        producer.tell("next")
+        producer.send("next")
         return producer
 
     # --- the script
@@ -220,13 +220,13 @@ class Job:
         second = await self.start_spark(SECOND)
 
         await self.join(first)
-        await self.peace()
-        producer.tell("next")
+        await self.work_undisturbed()
+        producer.send("next")
         await self.join(second)
         foreign = await self.start_foreign()
-        await self.peace()
+        await self.work_undisturbed()
         await self.visit(foreign, producer)
-        await self.peace()
+        await self.work_undisturbed()
         await self.kill(second)
         again = await self.bring_back()
 
@@ -234,27 +234,27 @@ class Job:
         expected = asyncio.create_task(asyncio.to_thread(verify.table_of, flights(self.plan.events)))
         await self.all_committed()
         await self.conclude(first, again)
-        self.account.expected = await expected
+        self.record.expected = await expected
 
     async def join(self, application: Child) -> None:
         """Let a Spark application join the group, and wait for its first batch; batch 0 is an empty one."""
-        await application.hear("ready", within_s=self.spark_starts_s)
+        await application.expect("ready", within_s=self.spark_starts_s)
         self.happened(f"{application.name} starts", application.name)
-        application.tell("go")
+        application.send("go")
         await self.commit_of(application.name, beyond=0)
 
     async def visit(self, foreign: Child, producer: Child) -> None:
         """Let the foreign consumer join, work for a while and leave, and the others find to work again."""
-        await foreign.hear("ready", within_s=self.patience_s)
-        foreign.tell("go")
-        await foreign.hear("assigned", within_s=self.patience_s)
-        producer.tell("next")
-        await foreign.hear("batch", within_s=self.patience_s)
-        await self.peace()
+        await foreign.expect("ready", within_s=self.patience_s)
+        foreign.send("go")
+        await foreign.expect("assigned", within_s=self.patience_s)
+        producer.send("next")
+        await foreign.expect("batch", within_s=self.patience_s)
+        await self.work_undisturbed()
         self.happened(f"{FOREIGN} is told to leave", FOREIGN)
-        foreign.tell("leave")
+        foreign.send("leave")
         await foreign.end(within_s=self.patience_s)
-        producer.tell("next")
+        producer.send("next")
         for member in (FIRST, SECOND):
             await self.commit_of(member, beyond=checkpoint.last_committed(self.paths.checkpoint(member)))
 
@@ -263,71 +263,71 @@ class Job:
         victim.may_end = True
         place = {"checkpoint": self.paths.checkpoint(victim.name), "table": self.paths.records}
         try:
-            struck = await asyncio.to_thread(strike, victim.pid, **place, within_s=self.patience_s / 3)
+            killed = await asyncio.to_thread(kill_in_batch, victim.pid, **place, within_s=self.patience_s / 3)
         except Missed as missed:
-            raise Trouble(f"{victim.name} could not be killed in the middle of a batch: {missed}") from None
-        self.account.struck = struck
-        found = ", which is in the table" if struck.in_table else ""
-        self.happened(f"{victim.name} killed in batch {struck.batch}{found}", victim.name, at_ms=struck.at_ms)
+            raise JobError(f"{victim.name} could not be killed in the middle of a batch: {missed}") from None
+        self.record.killed = killed
+        found = ", which is in the table" if killed.in_table else ""
+        self.happened(f"{victim.name} killed in batch {killed.batch}{found}", victim.name, at_ms=killed.at_ms)
 
     async def bring_back(self) -> Child:
         """Start the killed application again on its checkpoint; return it when it has committed a batch."""
-        assert self.account.struck is not None
+        assert self.record.killed is not None
         again = await self.start_spark(SECOND)
-        await again.hear("ready", within_s=self.spark_starts_s)
+        await again.expect("ready", within_s=self.spark_starts_s)
         self.happened(f"{SECOND} starts again", SECOND)
-        again.tell("go")
-        await self.commit_of(SECOND, beyond=self.account.struck.batch - 1)
+        again.send("go")
+        await self.commit_of(SECOND, beyond=self.record.killed.batch - 1)
         return again
 
     async def produce_the_rest(self, producer: Child) -> None:
         """Let go of the fifth that was held back."""
         self.happened("the last fifth comes")
-        producer.tell("next")
-        self.account.produced = (await producer.hear("done", within_s=self.patience_s))["delivered"]
+        producer.send("next")
+        self.record.produced = (await producer.expect("done", within_s=self.patience_s))["delivered"]
         await producer.end(within_s=self.patience_s)
 
     async def all_committed(self) -> None:
         """Wait until the group has committed everything that was produced."""
 
         def done() -> bool:
-            return self.account.progress[-1].done >= self.account.produced
+            return self.record.progress[-1].done >= self.record.produced
 
         await self.until(done, what="everything to be committed", within_s=2 * self.patience_s)
         self.happened("everything committed")
-        self.account.ended_ms = self.account.happenings[-1].at_ms
+        self.record.ended_ms = self.record.happenings[-1].at_ms
 
     async def conclude(self, first: Child, second: Child) -> None:
         """Stop reading, run the last job, and look once more at what the group has committed."""
         for application in (first, second):
             application.may_end = True
-            application.tell("stop")
-        second.hang_up()
-        await first.hear("stopped", within_s=self.patience_s)
+            application.send("stop")
+        second.close_input()
+        await first.expect("stopped", within_s=self.patience_s)
         self.show.line(now_ms(), "reading is over; the last Spark job makes the table")
-        first.tell("table")
+        first.send("table")
         await second.end(within_s=self.patience_s)
-        self.account.lag = (await asyncio.to_thread(final_progress, self._bootstrap)).lag
-        self.account.history = await asyncio.to_thread(past.read_history, self._bootstrap, GROUP)
-        answers = asyncio.create_task(asyncio.to_thread(otherwise, self.account.history))
-        self.account.counted = await first.hear("table", within_s=self.patience_s)
-        first.hang_up()
+        self.record.lag = (await asyncio.to_thread(final_progress, self._bootstrap)).lag
+        self.record.history = await asyncio.to_thread(read_history, self._bootstrap, GROUP)
+        answers = asyncio.create_task(asyncio.to_thread(what_if, self.record.history))
+        self.record.counted = await first.expect("table", within_s=self.patience_s)
+        first.close_input()
         await first.end(within_s=self.patience_s)
-        self.account.answers = await answers
+        self.record.answers = await answers
 
     # --- waiting
 
     @property
     def patience_s(self) -> float:
         """How long the next step may take: a machine that was slow so far will be."""
-        return patience_s((now_ms() - self.account.started_ms) / 1000)
+        return patience_s((now_ms() - self.record.started_ms) / 1000)
 
     @property
     def spark_starts_s(self) -> float:
         """How long Spark may take to start: as the broker did, and whatever started before."""
         return max(SPARK_STARTS_S, SPARK_TO_BROKER * self._broker_took_s, self.patience_s)
 
-    async def peace(self) -> None:
+    async def work_undisturbed(self) -> None:
         """Let the group work undisturbed."""
         await asyncio.sleep(self.plan.stage_s)
 
@@ -341,17 +341,17 @@ class Job:
         await self.until(done, what=f"{member} to commit a batch", within_s=self.patience_s)
 
     async def until(self, holds: Callable[[], bool], *, what: str, within_s: float) -> None:
-        """Look again and again until something holds; Trouble when the time is up."""
+        """Look again and again until something holds; JobError when the time is up."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 while not holds():  # noqa: ASYNC110 - what is looked at are files of other processes
                     await asyncio.sleep(LOOK_S)
                 return
-        raise Late(f"waited {within_s:.0f} s in vain for {what}")
+        raise TooSlow(f"waited {within_s:.0f} s in vain for {what}")
 
 
 def patience_s(so_far_s: float) -> float:
-    """Return how long a step may take when all before it took so long."""
+    """Return the seconds that a step may take when all before it took so long."""
     return max(STAGE_S, so_far_s)
 
 

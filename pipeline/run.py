@@ -21,9 +21,9 @@ from pipeline.applications.events import now_ms
 from pipeline.applications.flights import FLIGHTS
 from pipeline.job import Job
 from pipeline.plan import LEAST_EVENTS, Paths, Plan
-from pipeline.processes.children import Late, Trouble
+from pipeline.processes.children import JobError, TooSlow
 from pipeline.report import page, picture, verify
-from pipeline.report.run_record import Account
+from pipeline.report.run_record import RunRecord
 from pipeline.terminal import Show
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -41,7 +41,7 @@ def alone_in(root: Path) -> Iterator[Paths]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Trouble(f"another run is at work in {root}") from None
+            raise JobError(f"another run is at work in {root}") from None
         for old in paths.made_by_a_run():
             if old.is_dir():
                 shutil.rmtree(old)
@@ -52,7 +52,7 @@ def alone_in(root: Path) -> Iterator[Paths]:
         yield paths
 
 
-async def go(plan: Plan, paths: Paths, show: Show, *, bootstrap: str | None) -> Account:
+async def go(plan: Plan, paths: Paths, show: Show, *, bootstrap: str | None) -> RunRecord:
     """Run the job; Ctrl-C and SIGTERM end it as an error would."""
     me, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert me is not None
@@ -68,47 +68,47 @@ async def go(plan: Plan, paths: Paths, show: Show, *, bootstrap: str | None) -> 
     return await Job(plan, paths, show, bootstrap=bootstrap).run(within_s=WHOLE_RUN_S)
 
 
-def conclude(account: Account, paths: Paths, show: Show, plan: Plan) -> list[str]:
+def conclude(record: RunRecord, paths: Paths, show: Show, plan: Plan) -> list[str]:
     """Write the summary and the picture, show the table, and return what is wrong."""
     table = verify.read_table(paths.delays)
-    wrong_cells = verify.differences(table, account.expected)
-    found = summary_of(account)
+    wrong_cells = verify.differences(table, record.expected)
+    found = summary_of(record)
     faults = verify.faults(found, expected=plan.events, wrong_cells=wrong_cells)
     found |= {"events": plan.events, "ok": not faults, "faults": faults}
     paths.summary.write_text(json.dumps(found, indent=2) + "\n")
-    draw(account, paths, found)
+    draw(record, paths, found)
     show.tables(table)
     show.summary(found)
-    show.otherwise(account.answers)
+    show.what_if(record.answers)
     show.faults(faults)
     show.where(paths)
     return faults
 
 
-def summary_of(account: Account) -> dict[str, Any]:
+def summary_of(record: RunRecord) -> dict[str, Any]:
     """Return the summary of what was gathered."""
-    struck = account.struck
-    assert struck is not None
+    killed = record.killed
+    assert killed is not None
     return verify.summary(
-        produced=account.produced,
-        counted=account.counted,
-        lag=account.lag,
-        rebalances=[one.as_json(started_ms=account.started_ms) for one in account.rebalances()],
-        seconds=(now_ms() - account.started_ms) / 1000,
+        produced=record.produced,
+        counted=record.counted,
+        lag=record.lag,
+        rebalances=[one.as_json(started_ms=record.started_ms) for one in record.rebalances()],
+        seconds=(now_ms() - record.started_ms) / 1000,
         killed={
-            "batch": struck.batch,
-            "at": struck.at_ms,
-            "processes": struck.processes,
-            "records": struck.records,
-            "in_table": struck.in_table,
+            "batch": killed.batch,
+            "at": killed.at_ms,
+            "processes": killed.processes,
+            "records": killed.records,
+            "in_table": killed.in_table,
         },
-        what_if=[row._asdict() for row in account.answers],
+        what_if=[row._asdict() for row in record.answers],
     )
 
 
-def draw(account: Account, paths: Paths, found: dict[str, Any]) -> None:
+def draw(record: RunRecord, paths: Paths, found: dict[str, Any]) -> None:
     """Draw the picture, alone and as a page."""
-    scene = account.scene()
+    scene = record.scene()
     subtitle = (
         f"{found['produced']:,} flights, {scene.partitions} partitions, {len(scene.members)} members, "
         f"{len(scene.rebalances)} rebalances: {found['lost']:,} lost, {found['repeated']:,} there twice"
@@ -129,13 +129,13 @@ def draw(account: Account, paths: Paths, found: dict[str, Any]) -> None:
             title="A consumer group at work",
             subtitle=subtitle,
             figures=figures,
-            answers=account.answers,
+            answers=record.answers,
         )
     )
 
 
 def events(text: str) -> int:
-    """Return how many flights are meant by a number or by `all`."""
+    """Return the number of flights that an argument means, a number or `all`."""
     count = FLIGHTS if text == "all" else int(text.replace("_", ""))
     if not LEAST_EVENTS <= count <= FLIGHTS:
         raise argparse.ArgumentTypeError(f"from {LEAST_EVENTS} to {FLIGHTS}, or all; not {text}")
@@ -153,12 +153,12 @@ def main() -> int:
     try:
         with alone_in(args.run) as paths:
             with show:
-                account = asyncio.run(go(plan, paths, show, bootstrap=args.bootstrap))
-            return 1 if conclude(account, paths, show, plan) else 0
-    except Late as late:
-        show.faults([str(late)], word="too slow")
+                record = asyncio.run(go(plan, paths, show, bootstrap=args.bootstrap))
+            return 1 if conclude(record, paths, show, plan) else 0
+    except TooSlow as late:
+        show.faults([str(late)], heading="too slow")
         return 1
-    except Trouble as trouble:
+    except JobError as trouble:
         show.faults([str(trouble)])
         return 1
     except (asyncio.CancelledError, KeyboardInterrupt):

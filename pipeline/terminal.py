@@ -101,7 +101,7 @@ class Show:
             f"{len(found['rebalances'])} rebalances; {found['seconds']} s"
         )
 
-    def otherwise(self, answers: Sequence[WhatIf]) -> None:
+    def what_if(self, answers: Sequence[WhatIf]) -> None:
         """Print what static members would have changed."""
         self.console.print(in_words(answers), soft_wrap=True)
 
@@ -110,10 +110,10 @@ class Show:
         for path in (paths.delays, paths.page, paths.summary):
             self.console.print(f"[bright_black]{path}[/]", soft_wrap=True)
 
-    def faults(self, faults: Sequence[str], *, word: str = "wrong") -> None:
-        """Say what is wrong, or another word's worth of that."""
+    def faults(self, faults: Sequence[str], *, heading: str = "wrong") -> None:
+        """Print what is wrong, each under this heading."""
         for fault in faults:
-            self.console.print(Text.assemble((f"{word}: ", "bold red"), fault))
+            self.console.print(Text.assemble((f"{heading}: ", "bold red"), fault))
 
 
 def grid(title: str, delays: Mapping[Any, Delays]) -> Grid:

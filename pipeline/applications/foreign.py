@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from coterie.spark.ledger.ledger import Ledger
-from pipeline.applications.events import say
+from pipeline.applications.events import emit
 from pipeline.plan import ASSIGNOR, FOREIGN, GROUP, HEARTBEAT_MS, SESSION_TIMEOUT_MS, TOPIC
 
 KEPT = pa.schema(
@@ -52,7 +52,7 @@ def settings(bootstrap: str) -> dict[str, Any]:
 
 
 def as_row(message: Any) -> dict[str, Any]:
-    """Return what is kept of a record: where it stood, and the columns of the table."""
+    """Return the row of a record: where it stood, and the columns of the table."""
     flight = json.loads(message.value())
     row = {name: flight[name] for name in ("carrier", "hour", "dep_delay", "arr_delay")}
     where = {"topic": message.topic(), "partition": message.partition(), "offset": message.offset()}
@@ -88,7 +88,7 @@ def commit(consumer: Any, ends: dict[int, int]) -> bool:
     return True
 
 
-def told_to_leave() -> bool:
+def must_leave() -> bool:
     """Whether a word, or the end of the input, has come."""
     return bool(select.select([sys.stdin], [], [], 0)[0])
 
@@ -96,15 +96,15 @@ def told_to_leave() -> bool:
 def work(consumer: Any, ledger: Ledger, *, per_batch: int, pause_s: float) -> int:
     """Consume, enter and commit at a steady pace until told to leave; return the number of rows read."""
     read = 0
-    while not told_to_leave():
+    while not must_leave():
         next_at = time.monotonic() + pause_s
         messages = consumer.consume(per_batch, POLL_S)
         rows = [as_row(message) for message in messages if message.error() is None]
         if rows:
             ledger.append(pa.Table.from_pylist(rows, KEPT))
             read += len(rows)
-            say("batch", rows=len(rows), committed=commit(consumer, ends_of(rows)))
-        while not told_to_leave() and (left_s := next_at - time.monotonic()) > 0:
+            emit("batch", rows=len(rows), committed=commit(consumer, ends_of(rows)))
+        while not must_leave() and (left_s := next_at - time.monotonic()) > 0:
             time.sleep(min(left_s, 0.05))
     return read
 
@@ -119,20 +119,20 @@ def main() -> None:
     from confluent_kafka import Consumer
 
     consumer = Consumer(settings(args.bootstrap))
-    say("ready")  # what has to be imported is: from the word on it takes a moment to join
+    emit("ready")  # what has to be imported is: from the word on it takes a moment to join
     if sys.stdin.readline().strip() != "go":
         return
     consumer.subscribe(
         [TOPIC],
-        on_assign=lambda _, got: say("assigned", partitions=sorted(one.partition for one in got)),
-        on_revoke=lambda _, gone: say("revoked", partitions=sorted(one.partition for one in gone)),
+        on_assign=lambda _, got: emit("assigned", partitions=sorted(one.partition for one in got)),
+        on_revoke=lambda _, gone: emit("revoked", partitions=sorted(one.partition for one in gone)),
     )
     try:
         ledger = Ledger(str(args.records), group=GROUP)
         read = work(consumer, ledger, per_batch=args.per_batch, pause_s=args.pause_ms / 1000)
     finally:
         consumer.close()
-    say("left", rows=read)
+    emit("left", rows=read)
 
 
 if __name__ == "__main__":

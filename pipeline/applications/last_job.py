@@ -41,7 +41,7 @@ def files_of(table: Path) -> list[Path]:
 
 
 def rows_by_member(rows: DataFrame) -> dict[str, int]:
-    """Return how many rows each member wrote."""
+    """Return the number of rows that each member wrote."""
     from pyspark.sql import functions as f
 
     counts = (f.count_if(f.col("member") == member).alias(member) for member in MEMBERS)
@@ -49,7 +49,7 @@ def rows_by_member(rows: DataFrame) -> dict[str, int]:
 
 
 def compared(rows: DataFrame, produced: DataFrame) -> dict[str, int]:
-    """Return how many records were read, and how many of them, or of those produced, the other side lacks."""
+    """Return the counts of records that were read, and of those that only one side has."""
     from pyspark.sql import functions as f
 
     read = rows.select(*PLACE).distinct().withColumn("read", f.lit(True))

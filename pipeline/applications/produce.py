@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pipeline.applications.events import say
+from pipeline.applications.events import emit
 from pipeline.applications.flights import Flight, as_record, flights
 
 SETTINGS = {
@@ -70,9 +70,9 @@ def send(producer: Any, topic: str, batch: Iterable[Flight], landed: Landed) -> 
         if time.monotonic() - said_at > SAY_EVERY_S:
             said_at = time.monotonic()
             producer.poll(0)
-            say("progress", delivered=len(landed))
+            emit("progress", delivered=len(landed))
     while producer.flush(SAY_EVERY_S):
-        say("progress", delivered=len(landed))
+        emit("progress", delivered=len(landed))
     if landed.failures:
         raise SystemExit(f"{len(landed.failures)} records were not accepted, the first: {landed.failures[0]}")
 
@@ -104,7 +104,7 @@ def main() -> None:
             raise SystemExit("told to stop before everything was produced")
         send(producer, args.topic, itertools.islice(source, part), landed)
     landed.write(args.landed, topic=args.topic)
-    say("done", delivered=len(landed))
+    emit("done", delivered=len(landed))
 
 
 if __name__ == "__main__":

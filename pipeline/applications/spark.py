@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.applications.events import say
+from pipeline.applications.events import emit
 from pipeline.plan import (
     ASSIGNOR,
     GROUP,
@@ -89,7 +89,7 @@ def source_options(member: str, *, bootstrap: str, per_batch: int) -> dict[str, 
 
 
 def kept(records: DataFrame, member: str) -> DataFrame:
-    """Return where each record stood, which the ledger accounts for, who read it, and the table's columns."""
+    """Return the rows of records: the ledger's columns, who read them, and the table's columns."""
     from pyspark.sql import functions as f
 
     flight = f.from_json(f.col("value").cast("string"), FLIGHT)
@@ -130,7 +130,7 @@ def watch(query: StreamingQuery) -> None:
     try:
         query.awaitTermination()
     except Exception as failure:  # noqa: BLE001 - the root of this thread
-        say("failed", error=str(failure).strip().splitlines()[0])
+        emit("failed", error=str(failure).strip().splitlines()[0])
         os._exit(1)
 
 
@@ -142,16 +142,16 @@ def obey(spark: SparkSession, paths: Paths, args: argparse.Namespace) -> None:
             case "go":
                 query = begin(spark, args.member, paths, args)
                 threading.Thread(target=watch, args=(query,), daemon=True).start()
-                say("started")
+                emit("started")
             case "stop":
                 assert query is not None
                 query.stop()
-                say("stopped")
+                emit("stopped")
             case "table":
                 from pipeline.applications.last_job import last_job
 
                 found: dict[str, Any] = last_job(spark, paths)
-                say("table", **found)
+                emit("table", **found)
 
 
 def main() -> None:
@@ -164,9 +164,9 @@ def main() -> None:
     args = parser.parse_args()
     paths = Paths(args.run.resolve())
     spark = session(args.member, paths.scratch / args.member)
-    say("loading", what="Spark runs; now the first batch, outside the group, loads everything it needs")
+    emit("loading", what="Spark runs; now the first batch, outside the group, loads everything it needs")
     warm_up(spark, args, paths)
-    say("ready")
+    emit("ready")
     obey(spark, paths, args)
     spark.stop()
 

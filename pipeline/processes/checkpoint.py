@@ -53,7 +53,7 @@ def under_way(checkpoint: Path) -> int | None:
 
 
 def planned(checkpoint: Path, number: int) -> Planned:
-    """Return what the offset log says of a batch: the source's document stands in its last line."""
+    """Return a batch as the offset log has it: the source's document stands in its last line."""
     document = json.loads((checkpoint / "offsets" / str(number)).read_text().splitlines()[-1])
     group, ranges = document["group"], document["ranges"]
     return Planned(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.applications.events import heard
+from pipeline.applications.events import parsed
 from pipeline.processes.process_tree import living, signal_all, tree
 
 LAST_LINES = 12
@@ -26,11 +26,11 @@ SLOW = "Nothing is known to be wrong. Is the machine busy? With fewer records: m
 CAUSE = re.compile(r"\s*(?!BrokenPipeError)(Error\b|Caused by\b|Exception in\b|[\w.]+(Error|Exception): )")
 
 
-class Trouble(Exception):
+class JobError(Exception):
     """Something that makes the job impossible to finish; its text is for the user."""
 
 
-class Late(Trouble):
+class TooSlow(JobError):
     """Something took longer than it may; nothing has shown to be wrong."""
 
     def __init__(self, sentence: str) -> None:
@@ -73,7 +73,7 @@ class Child:
     async def _listen(self) -> None:
         assert self._process.stdout is not None
         while line := await self._process.stdout.readline():
-            event = heard(line.decode(errors="replace"))
+            event = parsed(line.decode(errors="replace"))
             if self.on_event is not None:
                 self.on_event(event)
             await self._note(event)
@@ -87,27 +87,32 @@ class Child:
             self._said.append(event)
             self._news.notify_all()
 
-    async def hear(self, event: str, *, within_s: float) -> dict[str, Any]:
-        """Return what the child said, or soon says, with this event. Trouble if it ends or is silent."""
+    async def expect(self, event: str, *, within_s: float) -> dict[str, Any]:
+        """Return the child's message with this event, once it comes.
+
+        JobError if the child ends instead, TooSlow if it is silent.
+        """
         try:
             async with asyncio.timeout(within_s), self._news:
                 await self._news.wait_for(lambda: self._find(event) or self._find("ended"))
         except TimeoutError:
-            raise Late(f"{self.name} did not say {event!r} within {within_s:.0f} s.\n{self.tail()}") from None
+            raise TooSlow(
+                f"{self.name} did not say {event!r} within {within_s:.0f} s.\n{self.tail()}"
+            ) from None
         found = self._find(event)
         if found is None:
-            raise self.fallen()
+            raise self.failure()
         return found
 
     def _find(self, event: str) -> dict[str, Any] | None:
         return next((said for said in self._said if said["event"] == event), None)
 
-    def tell(self, word: str) -> None:
+    def send(self, command: str) -> None:
         """Say one word to the child."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{word}\n".encode())
+        self._process.stdin.write(f"{command}\n".encode())
 
-    def hang_up(self) -> None:
+    def close_input(self) -> None:
         """End the child's input: it has nothing more to do."""
         assert self._process.stdin is not None
         self.may_end = True
@@ -116,30 +121,30 @@ class Child:
     async def end(self, *, within_s: float) -> None:
         """Wait until the child has ended by itself and well."""
         self.may_end = True
-        ended = await self.hear("ended", within_s=within_s)
+        ended = await self.expect("ended", within_s=within_s)
         if ended["code"] != 0:
-            raise self.fallen()
+            raise self.failure()
 
-    async def fall(self) -> None:
-        """Return when the child has ended although nobody allowed it."""
+    async def ended_early(self) -> None:
+        """Wait until the child has ended although it may not."""
         await self._listening
         if self.may_end:
             await asyncio.Event().wait()
 
-    def fallen(self) -> Trouble:
+    def failure(self) -> JobError:
         failed = self._find("failed")
         reason = f": {failed['error']}" if failed else ""
-        return Trouble(f"{self.name} ended with code {self._process.returncode}{reason}\n{self.tail()}")
+        return JobError(f"{self.name} ended with code {self._process.returncode}{reason}\n{self.tail()}")
 
     def tail(self) -> str:
-        """Return what the child's log says of a cause first, its end, and where the rest is."""
+        """Return the first cause in the child's log, its last lines, and where the rest is."""
         lines = self.log.read_text(errors="replace").splitlines()
         before, end = lines[:-LAST_LINES], lines[-LAST_LINES:]
         cause = [line for line in before if CAUSE.match(line)][:1]
         if not lines:
             return f"Its log, {self.log}, is empty."
-        told = [f"Its log, {self.log}, says first:", f"  {cause[0]}", "and ends with:"] if cause else []
-        return "\n".join([*(told or [f"Its log, {self.log}, ends with:"]), *(f"  {line}" for line in end)])
+        head = [f"Its log, {self.log}, says first:", f"  {cause[0]}", "and ends with:"] if cause else []
+        return "\n".join([*(head or [f"Its log, {self.log}, ends with:"]), *(f"  {line}" for line in end)])
 
     async def terminate(self, *, within_s: float) -> None:
         """Ask the child to end, then make it and everything it started end."""

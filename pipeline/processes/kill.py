@@ -26,7 +26,7 @@ class Missed(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Struck:
+class Killed:
     """What was killed: the batch that was under way, and the processes."""
 
     batch: int
@@ -36,7 +36,7 @@ class Struck:
     in_table: bool  # whether they were there already, which neither Spark nor the group had been told
 
 
-def strike(pid: int, *, checkpoint: Path, table: Path, within_s: float) -> Struck:
+def kill_in_batch(pid: int, *, checkpoint: Path, table: Path, within_s: float) -> Killed:
     """Wait for the middle of a batch and kill the application `pid` with all its processes."""
     jvm = jvm_of(tree(pid))
     batch, in_table = freeze(jvm, checkpoint=checkpoint, table=table, within_s=within_s)
@@ -49,7 +49,7 @@ def strike(pid: int, *, checkpoint: Path, table: Path, within_s: float) -> Struc
     at_ms = now_ms()
     if left := wait_gone(family, within_s=5):
         raise Missed(f"{len(left)} processes survived SIGKILL: {left[0].command[:80]}")
-    return Struck(
+    return Killed(
         batch=batch.number, at_ms=at_ms, processes=len(family), records=batch.records, in_table=in_table
     )
 

@@ -16,7 +16,7 @@ from coterie.history.log.layout import OFFSETS, STORY
 from coterie.history.log.records import read_entry
 from coterie.history.log.segments import groups_of
 from coterie.history.tables import History, Ownership, Stall
-from pipeline.processes.children import Trouble
+from pipeline.processes.children import JobError
 from pipeline.report.scene import Death, Kind, Span
 from pipeline.watch.story import Rebalance
 
@@ -50,8 +50,7 @@ def read_history(bootstrap: str, group: str) -> History:
         consumer.close()
     found = next((log for log in groups_of(entries) if log.group_id == group), None)
     inferred = History(group) if found is None else history_of(*found)
-    told = read_story(story).get(group, [])
-    return overlaid(inferred, told)
+    return overlaid(inferred, read_story(story).get(group, []))
 
 
 def all_of(consumer: Any, topic: str, number: int) -> list[Any]:
@@ -67,7 +66,7 @@ def all_of(consumer: Any, topic: str, number: int) -> list[Any]:
             return found
         else:
             raise KafkaException(one.error())
-    raise Trouble(f"{topic}-{number} could not be read to its end within {PATIENCE_S} s")
+    raise JobError(f"{topic}-{number} could not be read to its end within {PATIENCE_S} s")
 
 
 def rebalances_of(history: History, topic: str) -> list[Rebalance]:
@@ -118,7 +117,7 @@ def without_owner(stalls: Iterable[Stall], generation: int) -> list[Stall]:
 
 
 def spans_of(history: History, topic: str, *, until_ms: int, deaths: Sequence[Death] = ()) -> list[Span]:
-    """Return who was at work on which partition of a topic, and when nobody was, without overlap.
+    """Return the spans of a topic's partitions, with their owner at work, dead or none, without overlap.
 
     Members get nowhere where the history says so, and from their deaths on, which it may not be able to tell.
     """
@@ -146,8 +145,8 @@ def spans_of(history: History, topic: str, *, until_ms: int, deaths: Sequence[De
 def tenure_of(one: Ownership, silent: Iterable[tuple[int, int]], over_ms: int) -> Iterator[Span]:
     """Yield the spans of one owner: at work, and dead or stuck where it got nowhere."""
     at_ms = one.from_ms
-    for silent_ms, heard_ms in silent:
-        from_ms, to_ms = max(silent_ms, at_ms), min(heard_ms, over_ms)
+    for silent_ms, moved_ms in silent:
+        from_ms, to_ms = max(silent_ms, at_ms), min(moved_ms, over_ms)
         if silent_ms < over_ms and one.from_ms <= silent_ms and from_ms < to_ms:
             if at_ms < from_ms:
                 yield span_of(one, "works", at_ms, from_ms)

@@ -113,8 +113,8 @@ def rebalance_row(frame: Frame, rebalance: Rebalance) -> str:
         el("td", f"{frame.scene.seconds(rebalance.at_ms):.1f} s"),
         el("td", escape(because(rebalance)), "<br>", slugs),
         el("td", *members) if rebalance.members else el("td", "nobody is left"),
-        el("td", "new group" if rebalance.new else f"{rebalance.nobody_ms:,} ms", class_="n"),
-        el("td", f"{max(rebalance.longest_ms, rebalance.nobody_ms):,} ms", class_="n"),
+        el("td", "new group" if rebalance.new else f"{rebalance.idle_ms:,} ms", class_="n"),
+        el("td", f"{max(rebalance.longest_ms, rebalance.idle_ms):,} ms", class_="n"),
         el("td", str(rebalance.moved), class_="n"),
     ]
     return el("tr", *cells)

@@ -19,7 +19,7 @@ from pipeline.watch.story import Rebalance, because
 WIDTH, LEFT, RIGHT = 1180, 96, 28
 TITLE, LABEL_ROW, BADGE = 82, 44, 26
 ROW, ROW_GAP = 34, 6
-LANE, LANE_GAP = 15, 7
+TRACK, TRACK_GAP = 15, 7
 CHART = 92
 STEPS, MOST_TICKS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600), 14
 
@@ -81,7 +81,7 @@ class Frame:
         """The labels of the rebalances; none covers another or is crossed by another's stem."""
         placed: list[Label] = []
         for rebalance in reversed(self.scene.rebalances):
-            lines = said(rebalance)
+            lines = label_lines(rebalance)
             x, width = self.x(rebalance.working_at_ms), 6.0 * max(map(len, lines)) + 3
             at = min(x - 7, WIDTH - RIGHT - width)
             below = [label.row for label in placed if min(label.x, label.at) < at + width]
@@ -94,12 +94,12 @@ class Frame:
         return TITLE + (1 + max((label.row for label in self.labels), default=0)) * LABEL_ROW + BADGE
 
     @property
-    def lanes_at(self) -> float:
+    def tracks_at(self) -> float:
         return self.rows_at + self.scene.partitions * (ROW + ROW_GAP) + 22
 
     @property
     def chart_at(self) -> float:
-        return self.lanes_at + len(self.scene.members) * (LANE + LANE_GAP) + 34
+        return self.tracks_at + len(self.scene.members) * (TRACK + TRACK_GAP) + 34
 
     @property
     def axis_at(self) -> float:
@@ -117,8 +117,8 @@ class Frame:
     def row(self, partition: int) -> float:
         return self.rows_at + partition * (ROW + ROW_GAP)
 
-    def lane(self, member: str) -> float:
-        return self.lanes_at + list(self.scene.members).index(member) * (LANE + LANE_GAP)
+    def track(self, member: str) -> float:
+        return self.tracks_at + list(self.scene.members).index(member) * (TRACK + TRACK_GAP)
 
     def colour(self, member: str) -> str:
         """Return a member's colour; one that was not announced gets the last."""
@@ -140,7 +140,7 @@ def draw(scene: Scene, *, title: str, subtitle: str) -> str:
         *(band(frame, span) for span in scene.spans),
         *deaths(frame),
         *badges(frame),
-        *lanes(frame),
+        *tracks(frame),
         *chart(frame),
         *axis(frame),
     ]
@@ -197,15 +197,15 @@ def band(frame: Frame, span: Span) -> str:
     x, y = frame.x(span.from_ms), frame.row(span.partition)
     width = max(0.8, frame.x(span.to_ms) - x)
     fills = {"works": frame.colour(span.owner), "dead": f"url(#dead-{span.owner})", "stopped": "url(#gap)"}
-    shape = el("rect", x=x, y=y, width=width, height=ROW, rx=3 if span.owner else 0, fill=fills[span.kind])
+    box = el("rect", x=x, y=y, width=width, height=ROW, rx=3 if span.owner else 0, fill=fills[span.kind])
     named = span.kind == "works" and width > 7 * len(span.owner) + 14
     name = [text(span.owner, x + 8, y + ROW / 2 + 4, class_="on bold")] if named else []
     member = {"data_member": span.owner} if span.owner else {}
-    return el("g", tip(told(frame.scene, span)), shape, *name, class_="tip", **member)
+    return el("g", tip(tooltip(frame.scene, span)), box, *name, class_="tip", **member)
 
 
-def told(scene: Scene, span: Span) -> str:
-    """Return what the tooltip of a stretch says."""
+def tooltip(scene: Scene, span: Span) -> str:
+    """Return the tooltip of a stretch."""
     when = f"{scene.seconds(span.from_ms):.1f} s to {scene.seconds(span.to_ms):.1f} s ({span.seconds:.2f} s)"
     heads = {
         "works": f"{span.owner} owns partition {span.partition}, generation {span.generation}",
@@ -254,30 +254,30 @@ def badge(frame: Frame, label: Label) -> str:
     )
 
 
-def said(rebalance: Rebalance) -> tuple[str, ...]:
-    """Return why a rebalance came about, how long nobody worked, and how much changed hands."""
+def label_lines(rebalance: Rebalance) -> tuple[str, ...]:
+    """Return the label of a rebalance: its cause, how long no member worked, and how much changed hands."""
     return (because(rebalance), *rebalance.cost.split("; "))
 
 
 def shares(rebalance: Rebalance) -> Iterator[str]:
-    """Yield who got what, a line a member."""
+    """Yield a line for each member with the partitions that it got."""
     for name, partitions in rebalance.members.items():
         yield f"{name}: {', '.join(map(str, partitions)) or 'nothing'}"
 
 
-def lanes(frame: Frame) -> Iterator[str]:
+def tracks(frame: Frame) -> Iterator[str]:
     """A tick for every batch that a member committed, a lane a member."""
     for member in frame.scene.members:
-        y = frame.lane(member)
-        yield text(member, LEFT - 12, y + LANE - 3, class_="soft", anchor="end")
-        yield el("rect", x=LEFT, y=y, width=WIDTH - LEFT - RIGHT, height=LANE, class_="guide", rx=3)
+        y = frame.track(member)
+        yield text(member, LEFT - 12, y + TRACK - 3, class_="soft", anchor="end")
+        yield el("rect", x=LEFT, y=y, width=WIDTH - LEFT - RIGHT, height=TRACK, class_="guide", rx=3)
         ticks = [
-            el("rect", x=frame.x(at_ms) - 0.8, y=y + 2, width=1.6, height=LANE - 4)
+            el("rect", x=frame.x(at_ms) - 0.8, y=y + 2, width=1.6, height=TRACK - 4)
             for at_ms in frame.scene.batches.get(member, ())
         ]
         words = tip(f"{len(ticks)} batches committed by {member}")
         yield el("g", words, *ticks, fill=frame.colour(member), class_="tip", data_member=member)
-    yield text("batches committed", LEFT, frame.lanes_at - 7, class_="soft small")
+    yield text("batches committed", LEFT, frame.tracks_at - 7, class_="soft small")
 
 
 def chart(frame: Frame) -> Iterator[str]:
@@ -292,8 +292,8 @@ def chart(frame: Frame) -> Iterator[str]:
         yield text(f"{most * share:,.0f}", LEFT - 12, y + 4, class_="soft small", anchor="end")
     if points:
         line = " ".join(f"{short(x)},{short(y)}" for x, y in points)
-        shape = f"{short(points[0][0])},{short(floor)} {line} {short(points[-1][0])},{short(floor)}"
-        yield el("polygon", points=shape, class_="lag")
+        outline = f"{short(points[0][0])},{short(floor)} {line} {short(points[-1][0])},{short(floor)}"
+        yield el("polygon", points=outline, class_="lag")
         yield el("polyline", points=line, class_="lagline", fill="none", stroke_width=1.5)
     yield text("records waiting", LEFT, frame.chart_at - 8, class_="soft small")
     yield from flags(frame)

@@ -8,16 +8,16 @@ from typing import Any
 from coterie.history.tables import History
 from coterie.simulate.what_if.what_if import WhatIf
 from pipeline.plan import GROUP, MEMBERS, PARTITIONS, SECOND, TOPIC
-from pipeline.processes.kill import Struck
-from pipeline.report import history as past
+from pipeline.processes.kill import Killed
 from pipeline.report import verify
+from pipeline.report.history import rebalances_of, spans_of
 from pipeline.report.scene import Death, Happening, Scene
 from pipeline.watch.progress import Progress
 from pipeline.watch.story import Rebalance
 
 
 @dataclass(slots=True, kw_only=True)
-class Account:
+class RunRecord:
     """Everything that was seen of one run."""
 
     started_ms: int
@@ -25,7 +25,7 @@ class Account:
     happenings: list[Happening] = field(default_factory=list)
     progress: list[Progress] = field(default_factory=list)
     batches: dict[str, set[int]] = field(default_factory=lambda: {member: set() for member in MEMBERS})
-    struck: Struck | None = None
+    killed: Killed | None = None
     produced: int = 0
     counted: dict[str, Any] = field(default_factory=dict)
     lag: tuple[int, ...] = ()
@@ -35,18 +35,18 @@ class Account:
 
     def rebalances(self) -> list[Rebalance]:
         """Return the rebalances while there was work, as the history tells them."""
-        told = past.rebalances_of(self.history, TOPIC)
-        return [one for one in told if one.formed_at_ms <= self.ended_ms]
+        found = rebalances_of(self.history, TOPIC)
+        return [one for one in found if one.formed_at_ms <= self.ended_ms]
 
     def scene(self) -> Scene:
-        """Return what the picture is drawn from."""
-        deaths = (Death(at_ms=self.struck.at_ms, member=SECOND),) if self.struck else ()
+        """Return the scene that the picture is drawn from."""
+        deaths = (Death(at_ms=self.killed.at_ms, member=SECOND),) if self.killed else ()
         return Scene(
             started_ms=self.started_ms,
             ended_ms=self.ended_ms,
             partitions=PARTITIONS,
             members=MEMBERS,
-            spans=past.spans_of(self.history, TOPIC, until_ms=self.ended_ms, deaths=deaths),
+            spans=spans_of(self.history, TOPIC, until_ms=self.ended_ms, deaths=deaths),
             rebalances=self.rebalances(),
             happenings=self.happenings,
             deaths=deaths,

@@ -83,13 +83,13 @@ def summed(parts: Iterable[tuple[Any, Delays]]) -> dict[Any, Delays]:
 
 
 def differences(made: Table, expected: Table) -> list[str]:
-    """Return how the table differs from the one computed directly, a sentence for each cell."""
-    told = []
+    """Return a sentence for each cell in which the table differs from the one computed directly."""
+    found = []
     for key in sorted(made.keys() | expected.keys()):
         mine, theirs = made.get(key, Delays()), expected.get(key, Delays())
         if mine != theirs:
-            told.append(f"carrier {key[0]}, hour {key[1]}: {astuple(mine)} instead of {astuple(theirs)}")
-    return told
+            found.append(f"carrier {key[0]}, hour {key[1]}: {astuple(mine)} instead of {astuple(theirs)}")
+    return found
 
 
 def summary(
@@ -101,7 +101,7 @@ def summary(
     seconds: float,
     **more: Any,
 ) -> dict[str, Any]:
-    """Return what `summary.json` holds; `counted` is what the last Spark job found."""
+    """Return the contents of `summary.json`; `counted` is what the last Spark job found."""
     rows_by_member = dict(counted["rows_by_member"])
     rows = sum(rows_by_member.values())
     return {

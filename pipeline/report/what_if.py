@@ -23,13 +23,13 @@ CALLED = {
 }
 
 
-def otherwise(history: History) -> list[WhatIf]:
-    """Return what the run would have come to: first as it was, then a row for each question."""
+def what_if(history: History) -> list[WhatIf]:
+    """Return the run replayed: first as it was, then a row for each question."""
     return list(answers(history, [question for one in ASKED for question in questions(one)]))
 
 
 def in_words(rows: Sequence[WhatIf]) -> str:
-    """Return what static members would have changed, in a sentence or two."""
+    """Return a sentence or two about what static members would have changed."""
     was = rows[0]
     if was.rebalances is None:
         return was.note
@@ -46,7 +46,7 @@ def in_words(rows: Sequence[WhatIf]) -> str:
 
 
 def verdict(rows: Sequence[WhatIf]) -> str:
-    """Return what of all that was tried helps, by the rule of the history's report."""
+    """Return a sentence that names the settings which help, by the rule of the history's report."""
     helping = [CALLED[row.setting] for row in rows if row.helps]
     return f"What helps, by the replay: {'; '.join(helping)}." if helping else "Nothing tried helps."
 

@@ -39,19 +39,19 @@ class Progress:
         return sum(self.committed)
 
 
-class Gauge:
+class LagReader:
     """Asks for the committed offsets of the group and the ends of its topic. Joins nothing."""
 
     def __init__(self, bootstrap: str, *, group: str, topic: str, partitions: int) -> None:
         from confluent_kafka import Consumer, TopicPartition
 
         self._consumer = Consumer(
-            {"bootstrap.servers": bootstrap, "client.id": "gauge", "log_level": 2, "group.id": group}
+            {"bootstrap.servers": bootstrap, "client.id": "reader", "log_level": 2, "group.id": group}
         )
         self._places = [TopicPartition(topic, partition) for partition in range(partitions)]
 
     def read(self) -> Progress:
-        """Return where the group is now. Commits are read first: a lag is never taken for too small."""
+        """Return the group's progress now. Commits are read first: a lag is never taken for too small."""
         committed = self._consumer.committed(self._places, timeout=10)
         return Progress(
             at_ms=now_ms(),
@@ -67,18 +67,18 @@ class Gauge:
         self._consumer.close()
 
 
-def watch_progress(bootstrap: str, tell: Callable[[Progress], None], stop: threading.Event) -> None:
+def watch_progress(bootstrap: str, note: Callable[[Progress], None], stop: threading.Event) -> None:
     """Tell how far the group is, a few times a second."""
-    gauge = Gauge(bootstrap, group=GROUP, topic=TOPIC, partitions=PARTITIONS)
+    reader = LagReader(bootstrap, group=GROUP, topic=TOPIC, partitions=PARTITIONS)
     try:
         while not stop.wait(LOOK_EVERY_S):
-            tell(patient(gauge.read))
+            note(with_retries(reader.read))
     finally:
-        gauge.close()
+        reader.close()
 
 
-def patient(look: Callable[[], Any]) -> Any:
-    """Return what a look finds; a broker that is not ready yet is asked again for a while."""
+def with_retries(look: Callable[[], Any]) -> Any:
+    """Return the result of a request; a broker that is not ready yet is asked again for a while."""
     from confluent_kafka import KafkaException
 
     until = time.monotonic() + PATIENCE_S
@@ -92,10 +92,10 @@ def patient(look: Callable[[], Any]) -> Any:
 
 
 def final_progress(bootstrap: str) -> Progress:
-    """Return where the group stands after its members have gone."""
-    gauge = Gauge(bootstrap, group=GROUP, topic=TOPIC, partitions=PARTITIONS)
+    """Return the group's progress after its members have gone."""
+    reader = LagReader(bootstrap, group=GROUP, topic=TOPIC, partitions=PARTITIONS)
     try:
-        found: Progress = patient(gauge.read)
+        found: Progress = with_retries(reader.read)
         return found
     finally:
-        gauge.close()
+        reader.close()

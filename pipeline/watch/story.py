@@ -1,6 +1,6 @@
 """The story of the group: every rebalance with its why, as the broker writes it into `__group_story`.
 
-`Rebalance` and the sentences about it are pure; `Watch` reads the topic with a consumer that joins no group.
+`Rebalance` and the sentences about it are pure; `StoryReader` reads the topic and joins no group.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from coterie.history.log.layout import STORY
 from pipeline.plan import GROUP, TOPIC
-from pipeline.watch.progress import patient
+from pipeline.watch.progress import with_retries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Rebalance:
     longest_ms: int = 0  # how long a partition stood still for it, from the death of its owner on
 
     @property
-    def nobody_ms(self) -> int:
+    def idle_ms(self) -> int:
         """How long nobody worked: from when members gave up what they had to the new generation."""
         return 0 if self.new else self.formed_at_ms - self.at_ms
 
@@ -45,8 +45,8 @@ class Rebalance:
             return "new group: nobody had worked before"
         if not self.members:
             return "group ended: nobody is left"
-        words = f"nobody worked for {self.nobody_ms:,} ms, {self.moved} partitions moved"
-        if self.longest_ms <= self.nobody_ms:
+        words = f"nobody worked for {self.idle_ms:,} ms, {self.moved} partitions moved"
+        if self.longest_ms <= self.idle_ms:
             return words
         return (
             f"{words}; what {listed(self.left or ('its owner',))} had stood still for {self.longest_ms:,} ms"
@@ -81,7 +81,7 @@ class Names:
         self._names: dict[str, str] = {}
 
     def learn(self, members: Mapping[str, Mapping[str, Any]]) -> None:
-        self._names |= {member_id: told["client_id"] for member_id, told in members.items()}
+        self._names |= {member_id: member["client_id"] for member_id, member in members.items()}
 
     def of(self, member_ids: Iterable[str]) -> tuple[str, ...]:
         return tuple(sorted(self._names.get(member_id, member_id) for member_id in member_ids))
@@ -92,9 +92,9 @@ def rebalance_of(record: Mapping[str, Any], names: Names, *, topic: str) -> Reba
     names.learn(record["members"])
     new = record.get("state_before", "") in (None, "Empty")
     owners: dict[str, tuple[int, ...]] = {}
-    for told in record["members"].values():
-        mine = owners.get(told["client_id"], ()) + tuple(told["partitions"].get(topic, ()))
-        owners[told["client_id"]] = tuple(sorted(mine))
+    for member in record["members"].values():
+        mine = owners.get(member["client_id"], ()) + tuple(member["partitions"].get(topic, ()))
+        owners[member["client_id"]] = tuple(sorted(mine))
     return Rebalance(
         at_ms=record["at"],
         formed_at_ms=record["formed_at"],
@@ -118,7 +118,7 @@ GONE = {
 
 
 def because(rebalance: Rebalance) -> str:
-    """Return why the group rebalanced, as one would say it."""
+    """Return the cause of a rebalance, as one would say it."""
     clauses = []
     if rebalance.left:
         how = next((words for slug, words in GONE.items() if slug in rebalance.why), "left")
@@ -134,7 +134,7 @@ def listed(names: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-class Watch:
+class StoryReader:
     """Follows the story of one group from its beginning; waits for the topic to be there."""
 
     def __init__(self, bootstrap: str, *, group: str, topic: str) -> None:
@@ -155,17 +155,17 @@ class Watch:
         )
 
     def poll(self, *, within_s: float) -> list[Rebalance]:
-        """Return the rebalances told since the last call, waiting a moment for the first."""
+        """Return the rebalances since the last call, waiting a moment for the first."""
         if not self._following and not self._follow():
             time.sleep(within_s)
             return []
-        told = []
+        found = []
         for message in self._consumer.consume(100, within_s):
             if message.error() is None and message.key() == self._group:
                 record = json.loads(message.value() or b"")
                 if record["kind"] == "rebalance":
-                    told.append(rebalance_of(record, self._names, topic=self._topic))
-        return told
+                    found.append(rebalance_of(record, self._names, topic=self._topic))
+        return found
 
     def _follow(self) -> bool:
         from confluent_kafka import TopicPartition
@@ -179,12 +179,12 @@ class Watch:
         self._consumer.close()
 
 
-def watch_story(bootstrap: str, tell: Callable[[Rebalance], None], stop: threading.Event) -> None:
+def watch_story(bootstrap: str, note: Callable[[Rebalance], None], stop: threading.Event) -> None:
     """Tell every rebalance as it happens."""
-    watch = Watch(bootstrap, group=GROUP, topic=TOPIC)
+    watch = StoryReader(bootstrap, group=GROUP, topic=TOPIC)
     try:
         while not stop.is_set():
-            for rebalance in patient(lambda: watch.poll(within_s=0.1)):
-                tell(rebalance)
+            for rebalance in with_retries(lambda: watch.poll(within_s=0.1)):
+                note(rebalance)
     finally:
         watch.close()

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from pipeline.applications.events import heard
+from pipeline.applications.events import parsed
 from pipeline.job import patience_s
-from pipeline.processes.children import Child, Late, Trouble
+from pipeline.processes.children import Child, JobError, TooSlow
 from pipeline.processes.process_tree import tree
 
 pytestmark = pytest.mark.slow
@@ -27,20 +27,20 @@ async def a_child(tmp_path: Path, code: str) -> Child:
 
 
 def test_a_plain_line_is_an_event_named_by_its_first_word():
-    assert heard("ready 127.0.0.1:9092\n") | {"at_ms": 0} == {
+    assert parsed("ready 127.0.0.1:9092\n") | {"at_ms": 0} == {
         "event": "ready",
         "text": "127.0.0.1:9092",
         "at_ms": 0,
     }
-    assert heard('{"event": "x", "at_ms": 5}') == {"event": "x", "at_ms": 5}
+    assert parsed('{"event": "x", "at_ms": 5}') == {"event": "x", "at_ms": 5}
 
 
 def test_a_child_is_heard_and_obeys(tmp_path: Path):
     async def talk() -> tuple[str, str]:
         child = await a_child(tmp_path, ECHO)
-        address = (await child.hear("ready", within_s=60))["text"]
-        child.tell("hello")
-        word = (await child.hear("got", within_s=60))["word"]
+        address = (await child.expect("ready", within_s=60))["text"]
+        child.send("hello")
+        word = (await child.expect("got", within_s=60))["word"]
         await child.end(within_s=60)
         return address, word
 
@@ -50,9 +50,9 @@ def test_a_child_is_heard_and_obeys(tmp_path: Path):
 def test_a_child_that_ends_instead_is_trouble_with_the_end_of_its_log(tmp_path: Path):
     async def talk() -> None:
         child = await a_child(tmp_path, "import sys; print('no room left', file=sys.stderr); sys.exit(3)")
-        await child.hear("ready", within_s=60)
+        await child.expect("ready", within_s=60)
 
-    with pytest.raises(Trouble, match=r"(?s)a child ended with code 3.*no room left"):
+    with pytest.raises(JobError, match=r"(?s)a child ended with code 3.*no room left"):
         asyncio.run(talk())
 
 
@@ -60,11 +60,11 @@ def test_a_silent_child_is_trouble(tmp_path: Path):
     async def talk() -> None:
         child = await a_child(tmp_path, "import sys; sys.stdin.read()")
         try:
-            await child.hear("ready", within_s=0.1)
+            await child.expect("ready", within_s=0.1)
         finally:
             await child.terminate(within_s=60)
 
-    with pytest.raises(Late, match=r"(?s)did not say 'ready'.*is empty\..*Is the machine busy\?"):
+    with pytest.raises(TooSlow, match=r"(?s)did not say 'ready'.*is empty\..*Is the machine busy\?"):
         asyncio.run(talk())
 
 
@@ -79,9 +79,9 @@ def test_of_a_long_log_the_first_cause_is_shown_beside_its_end(tmp_path: Path):
 
     async def talk() -> None:
         child = await a_child(tmp_path, f"import sys; sys.exit({chr(10).join(log)!r})")
-        await child.hear("ready", within_s=60)
+        await child.expect("ready", within_s=60)
 
-    with pytest.raises(Trouble, match=r"(?s)says first:\n  Error: Could not find.*and ends with:.*the end"):
+    with pytest.raises(JobError, match=r"(?s)says first:\n  Error: Could not find.*and ends with:.*the end"):
         asyncio.run(talk())
 
 
@@ -98,7 +98,7 @@ def test_a_child_that_will_not_end_is_killed_with_all_that_it_started(tmp_path: 
 
     async def talk() -> list[int]:
         child = await a_child(tmp_path, stubborn)
-        await child.hear("ready", within_s=60)
+        await child.expect("ready", within_s=60)
         family = [process.pid for process in tree(child.pid)]
         await child.terminate(within_s=0.2)
         return family

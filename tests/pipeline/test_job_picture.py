@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 from job_runs import A, a_history, a_rebalance, a_scene, at
 from pipeline.report.page import page
 from pipeline.report.picture import Frame, draw, lowest_free, nice
-from pipeline.report.what_if import otherwise
+from pipeline.report.what_if import what_if
 from pipeline.watch.progress import Progress
 
 from coterie.history.tables import History
@@ -66,7 +66,7 @@ def test_the_page_needs_no_network():
 
 
 def test_the_page_ends_with_what_static_members_would_have_changed():
-    written = page(a_scene(), title="a run", subtitle="s", figures={}, answers=otherwise(a_history()))
+    written = page(a_scene(), title="a run", subtitle="s", figures={}, answers=what_if(a_history()))
 
     last = written[written.index("What if the members were static?") :]
     assert "instead of 4" in last

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from job_runs import A, B, C, a_history, at, told
 from pipeline.report.history import rebalances_of, spans_of
 from pipeline.report.scene import Death, Span
-from pipeline.report.what_if import ASKED, CALLED, in_words, otherwise
+from pipeline.report.what_if import ASKED, CALLED, in_words, what_if
 from pipeline.watch.story import because
 
 from coterie.history.from_story import told_history
@@ -106,7 +106,7 @@ def test_the_spans_of_a_partition_follow_each_other(history: History, deaths: li
 
 
 def test_the_run_is_replayed_as_it_was_and_with_static_members():
-    rows = otherwise(a_history())
+    rows = what_if(a_history())
 
     assert [row.setting for row in rows] == ["as recorded", *ASKED]
     assert {row.setting for row in rows} == set(CALLED)
@@ -118,4 +118,4 @@ def test_the_run_is_replayed_as_it_was_and_with_static_members():
 
 
 def test_a_run_that_nothing_is_known_of_is_told_as_such():
-    assert in_words(otherwise(History("delays"))).startswith("nothing to replay")
+    assert in_words(what_if(History("delays"))).startswith("nothing to replay")
