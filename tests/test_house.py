@@ -204,6 +204,12 @@ def modules() -> list[Path]:
     return sorted([*SOURCE.rglob("*.py"), *(ROOT / "swarm").glob("*.py")])
 
 
+def modules_of(package: str) -> list[Path]:
+    """Return the modules of a package of ours, or of a folder beside `src/`."""
+    inside = SOURCE / "coterie" / package
+    return sorted((inside if inside.is_dir() else ROOT / package).rglob("*.py"))
+
+
 def place_of(path: Path) -> str:
     """Return where a module stands, as the lists above name it."""
     return str(path.relative_to(SOURCE if path.is_relative_to(SOURCE) else ROOT))
@@ -321,11 +327,11 @@ def words_of(name: str) -> set[str]:
     return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
 
 
-@pytest.mark.parametrize("package", WORDS_IN_ORDER)
+@pytest.mark.parametrize("package", [*WORDS_IN_ORDER, "pipeline"])
 def test_names_are_words_that_a_reader_would_look_for(package: str):
     refused = [
         f"{place_of(path)}:{line} {name}"
-        for path in sorted((SOURCE / "coterie" / package).rglob("*.py"))
+        for path in modules_of(package)
         for line, name in names_given(tree_of(path))
         if words_of(name) & WORDS_REFUSED
     ]
@@ -333,12 +339,11 @@ def test_names_are_words_that_a_reader_would_look_for(package: str):
     assert refused == []
 
 
-@pytest.mark.parametrize("package", DOCSTRINGS_IN_ORDER)
+@pytest.mark.parametrize("package", [*DOCSTRINGS_IN_ORDER, "pipeline"])
 def test_a_docstring_begins_with_the_noun_that_comes_back(package: str):
     riddles = [
         f"{place_of(path)}:{node.lineno} {text.splitlines()[0]}"
-        for path in modules()
-        if package_of(path) == package
+        for path in modules_of(package)
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         if (text := ast.get_docstring(node)) and NO_NOUN.match(text)
