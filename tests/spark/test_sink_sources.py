@@ -312,7 +312,7 @@ class Application:
 
     async def batch(self, session, chance):
         """Run the logged batch's tasks, one a partition; some are killed and run again, or run twice."""
-        left = await session.left_of(self.log, self.log.ranges)
+        left = await session.left_to_read(self.log, self.log.ranges)
         await asyncio.gather(
             *(self.task(number, one, session.reader, chance) for number, one in enumerate(left))
         )
