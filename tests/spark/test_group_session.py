@@ -135,7 +135,7 @@ def test_a_query_reads_everything_and_commits_it(new_topic, query, group, run):
     assert sorted(read) == [
         (TopicPartition(topic.name, one.partition), one.offset) for one in sorted(topic.sent)
     ]
-    assert topic.committed(group) == topic.end_offsets()
+    assert topic.committed(group) == topic.ends()
 
 
 def test_the_last_batch_is_committed_by_the_idle_call_that_follows(new_topic, query, group, run):
@@ -250,7 +250,7 @@ def test_two_queries_share_the_partitions_and_lose_nothing(new_topic, query, gro
     assert sorted(read) == sorted(
         (TopicPartition(topic.name, one.partition), one.offset) for one in topic.sent
     )
-    assert topic.committed(group) == topic.end_offsets()
+    assert topic.committed(group) == topic.ends()
 
 
 def test_a_partition_asked_back_is_given_up_only_after_its_batch_is_committed(new_topic, query, group, run):
@@ -310,7 +310,7 @@ def test_cooperative_queries_move_a_partition_only_after_its_batch_is_committed(
     read = run(scenario())
 
     assert len(read) == len(set(read)) == 40
-    assert topic.committed(group) == topic.end_offsets()
+    assert topic.committed(group) == topic.ends()
 
 
 @pytest.mark.interop
@@ -388,7 +388,7 @@ def test_a_dies_b_takes_over_a_returns_and_nothing_is_lost_nor_lowered(new_topic
     assert set(a_read) | set(b_read) == everything
     assert len(a_read) + len(b_read) == len(everything)
     assert all(before <= after for before, after in lowest.values())
-    assert topic.committed(group) == topic.end_offsets()
+    assert topic.committed(group) == topic.ends()
 
 
 def test_a_returns_alone_and_its_unfinished_batch_is_read_whole(new_topic, mortal, group, run):
@@ -440,7 +440,7 @@ def test_a_second_restart_after_a_replay_commits_nothing_that_the_replay_left_ou
 
     run(scenario())
 
-    assert topic.committed(group) == topic.end_offsets()
+    assert topic.committed(group) == topic.ends()
 
 
 def test_a_static_member_commits_what_its_last_process_had_finished(new_topic, query, group, run):
@@ -462,7 +462,7 @@ def test_a_static_member_commits_what_its_last_process_had_finished(new_topic, q
     read = run(scenario())
 
     assert len(set(read)) == len(read) == 40
-    assert topic.committed(group) == topic.end_offsets()
+    assert topic.committed(group) == topic.ends()
 
 
 def test_an_offset_set_back_by_hand_fails_the_replay_with_its_reason(new_topic, query, group, run):
@@ -599,7 +599,7 @@ def test_available_now_ends_under_rebalances_and_leaves_nothing(new_topic, query
     read = run(scenario())
 
     assert len(read) == len(set(read)) == 80
-    assert topic.committed(group) == topic.end_offsets()
+    assert topic.committed(group) == topic.ends()
 
 
 def test_a_batch_waits_until_it_is_worth_it_and_the_last_is_committed_meanwhile(new_topic, query, group, run):
@@ -784,7 +784,7 @@ def test_a_group_with_a_foreign_consumer_is_shared_whoever_leads(
     assert sorted(read) == sorted(
         (TopicPartition(topic.name, one.partition), one.offset) for one in topic.sent
     )
-    assert topic.committed(group) == topic.end_offsets()
+    assert topic.committed(group) == topic.ends()
 
 
 def share(one, other, everything):
@@ -889,7 +889,7 @@ def test_whatever_is_killed_when_nothing_is_lost_and_no_offset_lowered(
 
     run(scenario())
 
-    assert topic.committed(group) == topic.end_offsets()
+    assert topic.committed(group) == topic.ends()
 
 
 @pytest.mark.interop
@@ -907,4 +907,4 @@ def test_whatever_is_killed_in_slow_batches_nothing_is_lost(new_topic, mortal, g
     run(scenario())
 
     committed = topic.committed(group)
-    assert all(committed[partition] <= end for partition, end in topic.end_offsets().items())
+    assert all(committed[partition] <= end for partition, end in topic.ends().items())

@@ -154,7 +154,7 @@ def refuse_contradictions(options: SourceOptions) -> None:
 
 
 def selection_of(options: Options) -> Selection:
-    """Return what is read, from exactly one of assign, subscribe and subscribePattern."""
+    """Return the selection of partitions, from exactly one of assign, subscribe and subscribePattern."""
     kinds = ("assign", "subscribe", "subscribePattern")
     names = [name for name in kinds if options.text(name) is not None]
     if len(names) != 1:
@@ -188,7 +188,7 @@ def partitions_of(text: str) -> tuple[TopicPartition, ...]:
 
 
 def starting_of(options: Options, streaming: bool) -> Bound:
-    """Return where to start; a timestamp for all beats timestamps each, which beat offsets."""
+    """Return the start of the query; a timestamp for all beats timestamps each, which beat offsets."""
     latest_if_none = options["startingOffsetsByTimestampStrategy"] == "latest"
     by_time = timestamps_of(options, "starting", latest_if_none=latest_if_none)
     if by_time is not None:
@@ -203,7 +203,7 @@ def starting_of(options: Options, streaming: bool) -> Bound:
 
 
 def ending_of(options: Options) -> Bound:
-    """Return where a batch query ends."""
+    """Return the end of a batch query."""
     by_time = timestamps_of(options, "ending", latest_if_none=True)
     if by_time is not None:
         return by_time
@@ -293,7 +293,7 @@ def json_of(name: str, text: str) -> Any:
 
 
 def member_of(options: Options) -> MemberSettings | None:
-    """Return how to be a member, if a group is named."""
+    """Return the member's settings, None if no group is named."""
     group_id = either(options, "group.id")
     instance_id = either(options, "group.instance.id")
     strategy = either(options, "partition.assignment.strategy")
@@ -350,7 +350,7 @@ def assignors_of(text: str) -> tuple[str, ...]:
 
 
 def client_of(options: Options) -> ClientSettings:
-    """Return how to connect; the words are those of Kafka's consumer."""
+    """Return the settings of connections; the words are those of Kafka's consumer."""
     options.required("kafka.bootstrap.servers")
     given = {in_snake_case(name): options[name] for name in SOURCE_OPTIONS.named("client")}
     given["security_protocol"] = given["security_protocol"].upper()
