@@ -101,7 +101,6 @@ PURE = (
     "story/topic.py",
     "client/admin/messages.py",
     "client/admin/resets.py",
-    "client/admin/tries.py",
     "client/consumer/columnar.py",
     "client/consumer/fetch_session.py",
     "client/consumer/fetch_state.py",

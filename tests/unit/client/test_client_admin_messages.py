@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from admin_makers import ADMIN_MAKERS
+from admin_makers import ADMIN_MAKERS, ADMIN_RPCS
 
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
@@ -42,15 +42,16 @@ def test_a_topic_placed_by_hand_leaves_the_numbers_to_its_layout():
 
 def test_a_topic_without_a_layout_has_the_numbers():
     request = messages.create_topic(
-        7, "a", partitions=3, replication_factor=2, layout=None, configs={}, validate_only=False, timeout_ms=1
-    )
+        "a", partitions=3, replication_factor=2, layout=None, configs={}, validate_only=False, timeout_ms=1
+    ).make(7)
     (topic,) = request.topics
 
     assert (topic.num_partitions, topic.replication_factor, topic.assignments) == (3, 2, ())
 
 
 def test_growth_without_a_layout_is_left_to_the_cluster():
-    request = messages.create_partitions(3, "a", total=4, layout=None, validate_only=False, timeout_ms=1)
+    growth = messages.create_partitions("a", total=4, layout=None, validate_only=False, timeout_ms=1)
+    request = growth.make(3)
 
     assert request.topics[0].assignments is None
 
@@ -90,7 +91,7 @@ def test_a_refusal_carries_the_brokers_code_and_words():
     with pytest.raises(
         RefusedBy, match="INVALID_REPLICA_ASSIGNMENT: topic a: No such broker; name"
     ) as refused:
-        messages.read_created(answer)
+        ADMIN_RPCS[ApiKey.CREATE_TOPICS].read(answer)
     assert refused.value.code is Code.INVALID_REPLICA_ASSIGNMENT
 
 
@@ -100,21 +101,25 @@ def test_a_refused_setting_of_a_topic_comes_with_the_nearest_that_there_is():
     refused = build(result, name="a", error_code=40, error_message=message)
 
     with pytest.raises(RefusedBy, match=r"retension.ms \(did you mean retention.ms\?\); check"):
-        messages.read_created(build(response_type(ApiKey.CREATE_TOPICS, 7), topics=(refused,)))
+        ADMIN_RPCS[ApiKey.CREATE_TOPICS].read(
+            build(response_type(ApiKey.CREATE_TOPICS, 7), topics=(refused,))
+        )
 
 
 def test_a_state_that_transactions_do_not_have_is_named():
     answer = build(response_type(ApiKey.LIST_TRANSACTIONS, 1), unknown_state_filters=("Odd",))
 
     with pytest.raises(RefusedBy, match="transactions have no state Odd"):
-        messages.read_transactions(answer)
+        ADMIN_RPCS[ApiKey.LIST_TRANSACTIONS].read(answer)
 
 
 def test_a_topic_that_cannot_be_described_has_a_code_instead():
     kind = entity("metadata", 12, "MetadataResponseTopic", "response")
     missing = build(kind, name="a", error_code=3, partitions=())
 
-    topics, codes = messages.read_topics(build(response_type(ApiKey.METADATA, 12), topics=(missing,)))
+    topics, codes = messages.describe_topics(None).read(
+        build(response_type(ApiKey.METADATA, 12), topics=(missing,))
+    )
 
     assert (topics, codes) == ({}, {"a": Code.UNKNOWN_TOPIC_OR_PARTITION})
 

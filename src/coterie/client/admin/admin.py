@@ -13,14 +13,15 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Self, TypeVar, Unpack
 
 from coterie.base.batch_notes import notes_batches
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import TopicPartition
-from coterie.client.admin import messages as admin_messages
+from coterie.client.admin import messages as requests
 from coterie.client.admin import resets
+from coterie.client.admin.brokers import Brokers, at
 from coterie.client.admin.groups import DescribedGroup, GroupAdmin, ListedGroup, NoSuchGroup
 from coterie.client.admin.messages import (
     ActiveProducer,
@@ -35,9 +36,7 @@ from coterie.client.admin.messages import (
     ResourceKind,
 )
 from coterie.client.admin.resets import Known, Move, Reset
-from coterie.client.admin.tries import Tries
 from coterie.client.documented import lists_settings
-from coterie.client.errors import ClientTimeout, Disconnected
 from coterie.client.net import messages
 from coterie.client.net.addresses import Address
 from coterie.client.net.cluster import Cluster
@@ -47,7 +46,6 @@ from coterie.client.other_clients import ADMIN_METHODS, HintsAtMethods, refuse_m
 from coterie.client.partitions import Partitions, checked_stamp, many, partition_of
 from coterie.client.producer.partitioner import no_such_partition
 from coterie.client.settings import ISOLATION, AdminSettings, one_of
-from coterie.wire.api.apis import ApiKey
 
 T = TypeVar("T")
 Layout = Sequence[Sequence[int]]
@@ -72,6 +70,7 @@ class Admin(HintsAtMethods):
         refuse_mapping(bootstrap_servers, "Admin")
         self.settings = AdminSettings.of(bootstrap_servers=bootstrap_servers, **settings)
         self.cluster = Cluster.of(self.settings)
+        self._brokers = Brokers(self.cluster)
         self._groups = GroupAdmin(self.cluster)
         self._timeout_ms = self.settings.request_timeout_ms
 
@@ -100,12 +99,7 @@ class Admin(HintsAtMethods):
 
     async def describe_cluster(self, *, include_fenced: bool = False) -> ClusterInfo:
         """Return the cluster's id, controller and brokers; the fenced ones too, from Kafka 4.0 on."""
-        return await self._ask(
-            "DescribeCluster",
-            ApiKey.DESCRIBE_CLUSTER,
-            lambda version: admin_messages.describe_cluster(version, fenced=include_fenced),
-            admin_messages.read_cluster,
-        )
+        return await self._brokers.describe_cluster(fenced=include_fenced)
 
     # -- topics
 
@@ -125,12 +119,7 @@ class Admin(HintsAtMethods):
         return {name: topics[name] for name in wanted}
 
     async def _topics(self, names: list[str] | None) -> tuple[dict[str, DescribedTopic], dict[str, Code]]:
-        return await self._ask(
-            "Metadata",
-            ApiKey.METADATA,
-            lambda version: messages.metadata(version, names),
-            admin_messages.read_topics,
-        )
+        return await self._brokers.ask("Metadata", requests.describe_topics(names))
 
     async def create_topic(
         self,
@@ -146,23 +135,18 @@ class Admin(HintsAtMethods):
 
         Without numbers the broker's defaults hold; a layout places the replicas by hand.
         """
-        made = partial(self._created, name, partitions)
-        created = await self._change(
-            f"topic {name}",
-            ApiKey.CREATE_TOPICS,
-            lambda version: admin_messages.create_topic(
-                version,
-                name,
-                partitions=partitions,
-                replication_factor=replication_factor,
-                layout=layout,
-                configs={name: setting_text(value) for name, value in (configs or {}).items()},
-                validate_only=validate_only,
-                timeout_ms=self._timeout_ms,
-            ),
-            admin_messages.read_created,
-            done={} if validate_only else {Code.TOPIC_ALREADY_EXISTS: made},
+        creation = requests.create_topic(
+            name,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            layout=layout,
+            configs={name: setting_text(value) for name, value in (configs or {}).items()},
+            validate_only=validate_only,
+            timeout_ms=self._timeout_ms,
         )
+        made = partial(self._created, name, partitions)
+        done = {} if validate_only else {Code.TOPIC_ALREADY_EXISTS: made}
+        created = await self._brokers.change(f"topic {name}", creation, done=done)
         if not validate_only:
             await self._wait_for(name, created.partitions)
         return created
@@ -178,13 +162,9 @@ class Admin(HintsAtMethods):
     async def delete_topic(self, name: str) -> None:
         """Delete a topic, its records, and what groups have committed for it."""
         await self.describe_topics([name])
-        await self._change(
-            f"topic {name}",
-            ApiKey.DELETE_TOPICS,
-            lambda version: admin_messages.delete_topic(version, name, timeout_ms=self._timeout_ms),
-            admin_messages.read_deleted,
-            done={Code.UNKNOWN_TOPIC_OR_PARTITION: nothing},
-        )
+        deletion = requests.delete_topic(name, timeout_ms=self._timeout_ms)
+        done = {Code.UNKNOWN_TOPIC_OR_PARTITION: nothing}
+        await self._brokers.change(f"topic {name}", deletion, done=done)
 
     async def create_partitions(
         self, name: str, *, total: int, layout: Layout | None = None, validate_only: bool = False
@@ -197,20 +177,11 @@ class Admin(HintsAtMethods):
             if before == total or now != total:
                 raise RefusedBy(Code.INVALID_PARTITIONS, f"topic {name} has {now} partitions")
 
-        await self._change(
-            f"topic {name}",
-            ApiKey.CREATE_PARTITIONS,
-            lambda version: admin_messages.create_partitions(
-                version,
-                name,
-                total=total,
-                layout=layout,
-                validate_only=validate_only,
-                timeout_ms=self._timeout_ms,
-            ),
-            admin_messages.read_grown,
-            done={} if validate_only else {Code.INVALID_PARTITIONS: grown},
+        growth = requests.create_partitions(
+            name, total=total, layout=layout, validate_only=validate_only, timeout_ms=self._timeout_ms
         )
+        done = {} if validate_only else {Code.INVALID_PARTITIONS: grown}
+        await self._brokers.change(f"topic {name}", growth, done=done)
         if not validate_only:
             await self._wait_for(name, total)
 
@@ -230,13 +201,8 @@ class Admin(HintsAtMethods):
     async def describe_configs(self, resource: Resource) -> dict[str, ConfigEntry]:
         """Return the settings of a topic, a broker or a group by name, and who set them."""
         await self._insist_on_topic(resource)
-        return await self._ask(
-            f"settings of {resource}",
-            ApiKey.DESCRIBE_CONFIGS,
-            lambda version: admin_messages.describe_configs(version, resource),
-            lambda answer: admin_messages.read_configs(answer, resource),
-            of=self._home_of(resource),
-        )
+        question = requests.describe_configs(resource)
+        return await self._brokers.ask(f"settings of {resource}", question, of=self._home_of(resource))
 
     async def alter_configs(
         self,
@@ -256,15 +222,8 @@ class Admin(HintsAtMethods):
             *((Operation.APPEND, name, setting_text(value)) for name, value in (append or {}).items()),
             *((Operation.SUBTRACT, name, setting_text(value)) for name, value in (subtract or {}).items()),
         ]
-        await self._ask(
-            f"settings of {resource}",
-            ApiKey.INCREMENTAL_ALTER_CONFIGS,
-            lambda version: admin_messages.alter_configs(
-                version, resource, changes, validate_only=validate_only
-            ),
-            lambda answer: admin_messages.read_altered(answer, resource),
-            of=self._home_of(resource),
-        )
+        change = requests.alter_configs(resource, changes, validate_only=validate_only)
+        await self._brokers.ask(f"settings of {resource}", change, of=self._home_of(resource))
 
     async def _insist_on_topic(self, resource: Resource) -> None:
         """Raise `RefusedBy` for a topic that is not there: else it would be asked for again and again."""
@@ -274,7 +233,7 @@ class Admin(HintsAtMethods):
     def _home_of(self, resource: Resource) -> Callable[[], Awaitable[Address]]:
         """Return a lookup of the broker to ask: the broker whose settings they are, any for the others."""
         if resource.kind not in (ResourceKind.BROKER, ResourceKind.BROKER_LOGGER) or not resource.name:
-            return self._anyone
+            return self._brokers.anyone
 
         async def itself() -> Address:
             brokers = (await self.describe_cluster()).brokers
@@ -448,21 +407,10 @@ class Admin(HintsAtMethods):
         self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = ()
     ) -> list[ListedTransaction]:
         """Return the transactional ids of all brokers, those in the states and of the producers asked for."""
-        filters = tuple(states), tuple(producer_ids)
+        question = requests.list_transactions(states=tuple(states), producer_ids=tuple(producer_ids))
         brokers = (await self.describe_cluster()).brokers
         lists = await asyncio.gather(
-            *(
-                self._ask(
-                    "ListTransactions",
-                    ApiKey.LIST_TRANSACTIONS,
-                    lambda version: admin_messages.list_transactions(
-                        version, states=filters[0], producer_ids=filters[1]
-                    ),
-                    admin_messages.read_transactions,
-                    of=_at(broker.address),
-                )
-                for broker in brokers
-            )
+            *(self._brokers.ask("ListTransactions", question, of=at(broker.address)) for broker in brokers)
         )
         return sorted(one for listed in lists for one in listed)
 
@@ -471,26 +419,15 @@ class Admin(HintsAtMethods):
 
         async def ask() -> DescribedTransaction:
             address = await self._transaction_coordinator(transactional_id)
-            broker = await self.cluster.connection(address)
-            answer = await broker.call(
-                ApiKey.DESCRIBE_TRANSACTIONS,
-                lambda version: admin_messages.describe_transaction(version, transactional_id),
-                self.cluster.request_timeout_s,
-            )
-            return admin_messages.read_transaction(answer, address)
+            return await self.cluster.ask(address, requests.describe_transaction(transactional_id, address))
 
         return await self.cluster.retrying(f"transactional id {transactional_id}", ask)
 
     async def describe_producers(self, partition: TopicPartition | tuple[str, int]) -> list[ActiveProducer]:
         """Return the producers that a partition's log knows, and which have a transaction open."""
         (partition,) = await self._existing([partition])
-        return await self._ask(
-            f"producers of {partition}",
-            ApiKey.DESCRIBE_PRODUCERS,
-            lambda version: admin_messages.describe_producers(version, partition),
-            admin_messages.read_producers,
-            of=self._leader_of(partition),
-        )
+        question, leader = requests.describe_producers(partition), self._brokers.leader_of(partition)
+        return await self._brokers.ask(f"producers of {partition}", question, of=leader)
 
     async def abort_transaction(
         self, partition: TopicPartition | tuple[str, int], *, start_offset: int
@@ -507,118 +444,24 @@ class Admin(HintsAtMethods):
                 f"no open transaction begins at offset {start_offset} of {partition}; "
                 "`Admin.describe_producers` shows those that are"
             )
-        await self._ask(
-            f"transaction in {partition}",
-            ApiKey.WRITE_TXN_MARKERS,
-            lambda version: admin_messages.write_abort_marker(version, partition, hanging),
-            lambda answer: admin_messages.read_marker(answer, partition),
-            of=self._leader_of(partition),
-        )
+        marker, leader = requests.write_abort_marker(partition, hanging), self._brokers.leader_of(partition)
+        await self._brokers.ask(f"transaction in {partition}", marker, of=leader)
 
     async def fence_producer(self, transactional_id: str) -> None:
         """Have the coordinator abort what is under way with this id, and refuse its producer from now on."""
-        await self._ask(
+        await self._brokers.ask(
             f"transactional id {transactional_id}",
-            ApiKey.INIT_PRODUCER_ID,
-            lambda version: admin_messages.init_producer(
-                version, transactional_id, timeout_ms=self._timeout_ms
-            ),
-            lambda answer: admin_messages.refused(
-                answer.error_code, None, f"transactional id {transactional_id}"
-            ),
-            of=lambda: self._transaction_coordinator(transactional_id),
+            requests.init_producer(transactional_id, timeout_ms=self._timeout_ms),
+            of=partial(self._transaction_coordinator, transactional_id),
         )
 
     async def _transaction_coordinator(self, transactional_id: str) -> Address:
-        return await self._ask(
-            f"coordinator of transactional id {transactional_id}",
-            ApiKey.FIND_COORDINATOR,
-            lambda version: admin_messages.find_transaction_coordinator(version, transactional_id),
-            admin_messages.read_coordinator,
-        )
-
-    # -- how
-
-    async def _ask(
-        self,
-        what: str,
-        api_key: int,
-        make: Callable[[int], Any],
-        read: Callable[[Any], T],
-        *,
-        of: Callable[[], Awaitable[Address]] | None = None,
-    ) -> T:
-        """Return the result of `read` on the answer of the broker that `of` finds, or of any; retried."""
-
-        async def ask() -> T:
-            broker = await self.cluster.connection(await (of or self._anyone)())
-            return read(await broker.call(api_key, make, self.cluster.request_timeout_s))
-
-        return await self.cluster.retrying(what, ask)
-
-    async def _change(
-        self,
-        what: str,
-        api_key: int,
-        make: Callable[[int], Any],
-        read: Callable[[Any], T],
-        *,
-        done: Mapping[Code, Callable[[], Awaitable[T]]],
-    ) -> T:
-        """Return the result of `read` on the controller's answer to a change; retried.
-
-        A code in `done` that comes after a try of which nobody knows what became says that it was done: then
-        what is found there is returned. Else it does not pass by waiting.
-        """
-        tries = Tries()
-
-        async def ask() -> T:
-            broker = await self.cluster.connection(await self._controller())
-            try:
-                with tries:
-                    return read(await broker.call(api_key, make, self.cluster.request_timeout_s))
-            except RefusedBy as refusal:
-                if refusal.code not in done or not tries.uncertain:
-                    raise
-                return await done[refusal.code]()
-
-        return await self.cluster.retrying(what, ask, final=done)
-
-    async def _anyone(self) -> Address:
-        """Return a broker that can be reached."""
-        tried: list[str] = []
-        for address in dict.fromkeys((*self.cluster.known.brokers.values(), *self.cluster.bootstrap)):
-            try:
-                await self.cluster.connection(address)
-            except (Disconnected, ClientTimeout) as error:
-                tried.append(str(error))
-            else:
-                return address
-        raise Disconnected("; ".join(tried))
-
-    async def _controller(self) -> Address:
-        """Return the broker to send changes to: in KRaft any passes them on, and names itself or another."""
-        found = await self.describe_cluster()
-        known = {broker.broker_id: broker.address for broker in found.brokers}
-        return known.get(found.controller_id) or await self._anyone()
-
-    def _leader_of(self, partition: TopicPartition) -> Callable[[], Awaitable[Address]]:
-        async def leader() -> Address:
-            self.cluster.forget([partition.topic])
-            return (await self.cluster.leaders([partition]))[partition]
-
-        return leader
+        question = requests.find_transaction_coordinator(transactional_id)
+        return await self._brokers.ask(f"coordinator of transactional id {transactional_id}", question)
 
 
 async def nothing() -> None:
     """Return: there is nothing to find."""
-
-
-def _at(address: Address) -> Callable[[], Awaitable[Address]]:
-    async def where() -> Address:
-        return address
-
-    return where
 
 
 def setting_text(value: Value) -> str:

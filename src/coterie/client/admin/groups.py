@@ -4,17 +4,20 @@ Works with Coterie's broker and with Apache Kafka, whose classic groups it shows
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt, CoterieError, RefusedBy
 from coterie.base.ids import TopicPartition
-from coterie.client.admin import messages as admin_messages
-from coterie.client.admin.tries import Tries
+from coterie.client.admin import messages as requests
+from coterie.client.admin.brokers import Tries
 from coterie.client.errors import WrongUse
 from coterie.client.net import messages
+from coterie.client.net.addresses import Address
 from coterie.client.net.cluster import Cluster
+from coterie.client.net.messages import Rpc
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.codec import only
 from coterie.wire.payloads.consumer_protocol import PROTOCOL_TYPE, Assignment, read_topics_v0
@@ -25,6 +28,7 @@ OTHER_TOOLS = {
     "streams": "kafka-streams-groups.sh (KIP-1071)",
 }
 CLASSIC = "classic"
+T = TypeVar("T")
 EVICTED = "member was removed by an admin"  # Java's Admin says so; Coterie's story knows the words
 
 
@@ -95,11 +99,7 @@ class GroupAdmin:
         return sorted(group for groups in lists for group in groups)
 
     async def _listed_at(self, address: Any) -> list[ListedGroup]:
-        async def ask() -> list[ListedGroup]:
-            broker = await self.cluster.connection(address)
-            answer = await broker.call(
-                ApiKey.LIST_GROUPS, messages.list_groups, self.cluster.request_timeout_s
-            )
+        def read(answer: Any) -> list[ListedGroup]:
             if answer.error_code:
                 raise RefusedBy(Code(answer.error_code), f"ListGroups of {address}")
             return [
@@ -112,20 +112,18 @@ class GroupAdmin:
                 for one in answer.groups
             ]
 
-        return await self.cluster.retrying("ListGroups", ask)
+        listing = Rpc(ApiKey.LIST_GROUPS, messages.list_groups, read)
+        return await self.cluster.retrying("ListGroups", partial(self.cluster.ask, address, listing))
 
     async def described(self, group_id: str) -> DescribedGroup:
         """Return a classic group and its members. Raises `NoSuchGroup`."""
 
-        def read(answer: Any) -> Any:
+        def read(answer: Any) -> tuple[int, Any]:
             group = only(answer.groups, "groups")
-            return group, group.error_code
+            return group.error_code, group
 
-        where, group, _ = await self._ask(
-            group_id,
-            ApiKey.DESCRIBE_GROUPS,
-            lambda version: messages.describe_group(version, group_id),
-            read,
+        where, _, group, _ = await self._ask(
+            group_id, Rpc(ApiKey.DESCRIBE_GROUPS, partial(messages.describe_group, group_id=group_id), read)
         )
         if group.error_code == Code.GROUP_ID_NOT_FOUND or group.group_state == "Dead":
             kind = await self._kind_of(group_id)
@@ -138,7 +136,7 @@ class GroupAdmin:
             group.group_state,
             group.protocol_type,
             group.protocol_data,
-            where,
+            str(where),
             tuple(_member(one, readable=consumers) for one in group.members),
         )
 
@@ -151,15 +149,13 @@ class GroupAdmin:
     async def committed(self, group_id: str) -> dict[TopicPartition, int]:
         """Return all offsets that the group has committed."""
 
-        def read(answer: Any) -> Any:
-            code, offsets = messages.read_offset_fetch(answer)
-            return offsets, code
-
-        _, offsets, _ = await self._ask(
+        _, _, offsets, _ = await self._ask(
             group_id,
-            ApiKey.OFFSET_FETCH,
-            lambda version: messages.offset_fetch(version, group_id, None),
-            read,
+            Rpc(
+                ApiKey.OFFSET_FETCH,
+                partial(messages.offset_fetch, group_id=group_id, partitions=None),
+                messages.read_offset_fetch,
+            ),
         )
         return {one: offset for one, offset in sorted(offsets.items()) if offset is not None}
 
@@ -179,18 +175,18 @@ class GroupAdmin:
             raise WrongUse("say who is to go, in one way: by member_id or by instance_id")
         words = f"{EVICTED}: {reason}" if reason else EVICTED
 
-        def read(answer: Any) -> Any:
-            codes = [Code(one.error_code) for one in answer.members]
-            return codes, answer.error_code
-
-        _, codes, again = await self._ask(
-            group_id,
-            ApiKey.LEAVE_GROUP,
-            lambda version: messages.leave_group(
-                version, group_id=group_id, member_id=member_id, instance_id=instance_id, reason=words
-            ),
-            read,
+        leaving = partial(
+            messages.leave_group,
+            group_id=group_id,
+            member_id=member_id,
+            instance_id=instance_id,
+            reason=words,
         )
+
+        def read(answer: Any) -> tuple[int, list[Code]]:
+            return answer.error_code, [Code(one.error_code) for one in answer.members]
+
+        _, _, codes, again = await self._ask(group_id, Rpc(ApiKey.LEAVE_GROUP, leaving, read))
         code = next((code for code in codes if code), Code.NONE)
         if code is Code.UNKNOWN_MEMBER_ID and again:
             return
@@ -206,17 +202,8 @@ class GroupAdmin:
     async def delete(self, group_id: str) -> None:
         """Delete a group without members, and its offsets. Raises `NoSuchGroup`, `RefusedBy`."""
 
-        def read(answer: Any) -> Any:
-            one = only(answer.results, "groups")
-            return Code(one.error_code), one.error_code
-
         try:
-            _, code, again = await self._ask(
-                group_id,
-                ApiKey.DELETE_GROUPS,
-                lambda version: admin_messages.delete_group(version, group_id),
-                read,
-            )
+            _, code, _, again = await self._ask(group_id, requests.delete_group(group_id))
         except RefusedBy as refusal:
             if refusal.code is Code.NON_EMPTY_GROUP:
                 raise _non_empty(group_id) from None
@@ -227,17 +214,9 @@ class GroupAdmin:
     async def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> None:
         """Drop what the group has committed for these. Raises `NoSuchGroup`, `RefusedBy`."""
 
-        def read(answer: Any) -> Any:
-            code, codes = admin_messages.read_deleted_offsets(answer)
-            return (code, codes), code
-
+        deletion = requests.delete_offsets(group_id, partitions)
         try:
-            _, (code, codes), _ = await self._ask(
-                group_id,
-                ApiKey.OFFSET_DELETE,
-                lambda version: admin_messages.delete_offsets(version, group_id, partitions),
-                read,
-            )
+            _, code, codes, _ = await self._ask(group_id, deletion)
         except RefusedBy as refusal:
             if refusal.code is Code.NON_EMPTY_GROUP:
                 raise _non_empty(group_id) from None
@@ -250,22 +229,19 @@ class GroupAdmin:
             if refused:
                 raise RefusedBy(refused, f"offset of {partition} of group {group_id}")
 
-    async def _ask(
-        self, group_id: str, api_key: int, make: Callable[[int], Any], read: Callable[[Any], Any]
-    ) -> tuple[str, Any, bool]:
-        """Return the coordinator's address, what `read` finds in its answer beside a code, and whether a try
-        before may have been carried out.
+    async def _ask(self, group_id: str, rpc: Rpc[tuple[int, T]]) -> tuple[Address, Code, T, bool]:
+        """Return the coordinator's address, its code, NONE or GROUP_ID_NOT_FOUND, what it says beside it, and
+        whether a try before may have been carried out.
         """
         tries = Tries()
 
-        async def ask() -> tuple[str, Any, bool]:
+        async def ask() -> tuple[Address, Code, T, bool]:
             address = await self.cluster.coordinator(group_id)
-            broker = await self.cluster.connection(address)
             with tries:
-                found, code = read(await broker.call(api_key, make, self.cluster.request_timeout_s))
+                code, found = await self.cluster.ask(address, rpc)
                 if code and code != Code.GROUP_ID_NOT_FOUND:
                     raise RefusedBy(Code(code), f"group {group_id}")
-            return str(address), found, tries.uncertain
+            return address, Code(code), found, tries.uncertain
 
         return await self.cluster.retrying(f"group {group_id}", ask)
 

@@ -1,12 +1,12 @@
-"""The requests of an administrator and what is read from their answers. Pure.
+"""The requests of an administrator, each with the reader of its answer. Pure.
 
-As in `messages`, every maker takes the version that was agreed. A reader raises `RefusedBy` with the broker's
-code and words, or returns what was asked for.
+A reader returns what was asked for, or raises `RefusedBy` with the broker's code and words.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import IntEnum
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -15,12 +15,11 @@ from coterie.base.errors import RefusedBy
 from coterie.base.ids import TopicPartition
 from coterie.base.settings import nearest
 from coterie.client.net.addresses import Address
-from coterie.client.net.messages import by_topic, part, whole
+from coterie.client.net.messages import TRANSACTION, Rpc, by_topic, metadata, rpc
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.codec import only
 
 BY_DEFAULT = -1  # as a number of partitions or replicas: what the broker's settings say
-TRANSACTION_KEY = 1
 UNKNOWN_SETTING = "Unknown topic config name: "  # as brokers say it, the name behind it
 
 
@@ -58,13 +57,12 @@ class ClusterInfo(NamedTuple):
     brokers: tuple[DescribedBroker, ...]
 
 
-def describe_cluster(version: int, *, fenced: bool = False) -> Any:
+def describe_cluster(*, fenced: bool = False) -> Rpc[ClusterInfo]:
     """Return the request for the cluster's brokers, with fenced ones from Kafka 4.0 on."""
-    return whole(ApiKey.DESCRIBE_CLUSTER, version, include_fenced_brokers=fenced)
+    return rpc(ApiKey.DESCRIBE_CLUSTER, _cluster, include_fenced_brokers=fenced)
 
 
-def read_cluster(answer: Any) -> ClusterInfo:
-    """Return the cluster."""
+def _cluster(answer: Any) -> ClusterInfo:
     refused(answer.error_code, answer.error_message, "DescribeCluster")
     brokers = (
         DescribedBroker(
@@ -111,8 +109,12 @@ class CreatedTopic(NamedTuple):
     replication_factor: int
 
 
-def read_topics(answer: Any) -> tuple[dict[str, DescribedTopic], dict[str, Code]]:
-    """Return the topics of a metadata answer, and the codes of those that cannot be described."""
+def describe_topics(names: Iterable[str] | None) -> Rpc[tuple[dict[str, DescribedTopic], dict[str, Code]]]:
+    """Return the request for these topics, or all: described, or with the code why they cannot be."""
+    return Rpc(ApiKey.METADATA, lambda version: metadata(version, names), _topics)
+
+
+def _topics(answer: Any) -> tuple[dict[str, DescribedTopic], dict[str, Code]]:
     topics, codes = {}, {}
     for topic in answer.topics:
         if topic.error_code and not topic.partitions:
@@ -135,7 +137,6 @@ def _partition(one: Any) -> DescribedPartition:
 
 
 def create_topic(
-    version: int,
     name: str,
     *,
     partitions: int | None,
@@ -144,75 +145,55 @@ def create_topic(
     configs: Mapping[str, str],
     validate_only: bool,
     timeout_ms: int,
-) -> Any:
+) -> Rpc[CreatedTopic]:
     """Return a request for one topic: of so many partitions and replicas, or with the replicas by hand."""
-    api = "create_topics"
-    placed = tuple(
-        part(api, version, "CreatableReplicaAssignment", partition_index=number, broker_ids=tuple(replicas))
-        for number, replicas in enumerate(layout or ())
-    )
-    given = tuple(
-        part(api, version, "CreatableTopicConfig", name=key, value=value) for key, value in configs.items()
-    )
-    topic = part(
-        api,
-        version,
-        "CreatableTopic",
-        name=name,
-        num_partitions=BY_DEFAULT if partitions is None else partitions,
-        replication_factor=BY_DEFAULT if replication_factor is None else replication_factor,
-        assignments=placed,
-        configs=given,
-    )
-    return whole(
-        ApiKey.CREATE_TOPICS, version, topics=(topic,), timeout=timeout_ms, validate_only=validate_only
+    topic = {
+        "name": name,
+        "num_partitions": BY_DEFAULT if partitions is None else partitions,
+        "replication_factor": BY_DEFAULT if replication_factor is None else replication_factor,
+        "assignments": [
+            {"partition_index": number, "broker_ids": tuple(replicas)}
+            for number, replicas in enumerate(layout or ())
+        ],
+        "configs": [{"name": key, "value": value} for key, value in configs.items()],
+    }
+    return rpc(
+        ApiKey.CREATE_TOPICS, _created, topics=[topic], timeout=timeout_ms, validate_only=validate_only
     )
 
 
-def read_created(answer: Any) -> CreatedTopic:
-    """Return the topic that was created."""
+def _created(answer: Any) -> CreatedTopic:
     topic = only(answer.topics, "topics")
     refused(topic.error_code, topic.error_message, f"topic {topic.name}")
     topic_id = getattr(topic, "topic_id", None)
     return CreatedTopic(topic.name, topic_id, topic.num_partitions, topic.replication_factor)
 
 
-def delete_topic(version: int, name: str, *, timeout_ms: int) -> Any:
+def delete_topic(name: str, *, timeout_ms: int) -> Rpc[None]:
     """Return a request that deletes one topic."""
-    topic = part("delete_topics", version, "DeleteTopicState", name=name, topic_id=None)
-    return whole(ApiKey.DELETE_TOPICS, version, topics=(topic,), timeout=timeout_ms)
+    return rpc(ApiKey.DELETE_TOPICS, _changed, topics=[{"name": name, "topic_id": None}], timeout=timeout_ms)
 
 
-def read_deleted(answer: Any) -> None:
-    """Return if the topic was deleted."""
-    topic = only(answer.responses, "topics")
+def _changed(answer: Any) -> None:
+    """Return if the one topic of the answer was changed."""
+    topic = only(getattr(answer, "responses", None) or answer.results, "topics")
     refused(topic.error_code, topic.error_message, f"topic {topic.name}")
 
 
 def create_partitions(
-    version: int,
     name: str,
     *,
     total: int,
     layout: Sequence[Sequence[int]] | None,
     validate_only: bool,
     timeout_ms: int,
-) -> Any:
+) -> Rpc[None]:
     """Return a request that a topic grow to `total` partitions, where the new ones may be placed by hand."""
-    api = "create_partitions"
-    placed = None if layout is None else tuple(
-        part(api, version, "CreatePartitionsAssignment", broker_ids=tuple(replicas)) for replicas in layout
-    )  # fmt: skip
-    topic = part(api, version, "CreatePartitionsTopic", name=name, count=total, assignments=placed)
-    return whole(
-        ApiKey.CREATE_PARTITIONS, version, topics=(topic,), timeout=timeout_ms, validate_only=validate_only
+    placed = None if layout is None else [{"broker_ids": tuple(replicas)} for replicas in layout]
+    topic = {"name": name, "count": total, "assignments": placed}
+    return rpc(
+        ApiKey.CREATE_PARTITIONS, _changed, topics=[topic], timeout=timeout_ms, validate_only=validate_only
     )
-
-
-def read_grown(answer: Any) -> None:
-    """Return if the topic grew."""
-    topic = only(answer.results, "topics")
-    refused(topic.error_code, topic.error_message, f"topic {topic.name}")
 
 
 # -- configs
@@ -286,21 +267,13 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-def describe_configs(version: int, resource: Resource) -> Any:
+def describe_configs(resource: Resource) -> Rpc[dict[str, ConfigEntry]]:
     """Return the request for a resource's settings."""
-    asked = part(
-        "describe_configs",
-        version,
-        "DescribeConfigsResource",
-        resource_type=resource.kind,
-        resource_name=resource.name,
-        configuration_keys=None,
-    )
-    return whole(ApiKey.DESCRIBE_CONFIGS, version, resources=(asked,))
+    asked = {"resource_type": resource.kind, "resource_name": resource.name, "configuration_keys": None}
+    return rpc(ApiKey.DESCRIBE_CONFIGS, partial(_configs, resource), resources=[asked])
 
 
-def read_configs(answer: Any, resource: Resource) -> dict[str, ConfigEntry]:
-    """Return the settings by name."""
+def _configs(resource: Resource, answer: Any) -> dict[str, ConfigEntry]:
     found = only(answer.results, "resources")
     refused(found.error_code, found.error_message, f"settings of {resource}")
     entries = (
@@ -311,31 +284,25 @@ def read_configs(answer: Any, resource: Resource) -> dict[str, ConfigEntry]:
 
 
 def alter_configs(
-    version: int,
     resource: Resource,
     changes: Iterable[tuple[Operation, str, str | None]],
     *,
     validate_only: bool,
-) -> Any:
+) -> Rpc[None]:
     """Return a request that changes these settings and leaves the others."""
-    api = "incremental_alter_configs"
-    asked = tuple(
-        part(api, version, "AlterableConfig", name=name, config_operation=operation, value=value)
-        for operation, name, value in changes
-    )
-    whose = part(
-        api,
-        version,
-        "AlterConfigsResource",
-        resource_type=resource.kind,
-        resource_name=resource.name,
-        configs=asked,
-    )
-    return whole(ApiKey.INCREMENTAL_ALTER_CONFIGS, version, resources=(whose,), validate_only=validate_only)
+    asked = {
+        "resource_type": resource.kind,
+        "resource_name": resource.name,
+        "configs": [
+            {"name": name, "config_operation": operation, "value": value}
+            for operation, name, value in changes
+        ],
+    }
+    read = partial(_altered, resource)
+    return rpc(ApiKey.INCREMENTAL_ALTER_CONFIGS, read, resources=[asked], validate_only=validate_only)
 
 
-def read_altered(answer: Any, resource: Resource) -> None:
-    """Return if the settings were changed."""
+def _altered(resource: Resource, answer: Any) -> None:
     found = only(answer.responses, "resources")
     refused(found.error_code, found.error_message, f"settings of {resource}")
 
@@ -343,32 +310,33 @@ def read_altered(answer: Any, resource: Resource) -> None:
 # -- groups
 
 
-def delete_group(version: int, group_id: str) -> Any:
-    """Return a request that deletes an empty group with its offsets."""
-    return whole(ApiKey.DELETE_GROUPS, version, groups_names=(group_id,))
+def delete_group(group_id: str) -> Rpc[tuple[int, None]]:
+    """Return a request that deletes an empty group with its offsets, with its code."""
+    return rpc(
+        ApiKey.DELETE_GROUPS,
+        lambda answer: (only(answer.results, "groups").error_code, None),
+        groups_names=(group_id,),
+    )
 
 
-def delete_offsets(version: int, group_id: str, partitions: Iterable[TopicPartition]) -> Any:
-    """Return a request that drops what a group has committed for these partitions."""
-    api = "offset_delete"
-    topics = tuple(
-        part(api, version, "OffsetDeleteRequestTopic", name=topic, partitions=tuple(
-            part(api, version, "OffsetDeleteRequestPartition", partition_index=one.partition)
-            for one in group
-        ))
+def delete_offsets(
+    group_id: str, partitions: Iterable[TopicPartition]
+) -> Rpc[tuple[int, dict[TopicPartition, Code]]]:
+    """Return a request that drops a group's offsets of partitions: the code of all, and of each."""
+    topics = [
+        {"name": topic, "partitions": [{"partition_index": one.partition} for one in group]}
         for topic, group in by_topic(partitions)
-    )  # fmt: skip
-    return whole(ApiKey.OFFSET_DELETE, version, group_id=group_id, topics=topics)
+    ]
+    return rpc(ApiKey.OFFSET_DELETE, _deleted_offsets, group_id=group_id, topics=topics)
 
 
-def read_deleted_offsets(answer: Any) -> tuple[Code, dict[TopicPartition, Code]]:
-    """Return the code of the whole and of each partition."""
+def _deleted_offsets(answer: Any) -> tuple[int, dict[TopicPartition, Code]]:
     codes = {
         TopicPartition(topic.name, one.partition_index): Code(one.error_code)
         for topic in answer.topics
         for one in topic.partitions
     }
-    return Code(answer.error_code), codes
+    return answer.error_code, codes
 
 
 # -- transactions
@@ -406,32 +374,30 @@ class ActiveProducer(NamedTuple):
     transaction_start: int | None
 
 
-def find_transaction_coordinator(version: int, transactional_id: str) -> Any:
+def find_transaction_coordinator(transactional_id: str) -> Rpc[Address]:
     """Return the request for the coordinator of this transactional id."""
-    return whole(
-        ApiKey.FIND_COORDINATOR, version, key_type=TRANSACTION_KEY, coordinator_keys=(transactional_id,)
+    return rpc(
+        ApiKey.FIND_COORDINATOR, _coordinator, key_type=TRANSACTION, coordinator_keys=(transactional_id,)
     )
 
 
-def read_coordinator(answer: Any) -> Address:
-    """Return the coordinator's address."""
+def _coordinator(answer: Any) -> Address:
     found = only(answer.coordinators, "coordinators")
     refused(found.error_code, found.error_message, f"coordinator of transactional id {found.key}")
     return Address(found.host, found.port)
 
 
-def list_transactions(version: int, *, states: Iterable[str], producer_ids: Iterable[int]) -> Any:
+def list_transactions(*, states: Iterable[str], producer_ids: Iterable[int]) -> Rpc[list[ListedTransaction]]:
     """Return the request for the transactional ids that a broker coordinates; no filter is all."""
-    return whole(
+    return rpc(
         ApiKey.LIST_TRANSACTIONS,
-        version,
+        _transactions,
         state_filters=tuple(states),
         producer_id_filters=tuple(producer_ids),
     )
 
 
-def read_transactions(answer: Any) -> list[ListedTransaction]:
-    """Return the transactional ids of one broker."""
+def _transactions(answer: Any) -> list[ListedTransaction]:
     refused(answer.error_code, None, "ListTransactions")
     if answer.unknown_state_filters:
         unknown = ", ".join(answer.unknown_state_filters)
@@ -442,13 +408,13 @@ def read_transactions(answer: Any) -> list[ListedTransaction]:
     ]
 
 
-def describe_transaction(version: int, transactional_id: str) -> Any:
-    """Return the request for the state of a transactional id."""
-    return whole(ApiKey.DESCRIBE_TRANSACTIONS, version, transactional_ids=(transactional_id,))
+def describe_transaction(transactional_id: str, coordinator: Address) -> Rpc[DescribedTransaction]:
+    """Return the request to its coordinator for the state of a transactional id."""
+    read = partial(_transaction, coordinator)
+    return rpc(ApiKey.DESCRIBE_TRANSACTIONS, read, transactional_ids=(transactional_id,))
 
 
-def read_transaction(answer: Any, coordinator: Address) -> DescribedTransaction:
-    """Return the state of the one transactional id that was asked for."""
+def _transaction(coordinator: Address, answer: Any) -> DescribedTransaction:
     one = only(answer.transaction_states, "transactional ids")
     refused(one.error_code, None, f"transactional id {one.transactional_id}")
     partitions = (TopicPartition(topic.topic, number) for topic in one.topics for number in topic.partitions)
@@ -469,20 +435,13 @@ def _milliseconds(at: datetime) -> int | None:
     return round(at.timestamp() * 1000) or None
 
 
-def describe_producers(version: int, partition: TopicPartition) -> Any:
+def describe_producers(partition: TopicPartition) -> Rpc[list[ActiveProducer]]:
     """Return the request for the producers that a partition's log knows."""
-    topic = part(
-        "describe_producers",
-        version,
-        "TopicRequest",
-        name=partition.topic,
-        partition_indexes=(partition.partition,),
-    )
-    return whole(ApiKey.DESCRIBE_PRODUCERS, version, topics=(topic,))
+    topic = {"name": partition.topic, "partition_indexes": (partition.partition,)}
+    return rpc(ApiKey.DESCRIBE_PRODUCERS, _producers, topics=[topic])
 
 
-def read_producers(answer: Any) -> list[ActiveProducer]:
-    """Return the producers."""
+def _producers(answer: Any) -> list[ActiveProducer]:
     ((found,),) = (topic.partitions for topic in answer.topics)
     refused(found.error_code, found.error_message, "DescribeProducers")
     return [
@@ -498,41 +457,29 @@ def read_producers(answer: Any) -> list[ActiveProducer]:
     ]
 
 
-def write_abort_marker(version: int, partition: TopicPartition, producer: ActiveProducer) -> Any:
+def write_abort_marker(partition: TopicPartition, producer: ActiveProducer) -> Rpc[None]:
     """Return a request that ends a producer's transaction in one partition, as its coordinator would."""
-    api = "write_txn_markers"
-    topic = part(
-        api,
-        version,
-        "WritableTxnMarkerTopic",
-        name=partition.topic,
-        partition_indexes=(partition.partition,),
-    )
-    marker = part(
-        api,
-        version,
-        "WritableTxnMarker",
-        producer_id=producer.producer_id,
-        producer_epoch=producer.producer_epoch,
-        coordinator_epoch=max(producer.coordinator_epoch, 0),
-        transaction_result=False,
-        topics=(topic,),
-    )
-    return whole(ApiKey.WRITE_TXN_MARKERS, version, markers=(marker,))
+    marker = {
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "coordinator_epoch": max(producer.coordinator_epoch, 0),
+        "transaction_result": False,
+        "topics": [{"name": partition.topic, "partition_indexes": (partition.partition,)}],
+    }
+    return rpc(ApiKey.WRITE_TXN_MARKERS, partial(_marked, partition), markers=[marker])
 
 
-def read_marker(answer: Any, partition: TopicPartition) -> None:
-    """Return if the marker was written."""
+def _marked(partition: TopicPartition, answer: Any) -> None:
     topic = only(only(answer.markers, "markers").topics, "topics")
     found = only(topic.partitions, "partitions")
     refused(found.error_code, None, f"transaction in {partition}")
 
 
-def init_producer(version: int, transactional_id: str, *, timeout_ms: int) -> Any:
+def init_producer(transactional_id: str, *, timeout_ms: int) -> Rpc[None]:
     """Return a request for the next epoch of a transactional id, which ends what is under way."""
-    return whole(
+    return rpc(
         ApiKey.INIT_PRODUCER_ID,
-        version,
+        lambda answer: refused(answer.error_code, None, f"transactional id {transactional_id}"),
         transactional_id=transactional_id,
         transaction_timeout=timeout_ms,
         producer_id=-1,

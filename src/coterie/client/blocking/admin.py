@@ -4,9 +4,8 @@ with BlockingAdmin("localhost:9092") as admin:
     admin.create_topic("orders", partitions=6)
 """
 
-from collections.abc import Coroutine, Sequence
-from types import TracebackType
-from typing import Any, Unpack
+from collections.abc import Sequence
+from typing import Unpack
 
 from coterie.client.admin.admin import Admin
 from coterie.client.blocking.face import BlockingFace, waiting
@@ -25,22 +24,6 @@ class BlockingAdmin(BlockingFace[Admin]):
     def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Unpack[AdminOptions]) -> None:
         """Make an administrator; it connects in `start` or `with`."""
         super().__init__(Admin(bootstrap_servers, **settings), name="administrator")
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def start(self) -> None:
-        """Connect to one of the bootstrap servers."""
-        self._begin(self._inner.start())
-
-    def close(self) -> None:
-        """Close all connections, and end the thread."""
-        self._end(self._inner.close)
-
-    def _last(self) -> Coroutine[Any, Any, object]:
-        return self._inner.close()
 
     describe_cluster = waiting(Admin.describe_cluster)
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overload
 
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
-from coterie.client.blocking.face import BlockingFace, waiting
+from coterie.client.blocking.face import BlockingFace, calling, waiting
 from coterie.client.blocking.loop import beside
 from coterie.client.consumer.consumer import (
     Consumer,
@@ -24,7 +24,6 @@ from coterie.client.consumer.listener import RebalanceListener
 from coterie.client.consumer.records import ConsumerRecord, K, V
 from coterie.client.documented import lists_settings
 from coterie.client.errors import ListenerFailed, WrongUse
-from coterie.client.member import GroupMetadata
 from coterie.client.options import ConsumerOptions
 from coterie.client.other_clients import CONSUMER_METHODS
 from coterie.client.partitions import Partitions, checked_timeout_s
@@ -67,10 +66,6 @@ class BlockingConsumer(BlockingFace[Consumer[K, V]], Generic[K, V]):
     ) -> None:
         self.close(done=error is None)
 
-    def start(self) -> None:
-        """Connect to one of the bootstrap servers."""
-        self._begin(self._inner.start())
-
     def close(self, *, done: bool = True, leave: bool | None = None, timeout_ms: float | None = None) -> None:
         """Commit, leave the group, close the connections and end the thread; see Consumer.close.
 
@@ -101,21 +96,10 @@ class BlockingConsumer(BlockingFace[Consumer[K, V]], Generic[K, V]):
         aside = None if listener is None else self._aside
         self._call(self._inner.subscribe, topics, pattern=pattern, listener=aside)
 
-    def assign(self, partitions: Partitions) -> None:
-        """Read these partitions, whoever else does."""
-        self._call(self._inner.assign, partitions)
-
-    def unsubscribe(self) -> None:
-        """Leave the group, or let go of what was assigned."""
-        self._run(self._inner.unsubscribe())
-
-    def assignment(self) -> frozenset[TopicPartition]:
-        """Return the partitions that are read now."""
-        return self._call(self._inner.assignment)
-
-    def subscription(self) -> tuple[str, ...] | re.Pattern[str] | None:
-        """Return the topics or the pattern subscribed to, None without a subscription."""
-        return self._call(self._inner.subscription)
+    assign = calling(Consumer.assign)
+    unsubscribe = waiting(Consumer.unsubscribe)
+    assignment = calling(Consumer.assignment)
+    subscription = calling(Consumer.subscription)
 
     # Records
 
@@ -176,25 +160,14 @@ class BlockingConsumer(BlockingFace[Consumer[K, V]], Generic[K, V]):
 
     position = waiting(Consumer.position)
 
-    def seek(self, partition: TopicPartition | tuple[str, int], offset: int | OffsetAndMetadata) -> None:
-        """Go on at this offset."""
-        self._call(self._inner.seek, partition, offset)
-
+    seek = calling(Consumer.seek)
     seek_to_beginning = waiting(Consumer.seek_to_beginning)
     seek_to_end = waiting(Consumer.seek_to_end)
     seek_to_time = waiting(Consumer.seek_to_time)
 
-    def pause(self, partitions: Partitions = ()) -> None:
-        """Hand out nothing of these partitions, or of all, until they are resumed."""
-        self._call(self._inner.pause, partitions)
-
-    def resume(self, partitions: Partitions = ()) -> None:
-        """Go on with these partitions, or with all."""
-        self._call(self._inner.resume, partitions)
-
-    def paused(self) -> frozenset[TopicPartition]:
-        """Return the paused partitions."""
-        return self._call(self._inner.paused)
+    pause = calling(Consumer.pause)
+    resume = calling(Consumer.resume)
+    paused = calling(Consumer.paused)
 
     beginning_offsets = waiting(Consumer.beginning_offsets)
     end_offsets = waiting(Consumer.end_offsets)
@@ -205,13 +178,8 @@ class BlockingConsumer(BlockingFace[Consumer[K, V]], Generic[K, V]):
 
     commit = waiting(Consumer.commit)
 
-    def group_metadata(self) -> GroupMetadata:
-        """Return the member's identity, for a producer that commits its offsets in a transaction."""
-        return self._call(self._inner.group_metadata)
-
-    def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
-        """Have the group share its partitions out anew."""
-        self._call(self._inner.enforce_rebalance, reason)
+    group_metadata = calling(Consumer.group_metadata)
+    enforce_rebalance = calling(Consumer.enforce_rebalance)
 
     @overload
     def committed(

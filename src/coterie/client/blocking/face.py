@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, wait
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from coterie.client.blocking.loop import END_TIMEOUT_S, LoopThread
 from coterie.client.errors import Closed, WrongUse
@@ -16,7 +16,6 @@ from coterie.client.other_clients import HintsAtMethods
 
 log = logging.getLogger("coterie.client")
 
-F = TypeVar("F")
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -27,6 +26,17 @@ SILENCE_TIMEOUT_S = EXIT_TIMEOUT_S + 1.0
 REST_S = 0.5
 RUNNING: "set[BlockingFace[Any]]" = set()
 """The faces that nobody has closed yet."""
+
+
+class AsyncFace(Protocol):
+    """What every asyncio client can do."""
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+F = TypeVar("F", bound=AsyncFace)
 
 
 class BlockingFace(HintsAtMethods, Generic[F]):
@@ -47,15 +57,19 @@ class BlockingFace(HintsAtMethods, Generic[F]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        raise NotImplementedError
+        self.close()
 
     def start(self) -> None:
         """Connect to one of the bootstrap servers."""
-        raise NotImplementedError
+        self._begin(self._inner.start())
+
+    def close(self) -> None:
+        """Close all connections, and end the thread."""
+        self._end(self._inner.close)
 
     def _last(self) -> Coroutine[Any, Any, object]:
         """Return the work that closes the asyncio face at the process's end, if nobody has before."""
-        raise NotImplementedError
+        return self._inner.close()
 
     def _begin(self, work: Coroutine[Any, Any, object]) -> None:
         """Start the thread, and do this in it first."""
@@ -139,6 +153,18 @@ def waiting(
     @wraps(method)
     def run(self: BlockingFace[F], /, *arguments: P.args, **named: P.kwargs) -> T:
         return self._run(method(self._inner, *arguments, **named))
+
+    return run
+
+
+def calling(
+    method: Callable[Concatenate[F, P], T],
+) -> Callable[Concatenate[BlockingFace[F], P], T]:
+    """Return the method of the blocking face that calls this plain one of the asyncio face, on the loop."""
+
+    @wraps(method)
+    def run(self: BlockingFace[F], /, *arguments: P.args, **named: P.kwargs) -> T:
+        return self._call(method, self._inner, *arguments, **named)
 
     return run
 

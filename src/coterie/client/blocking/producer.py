@@ -8,12 +8,10 @@ Batches go out in that thread while the script works. However the block is left,
 first: by sys.exit and Ctrl-C, too, where a second Ctrl-C gives up.
 """
 
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, Unpack
 
-from coterie.base.ids import GroupMetadata, TopicPartition
 from coterie.client.blocking.face import BlockingFace, waiting
 from coterie.client.documented import lists_settings
 from coterie.client.options import ProducerOptions
@@ -35,23 +33,11 @@ class BlockingProducer(BlockingFace[Producer]):
         """Make a producer; it connects in `start` or `with`."""
         super().__init__(Producer(bootstrap_servers, **settings), name="producer")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def start(self) -> None:
-        """Connect; with a transactional id, become its only owner."""
-        self._begin(self._inner.start())
-
     def close(self, *, timeout_ms: float | None = None) -> None:
         """Send what is left, for at most so long, close, and end the thread; see Producer.close."""
         if timeout_ms is not None:
             checked_timeout_s(timeout_ms)  # before the thread ends with nothing sent
         self._end(lambda: self._inner.close(timeout_ms=timeout_ms))
-
-    def _last(self) -> Coroutine[Any, Any, object]:
-        return self._inner.close()
 
     def send(
         self,
@@ -91,9 +77,7 @@ class BlockingProducer(BlockingFace[Producer]):
             raise
         self._run(leave(block, None))
 
-    def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
-        """Commit a group's offsets (of the next records to read) if and when the transaction commits."""
-        self._run(self._inner.send_offsets(offsets, group))
+    send_offsets = waiting(Producer.send_offsets)
 
 
 class BlockingDelivery:

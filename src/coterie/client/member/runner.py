@@ -1,4 +1,7 @@
-"""Runs one member of a group on the running loop: does what it wants done, hands back the answers."""
+"""Runs one member of a group on the running loop: does what it wants done, hands back the answers.
+
+Why the swarm and the simulator do not run theirs by it: docs/decisions/0019-three-that-run-a-member.md.
+"""
 
 import asyncio
 import inspect

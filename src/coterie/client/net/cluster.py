@@ -19,7 +19,7 @@ from coterie.client.net import messages
 from coterie.client.net.addresses import Address
 from coterie.client.net.connection import PLAIN, Connection, Maker
 from coterie.client.net.jitter import jitter
-from coterie.client.net.messages import EpochEnd, ListedOffset, Metadata
+from coterie.client.net.messages import EpochEnd, ListedOffset, Metadata, Rpc
 from coterie.client.net.silence import Silence
 from coterie.client.settings import ClientSettings, Security
 from coterie.wire.api.apis import ApiKey
@@ -92,6 +92,11 @@ class Cluster:
                     raise
                 self._connections[key] = held
             return held
+
+    async def ask(self, address: Address, rpc: Rpc[T], *, purpose: str = "data") -> T:
+        """Return the content of one broker's answer; asked once, refusals are raised."""
+        broker = await self.connection(address, purpose=purpose)
+        return rpc.read(await broker.call(rpc.api_key, rpc.make, self.request_timeout_s))
 
     def _check_open(self) -> None:
         if self._closed:
@@ -228,13 +233,8 @@ class Cluster:
     async def _list_at(
         self, address: Address, stamps: Mapping[TopicPartition, int], isolation: int
     ) -> dict[TopicPartition, ListedOffset]:
-        broker = await self.connection(address)
-        answer = await broker.call(
-            ApiKey.LIST_OFFSETS,
-            lambda version: messages.list_offsets(version, stamps, isolation=isolation),
-            self.request_timeout_s,
-        )
-        listed = messages.read_list_offsets(answer)
+        make = partial(messages.list_offsets, stamps=stamps, isolation=isolation)
+        listed = await self.ask(address, Rpc(ApiKey.LIST_OFFSETS, make, messages.read_list_offsets))
         for one, offset in listed.items():
             if offset.code:
                 raise RefusedBy(offset.code, f"ListOffsets of {one}")
@@ -244,13 +244,8 @@ class Cluster:
         self, address: Address, asked: Mapping[TopicPartition, tuple[int, int]]
     ) -> dict[TopicPartition, EpochEnd]:
         """Return the ends of epochs by one broker's answer; asked once."""
-        broker = await self.connection(address)
-        answer = await broker.call(
-            ApiKey.OFFSET_FOR_LEADER_EPOCH,
-            lambda version: messages.end_of_epochs(version, asked),
-            self.request_timeout_s,
-        )
-        return messages.read_epoch_ends(answer)
+        make = partial(messages.end_of_epochs, asked=asked)
+        return await self.ask(address, Rpc(ApiKey.OFFSET_FOR_LEADER_EPOCH, make, messages.read_epoch_ends))
 
     # Groups
 
@@ -282,11 +277,11 @@ class Cluster:
             raise RefusedBy(Code(found.error_code), f"FindCoordinator of {key}")
         return Address(found.host, found.port)
 
-    async def _offsets_connection(self, group_id: str) -> Connection:
-        """Return the connection that the group's offsets go over, to the coordinator last heard of."""
+    async def _ask_for_offsets(self, group_id: str, rpc: Rpc[T]) -> T:
+        """Return the content of the answer of the group's coordinator, the last known."""
         if group_id not in self._coordinators:
             self._coordinators[group_id] = await self.coordinator(group_id)
-        return await self.connection(self._coordinators[group_id], purpose="offsets")
+        return await self.ask(self._coordinators[group_id], rpc, purpose="offsets")
 
     async def committed(
         self, group_id: str, partitions: Iterable[TopicPartition]
@@ -300,15 +295,11 @@ class Cluster:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the same with the leader epoch and the metadata that were committed beside each."""
         wanted = sorted(set(partitions))
+        make = partial(messages.offset_fetch, group_id=group_id, partitions=wanted)
+        fetching = Rpc(ApiKey.OFFSET_FETCH, make, messages.read_committed)
 
         async def ask() -> dict[TopicPartition, OffsetAndMetadata | None]:
-            broker = await self._offsets_connection(group_id)
-            answer = await broker.call(
-                ApiKey.OFFSET_FETCH,
-                lambda version: messages.offset_fetch(version, group_id, wanted),
-                self.request_timeout_s,
-            )
-            code, offsets = messages.read_committed(answer)
+            code, offsets = await self._ask_for_offsets(group_id, fetching)
             if code:
                 raise RefusedBy(code, f"OffsetFetch of group {group_id}")
             return {one: offsets.get(one) for one in wanted}
@@ -331,13 +322,10 @@ class Cluster:
 
         async def ask(some: Sequence[str]) -> None:
             for address, ours in (await self._coordinators_of(some)).items():
-                broker = await self.connection(address, purpose="offsets")
-                answer = await broker.call(
-                    ApiKey.OFFSET_FETCH,
-                    partial(messages.offset_fetch_of, group_ids=ours, partitions=[at]),
-                    self.request_timeout_s,
-                )
-                for group_id, (code, noted) in messages.read_committed_of(answer).items():
+                make = partial(messages.offset_fetch_of, group_ids=ours, partitions=[at])
+                fetching = Rpc(ApiKey.OFFSET_FETCH, make, messages.read_committed_of)
+                answers = await self.ask(address, fetching, purpose="offsets")
+                for group_id, (code, noted) in answers.items():
                     if code:
                         raise RefusedBy(code, f"OffsetFetch of group {group_id}")
                     found[group_id] = noted.get(at)
@@ -374,21 +362,19 @@ class Cluster:
         goes wrong is raised at once.
         """
 
+        make = partial(
+            messages.offset_commit,
+            group_id=group_id,
+            offsets=offsets,
+            generation=generation,
+            member_id=member_id,
+            instance_id=instance_id,
+        )
+
         async def ask() -> Code:
-            broker = await self._offsets_connection(group_id)
-            answer = await broker.call(
-                ApiKey.OFFSET_COMMIT,
-                lambda version: messages.offset_commit(
-                    version,
-                    group_id,
-                    offsets,
-                    generation=generation,
-                    member_id=member_id,
-                    instance_id=instance_id,
-                ),
-                self.request_timeout_s,
+            code = await self._ask_for_offsets(
+                group_id, Rpc(ApiKey.OFFSET_COMMIT, make, messages.read_offset_commit)
             )
-            code = messages.read_offset_commit(answer)
             if code in RETRIABLE:
                 raise RefusedBy(code, f"OffsetCommit of group {group_id}")
             return code

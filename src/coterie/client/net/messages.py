@@ -4,10 +4,11 @@ Every function takes the version that was agreed with the broker. `SPEAKS` says 
 that the functions here give a request; all brokers since Kafka 3.0 know one of each.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from itertools import groupby
 from struct import error as StructError  # noqa: N812
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from coterie.assign.model import Cluster as Assignable
@@ -26,6 +27,9 @@ from coterie.wire.api.entities import (
     entity,
     request_type,
 )
+from coterie.wire.api.layout import plan_of
+
+T = TypeVar("T")
 
 SPEAKS: Mapping[int, tuple[int, int]] = {
     ApiKey.PRODUCE: (7, 12),  # from 13 on, topics go by id
@@ -70,6 +74,16 @@ LATEST = -1
 
 # What a coordinator is looked for by.
 GROUP, TRANSACTION = 0, 1
+
+
+class Rpc(NamedTuple, Generic[T]):
+    """A request to a broker, and the reader of its answer."""
+
+    api_key: int
+    make: Callable[[int], Any]
+    """Returns the request in a version."""
+    read: Callable[[Any], T]
+    """Returns the content of an answer, or raises RefusedBy."""
 
 
 class TopicInfo(NamedTuple):
@@ -163,6 +177,11 @@ def by_topic(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, list[T
         yield topic, list(group)
 
 
+def numbers_of(partitions: Iterable[TopicPartition]) -> tuple[int, ...]:
+    """Return the partitions' numbers."""
+    return tuple(one.partition for one in partitions)
+
+
 def part(api: str, version: int, name: str, /, **values: Any) -> Any:
     """Return a nested entity of a request."""
     return build(entity(api, version, name, "request"), **values)
@@ -171,6 +190,30 @@ def part(api: str, version: int, name: str, /, **values: Any) -> Any:
 def whole(api_key: int, version: int, **values: Any) -> Any:
     """Return a request."""
     return build(request_type(api_key, version), **values)
+
+
+def request(api_key: int, version: int, **values: Any) -> Any:
+    """Return a request whose nested entities are given as mappings of their fields."""
+    return _filled(request_type(api_key, version), values)
+
+
+def rpc(api_key: int, read: Callable[[Any], T], /, **values: Any) -> Rpc[T]:
+    """Return the request of these values, as `request` takes them, with the reader of its answer."""
+    return Rpc(api_key, lambda version: request(api_key, version, **values), read)
+
+
+def _filled(cls: type, values: Mapping[str, Any]) -> Any:
+    values = dict(values)
+    for name, entity_type in _nested_of(cls):
+        if values.get(name) is not None:
+            values[name] = tuple(_filled(entity_type, one) for one in values[name])
+    return build(cls, **values)
+
+
+@cache
+def _nested_of(cls: type) -> tuple[tuple[str, type], ...]:
+    """Return the name and the class of each field that is an array of entities."""
+    return tuple((one.name, one.entity) for one in plan_of(cls) if one.entity is not None and one.is_array)
 
 
 def api_versions() -> Any:
@@ -190,12 +233,8 @@ def sasl_authenticate(version: int, message: bytes) -> Any:
 
 def metadata(version: int, topics: Iterable[str] | None, *, create: bool = False) -> Any:
     """Return a request for these topics, or for all there are; it creates what is not there if it may."""
-    wanted = None
-    if topics is not None:
-        wanted = tuple(
-            part("metadata", version, "MetadataRequestTopic", name=name) for name in sorted(topics)
-        )
-    return whole(ApiKey.METADATA, version, topics=wanted, allow_auto_topic_creation=create)
+    wanted = None if topics is None else [{"name": name} for name in sorted(topics)]
+    return request(ApiKey.METADATA, version, topics=wanted, allow_auto_topic_creation=create)
 
 
 def features_of(answer: Any) -> dict[str, int]:
@@ -227,15 +266,14 @@ def find_coordinator(version: int, *keys: str, kind: int = GROUP) -> Any:
 
 def list_offsets(version: int, stamps: Mapping[TopicPartition, int], *, isolation: int) -> Any:
     """Return a request for the offsets at these timestamps (EARLIEST and LATEST are timestamps, too)."""
-    api = "list_offsets"
-    topics = tuple(
-        part(api, version, "ListOffsetsTopic", name=topic, partitions=tuple(
-            part(api, version, "ListOffsetsPartition", partition_index=one.partition, timestamp=stamps[one])
-            for one in group
-        ))
+    topics = [
+        {
+            "name": topic,
+            "partitions": [{"partition_index": one.partition, "timestamp": stamps[one]} for one in group],
+        }
         for topic, group in by_topic(stamps)
-    )  # fmt: skip
-    return whole(ApiKey.LIST_OFFSETS, version, replica_id=-1, isolation_level=isolation, topics=topics)
+    ]
+    return request(ApiKey.LIST_OFFSETS, version, replica_id=-1, isolation_level=isolation, topics=topics)
 
 
 def read_list_offsets(answer: Any) -> dict[TopicPartition, ListedOffset]:
@@ -258,16 +296,11 @@ def offset_fetch_of(
     version: int, group_ids: Iterable[str], partitions: Iterable[TopicPartition] | None
 ) -> Any:
     """Return the same of several groups."""
-    api = "offset_fetch"
-    topics = None if partitions is None else tuple(
-        part(api, version, "OffsetFetchRequestTopics", name=topic,
-             partition_indexes=tuple(one.partition for one in group))
-        for topic, group in by_topic(partitions)
-    )  # fmt: skip
-    groups = tuple(
-        part(api, version, "OffsetFetchRequestGroup", group_id=one, topics=topics) for one in group_ids
-    )
-    return whole(ApiKey.OFFSET_FETCH, version, groups=groups, require_stable=True)
+    topics = None if partitions is None else [
+        {"name": topic, "partition_indexes": numbers_of(group)} for topic, group in by_topic(partitions)
+    ]  # fmt: skip
+    groups = [{"group_id": one, "topics": topics} for one in group_ids]
+    return request(ApiKey.OFFSET_FETCH, version, groups=groups, require_stable=True)
 
 
 def read_offset_fetch(answer: Any) -> tuple[Code, dict[TopicPartition, int | None]]:
@@ -302,16 +335,21 @@ def committed_of(group: Any) -> tuple[Code, dict[TopicPartition, OffsetAndMetada
 
 def end_of_epochs(version: int, asked: Mapping[TopicPartition, tuple[int, int]]) -> Any:
     """Return the request for the ends of epochs; a value is that epoch and the leader's own."""
-    api = "offset_for_leader_epoch"
-    topics = tuple(
-        part(api, version, "OffsetForLeaderTopic", topic=topic, partitions=tuple(
-            part(api, version, "OffsetForLeaderPartition", partition=one.partition,
-                 leader_epoch=asked[one][0], current_leader_epoch=asked[one][1])
-            for one in group
-        ))
+    topics = [
+        {
+            "topic": topic,
+            "partitions": [
+                {
+                    "partition": one.partition,
+                    "leader_epoch": asked[one][0],
+                    "current_leader_epoch": asked[one][1],
+                }
+                for one in group
+            ],
+        }
         for topic, group in by_topic(asked)
-    )  # fmt: skip
-    return whole(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, replica_id=-1, topics=topics)
+    ]
+    return request(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, replica_id=-1, topics=topics)
 
 
 def read_epoch_ends(answer: Any) -> dict[TopicPartition, EpochEnd]:
@@ -338,29 +376,38 @@ def offset_commit(
 
     The defaults of its callers are those of nobody's member (CC-3).
     """
-    api = "offset_commit"
     noted = {one: offset_and_metadata(offset) for one, offset in offsets.items()}
     below = sorted(one for one, offset in noted.items() if offset.offset < 0)
     if below:
         raise WrongUse(f"offset {noted[below[0]].offset} of {below[0]} cannot be committed: it is below 0")
-    topics = tuple(
-        part(api, version, "OffsetCommitRequestTopic", name=topic, partitions=tuple(
-            part(api, version, "OffsetCommitRequestPartition", partition_index=one.partition,
-                 committed_offset=noted[one].offset, committed_leader_epoch=noted[one].leader_epoch,
-                 committed_metadata=noted[one].metadata)
-            for one in group
-        ))
-        for topic, group in by_topic(noted)
-    )  # fmt: skip
-    return whole(
+    return request(
         ApiKey.OFFSET_COMMIT,
         version,
         group_id=group_id,
         generation_id_or_member_epoch=generation,
         member_id=member_id,
         group_instance_id=instance_id,
-        topics=topics,
+        topics=committed_topics(noted),
     )
+
+
+def committed_topics(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[dict[str, Any]]:
+    """Return the topics of OffsetCommit and TxnOffsetCommit."""
+    return [
+        {
+            "name": topic,
+            "partitions": [
+                {
+                    "partition_index": one.partition,
+                    "committed_offset": offsets[one].offset,
+                    "committed_leader_epoch": offsets[one].leader_epoch,
+                    "committed_metadata": offsets[one].metadata,
+                }
+                for one in group
+            ],
+        }
+        for topic, group in by_topic(offsets)
+    ]
 
 
 def read_offset_commit(answer: Any) -> Code:
@@ -400,7 +447,7 @@ def fetch(
     )  # fmt: skip
     dropped = tuple(
         part("fetch", version, "ForgottenTopic", topic=topic,
-             partitions=tuple(one.partition for one in group))
+             partitions=numbers_of(group))
         for topic, group in by_topic(forgotten)
     )  # fmt: skip
     return whole(
@@ -431,11 +478,7 @@ def join_group(
     reason: str,
 ) -> Any:
     """Return a join of the group, with the subscription once for each assignor, by its name (CJ-2, EN-5)."""
-    offered = tuple(
-        part("join_group", version, "JoinGroupRequestProtocol", name=name, metadata=data)
-        for name, data in protocols
-    )
-    return whole(
+    return request(
         ApiKey.JOIN_GROUP,
         version,
         group_id=group_id,
@@ -444,7 +487,7 @@ def join_group(
         member_id=member_id,
         group_instance_id=instance_id,
         protocol_type="consumer",
-        protocols=offered,
+        protocols=[{"name": name, "metadata": data} for name, data in protocols],
         reason=reason[:255],
     )
 
@@ -460,11 +503,7 @@ def sync_group(
     assignments: Mapping[str, bytes],
 ) -> Any:
     """Return a sync; the leader's carries everybody's assignment."""
-    given = tuple(
-        part("sync_group", version, "SyncGroupRequestAssignment", member_id=member, assignment=data)
-        for member, data in assignments.items()
-    )
-    return whole(
+    return request(
         ApiKey.SYNC_GROUP,
         version,
         group_id=group_id,
@@ -473,7 +512,7 @@ def sync_group(
         group_instance_id=instance_id,
         protocol_type="consumer",
         protocol_name=protocol,
-        assignments=given,
+        assignments=[{"member_id": member, "assignment": data} for member, data in assignments.items()],
     )
 
 
@@ -495,15 +534,8 @@ def leave_group(
     version: int, *, group_id: str, member_id: str, reason: str, instance_id: str | None = None
 ) -> Any:
     """Return a leave: member id and reason. An instance id instead takes another member out (CV-5, LG-4)."""
-    identity = part(
-        "leave_group",
-        version,
-        "MemberIdentity",
-        member_id=member_id,
-        group_instance_id=instance_id,
-        reason=reason[:255],
-    )
-    return whole(ApiKey.LEAVE_GROUP, version, group_id=group_id, members=(identity,))
+    leaver = {"member_id": member_id, "group_instance_id": instance_id, "reason": reason[:255]}
+    return request(ApiKey.LEAVE_GROUP, version, group_id=group_id, members=[leaver])
 
 
 def list_groups(version: int) -> Any:

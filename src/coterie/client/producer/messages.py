@@ -10,7 +10,7 @@ from typing import Any
 
 from coterie.base.codes import Code
 from coterie.base.ids import GroupMetadata, OffsetAndMetadata, TopicPartition
-from coterie.client.net.messages import by_topic, part, whole
+from coterie.client.net.messages import by_topic, committed_topics, numbers_of, part, request, whole
 from coterie.client.partitions import offset_and_metadata
 from coterie.client.producer.accumulator import BatchAnswer
 from coterie.client.producer.batcher import Identity
@@ -88,13 +88,8 @@ def add_partitions(
     version: int, transactional_id: str, identity: Identity, places: Iterable[TopicPartition]
 ) -> Any:
     """Return the request that adds partitions to a transaction."""
-    api = "add_partitions_to_txn"
-    topics = tuple(
-        part(api, version, "AddPartitionsToTxnTopic", name=topic,
-             partitions=tuple(one.partition for one in group))
-        for topic, group in by_topic(places)
-    )  # fmt: skip
-    return whole(
+    topics = [{"name": topic, "partitions": numbers_of(group)} for topic, group in by_topic(places)]
+    return request(
         ApiKey.ADD_PARTITIONS_TO_TXN,
         version,
         v3_and_below_transactional_id=transactional_id,
@@ -140,18 +135,7 @@ def transaction_offsets(
     offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
 ) -> Any:
     """Return the commit of a group's offsets within a transaction."""
-    api = "txn_offset_commit"
-    noted = {one: offset_and_metadata(offset) for one, offset in offsets.items()}
-    topics = tuple(
-        part(api, version, "TxnOffsetCommitRequestTopic", name=topic, partitions=tuple(
-            part(api, version, "TxnOffsetCommitRequestPartition", partition_index=one.partition,
-                 committed_offset=noted[one].offset, committed_leader_epoch=noted[one].leader_epoch,
-                 committed_metadata=noted[one].metadata)
-            for one in places
-        ))
-        for topic, places in by_topic(offsets)
-    )  # fmt: skip
-    return whole(
+    return request(
         ApiKey.TXN_OFFSET_COMMIT,
         version,
         transactional_id=transactional_id,
@@ -161,7 +145,7 @@ def transaction_offsets(
         generation_id=group.generation,
         member_id=group.member_id,
         group_instance_id=group.instance_id,
-        topics=topics,
+        topics=committed_topics({one: offset_and_metadata(offset) for one, offset in offsets.items()}),
     )
 
 

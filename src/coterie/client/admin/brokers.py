@@ -1,0 +1,113 @@
+"""Which broker an administrator asks, and how: again while what went wrong may pass, a change only once."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import Self, TypeVar
+
+from coterie.base.codes import Code
+from coterie.base.errors import RefusedBy
+from coterie.base.ids import TopicPartition
+from coterie.client.admin import messages as requests
+from coterie.client.admin.messages import ClusterInfo
+from coterie.client.errors import ClientTimeout, Disconnected
+from coterie.client.net.addresses import Address
+from coterie.client.net.cluster import Cluster
+from coterie.client.net.messages import Rpc
+
+T = TypeVar("T")
+Broker = Callable[[], Awaitable[Address]]
+"""Finds the broker to ask, anew for each try."""
+
+
+class Tries:
+    """The tries of one change, each within `with`: it may be done though nobody said so."""
+
+    def __init__(self) -> None:
+        self.uncertain = False
+        """Whether a try before this one may have been carried out."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        unanswered = isinstance(error, Disconnected | ClientTimeout)
+        late = isinstance(error, RefusedBy) and error.code is Code.REQUEST_TIMED_OUT
+        self.uncertain = self.uncertain or unanswered or late
+
+
+class Brokers:
+    """Asks a cluster's brokers for an administrator."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def ask(self, what: str, rpc: Rpc[T], *, of: Broker | None = None) -> T:
+        """Return the content of the answer of the broker that `of` finds, or of any; retried."""
+        find = of or self.anyone
+
+        async def ask() -> T:
+            return await self._cluster.ask(await find(), rpc)
+
+        return await self._cluster.retrying(what, ask)
+
+    async def change(self, what: str, rpc: Rpc[T], *, done: Mapping[Code, Callable[[], Awaitable[T]]]) -> T:
+        """Return the content of the controller's answer to a change; retried.
+
+        A code in `done` that comes after a try of which nobody knows what became says that it was done: then
+        what is found there is returned. Else it does not pass by waiting.
+        """
+        tries = Tries()
+
+        async def ask() -> T:
+            controller = await self.controller()
+            try:
+                with tries:
+                    return await self._cluster.ask(controller, rpc)
+            except RefusedBy as refusal:
+                if refusal.code not in done or not tries.uncertain:
+                    raise
+                return await done[refusal.code]()
+
+        return await self._cluster.retrying(what, ask, final=done)
+
+    async def describe_cluster(self, *, fenced: bool = False) -> ClusterInfo:
+        """Return the cluster's id, controller and brokers."""
+        return await self.ask("DescribeCluster", requests.describe_cluster(fenced=fenced))
+
+    async def anyone(self) -> Address:
+        """Return a broker that can be reached."""
+        tried: list[str] = []
+        for address in dict.fromkeys((*self._cluster.known.brokers.values(), *self._cluster.bootstrap)):
+            try:
+                await self._cluster.connection(address)
+            except (Disconnected, ClientTimeout) as error:
+                tried.append(str(error))
+            else:
+                return address
+        raise Disconnected("; ".join(tried))
+
+    async def controller(self) -> Address:
+        """Return the broker to send changes to: in KRaft any passes them on, and names itself or another."""
+        found = await self.describe_cluster()
+        known = {broker.broker_id: broker.address for broker in found.brokers}
+        return known.get(found.controller_id) or await self.anyone()
+
+    def leader_of(self, partition: TopicPartition) -> Broker:
+        """Return a lookup of the partition's leader."""
+
+        async def leader() -> Address:
+            self._cluster.forget([partition.topic])
+            return (await self._cluster.leaders([partition]))[partition]
+
+        return leader
+
+
+def at(address: Address) -> Broker:
+    """Return a lookup of the broker at this address."""
+
+    async def found() -> Address:
+        return address
+
+    return found
