@@ -14,6 +14,7 @@ from coterie.wire.api.apis import APIS
 from coterie.wire.api.entities import (
     kio_reader_of,
     read_failures,
+    reporting_corrupt,
     request_type,
     response_type,
 )
@@ -72,7 +73,7 @@ def _decoder_of(cls: type) -> Callable[[bytes, int], Any]:
     """Return the reader of a class behind its checker."""
     check, read = checker_of(cls), kio_reader_of(cls)
     if has_bounded_times(plan_of(cls)):
-        return lambda data, at: read(_edited(cls, data, at), 0)[0]
+        return lambda data, at: read(apply_edits(data, at, _edits(cls, data, at)), 0)[0]
     if check is None:
         return lambda data, at: read(data, at)[0]
 
@@ -89,54 +90,33 @@ def decode(cls: type, data: bytes, at: int = 0) -> Any:
         return _decoder_of(cls)(data, at)
     except KeyError:
         # kio does not know a tagged field. That is no fault of the bytes: a newer client sends it.
-        return _decode_known_tags(cls, data, at)
+        return decode_walked(cls, data, at, _edits(cls, data, at))
     except read_failures() as failure:
         raise Corrupt(f"{cls.__name__}: {failure}", at=at) from failure
 
 
-def _decode_known_tags(cls: type, data: bytes, at: int) -> Any:
-    """Return the entity after the tagged fields that its class does not have are cut out."""
+def _edits(cls: type, data: bytes, at: int) -> list[Edit]:
+    """Return the edits that leave of an entity what kio knows, or raise Corrupt."""
     edits: list[Edit] = []
-    try:
+    with reporting_corrupt(cls, at):
         walker_of(cls)(data, at, len(data), edits)
-    except read_failures() as failure:
-        raise Corrupt(f"{cls.__name__}: {failure}", at=at) from failure
-    return decode_walked(cls, data, at, edits)
+    return edits
 
 
 def decode_walked(cls: type, data: bytes, at: int, edits: Sequence[Edit]) -> Any:
     """Return the entity that starts at `at`, over which a checker has walked that found these edits."""
     if edits:
         data, at = apply_edits(data, at, edits), 0
-    try:
+    with reporting_corrupt(cls, at):
         return kio_reader_of(cls)(data, at)[0]
-    except KeyError as failure:
-        raise Corrupt(f"{cls.__name__}: a tag kio cannot place", at=at) from failure
-    except read_failures() as failure:
-        raise Corrupt(f"{cls.__name__}: {failure}", at=at) from failure
-
-
-def _edited(cls: type, data: bytes, at: int) -> bytes:
-    """Return the bytes of the entity, without what kio does not know."""
-    edits: list[Edit] = []
-    walker_of(cls)(data, at, len(data), edits)
-    return apply_edits(data, at, edits)
 
 
 def decode_request(header: RequestHeader, frame: bytes) -> Any:
     """Return the request of a frame whose header has been read, or raise Corrupt."""
     cls = request_type(header.api_key, header.api_version)
     if len(frame) > LONGEST_TEXT:  # else there is no room for a text that is too long
-        _walk(cls, frame, header.body_at)
+        _edits(cls, frame, header.body_at)
     return decode(cls, frame, header.body_at)
-
-
-def _walk(cls: type, data: bytes, at: int) -> None:
-    """Raise Corrupt for what the checker of the arrays does not come by: a text that is too long."""
-    try:
-        walker_of(cls)(data, at, len(data), [])
-    except read_failures() as failure:
-        raise Corrupt(f"{cls.__name__}: {failure}", at=at) from failure
 
 
 def decode_response(cls: type, frame: bytes) -> tuple[int, Any]:

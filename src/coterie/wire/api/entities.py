@@ -103,6 +103,17 @@ def read_failures() -> tuple[type[Exception], ...]:
     return SerialError, ValueError, IndexError, OverflowError, StructError
 
 
+@contextmanager
+def reporting_corrupt(cls: type, at: int) -> Iterator[None]:
+    """Raise Corrupt, with the class, for what a reader or checker raises at the bytes from `at` on."""
+    try:
+        yield
+    except KeyError as failure:
+        raise Corrupt(f"{cls.__name__}: a tag kio cannot place", at=at) from failure
+    except read_failures() as failure:
+        raise Corrupt(f"{cls.__name__}: {failure}", at=at) from failure
+
+
 def build(cls: type, **values: Any) -> Any:
     """Return an entity of those values that this version has; the rest get the schema's defaults.
 

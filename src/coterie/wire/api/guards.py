@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from coterie.base.errors import Corrupt
-from coterie.wire.api.layout import FIXED_FORMATS, FieldPlan, Plan, plan_of
+from coterie.wire.api.layout import FIXED_FORMATS, FieldPlan, FunctionSource, Plan, plan_of
 from coterie.wire.varints import read_uvarint, uvarint
 
 # In UTF-8 bytes. A compact length could say more; Kafka refuses it, and records of the internal topics have
@@ -165,44 +165,36 @@ def bound_time(data: bytes, at: int, kind: str, edits: list[Edit]) -> None:
         edits.append(Edit(at, at + INT64.size, INT64.pack(max(least, min(time, most)))))
 
 
-class Walk:
-    """Collects the lines of one checker. `skip` is the number of bytes that wait to be stepped over.
+class Check(FunctionSource):
+    """The lines of one checker. `skip` is the number of bytes that wait to be stepped over.
 
     One that `weighs` counts the items on its way, and gives up where they become many.
     """
 
     def __init__(self, *, weighs: bool = False) -> None:
-        self.lines: list[str] = []
+        super().__init__(
+            Corrupt=Corrupt,
+            bound_time=bound_time,
+            int16_at=int16_at,
+            int32_at=int32_at,
+            overclaims=overclaims,
+            overlong=overlong,
+            read_uvarint=read_uvarint,
+            walk_tags=walk_tags,
+        )
         self.weighs = weighs
-        self.scope: dict[str, Any] = {
-            "Corrupt": Corrupt,
-            "bound_time": bound_time,
-            "int16_at": int16_at,
-            "int32_at": int32_at,
-            "overclaims": overclaims,
-            "overlong": overlong,
-            "read_uvarint": read_uvarint,
-            "walk_tags": walk_tags,
-        }
-        self.indent = 1
         self.skip = 0
 
     def line(self, text: str) -> None:
         """Add a line at the present depth, after stepping over what waits."""
-        if self.skip:
-            self.lines.append("    " * self.indent + f"at += {self.skip}")
-            self.skip = 0
-        self.lines.append("    " * self.indent + text)
+        self.settle()
+        super().line(text)
 
-    def block(self, head: str, walk: Callable[[], None]) -> None:
-        """Add a line that ends in a colon and what is to be indented under it."""
-        self.line(head)
-        self.indent += 1
-        before = len(self.lines)
-        walk()
-        if self.skip or len(self.lines) == before:
-            self.line("pass")
-        self.indent -= 1
+    def settle(self) -> None:
+        """Step over what waits."""
+        if self.skip:
+            super().line(f"at += {self.skip}")
+            self.skip = 0
 
     def compact_length(self) -> None:
         """Read a compact length into n: the length plus one, 0 for null."""
@@ -210,7 +202,7 @@ class Walk:
         self.line("if n > 127: n, at = read_uvarint(data, at - 1)")
 
 
-def walk_entity(out: Walk, plan: Plan) -> None:
+def walk_entity(out: Check, plan: Plan) -> None:
     """Compose the stepping over of a whole entity, with checks of its arrays on the way."""
     for field in plan.plain:
         walk_field(out, field, flexible=plan.flexible)
@@ -218,7 +210,7 @@ def walk_entity(out: Walk, plan: Plan) -> None:
         walk_tagged_section(out, plan)
 
 
-def walk_tagged_section(out: Walk, plan: Plan) -> None:
+def walk_tagged_section(out: Check, plan: Plan) -> None:
     """Compose the tagged section: nearly always the one byte that says there is none."""
     known = f"known{len(out.scope)}"
     out.scope[known] = {field.tag: _tag_checker(field) for field in plan.tagged}
@@ -236,7 +228,7 @@ def walk_tagged_section(out: Walk, plan: Plan) -> None:
     out.block("else:", walk)
 
 
-def walk_field(out: Walk, field: FieldPlan, *, flexible: bool, whole: bool = True) -> None:
+def walk_field(out: Check, field: FieldPlan, *, flexible: bool, whole: bool = True) -> None:
     """Compose one field. Unless the whole is walked, a last array is not walked but checked."""
     if field.is_array:
         walk_array(out, field, flexible=flexible, whole=whole)
@@ -249,7 +241,7 @@ def walk_field(out: Walk, field: FieldPlan, *, flexible: bool, whole: bool = Tru
         walk_primitive(out, field.kind, flexible=flexible)
 
 
-def walk_nested(out: Walk, field: FieldPlan, entity: type) -> None:
+def walk_nested(out: Check, field: FieldPlan, entity: type) -> None:
     """Compose a nested entity; a nullable one has a byte before it: 1, or -1 for null."""
     if not field.nullable:
         walk_entity(out, plan_of(entity))
@@ -259,7 +251,7 @@ def walk_nested(out: Walk, field: FieldPlan, entity: type) -> None:
     out.block("if n == 1:", lambda: walk_entity(out, plan_of(entity)))
 
 
-def walk_primitive(out: Walk, kind: str, *, flexible: bool) -> None:
+def walk_primitive(out: Check, kind: str, *, flexible: bool) -> None:
     """Compose a value that is neither an entity nor an array. Nulls are kio's business."""
     if kind in FIXED_FORMATS:
         out.skip += Struct(f">{FIXED_FORMATS[kind]}").size
@@ -274,7 +266,7 @@ def walk_primitive(out: Walk, kind: str, *, flexible: bool) -> None:
         out.line(f"at += {size} + n if n > 0 else {size}")
 
 
-def walk_array(out: Walk, field: FieldPlan, *, flexible: bool, whole: bool) -> None:
+def walk_array(out: Check, field: FieldPlan, *, flexible: bool, whole: bool) -> None:
     """Compose an array: its claim checked against what is left, then its items."""
     if flexible:
         out.compact_length()
@@ -291,7 +283,7 @@ def walk_array(out: Walk, field: FieldPlan, *, flexible: bool, whole: bool) -> N
         walk_items(out, field, flexible=flexible)
 
 
-def walk_items(out: Walk, field: FieldPlan, *, flexible: bool) -> None:
+def walk_items(out: Check, field: FieldPlan, *, flexible: bool) -> None:
     """Compose the stepping over of `n` items; a null array has none."""
     if field.kind in FIXED_FORMATS:
         out.line(f"if n > 0: at += n * {_least_item_size(field, flexible)}")
@@ -304,16 +296,14 @@ def walk_items(out: Walk, field: FieldPlan, *, flexible: bool) -> None:
         out.block("for _ in range(n):", lambda: walk_entity(out, plan))
 
 
-def _compile(out: Walk, result: str = "at") -> Any:
+def _compile(out: Check, result: str = "at") -> Any:
     out.line(f"return {result}")
-    source = "\n".join(["def check(data, at, end, edits):", *out.lines])
-    exec(source, out.scope)
-    return out.scope["check"]
+    return out.compiled("check(data, at, end, edits)")
 
 
 def _tag_checker(field: FieldPlan) -> Checker:
     """Return the checker of a tagged value: laid out as a flexible field, and never null."""
-    out = Walk()
+    out = Check()
     if field.entity is not None and not field.is_array:
         walk_entity(out, plan_of(field.entity))
     else:
@@ -324,7 +314,7 @@ def _tag_checker(field: FieldPlan) -> Checker:
 
 def checker_of_field(field: FieldPlan, *, flexible: bool) -> Checker:
     """Return the checker of one field that is not tagged."""
-    out = Walk()
+    out = Check()
     walk_field(out, field, flexible=flexible)
     checker: Checker = _compile(out)
     return checker
@@ -333,7 +323,7 @@ def checker_of_field(field: FieldPlan, *, flexible: bool) -> Checker:
 @cache
 def weigher_of(cls: type) -> Weigher:
     """Return the checker that walks an entity of this class and says how much it holds, if that is little."""
-    out = Walk(weighs=True)
+    out = Check(weighs=True)
     out.line("items = 0")
     walk_entity(out, plan_of(cls))
     weigher: Weigher = _compile(out, "at, items")
@@ -343,7 +333,7 @@ def weigher_of(cls: type) -> Weigher:
 @cache
 def walker_of(cls: type) -> Checker:
     """Return the checker that walks a whole entity of this class and notes the edits it needs."""
-    out = Walk()
+    out = Check()
     walk_entity(out, plan_of(cls))
     checker: Checker = _compile(out)
     return checker
@@ -358,7 +348,7 @@ def checker_of(cls: type) -> Checker | None:
     if any(_leads_to_array(field) for field in plan.tagged):
         return walker_of(cls)
     last = max(at for at, field in enumerate(plan.plain) if _leads_to_array(field))
-    out = Walk()
+    out = Check()
     for at, field in enumerate(plan.plain[: last + 1]):
         walk_field(out, field, flexible=plan.flexible, whole=at < last)
     out.skip = 0

@@ -1,6 +1,6 @@
 """How an entity lies on the wire, read off kio's dataclasses once: what compilers of codecs work from."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -78,6 +78,43 @@ def plan_of(cls: type) -> Plan:
         plain=tuple(field for field in planned if field.tag is None),
         tagged=tuple(sorted((field for field in planned if field.tag is not None), key=_tag)),
     )
+
+
+class FunctionSource:
+    """Collects the lines of a function that is compiled from a plan, and the names that it finds."""
+
+    def __init__(self, **scope: Any) -> None:
+        self.lines: list[str] = []
+        self.scope = scope
+        self._indent = 1
+
+    def line(self, text: str) -> None:
+        """Add a line at the present depth."""
+        self.lines.append("    " * self._indent + text)
+
+    def settle(self) -> None:
+        """Add the line that what waits makes, if anything does."""
+
+    def block(self, head: str, compose: Callable[[], None]) -> None:
+        """Add a line that ends in a colon, and what is to be indented under it; what waits stays outside."""
+        self.settle()
+        self.line(head)
+        self._indent += 1
+        before = len(self.lines)
+        compose()
+        self.settle()
+        if len(self.lines) == before:
+            self.line("pass")
+        self._indent -= 1
+
+    def compiled(self, signature: str) -> Any:
+        """Return the function with this name and these parameters."""
+        exec(self.text(signature), self.scope)
+        return self.scope[signature.partition("(")[0]]
+
+    def text(self, signature: str) -> str:
+        """Return the source of that function."""
+        return "\n".join([f"def {signature}:", *self.lines])
 
 
 def _tag(field: FieldPlan) -> int:

@@ -21,7 +21,13 @@ from coterie.wire.api.codec import (
     frame_head,
     splice,
 )
-from coterie.wire.api.entities import build, kio_field_reader_of, read_failures, request_type
+from coterie.wire.api.entities import (
+    build,
+    kio_field_reader_of,
+    read_failures,
+    reporting_corrupt,
+    request_type,
+)
 from coterie.wire.api.guards import (
     Checker,
     Edit,
@@ -87,12 +93,8 @@ def _weighed(cls: type, data: bytes, at: int, edits: list[Edit]) -> tuple[int, i
 def decode_in_pieces(header: RequestHeader, frame: bytes) -> Generator[None, None, Any]:
     """Return the request of a frame, as `decode_request` does, a piece at a time. Raises Corrupt."""
     cls = request_type(header.api_key, header.api_version)
-    try:
+    with reporting_corrupt(cls, header.body_at):
         request, _ = yield from _entity(cls, frame, header.body_at, Tally())
-    except read_failures() as failure:
-        raise Corrupt(f"{cls.__name__}: {failure}", at=header.body_at) from failure
-    except KeyError as failure:
-        raise Corrupt(f"{cls.__name__}: a tag kio cannot place", at=header.body_at) from failure
     return request
 
 

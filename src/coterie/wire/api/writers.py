@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from coterie.base.ids import ZERO_UUID
-from coterie.wire.api.layout import ENTITY, FIXED_FORMATS, FieldPlan, Plan, plan_of
+from coterie.wire.api.layout import ENTITY, FIXED_FORMATS, FieldPlan, FunctionSource, Plan, plan_of
 from coterie.wire.varints import ONE_BYTE, uvarint
 
 Writer = Callable[[list[bytes], Any], None]
@@ -51,45 +51,27 @@ CONVERSIONS = {
 }
 
 
-class Composer:
-    """Collects the lines of one writer.
+class Composer(FunctionSource):
+    """The lines of one writer.
 
     A run is the fixed-size values that wait to be packed together; everything that is written
-    otherwise flushes it first, so the order on the wire is the order of the calls. A writer `in_pieces`
+    otherwise settles it first, so the order on the wire is the order of the calls. A writer `in_pieces`
     stops after every few items.
     """
 
     def __init__(self, *, in_pieces: bool = False) -> None:
+        super().__init__(
+            SHORT=SHORT,
+            ONE_BYTE=ONE_BYTE,
+            milliseconds=milliseconds,
+            pack=pack,
+            timestamp=timestamp,
+            uuid_bytes=uuid_bytes,
+            uvarint=uvarint,
+        )
         self.in_pieces = in_pieces
-        self.lines: list[str] = []
-        self.scope: dict[str, Any] = {
-            "SHORT": SHORT,
-            "ONE_BYTE": ONE_BYTE,
-            "milliseconds": milliseconds,
-            "pack": pack,
-            "timestamp": timestamp,
-            "uuid_bytes": uuid_bytes,
-            "uvarint": uvarint,
-        }
-        self._indent = 1
         self._run: list[tuple[str, str | None]] = []
         self._names = 0
-
-    def line(self, text: str) -> None:
-        """Add a line at the present depth."""
-        self.lines.append("    " * self._indent + text)
-
-    def block(self, head: str, write: Callable[[], None]) -> None:
-        """Add a line that ends in a colon and what is to be indented under it. No run crosses its borders."""
-        self.flush()
-        self.line(head)
-        self._indent += 1
-        before = len(self.lines)
-        write()
-        self.flush()
-        if len(self.lines) == before:
-            self.line("pass")
-        self._indent -= 1
 
     def name(self, hint: str) -> str:
         """Return a variable name that nobody else has."""
@@ -124,14 +106,14 @@ class Composer:
         packer = self.constant("pack_", Struct(f">{letters}").pack)
         return f"{packer}({expressions})"
 
-    def flush(self) -> None:
+    def settle(self) -> None:
         """Write the open run, if there is one."""
         if (expression := self.take_run()) is not None:
             self.line(f"put({expression})")
 
     def put(self, expression: str) -> None:
         """Write bytes after what waits."""
-        self.flush()
+        self.settle()
         self.line(f"put({expression})")
 
 
@@ -255,7 +237,7 @@ def write_items(out: Composer, field: FieldPlan, items: str, *, flexible: bool) 
         else:
             write_primitive(out, field.kind, item, flexible=flexible, nullable=False)
         if out.in_pieces:
-            out.flush()
+            out.settle()
             out.line("written += 1")
             out.line(f"if written % {ITEMS_AT_ONCE} == 0: yield")
 
@@ -297,33 +279,32 @@ def write_tagged(out: Composer, field: FieldPlan, value: str) -> None:
     never_null = replace(field, nullable=False)
     out.line(f"{outer} = put; {section} = []; put = {section}.append")
     write_field(out, never_null, f"{value}.{field.name}", flexible=True)
-    out.flush()
+    out.settle()
     out.line(f"put = {outer}; {data} = b''.join({section})")
     out.put(f"{out.constant('tag_', uvarint(field.tag or 0))} + uvarint(len({data})) + {data}")
 
 
-def _compile(name: str, head: str, body: Composer) -> tuple[Any, str]:
-    source = "\n".join([head, *body.lines])
-    exec(source, body.scope)
-    return body.scope[name], source
+WRITE, FRAME = "write(out, e)", "frame(correlation_id, e)"
 
 
 @cache
-def _compiled_writer(cls: type) -> tuple[Writer, str]:
+def _source_of(cls: type) -> Composer:
     out = Composer()
     out.line("put = out.append")
     write_entity(out, plan_of(cls), "e")
-    out.flush()
-    return _compile("write", "def write(out, e):", out)
+    out.settle()
+    return out
 
 
+@cache
 def writer_of(cls: type) -> Writer:
     """Return the function that appends the bytes of an entity of this class to a list.
 
     It takes any object with the attributes; an error code may be any int, a time span a timedelta or
     milliseconds, an array any sequence, bytes anything with the buffer protocol and a length in bytes.
     """
-    return _compiled_writer(cls)[0]
+    writer: Writer = _source_of(cls).compiled(WRITE)
+    return writer
 
 
 @cache
@@ -333,15 +314,15 @@ def writer_in_pieces_of(cls: type) -> PieceWriter:
     out.line("put = out.append")
     out.line("written = 0")
     write_entity(out, plan_of(cls), "e")
-    out.flush()
+    out.settle()
     out.line("if False: yield")  # a generator even where there is no list
-    writer: PieceWriter = _compile("write", "def write(out, e):", out)[0]
+    writer: PieceWriter = out.compiled(WRITE)
     return writer
 
 
 def source_of(cls: type) -> str:
     """Return the source of the class's writer, for eyes."""
-    return _compiled_writer(cls)[1]
+    return _source_of(cls).text(WRITE)
 
 
 @cache
@@ -356,7 +337,7 @@ def frame_writer_of(cls: type, *, tagged_header: bool) -> FrameWriter:
         out.fixed("x", None)
     write_entity(out, plan_of(cls), "e")
     if out.lines:
-        out.flush()
+        out.settle()
         out.lines[:0] = ["    out = []", "    put = out.append"]
         out.scope["size"] = Struct(">i").pack
         out.line("body = b''.join(out)")
@@ -364,5 +345,5 @@ def frame_writer_of(cls: type, *, tagged_header: bool) -> FrameWriter:
     else:
         out.measure_run()
         out.line(f"return {out.take_run()}")
-    writer: FrameWriter = _compile("frame", "def frame(correlation_id, e):", out)[0]
+    writer: FrameWriter = out.compiled(FRAME)
     return writer
