@@ -7,11 +7,10 @@ transactions, ranges, checksums, and decompression, bounded in memory.
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from coterie.arrow.headers import Headers, Places, header_rows, headers_in
 from coterie.base.errors import Corrupt
 from coterie.wire.records.batches import (
     APPEND_TIME_BIT,
@@ -21,6 +20,7 @@ from coterie.wire.records.batches import (
     HEADER_SIZE,
     LENGTH_STARTS,
     BatchHeader,
+    ends_of,
 )
 from coterie.wire.records.checksum import crc32c
 from coterie.wire.records.compression import (
@@ -28,6 +28,15 @@ from coterie.wire.records.compression import (
     decompress,
 )
 from coterie.wire.records.visible import AbortedTransaction, without_aborted
+
+Headers: TypeAlias = "np.ndarray[Any, np.dtype[np.void]]"
+Places: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+
+# The headers of a Fetch's batches as a table: a fetch has hundreds of batches, and most are small.
+KINDS = (">i8", ">i4", ">i4", "i1", ">u4", ">i2", ">i4", ">i8", ">i8", ">i8", ">i2", ">i4", ">i4")
+HEADER = np.dtype(list(zip(BatchHeader._fields, KINDS, strict=True)))
+assert HEADER.itemsize == HEADER_SIZE
+SPAN = np.arange(HEADER_SIZE)
 
 # A record of no key, no value and no headers: length, attributes, two deltas, two lengths, a count.
 LEAST_RECORD = 7
@@ -90,6 +99,19 @@ class Plan:
     first: int
     until: int
     next_offset: int
+
+
+def headers_in(records: bytes) -> tuple[Places, Headers]:
+    """Return the places of whole batches, and their headers. A batch that is cut at the end is left out."""
+    ends = ends_of(records)
+    starts = np.array([0, *ends[:-1]] if ends else [], np.int64)
+    gathered = np.frombuffer(records, np.uint8)[starts[:, np.newaxis] + SPAN]
+    return starts, gathered.view(HEADER)[:, 0]
+
+
+def header_rows(headers: Headers) -> list[BatchHeader]:
+    """Return the headers one by one."""
+    return [BatchHeader._make(row) for row in headers.tolist()]
 
 
 def plan(

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.arrow.compiled import columns_of
-from coterie.arrow.headers import HEADER
 from coterie.arrow.plan import (
+    HEADER,
     Plan,
     chunks_of,
     plan,

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from coterie.broker.topics.topic import (
         Topic,
     )
-    from coterie.storage.log.aborted import Aborted
     from coterie.storage.log.partition import (
         PartitionLog,
     )
+    from coterie.wire.records.visible import AbortedTransaction
 
 READ_COMMITTED = 1
 CURRENT_LEADER_SINCE = 16  # the first version whose clients go to the leader that an answer names
@@ -282,7 +282,7 @@ def _endpoint(node: Node, version: int) -> Any:
     return build(cls, node_id=node.settings.node_id, host=host, port=port, rack=node.settings.broker_rack)
 
 
-def _aborted(spans: tuple[Aborted, ...], version: int) -> tuple[Any, ...]:
+def _aborted(spans: tuple[AbortedTransaction, ...], version: int) -> tuple[Any, ...]:
     """Return the transactions whose records a reader is to pass over."""
     if not spans:
         return ()

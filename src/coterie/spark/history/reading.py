@@ -10,8 +10,7 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from coterie.arrow.headers import header_rows, headers_in
-from coterie.arrow.plan import Plan, check_sums, chunks_of, visible
+from coterie.arrow.plan import Plan, check_sums, chunks_of, header_rows, headers_in, visible
 from coterie.arrow.records import decoder
 from coterie.history.log.layout import STORY
 from coterie.history.log.segments import unfinished

@@ -16,13 +16,6 @@ ENTRY = Struct(">hqqqq")
 VERSION = 0
 
 
-class Aborted(NamedTuple):
-    """An aborted transaction, as readers are told of it: records of its producer from there on are void."""
-
-    producer_id: int
-    first_offset: int
-
-
 class AbortedSpan(NamedTuple):
     """Where an aborted transaction begins, where its marker lies, and what was stable after the marker."""
 

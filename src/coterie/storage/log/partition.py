@@ -16,7 +16,7 @@ from coterie.base.ids import TopicPartition
 from coterie.storage.checkpoints import PARTITION_METADATA, Checkpoints, write_partition_metadata
 from coterie.storage.config import LogConfig
 from coterie.storage.disk import Buffer, Disk
-from coterie.storage.log.aborted import Aborted, AbortedSpan
+from coterie.storage.log.aborted import AbortedSpan
 from coterie.storage.log.compacting import Compacting
 from coterie.storage.log.contract import Appended, AppendRefused, OffsetAt, OffsetOutOfRange, StorageFailed
 from coterie.storage.log.epochs import begun, end_of, from_start
@@ -36,6 +36,7 @@ from coterie.storage.log.validate import (
     prepared_promptly,
 )
 from coterie.wire.records.batches import BatchHeader, read_header, restamp
+from coterie.wire.records.visible import AbortedTransaction
 
 log = logging.getLogger("coterie.storage")
 
@@ -416,7 +417,7 @@ class PartitionLog:
 
     def read_committed(
         self, offset: int, *, max_bytes: int, at_least_one: bool = True
-    ) -> tuple[bytes, tuple[Aborted, ...]]:
+    ) -> tuple[bytes, tuple[AbortedTransaction, ...]]:
         """Return batches, as `read` does, up to the last stable offset, and their aborted transactions."""
         state, segments = self._state, self._segments
         end = state.last_stable_offset
@@ -432,9 +433,9 @@ class PartitionLog:
         with self._state.reporting_disk_errors():
             return self._segments.size_between(offset, end_offset)
 
-    def aborted_transactions(self, first: int, end: int) -> tuple[Aborted, ...]:
+    def aborted_transactions(self, first: int, end: int) -> tuple[AbortedTransaction, ...]:
         """Return the aborted transactions that touch the offsets from `first` up to `end`."""
-        return tuple(Aborted(*span[:2]) for span in self._segments.aborted_within(first, end))
+        return tuple(AbortedTransaction(*span[:2]) for span in self._segments.aborted_within(first, end))
 
     def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAt | None:
         """Return the first record that is as young as `timestamp_ms` or younger."""
