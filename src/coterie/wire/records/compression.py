@@ -1,6 +1,7 @@
 """The four compressions of Kafka's record batches, framed as its Java clients write and read them."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import Any
@@ -75,12 +76,8 @@ def _pieces(data: bytes, size: int) -> Iterator[bytes]:
     return (data[at : at + size] for at in range(0, len(data), size))
 
 
-def _gzip(data: bytes) -> bytes:
-    return bytes(_native("gzip").compress(data))
-
-
-def _zstd(data: bytes) -> bytes:
-    return bytes(_native("zstd").compress(data))
+def _compressed(codec: str, data: bytes) -> bytes:
+    return bytes(_native(codec).compress(data))
 
 
 def _snappy(data: bytes) -> bytes:
@@ -103,18 +100,6 @@ def _lz4(data: bytes) -> bytes:
             out += UINT32_LITTLE.pack(len(piece) | LZ4_STORED), piece
     out.append(LZ4_END)
     return b"".join(out)
-
-
-def _gunzip(data: bytes, most: int) -> bytes:
-    return _into_room("gzip", data, most)
-
-
-def _unzstd(data: bytes, most: int) -> bytes:
-    return _into_room("zstd", data, most)
-
-
-def _unlz4(data: bytes, most: int) -> bytes:
-    return _into_room("lz4", data, most)
 
 
 def _into_room(codec: str, data: bytes, most: int) -> bytes:
@@ -167,15 +152,15 @@ def _unsnappy_block(block: bytes, most: int) -> bytes:
 
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
-    "gzip": _gzip,
+    "gzip": partial(_compressed, "gzip"),
     "snappy": _snappy,
     "lz4": _lz4,
-    "zstd": _zstd,
+    "zstd": partial(_compressed, "zstd"),
 }
 DECOMPRESSORS: dict[str, Callable[[bytes, int], bytes]] = {
-    "gzip": _gunzip,
+    "gzip": partial(_into_room, "gzip"),
     "snappy": _unsnappy,
-    "lz4": _unlz4,
-    "zstd": _unzstd,
+    "lz4": partial(_into_room, "lz4"),
+    "zstd": partial(_into_room, "zstd"),
 }
 assert {"none", *COMPRESSORS} == {"none", *DECOMPRESSORS} == set(CODECS)
