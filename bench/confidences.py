@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from coterie.history.departures import LEFT, POLL_EXCEEDED, SESSION_EXPIRED
 from coterie.history.group import history_of, outlined
+from coterie.history.log.runs import by_partition
 from coterie.history.log.segments import GroupLog, entries_of, groups_of
 from coterie.history.nextgen import KIP_848
 
@@ -91,7 +92,7 @@ def gone_of(log: GroupLog) -> Iterator[Gone]:
 
 def gone_classic(log: GroupLog) -> Iterator[Gone]:
     """Yield who is gone from one generation to the next."""
-    outline = outlined(log.group_id, log.entries, log.runs)
+    outline = outlined(log.group_id, log.entries, by_partition(log.runs))
     records = [record for chapter in outline.chapters for record in chapter.records]
     seats = {seat.member_id: seat for record in records for seat in record.seats.values()}
     for chapter, departures in zip(outline.chapters, outline.gone, strict=True):

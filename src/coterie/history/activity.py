@@ -6,7 +6,6 @@ A commit does not say who made it; that it was the partition's owner is taken fo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from math import inf
 from typing import NamedTuple
 
@@ -22,7 +21,6 @@ LATE_TIMES, LATE_LEAST_MS = 1.5, 1_000
 """Who is silent for more intervals than that, and this is no jitter, hung."""
 HELD_TIMES = 1.5
 """Of what an interval brings, so much may one that hangs have read and not committed, at most."""
-new = partial(tuple.__new__, TopicPartition)  # there are runs by the million
 
 
 class Presence(NamedTuple):
@@ -34,19 +32,6 @@ class Presence(NamedTuple):
     """It committed steadily: when it stops, something happened to it."""
     late: bool = False
     """Its last commit ended a silence in which it hung: it had been asked for what it has before that."""
-
-
-def by_partition(runs: Iterable[Run]) -> dict[TopicPartition, list[Run]]:
-    """Return runs by partition, each in the order that they came in."""
-    found: dict[TopicPartition, list[Run]] = {}
-    for run in runs:
-        at = new(run[:2])
-        mine = found.get(at)
-        if mine is None:
-            found[at] = [run]
-        else:
-            mine.append(run)
-    return found
 
 
 def presence(partitions: Iterable[TopicPartition], runs: Mapping[TopicPartition, Sequence[Run]]) -> Presence:

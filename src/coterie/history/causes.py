@@ -10,11 +10,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
-from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 from coterie.base.ids import TopicPartition
-from coterie.history.activity import USUAL_CADENCE_MS, Presence, by_partition, presence
+from coterie.history.activity import USUAL_CADENCE_MS, Presence, presence
 from coterie.history.departures import (
     HEARTBEAT_MS,
     SLACK_MS,
@@ -32,6 +31,7 @@ SUBSCRIPTION_CHANGED = "subscription-changed"
 RETURNS_WITHIN_MS = 600_000
 METADATA_AGE_MS = 300_000
 WATCHED_MS = 60_000
+LAST_PLACE = 2**63 - 1
 CERTAIN, SURE, LIKELY, GUESSED = 0.99, 0.95, 0.75, 0.5
 HELD, NOT_HELD, HELD_PERHAPS = 0.95, 0.05, 0.4
 MOST_RECORDS_WAITING = 0.3
@@ -84,23 +84,24 @@ class Chapter(NamedTuple):
 
 
 def chapters_of(
-    records: Sequence[Formed | None], places: Sequence[int], times_ms: Sequence[int], runs: Sequence[Run]
+    records: Sequence[Formed | None],
+    places: Sequence[int],
+    times_ms: Sequence[int],
+    runs: Mapping[TopicPartition, Sequence[Run]],
 ) -> list[Chapter]:
     """Return a group's generations. None among the records is the group's end; `places` are their offsets,
-    `times_ms` their times.
+    `times_ms` their times. Each partition's runs are in the order of the log.
     """
-    order = sorted(runs, key=attrgetter("place"))
-    starts = [run.place for run in order]
+    starts = {partition: [run.place for run in mine] for partition, mine in runs.items()}
     chapters: list[Chapter] = []
     fresh = True
     gathered: list[Formed] = []
 
     def close(until: int, over_ms: int | None = None) -> None:
         if gathered:
-            mine = order[bisect_right(starts, gathered[0].place) : bisect_right(starts, until)]
+            mine = dict(between(runs, starts, gathered[0].place, until))
             steady = {} if fresh or not chapters else steady_of(chapters[-1])
-            told = gathered[0], tuple(gathered), by_partition(mine), fresh
-            chapters.append(Chapter(*told, {}, steady, over_ms))
+            chapters.append(Chapter(gathered[0], tuple(gathered), mine, fresh, {}, steady, over_ms))
 
     for record, place, at_ms in zip(records, places, times_ms, strict=True):
         if record is not None and gathered and record.generation == gathered[0].generation:
@@ -109,8 +110,21 @@ def chapters_of(
         close(place, at_ms if record is None else None)
         fresh = record is None or not gathered or record.generation < gathered[0].generation
         gathered = [] if record is None else [record]
-    close(starts[-1] if starts else 0)
+    close(LAST_PLACE)
     return chapters
+
+
+def between(
+    runs: Mapping[TopicPartition, Sequence[Run]],
+    starts: Mapping[TopicPartition, Sequence[int]],
+    after: int,
+    until: int,
+) -> Iterator[tuple[TopicPartition, Sequence[Run]]]:
+    """Yield the partitions with runs that began after one offset, and not after another."""
+    for partition, places in starts.items():
+        first, end = bisect_right(places, after), bisect_right(places, until)
+        if first < end:
+            yield partition, runs[partition][first:end]
 
 
 def steady_of(chapter: Chapter) -> dict[str, float]:

@@ -17,11 +17,11 @@ from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
 from coterie.base.reasons import inferred
 from coterie.history.log.clock import in_order
-from coterie.history.ownership import Owner, Owners, stalls_of
+from coterie.history.ownership import NO_PROGRESS, Owner, Owners, stalls_of
 from coterie.history.tables import Assignment, Generation, History, Ownership, Stall
 
 TOLD = "told by the coordinator"
-COOPERATIVE, SILENT = "cooperative-sticky", "no-progress"
+COOPERATIVE = "cooperative-sticky"
 HALF = re.compile("[\ud800-\udfff]")
 
 
@@ -257,7 +257,7 @@ def timed(history: History, story: Sequence[Mapping[str, Any]]) -> History:
     silent = [
         one._replace(to_ms=max(one.from_ms, moved.get((one.topic, one.partition, one.to_ms), one.to_ms)))
         for one in history.stalls
-        if one.kind == SILENT
+        if one.kind == NO_PROGRESS
     ]
     stalls = stalls_of(history.group_id, tenures, {}, silent)
     return history._replace(ownership=tuple(tenures), stalls=tuple(stalls))

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from coterie.base.ids import TopicPartition
-from coterie.history.activity import by_partition, presence
+from coterie.history.activity import presence
 from coterie.history.bursts import waves_of
 from coterie.history.causes import SUBSCRIPTION_CHANGED, Cause, Chapter, chapters_of, explained
 from coterie.history.departures import LEFT, Departure
 from coterie.history.log.clock import in_order
 from coterie.history.log.members import Formed, Seat, formed, numbers_by_topic
 from coterie.history.log.records import CLASSIC, NEXT_GENERATION, Entry
-from coterie.history.log.runs import Run
+from coterie.history.log.runs import Run, by_partition
 from coterie.history.nextgen import next_generation
-from coterie.history.ownership import NO_OWNER, Ended, Owner, Owners, gaps, stalls_of
+from coterie.history.ownership import (
+    NO_OWNER,
+    NO_PROGRESS,
+    Ended,
+    Owner,
+    Owners,
+    Silence,
+    gaps,
+    silences_of,
+    stalls_of,
+)
 from coterie.history.tables import (
     Assignment,
     Generation,
@@ -84,15 +94,26 @@ class Outline(NamedTuple):
         return tuple(wanted(self.group_id, [record for one in self.chapters for record in one.records]))
 
 
-def history_of(group_id: str, entries: Sequence[Entry], runs: Sequence[Run]) -> History:
+def history_of(group_id: str, entries: Sequence[Entry], runs: Iterable[Run]) -> History:
     """Return what happened to a group. `entries` are its records but the commits, in the order of the log."""
+    mine = by_partition(runs)
+    return group_history(group_id, entries, mine, silences_of(mine))
+
+
+def group_history(
+    group_id: str,
+    entries: Sequence[Entry],
+    runs: Mapping[TopicPartition, Sequence[Run]],
+    silent: Mapping[TopicPartition, Sequence[Silence]],
+) -> History:
+    """Return the same from runs by partition, and the silences that are known to lie within and between."""
     outline = outlined(group_id, entries, runs)
-    classic = classic_history(outline, runs)
+    classic = classic_history(outline, silent)
     newer = [one for one in entries if one.kind in NEXT_GENERATION]
     if not newer:
         return classic
     went_over = {key for one in outline.chapters if one.over_ms is not None for key in one.last.seats}
-    found = next_generation(group_id, newer, runs, went_over)
+    found = next_generation(group_id, newer, runs, silent, went_over)
     return found if not classic.generations else joined(classic, found)
 
 
@@ -141,7 +162,9 @@ def is_last(stall: Stall, owned: Mapping[tuple[str, int], Sequence[Ownership]]) 
     return to_ms is not None and to_ms <= stall.from_ms
 
 
-def outlined(group_id: str, entries: Sequence[Entry], runs: Sequence[Run]) -> Outline:
+def outlined(
+    group_id: str, entries: Sequence[Entry], runs: Mapping[TopicPartition, Sequence[Run]]
+) -> Outline:
     """Return the outline of a group of the classic protocol."""
     mine = [one for one in entries if one.kind == CLASSIC]
     records = [None if one.value is None else formed(one) for one in mine]
@@ -165,7 +188,7 @@ def outlined(group_id: str, entries: Sequence[Entry], runs: Sequence[Run]) -> Ou
     return Outline(group_id, chapters, gone, tuple(generations), replacements)
 
 
-def classic_history(outline: Outline, runs: Sequence[Run]) -> History:
+def classic_history(outline: Outline, silent: Mapping[TopicPartition, Sequence[Silence]]) -> History:
     """Return what happened to a group of the classic protocol, all tables."""
     group_id, chapters = outline.group_id, outline.chapters
     owners, dead = Owners(group_id), list[Stall]()
@@ -179,7 +202,7 @@ def classic_history(outline: Outline, runs: Sequence[Run]) -> History:
     owners.close()
     formed_ms = sorted(chapter.first.formed_ms for chapter in chapters)
     ended = ended_of(outline.ended_ms, outline.generations)
-    stalls = stalls_of(group_id, owners.tenures, by_partition(runs), dead, formed_ms, ended)
+    stalls = stalls_of(group_id, owners.tenures, silent, dead, formed_ms, ended)
     return History(
         group_id,
         outline.generations,
@@ -305,7 +328,7 @@ def owned_on(
         if silent_ms is not None and silent_ms < to_ms:
             where = (owners.group_id, *partition)
             generation = before.first.generation if before else now.generation
-            yield Stall(*where, "no-progress", silent_ms, to_ms, generation, owner.member_id)
+            yield Stall(*where, NO_PROGRESS, silent_ms, to_ms, generation, owner.member_id)
     named = {seat.member_id: owner_of(seat) for seat in now.seats.values()}
     for partition, seat in heirs.items():
         owners.take(partition, named[seat.member_id], at_ms=now.formed_ms, generation=now.generation)

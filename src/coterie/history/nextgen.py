@@ -13,7 +13,7 @@ from operator import itemgetter
 from uuid import UUID
 
 from coterie.base.ids import TopicPartition, uuid_text
-from coterie.history.activity import Presence, by_partition, presence
+from coterie.history.activity import Presence, presence
 from coterie.history.bursts import waves_of
 from coterie.history.causes import CERTAIN, GUESSED, LIKELY, SURE, Cause, rate_of
 from coterie.history.departures import LEFT, SLACK_MS, Departure, Leaver, Return, Scene, Window, verdict
@@ -34,7 +34,7 @@ from coterie.history.log.records import (
     TopicMetadata,
 )
 from coterie.history.log.runs import Run
-from coterie.history.ownership import Ended, Owner, Owners, stalls_of
+from coterie.history.ownership import NO_PROGRESS, Ended, Owner, Owners, Silence, stalls_of
 from coterie.history.tables import Assignment, Generation, History, Replacement, Stall
 
 KIP_848 = "kip-848"
@@ -48,7 +48,11 @@ GONE_FOR_A_WHILE = -2  # the epoch of a static member that is to come back
 
 
 def next_generation(
-    group_id: str, entries: Sequence[Entry], runs: Sequence[Run], went_over: Iterable[str] = ()
+    group_id: str,
+    entries: Sequence[Entry],
+    runs: Mapping[TopicPartition, Sequence[Run]],
+    silent: Mapping[TopicPartition, Sequence[Silence]],
+    went_over: Iterable[str] = (),
 ) -> History:
     """Return what happened to a group of the newer protocol.
 
@@ -69,7 +73,7 @@ def next_generation(
         tuple(told.generations),
         tuple(told.assignments),
         tuple(told.owners.tenures),
-        tuple(stalls_of(group_id, told.owners.tenures, told.runs, told.dead, (), ended)),
+        tuple(stalls_of(group_id, told.owners.tenures, silent, told.dead, (), ended)),
         tuple(told.owners.moves),
         tuple(told.replacements),
         tuple(waves_of(group_id, told.generations, told.replacements, told.clients)),
@@ -80,13 +84,18 @@ class Telling:
     """A group as it stands, while its records are told one after the other."""
 
     def __init__(
-        self, group_id: str, entries: Sequence[Entry], runs: Sequence[Run], went_over: Iterable[str] = ()
+        self,
+        group_id: str,
+        entries: Sequence[Entry],
+        runs: Mapping[TopicPartition, Sequence[Run]],
+        went_over: Iterable[str],
     ) -> None:
         self.group_id = group_id
         self.owners = Owners(group_id)
-        self.runs = by_partition(runs)
-        self.names = names_of(entries, runs)
-        self.last_ms = max([one.at_ms for one in entries[-1:]] + [run.last_ms for run in runs], default=0)
+        self.runs = runs
+        written = [run for mine in runs.values() for run in mine]
+        self.names = names_of(entries, written)
+        self.last_ms = max([one.at_ms for one in entries[-1:]] + [run.last_ms for run in written], default=0)
         self.born = births(entries)
         self.generations: list[Generation] = []
         self.assignments: list[Assignment] = []
@@ -314,7 +323,7 @@ class Telling:
             )
             if last_ms < tenure.to_ms:
                 where = (self.group_id, tenure.topic, tenure.partition)
-                yield Stall(*where, "no-progress", last_ms, tenure.to_ms, tenure.generation, gone.member_id)
+                yield Stall(*where, NO_PROGRESS, last_ms, tenure.to_ms, tenure.generation, gone.member_id)
 
     def ended(self) -> Ended | None:
         """Return when the last member was gone for good, None where somebody is there as the log ends."""

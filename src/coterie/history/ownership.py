@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import groupby, islice, pairwise
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
@@ -17,7 +17,8 @@ from coterie.history.activity import gave_up_late
 from coterie.history.log.runs import Run
 from coterie.history.tables import Move, Ownership, Stall
 
-NO_OWNER = "no-owner"
+NO_OWNER, NO_PROGRESS = "no-owner", "no-progress"
+PARTITION = itemgetter(*map(Ownership._fields.index, ("topic", "partition")))
 STALL_LEAST_MS = 5_000
 """A shorter silence is no stand-still."""
 SILENT_TIMES = 4
@@ -113,43 +114,41 @@ class Ended(NamedTuple):
 
 
 class Silence(NamedTuple):
-    """A time without commits of a partition, and the offsets before and after it.
+    """A time without commits of a partition, in which records waited.
 
     `formed` says that it ends because a generation was formed, of which its owner may be as well.
     """
 
     from_ms: int
     to_ms: int
-    before: int
-    after: int
-    formed: bool = False
-    least_ms: int = STALL_LEAST_MS
+    least_ms: int
     """How long a part of it must be to tell anything."""
+    formed: bool = False
 
 
 def stalls_of(
     group_id: str,
     tenures: Sequence[Ownership],
-    runs: Mapping[TopicPartition, Sequence[Run]],
+    silent: Mapping[TopicPartition, Sequence[Silence]],
     dead: Iterable[Stall],
     formed: Sequence[int] = (),
     ended: Ended | None = None,
 ) -> list[Stall]:
-    """Return what stood still: `dead` is known of members that were gone before it was noticed.
+    """Return the stand-stills of a group, sorted; its tenures are, too, by partition and time.
+
+    `dead` is known of members that were gone before it was noticed.
 
     A silence is looked at from one generation, of those `formed`, to the next. Who keeps its partitions over
     one works on and does not commit while the others join: of that part of a silence nothing is known.
 
     In a group that `ended`, what had no owner any more stood still until its last member was gone.
     """
-    by_partition: dict[TopicPartition, list[Ownership]] = {}
-    for one in tenures:
-        by_partition.setdefault(TopicPartition(one.topic, one.partition), []).append(one)
     found = list(dead)
     known = {(one.topic, one.partition, one.to_ms) for one in found}
-    for partition, owned in by_partition.items():
+    for (topic, partition), mine in groupby(tenures, key=PARTITION):
+        owned = list(mine)
         found += gaps(group_id, owned, ended)
-        for silence in silences(runs.get(partition, ())):
+        for silence in silent.get(TopicPartition(topic, partition), ()):
             found += (
                 one
                 for part in parts_of(silence, formed)
@@ -171,31 +170,38 @@ def gaps(group_id: str, owned: Sequence[Ownership], ended: Ended | None) -> Iter
         yield Stall(*where, NO_OWNER, last.to_ms, ended.at_ms, ended.generation, None)
 
 
-def silences(runs: Sequence[Run]) -> Iterator[Silence]:
-    """Yield the silences after which more was waiting than a moment brings.
+def silences_of(runs: Mapping[TopicPartition, Sequence[Run]]) -> dict[TopicPartition, list[Silence]]:
+    """Return the silences of each partition after which more was waiting than a moment brings.
 
-    Where there simply was nothing to read, there is nothing to catch up with either.
+    Where there simply was nothing to read, there is nothing to catch up with either. What a Spark task finds
+    for all its groups at once is the same (`coterie.spark.history.silences`, docs/decisions/0018).
     """
+    return {partition: list(silences(mine)) for partition, mine in runs.items()}
+
+
+def silences(runs: Sequence[Run]) -> Iterator[Silence]:
+    """Yield the same of one partition, whose runs are in the order of the log."""
     rate, cadence_ms, least_ms = 0.0, 0.0, float(STALL_LEAST_MS)
-    last_ms, last = None, 0
-    hung: Silence | None = None
+    before: Run | None = None
+    hung: Run | None = None
     for run in runs:
         if hung is not None:
-            yield from waited(hung._replace(after=run.first), rate, cadence_ms)
+            brought = run.first - hung.silent_before
+            yield from waited(hung.silent_from_ms, hung.silent_to_ms, brought, rate, cadence_ms)
             hung = None
-        if last_ms is not None and run.first_ms - last_ms >= least_ms:
-            yield from waited(Silence(last_ms, run.first_ms, last, run.first), rate, cadence_ms)
+        if before is not None and run.first_ms - before.last_ms >= least_ms:
+            yield from waited(before.last_ms, run.first_ms, run.first - before.last, rate, cadence_ms)
         spoken = spoken_of(run)
         if spoken is not None:
             rate, cadence_ms = spoken
             least_ms = max(STALL_LEAST_MS, BUSY_TIMES * cadence_ms)
         if run.silent_to_ms - run.silent_from_ms >= least_ms:
-            quiet = Silence(run.silent_from_ms, run.silent_to_ms, run.silent_before, run.silent_after)
-            found = list(waited(quiet, rate, cadence_ms))
+            brought = run.silent_after - run.silent_before
+            found = list(waited(run.silent_from_ms, run.silent_to_ms, brought, rate, cadence_ms))
             yield from found
             # What had waited for one that gave up late, whoever comes next commits.
-            hung = quiet if not found and gave_up_late(run) else None
-        last_ms, last = run.last_ms, run.last
+            hung = run if not found and gave_up_late(run) else None
+        before = run
 
 
 def spoken_of(run: Run) -> tuple[float, float] | None:
@@ -207,23 +213,26 @@ def spoken_of(run: Run) -> tuple[float, float] | None:
     return (read if read > 0 else 0) / spoken_ms, spoken_ms / (run.count - 2)
 
 
-def waited(silence: Silence, rate: float, cadence_ms: float) -> Iterator[Silence]:
-    """Yield a silence if records waited meanwhile, which before it were committed at this rate.
+def waited(from_ms: int, to_ms: int, brought: int, rate: float, cadence_ms: float) -> Iterator[Silence]:
+    """Yield a silence that `brought` so many records, if they waited meanwhile: at this rate others were
+    committed before it.
 
     It began between the commit before it and the one that was due.
     """
-    length = silence.to_ms - silence.from_ms
-    burst = BURST if length >= SILENT_TIMES * cadence_ms else BUSY_BURST
-    if rate > 0.0 and silence.after - silence.before >= burst * rate * length:
-        least_ms = STALL_LEAST_MS if burst == BURST else part_least_ms(cadence_ms)
-        yield silence._replace(from_ms=silence.from_ms + int(cadence_ms / 2), least_ms=least_ms)
+    length_ms = to_ms - from_ms
+    burst = BURST if length_ms >= SILENT_TIMES * cadence_ms else BUSY_BURST
+    if rate > 0.0 and brought >= burst * rate * length_ms:
+        yield Silence(from_ms + int(cadence_ms / 2), to_ms, part_least_ms(length_ms, cadence_ms))
 
 
-def part_least_ms(cadence_ms: float) -> int:
-    """Return how long the part of a silence of few intervals must be that lies in one generation.
+def part_least_ms(length_ms: int, cadence_ms: float) -> int:
+    """Return how long the part of a silence that lies in one generation must be.
 
-    Who commits seldom does so an interval after a generation was formed: that is none.
+    Who commits seldom does so an interval after a generation was formed: in a silence of few intervals, that
+    is none.
     """
+    if length_ms >= SILENT_TIMES * cadence_ms:
+        return STALL_LEAST_MS
     return max(STALL_LEAST_MS, int((BUSY_TIMES - 0.5) * cadence_ms))
 
 
@@ -247,4 +256,4 @@ def cut(group_id: str, silence: Silence, owned: Sequence[Ownership]) -> Iterator
         joins = silence.formed and (one.to_ms is None or one.to_ms > silence.to_ms)
         if to_ms - from_ms >= silence.least_ms and not joins:
             where = (group_id, one.topic, one.partition)
-            yield Stall(*where, "no-progress", from_ms, to_ms, one.generation, one.member_id)
+            yield Stall(*where, NO_PROGRESS, from_ms, to_ms, one.generation, one.member_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
@@ -15,7 +16,9 @@ pa = pytest.importorskip("pyarrow")
 from coterie.arrow.commits import epochs_table  # noqa: E402
 from coterie.base.errors import Corrupt, CoterieError  # noqa: E402
 from coterie.history.group import history_of  # noqa: E402
+from coterie.history.log.runs import Commit, runs_of  # noqa: E402
 from coterie.history.log.segments import entries_of, groups_of  # noqa: E402
+from coterie.history.ownership import silences  # noqa: E402
 from coterie.history.tables import History, Ownership  # noqa: E402
 from coterie.spark.history.commits import commits_of_units  # noqa: E402
 from coterie.spark.history.files import Unit, shared_out, units  # noqa: E402
@@ -25,6 +28,7 @@ from coterie.spark.history.reduce import (  # noqa: E402
     offset_values,
 )
 from coterie.spark.history.schemas import COLUMNS, histories_in  # noqa: E402
+from coterie.spark.history.silences import RunColumns, silences_in  # noqa: E402
 from coterie.spark.history.telling import told_of  # noqa: E402
 from coterie.wire.api.writers import writer_of  # noqa: E402
 from coterie.wire.payloads.consumer_offsets import (  # noqa: E402
@@ -216,6 +220,30 @@ def test_groups_told_together_in_columns_are_those_told_one_by_one(some):
     found = {one.group_id: one for one in histories_in(batch.to_pylist()[0])}
     for name, tale in logs:
         assert found.get(name, History(name)) == history_of(name, tale.entries, tale.runs)
+
+
+gaps_ms = st.sampled_from((0, 500, 1_000, 1_000, 1_000, 1_000, 3_000, 5_000, 12_000, 60_000))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.lists(st.tuples(gaps_ms, st.integers(0, 900), st.booleans()), min_size=1), min_size=1))
+def test_the_silences_found_in_columns_are_those_found_partition_by_partition(partitions):
+    """A commit after each gap, of so many records; some begin a run."""
+    runs = [list(runs_of(commits_after(steps))) for steps in partitions]
+    rows = [run for mine in runs for run in mine]
+    columns = [np.array([getattr(run, name) for run in rows], np.int64) for name in RunColumns._fields]
+    begins = np.array([place == 0 for mine in runs for place in range(len(mine))])
+
+    found = [silence for _, silence in silences_in(RunColumns(*columns), begins)]
+
+    assert found == [silence for mine in runs for silence in silences(mine)]
+
+
+def commits_after(steps) -> Iterator[Commit]:
+    at_ms, offset, epoch = 0, 0, 0
+    for place, (gap_ms, records, begins_a_run) in enumerate(steps):
+        at_ms, offset, epoch = at_ms + gap_ms, offset + records, epoch + begins_a_run
+        yield Commit(place, at_ms, "t", 0, offset, epoch)
 
 
 def events_of(name: str, tale: Tale) -> pa.RecordBatch:

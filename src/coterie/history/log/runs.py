@@ -8,8 +8,11 @@ every quarter of a day of every partition the longest silence is known.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from typing import NamedTuple
 from uuid import UUID
+
+from coterie.base.ids import TopicPartition
 
 RUN_ENDS_MS = 6 * 3_600_000
 
@@ -80,3 +83,11 @@ def longer(run: Run, commit: Commit) -> Run:
         silent_before=run.last,
         silent_after=commit.offset,
     )
+
+
+def by_partition(runs: Iterable[Run]) -> dict[TopicPartition, list[Run]]:
+    """Return runs by partition, each partition's in the order of the log."""
+    found: dict[TopicPartition, list[Run]] = {}
+    for run in sorted(runs, key=attrgetter("place")):
+        found.setdefault(TopicPartition(run.topic, run.partition), []).append(run)
+    return found

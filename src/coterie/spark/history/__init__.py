@@ -5,7 +5,7 @@ files     which segments there are, and which of them a task reads
 reduce    records in columns: commits become runs before anything else sees them
 reading   what a task does with its segments
 telling   histories from events, many groups at once
-ownership who owned what, of many groups in columns
+silences  times without commits, of all groups of a task in columns
 commits   all commits, one a row
 live      a live cluster: its log as the source reads it, and watched as it is written
 tables    the DataFrames; the face of this package

@@ -1,7 +1,6 @@
-"""Histories from events, many groups at once: causes are weighed in Python, the rest is counted in columns.
+"""Histories from events, group by group: only the silences among runs are found in columns, for all at once.
 
-The events come sorted by group and place. Of commits there are only runs, and they are rows of numpy but
-for the moment in which a group's causes are weighed.
+The events come sorted by group and place. Of commits there are only runs.
 """
 
 from __future__ import annotations
@@ -15,26 +14,25 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coterie.base.ids import TopicPartition
 from coterie.history.from_story import overlaid, read_story
-from coterie.history.group import history_of, outlined
+from coterie.history.group import group_history
 from coterie.history.log.records import CLASSIC, NEXT_GENERATION, OFFSET_KINDS, Entry, read_entry
 from coterie.history.log.runs import Run
+from coterie.history.ownership import Silence
 from coterie.history.tables import History
-from coterie.spark.history.ownership import Register, Spans
 from coterie.spark.history.reduce import RUN, TOLD
 from coterie.spark.history.schemas import TABLES, rows_batch, told_batch
+from coterie.spark.history.silences import Ints, RunColumns, silences_in
 from coterie.wire.payloads.consumer_offsets import read_group_value
 
 EVENTS_AT_ONCE = 60_000
 NUMBERS = ("place", *Run._fields[3:-1])
 """What of a run is a number, in its order."""
 PASSED_OVER = (RUN, *OFFSET_KINDS)
-IN_COLUMNS = frozenset((RUN, CLASSIC, *OFFSET_KINDS))
-"""A group that has no other events can be told of in columns."""
 
 
 def told_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -93,36 +91,40 @@ class Groups:
         kind = events["kind"].to_numpy()
         is_run = kind == RUN
         groups = np.arange(len(self.names) + 1)
-        self.kinds = [set(some.tolist()) for some in np.split(kind, np.searchsorted(group, groups[1:-1]))]
-        self._take_runs(events.filter(pa.array(is_run)), group[is_run])
-        told = ~np.isin(kind, PASSED_OVER)
-        self.records = events.filter(pa.array(told)).select(("kind", "place", "at_ms", "key", "value"))
-        self.record_at = np.searchsorted(group[told], groups).tolist()
-        self.run_at = np.searchsorted(self.run_group, groups).tolist()
+        self._take_runs(events.filter(pa.array(is_run)), group[is_run], groups)
+        is_record = ~np.isin(kind, PASSED_OVER)
+        records = events.filter(pa.array(is_record)).select(("kind", "place", "at_ms", "key", "value"))
+        self.records = list(zip(*(column.to_pylist() for column in records.columns), strict=True))
+        self.record_at = np.searchsorted(group[is_record], groups).tolist()
 
-    def _take_runs(self, events: pa.Table, group: npt.NDArray[np.int64]) -> None:
-        """Keep the runs, as columns and as tuples."""
-        self.run_group = group
-        topics = events["topic"].combine_chunks().dictionary_encode()
-        self.topics: list[str] = topics.dictionary.to_pylist()
-        self.topic = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        self.partition = events["partition"].to_numpy().astype(np.int64)
-        self.numbers = {name: events[name].to_numpy() for name in NUMBERS}
-        lists = [self.numbers[name].tolist() for name in NUMBERS]
-        ids = repeat(None) if events["topic_id"].null_count == len(group) else topic_ids(events["topic_id"])
-        topic = map(self.topics.__getitem__, self.topic.tolist())
-        columns = zip(topic, self.partition.tolist(), *lists, ids, strict=False)
-        self.runs: list[Run] = [*map(tuple.__new__, repeat(Run), columns)]
+    def _take_runs(self, events: pa.Table, group: Ints, groups: Ints) -> None:
+        """Keep the runs, those of one partition of one group together, and find the silences among them."""
+        names, pairs, which = partitions_in(events)
+        where = group * max(len(pairs), 1) + which
+        order = np.argsort(where, kind="stable")  # they come in the order of the log
+        where, which = where[order], which[order]
+        columns = [events[name].to_numpy()[order] for name in NUMBERS]
+        ids = repeat(None) if events["topic_id"].null_count == len(order) else topic_ids(events, order)
+        topics = map(names.__getitem__, (pairs >> 32)[which].tolist())
+        numbers = (pairs & 0xFFFFFFFF)[which].tolist()
+        rows = zip(topics, numbers, *(column.tolist() for column in columns), ids, strict=False)
+        self.runs: list[Run] = [*map(tuple.__new__, repeat(Run), rows)]
+        begins = np.append(True, where[1:] != where[:-1])[: len(where)]
+        starts = np.flatnonzero(begins)
+        ends = np.append(starts[1:], len(where))[: len(starts)]
+        known = [TopicPartition(names[pair >> 32], pair & 0xFFFFFFFF) for pair in pairs.tolist()]
+        owned = [known[pair] for pair in which[starts].tolist()]
+        self.stretches = list(zip(owned, starts.tolist(), ends.tolist(), strict=True))
+        """Each partition of each group with the places of its runs."""
+        self.stretch_at = np.searchsorted(group[order][starts], groups).tolist()
+        self.silences: dict[int, list[Silence]] = defaultdict(list)
+        """By the place of the partition's first run."""
+        for row, silence in silences_in(RunColumns(*columns[1:]), begins):
+            self.silences[int(starts[np.searchsorted(starts, row, "right") - 1])].append(silence)
 
-    def runs_of(self, number: int) -> Sequence[Run]:
-        """Return the runs of one group."""
-        return self.runs[self.run_at[number] : self.run_at[number + 1]]
-
-    def records_of(self, number: int) -> Iterator[tuple[Any, ...]]:
-        """Yield the records of one group: kind, place, time, key and value."""
-        first, until = self.record_at[number], self.record_at[number + 1]
-        rows = self.records.slice(first, until - first)
-        yield from zip(*(column.to_pylist() for column in rows.columns), strict=True)
+    def records_of(self, number: int) -> Sequence[tuple[Any, ...]]:
+        """Return the records of one group: kind, place, time, key and value."""
+        return self.records[self.record_at[number] : self.record_at[number + 1]]
 
     def entries_of(self, number: int) -> list[Entry]:
         """Return the records of one group as they are told of. Of commits only tombstones are records."""
@@ -136,43 +138,42 @@ class Groups:
         ]
 
     def history(self, number: int) -> History:
-        """Return what happened to one group, told by itself."""
+        """Return the history of one group."""
         name = self.names[number]
-        found = history_of(name, self.entries_of(number), self.runs_of(number))
+        stretches = self.stretches[self.stretch_at[number] : self.stretch_at[number + 1]]
+        runs = {partition: self.runs[first:end] for partition, first, end in stretches}
+        silent = {
+            partition: self.silences[first] for partition, first, _ in stretches if first in self.silences
+        }
+        found = group_history(name, self.entries_of(number), runs, silent)
         story = [value for kind, *_, value in self.records_of(number) if kind == TOLD and value]
         return overlaid(found, read_story(story).get(name, ())) if story else found
 
-    def spans(self, registered: dict[int, int]) -> Spans:
-        """Return the runs of those groups that were registered, under these numbers."""
-        given = np.full(len(self.names), -1, np.int64)
-        given[list(registered)] = list(registered.values())
-        group = given[self.run_group]
-        numbers = (self.numbers[name] for name in NUMBERS[1:])
-        return Spans(group, self.topics, self.topic, self.partition, *numbers)
+
+def partitions_in(events: pa.Table) -> tuple[list[str], Ints, Ints]:
+    """Return the names of topics, the different partitions as topic << 32 | number, and each row's place
+    among them.
+    """
+    topics = events["topic"].combine_chunks().dictionary_encode()
+    topic = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    pairs, which = np.unique(
+        topic << 32 | events["partition"].to_numpy().astype(np.int64), return_inverse=True
+    )
+    return topics.dictionary.to_pylist(), pairs, which
 
 
-def topic_ids(column: pa.ChunkedArray) -> Iterator[UUID | None]:
-    for value in column.to_pylist():
+def topic_ids(events: pa.Table, order: Ints) -> Iterator[UUID | None]:
+    """Yield the topic id of each run, in this order."""
+    for value in events["topic_id"].take(pa.array(order)).to_pylist():
         yield None if value is None else UUID(bytes=value)
 
 
 def told_at_once(groups: Groups) -> pa.RecordBatch:
-    """Return what happened to these groups, packed: in columns, or one by one where that cannot be."""
-    register, registered = Register(), dict[int, int]()
+    """Return what happened to these groups, packed."""
     rows: dict[str, list[Any]] = defaultdict(list)
-    for number, name in enumerate(groups.names):
-        if groups.kinds[number] <= IN_COLUMNS:
-            outline = outlined(name, groups.entries_of(number), groups.runs_of(number))
-            if all(len(chapter.records) == 1 for chapter in outline.chapters):
-                registered[number] = register.add(outline)
-                rows["generations"] += outline.generations
-                rows["waves"] += outline.waves()
-                rows["subscriptions"] += outline.subscriptions()
-                continue
+    for number in range(len(groups.names)):
         history = groups.history(number)
         for table in TABLES:
             rows[table] += getattr(history, table)
     tables = {table: [rows_batch(table, rows[table])] for table in TABLES}
-    for table, batch in register.tables(groups.spans(registered)).items():
-        tables[table].append(batch)
     return told_batch(len(groups.names), tables)
