@@ -94,12 +94,12 @@ def gone_classic(log: GroupLog) -> Iterator[Gone]:
     """Yield who is gone from one generation to the next."""
     outline = outlined(log.group_id, log.entries, by_partition(log.runs))
     records = [record for chapter in outline.chapters for record in chapter.records]
-    seats = {seat.member_id: seat for record in records for seat in record.seats.values()}
+    members = {member.member_id: member for record in records for member in record.members.values()}
     for chapter, departures in zip(outline.chapters, outline.gone, strict=True):
         for one in departures:
-            seat, first = seats[one.member_id], chapter.first
+            member, first = members[one.member_id], chapter.first
             yield Gone(
-                seat.client_id, bool(seat.instance_id), one.cause, one.confidence, one.evidence,
+                member.client_id, bool(member.instance_id), one.cause, one.confidence, one.evidence,
                 first.generation, first.formed_ms,
             )  # fmt: skip
 

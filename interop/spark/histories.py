@@ -34,7 +34,7 @@ def main() -> None:
             found = read_directory(spark, directory)
             there = {history.group_id: history for history in found.each()}
             rows = {(row.group_id, row.setting): row for row in what_if(found, SETTINGS).collect()}
-            tasks = found.told.selectExpr("spark_partition_id() as task").distinct().count()
+            tasks = found.packed.selectExpr("spark_partition_id() as task").distinct().count()
     asked = [question for setting in SETTINGS for question in questions(setting)]
     replayed = [answer for history in here.values() for answer in answers(history, asked)]
     assert there == here

@@ -10,7 +10,7 @@ from pipeline.report.scene import Death, Happening, Scene
 from pipeline.watch.progress import Progress
 from pipeline.watch.story import Rebalance
 
-from coterie.history.from_story import told_history
+from coterie.history.from_story import history_of_story
 from coterie.history.tables import History, Stall
 
 START_MS = 1_790_000_000_000
@@ -77,7 +77,7 @@ def told(
 
 def a_history() -> History:
     """A joins, B joins and is killed at 20 s, A takes over, B comes back."""
-    history = told_history(
+    history = history_of_story(
         "delays",
         [
             told(1, 5, 3, {A: (0, 1, 2, 3)}, joined=[A]),

@@ -12,7 +12,7 @@ from pipeline.report.scene import Death, Span
 from pipeline.report.what_if import ASKED, CALLED, in_words, what_if
 from pipeline.watch.story import because
 
-from coterie.history.from_story import told_history
+from coterie.history.from_story import history_of_story
 from coterie.history.tables import History, Stall
 
 
@@ -86,7 +86,7 @@ def histories(draw: st.DrawFn) -> History:
         Stall("delays", "flights", number, "no-progress", at(from_s), at(from_s + length_s), 1, None)
         for number, from_s, length_s in sorted(silences)
     ]
-    history = told_history("delays", story)
+    history = history_of_story("delays", story)
     return history._replace(stalls=(*history.stalls, *silent))
 
 

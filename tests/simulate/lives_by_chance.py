@@ -174,7 +174,7 @@ class Lived(NamedTuple):
 
         It does not as it dies, and as it hangs only afterwards, if others want what it has by then.
         """
-        acts, limit_ms = self.replay.acts, self.replay.seats[0].kind.settings.max_poll_interval_ms
+        acts, limit_ms = self.replay.acts, self.replay.slots[0].kind.settings.max_poll_interval_ms
         killed = {(START_MS + act.at_ms, act.member - 1) for act in acts if act.what == "kill"}
         hung = {(START_MS + act.at_ms, act.member - 1): act.takes_ms for act in acts if act.what == "stall"}
         died = {

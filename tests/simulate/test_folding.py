@@ -9,8 +9,8 @@ from scenes import a_variant, causes, variants
 from coterie.simulate.agenda import START_MS
 from coterie.simulate.ownership import Ownership
 from coterie.simulate.scenario import Variant
-from coterie.simulate.variant import DIRECTOR, Course, Outcome, Seat, simulate
-from coterie.simulate.what_if.generations import Beat
+from coterie.simulate.variant import DIRECTOR, Course, Outcome, Slot, simulate
+from coterie.simulate.what_if.generations import HeartbeatPhase
 from coterie.simulate.what_if.replay import Process
 
 
@@ -97,15 +97,15 @@ def test_a_member_that_wants_another_topic_while_it_looks_is_played_until_it_has
     class Changing(Course):
         wanted: tuple[str, ...] = ("orders",)
 
-        def topics_of(self, seat: Seat) -> tuple[str, ...]:
+        def topics_of(self, slot: Slot) -> tuple[str, ...]:
             return self.wanted
 
         def want_more(self) -> None:
             for more in ("payments", "refunds"):
                 self.wanted += (more,)
-                for seat in self.seats:  # whoever leads looks for all of them when it assigns
-                    assert seat.worker is not None
-                    seat.worker.look()
+                for slot in self.slots:  # whoever leads looks for all of them when it assigns
+                    assert slot.worker is not None
+                    slot.worker.look()
 
     variant = a_variant(
         base='lasts = "10m"\ntopics.orders = 6\ntopics.payments = 2\ntopics.refunds = 1\nmembers.count = 3\n'
@@ -115,7 +115,7 @@ def test_a_member_that_wants_another_topic_while_it_looks_is_played_until_it_has
 
     course.run()
 
-    at_work = {one for seat in course.seats if seat.worker is not None for one in seat.worker.at_work()}
+    at_work = {one for slot in course.slots if slot.worker is not None for one in slot.worker.at_work()}
     assert {one.topic for one in at_work} == {"orders", "payments", "refunds"}
     assert course.folding.folded > 50
 
@@ -124,17 +124,17 @@ def test_a_member_that_hangs_up_before_its_next_heartbeat_is_played_until_then()
     """A record may have the next heartbeat so late that the session ends unheard before."""
 
     class Recorded(Course):
-        def _start(self, seat: Seat) -> None:
-            seat.worker = Process(self, seat)
-            seat.worker.start()
+        def _start(self, slot: Slot) -> None:
+            slot.worker = Process(self, slot)
+            slot.worker.start()
 
         def put_off(self) -> None:
-            for seat in self.seats:
-                assert isinstance(seat.worker, Process)
-                worker, now_ms = seat.worker, self.agenda.now_ms
+            for slot in self.slots:
+                assert isinstance(slot.worker, Process)
+                worker, now_ms = slot.worker, self.agenda.now_ms
                 interval_ms = worker.settings.heartbeat_interval_ms
                 since_ms = worker.settled_ms - START_MS
-                worker.beat(Beat(now_ms, 1, since_ms, now_ms + interval_ms - 1, 0, 0))
+                worker.align(HeartbeatPhase(now_ms, 1, since_ms, now_ms + interval_ms - 1, 0, 0))
 
     variant = a_variant(
         "members.heartbeat.interval.ms = 5_000\nmembers.session.timeout.ms = 6_000",

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from coterie.cli.history import command
 from coterie.history.tables import History
 from coterie.simulate.values import BadScript
-from coterie.simulate.what_if.replay import Change, foretold, replayed, understood
+from coterie.simulate.what_if.replay import Change, best_reading, foretold, replayed
 from coterie.simulate.what_if.what_if import AS_RECORDED, answers, questions
 from unit.history.history_rig import CAPTURES, Tale, captured_history
 
@@ -20,7 +20,7 @@ captured = pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are no
 @captured
 @pytest.mark.parametrize("group", ["audit", "billing", "nextgen", "shipping", "storm"])
 def test_a_captured_group_replayed_with_its_own_settings_rebalances_as_it_did(group: str):
-    known = understood(captured_history(group))
+    known = best_reading(captured_history(group))
 
     assert known is not None
     assert [causes for _, causes in known.figures.rebalances] == [causes for _, causes in known.life.expected]
@@ -29,7 +29,7 @@ def test_a_captured_group_replayed_with_its_own_settings_rebalances_as_it_did(gr
 
 @captured
 def test_the_first_reading_of_a_captured_group_is_right_so_nothing_was_fitted():
-    readings = [understood(captured_history(group)) for group in ("audit", "billing", "shipping", "storm")]
+    readings = [best_reading(captured_history(group)) for group in ("audit", "billing", "shipping", "storm")]
 
     assert {one.reading.seed for one in readings if one is not None} == {1}
     assert all(one is not None and one.reading.by_sight for one in readings)
@@ -40,7 +40,7 @@ def test_partitions_that_a_topic_got_and_a_topic_that_was_made_are_replayed():
     tale.formed(70_000, {"a/1": (0, 1, 2), "b/1": (3, 4, 5)}).commit(70_500, 120_000, *range(6))
     tale.formed(130_000, {"b/1": (0, 1, 2, 3, 4, 5)}).commit(130_500, 200_000, *range(6))
 
-    known = understood(tale.told())
+    known = best_reading(tale.told())
 
     assert known is not None
     assert [causes for _, causes in known.life.expected] == [
@@ -80,7 +80,7 @@ def test_a_session_shorter_than_a_restart_throws_static_members_out():
 
 @captured
 def test_a_replay_is_the_same_each_time():
-    known = understood(captured_history("storm"))
+    known = best_reading(captured_history("storm"))
 
     assert known is not None
     assert replayed(known.life, Change(), known.reading.seed) == known.figures
@@ -89,7 +89,7 @@ def test_a_replay_is_the_same_each_time():
 def test_who_relieves_the_only_member_came_before_that_one_went():
     """Else the group would have been empty in between, and have had one generation more."""
     alone = Tale().formed(10_000, {"a/1": (0, 1)}).commit(10_000, 59_500, 0, 1)
-    known = understood(alone.formed(60_000, {"a/2": (0, 1)}).commit(60_000, 90_000, 0, 1).told())
+    known = best_reading(alone.formed(60_000, {"a/2": (0, 1)}).commit(60_000, 90_000, 0, 1).told())
 
     assert known is not None
     assert known.fidelity == 1
@@ -100,7 +100,7 @@ def test_who_is_back_has_the_place_on_which_its_process_died():
     """Also where the other one left just as the generation was formed: then that one had seen it come."""
     tale = Tale().formed(10_000, {"a/1": (0,), "b/1": (1,)}).commit(10_500, 51_000, 0)
     tale.commit(10_500, 61_000, 1).formed(61_050, {"a/2": (0, 1)}).commit(61_500, 90_000, 0, 1)
-    known = understood(tale.told())
+    known = best_reading(tale.told())
 
     assert known is not None
     assert len(known.life.kinds) == 2, "places"
@@ -122,7 +122,7 @@ def test_who_died_with_nothing_to_do_had_nothing_that_stood_still():
 def test_a_record_that_begins_in_the_middle_begins_with_those_who_were_there():
     tale = Tale()
     tale.generation = 6
-    known = understood(tale.formed(10_000, {"a/1": (0,), "b/1": (1,)}).told())
+    known = best_reading(tale.formed(10_000, {"a/1": (0,), "b/1": (1,)}).told())
 
     assert known is not None
     assert (known.matched, [act.what for act in known.life.acts]) == (1, ["start", "start"])
@@ -133,7 +133,7 @@ def test_who_died_died_after_it_had_come():
     told = Tale(session_ms=45_000).formed(10_000, {"a/1": (0,), "b/1": (1,)}).formed(40_000, {"a/1": (0, 1)})
     first, second = told.told().generations
     died = told.told()._replace(generations=(first, second._replace(causes=("session-expired",))))
-    known = understood(died)
+    known = best_reading(died)
 
     assert known is not None
     assert [act.what for act in known.life.acts] == ["start", "start", "kill"]
@@ -141,7 +141,7 @@ def test_who_died_died_after_it_had_come():
 
 
 def test_a_group_that_is_empty_from_its_first_record_on_has_nothing_to_replay():
-    assert understood(Tale().formed(10_000, {}).told()) is None
+    assert best_reading(Tale().formed(10_000, {}).told()) is None
 
 
 def test_a_member_that_comes_to_want_another_topic_wants_it_in_the_replay_too():
@@ -152,7 +152,7 @@ def test_a_member_that_comes_to_want_another_topic_wants_it_in_the_replay_too():
         topics={"a/1": ("t", "u"), "b/1": ("t",)},
     ).commit(90_500, 120_000, 0, 1)
     tale.formed(120_500, {"a/1": {"u": (0, 1)}, "b/1": (0, 1)}, topics={"a/1": ("u",)})
-    known = understood(tale.told())
+    known = best_reading(tale.told())
 
     assert known is not None
     assert [causes for _, causes in known.figures.rebalances] == [
@@ -182,7 +182,7 @@ def test_a_topic_that_is_made_and_matches_a_pattern_is_replayed():
     two = {"a/1": ("t", "u"), "b/1": ("t", "u")}
     tale = Tale().formed(0, {"a/1": (0, 1), "b/1": (2, 3)}).commit(500, 69_000, 0, 1, 2, 3)
     tale.formed(70_000, {"a/1": {"t": (0, 1), "u": (0,)}, "b/1": {"t": (2, 3), "u": (1,)}}, topics=two)
-    known = understood(tale.commit(70_500, 120_000, 0, 1, 2, 3).told())
+    known = best_reading(tale.commit(70_500, 120_000, 0, 1, 2, 3).told())
 
     assert known is not None
     assert [dict(there) for _, there in known.life.grown] == [{"t": 4, "u": 0}, {"t": 4, "u": 2}]
@@ -198,7 +198,7 @@ def test_a_topic_that_is_deleted_vanishes_in_the_replay(wanted: tuple[str, ...],
     tale = Tale().formed(0, {"a/1": {"t": (0,), "u": (0,)}, "b/1": {"t": (1,), "u": (1,)}}, topics=two)
     tale.commit(500, 69_000, 0, 1)
     tale.formed(70_000, {"a/1": (0,), "b/1": (1,)}, topics={"a/1": wanted, "b/1": wanted})
-    known = understood(tale.commit(70_500, 120_000, 0, 1).told())
+    known = best_reading(tale.commit(70_500, 120_000, 0, 1).told())
 
     assert known is not None
     assert [dict(there) for _, there in known.life.grown] == [{"t": 2, "u": 2}, {"t": 2, "u": 0}], why
@@ -209,7 +209,7 @@ def test_a_topic_that_is_deleted_vanishes_in_the_replay(wanted: tuple[str, ...],
 def test_what_is_not_replayed_lowers_the_fidelity_and_is_said():
     """A history that does not tell what the members want: a story's."""
     tale = Tale().formed(10_000, {"a/1": (0,)}).formed(90_000, {"a/1": (0,)}, topics={"a/1": ("t", "u")})
-    known = understood(tale.told()._replace(subscriptions=()))
+    known = best_reading(tale.told()._replace(subscriptions=()))
 
     assert known is not None
     assert (known.matched, known.fidelity) == (1, 0.5)
@@ -226,7 +226,7 @@ def test_a_group_nobody_ever_had_a_partition_in_is_told_as_such():
 def test_a_session_shorter_than_the_way_of_a_heartbeat_has_its_member_thrown_out_again_and_again():
     tale = Tale().formed(0, {"a/1": (0, 1), "b/1": (2, 3)}).commit(500, 20_000, 0, 1, 2, 3)
     tale.formed(21_000, {"b/1": (0, 1, 2, 3)}).commit(21_500, 40_000, 0, 1, 2, 3)
-    known = understood(tale.told())
+    known = best_reading(tale.told())
     assert known is not None
 
     figures = foretold(known.life, Change({"session_timeout_ms": 10}), known.reading.seed)

@@ -14,7 +14,7 @@ from statistics import mean
 import pytest
 
 from coterie.history.advice import advice_for
-from coterie.simulate.what_if.replay import Change, understood
+from coterie.simulate.what_if.replay import Change, best_reading
 from coterie.simulate.what_if.what_if import WhatIf, answers, backings, questions
 from simulate.lives_by_chance import Chance, Lived, lived
 
@@ -106,7 +106,7 @@ def test_where_nobody_stayed_who_died_and_who_left_is_told_by_what_fits_together
 def test_one_generation_is_read_otherwise_where_no_reading_fits_a_whole_life():
     chance = Chance(31_042)
     was = lived(chance.life(), Change(), seed=31_042, commits_every_ms=chance.commits_every_ms)
-    known = understood(was.told())
+    known = best_reading(was.told())
 
     assert known is not None
     assert known.reading.late, "some are read as late as could be, the others by what was seen"

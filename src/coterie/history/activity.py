@@ -35,7 +35,7 @@ class Presence(NamedTuple):
 
 
 def presence(partitions: Iterable[TopicPartition], runs: Mapping[TopicPartition, Sequence[Run]]) -> Presence:
-    """Return how the owner of these partitions behaved while these runs were written.
+    """Return the behaviour of the owner of these partitions while these runs were written.
 
     Its cadence is that of its busiest partition, the steadiest of them if several are: the others wait for
     records, it does not.

@@ -39,7 +39,7 @@ class Advice(NamedTuple):
     """The same as a question to a replay; None if there is no asking."""
 
 
-class Lived(NamedTuple):
+class ReplayTotals(NamedTuple):
     """What came of a life: rebalances, time stood still added up over partitions, moves."""
 
     rebalances: int
@@ -58,12 +58,12 @@ class Backing(NamedTuple):
     replayed: int
     matched: int
     fidelity: float
-    was: Lived
+    was: ReplayTotals
     """The replay with the recorded settings: what is measured as the next is."""
-    would: Lived
+    would: ReplayTotals
     stood_still_error: float = 0.0
     """By which share the replay's standing still is off what was recorded."""
-    usual: Lived | None = None
+    usual: ReplayTotals | None = None
     """The replay with the recorded settings and heartbeats as they come about, too, as `would` has them."""
 
     @property
@@ -81,19 +81,19 @@ class Backing(NamedTuple):
         )
 
     def __str__(self) -> str:
-        """Return it in words, for whoever has to decide."""
-        told = (
+        """Return a sentence for whoever has to decide."""
+        replay = (
             f"{self.matched} of {self.recorded} recorded rebalances come out of the replay, which has"
             f" {self.replayed}; its standing still is off by {self.stood_still_error:.0%}:"
             f" fidelity {self.fidelity:.0%}"
         )
         if not self.believed:
-            return f"Not backed: {told}, too far from the record to be believed."
-        figures = f"as recorded {self.was}; with this {self.would} ({told})"
+            return f"Not backed: {replay}, too far from the record to be believed."
+        figures = f"as recorded {self.was}; with this {self.would} ({replay})"
         return f"Replayed: {figures}." if self.bears_out else f"Not borne out by the replay: {figures}."
 
 
-def better(would: Lived, was: Lived) -> bool:
+def better(would: ReplayTotals, was: ReplayTotals) -> bool:
     """Return whether one life had no more rebalances and standing still than another, and less of one.
 
     One without any never began: nobody was given anything, and nothing can stand still then.
@@ -116,7 +116,7 @@ class Losses(NamedTuple):
 
 
 def losses_of(history: History) -> Losses:
-    """Return what a group lost, the worst first when sorted."""
+    """Return the losses of a group, the worst first when sorted."""
     thrown = sum(bool({SESSION_EXPIRED, POLL_EXCEEDED} & set(one.causes)) for one in history.generations)
     storms = sum(one.kind == "storm" for one in history.waves)
     return Losses(sum(map(length, history.stalls)), len(history.generations), thrown, storms)
@@ -127,7 +127,8 @@ def length(stall: Stall) -> int:
 
 
 def advice_for(history: History, replays: Replays | None = None) -> tuple[Advice, Backing | None] | None:
-    """Return what would do the group most good, with what its replay says; None if nothing here would help.
+    """Return the advice that would do the group most good, with the figures of its replay; None if nothing
+    here would help.
 
     Of several remedies, the first that a replay bears out. If none, the one for want of which most was lost:
     it is what was looked at first, and not to be recommended.
@@ -144,7 +145,7 @@ def advice_for(history: History, replays: Replays | None = None) -> tuple[Advice
 
 
 def remedies_for(history: History) -> list[Advice]:
-    """Return what might help a group, the most promising first."""
+    """Return the remedies that might help a group, the most promising first."""
     case = Case(history)
     found = [one for remedy in REMEDIES for one in remedy(case)]
     return sorted(found, key=lambda one: -one.saves_ms)
@@ -155,7 +156,7 @@ class Case:
 
     def __init__(self, history: History) -> None:
         self.history = history
-        self.seats: dict[str, Assignment] = {one.member_id: one for one in history.assignments}
+        self.assignments: dict[str, Assignment] = {one.member_id: one for one in history.assignments}
         self.generations: dict[int, Generation] = {one.generation: one for one in history.generations}
         self.births = births_of(history.generations, self.name)
         self.silent: dict[str | None, list[Stall]] = {}
@@ -170,18 +171,18 @@ class Case:
         self.cooperative = self.kip_848 or self.protocol.startswith("cooperative")
 
     def gone(self, cause: str) -> list[tuple[Generation, str]]:
-        """Return who was gone for this reason. Of several that were gone together, each counts."""
+        """Return the members that were gone for this reason. Of several gone together, each counts."""
         return [
             (one, member) for one in self.history.generations if cause in one.causes for member in one.left
         ]
 
     def name(self, member_id: str) -> str:
-        """Return what people call a member."""
-        seat = self.seats.get(member_id)
-        return member_id if seat is None else seat.instance_id or seat.client_id or member_id
+        """Return the name that people call a member by."""
+        known = self.assignments.get(member_id)
+        return member_id if known is None else known.instance_id or known.client_id or member_id
 
     def back_ms(self, member_id: str, after_ms: int) -> int | None:
-        """Return when a client of the same name came, at or after a moment; None if it did not."""
+        """Return the time at which a client of the same name came, from a moment on; None if it did not."""
         born = self.births.get(self.name(member_id), ())
         for place in range(bisect_left(born, (after_ms,)), len(born)):
             at_ms, other = born[place]
@@ -192,7 +193,7 @@ class Case:
         return None
 
     def lost_ms(self, *, kind: str, members: set[str] | None = None) -> int:
-        """Return how long partitions stood still in this way, those of some members or all."""
+        """Return the milliseconds that partitions stood still in this way, those of some members or all."""
         return sum(
             length(one)
             for one in self.history.stalls
@@ -201,7 +202,9 @@ class Case:
 
     def timeout_ms(self, members: set[str], name: str) -> int:
         """Return the longest time-out of this name that any of these members had; 0 if it is not known."""
-        return max((getattr(self.seats[one], name) for one in members if one in self.seats), default=0)
+        return max(
+            (getattr(self.assignments[one], name) for one in members if one in self.assignments), default=0
+        )
 
 
 def births_of(
@@ -222,8 +225,8 @@ def static_membership(case: Case) -> Iterator[Advice]:
     restarts = [
         (one, member, back_ms)
         for one, member in case.gone(LEFT)
-        if (seat := case.seats.get(member)) is not None
-        and seat.instance_id is None
+        if (known := case.assignments.get(member)) is not None
+        and known.instance_id is None
         and (back_ms := case.back_ms(member, one.formed_at)) is not None
     ]
     if not restarts:
@@ -295,7 +298,7 @@ def poll_interval(case: Case) -> Iterator[Advice]:
 
 
 def worked(case: Case, gone: Generation, member: str) -> int:
-    """Return how long it worked, as far as can be seen: from its last commit until it was back."""
+    """Return the milliseconds that it worked, as far as seen: from its last commit until it was back."""
     silent = case.silent.get(member, ())
     since_ms = min(
         (one.from_ms for one in silent if one.to_ms >= gone.formed_at - BACK_WITHIN_MS),

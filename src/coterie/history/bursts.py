@@ -84,35 +84,37 @@ def storms_of(group_id: str, steps: Sequence[Step]) -> Iterator[Wave]:
 
 def deploys_of(group_id: str, steps: Sequence[Step]) -> Iterator[Wave]:
     """Yield the deploys: of several members, half of the group at least, each went in order and one came."""
-    for part in rounds(sorted(turns_of(steps))):
-        names = {turn.name for turn in part}
-        if len(names) < max(DEPLOYED_LEAST, DEPLOYED_SHARE * max(turn.size for turn in part)):
+    for part in rounds(sorted(restarts_of(steps))):
+        names = {restart.name for restart in part}
+        if len(names) < max(DEPLOYED_LEAST, DEPLOYED_SHARE * max(restart.size for restart in part)):
             continue
-        from_ms, to_ms = part[0].gone.at_ms, max(turn.came_ms for turn in part)
+        from_ms, to_ms = part[0].gone.at_ms, max(restart.came_ms for restart in part)
         rebalances = sum(step.rebalance for step in steps if from_ms <= step.at_ms <= to_ms)
         how = (
-            "under their own names" if all(turn.itself for turn in part) else "and others came in their place"
+            "under their own names"
+            if all(restart.itself for restart in part)
+            else "and others came in their place"
         )
-        how = f"and came back {how}" if all(turn.itself for turn in part) else how
+        how = f"and came back {how}" if all(restart.itself for restart in part) else how
         yield Wave(
             group_id, "deploy", from_ms, to_ms, rebalances, len(names), f"{len(names)} members went {how}"
         )
 
 
-def rounds(turns: Sequence[Turn]) -> Iterator[list[Turn]]:
+def rounds(restarts: Sequence[Restart]) -> Iterator[list[Restart]]:
     """Yield the turns in rounds: in a deploy each has its turn once, and they follow each other."""
-    part: list[Turn] = []
-    for turn in turns:
-        late = part and turn.gone.at_ms - part[-1].gone.at_ms > DEPLOY_PAUSE_MS
-        if late or any(one.name == turn.name for one in part):
+    part: list[Restart] = []
+    for restart in restarts:
+        late = part and restart.gone.at_ms - part[-1].gone.at_ms > DEPLOY_PAUSE_MS
+        if late or any(one.name == restart.name for one in part):
             yield part
             part = []
-        part.append(turn)
+        part.append(restart)
     if part:
         yield part
 
 
-class Turn(NamedTuple):
+class Restart(NamedTuple):
     """A member went in good order, and came back, or another came for it."""
 
     gone: Step
@@ -122,8 +124,10 @@ class Turn(NamedTuple):
     size: int
 
 
-def turns_of(steps: Sequence[Step]) -> Iterator[Turn]:
-    """Yield who went and for whom somebody came, at once or within the time that a deploy takes."""
+def restarts_of(steps: Sequence[Step]) -> Iterator[Restart]:
+    """Yield the restarts: members that went, and for whom somebody came at once or within the time that a
+    deploy takes.
+    """
     coming = [(step.at_ms, name) for step in steps for name in step.came]  # in the order of their times
     going = [(step, name) for step in steps for name in step.gone if name not in step.thrown_out]
     known = {name for _, name in going}
@@ -137,4 +141,4 @@ def turns_of(steps: Sequence[Step]) -> Iterator[Turn]:
         other = [one for one in near if one[1] not in known]
         for found in (back or other)[:1]:
             coming.remove(found)
-            yield Turn(step, found[0], name, bool(back), size)
+            yield Restart(step, found[0], name, bool(back), size)

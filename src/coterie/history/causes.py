@@ -24,7 +24,7 @@ from coterie.history.departures import (
     Window,
     verdicts,
 )
-from coterie.history.log.members import Formed, Seat
+from coterie.history.log.members import Formed, StoredMember
 from coterie.history.log.runs import Run
 
 SUBSCRIPTION_CHANGED = "subscription-changed"
@@ -38,7 +38,7 @@ MOST_RECORDS_WAITING = 0.3
 SKIPPED_CREDIT = 0.8
 DUE_TIMES = 2
 """After how many times the others' cadence one that lives has committed, too."""
-ALIKE_CREDIT = 0.6
+WITH_OTHERS_CREDIT = 0.6
 """Of one of whom nothing is known but that it went with others: measured, see docs/history.md."""
 
 
@@ -68,18 +68,18 @@ class Chapter(NamedTuple):
 
     @property
     def last(self) -> Formed:
-        """Return how the generation was in the end."""
+        """Return the last record of the generation."""
         return self.records[-1]
 
-    def presence_of(self, seat: Seat) -> Presence:
-        """Return how a member of this generation behaved; it is asked several times."""
-        found = self.seen.get(seat.member_id)
+    def presence_of(self, member: StoredMember) -> Presence:
+        """Return the behaviour of a member of this generation; it is asked for several times."""
+        found = self.seen.get(member.member_id)
         if found is None:
-            found = presence(seat.assigned, self.runs)
-            usual_ms = self.steady.get(seat.member_id)
+            found = presence(member.assigned, self.runs)
+            usual_ms = self.steady.get(member.member_id)
             if not found.regular and found.last_ms is not None and usual_ms is not None:
                 found = found._replace(cadence_ms=usual_ms, regular=True)
-            self.seen[seat.member_id] = found
+            self.seen[member.member_id] = found
         return found
 
 
@@ -128,8 +128,8 @@ def between(
 
 
 def steady_of(chapter: Chapter) -> dict[str, float]:
-    """Return how often members of a generation committed that were steady in it, or before."""
-    shown = {key: chapter.presence_of(seat) for key, seat in chapter.last.seats.items()}
+    """Return the cadence in milliseconds of the members that were steady in a generation, or before it."""
+    shown = {key: chapter.presence_of(member) for key, member in chapter.last.members.items()}
     return {key: one.cadence_ms for key, one in shown.items() if one.regular}
 
 
@@ -153,8 +153,8 @@ def explained(chapters: Sequence[Chapter]) -> Iterator[tuple[Chapter, list[Cause
 
 def first_causes(record: Formed) -> list[Cause]:
     """Return why a generation was formed before which nothing is known."""
-    if record.generation == 1 and record.seats:
-        return [Cause("member-joined", CERTAIN, f"{names(record.seats.values())} made the group")]
+    if record.generation == 1 and record.members:
+        return [Cause("member-joined", CERTAIN, f"{names(record.members.values())} made the group")]
     return [Cause("unknown", CERTAIN, "what was before it is not in the log")]
 
 
@@ -166,7 +166,7 @@ def causes_of(
     change = compared(then, now)
     others = [*joined(change), *replaced(before, now, change), *followed(before, now)]
     after = chapters[place + 1] if place + 1 < len(chapters) else None
-    later = None if after is None or after.fresh or not after.first.seats else after.first
+    later = None if after is None or after.fresh or not after.first.members else after.first
     others += changed(then, now, later, known, partial(near, chapters, place))
     departures = gone(chapters, place, before, change, set_off=bool(others))
     causes = [Cause(one.cause, one.confidence, one.evidence) for one in departures] + others
@@ -184,26 +184,28 @@ def causes_of(
 class Change(NamedTuple):
     """What is different in who sits there."""
 
-    came: tuple[Seat, ...]
-    gone: tuple[Seat, ...]
-    stayed: tuple[tuple[Seat, Seat], ...]
+    came: tuple[StoredMember, ...]
+    gone: tuple[StoredMember, ...]
+    stayed: tuple[tuple[StoredMember, StoredMember], ...]
     """The same member, before and after."""
-    swapped: tuple[tuple[Seat, Seat], ...]
+    swapped: tuple[tuple[StoredMember, StoredMember], ...]
     """The same instance under another member id."""
 
 
 def compared(then: Formed, now: Formed) -> Change:
-    """Return who came, who is gone, who stayed."""
-    old, new = then.seats, now.seats
-    came = [seat for key, seat in new.items() if key not in old]
-    left = [seat for key, seat in old.items() if key not in new]
+    """Return the members that came, are gone, or stayed."""
+    old, new = then.members, now.members
+    came = [member for key, member in new.items() if key not in old]
+    left = [member for key, member in old.items() if key not in new]
     stayed = tuple([(old[key], new[key]) for key in new if key in old])
-    instances = {seat.instance_id: seat for seat in left if seat.instance_id} if came else {}
-    swapped = tuple([(instances[seat.instance_id], seat) for seat in came if seat.instance_id in instances])
+    instances = {member.instance_id: member for member in left if member.instance_id} if came else {}
+    swapped = tuple(
+        [(instances[member.instance_id], member) for member in came if member.instance_id in instances]
+    )
     if swapped:
-        moved = {seat.member_id for pair in swapped for seat in pair}
-        came = [seat for seat in came if seat.member_id not in moved]
-        left = [seat for seat in left if seat.member_id not in moved]
+        moved = {member.member_id for pair in swapped for member in pair}
+        came = [member for member in came if member.member_id not in moved]
+        left = [member for member in left if member.member_id not in moved]
     return Change(tuple(came), tuple(left), stayed, swapped)
 
 
@@ -232,7 +234,7 @@ def replaced(before: Chapter, now: Formed, change: Change) -> Iterator[Cause]:
         )
 
 
-def overdue(shown: Presence, old: Seat, now: Formed, skipped: int) -> bool:
+def overdue(shown: Presence, old: StoredMember, now: Formed, skipped: int) -> bool:
     """Return whether a member's session had likely ended before this generation was formed.
 
     A generation that was never stored began it anew for whoever had joined by then.
@@ -251,16 +253,18 @@ def followed(before: Chapter, now: Formed) -> Iterator[Cause]:
     if now.generation != before.first.generation + 1:
         return
     gave = [
-        seat
-        for seat in before.first.seats.values()
-        if seat.owned - seat.assigned and seat.member_id in now.seats
+        member
+        for member in before.first.members.values()
+        if member.owned - member.assigned and member.member_id in now.members
     ]
     if gave:
         yield Cause("cooperative-follow-up", SURE, f"{names(gave)} had given up partitions in the one before")
 
 
 def near(chapters: Sequence[Chapter], place: int) -> set[tuple[str, Delta]]:
-    """Return who changed its subscription how in the generations right before and after this one."""
+    """Return the members that changed their subscriptions right before and after this generation, and the
+    changes.
+    """
     found: set[tuple[str, Delta]] = set()
     for one in (place - 1, place + 1):
         if 0 < one < len(chapters) and not chapters[one].fresh:
@@ -275,14 +279,14 @@ Delta: TypeAlias = tuple[frozenset[str], frozenset[str]]
 
 
 def deltas(then: Formed, now: Formed) -> dict[str, Delta]:
-    """Return how the members that stayed changed their subscriptions."""
+    """Return the change of each subscription, by member id, of the members that stayed."""
     return {
-        key: (seat.topics - old.topics, old.topics - seat.topics)
-        for key, seat in now.seats.items()
-        if (old := then.seats.get(key)) is not None
-        and seat.topics is not None
+        key: (member.topics - old.topics, old.topics - member.topics)
+        for key, member in now.members.items()
+        if (old := then.members.get(key)) is not None
+        and member.topics is not None
         and old.topics is not None
-        and seat.topics != old.topics
+        and member.topics != old.topics
     }
 
 
@@ -293,7 +297,7 @@ def changed(
     known: Mapping[str, int],
     nearby: Callable[[], set[tuple[str, Delta]]],
 ) -> Iterator[Cause]:
-    """Yield what is different in topics: subscriptions, partitions, topics that came or went."""
+    """Yield the causes that lie in topics: subscriptions, partitions, topics that came or went."""
     found = list(subscriptions(then, now, nearby))
     yield from found
     counts = now.counts
@@ -306,7 +310,7 @@ def changed(
 
 def grown(then: Formed, counts: Mapping[str, int], known: Mapping[str, int]) -> Iterator[Cause]:
     """Yield topics that were subscribed to, and have more partitions than ever, or any for the first time."""
-    wanted = frozenset[str]().union(*(seat.topics or () for seat in then.seats.values()))
+    wanted = frozenset[str]().union(*(member.topics or () for member in then.members.values()))
     for topic, count in sorted(counts.items()):
         if topic not in wanted or topic not in known:
             continue
@@ -324,8 +328,8 @@ def vanished(
 
     What cooperative members gave up is given on in the next generation, if it is there at all.
     """
-    wanted = frozenset[str]().union(*(seat.topics or () for seat in now.seats.values()))
-    held = {topic for seat in now.seats.values() for topic, _ in seat.owned}
+    wanted = frozenset[str]().union(*(member.topics or () for member in now.members.values()))
+    held = {topic for member in now.members.values() for topic, _ in member.owned}
     if later is not None:
         held &= later.counts.keys()
     lost = sorted((had & wanted) - held)
@@ -344,14 +348,14 @@ def subscriptions(then: Formed, now: Formed, nearby: Callable[[], set[tuple[str,
     found = deltas(then, now)
     if not found:
         return
-    stayed = sum(key in then.seats for key in now.seats)
+    stayed = sum(key in then.members for key in now.members)
     some = next(iter(found.values()))
     more, less = (", ".join(sorted(topics)) for topics in some)
     words = " and ".join(filter(None, (more and f"+ {more}", less and f"- {less}")))
-    who = names(now.seats[member] for member in found)
+    who = names(now.members[member] for member in found)
     together = len(set(found.values())) == 1 and len(found) == stayed > 1
-    in_turn = {delta for member, delta in nearby() if member not in found} & set(found.values())
-    if together or in_turn:
+    one_by_one = {delta for member, delta in nearby() if member not in found} & set(found.values())
+    if together or one_by_one:
         how = "all members want" if together else f"{who} wants, and others right before or after,"
         yield Cause("topics-changed", LIKELY, f"{how} {words}: as a pattern finds topics")
     else:
@@ -361,17 +365,17 @@ def subscriptions(then: Formed, now: Formed, nearby: Callable[[], set[tuple[str,
 def gone(
     chapters: Sequence[Chapter], place: int, before: Chapter, change: Change, *, set_off: bool
 ) -> list[Departure]:
-    """Return what became of those who are gone."""
+    """Return the departures of those who are gone."""
     if not change.gone:
         return []
     now = chapters[place].first
     scene = scene_of(before, now, change, set_off=set_off)
     scene = scene._replace(skipped=max(now.generation - before.first.generation - 1, 0))
-    leavers = [leaver_of(seat, chapters, place, before) for seat in change.gone]
-    return alike(leavers, verdicts(leavers, scene))
+    leavers = [leaver_of(member, chapters, place, before) for member in change.gone]
+    return like_the_others(leavers, verdicts(leavers, scene))
 
 
-def alike(leavers: Sequence[Leaver], departures: Sequence[Departure]) -> list[Departure]:
+def like_the_others(leavers: Sequence[Leaver], departures: Sequence[Departure]) -> list[Departure]:
     """Return the departures; of whom no commit tells anything, it is taken that it went as the others did."""
     surest: dict[bool, Departure] = {}
     for leaver, departure in zip(leavers, departures, strict=True):
@@ -383,7 +387,7 @@ def alike(leavers: Sequence[Leaver], departures: Sequence[Departure]) -> list[De
         if is_seen(leaver) or leaver.static not in surest
         else departure._replace(
             cause=surest[leaver.static].cause,
-            confidence=ALIKE_CREDIT * surest[leaver.static].confidence,
+            confidence=WITH_OTHERS_CREDIT * surest[leaver.static].confidence,
             evidence=f"{departure.evidence}; it went with others",
         )
         for leaver, departure in zip(leavers, departures, strict=True)
@@ -395,45 +399,46 @@ def is_seen(leaver: Leaver) -> bool:
     return leaver.presence.last_ms is not None or leaver.mute_since_ms is not None
 
 
-def leaver_of(seat: Seat, chapters: Sequence[Chapter], place: int, before: Chapter) -> Leaver:
-    """Return what is known of one who is gone."""
-    shown = before.presence_of(seat)
+def leaver_of(member: StoredMember, chapters: Sequence[Chapter], place: int, before: Chapter) -> Leaver:
+    """Return all that is known of a member that is gone."""
+    shown = before.presence_of(member)
     return Leaver(
-        seat.member_id,
-        seat.name,
-        seat.instance_id is not None,
-        seat.session_ms,
-        seat.rebalance_ms,
+        member.member_id,
+        member.name,
+        member.instance_id is not None,
+        member.session_ms,
+        member.rebalance_ms,
         shown,
-        waiting(seat, chapters, place, before, shown),
-        returned(seat, chapters, place),
-        mute_since_ms=mute_since(seat, chapters, place, before),
+        waiting(member, chapters, place, before, shown),
+        returned(member, chapters, place),
+        mute_since_ms=mute_since(member, chapters, place, before),
     )
 
 
-def mute_since(seat: Seat, chapters: Sequence[Chapter], place: int, before: Chapter) -> int | None:
-    """Return when a member was given partitions that others committed before and after, and it never.
+def mute_since(member: StoredMember, chapters: Sequence[Chapter], place: int, before: Chapter) -> int | None:
+    """Return the time at which a member was given partitions that others committed before and after, and it
+    never.
 
     After the end of a group nobody commits: then what was committed steadily before it tells as much.
     """
-    if not seat.assigned or before.presence_of(seat).last_ms is not None or seat.session_ms is None:
+    if not member.assigned or before.presence_of(member).last_ms is not None or member.session_ms is None:
         return None
     formed_ms = before.first.formed_ms
     cadences = [
         one.cadence_ms
-        for other in before.last.seats.values()
+        for other in before.last.members.values()
         if (one := before.presence_of(other)).last_ms is not None and one.regular
     ]
     due_ms = DUE_TIMES * max(cadences, default=USUAL_CADENCE_MS)
-    spoke = any(partition in chapters[place].runs for partition in seat.assigned)
-    if not chapters[place].first.seats and place > 1 and not before.fresh:
+    spoke = any(partition in chapters[place].runs for partition in member.assigned)
+    if not chapters[place].first.members and place > 1 and not before.fresh:
         earlier = chapters[place - 2].runs
-        spoke = any(last_rate(earlier.get(partition, ())) is not None for partition in seat.assigned)
+        spoke = any(last_rate(earlier.get(partition, ())) is not None for partition in member.assigned)
     return formed_ms if spoke and chapters[place].first.formed_ms - formed_ms > due_ms else None
 
 
 def waiting(
-    seat: Seat, chapters: Sequence[Chapter], place: int, before: Chapter, shown: Presence
+    member: StoredMember, chapters: Sequence[Chapter], place: int, before: Chapter, shown: Presence
 ) -> bool | None:
     """Return whether records waited in the partitions of one who fell silent: who came after it found them.
 
@@ -443,7 +448,7 @@ def waiting(
         return None
     soon = chapters[place].first.formed_ms + max(3 * shown.cadence_ms, 10_000)
     found = expected = 0.0
-    for partition in seat.assigned:
+    for partition in member.assigned:
         after = chapters[place].runs.get(partition)
         earlier = before.runs.get(partition)
         if not after or not earlier or after[0].first_ms > soon:
@@ -467,46 +472,46 @@ def last_rate(runs: Sequence[Run]) -> float | None:
 
 
 def rate_of(run: Run) -> float | None:
-    """Return how many records a millisecond were committed, None where too few commits tell."""
+    """Return the rate in records a millisecond of a run, None where too few commits tell."""
     took_ms, brought = run.last_ms - run.first_ms, run.last - run.first
     return brought / took_ms if run.count > 2 and took_ms > 0 and brought > 0 else None
 
 
-def returned(seat: Seat, chapters: Sequence[Chapter], place: int) -> Return:
+def returned(member: StoredMember, chapters: Sequence[Chapter], place: int) -> Return:
     """Return whether the client came back: one more member of its name and host sits there."""
     at_ms = chapters[place].first.formed_ms
-    left_over = counted(chapters[place - 1].last, seat) - goners(chapters, place, seat)
-    if counted(chapters[place].first, seat) > left_over:
+    left_over = counted(chapters[place - 1].last, member) - goners(chapters, place, member)
+    if counted(chapters[place].first, member) > left_over:
         return Return.WITH_THIS_GENERATION
-    lowest = counted(chapters[place].first, seat)
+    lowest = counted(chapters[place].first, member)
     for chapter in chapters[place + 1 :]:
         for record in chapter.records:
-            if record.written_ms - at_ms > max(RETURNS_WITHIN_MS, 2 * seat.rebalance_ms):
+            if record.written_ms - at_ms > max(RETURNS_WITHIN_MS, 2 * member.rebalance_ms):
                 return Return.NEVER
-            if counted(record, seat) > lowest:
+            if counted(record, member) > lowest:
                 return Return.LATER
-            lowest = min(lowest, counted(record, seat))
+            lowest = min(lowest, counted(record, member))
         if chapter.first.generation and chapter.fresh:
             break
     later = (run.last_ms for one in chapters[place:] for runs in one.runs.values() for run in runs)
     return Return.NEVER if max(later, default=at_ms) - at_ms > WATCHED_MS else Return.UNKNOWN
 
 
-def counted(record: Formed, seat: Seat) -> int:
-    """Return how many members of this name and host sit there."""
-    client_id, host = seat.who
-    return sum([one.client_id == client_id and one.host == host for one in record.seats.values()])
+def counted(record: Formed, member: StoredMember) -> int:
+    """Return the number of members of this name and host in a generation."""
+    client_id, host = member.who
+    return sum([one.client_id == client_id and one.host == host for one in record.members.values()])
 
 
-def goners(chapters: Sequence[Chapter], place: int, seat: Seat) -> int:
-    """Return how many of this name and host are gone with this generation."""
-    now = chapters[place].first.seats
-    then = chapters[place - 1].last.seats
-    return sum([key not in now and one.who == seat.who for key, one in then.items()])
+def goners(chapters: Sequence[Chapter], place: int, member: StoredMember) -> int:
+    """Return the number of members of this name and host that are gone with this generation."""
+    now = chapters[place].first.members
+    then = chapters[place - 1].last.members
+    return sum([key not in now and one.who == member.who for key, one in then.items()])
 
 
 def scene_of(before: Chapter, now: Formed, change: Change, *, set_off: bool) -> Scene:
-    """Return when those who are gone may have gone.
+    """Return the windows of time in which those who are gone may have gone.
 
     A group that is empty now was left by its last member at that very moment. Else those who stayed heard of
     it with their next heartbeat: eager ones commit, give everything up, and are silent until all have joined;
@@ -515,16 +520,16 @@ def scene_of(before: Chapter, now: Formed, change: Change, *, set_off: bool) -> 
     formed_ms = now.formed_ms
     heartbeat_ms = HEARTBEAT_MS
     end = Window(formed_ms - SLACK_MS, formed_ms + SLACK_MS)
-    nobody_stayed = not change.stayed and not change.swapped
-    eager = not any(seat.owned for seat in (*before.last.seats.values(), *now.seats.values()))
-    if not now.seats or (nobody_stayed and len(change.gone) > 1):
+    none_stayed = not change.stayed and not change.swapped
+    eager = not any(member.owned for member in (*before.last.members.values(), *now.members.values()))
+    if not now.members or (none_stayed and len(change.gone) > 1):
         return emptied(formed_ms, before, change)._replace(eager=eager, stayed=False)
-    heard = stopped(before, change)
-    if heard is None:
+    signs = stopped(before, change)
+    if signs is None:
         usual = Window(formed_ms - heartbeat_ms - SLACK_MS, formed_ms + SLACK_MS)
-        held = HELD if nobody_stayed else HELD_PERHAPS if set_off or len(change.gone) > 1 else NOT_HELD
+        held = HELD if none_stayed else HELD_PERHAPS if set_off or len(change.gone) > 1 else NOT_HELD
         return Scene(usual, end, held)
-    first_ms, heard_ms, last_ms, cadence_ms, all_seen = heard
+    first_ms, noticed_ms, last_ms, cadence_ms, all_seen = signs
     latest = min(formed_ms, first_ms + max(cadence_ms, SLACK_MS)) + SLACK_MS
     joined_ms = last_ms if all_seen else last_ms + heartbeat_ms
     waited = formed_ms - joined_ms > waits_least(cadence_ms)
@@ -532,21 +537,23 @@ def scene_of(before: Chapter, now: Formed, change: Change, *, set_off: bool) -> 
     skipped = now.generation - before.first.generation > 1
     held = (HELD if alone else HELD_PERHAPS) if waited and (set_off or skipped) else NOT_HELD
     # The last who heard of it had not with its heartbeat before, unless it was slow to join.
-    unheard = heard_ms if heard_ms - heartbeat_ms <= first_ms else first_ms
+    unheard = noticed_ms if noticed_ms - heartbeat_ms <= first_ms else first_ms
     began = Window(unheard - heartbeat_ms - SLACK_MS, latest)
     waited_for_one = waited and (set_off or skipped or not alone)
     return Scene(began, end, held, joined_ms if waited_for_one else None, began_seen=True)
 
 
 def waits_least(cadence_ms: float) -> float:
-    """Return how long after its members' last commits a generation is formed that waited for somebody."""
+    """Return the least time in milliseconds from the members' last commits to a generation that waited for
+    somebody.
+    """
     return max(1_000.0, 1.2 * cadence_ms)
 
 
 def emptied(formed_ms: int, before: Chapter, change: Change) -> Scene:
     """Return the same of a group that nobody is left in. If it waited for one, the others went before."""
     end = Window(formed_ms - SLACK_MS, formed_ms + SLACK_MS)
-    shown = [before.presence_of(seat) for seat in change.gone]
+    shown = [before.presence_of(member) for member in change.gone]
     times = [one.last_ms for one in shown if one.last_ms is not None]
     if len(change.gone) == 1 or not times:
         near = end if len(change.gone) == 1 else Window(end.from_ms - HEARTBEAT_MS, end.to_ms)
@@ -564,7 +571,7 @@ class Stopped(NamedTuple):
     """When those who stayed gave up what they had, as their commits show."""
 
     first_ms: int
-    heard_ms: int
+    noticed_ms: int
     """The last of those that heard of it with a heartbeat, and were not slow."""
     last_ms: int
     """The last of all: the group waits for one that is slow."""
@@ -574,7 +581,7 @@ class Stopped(NamedTuple):
 
 
 def stopped(before: Chapter, change: Change) -> Stopped | None:
-    """Return when those who stayed stopped committing.
+    """Return the times at which those who stayed stopped committing.
 
     None where it says nothing: they are cooperative and go on, or none was steady before.
     """
@@ -591,8 +598,8 @@ def stopped(before: Chapter, change: Change) -> Stopped | None:
     return Stopped(min(times), max(times), last_ms, cadence_ms, len(steady) == len(change.stayed))
 
 
-def names(seats: Iterable[Seat]) -> str:
+def names(members: Iterable[StoredMember]) -> str:
     """Return members' names, the first few of them."""
-    found = sorted({seat.name for seat in seats})
+    found = sorted({member.name for member in members})
     more = f" and {len(found) - 5} more" if len(found) > 5 else ""
     return ", ".join(found[:5]) + more

@@ -143,7 +143,7 @@ class Departure(NamedTuple):
 
 
 def verdicts(leavers: Sequence[Leaver], scene: Scene) -> list[Departure]:
-    """Return what became of each of them.
+    """Return the departure of each of them.
 
     If the rebalance waited, then for one of them. Where a generation before it was never stored, one died
     after it had joined: it was given its share and never took it, and the group waited for it once more.
@@ -183,19 +183,21 @@ def waiting_for_one(left: Sequence[Leaver], scene: Scene) -> list[Scene]:
     latest = sorted(left, key=last_seen)[-2:]
 
     def until_ms(leaver: Leaver, holder: Leaver) -> float:
-        """Return how long others went on: all that are gone, if they are eager, else the one waited for."""
+        """Return the time until which others went on: all that are gone, if they are eager, else the one
+        waited for.
+        """
         others = latest if scene.eager else [holder]
         return max((last_seen(one) for one in others if one is not leaver), default=-inf)
 
-    unheard = [weight(leaver, gone) for leaver in left]
-    heard = [weight(leaver, gone._replace(others_until_ms=inf)) for leaver in left]
+    unnoticed = [weight(leaver, gone) for leaver in left]
+    noticed = [weight(leaver, gone._replace(others_until_ms=inf)) for leaver in left]
     held = [log_of(weight(leaver, waits)) for leaver in left] if waited else []
 
     def apart(holder: Leaver) -> list[float]:
-        """Return how likely it is of each that it went by itself."""
+        """Return the logarithm of each one's likelihood to have gone by itself."""
         return [
             log_of(least + (most - least) * unaware(leaver, until_ms(leaver, holder)))
-            for leaver, least, most in zip(left, heard, unheard, strict=True)
+            for leaver, least, most in zip(left, noticed, unnoticed, strict=True)
         ]
 
     same = apart(left[0]) if scene.eager and left else []
@@ -275,7 +277,7 @@ def is_back(leaver: Leaver) -> bool:
 
 
 def likeliest_pair(leaves: Mapping[int, float], waited: Mapping[int, float]) -> tuple[int, int]:
-    """Return who left and who was waited for; twice the same if there are no two."""
+    """Return the places of the one that left and the one waited for; twice the same if there are no two."""
     firsts = sorted(leaves, key=leaves.__getitem__)[-2:]
     holders = sorted(waited, key=waited.__getitem__)[-2:]
     pairs = [(first, holder) for first in firsts for holder in holders if first != holder]
@@ -283,7 +285,7 @@ def likeliest_pair(leaves: Mapping[int, float], waited: Mapping[int, float]) -> 
 
 
 def weight(leaver: Leaver, scene: Scene) -> float:
-    """Return how likely it is that one went as it did, whatever the cause."""
+    """Return the likelihood that one went as it did, whatever the cause."""
     return sum(weighed(leaver, scene)[0].values())
 
 
@@ -293,7 +295,7 @@ def log_of(likely: float) -> float:
 
 
 def unaware(leaver: Leaver, until_ms: float) -> float:
-    """Return how likely it is that others go on for so long, if it left when it was seen last."""
+    """Return the likelihood that others go on for so long, if it left when it was seen last."""
     if leaver.presence.last_ms is None:
         return 1.0
     return min(max(1 - (until_ms - leaver.presence.last_ms) / leaver.heartbeat_ms, 0.0), 1.0)
@@ -316,7 +318,9 @@ def shifted(window: Window, by_ms: float) -> Window:
 
 
 def weighed(leaver: Leaver, scene: Scene) -> tuple[dict[str, float], dict[str, Window]]:
-    """Return how likely each of the three is, and when one would have gone by it, if that can be told."""
+    """Return the weight of each of the three causes, and the window in which one would have gone by it, if
+    that can be said.
+    """
     before = BEFORE_STATIC if leaver.static else BEFORE_DYNAMIC
     returns = RETURNS[leaver.returned]
     last_ms = leaver.presence.last_ms
@@ -359,7 +363,9 @@ def verdict(leaver: Leaver, scene: Scene) -> Departure:
 
 
 def died_mute(leaver: Leaver, since_ms: int) -> Window:
-    """Return when one was out who died before it committed anything: it may not even have taken its share."""
+    """Return the window in which one was out who died before it committed anything: it may not even have
+    taken its share.
+    """
     reach = DUE * leaver.presence.cadence_ms
     session_ms = leaver.session_ms or SESSION_MS
     return Window(since_ms + leaver.waited_for_ms - SLACK_MS, since_ms + session_ms + reach + SLACK_MS)
@@ -383,17 +389,17 @@ def silent_since(leaver: Leaver, cause: str, at_ms: int) -> int | None:
         return leaver.mute_since_ms
     least_ms, most_ms = float(last_ms), last_ms + cadence_ms * leaver.presence.regular
     if cause == SESSION_EXPIRED and leaver.session_ms is not None:
-        beat_ms = at_ms - leaver.session_ms
-        overdue_ms = beat_ms - last_ms
+        heartbeat_at_ms = at_ms - leaver.session_ms
+        overdue_ms = heartbeat_at_ms - last_ms
         if leaver.static and overdue_ms > max(cadence_ms, leaver.heartbeat_ms):
             return last_ms  # it lived on, and polled too late
-        least_ms = max(least_ms, beat_ms)
-        most_ms = min(most_ms, beat_ms + min(leaver.heartbeat_ms, leaver.session_ms / 2))
+        least_ms = max(least_ms, heartbeat_at_ms)
+        most_ms = min(most_ms, heartbeat_at_ms + min(leaver.heartbeat_ms, leaver.session_ms / 2))
     return int(max(least_ms, (least_ms + most_ms) / 2))
 
 
 def likelihood(cause: str, leaver: Leaver, last_ms: int, expected: Window, scene: Scene) -> float:
-    """Return how likely the cause makes it that the member went when it did.
+    """Return the likelihood by this cause that the member went when it did.
 
     One that worked went when it was expected to; one that was idle, at any time in a session after that.
     """
@@ -422,7 +428,7 @@ def likelihood(cause: str, leaver: Leaver, last_ms: int, expected: Window, scene
 
 
 def part_within(from_ms: float, to_ms: float, least_ms: float, most_ms: float) -> float:
-    """Return what part of the first window lies within the second."""
+    """Return the share of the first window that lies within the second."""
     first_ms = from_ms if from_ms > least_ms else least_ms
     until_ms = to_ms if to_ms < most_ms else most_ms
     if until_ms <= first_ms:
@@ -442,7 +448,7 @@ def unseen(cause: str, scene: Scene) -> float:
 
 
 def predicted(cause: str, leaver: Leaver, last_ms: int) -> Window:
-    """Return when a member that worked until its end would have gone."""
+    """Return the window in which a member that worked until its end would have gone."""
     reach = (DUE_STEADY if leaver.presence.regular else DUE) * leaver.presence.cadence_ms
     session_ms = leaver.session_ms or SESSION_MS
     heartbeat_ms = min(leaver.heartbeat_ms, session_ms / 2)
@@ -476,7 +482,7 @@ def when(cause: str, expected: Window | None, scene: Scene) -> int:
 
 
 def evidence(leaver: Leaver, scene: Scene) -> str:
-    """Return what the verdict rests on, in words."""
+    """Return the evidence for the verdict, in words."""
     last_ms = leaver.presence.last_ms
     session = "the broker's" if leaver.session_ms is None else seconds(leaver.session_ms)
     limits = f"session time-out {session}, max.poll.interval {seconds(leaver.rebalance_ms)}"

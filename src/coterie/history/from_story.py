@@ -20,7 +20,7 @@ from coterie.history.log.clock import in_order
 from coterie.history.ownership import NO_PROGRESS, Owner, Owners, stalls_of
 from coterie.history.tables import Assignment, Generation, History, Ownership, Stall
 
-TOLD = "told by the coordinator"
+BY_COORDINATOR = "told by the coordinator"
 COOPERATIVE = "cooperative-sticky"
 HALF = re.compile("[\ud800-\udfff]")
 
@@ -30,29 +30,31 @@ def read_story(values: Iterable[bytes]) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
     for value in values:
         try:
-            told = json.loads(value)
-            counts = told["kind"] == "rebalance" and told["generation"] > 0
+            rebalance = json.loads(value)
+            counts = rebalance["kind"] == "rebalance" and rebalance["generation"] > 0
         except (ValueError, TypeError, KeyError, RecursionError) as failure:
             raise Corrupt(
                 "record of __group_story", expected=f"a move or a rebalance ({failure})"
             ) from failure
         if counts:
-            wrong = malformed({"size": 0, **told}, REBALANCE)
+            wrong = malformed({"size": 0, **rebalance}, REBALANCE)
             if wrong is not None:
-                which = f"generation {told['generation']} of group {told.get('group')!s}"
+                which = f"generation {rebalance['generation']} of group {rebalance.get('group')!s}"
                 raise Corrupt(
                     f"record of __group_story: {which:.200}", expected=f"{wrong} as story.md has it"
                 )
-            found.setdefault(told["group"], []).append(told)
+            found.setdefault(rebalance["group"], []).append(rebalance)
     return found
 
 
 Checks = Mapping[str, Callable[[Any], bool]]
 
 
-def malformed(told: Mapping[str, Any], checks: Checks) -> str | None:
+def malformed(rebalance: Mapping[str, Any], checks: Checks) -> str | None:
     """Return the first field that is missing or of another kind, None if all are as they should be."""
-    return next((name for name, holds in checks.items() if not (name in told and holds(told[name]))), None)
+    return next(
+        (name for name, holds in checks.items() if not (name in rebalance and holds(rebalance[name]))), None
+    )
 
 
 def is_text(value: Any) -> bool:
@@ -114,29 +116,38 @@ REBALANCE: Checks = {
 def dated(story: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return rebalances with their times in the order of the log, as those of the group's records are put."""
     story = list(story)
-    times_ms = in_order([told["formed_at"] for told in story])
+    times_ms = in_order([rebalance["formed_at"] for rebalance in story])
     return [
-        {**told, "formed_at": at_ms, "at": min(told["at"], at_ms)}
-        for told, at_ms in zip(story, times_ms, strict=True)
+        {**rebalance, "formed_at": at_ms, "at": min(rebalance["at"], at_ms)}
+        for rebalance, at_ms in zip(story, times_ms, strict=True)
     ]
 
 
-def generation_of(told: Mapping[str, Any], before: Mapping[str, Any] | None) -> Generation:
+def generation_of(rebalance: Mapping[str, Any], before: Mapping[str, Any] | None) -> Generation:
     """Return the row of a rebalance."""
-    causes = inferred(told["why"], same_topics=before is not None and same_topics(before, told))
-    told_words = f"{TOLD}: {', '.join(told['why'])}"
-    if abridged(told):
-        told_words += f"; who its {told.get('size', 0):,} members are, it does not tell"
+    causes = inferred(rebalance["why"], same_topics=before is not None and same_topics(before, rebalance))
+    evidence = f"{BY_COORDINATOR}: {', '.join(rebalance['why'])}"
+    if abridged(rebalance):
+        evidence += f"; who its {rebalance.get('size', 0):,} members are, it does not tell"
     return Generation(
-        told["group"], told["generation"], told["formed_at"], "consumer", told["protocol"], told["leader"],
-        tuple(sorted(told["members"])), tuple(sorted(told["joined"])), tuple(sorted(told["left"])),
-        causes, 1.0, (told_words,),
-    )  # fmt: skip
+        rebalance["group"],
+        rebalance["generation"],
+        rebalance["formed_at"],
+        "consumer",
+        rebalance["protocol"],
+        rebalance["leader"],
+        tuple(sorted(rebalance["members"])),
+        tuple(sorted(rebalance["joined"])),
+        tuple(sorted(rebalance["left"])),
+        causes,
+        1.0,
+        (evidence,),
+    )
 
 
-def abridged(told: Mapping[str, Any]) -> bool:
+def abridged(rebalance: Mapping[str, Any]) -> bool:
     """Return whether a rebalance is told without its members: there were too many."""
-    return bool(told.get("abridged"))
+    return bool(rebalance.get("abridged"))
 
 
 def is_known(member: Mapping[str, Any]) -> bool:
@@ -144,27 +155,27 @@ def is_known(member: Mapping[str, Any]) -> bool:
     return bool(member.get("partitions_known", True))
 
 
-def same_topics(before: Mapping[str, Any], told: Mapping[str, Any]) -> bool:
+def same_topics(before: Mapping[str, Any], rebalance: Mapping[str, Any]) -> bool:
     """Return whether two rebalances are known to be about partitions of the same topics."""
-    for one in (before, told):
+    for one in (before, rebalance):
         if abridged(one) or not all(map(is_known, one["members"].values())):
             return False
-    return topics_of(before) == topics_of(told)
+    return topics_of(before) == topics_of(rebalance)
 
 
-def topics_of(told: Mapping[str, Any]) -> frozenset[str]:
+def topics_of(rebalance: Mapping[str, Any]) -> frozenset[str]:
     """Return the topics that anybody has partitions of."""
-    return frozenset(chain.from_iterable(member["partitions"] for member in told["members"].values()))
+    return frozenset(chain.from_iterable(member["partitions"] for member in rebalance["members"].values()))
 
 
 def generations_of(story: Iterable[Mapping[str, Any]]) -> Iterator[Generation]:
     before: Mapping[str, Any] | None = None
-    for told in story:
-        yield generation_of(told, before)
-        before = told
+    for rebalance in story:
+        yield generation_of(rebalance, before)
+        before = rebalance
 
 
-def told_history(group_id: str, story: Iterable[Mapping[str, Any]]) -> History:
+def history_of_story(group_id: str, story: Iterable[Mapping[str, Any]]) -> History:
     """Return the history of a group of which there is nothing but the story.
 
     Eager members gave up all they had when the rebalance began, also what they got back. What is told without
@@ -173,28 +184,28 @@ def told_history(group_id: str, story: Iterable[Mapping[str, Any]]) -> History:
     story = dated(story)
     owners = Owners(group_id)
     assignments: list[Assignment] = []
-    for told in story:
-        if abridged(told):
+    for rebalance in story:
+        if abridged(rebalance):
             continue  # until something is known again, those who owned do
-        seated = {member_id: Owner(member_id, one["client_id"], one["host"], one["instance_id"])
-                  for member_id, one in told["members"].items()}  # fmt: skip
+        by_id = {member_id: Owner(member_id, one["client_id"], one["host"], one["instance_id"])
+                  for member_id, one in rebalance["members"].items()}  # fmt: skip
         has = {
-            TopicPartition(topic, number): seated[member_id]
-            for member_id, one in told["members"].items()
+            TopicPartition(topic, number): by_id[member_id]
+            for member_id, one in rebalance["members"].items()
             for topic, numbers in one["partitions"].items()
             for number in numbers
         }
-        unknown = {member_id for member_id, one in told["members"].items() if not is_known(one)}
+        unknown = {member_id for member_id, one in rebalance["members"].items() if not is_known(one)}
         for partition, owner in owners.held().items():
             if partition not in has and owner.member_id in unknown:
                 continue
-            if has.get(partition) != owner or told["protocol"] != COOPERATIVE:
-                owners.give_up(partition, at_ms=told["at"])
+            if has.get(partition) != owner or rebalance["protocol"] != COOPERATIVE:
+                owners.give_up(partition, at_ms=rebalance["at"])
             else:
                 del has[partition]
         for partition, owner in has.items():
-            owners.take(partition, owner, at_ms=told["formed_at"], generation=told["generation"])
-        assignments += assigned(told, seated)
+            owners.take(partition, owner, at_ms=rebalance["formed_at"], generation=rebalance["generation"])
+        assignments += assigned(rebalance, by_id)
     owners.close()
     stalls = stalls_of(group_id, owners.tenures, {}, ())
     return History(
@@ -207,16 +218,21 @@ def told_history(group_id: str, story: Iterable[Mapping[str, Any]]) -> History:
     )
 
 
-def assigned(told: Mapping[str, Any], seated: Mapping[str, Owner]) -> Iterator[Assignment]:
-    """Yield what each member has, as far as that is told; the story does not keep time-outs."""
-    for member_id, one in told["members"].items():
+def assigned(rebalance: Mapping[str, Any], by_id: Mapping[str, Owner]) -> Iterator[Assignment]:
+    """Yield the assignments, as far as the story has them; it does not keep time-outs."""
+    for member_id, one in rebalance["members"].items():
         if not is_known(one):
             continue
-        owner = seated[member_id]
+        owner = by_id[member_id]
         for topic, numbers in (one["partitions"] or {"": []}).items():
             who = (member_id, owner.client_id, owner.host, owner.instance_id, -1, -1)
             yield Assignment(
-                told["group"], told["generation"], told["formed_at"], *who, topic, tuple(numbers)
+                rebalance["group"],
+                rebalance["generation"],
+                rebalance["formed_at"],
+                *who,
+                topic,
+                tuple(numbers),
             )
 
 
@@ -224,17 +240,17 @@ def overlaid(inferred: History, story: Iterable[Mapping[str, Any]]) -> History:
     """Return the history with what the story says of its generations."""
     story = dated(story)
     if not inferred.generations and not inferred.ownership:
-        return told_history(inferred.group_id, story)
+        return history_of_story(inferred.group_id, story)
     if not story:
         return inferred
-    told = {(one.generation, one.formed_at): one for one in generations_of(story)}
+    known = {(one.generation, one.formed_at): one for one in generations_of(story)}
     nameless = {(one["generation"], one["formed_at"]) for one in story if abridged(one)}
     for one in inferred.generations:
         at = one.generation, one.formed_at
         if at in nameless:
-            told[at] = told[at]._replace(members=one.members, joined=one.joined, left=one.left)
-        told.setdefault(at, one)
-    both = sorted(told.values(), key=lambda one: (one.formed_at, one.generation))
+            known[at] = known[at]._replace(members=one.members, joined=one.joined, left=one.left)
+        known.setdefault(at, one)
+    both = sorted(known.values(), key=lambda one: (one.formed_at, one.generation))
     return filled(timed(inferred._replace(generations=tuple(both)), story), story)
 
 
@@ -270,7 +286,8 @@ def where(one: Ownership | Stall) -> tuple[str, int]:
 def gave_up(
     one: Ownership, heir: Ownership | None, formed: Sequence[int], began: Mapping[int, Mapping[str, Any]]
 ) -> int | None:
-    """Return when an owner gave a partition up; None if the story does not know better than the log.
+    """Return the time at which an owner gave a partition up; None if the story does not know better than the
+    log.
 
     Cooperative members that stay keep what they have until the generation is formed, and a static member that
     comes back hands on without any.
@@ -278,16 +295,16 @@ def gave_up(
     after = len(formed) if one.to_ms is None else bisect_left(formed, one.to_ms)
     if after == len(formed) or (heir is not None and heir.from_ms < formed[after]):
         return None
-    told = began.get(formed[after])
-    if told is None or (told["protocol"] == COOPERATIVE and one.member_id not in told["left"]):
+    rebalance = began.get(formed[after])
+    if rebalance is None or (rebalance["protocol"] == COOPERATIVE and one.member_id not in rebalance["left"]):
         return None
-    return max(one.from_ms, int(told["at"]))
+    return max(one.from_ms, int(rebalance["at"]))
 
 
 def filled(history: History, story: Iterable[Mapping[str, Any]]) -> History:
     """Return the history with who was given what in generations that never came to be stored in the log."""
     stored = {(one.generation, one.formed_at) for one in history.assignments}
-    told = told_history(history.group_id, story).assignments
-    missing = [one for one in told if (one.generation, one.formed_at) not in stored]
+    found = history_of_story(history.group_id, story).assignments
+    missing = [one for one in found if (one.generation, one.formed_at) not in stored]
     # What the log says of a member stands last: the story does not have its time-outs.
     return history._replace(assignments=(*missing, *history.assignments))

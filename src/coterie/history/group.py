@@ -13,7 +13,7 @@ from coterie.history.bursts import waves_of
 from coterie.history.causes import SUBSCRIPTION_CHANGED, Cause, Chapter, chapters_of, explained
 from coterie.history.departures import LEFT, Departure
 from coterie.history.log.clock import in_order
-from coterie.history.log.members import Formed, Seat, formed, numbers_by_topic
+from coterie.history.log.members import Formed, StoredMember, formed, numbers_by_topic
 from coterie.history.log.records import CLASSIC, NEXT_GENERATION, Entry
 from coterie.history.log.runs import Run, by_partition
 from coterie.history.nextgen import next_generation
@@ -59,21 +59,21 @@ class Outline(NamedTuple):
         A partition that nobody works on from then on does not stand still: its group is at its end. Who died
         was gone as it died, whenever that was found out.
         """
-        if len(self.chapters) < 2 or self.chapters[-1].first.seats or self.chapters[-1].fresh:
+        if len(self.chapters) < 2 or self.chapters[-1].first.members or self.chapters[-1].fresh:
             return None
         before = self.chapters[-2]
         signs = [sign_of_life(before, one) for one in self.gone[-1]]
         return min(max(signs, default=self.chapters[-1].first.formed_ms), self.chapters[-1].first.formed_ms)
 
     def until(self, place: int) -> dict[str, tuple[int, int | None]]:
-        """Return until when each member of the generation at this place had its partitions (`ends`).
+        """Return the end of each member's time with its partitions, of the generation at this place (`ends`).
 
         Those of the last one have them to the end of the log: nothing is said of them. A group that is no
         more, or went over to the other protocol as it was at work, gave all of it up then.
         """
         chapter, after = self.chapters[place], place + 1
         if chapter.over_ms is not None:
-            return dict.fromkeys(chapter.last.seats, (chapter.over_ms, None))
+            return dict.fromkeys(chapter.last.members, (chapter.over_ms, None))
         if after == len(self.chapters):
             return {}
         ended_ms = self.ended_ms if after == len(self.chapters) - 1 else None
@@ -84,18 +84,18 @@ class Outline(NamedTuple):
         clients: dict[str, str] = {}
         for chapter in self.chapters:
             for record in chapter.records:
-                clients |= {key: seat.name for key, seat in record.seats.items() if key not in clients}
+                clients |= {key: member.name for key, member in record.members.items() if key not in clients}
         return tuple(waves_of(self.group_id, self.generations, self.replacements, clients))
 
     def subscriptions(self) -> tuple[Subscription, ...]:
-        """Return what each member wanted from when on, where any of them came to want other topics."""
+        """Return the subscriptions of the members, where any of them came to want other topics."""
         if not any(SUBSCRIPTION_CHANGED in one.causes for one in self.generations):
             return ()
         return tuple(wanted(self.group_id, [record for one in self.chapters for record in one.records]))
 
 
 def history_of(group_id: str, entries: Sequence[Entry], runs: Iterable[Run]) -> History:
-    """Return what happened to a group. `entries` are its records but the commits, in the order of the log."""
+    """Return the history of a group. `entries` are its records but the commits, in the order of the log."""
     mine = by_partition(runs)
     return group_history(group_id, entries, mine, silences_of(mine))
 
@@ -112,7 +112,7 @@ def group_history(
     newer = [one for one in entries if one.kind in NEXT_GENERATION]
     if not newer:
         return classic
-    went_over = {key for one in outline.chapters if one.over_ms is not None for key in one.last.seats}
+    went_over = {key for one in outline.chapters if one.over_ms is not None for key in one.last.members}
     found = next_generation(group_id, newer, runs, silent, went_over)
     return found if not classic.generations else joined(classic, found)
 
@@ -189,7 +189,7 @@ def outlined(
 
 
 def classic_history(outline: Outline, silent: Mapping[TopicPartition, Sequence[Silence]]) -> History:
-    """Return what happened to a group of the classic protocol, all tables."""
+    """Return the history of a group of the classic protocol, all tables."""
     group_id, chapters = outline.group_id, outline.chapters
     owners, dead = Owners(group_id), list[Stall]()
     for place, chapter in enumerate(chapters):
@@ -221,7 +221,7 @@ def generation_of(
 ) -> Generation:
     """Return the row of a generation; `before` is the one to compare with."""
     first = chapter.first
-    old: Mapping[str, Seat] = before.last.seats if before is not None else {}
+    old: Mapping[str, StoredMember] = before.last.members if before is not None else {}
     slugs = dict.fromkeys([one.slug for one in causes])
     return Generation(
         group_id,
@@ -230,9 +230,9 @@ def generation_of(
         first.protocol_type,
         first.protocol,
         first.leader,
-        tuple(sorted(first.seats)),
-        tuple(sorted(first.seats.keys() - old.keys())),
-        tuple(sorted(old.keys() - first.seats.keys())),
+        tuple(sorted(first.members)),
+        tuple(sorted(first.members.keys() - old.keys())),
+        tuple(sorted(old.keys() - first.members.keys())),
         tuple(slugs),
         round(min([one.confidence for one in causes]), 3),
         tuple([one.evidence for one in causes]),
@@ -240,30 +240,37 @@ def generation_of(
 
 
 def assignments_of(group_id: str, chapter: Chapter) -> Iterator[Assignment]:
-    """Yield what each member has, and who came in the place of a static one and has the same."""
-    for seat in chapter.first.seats.values():
-        yield from assigned(group_id, chapter.first, seat, chapter.first.formed_ms)
+    """Yield the assignments of a generation, and of those that came in the place of a static member."""
+    for member in chapter.first.members.values():
+        yield from assigned(group_id, chapter.first, member, chapter.first.formed_ms)
     for before, after in pairwise(chapter.records):
-        for _, seat in swapped(before, after):
-            yield from assigned(group_id, after, seat, after.written_ms)
+        for _, member in swapped(before, after):
+            yield from assigned(group_id, after, member, after.written_ms)
 
 
-def assigned(group_id: str, record: Formed, seat: Seat, at_ms: int) -> Iterator[Assignment]:
-    """Yield what a member has, a row a topic; one row without a topic if it has nothing."""
-    who = (seat.member_id, seat.client_id, seat.host, seat.instance_id, seat.session_ms, seat.rebalance_ms)
-    for topic, numbers in numbers_by_topic(seat.assigned) or (("", ()),):
+def assigned(group_id: str, record: Formed, member: StoredMember, at_ms: int) -> Iterator[Assignment]:
+    """Yield the assignment of a member, a row a topic; one row without a topic if it has nothing."""
+    who = (
+        member.member_id,
+        member.client_id,
+        member.host,
+        member.instance_id,
+        member.session_ms,
+        member.rebalance_ms,
+    )
+    for topic, numbers in numbers_by_topic(member.assigned) or (("", ()),):
         yield Assignment(group_id, record.generation, at_ms, *who, topic, numbers)
 
 
 def wanted(group_id: str, records: Sequence[Formed]) -> Iterator[Subscription]:
-    """Yield what each member wants, where that is new."""
+    """Yield the subscription of each member, where it is new."""
     known: dict[str, frozenset[str]] = {}
     for record in records:
-        for member_id, seat in record.seats.items():
-            if seat.topics is not None and known.get(member_id) != seat.topics:
-                known[member_id] = seat.topics
+        for member_id, member in record.members.items():
+            if member.topics is not None and known.get(member_id) != member.topics:
+                known[member_id] = member.topics
                 when = record.generation, record.formed_ms
-                yield Subscription(group_id, *when, member_id, tuple(sorted(seat.topics)))
+                yield Subscription(group_id, *when, member_id, tuple(sorted(member.topics)))
 
 
 def replacements_of(group_id: str, chapter: Chapter) -> Iterator[Replacement]:
@@ -275,30 +282,30 @@ def replacements_of(group_id: str, chapter: Chapter) -> Iterator[Replacement]:
             yield Replacement(group_id, after.generation, after.written_ms, *words)
 
 
-def swapped(before: Formed, after: Formed) -> Iterator[tuple[Seat, Seat]]:
+def swapped(before: Formed, after: Formed) -> Iterator[tuple[StoredMember, StoredMember]]:
     """Yield the instances that have another member id than before."""
-    old = {seat.instance_id: seat for seat in before.seats.values() if seat.instance_id}
-    for seat in after.seats.values():
-        if seat.instance_id in old and old[seat.instance_id].member_id != seat.member_id:
-            yield old[seat.instance_id], seat
+    old = {member.instance_id: member for member in before.members.values() if member.instance_id}
+    for member in after.members.values():
+        if member.instance_id in old and old[member.instance_id].member_id != member.member_id:
+            yield old[member.instance_id], member
 
 
-def owner_of(seat: Seat) -> Owner:
-    return Owner(seat.member_id, seat.client_id, seat.host, seat.instance_id)
+def owner_of(member: StoredMember) -> Owner:
+    return Owner(member.member_id, member.client_id, member.host, member.instance_id)
 
 
 def sign_of_life(before: Chapter, gone: Departure) -> int:
-    """Return when a member of a group that is at its end was last known to live."""
+    """Return the time at which a member of a group that is at its end was last known to live."""
     return left_ms(before, gone) if gone.cause == LEFT or gone.since_ms is None else gone.since_ms
 
 
 def left_ms(before: Chapter, gone: Departure) -> int:
-    """Return when a member of a group that is at its end left: it commits as it closes.
+    """Return the time at which a member of a group that is at its end left: it commits as it closes.
 
     The group may have waited long for one that was dead, so that its record says little of who left before.
     """
-    shown = before.presence_of(before.last.seats[gone.member_id])
-    alone = len(before.last.seats) == 1
+    shown = before.presence_of(before.last.members[gone.member_id])
+    alone = len(before.last.members) == 1
     return gone.at_ms if alone or shown.last_ms is None else shown.last_ms
 
 
@@ -317,7 +324,7 @@ def owned_on(
     Eager members gave up all they had when they heard of the rebalance; cooperative ones keep what they keep.
     """
     now = chapter.first
-    heirs = {partition: seat for seat in now.seats.values() for partition in seat.assigned}
+    heirs = {partition: member for member in now.members.values() for partition in member.assigned}
     for partition, owner in owners.held().items():
         heir = heirs.get(partition)
         if heir is not None and heir.member_id == owner.member_id and partition in heir.owned:
@@ -329,36 +336,37 @@ def owned_on(
             where = (owners.group_id, *partition)
             generation = before.first.generation if before else now.generation
             yield Stall(*where, NO_PROGRESS, silent_ms, to_ms, generation, owner.member_id)
-    named = {seat.member_id: owner_of(seat) for seat in now.seats.values()}
-    for partition, seat in heirs.items():
-        owners.take(partition, named[seat.member_id], at_ms=now.formed_ms, generation=now.generation)
+    named = {member.member_id: owner_of(member) for member in now.members.values()}
+    for partition, member in heirs.items():
+        owners.take(partition, named[member.member_id], at_ms=now.formed_ms, generation=now.generation)
 
 
 def ends(
     before: Chapter, now: Formed, gone: Sequence[Departure], over_ms: int | None
 ) -> dict[str, tuple[int, int | None]]:
-    """Return until when each member of the last generation had its partitions, and since when it was dead.
+    """Return the time until which each member of the last generation had its partitions, and since when it
+    was dead.
 
     `over_ms` is when the group ended, if it did with this generation: nobody has anything after that.
     """
     found: dict[str, tuple[int, int | None]] = {}
     left = {one.member_id: one for one in gone}
-    for seat in before.last.seats.values():
-        shown = before.presence_of(seat)
-        went = left.get(seat.member_id)
+    for member in before.last.members.values():
+        shown = before.presence_of(member)
+        went = left.get(member.member_id)
         if went is not None:
             at_ms = min(went.at_ms, now.formed_ms)
             if over_ms is not None:
                 at_ms = min(left_ms(before, went) if went.cause == LEFT else at_ms, over_ms)
             dead_ms = went.since_ms if went.cause != LEFT and went.stood_still else None
-            found[seat.member_id] = at_ms, dead_ms if dead_ms is not None and dead_ms < at_ms else None
+            found[member.member_id] = at_ms, dead_ms if dead_ms is not None and dead_ms < at_ms else None
             continue
-        heir = now.seats.get(seat.member_id)
+        heir = now.members.get(member.member_id)
         eager = heir is None or not heir.owned
         if eager and shown.regular and shown.last_ms is not None:
-            found[seat.member_id] = min(shown.last_ms, now.formed_ms), None
+            found[member.member_id] = min(shown.last_ms, now.formed_ms), None
         else:
-            found[seat.member_id] = now.formed_ms, None
+            found[member.member_id] = now.formed_ms, None
     return found
 
 

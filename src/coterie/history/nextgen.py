@@ -54,33 +54,33 @@ def next_generation(
     silent: Mapping[TopicPartition, Sequence[Silence]],
     went_over: Iterable[str] = (),
 ) -> History:
-    """Return what happened to a group of the newer protocol.
+    """Return the history of a group of the newer protocol.
 
     Members that `went_over` were in it under the classic one: they did not join it.
     """
     times_ms = in_order([one.at_ms for one in entries])
     entries = [one._replace(at_ms=at_ms) for one, at_ms in zip(entries, times_ms, strict=True)]
-    told = Telling(group_id, entries, runs, went_over)
+    state = GroupState(group_id, entries, runs, went_over)
     for entry in entries:
-        told.hear(entry)
-    told.owners.close()
-    ended = told.ended()
+        state.apply(entry)
+    state.owners.close()
+    ended = state.ended()
     if ended is not None:
-        told.dead = [one._replace(to_ms=min(one.to_ms, ended.at_ms)) for one in told.dead]
-        told.dead = [one for one in told.dead if one.from_ms < one.to_ms]
+        state.dead = [one._replace(to_ms=min(one.to_ms, ended.at_ms)) for one in state.dead]
+        state.dead = [one for one in state.dead if one.from_ms < one.to_ms]
     return History(
         group_id,
-        tuple(told.generations),
-        tuple(told.assignments),
-        tuple(told.owners.tenures),
-        tuple(stalls_of(group_id, told.owners.tenures, silent, told.dead, (), ended)),
-        tuple(told.owners.moves),
-        tuple(told.replacements),
-        tuple(waves_of(group_id, told.generations, told.replacements, told.clients)),
+        tuple(state.generations),
+        tuple(state.assignments),
+        tuple(state.owners.tenures),
+        tuple(stalls_of(group_id, state.owners.tenures, silent, state.dead, (), ended)),
+        tuple(state.owners.moves),
+        tuple(state.replacements),
+        tuple(waves_of(group_id, state.generations, state.replacements, state.clients)),
     )
 
 
-class Telling:
+class GroupState:
     """A group as it stands, while its records are told one after the other."""
 
     def __init__(
@@ -119,7 +119,7 @@ class Telling:
 
     # -- records
 
-    def hear(self, entry: Entry) -> None:
+    def apply(self, entry: Entry) -> None:
         """Take one record into account."""
         match entry.kind, entry.value:
             case _, Member() as member:
@@ -257,7 +257,7 @@ class Telling:
         return {at: one.member_id for at, one in self.owners.last_owners().items()}
 
     def _presence(self, owned: Iterable[TopicPartition], at_ms: int) -> Presence:
-        """Return how a member behaved in the last minutes; what came after it is not its own."""
+        """Return the behaviour of a member in the last minutes; what came after it is not its own."""
         mine = {
             at: [
                 run
@@ -326,7 +326,7 @@ class Telling:
                 yield Stall(*where, NO_PROGRESS, last_ms, tenure.to_ms, tenure.generation, gone.member_id)
 
     def ended(self) -> Ended | None:
-        """Return when the last member was gone for good, None where somebody is there as the log ends."""
+        """Return the end of the group, None where somebody is there as the log ends."""
         if self.members or not self.generations:
             return None
         died = {(one.member_id, one.topic, one.partition, one.to_ms): one.from_ms for one in self.dead}
@@ -363,7 +363,7 @@ class Telling:
 
 
 def wishes(member: Member) -> frozenset[str]:
-    """Return what a member wants: topics, and a regular expression with a mark before it."""
+    """Return the topics that a member wants, and a regular expression with a mark before it."""
     return frozenset((*member.topics, *(f"~{member.topic_regex}" for _ in (1,) if member.topic_regex)))
 
 
@@ -377,7 +377,7 @@ def names_of(entries: Iterable[Entry], runs: Iterable[Run]) -> dict[UUID, str]:
 
 
 def births(entries: Iterable[Entry]) -> list[tuple[str, Member, int]]:
-    """Return when each member was written for the first time since it was last gone, in order."""
+    """Return each member with the time at which it was first written since it was last gone, in order."""
     there: set[str] = set()
     found: list[tuple[str, Member, int]] = []
     for entry in entries:

@@ -55,11 +55,11 @@ class Owners:
         self._over_ms: dict[TopicPartition, int] = {}
 
     def held(self) -> dict[TopicPartition, Owner]:
-        """Return who owns what now."""
+        """Return the owner of each partition that has one now."""
         return {partition: owner for partition, (owner, _, _) in self._open.items()}
 
     def last_owners(self) -> Mapping[TopicPartition, Owner]:
-        """Return who owns each partition, or owned it last."""
+        """Return the owner of each partition now, or the last one."""
         return self._last
 
     def take(self, partition: TopicPartition, owner: Owner, *, at_ms: int, generation: int) -> None:
@@ -226,7 +226,7 @@ def waited(from_ms: int, to_ms: int, brought: int, rate: float, cadence_ms: floa
 
 
 def part_least_ms(length_ms: int, cadence_ms: float) -> int:
-    """Return how long the part of a silence that lies in one generation must be.
+    """Return the least length of the part of a silence that lies in one generation.
 
     Who commits seldom does so an interval after a generation was formed: in a silence of few intervals, that
     is none.

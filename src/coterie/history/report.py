@@ -35,7 +35,7 @@ PAGES_MOST = 100
 """So many groups have a page, the worst; `--group` asks for others."""
 REBALANCES_MOST, DAYS_MOST, MEMBERS_MOST = 200, 31, 100
 DAY_MS = 86_400_000
-NOBODY = -1
+NO_MEMBER = -1
 
 # Without script: a section is shown when the address names it, the summary when it names none.
 STYLE = """
@@ -106,7 +106,7 @@ def report(histories: Iterable[History], *, title: str, replays: Replays | None 
 
 
 def badness(judged: tuple[Losses, History]) -> tuple[tuple[int, ...], str]:
-    """Return what the worst groups come first by."""
+    """Return the sort key by which the worst groups come first."""
     losses, history = judged
     return tuple(-loss for loss in losses), history.group_id
 
@@ -231,7 +231,7 @@ def rows_of(history: History, window: Window) -> tuple[list[Row], list[str]]:
         to_ms = window.to_ms if one.to_ms is None else one.to_ms
         spans[one.topic, one.partition].append(Span(one.from_ms, to_ms, number))
     for stall in history.stalls:
-        idle[stall.topic, stall.partition].append(Span(stall.from_ms, stall.to_ms, NOBODY))
+        idle[stall.topic, stall.partition].append(Span(stall.from_ms, stall.to_ms, NO_MEMBER))
     rows = [
         Row(f"{topic}-{partition}", spans[topic, partition], idle[topic, partition])
         for topic, partition in sorted(spans)
@@ -240,7 +240,7 @@ def rows_of(history: History, window: Window) -> tuple[list[Row], list[str]]:
 
 
 def causes_of(generations: Sequence[Generation]) -> list[tuple[str, ...]]:
-    """Return how often each cause had its part in a rebalance, and how sure that is."""
+    """Return the number of rebalances that each cause had its part in, and how sure that is."""
     times = Counter(cause for one in generations for cause in one.causes)
     rows: list[tuple[str, ...]] = [("cause", "rebalances", "surest", "least sure")]
     for cause, number in times.most_common():
@@ -259,7 +259,7 @@ def rebalances_of(generations: Sequence[Generation]) -> list[tuple[str, ...]]:
 
 
 def stood_still(stalls: Sequence[Stall]) -> list[tuple[str, ...]]:
-    """Return how long each partition stood still on each day, the last days only; nothing if none did."""
+    """Return the time each partition stood still on each day, the last days only; nothing if none did."""
     lost = by_day(stalls)
     days = sorted({day for _, day in lost})[-DAYS_MOST:]
     totals: Counter[str] = Counter()

@@ -41,19 +41,19 @@ class Alarm(NamedTuple):
 class Pulse:
     """How one partition is committed."""
 
-    __slots__ = ("count", "first_ms", "last_ms", "offset", "told")
+    __slots__ = ("alarmed", "count", "first_ms", "last_ms", "offset")
 
     def __init__(self, at_ms: int) -> None:
         self.first_ms = self.last_ms = at_ms
-        self.count, self.offset, self.told = 0, 0, False
+        self.count, self.offset, self.alarmed = 0, 0, False
 
-    def beat(self, at_ms: int, offset: int) -> None:
+    def committed(self, at_ms: int, offset: int) -> None:
         """Take a commit."""
         self.count += 1
-        self.last_ms, self.offset, self.told = max(at_ms, self.last_ms), offset, False
+        self.last_ms, self.offset, self.alarmed = max(at_ms, self.last_ms), offset, False
 
     def silent_for_ms(self, now_ms: int) -> int:
-        """Return how long nothing was committed. What is dated later than now was committed by now: clocks
+        """Return the milliseconds without a commit. What is dated later than now was committed by now: clocks
         are set back.
         """
         self.last_ms = min(self.last_ms, now_ms)
@@ -88,7 +88,7 @@ class Watch:
         self._groups: defaultdict[str, Kept] = defaultdict(Kept)
         self._pulses: dict[Place, Pulse] = {}
 
-    def hear(self, entries: Iterable[Entry]) -> Iterator[Alarm]:
+    def take(self, entries: Iterable[Entry]) -> Iterator[Alarm]:
         """Take records in the order of the log; yield the storms among them that were not told of."""
         formed: dict[str, bool] = {}
         for entry in entries:
@@ -131,7 +131,7 @@ class Watch:
         if pulse is None:
             pulse = self._pulses[where] = Pulse(commit.at_ms)
             kept.places += 1
-        pulse.beat(commit.at_ms, commit.offset)
+        pulse.committed(commit.at_ms, commit.offset)
 
     def _storms(self, group: str) -> Iterator[Alarm]:
         """Yield a storm that was not told of, or the one that came after it."""
@@ -148,7 +148,7 @@ class Watch:
         return [
             where
             for where, pulse in self._pulses.items()
-            if not pulse.told
+            if not pulse.alarmed
             and not notes_batches(where[0])
             and pulse.count >= SEEN_AGAIN
             and pulse.silent_for_ms(now_ms) >= max(self.stuck_after_ms, SILENT_TIMES * pulse.cadence_ms)
@@ -161,7 +161,7 @@ class Watch:
             left = ends.get(where[1:], 0) - self._pulses[where].offset
             if left > 0:
                 found[where[0]].append((where, left))
-                self._pulses[where].told = True
+                self._pulses[where].alarmed = True
         for group, places in found.items():
             since_ms = min(self._pulses[where].last_ms for where, _ in places)
             names = ", ".join(

@@ -20,10 +20,10 @@ Event = list[Any]
 """When, by whom, in which order; what, None if it was called off; and its arguments."""
 
 
-class Lane(IntEnum):
+class Queue(IntEnum):
     """What kind of event something is, for whoever looks for quiet stretches."""
 
-    STIRRING = 0
+    MOVING = 0
     """May move a group."""
     BROKER = 1
     """The broker's own timers; of these only deadlines of groups can move one."""
@@ -37,9 +37,9 @@ class Agenda:
     def __init__(self) -> None:
         self.now_ms = START_MS
         self.played = 0
-        self.stirred = 0
+        self.moving_count = 0
         """Goes up with every event that may move a group, planned or played."""
-        self._lanes: tuple[list[Event], ...] = tuple([] for _ in Lane)
+        self._queues: tuple[list[Event], ...] = tuple([] for _ in Queue)
         self._sequence = 0
 
     def clock(self) -> int:
@@ -52,43 +52,43 @@ class Agenda:
         rank: int,
         do: Callable[..., None],
         *arguments: Any,
-        lane: Lane = Lane.STIRRING,
+        queue: Queue = Queue.MOVING,
     ) -> Event:
         """Have something done at a time; of one millisecond, the lowest rank comes first."""
         self._sequence += 1
-        if lane is Lane.STIRRING:
-            self.stirred += 1
+        if queue is Queue.MOVING:
+            self.moving_count += 1
         event: Event = [max(at_ms, self.now_ms), rank, self._sequence, do, arguments]
-        heappush(self._lanes[lane], event)
+        heappush(self._queues[queue], event)
         return event
 
     def call_off(self, event: Event) -> None:
         """Have something not done after all."""
         event[WHAT:] = None, ()
 
-    def next_stir_ms(self) -> int:
-        """Return when the next event is due that may move a group, the broker's own deadlines aside."""
-        stirring = self._lanes[Lane.STIRRING]
-        while stirring and stirring[0][WHAT] is None:
-            heappop(stirring)
-        return int(stirring[0][0]) if stirring else FOREVER
+    def next_moving_ms(self) -> int:
+        """Return the time of the next event that may move a group, the broker's own deadlines aside."""
+        moving = self._queues[Queue.MOVING]
+        while moving and moving[0][WHAT] is None:
+            heappop(moving)
+        return int(moving[0][0]) if moving else FOREVER
 
-    def step(self, until_ms: int) -> Lane | None:
-        """Do the next thing that is due before then; return its lane, None if there is nothing."""
-        stirring, broker, calm = self._lanes
-        lane, kind = stirring, Lane.STIRRING
-        if not lane or (broker and broker[0] < lane[0]):
-            lane, kind = broker, Lane.BROKER
-        if not lane or (calm and calm[0] < lane[0]):
-            lane, kind = calm, Lane.CALM
-        if not lane or lane[0][0] >= until_ms:
+    def step(self, until_ms: int) -> Queue | None:
+        """Do the next thing that is due before then; return its queue, None if there is nothing."""
+        moving, broker, calm = self._queues
+        events, queue = moving, Queue.MOVING
+        if not events or (broker and broker[0] < events[0]):
+            events, queue = broker, Queue.BROKER
+        if not events or (calm and calm[0] < events[0]):
+            events, queue = calm, Queue.CALM
+        if not events or events[0][0] >= until_ms:
             self.now_ms = until_ms
             return None
-        self.now_ms, _, _, do, arguments = heappop(lane)
+        self.now_ms, _, _, do, arguments = heappop(events)
         if do is None:
-            return Lane.CALM
-        if kind is Lane.STIRRING:
-            self.stirred += 1
+            return Queue.CALM
+        if queue is Queue.MOVING:
+            self.moving_count += 1
         self.played += 1
         do(*arguments)
-        return kind
+        return queue

@@ -19,7 +19,7 @@ from coterie.broker.topics.registry import Topics
 from coterie.coordinator.group.apply import line_up
 from coterie.coordinator.group.classic.sync import renewal
 from coterie.coordinator.group.model import Group
-from coterie.simulate.agenda import Agenda, Lane
+from coterie.simulate.agenda import Agenda, Queue
 from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.story.model import Move, Rebalance
 from coterie.story.topic import EndedRebalance, StoryTopic, rebalance_of
@@ -56,7 +56,7 @@ class Open:
     def take(self, answer: Any) -> None:
         """Take the answer."""
 
-    def owed_by(self, host: ShardHost, call: int) -> None:
+    def answered_by(self, host: ShardHost, call: int) -> None:
         """Note where the answer comes from."""
         self._place = host, call
 
@@ -164,7 +164,7 @@ class Station:
         self._at(self.agenda.now_ms + 1, FLUSHES, finish, result)
 
     def _at(self, at_ms: int, rank: int, do: Callable[..., None], *arguments: Any) -> None:
-        self.agenda.at(at_ms, rank, self._alive, self._life, do, arguments, lane=Lane.BROKER)
+        self.agenda.at(at_ms, rank, self._alive, self._life, do, arguments, queue=Queue.BROKER)
 
     def _alive(self, life: int, do: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         """Do something unless the process for which it was planned is gone."""
@@ -186,7 +186,7 @@ class Station:
         self._calls[call] = None
         self._line_up()
         number = host.new_call(lambda answer: self._answer(call, answer))
-        call.owed_by(host, number)
+        call.answered_by(host, number)
         host.execute(command(number))
 
     def _answer(self, call: Open, answer: Any) -> None:
@@ -198,7 +198,7 @@ class Station:
         self._calls.pop(call, None)
         call.hang_up()
 
-    def beat(self, heartbeat: Heartbeat) -> Code | None:
+    def heartbeat(self, heartbeat: Heartbeat) -> Code | None:
         """Return the answer to a heartbeat as `broker.fastpath` does; None where the core has to decide."""
         host = self.host()
         if host is None or host.unavailable() or host.records.count:
@@ -220,7 +220,7 @@ class Station:
         return coordinator.hosts.get(0) or coordinator.host_of(self.group_id)
 
     def stance(self) -> tuple[object, ...]:
-        """Return what tells whether the group has moved: as long as it is the same, it has not."""
+        """Return the group's state and sizes: as long as they are the same, it has not moved."""
         group = self.group()
         if group is None:
             return ()

@@ -19,7 +19,7 @@ from coterie.simulate.agenda import FOREVER, Agenda
 
 if TYPE_CHECKING:
     from coterie.simulate.broker import Station
-    from coterie.simulate.variant import Seat
+    from coterie.simulate.variant import Slot
     from coterie.simulate.worker import Worker
 
 
@@ -27,48 +27,50 @@ class Folding:
     """Knows how long the quiet lasts, and takes members over it."""
 
     def __init__(
-        self, agenda: Agenda, station: Station, seats: Sequence[Seat], *, ends_ms: int, on: bool
+        self, agenda: Agenda, station: Station, slots: Sequence[Slot], *, ends_ms: int, on: bool
     ) -> None:
         self.folded = 0
         """How many heartbeats were not played."""
-        self._agenda, self._station, self._seats = agenda, station, seats
+        self._agenda, self._station, self._slots = agenda, station, slots
         self._ends_ms = ends_ms
         self._on = on
         self._known: tuple[object, int] = (None, 0)
         self._considered: object = None
-        self._least_ms = min(seat.kind.settings.heartbeat_interval_ms for seat in seats)
+        self._least_ms = min(slot.kind.settings.heartbeat_interval_ms for slot in slots)
 
     def quiet_until(self) -> int:
         """Return the first moment at which something may move the group; now, if it moves."""
         agenda = self._agenda
-        stir_ms = min(agenda.next_stir_ms(), self._ends_ms)
-        if not self._on or stir_ms - agenda.now_ms < self._least_ms:
+        moving_ms = min(agenda.next_moving_ms(), self._ends_ms)
+        if not self._on or moving_ms - agenda.now_ms < self._least_ms:
             return agenda.now_ms  # not worth a look
-        version = agenda.stirred, self._station.stance()
+        version = agenda.moving_count, self._station.stance()
         if self._known[0] != version or self._known[1] <= agenda.now_ms:
-            self._known = (version, min(stir_ms, self._first_silence()))
+            self._known = (version, min(moving_ms, self._first_silence()))
         return self._known[1]
 
     def _first_silence(self) -> int:
-        """Return when the group moves by itself: a session ends unheard, or it is at no rest."""
+        """Return the time at which the group moves by itself: a session ends without a heartbeat, or it is at
+        no rest.
+        """
         group = self._station.group()
         if group is None or group.state is not State.STABLE or group.pending_sync:
             return self._agenda.now_ms
         node = self._station.node
         assert node is not None
-        heard: dict[str, int] = {}
-        for seat in self._seats:
-            worker = seat.worker
+        arriving: dict[str, int] = {}
+        for slot in self._slots:
+            worker = slot.worker
             if worker is None or worker.is_paused:
                 continue
             if worker.is_calm():
-                heard[worker.member.generation.member_id] = worker.heard_at
-            elif worker.beats_calmly:
+                arriving[worker.member.generation.member_id] = worker.arrives_at
+            elif worker.heartbeats_calmly:
                 return self._agenda.now_ms  # it will hear that it is no member
         first_ms = FOREVER
         for member_id in (*group.members, *group.pending):
             expires_ms = node.purgatory.at(session_key(group.group_id, member_id))
-            if expires_ms is not None and expires_ms <= heard.get(member_id, FOREVER):
+            if expires_ms is not None and expires_ms <= arriving.get(member_id, FOREVER):
                 first_ms = min(first_ms, expires_ms)
         return first_ms
 
@@ -78,29 +80,31 @@ class Folding:
         if until_ms <= self._agenda.now_ms or self._considered == self._known[0]:
             return
         self._considered = self._known[0]
-        for seat in self._seats:
-            worker = seat.worker
-            if worker is not None and worker.beat_at is not None and worker.is_calm():
-                at_ms = self._taken_over(worker, worker.beat_at, until_ms)
-                if at_ms != worker.beat_at:
+        for slot in self._slots:
+            worker = slot.worker
+            if worker is not None and worker.heartbeat_at is not None and worker.is_calm():
+                at_ms = self._taken_over(worker, worker.heartbeat_at, until_ms)
+                if at_ms != worker.heartbeat_at:
                     worker.arm(at_ms, calm=True)
 
-    def fold(self, worker: Worker, beat_at: int) -> int:
+    def fold(self, worker: Worker, heartbeat_at: int) -> int:
         """Take a calm member over its heartbeats in the quiet; return when the next is due."""
-        return self._taken_over(worker, beat_at, self.quiet_until())
+        return self._taken_over(worker, heartbeat_at, self.quiet_until())
 
-    def _taken_over(self, worker: Worker, beat_at: int, until_ms: int) -> int:
+    def _taken_over(self, worker: Worker, heartbeat_at: int, until_ms: int) -> int:
         round_trip_ms = 2 * worker.delay_ms
         until_ms = min(until_ms, worker.silent_after_ms()) - round_trip_ms
         patience_ms = min(worker.settings.max_poll_interval_ms, worker.settings.session_timeout_ms)
-        if beat_at >= until_ms or patience_ms <= beat_span_ms(worker):
-            return beat_at
-        if beat_at < worker.member.next_heartbeat_ms + worker.late_ms:
-            return beat_at  # it wakes for something else: to hang up, where a record has its heartbeat late
-        following = play(worker, beat_at)
-        period_ms = following - beat_at
-        more = (until_ms - 1 - beat_at) // period_ms
-        last_ms = beat_at + more * period_ms
+        if heartbeat_at >= until_ms or patience_ms <= heartbeat_span_ms(worker):
+            return heartbeat_at
+        if heartbeat_at < worker.member.next_heartbeat_ms + worker.late_ms:
+            return (
+                heartbeat_at  # it wakes for something else: to hang up, where a record has its heartbeat late
+            )
+        following = play(worker, heartbeat_at)
+        period_ms = following - heartbeat_at
+        more = (until_ms - 1 - heartbeat_at) // period_ms
+        last_ms = heartbeat_at + more * period_ms
         if more:
             if more > 1:  # one whose answer is late stands for all of them
                 worker.member.heard(sent(worker, following), Code.NONE, last_ms - 1)
@@ -109,16 +113,16 @@ class Folding:
         self.folded += 1 + more
         return following
 
-    def _move_deadline(self, worker: Worker, heard_ms: int) -> None:
+    def _move_deadline(self, worker: Worker, arrived_ms: int) -> None:
         """Have the broker believe that it heard the member then."""
         node, member_id = self._station.node, worker.member.generation.member_id
         assert node is not None
         key = session_key(self._station.group_id, member_id)
-        moved = node.purgatory.move(key, heard_ms + worker.settings.session_timeout_ms)
+        moved = node.purgatory.move(key, arrived_ms + worker.settings.session_timeout_ms)
         assert moved, f"{member_id} has no session"
 
 
-def beat_span_ms(worker: Worker) -> int:
+def heartbeat_span_ms(worker: Worker) -> int:
     """Return a bound on the time between two looks at when the application polled last."""
     return worker.settings.heartbeat_interval_ms + worker.late_ms + 2 * worker.delay_ms + worker.batch_ms
 

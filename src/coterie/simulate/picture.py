@@ -98,10 +98,10 @@ def drawn(outcome: Outcome, window: Window, shown: Sequence[TopicPartition]) -> 
 
 
 def rebalances(outcome: Outcome) -> Iterator[tuple[int, str]]:
-    """Yield when each rebalance was over, and why it was."""
-    for told in outcome.story:
-        if isinstance(told, Rebalance):
-            yield told.over_at_ms, f"generation {told.generation}: {', '.join(told.why)}"
+    """Yield the time at which each rebalance was over, and its causes."""
+    for event in outcome.story:
+        if isinstance(event, Rebalance):
+            yield event.over_at_ms, f"generation {event.generation}: {', '.join(event.why)}"
 
 
 def marks(outcome: Outcome, window: Window) -> Iterator[str]:
@@ -122,7 +122,7 @@ def marks(outcome: Outcome, window: Window) -> Iterator[str]:
 
 
 def done(outcome: Outcome, act: Act) -> str:
-    """Return what was done, in words."""
+    """Return the act in words."""
     who = outcome.names[act.member - 1] if act.member else "the broker"
     return f"a deploy begins: {who} {WORDS[act.what]}" if act.begins else f"{who} {WORDS[act.what]}"
 

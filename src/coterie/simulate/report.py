@@ -21,7 +21,7 @@ from coterie.story.drawing import (
 from coterie.story.model import Move, Rebalance
 
 APART_MS = 5 * 60_000
-MEMBERS_TOLD_MAX = 100
+MEMBERS_SHOWN_MAX = 100
 """Of a larger rebalance, JSON leaves the lists of members out."""
 
 
@@ -73,15 +73,15 @@ def summary_of(outcome: Outcome) -> Summary:
     firsts = [row.first_owned_ms for row in rows.values()]
     owned = [at_ms for at_ms in firsts if at_ms is not None]
     at_work_ms = max(owned) if len(owned) == len(firsts) else None
-    told = [one for one in outcome.story if at_work_ms is None or ended_ms(one) > at_work_ms]
+    event = [one for one in outcome.story if at_work_ms is None or ended_ms(one) > at_work_ms]
     worst = max(rows, key=lambda one: (rows[one].idle_ms, reverse(one)))
     longest = max(rows, key=lambda one: (length_of(rows[one]), reverse(one)))
     return Summary(
         at_work_ms=None if at_work_ms is None else at_work_ms - START_MS,
-        causes=dict(Counter(one.why[0] for one in told if isinstance(one, Rebalance)).most_common()),
-        returns=sum(is_return(one) for one in told),
+        causes=dict(Counter(one.why[0] for one in event if isinstance(one, Rebalance)).most_common()),
+        returns=sum(is_return(one) for one in event),
         moves=sum(len(row.moves) for row in rows.values()),
-        stopped_ms=sum(one.stopped_ms for one in told if isinstance(one, Rebalance)),
+        stopped_ms=sum(one.stopped_ms for one in event if isinstance(one, Rebalance)),
         idle_ms=sum(row.idle_ms for row in rows.values()),
         idle_median_ms=round(median(row.idle_ms for row in rows.values())),
         worst=worst if rows[worst].idle_ms else None,
@@ -93,13 +93,13 @@ def summary_of(outcome: Outcome) -> Summary:
     )
 
 
-def ended_ms(told: Move | Rebalance) -> int:
-    return told.over_at_ms if isinstance(told, Rebalance) else told.at_ms
+def ended_ms(event: Move | Rebalance) -> int:
+    return event.over_at_ms if isinstance(event, Rebalance) else event.at_ms
 
 
-def is_return(told: Move | Rebalance) -> bool:
+def is_return(event: Move | Rebalance) -> bool:
     """Return whether a member came back and nothing else happened."""
-    return isinstance(told, Move) and told.why == "static-member-replaced" and told.state == "Stable"
+    return isinstance(event, Move) and event.why == "static-member-replaced" and event.state == "Stable"
 
 
 def length_of(row: Row) -> int:
@@ -107,20 +107,20 @@ def length_of(row: Row) -> int:
 
 
 def reverse(one: TopicPartition) -> tuple[int, ...]:
-    """Return what makes the first of equal partitions the greatest."""
+    """Return a sort key by which the first of equal partitions is the greatest."""
     return (*(-ord(letter) for letter in one.topic), 0, -one.partition)
 
 
 def entries(story: Iterable[Move | Rebalance]) -> Iterator[Entry]:
     """Yield the story by what belongs together."""
     waiting: list[Move] = []
-    for told in story:
-        if isinstance(told, Move):
-            waiting.append(told)
+    for event in story:
+        if isinstance(event, Move):
+            waiting.append(event)
             continue
-        yield from alone(move for move in waiting if move.at_ms < told.at_ms)
-        mine = tuple(move for move in waiting if move.at_ms >= told.at_ms)
-        yield Entry(told.at_ms, mine, told)
+        yield from alone(move for move in waiting if move.at_ms < event.at_ms)
+        mine = tuple(move for move in waiting if move.at_ms >= event.at_ms)
+        yield Entry(event.at_ms, mine, event)
         waiting = []
     yield from alone(waiting)
 
@@ -193,9 +193,9 @@ def row_document(one: TopicPartition, row: Row) -> dict[str, Any]:
     }
 
 
-def story_document(told: Move | Rebalance) -> dict[str, Any]:
+def story_document(event: Move | Rebalance) -> dict[str, Any]:
     """Return an entry as `__group_story` holds it, but for its times."""
-    if isinstance(told, Move):
-        return told.document() | {"at": told.at_ms - START_MS}
-    values = told.abridged(told.moved) if len(told.members) > MEMBERS_TOLD_MAX else told.document()
-    return values | {"at": told.at_ms - START_MS, "formed_at": told.formed_at_ms - START_MS}
+    if isinstance(event, Move):
+        return event.document() | {"at": event.at_ms - START_MS}
+    values = event.abridged(event.moved) if len(event.members) > MEMBERS_SHOWN_MAX else event.document()
+    return values | {"at": event.at_ms - START_MS, "formed_at": event.formed_at_ms - START_MS}

@@ -84,12 +84,12 @@ class Deploy:
     """What the members have instead afterwards, in the keys of `members`."""
 
     def batch(self, members: int) -> int:
-        """Return how many members are restarted together."""
+        """Return the number of members that are restarted together."""
         size = int(self.at_once * members) if isinstance(self.at_once, float) else self.at_once
         return min(members, max(1, size))
 
     def longest_ms(self, members: int) -> int:
-        """Return how long the deploy takes at most."""
+        """Return the milliseconds that the deploy takes at most."""
         batches = -(-members // self.batch(members))
         return batches * self.restart_ms[1] + (batches - 1) * self.pause_ms
 
@@ -154,7 +154,7 @@ class Script:
 
 
 def read_script(source: str, *, name: str, seed: int | None = None) -> Script:
-    """Return what a scenario's file says, with another seed if one is given. Raises `BadScript`."""
+    """Return the scenario of a file, with another seed if one is given. Raises `BadScript`."""
     try:
         given = tomllib.loads(source)
     except tomllib.TOMLDecodeError as error:
@@ -311,7 +311,7 @@ def moments(given: dict[str, Any], where: str) -> When:
 
 
 def many(read: Read) -> Read:
-    """Return what reads the tables of one name, [[such]]."""
+    """Return a reader of the tables of one name, [[such]]."""
 
     def read_all(given: Any, where: str) -> tuple[Any, ...]:
         if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):

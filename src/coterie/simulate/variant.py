@@ -12,7 +12,7 @@ from random import Random
 from typing import NamedTuple
 
 from coterie.base.ids import TopicPartition
-from coterie.simulate.agenda import START_MS, Agenda, Lane
+from coterie.simulate.agenda import START_MS, Agenda, Queue
 from coterie.simulate.broker import Station
 from coterie.simulate.folding import Folding
 from coterie.simulate.ownership import Ownership
@@ -26,7 +26,7 @@ DIRECTOR = 0
 
 
 @dataclass(slots=True)
-class Seat:
+class Slot:
     """A place in the group; processes come and go on it."""
 
     number: int
@@ -69,7 +69,7 @@ def simulate(variant: Variant, *, fold: bool = True) -> Outcome:
     course.run()
     return Outcome(
         variant,
-        tuple(seat.name for seat in course.seats),
+        tuple(slot.name for slot in course.slots),
         tuple(course.acts),
         tuple(course.station.story),
         course.ownership,
@@ -97,18 +97,18 @@ class Course:
             for topic, count in variant.topics.items()
             for number in range(count)
         )
-        self.seats = self._seats()
+        self.slots = self._slots()
         self.ends_ms = START_MS + variant.lasts_ms
-        self.folding = Folding(self.agenda, self.station, self.seats, ends_ms=self.ends_ms, on=fold)
+        self.folding = Folding(self.agenda, self.station, self.slots, ends_ms=self.ends_ms, on=fold)
         self.ended: list[Ended] = []
 
-    def _seats(self) -> list[Seat]:
+    def _slots(self) -> list[Slot]:
         kinds = [kind for kind in self.variant.kinds for _ in range(kind.count)]
         count = max([len(kinds), *(one.to for one in self.variant.scales)])
         width = len(str(count))
         kinds += [self.variant.kinds[0]] * (count - len(kinds))
         return [
-            Seat(number, f"m{number + 1:0{width}}", kind, chance(self.variant, "member", number))
+            Slot(number, f"m{number + 1:0{width}}", kind, chance(self.variant, "member", number))
             for number, kind in enumerate(kinds)
         ]
 
@@ -117,8 +117,8 @@ class Course:
         self.station.start()
         for act in self.acts:
             self.agenda.at(START_MS + act.at_ms, DIRECTOR, self._perform, act)
-        while (lane := self.agenda.step(self.ends_ms)) is not None:
-            if lane is not Lane.CALM:
+        while (queue := self.agenda.step(self.ends_ms)) is not None:
+            if queue is not Queue.CALM:
                 self.folding.consider()
         self.ownership.close(self.ends_ms)
 
@@ -126,41 +126,41 @@ class Course:
 
     def _perform(self, act: Act) -> None:
         if not act.member:
-            self._turn_broker(on=act.what == "start")
+            self._switch_broker(on=act.what == "start")
             return
-        seat = self.seats[act.member - 1]
+        slot = self.slots[act.member - 1]
         if act.kind is not None:
-            seat.kind = act.kind
+            slot.kind = act.kind
         if act.what == "start":
-            self._start(seat)
-        elif seat.running:
-            assert seat.worker is not None
-            DONE[act.what](seat.worker, act.takes_ms)
+            self._start(slot)
+        elif slot.running:
+            assert slot.worker is not None
+            DONE[act.what](slot.worker, act.takes_ms)
 
-    def _turn_broker(self, *, on: bool) -> None:
+    def _switch_broker(self, *, on: bool) -> None:
         if on and self.station.node is None:
             self.station.start()
         elif not on and self.station.node is not None:
             self.station.stop()
 
-    def _start(self, seat: Seat) -> None:
-        if not seat.running:
-            seat.worker = Worker(self, seat)
-            seat.worker.start()
+    def _start(self, slot: Slot) -> None:
+        if not slot.running:
+            slot.worker = Worker(self, slot)
+            slot.worker.start()
 
     # -- what the processes ask
 
-    def topics_of(self, seat: Seat) -> Iterable[str]:
-        """Return what a process subscribes to."""
+    def topics_of(self, slot: Slot) -> Iterable[str]:
+        """Return the topics that a process subscribes to."""
         return self.topics
 
-    def delay_ms(self, seat: Seat) -> int:
-        """Return how long a message takes between a new process and the broker, each way."""
-        return seat.random.randint(*self.variant.delay_ms)
+    def delay_ms(self, slot: Slot) -> int:
+        """Return the milliseconds that a message takes between a new process and the broker, each way."""
+        return slot.random.randint(*self.variant.delay_ms)
 
-    def gave_up(self, seat: Seat, why: str) -> None:
+    def gave_up(self, slot: Slot, why: str) -> None:
         """Note that a member has failed for good."""
-        self.ended.append(Ended(self.agenda.now_ms, seat.name, why))
+        self.ended.append(Ended(self.agenda.now_ms, slot.name, why))
 
 
 DONE = {

@@ -18,12 +18,12 @@ from coterie.client import member as m
 from coterie.client.member import Member, Phase
 from coterie.coordinator.group import commands
 from coterie.coordinator.group.model import State
-from coterie.simulate.agenda import FOREVER, Event, Lane
+from coterie.simulate.agenda import FOREVER, Event, Queue
 from coterie.simulate.broker import Open
 from coterie.wire.payloads.consumer_protocol import PROTOCOL_TYPE
 
 if TYPE_CHECKING:
-    from coterie.simulate.variant import Course, Seat
+    from coterie.simulate.variant import Course, Slot
 
 JOIN_VERSION, SYNC_VERSION, LEAVE_VERSION = 9, 5, 5
 CLOSE_MS = 30_000
@@ -37,11 +37,11 @@ OVER = (Phase.FAILED, Phase.STOPPED)
 class Asked(Open):
     """A call of a worker's member."""
 
-    __slots__ = ("_worker", "done", "lane")
+    __slots__ = ("_worker", "done", "queue")
 
-    def __init__(self, worker: Worker, done: Callable[[Any], None], lane: Lane) -> None:
+    def __init__(self, worker: Worker, done: Callable[[Any], None], queue: Queue) -> None:
         super().__init__()
-        self._worker, self.done, self.lane = worker, done, lane
+        self._worker, self.done, self.queue = worker, done, queue
 
     def take(self, answer: Any) -> None:
         """Send the answer back."""
@@ -53,32 +53,32 @@ class Worker:
 
     member_class = Member
 
-    def __init__(self, course: Course, seat: Seat) -> None:
-        self.course, self.seat = course, seat
+    def __init__(self, course: Course, slot: Slot) -> None:
+        self.course, self.slot = course, slot
         self.agenda, self.station = course.agenda, course.station
-        self.rank = FIRST_RANK + seat.number
-        kind = seat.kind
+        self.rank = FIRST_RANK + slot.number
+        kind = slot.kind
         self.batch_ms = kind.batch_ms
         self.settings = replace(
             kind.settings,
             group_id=self.station.group_id,
-            instance_id=seat.name if kind.static else None,
+            instance_id=slot.name if kind.static else None,
             metadata_max_age_ms=FOREVER,  # when topics change, `look` says so
         )
         self.member = self.member_class(
             self.settings,
-            course.topics_of(seat),
+            course.topics_of(slot),
             now_ms=self.agenda.now_ms,
-            jitter=lambda: seat.random.uniform(0.8, 1.2),
+            jitter=lambda: slot.random.uniform(0.8, 1.2),
         )
-        self.delay_ms = course.delay_ms(seat)
-        self.late_ms = seat.random.randint(0, LATE_MOST_MS)
+        self.delay_ms = course.delay_ms(slot)
+        self.late_ms = slot.random.randint(0, LATE_MOST_MS)
         self.running = True
-        self.beat_at: int | None = None
+        self.heartbeat_at: int | None = None
         """When the next heartbeat is due, for a member that has nothing else to do in a stable group."""
-        self.beats_calmly = False
+        self.heartbeats_calmly = False
         """Whether its timer or its heartbeat under way was taken for one that disturbs nobody."""
-        self.heard_at = FOREVER
+        self.arrives_at = FOREVER
         """When its next heartbeat, planned or under way, arrives; of a calm member."""
         self.settled_ms = self._polled_ms = self.agenda.now_ms
         """When it was last given partitions, or began."""
@@ -90,7 +90,7 @@ class Worker:
         self._has_looked = False
         self._batch_ends = False
         self._worked_on = NOTHING
-        self._told = NOTHING
+        self._noted = NOTHING
 
     # -- what is done to it
 
@@ -107,24 +107,24 @@ class Worker:
 
     def kill(self) -> None:
         """End without a word."""
-        self.running = self.beats_calmly = False
+        self.running = self.heartbeats_calmly = False
         self._disarm()
         for call in self._calls:
             self.station.forget(call)
         self._calls.clear()
         self._deferred.clear()
-        self._tell()
+        self._note_work()
 
     def look(self) -> None:
         """Look at the topics anew, as a process does from time to time."""
-        self.member.subscribe(self.course.topics_of(self.seat), self.agenda.now_ms)
+        self.member.subscribe(self.course.topics_of(self.slot), self.agenda.now_ms)
         self._happen(self._run)
 
     def pause(self, span_ms: int) -> None:
         """Stand still, as a process that collects garbage; everything is done afterwards."""
         self._paused_until = max(self._paused_until, self.agenda.now_ms + span_ms)
         self.agenda.at(self._paused_until, self.rank, self._wake_up)
-        self._tell()
+        self._note_work()
 
     def stall(self, span_ms: int) -> None:
         """Take so long for the batch under way; heartbeats go on meanwhile."""
@@ -152,7 +152,7 @@ class Worker:
         deferred, self._deferred = self._deferred, []
         for do, arguments in deferred:
             self._happen(do, *arguments)
-        self._tell()
+        self._note_work()
 
     def _happen(self, do: Callable[..., None], *arguments: Any) -> None:
         """Do something now, after the pause, or never: the way in of everything that comes over time."""
@@ -171,7 +171,7 @@ class Worker:
     # -- polling and working
 
     def polled_ms(self, now_ms: int) -> int:
-        """Return when the application polled last: at the end of its last batch."""
+        """Return the time of the application's last poll: the end of its last batch."""
         if now_ms < self._stalled_until:
             return self._polled_ms
         return now_ms - (now_ms - self._polled_ms) % self.batch_ms if self.batch_ms else now_ms
@@ -215,9 +215,9 @@ class Worker:
                 break
             CARRY_OUT[type(request)](self, request)
         if member.phase is Phase.FAILED:
-            self.course.gave_up(self.seat, str(member.failure))
+            self.course.gave_up(self.slot, str(member.failure))
             self.kill()
-        self._tell()
+        self._note_work()
 
     def _wait(self, until_ms: int | None) -> None:
         """Come back by then; a heartbeat of a member at work in a stable group disturbs nobody."""
@@ -235,20 +235,20 @@ class Worker:
     def arm(self, until_ms: int, *, calm: bool) -> None:
         """Have the timer come at that time, and no other."""
         self._disarm()
-        self.beat_at = until_ms if calm else None
-        self.heard_at = until_ms + self.delay_ms
-        self.beats_calmly = calm
-        lane = Lane.CALM if calm else Lane.STIRRING
-        self._timer = self.agenda.at(until_ms, self.rank, self._happen, self._woken, lane=lane)
+        self.heartbeat_at = until_ms if calm else None
+        self.arrives_at = until_ms + self.delay_ms
+        self.heartbeats_calmly = calm
+        queue = Queue.CALM if calm else Queue.MOVING
+        self._timer = self.agenda.at(until_ms, self.rank, self._happen, self._woken, queue=queue)
 
     def _disarm(self) -> None:
-        self.beat_at = None
+        self.heartbeat_at = None
         if self._timer is not None:
             self.agenda.call_off(self._timer)
             self._timer = None
 
     def _woken(self) -> None:
-        self.beat_at = self._timer = None
+        self.heartbeat_at = self._timer = None
         self._run()
 
     def is_calm(self) -> bool:
@@ -266,7 +266,7 @@ class Worker:
         )
 
     def silent_after_ms(self) -> int:
-        """Return when a stalled application will have been silent for too long."""
+        """Return the time at which a stalled application will have been silent for too long."""
         if self.agenda.now_ms >= self._stalled_until:
             return FOREVER
         return self._polled_ms + self.settings.max_poll_interval_ms
@@ -279,13 +279,13 @@ class Worker:
         asked: Callable[[Open], None],
         take: Callable[[Any], None],
         *,
-        lane: Lane = Lane.STIRRING,
+        queue: Queue = Queue.MOVING,
     ) -> None:
         """Have something asked once it has arrived; `take` gets the answer once that is back."""
-        self.beats_calmly = lane is Lane.CALM
-        call = Asked(self, take, lane)
+        self.heartbeats_calmly = queue is Queue.CALM
+        call = Asked(self, take, queue)
         self._calls[call] = wanted
-        self.agenda.at(self.agenda.now_ms + self.delay_ms, self.rank, self._arrive, asked, call, lane=lane)
+        self.agenda.at(self.agenda.now_ms + self.delay_ms, self.rank, self._arrive, asked, call, queue=queue)
 
     def _arrive(self, asked: Callable[[Open], None], call: Asked) -> None:
         if call not in self._calls or not self.running:
@@ -298,7 +298,7 @@ class Worker:
     def answer(self, call: Asked, answer: Any) -> None:
         """Have an answer come in once it has been on its way."""
         at_ms = self.agenda.now_ms + self.delay_ms
-        self.agenda.at(at_ms, self.rank, self._happen, self._answered, call, answer, lane=call.lane)
+        self.agenda.at(at_ms, self.rank, self._happen, self._answered, call, answer, queue=call.queue)
 
     def _answered(self, call: Asked, answer: Any) -> None:
         wanted = self._calls.pop(call, None)
@@ -354,8 +354,8 @@ class Worker:
                 call=call,
                 member_id=wanted.member_id,
                 instance_id=settings.instance_id,
-                client_id=self.seat.name,
-                client_host=f"/{self.seat.name}",
+                client_id=self.slot.name,
+                client_host=f"/{self.slot.name}",
                 protocol_type=PROTOCOL_TYPE,
                 protocols=wanted.protocols,
                 session_timeout_ms=settings.session_timeout_ms,
@@ -397,17 +397,17 @@ class Worker:
             self.member.hold()
 
     def _heartbeat(self, wanted: m.Heartbeat) -> None:
-        def heard(answer: Any) -> None:
+        def answered(answer: Any) -> None:
             code = answer if isinstance(answer, Code) else answer.code
             # A shard that loads takes a heartbeat (HB-2), as its handler has it.
             loading = code is Code.COORDINATOR_LOAD_IN_PROGRESS
             self.member.heard(wanted, Code.NONE if loading else code, self.agenda.now_ms)
 
-        lane = Lane.CALM if self.is_calm() else Lane.STIRRING
-        self.heard_at = self.agenda.now_ms + self.delay_ms
-        self._call(wanted, lambda call: self._beat(wanted.generation, call), heard, lane=lane)
+        queue = Queue.CALM if self.is_calm() else Queue.MOVING
+        self.arrives_at = self.agenda.now_ms + self.delay_ms
+        self._call(wanted, lambda call: self._ask_heartbeat(wanted.generation, call), answered, queue=queue)
 
-    def _beat(self, generation: m.Generation, call: Open) -> None:
+    def _ask_heartbeat(self, generation: m.Generation, call: Open) -> None:
         heartbeat = commands.Heartbeat(
             group_id=self.settings.group_id,
             call=0,
@@ -415,7 +415,7 @@ class Worker:
             instance_id=self.settings.instance_id,
             generation=generation.id,
         )
-        code = self.station.beat(heartbeat)
+        code = self.station.heartbeat(heartbeat)
         if code is None:
             self.station.ask(lambda number: replace(heartbeat, call=number), call)
         else:
@@ -437,7 +437,7 @@ class Worker:
     # -- what it is at work on
 
     def at_work(self) -> frozenset[TopicPartition]:
-        """Return what a process that runs works on: a batch that takes too long is work, too."""
+        """Return the partitions that a running process works on: a batch that takes too long is work, too."""
         fetchable = self.member.fetchable
         return fetchable | self._worked_on if self._worked_on else fetchable
 
@@ -446,12 +446,12 @@ class Worker:
         """Whether the batch under way takes too long."""
         return self.agenda.now_ms < self._stalled_until
 
-    def _tell(self) -> None:
+    def _note_work(self) -> None:
         """Note what this process is at work on now: what it may work on, and a batch that takes too long."""
         now = self.at_work() if self.running and not self.is_paused else NOTHING
-        if now != self._told:
-            self.course.ownership.changed(self.seat.number, self._told, now, self.agenda.now_ms)
-            self._told = now
+        if now != self._noted:
+            self.course.ownership.changed(self.slot.number, self._noted, now, self.agenda.now_ms)
+            self._noted = now
 
 
 CARRY_OUT: Mapping[type[m.Request], Callable[[Worker, Any], None]] = {
@@ -468,7 +468,7 @@ CARRY_OUT: Mapping[type[m.Request], Callable[[Worker, Any], None]] = {
 
 
 def joined_of(answer: Any) -> m.Joined:
-    """Return what the core answers to a join, or the code that came before it."""
+    """Return the member's event for the core's answer to a join, or for the code that came before it."""
     if isinstance(answer, Code):
         return m.Joined(code=answer)
     return m.Joined(
@@ -484,7 +484,7 @@ def joined_of(answer: Any) -> m.Joined:
 
 
 def synced_of(answer: Any) -> m.Synced:
-    """Return what the core answers to a sync, or the code that came before it."""
+    """Return the member's event for the core's answer to a sync, or for the code that came before it."""
     if isinstance(answer, Code):
         return m.Synced(code=answer)
     return m.Synced(

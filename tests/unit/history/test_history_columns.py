@@ -22,14 +22,14 @@ from coterie.history.ownership import silences  # noqa: E402
 from coterie.history.tables import History, Ownership  # noqa: E402
 from coterie.spark.history.commits import commits_of_units  # noqa: E402
 from coterie.spark.history.files import Unit, shared_out, units  # noqa: E402
-from coterie.spark.history.reading import events_of_units, told_of_units  # noqa: E402
+from coterie.spark.history.reading import events_of_units, histories_of_units  # noqa: E402
 from coterie.spark.history.reduce import (  # noqa: E402
     EVENTS,
     offset_values,
 )
 from coterie.spark.history.schemas import COLUMNS, histories_in  # noqa: E402
 from coterie.spark.history.silences import RunColumns, silences_in  # noqa: E402
-from coterie.spark.history.telling import told_of  # noqa: E402
+from coterie.spark.history.telling import packed_histories  # noqa: E402
 from coterie.wire.api.writers import writer_of  # noqa: E402
 from coterie.wire.payloads.consumer_offsets import (  # noqa: E402
     OFFSET_VALUE,
@@ -169,7 +169,7 @@ def test_all_commits_are_in_their_table():
 
 
 def histories_told(some):
-    for batch in told_of_units(some):
+    for batch in histories_of_units(some):
         yield from histories_in(batch.to_pylist()[0])
 
 
@@ -215,7 +215,7 @@ def tales(draw):
 def test_groups_told_together_in_columns_are_those_told_one_by_one(some):
     logs = [(f"g{number}", tale) for number, tale in enumerate(some)]
 
-    (batch,) = told_of(pa.Table.from_batches([events_of(*log) for log in logs]).to_batches())
+    (batch,) = packed_histories(pa.Table.from_batches([events_of(*log) for log in logs]).to_batches())
 
     found = {one.group_id: one for one in histories_in(batch.to_pylist()[0])}
     for name, tale in logs:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.base.errors import Corrupt
-from coterie.history.from_story import overlaid, read_story, told_history
+from coterie.history.from_story import history_of_story, overlaid, read_story
 from coterie.history.log.records import (
     READERS,
     CurrentAssignment,
@@ -151,7 +151,7 @@ def test_what_the_story_tells_is_certain():
     story = read_story(
         [told(1, ["member-joined"], a=[0, 1]), told(2, ["evicted", "topics-changed"], b=[0, 1, 2])]
     )
-    history = told_history("g", story["g"])
+    history = history_of_story("g", story["g"])
 
     assert [one.causes for one in history.generations] == [
         ("member-joined",),
@@ -170,7 +170,7 @@ def test_what_the_story_tells_is_certain():
 
 def test_the_story_stands_in_the_place_of_what_was_inferred():
     story = read_story([told(1, ["member-joined"], a=[0]), told(2, ["rebalance-timed-out"], a=[0])])
-    inferred = told_history("g", story["g"])
+    inferred = history_of_story("g", story["g"])
     guessed = inferred.generations[1]._replace(causes=("unknown",), confidence=0.5)
     inferred = inferred._replace(generations=(inferred.generations[0], guessed))
 
@@ -232,7 +232,7 @@ def test_a_story_that_is_nested_without_end_is_corrupt():
 def test_a_rebalance_that_is_told_without_its_size_is_told_all_the_same():
     story = read_story([json.dumps(WHOLE | {"abridged": True, "members": {}}).encode()])
 
-    assert told_history("g", story["g"]).generations[0].causes == ("member-joined",)
+    assert history_of_story("g", story["g"]).generations[0].causes == ("member-joined",)
 
 
 def test_a_group_whose_generations_are_all_below_one_is_told_without_any():

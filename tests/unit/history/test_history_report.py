@@ -15,7 +15,7 @@ from coterie.cli.history.texts import text
 from coterie.history.advice import (
     Backing,
     Case,
-    Lived,
+    ReplayTotals,
     advice_for,
     losses_of,
     remedies_for,
@@ -116,7 +116,7 @@ def test_an_advice_is_backed_by_a_replay_of_the_group_and_says_how_true_that_is(
 def test_an_advice_that_no_replay_bears_out_or_whose_replay_is_untrue_says_so():
     tale = Tale().formed(0, {"a/1": (0, 1), "b/1": (2, 3)}).commit(500, 60_000, 0, 1, 2, 3)
     tale.formed(70_000, {"a/1": (0, 1), "b/1": (2,), "c/1": (3,)}).commit(70_500, 90_000, 0, 1, 2, 3)
-    was, worse = Lived(2, 1_000, 3), Lived(3, 500, 3)
+    was, worse = ReplayTotals(2, 1_000, 3), ReplayTotals(3, 500, 3)
     untrue, useless = Backing(2, 7, 1, 1 / 7, was, was), Backing(2, 2, 2, 1.0, was, worse)
 
     def page(said: Backing) -> str:
@@ -138,19 +138,22 @@ def test_an_advice_that_no_replay_bears_out_or_whose_replay_is_untrue_says_so():
 @pytest.mark.parametrize(
     ("would", "helps"),
     [
-        (Lived(2, 900, 9), True), (Lived(1, 1_000, 9), True), (Lived(2, 1_000, 0), False),
-        (Lived(1, 1_001, 0), False), (Lived(3, 10, 0), False),
+        (ReplayTotals(2, 900, 9), True), (ReplayTotals(1, 1_000, 9), True),
+        (ReplayTotals(2, 1_000, 0), False),
+        (ReplayTotals(1, 1_001, 0), False), (ReplayTotals(3, 10, 0), False),
     ],
 )  # fmt: skip
 def test_only_what_is_worse_in_nothing_and_better_in_rebalances_or_standing_still_is_recommended(
-    would: Lived, helps: bool
+    would: ReplayTotals, helps: bool
 ):
-    assert Backing(2, 2, 2, 1.0, Lived(2, 1_000, 3), would).bears_out is helps
-    assert not Backing(2, 2, 2, 0.8, Lived(2, 1_000, 3), would).bears_out
+    assert Backing(2, 2, 2, 1.0, ReplayTotals(2, 1_000, 3), would).bears_out is helps
+    assert not Backing(2, 2, 2, 0.8, ReplayTotals(2, 1_000, 3), would).bears_out
 
 
 def test_what_heartbeats_would_have_done_by_another_chance_is_no_merit_of_a_setting():
-    assert not Backing(2, 2, 2, 1.0, Lived(2, 1_000, 3), Lived(2, 900, 3), usual=Lived(2, 900, 3)).bears_out
+    assert not Backing(
+        2, 2, 2, 1.0, ReplayTotals(2, 1_000, 3), ReplayTotals(2, 900, 3), usual=ReplayTotals(2, 900, 3)
+    ).bears_out
 
 
 @captures

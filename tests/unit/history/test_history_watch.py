@@ -37,7 +37,7 @@ def steady(until_ms: int, partition: int = 0) -> Iterator[Entry]:
 def test_the_captured_storm_is_raised_once_and_before_it_is_over_and_nothing_else_is():
     watch = Watch(stuck_after_ms=STUCK_AFTER_MS)
 
-    raised = [(alarm, entry.at_ms) for entry in the_log() for alarm in watch.hear([entry])]
+    raised = [(alarm, entry.at_ms) for entry in the_log() for alarm in watch.take([entry])]
 
     (wave,) = captured_history("storm").waves
     ((alarm, at_ms),) = raised
@@ -47,22 +47,22 @@ def test_the_captured_storm_is_raised_once_and_before_it_is_over_and_nothing_els
 
 def test_a_silent_partition_with_records_left_is_raised_once_until_it_is_committed_again():
     watch = Watch(stuck_after_ms=STUCK_AFTER_MS)
-    assert list(watch.hear([*steady(20_000), *steady(29_000, partition=1)])) == []
+    assert list(watch.take([*steady(20_000), *steady(29_000, partition=1)])) == []
     assert watch.silent(29_999) == []
-    assert list(watch.hear(committed(40_000, partition=1))) == []
+    assert list(watch.take(committed(40_000, partition=1))) == []
 
     (alarm,) = watch.stuck({("t", 0): 500, ("t", 1): 500}, 40_000)
 
     assert (alarm.kind, alarm.group_id, alarm.since_ms) == ("stuck", "g", 20_000)
     assert alarm.words == "nothing committed for 20 s, records wait in t-0 (300)"
     assert list(watch.stuck({("t", 0): 500}, 45_000)) == []
-    list(watch.hear(committed(46_000)))
+    list(watch.take(committed(46_000)))
     assert [one.since_ms for one in watch.stuck({("t", 0): 500}, 90_000)] == [46_000]
 
 
 def test_who_has_read_everything_is_not_stuck():
     watch = Watch(stuck_after_ms=STUCK_AFTER_MS)
-    list(watch.hear(steady(20_000)))
+    list(watch.take(steady(20_000)))
 
     assert watch.silent(60_000) == [("g", "t", 0)]
     assert list(watch.stuck({("t", 0): 200}, 60_000)) == []
@@ -70,7 +70,7 @@ def test_who_has_read_everything_is_not_stuck():
 
 def test_who_commits_seldom_may_be_silent_for_longer():
     watch = Watch(stuck_after_ms=STUCK_AFTER_MS)
-    list(watch.hear(committed(0, 60_000, 120_000)))
+    list(watch.take(committed(0, 60_000, 120_000)))
 
     assert watch.silent(300_000) == []
     assert watch.silent(360_000) == [("g", "t", 0)]
@@ -78,7 +78,7 @@ def test_who_commits_seldom_may_be_silent_for_longer():
 
 def test_an_offset_that_was_deleted_is_nobodys_any_more():
     watch = Watch(stuck_after_ms=STUCK_AFTER_MS)
-    list(watch.hear([*steady(20_000), Entry(99, 21_000, 1, "g", "", "t", 0, None)]))
+    list(watch.take([*steady(20_000), Entry(99, 21_000, 1, "g", "", "t", 0, None)]))
 
     assert watch.silent(90_000) == []
 
@@ -89,20 +89,20 @@ def test_a_group_that_is_gone_with_its_offsets_leaves_nothing_behind():
     deleted = Entry(98, 21_000, 1, "g", "", "t", 0, None)
     end = Entry(99, 21_000, CLASSIC, "g")
     for ways in ((deleted, end), (end, deleted)):
-        list(watch.hear([*tale.entries, *steady(20_000)]))
+        list(watch.take([*tale.entries, *steady(20_000)]))
         assert set(watch._groups) == {"g"}
         for one in ways:
-            list(watch.hear([one]))
+            list(watch.take([one]))
         assert not watch._groups
 
-    list(watch.hear([*steady(20_000), deleted]))  # a group that only commits
+    list(watch.take([*steady(20_000), deleted]))  # a group that only commits
     assert not watch._groups
 
 
 def test_a_group_that_goes_over_to_the_other_protocol_is_watched_on():
     watch = Watch(stuck_after_ms=STUCK_AFTER_MS)
-    list(watch.hear([*Tale().formed(1_000, {"a/1": [0]}).entries, *steady(20_000)]))
-    list(watch.hear([Entry(99, 21_000, CLASSIC, "g")]))
+    list(watch.take([*Tale().formed(1_000, {"a/1": [0]}).entries, *steady(20_000)]))
+    list(watch.take([Entry(99, 21_000, CLASSIC, "g")]))
 
     assert [one.since_ms for one in watch.stuck({("t", 0): 500}, 40_000)] == [20_000]
 
@@ -114,24 +114,24 @@ def dated(at_ms: int, *, said_ms: int) -> Entry:
 
 def test_a_commit_that_says_it_is_of_tomorrow_is_as_old_as_its_record():
     watch = Watch(stuck_after_ms=STUCK_AFTER_MS)
-    list(watch.hear([*steady(20_000), dated(21_000, said_ms=90_000_000)]))
+    list(watch.take([*steady(20_000), dated(21_000, said_ms=90_000_000)]))
 
     assert [one.since_ms for one in watch.stuck({("t", 0): 500}, 40_000)] == [21_000]
 
 
 def test_a_commit_by_a_clock_that_was_set_back_since_is_as_old_as_the_first_look_at_it():
     watch = Watch(stuck_after_ms=STUCK_AFTER_MS)
-    list(watch.hear([*steady(20_000), dated(90_000_000, said_ms=90_000_000)]))
+    list(watch.take([*steady(20_000), dated(90_000_000, said_ms=90_000_000)]))
 
     assert watch.silent(40_000) == []
     assert [one.since_ms for one in watch.stuck({("t", 0): 500}, 60_000)] == [40_000]
-    list(watch.hear(committed(61_000)))
+    list(watch.take(committed(61_000)))
     assert [one.since_ms for one in watch.stuck({("t", 0): 2_000}, 120_000)] == [61_000]
 
 
 def test_a_query_that_notes_its_batches_is_not_stuck_whatever_the_topic_holds_whose_name_it_takes():
     watch = Watch(stuck_after_ms=STUCK_AFTER_MS)
     query = "coterie-sink-1f0c9a52-0b7e-4f0e-8d43-6a1f9b1c2d3e"
-    list(watch.hear(one._replace(group=query) for one in steady(20_000)))
+    list(watch.take(one._replace(group=query) for one in steady(20_000)))
 
     assert list(watch.stuck({("t", 0): 5_000}, 90_000)) == []

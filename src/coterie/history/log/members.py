@@ -1,4 +1,4 @@
-"""Who sat in a generation, with what: a group's record, read down to its members' payloads."""
+"""The members of a generation and what they had: a group's record, read down to its members' payloads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coterie.wire.payloads.consumer_protocol import PROTOCOL_TYPE, Assignment, S
 NOTHING: frozenset[TopicPartition] = frozenset()
 
 
-class Seat(NamedTuple):
+class StoredMember(NamedTuple):
     """A member in a generation. What cannot be read is None; `owned` is what it still held when it joined."""
 
     member_id: str
@@ -30,12 +30,12 @@ class Seat(NamedTuple):
 
     @property
     def who(self) -> tuple[str, str]:
-        """Return what stays the same when a client is started again in its place."""
+        """Return the client id and host: they stay when a client is started again in its place."""
         return self.client_id, self.host
 
     @property
     def name(self) -> str:
-        """Return what people call it."""
+        """Return the name that people call it by."""
         return self.instance_id or self.client_id or self.member_id
 
 
@@ -49,22 +49,22 @@ class Formed(NamedTuple):
     protocol_type: str
     protocol: str | None
     leader: str | None
-    seats: Mapping[str, Seat]
+    members: Mapping[str, StoredMember]
     counts: Mapping[str, int]
     """How many partitions each topic has at least: as the highest of them says that has an owner."""
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
         """Return all that has an owner."""
-        return NOTHING.union(*(seat.assigned for seat in self.seats.values()))
+        return NOTHING.union(*(member.assigned for member in self.members.values()))
 
 
 def formed(entry: Entry) -> Formed:
-    """Return what a group's record says."""
+    """Return the generation that a group's record stores."""
     value = entry.value
     assert isinstance(value, GroupMetadataValue)
     ours = value.protocol_type == PROTOCOL_TYPE
-    seats = {member.member_id: seat_of(member, ours) for member in value.members}
+    members = {member.member_id: stored_member(member, ours) for member in value.members}
     at_ms = value.current_state_timestamp
     return Formed(
         entry.place,
@@ -74,25 +74,27 @@ def formed(entry: Entry) -> Formed:
         value.protocol_type,
         value.protocol,
         value.leader,
-        seats,
-        counts_of(seats.values()),
+        members,
+        counts_of(members.values()),
     )
 
 
-def counts_of(seats: Iterable[Seat]) -> dict[str, int]:
+def counts_of(members: Iterable[StoredMember]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for seat in seats:
-        for topic, numbers in numbers_by_topic(seat.assigned):
+    for member in members:
+        for topic, numbers in numbers_by_topic(member.assigned):
             if found.get(topic, 0) <= numbers[-1]:
                 found[topic] = numbers[-1] + 1
     return found
 
 
-def seat_of(member: MemberMetadata, ours: bool) -> Seat:
-    """Return a member's seat. Payloads of other protocol types (Connect has one) are not looked into."""
+def stored_member(member: MemberMetadata, ours: bool) -> StoredMember:
+    """Return a member as its group's record has it. Payloads of other protocol types (Connect has one) are
+    not looked into.
+    """
     topics, owned = subscribed(member.subscription) if ours else (None, NOTHING)
     rebalance_ms = member.rebalance_timeout
-    return Seat(
+    return StoredMember(
         member.member_id,
         member.client_id,
         member.client_host,

@@ -43,7 +43,7 @@ GROWING = frozenset((TOPICS_CHANGED, "partitions-changed"))
 CHANGING = GROWING | {SUBSCRIPTION_CHANGED}
 
 
-class Beat(NamedTuple):
+class HeartbeatPhase(NamedTuple):
     """A heartbeat of a process that is known, and those after it."""
 
     at_ms: int
@@ -58,7 +58,7 @@ class Beat(NamedTuple):
     """How long after this heartbeat it joins again, where the group waited for that."""
 
 
-class Turn:
+class Formation:
     """One generation: what must have been done for it to be formed, and when."""
 
     def __init__(
@@ -69,10 +69,12 @@ class Turn:
         self.formed_ms = one.formed_at
         self.floor_ms = -(1 << 62) if before is None else before.formed_at + SETTLED_MS
         self.founded = before is None or not before.members
-        self.stayed = [] if before is None else [who for who in one.members if who in recorder.seated]
-        heard = {who: seen[who] for who in self.stayed if who in seen}
-        late_ms = min(heard.values(), default=0) + HEARTBEAT_MS + LATE_MS
-        self.heard = {who: at_ms for who, at_ms in heard.items() if at_ms <= late_ms}
+        self.stayed = (
+            [] if before is None else [who for who in one.members if who in recorder.place_by_member]
+        )
+        noticed = {who: seen[who] for who in self.stayed if who in seen}
+        late_ms = min(noticed.values(), default=0) + HEARTBEAT_MS + LATE_MS
+        self.noticed = {who: at_ms for who, at_ms in noticed.items() if at_ms <= late_ms}
         """When those who stayed were seen to give up what they had, but for those that hung until then."""
         self.ways = {who: self._way(who) for who in one.left}
         self.evicted = {who for who, way in self.ways.items() if way == STALLED and self._evicted(who)}
@@ -116,18 +118,21 @@ class Turn:
 
     def _window(self) -> tuple[int, int]:
         """Return the first and the last moment at which it may have begun."""
-        latest_ms = min([*self.heard.values(), self.formed_ms - JUST_MS]) - JUST_MS
-        heard_ms = [*self.heard.values(), *[self.formed_ms - JUST_MS] * (len(self.heard) < len(self.stayed))]
-        if max(heard_ms, default=latest_ms) - HEARTBEAT_MS > latest_ms:  # it waited for somebody
-            heard_ms = list(self.heard.values())
-        earliest_ms = min(max(heard_ms, default=self.formed_ms) - HEARTBEAT_MS, latest_ms)
+        latest_ms = min([*self.noticed.values(), self.formed_ms - JUST_MS]) - JUST_MS
+        noticed_ms = [
+            *self.noticed.values(),
+            *[self.formed_ms - JUST_MS] * (len(self.noticed) < len(self.stayed)),
+        ]
+        if max(noticed_ms, default=latest_ms) - HEARTBEAT_MS > latest_ms:  # it waited for somebody
+            noticed_ms = list(self.noticed.values())
+        earliest_ms = min(max(noticed_ms, default=self.formed_ms) - HEARTBEAT_MS, latest_ms)
         for first_ms, last_ms in map(self._out_within, self.ways) if not self.one.joined else ():
             if first_ms <= latest_ms and last_ms >= earliest_ms:
                 earliest_ms, latest_ms = max(earliest_ms, first_ms), min(latest_ms, last_ms)
         return earliest_ms, latest_ms
 
     def _out_within(self, member_id: str) -> tuple[int, int]:
-        """Return when a member that did not leave may have been out, by when it was last seen."""
+        """Return the span in which a member that did not leave may have been out, by its last commit."""
         seen_ms, settings = self._last_seen(member_id), self.recorder.members[member_id].kind.settings
         way = self.ways[member_id]
         if seen_ms is None or way not in (EXPIRED, STALLED):
@@ -139,7 +144,9 @@ class Turn:
         return out_ms - HEARTBEAT_MS, out_ms + POLL_CHECK_MS
 
     def _silent_ms(self, member_id: str) -> int:
-        """Return how long a member that polls too late is kept then: a static one does not say it leaves."""
+        """Return the milliseconds that a member that polls too late is kept then: a static one does not say
+        it leaves.
+        """
         member = self.recorder.members[member_id]
         return 0 if member.instance is None else member.kind.settings.session_timeout_ms
 
@@ -148,16 +155,16 @@ class Turn:
     def note(self) -> None:
         """Note it all: who goes, then who comes; but first who comes where nobody of before has stayed."""
         self._listen()
-        seated = self.recorder.seated
-        dead = [seated[who].number for who in self.joined_and_died if who in seated]
+        place_by_member = self.recorder.place_by_member
+        dead = [place_by_member[who].number for who in self.joined_and_died if who in place_by_member]
         for who in self.ways if self._all_leave else ():  # they leave before they hear of each other
             at_ms = min(self._left_at(who) + JUST_MS, self.begins_ms + HEARTBEAT_MS)
-            self._beats(who, at_ms)
+            self._phases(who, at_ms)
         others = self._go_last()
         first = [who for who in self.ways if who not in others]
         if self._relieves and {LEFT, STALLED} & {self.ways[who] for who in others}:
             for who in self.ways:  # they go before they hear of those who come
-                self._beats(who, self.begins_ms + JUST_MS)
+                self._phases(who, self.begins_ms + JUST_MS)
             self._go(first, after_ms=self.formed_ms - 1)
             self._come(max(self.floor_ms, self.begins_ms - 2 * JUST_MS))
             self.floor_ms = self.begins_ms
@@ -170,7 +177,7 @@ class Turn:
             self.recorder.unsaid.add(self.one.generation)
 
     def _go_last(self) -> list[str]:
-        """Return who goes after others have come, where nobody of before has stayed.
+        """Return the members that go after others have come, where nobody of before has stayed.
 
         Whoever is back has its place when that is free, and one that was seen to leave before has left. But
         where no session kept the group, somebody was in it all the time.
@@ -194,7 +201,7 @@ class Turn:
         return not self.one.members and set(self.ways.values()) == {LEFT} and not self._skipped
 
     def _left_at(self, member_id: str) -> int:
-        """Return when a member left, of those that all do."""
+        """Return the time at which a member left, of those that all do."""
         return self._seen(self.recorder.gone.get(member_id), self.floor_ms, self.formed_ms - 2 * JUST_MS)
 
     @property
@@ -204,7 +211,7 @@ class Turn:
 
     def _lead(self, dead: list[int]) -> None:
         """Note who led: where a generation was never stored, one that died before it assigned anything."""
-        leads = self.recorder.seated.get(self.one.leader or "")
+        leads = self.recorder.place_by_member.get(self.one.leader or "")
         places = (*dead, *([] if leads is None else [leads.number]))
         if places:
             floor_ms = -(1 << 62) if self.before is None else self.before.formed_at + SETTLED_MS
@@ -214,32 +221,34 @@ class Turn:
         """Note when the heartbeats of those who stayed came by which they heard of it."""
         if self.founded:
             return
-        last_ms = max(self.heard.values(), default=self.formed_ms)
+        last_ms = max(self.noticed.values(), default=self.formed_ms)
         waits_ms = 0 if {EXPIRED, STALLED} & set(self.ways.values()) else self.formed_ms - last_ms - JUST_MS
-        slow = next((who for who in self.heard if self.heard[who] == last_ms and not self._changed(who)), "")
+        slow = next(
+            (who for who in self.noticed if self.noticed[who] == last_ms and not self._changed(who)), ""
+        )
         most_ms = self.begins_ms + HEARTBEAT_MS + LATE_MS
         when = {
-            who: max(self.begins_ms + JUST_MS, min(self.heard.get(who, self.formed_ms - JUST_MS), most_ms))
+            who: max(self.begins_ms + JUST_MS, min(self.noticed.get(who, self.formed_ms - JUST_MS), most_ms))
             for who in self.stayed
         }
         for who, at_ms in when.items():
             joins_ms = waits_ms if who == slow and 0 < waits_ms < HEARTBEAT_MS else 0
-            self._beats(who, at_ms, joins_ms)
+            self._phases(who, at_ms, joins_ms)
 
     def _changed(self, member_id: str) -> bool:
         """Return whether a member came to want other topics by then: that began it."""
         return any(since == self.one.generation for since, _ in self.recorder.wishes.get(member_id, ())[1:])
 
-    def _beats(self, member_id: str, at_ms: int, joins_ms: int = 0) -> None:
+    def _phases(self, member_id: str, at_ms: int, joins_ms: int = 0) -> None:
         """Note when a heartbeat of a member came by which it heard of this: the one before it had not."""
-        place = self.recorder.seated.get(member_id)
+        place = self.recorder.place_by_member.get(member_id)
         if place is None or self.before is None:
             return
         since_ms = max(self.before.formed_at, place.since)
         late_ms = at_ms - (self.begins_ms - JUST_MS) - place.kind.settings.heartbeat_interval_ms
         if since_ms + SETTLED_MS <= at_ms:
             when = since_ms + SETTLED_MS, place.number, since_ms, at_ms
-            self.recorder.beats.append(Beat(*when, max(late_ms, 0), joins_ms))
+            self.recorder.phases.append(HeartbeatPhase(*when, max(late_ms, 0), joins_ms))
 
     def _come(self, at_ms: int) -> None:
         """Note that members come: the leader of a new group first, for it stays the leader."""
@@ -248,7 +257,8 @@ class Turn:
             self.recorder.comes_at(member_id, self._comes_ms(member_id, at_ms) - LEADS_MS * first)
 
     def _comes_ms(self, member_id: str, at_ms: int) -> int:
-        """Return when a member comes: one that left in this generation, too, is back as soon as usual.
+        """Return the time at which a member comes: one that left in this generation, too, is back as soon as
+        usual.
 
         Where the group waits for others, nothing tells when it came. One that had died after it had joined,
         and is static, ended that as it came back.
@@ -257,16 +267,16 @@ class Turn:
         if instance and instance in {self.recorder.members[who].instance for who in self.joined_and_died}:
             return max(at_ms, self.formed_ms - 2 * JUST_MS)
         left = [who for who in self.ways if self.recorder.members[who].client == client]
-        if len(left) == 1 and instance is None and not self.heard and self.by_sight:
+        if len(left) == 1 and instance is None and not self.noticed and self.by_sight:
             return min(at_ms, self._back_ms(left[0], member_id))
-        if len(left) != 1 or self.ways[left[0]] != LEFT or len(self.ways) > 1 or not self.heard:
+        if len(left) != 1 or self.ways[left[0]] != LEFT or len(self.ways) > 1 or not self.noticed:
             return at_ms
-        if self.formed_ms - max(self.heard.values()) < HELD_UP_MS:
+        if self.formed_ms - max(self.noticed.values()) < HELD_UP_MS:
             return at_ms
         return max(at_ms, min(at_ms + self.recorder.away_ms, self.formed_ms - 2 * JUST_MS))
 
     def _back_ms(self, went: str, member_id: str) -> int:
-        """Return when a process was back, where nobody was seen to hear of it: as soon as usual.
+        """Return the time at which a process was back, where nobody was seen to hear of it: as soon as usual.
 
         The group has not waited longer for anybody than it may, and who is eager heard of it.
         """
@@ -288,7 +298,7 @@ class Turn:
         )
 
     def _way(self, member_id: str) -> str:
-        """Return how a member went; where several ways are told, by how long it had been silent."""
+        """Return the way in which a member went; of several recorded, by how long it had been silent."""
         member = self.recorder.members[member_id]
         if SWAPPED in self.one.causes and self._came_back(member_id):
             return SWAPPED
@@ -311,17 +321,19 @@ class Turn:
         """
         member, seen_ms = self.recorder.members[member_id], self._last_seen(member_id)
         limit_ms = member.kind.settings.max_poll_interval_ms
-        if member.instance is not None or self.formed_ms - max(self.heard.values(), default=0) < HELD_UP_MS:
+        if member.instance is not None or self.formed_ms - max(self.noticed.values(), default=0) < HELD_UP_MS:
             return False
-        heard_ms = POLL_CHECK_MS + (HEARTBEAT_MS + LATE_MS) * (not self.heard and bool(self.one.members))
-        late = seen_ms is None or self.formed_ms - seen_ms > limit_ms + heard_ms
+        noticed_ms = POLL_CHECK_MS + (HEARTBEAT_MS + LATE_MS) * (not self.noticed and bool(self.one.members))
+        late = seen_ms is None or self.formed_ms - seen_ms > limit_ms + noticed_ms
         late = late or any(0 <= self.formed_ms - limit_ms - at_ms <= WAITED_MS for at_ms in self._leaves())
         return self._relieved(member_id) or (
-            late and self.formed_ms - limit_ms < min(self.heard.values(), default=self.formed_ms)
+            late and self.formed_ms - limit_ms < min(self.noticed.values(), default=self.formed_ms)
         )
 
     def _leaves(self) -> list[int]:
-        """Return when members left, as their last commits show, if any did: that began the rebalance."""
+        """Return the times at which members left, as their last commits show, if any did: that began the
+        rebalance.
+        """
         recorder = self.recorder
         left = [who for who in self.one.left if who not in recorder.silent] if LEFT in self.one.causes else ()
         return [recorder.gone[who] for who in left if who in recorder.gone]
@@ -339,7 +351,9 @@ class Turn:
         return 0 if self.before is None else max(self.one.generation - self.before.generation - 1, 0)
 
     def _joined_and_died(self) -> list[str]:
-        """Return who died after it had joined again: for each generation that was never stored, one."""
+        """Return the members that died after they had joined again: for each generation that was never
+        stored, one.
+        """
         dead = sorted((who for who, way in self.ways.items() if way in (EXPIRED, SWAPPED)), key=self._seen_at)
         found: list[str] = []
         out_ms = self.formed_ms
@@ -369,7 +383,7 @@ class Turn:
     def _goes(self, member_id: str, way: str, *, after_ms: int) -> int:
         """Note that a member goes; return the time from which others may be let in after it."""
         recorder = self.recorder
-        place = recorder.seated.get(member_id)
+        place = recorder.place_by_member.get(member_id)
         if place is None:
             return self.begins_ms
         if way == EXPIRED or member_id in self.evicted or member_id in self.joined_and_died:
@@ -379,8 +393,8 @@ class Turn:
             out_ms = self._stalled(member_id, place, after_ms) + 1
         else:
             most_ms = self.formed_ms - 2 * JUST_MS
-            if self._alone and self.heard:
-                most_ms = min(most_ms, min(self.heard.values()) - JUST_MS)
+            if self._alone and self.noticed:
+                most_ms = min(most_ms, min(self.noticed.values()) - JUST_MS)
             seen_ms = recorder.gone.get(member_id)
             if seen_ms is not None and self._waited_as_well(seen_ms):
                 seen_ms = (seen_ms + self.formed_ms) // 2
@@ -388,7 +402,7 @@ class Turn:
             recorder.act(at_ms, "stop", place)
             place.free_since = at_ms
             out_ms = at_ms + 1
-        recorder.seated.pop(member_id, None)
+        recorder.place_by_member.pop(member_id, None)
         return out_ms
 
     def _waited_as_well(self, seen_ms: int) -> bool:
@@ -398,12 +412,12 @@ class Turn:
         """
         if self.recorder.assignor == COOPERATIVE or not self.one.members:
             return False
-        heard = seen_ms >= min(self.heard.values(), default=self.formed_ms)
-        heard = heard or seen_ms > min(self._leaves(), default=self.formed_ms)
-        return heard and seen_ms < self.formed_ms - HELD_UP_MS
+        noticed = seen_ms >= min(self.noticed.values(), default=self.formed_ms)
+        noticed = noticed or seen_ms > min(self._leaves(), default=self.formed_ms)
+        return noticed and seen_ms < self.formed_ms - HELD_UP_MS
 
     def _seen(self, at_ms: int | None, least_ms: int, most_ms: int) -> int:
-        """Return when something was done: when it was seen to be, if that is to be gone by and can be."""
+        """Return the time at which something was done: when it was seen, if that is gone by and can be."""
         if at_ms is None or not self.by_sight:
             at_ms = self.formed_ms if not self.one.members else self.begins_ms
         return max(least_ms, min(at_ms, most_ms))
@@ -437,21 +451,21 @@ class Turn:
         if self._died_joining(member_id, place):
             return
         out_ms, decisive = self._out_ms(member_id)
-        heard_ms = out_ms - settings.session_timeout_ms
+        heartbeat_ms = out_ms - settings.session_timeout_ms
         at_ms = self._last_seen(member_id) if self.by_sight else None
         if at_ms is None:
-            at_ms = heard_ms + interval_ms // 2
+            at_ms = heartbeat_ms + interval_ms // 2
         elif decisive:
-            at_ms = max(heard_ms + JUST_MS, min(at_ms, heard_ms + interval_ms - JUST_MS))
-        at_ms = max(at_ms, heard_ms + JUST_MS)
+            at_ms = max(heartbeat_ms + JUST_MS, min(at_ms, heartbeat_ms + interval_ms - JUST_MS))
+        at_ms = max(at_ms, heartbeat_ms + JUST_MS)
         if self._relieved(member_id):
             at_ms = min(at_ms, self.begins_ms - 2 * JUST_MS)
         at_ms = max(at_ms, place.since + SETTLED_MS)
-        last_ms = max(at_ms - interval_ms + JUST_MS, min(heard_ms, at_ms - JUST_MS))
+        last_ms = max(at_ms - interval_ms + JUST_MS, min(heartbeat_ms, at_ms - JUST_MS))
         seen_ms = self._last_seen(member_id)
         if seen_ms is not None and self.by_sight and at_ms - seen_ms > HUNG_MS:
             recorder.act(max(seen_ms, place.since + SETTLED_MS), "stall", place, at_ms - seen_ms + HUNG_MS)
-        recorder.last_beat(place, last_ms)
+        recorder.last_heartbeat(place, last_ms)
         self.recorder.act(at_ms, "kill", place)
         if seen_ms is None:
             self.recorder.rested(place, at_ms)
@@ -467,15 +481,15 @@ class Turn:
         if seen_ms is None:
             return False
         if member_id in self.joined_and_died:
-            heard_ms = max(seen_ms, place.since + SETTLED_MS)
-            recorder.last_beat(place, heard_ms - JUST_MS)
-            at_ms = heard_ms + SETTLED_MS
+            heartbeat_ms = max(seen_ms, place.since + SETTLED_MS)
+            recorder.last_heartbeat(place, heartbeat_ms - JUST_MS)
+            at_ms = heartbeat_ms + SETTLED_MS
         elif seen_ms == self.before.formed_at:
             out_ms, decisive = self._out_ms(member_id)
-            heard_ms = out_ms - recorder.members[member_id].kind.settings.session_timeout_ms
-            if decisive and heard_ms >= seen_ms - HELD_UP_MS:
+            heartbeat_ms = out_ms - recorder.members[member_id].kind.settings.session_timeout_ms
+            if decisive and heartbeat_ms >= seen_ms - HELD_UP_MS:
                 return False  # its session ended too late for that
-            gave_up_ms = recorder.heard.get(seen_ms, {}).get(member_id, seen_ms - HEARTBEAT_MS)
+            gave_up_ms = recorder.noticed.get(seen_ms, {}).get(member_id, seen_ms - HEARTBEAT_MS)
             since_ms = max(gave_up_ms, place.since)
             at_ms = min(
                 max((since_ms + seen_ms) // 2, since_ms + SETTLED_MS), max(seen_ms, place.since) - JUST_MS
@@ -487,7 +501,9 @@ class Turn:
         return True
 
     def _out_ms(self, member_id: str) -> tuple[int, bool]:
-        """Return when a session ended, and whether that began the rebalance or was what it waited for."""
+        """Return the time at which a session ended, and whether that began the rebalance or was what it
+        waited for.
+        """
         formed_ms = self.formed_ms
         if member_id in self.evicted:
             seen_ms = self._last_seen(member_id) or self.begins_ms
@@ -502,7 +518,7 @@ class Turn:
                 return max((first_ms + last_ms) // 2, self.begins_ms), False
             settings = self.recorder.members[one].kind.settings
             formed_ms -= min(settings.session_timeout_ms, settings.max_poll_interval_ms)
-        held = bool(self.heard) and formed_ms - max(self.heard.values()) > HELD_UP_MS
+        held = bool(self.noticed) and formed_ms - max(self.noticed.values()) > HELD_UP_MS
         if self._alone and self.one.members and member_id == known[0]:
             return self.begins_ms, True
         if (held or not self.one.members) and member_id == known[-1]:
@@ -514,7 +530,7 @@ class Turn:
         return min(max((first_ms + last_ms) // 2, least_ms), formed_ms - JUST_MS), False
 
     def _seen_at(self, member_id: str) -> tuple[int, str]:
-        """Return what those who went are in order by: when each was last seen."""
+        """Return the sort key of those who went: when each was last seen."""
         seen_ms = self._last_seen(member_id)
         return self.formed_ms if seen_ms is None else seen_ms, member_id
 
@@ -527,8 +543,8 @@ class Turn:
         seen_ms = self._last_seen(member_id)
         out_ms = None if seen_ms is None else seen_ms + limit_ms + kept_ms
         most_ms = self.formed_ms - 2 * JUST_MS
-        if self._alone and self.heard:
-            most_ms = min(most_ms, min(self.heard.values()) - JUST_MS)
+        if self._alone and self.noticed:
+            most_ms = min(most_ms, min(self.noticed.values()) - JUST_MS)
         out_ms = self._seen(out_ms, self.floor_ms, most_ms) - kept_ms
         out_ms = max(out_ms, place.since + SETTLED_MS + limit_ms)
         recorder.act(out_ms - limit_ms, "stall", place, limit_ms + kept_ms + GONE_FOR_GOOD_MS)

@@ -26,8 +26,8 @@ from coterie.simulate.what_if.generations import (
     JUST_MS,
     STALLED,
     TOPICS_CHANGED,
-    Beat,
-    Turn,
+    Formation,
+    HeartbeatPhase,
 )
 
 NEWER = "kip-848"
@@ -52,7 +52,7 @@ class Reading(NamedTuple):
     """Generations for which it is as late as could be, whatever was seen."""
 
 
-class LastBeat(NamedTuple):
+class LastHeartbeat(NamedTuple):
     """The last heartbeat of a process that died, and when it came."""
 
     place: int
@@ -98,9 +98,9 @@ class Life(NamedTuple):
     """What the replay does not have as it was."""
     ended_ms: int | None = None
     """When the last process was gone for good, or began to hang for good; None if somebody stays."""
-    beats: tuple[Beat, ...] = ()
+    phases: tuple[HeartbeatPhase, ...] = ()
     """Heartbeats that are known, by which members heard of a rebalance."""
-    last_beats: tuple[LastBeat, ...] = ()
+    last_heartbeats: tuple[LastHeartbeat, ...] = ()
     """The last ones of those that died."""
     leads: tuple[Lead, ...] = ()
     rests: tuple[Rest, ...] = ()
@@ -134,20 +134,20 @@ class Member(NamedTuple):
 
 
 def life_of(history: History, reading: Reading) -> Life | None:
-    """Return what was done to a group; None for one of which a replay would tell nothing."""
+    """Return the recorded life of a group; None for one of which a replay would tell nothing."""
     if unplayable(history):
         return None
-    told, topics = told_of(history), topics_of(history.assignments)
+    generations, topics = rebalances_of(history), topics_of(history.assignments)
     wanted = {topic for one in history.subscriptions for topic in one.topics}
     topics = dict.fromkeys(sorted(wanted), 0) | topics
-    first = Recorder(history, told, topics, reading, AWAY_MS)
+    first = Recorder(history, generations, topics, reading, AWAY_MS)
     first.life()
     aways = sorted(first.aways) or [AWAY_MS]
-    life = Recorder(history, told, topics, reading, aways[len(aways) // 2]).life()
+    life = Recorder(history, generations, topics, reading, aways[len(aways) // 2]).life()
     return life if life.kinds else None
 
 
-def told_of(history: History) -> list[Generation]:
+def rebalances_of(history: History) -> list[Generation]:
     """Return the generations of consumers."""
     return [one for one in history.generations if one.protocol_type in ("consumer", NEWER)]
 
@@ -155,7 +155,7 @@ def told_of(history: History) -> list[Generation]:
 def unplayable(history: History) -> str:
     """Return why a group cannot be replayed, "" if it can."""
     topics = topics_of(history.assignments)
-    if not told_of(history) or not topics:
+    if not rebalances_of(history) or not topics:
         return "no rebalance of consumers is told, or nobody was ever given a partition"
     if sum(topics.values()) > PARTITIONS_MOST:
         most = max(topics, key=topics.__getitem__)
@@ -182,26 +182,31 @@ def topics_of(assignments: Iterable[Assignment]) -> dict[str, int]:
 
 def topics_until(
     history: History,
-    told: Sequence[Generation],
+    generations: Sequence[Generation],
     place: int,
     topics: Iterable[str],
     before: Mapping[str, int],
 ) -> dict[str, int]:
-    """Return how many partitions each topic had until the next generation that came of topics."""
-    after = next((at for at in range(place + 1, len(told)) if GROWING & set(told[at].causes)), len(told))
-    now = {one.generation for one in told[place:after]}
+    """Return the number of partitions that each topic had until the next generation that came of topics."""
+    after = next(
+        (at for at in range(place + 1, len(generations)) if GROWING & set(generations[at].causes)),
+        len(generations),
+    )
+    now = {one.generation for one in generations[place:after]}
     seen = topics_of(one for one in history.assignments if one.generation in now)
-    if not place or TOPICS_CHANGED in told[place].causes:
+    if not place or TOPICS_CHANGED in generations[place].causes:
         return {topic: seen.get(topic, 0) for topic in topics}
     return {topic: max(count, seen.get(topic, 0)) for topic, count in before.items()}
 
 
-def wishes_of(history: History, told: Sequence[Generation]) -> dict[str, list[tuple[int, frozenset[str]]]]:
-    """Return what each member wanted, each time with the generation from which on it did.
+def wishes_of(
+    history: History, generations: Sequence[Generation]
+) -> dict[str, list[tuple[int, frozenset[str]]]]:
+    """Return the subscriptions of each member, each with the generation from which on it had it.
 
     What it wants more or less as topics come and go is what it wanted all the time: it has a pattern.
     """
-    changed = {one.generation for one in told if SUBSCRIPTION_CHANGED in one.causes}
+    changed = {one.generation for one in generations if SUBSCRIPTION_CHANGED in one.causes}
     found: dict[str, list[tuple[int, frozenset[str]]]] = {}
     for one in history.subscriptions:
         mine, topics = found.setdefault(one.member_id, []), frozenset(one.topics)
@@ -213,14 +218,17 @@ def wishes_of(history: History, told: Sequence[Generation]) -> dict[str, list[tu
     return found
 
 
-def assignor_of(told: Sequence[Generation]) -> tuple[str, str]:
+def assignor_of(generations: Sequence[Generation]) -> tuple[str, str]:
     """Return the assignor that the group had most, and what is to be said of it."""
-    counts = Counter(one.protocol for one in told if one.protocol)
+    counts = Counter(one.protocol for one in generations if one.protocol)
     known = [name for name, _ in counts.most_common() if name in ASSIGNORS]
-    if any(one.protocol_type == NEWER for one in told):
+    if any(one.protocol_type == NEWER for one in generations):
         return "range", "a group of KIP-848, replayed as a classic one with range"
     if not known:
-        return "range", f"its assignor {', '.join(counts) or 'is not told and'} is not ours: range instead"
+        return (
+            "range",
+            f"its assignor {', '.join(counts) or 'is not generations and'} is not ours: range instead",
+        )
     return known[0], "" if len(counts) == 1 else f"of its assignors, {known[0]} all the time"
 
 
@@ -236,7 +244,9 @@ def stood_still_ms(stalls: Sequence[Stall]) -> int:
 
 
 def ended_ms(acts: Sequence[Act]) -> int | None:
-    """Return when the last process of these acts, which are in order, was gone, or hung until it was."""
+    """Return the time at which the last process of these acts, which are in order, was gone, or hung until it
+    was.
+    """
     since: dict[int, int | None] = {}
     hangs: dict[int, Act] = {}
     for act in acts:
@@ -265,27 +275,30 @@ End = tuple[str | None, str, int, int | None]
 
 
 def end_of(one: Stall | Ownership) -> End:
-    """Return what names the end of a stretch of a member's time with a partition."""
+    """Return the key of the end of a stretch of a member's time with a partition."""
     return one.member_id, one.topic, one.partition, one.to_ms
 
 
-def ends_of(history: History, told: Sequence[Generation]) -> set[End]:
-    """Return where members lost partitions as they went; not where they gave them up and stayed."""
-    formed = [one.formed_at for one in told]
+def ends_of(history: History, generations: Sequence[Generation]) -> set[End]:
+    """Return the ends at which members lost partitions as they went; not those at which they gave them up and
+    stayed.
+    """
+    formed = [one.formed_at for one in generations]
     found: set[End] = set()
     for one in history.ownership:
         place = len(formed) if one.to_ms is None else bisect_left(formed, one.to_ms)
-        if place == len(formed) or one.member_id not in told[place].members:
+        if place == len(formed) or one.member_id not in generations[place].members:
             found.add(end_of(one))
     return found
 
 
-def heard_of(history: History, told: Sequence[Generation]) -> dict[int, dict[str, int]]:
-    """Return when members were seen to give up what they had, by when the next generation was formed.
+def noticed_in(history: History, generations: Sequence[Generation]) -> dict[int, dict[str, int]]:
+    """Return the times at which members were seen to give up what they had, by when the next generation was
+    formed.
 
     Who was not seen to gave up when it was formed, as a history has it: that tells nothing.
     """
-    formed = [one.formed_at for one in told]
+    formed = [one.formed_at for one in generations]
     found: dict[int, dict[str, int]] = {}
     for one in history.ownership:
         place = len(formed) if one.to_ms is None else bisect_left(formed, one.to_ms)
@@ -301,7 +314,7 @@ class Recorder:
     def __init__(
         self,
         history: History,
-        told: Sequence[Generation],
+        generations: Sequence[Generation],
         topics: Mapping[str, int],
         reading: Reading,
         away_ms: int,
@@ -310,41 +323,41 @@ class Recorder:
         """How long a process that leaves is away until it is started again, usually."""
         self.aways: list[int] = []
         """How long that was, where the record tells."""
-        self.history, self.told, self.topics, self.reading = history, told, topics, reading
-        self.assignor, self.note = assignor_of(told)
+        self.history, self.generations, self.topics, self.reading = history, generations, topics, reading
+        self.assignor, self.note = assignor_of(generations)
         self.members = {one.member_id: self._member(one) for one in history.assignments}
-        for one in told:  # of a group of KIP-848, some never came to be given anything
+        for one in generations:  # of a group of KIP-848, some never came to be given anything
             for member_id in (*one.joined, *one.left):
                 self.members.setdefault(member_id, self._stranger(member_id))
         self.gone = latest((one.member_id, one.to_ms) for one in history.ownership)
-        self.ends = ends_of(history, told)
+        self.ends = ends_of(history, generations)
         silent = [one for one in history.stalls if one.kind == "no-progress" and end_of(one) in self.ends]
         self.silent = latest((one.member_id, one.from_ms) for one in silent)
-        self.heard = heard_of(history, told)
+        self.noticed = noticed_in(history, generations)
         self.comes: dict[str, list[int]] = {}
-        for one in told:
+        for one in generations:
             for member_id in one.joined:
                 self.comes.setdefault(self.members[member_id].client, []).append(one.formed_at)
-        delay_ms = 0 if told[0].protocol_type == NEWER else INITIAL_DELAY_MS
+        delay_ms = 0 if generations[0].protocol_type == NEWER else INITIAL_DELAY_MS
         self.initial_delay_ms = delay_ms
         self.places: list[Place] = []
-        self.seated: dict[str, Place] = {}
-        self.sat: dict[str, int] = {}
+        self.place_by_member: dict[str, Place] = {}
+        self.number_by_member: dict[str, int] = {}
         self.acts: list[Act] = []
-        self.beats: list[Beat] = []
-        self.last_beats: list[LastBeat] = []
+        self.phases: list[HeartbeatPhase] = []
+        self.last_heartbeats: list[LastHeartbeat] = []
         self.leads: list[Lead] = []
         self.rests: list[Rest] = []
         self.unsaid: set[int] = set()
         """Generations for static members that polled too late: a broker sees their sessions end."""
         self.played: set[int] = set()
         """Generations that came of topics, or of what members want of them."""
-        self.grown = [(0, topics_until(history, told, 0, topics, {}))]
-        self.wishes = wishes_of(history, told)
+        self.grown = [(0, topics_until(history, generations, 0, topics, {}))]
+        self.wishes = wishes_of(history, generations)
         self.wanted: list[tuple[int, int, tuple[str, ...]]] = []
 
     def _member(self, one: Assignment) -> Member:
-        """Return what is recorded of a member."""
+        """Return the record of a member."""
         kind = self._kind(
             one.session_timeout_ms, one.rebalance_timeout_ms, static=one.instance_id is not None
         )
@@ -354,7 +367,7 @@ class Recorder:
         return Member(member_id, None, self._kind(0, 0, static=False))
 
     def _kind(self, session_ms: int, poll_ms: int, *, static: bool) -> Kind:
-        """Return how a member is; a story, and a group of KIP-848, tell less than a classic group's log."""
+        """Return the kind of a member; a story and a group of KIP-848 say less than a classic group's log."""
         session_ms = session_ms if session_ms > 1 else SESSION_MS
         settings = MemberSettings(
             group_id="",
@@ -369,13 +382,13 @@ class Recorder:
         """Return all of it."""
         replaced = sorted(self.history.replacements, key=lambda one: one.at, reverse=True)
         before: Generation | None = None
-        for one in self.told:
+        for one in self.generations:
             while replaced and replaced[-1].at <= one.formed_at:
                 self._replaced(replaced.pop())
-            turn = Turn(self, one, before, self.heard.get(one.formed_at, {}))
-            turn.note()
-            self._grow(one, turn.begins_ms)
-            self._change(one, turn.begins_ms)
+            formation = Formation(self, one, before, self.noticed.get(one.formed_at, {}))
+            formation.note()
+            self._grow(one, formation.begins_ms)
+            self._change(one, formation.begins_ms)
             before = one
         for last in reversed(replaced):
             self._replaced(last)
@@ -388,7 +401,7 @@ class Recorder:
         if not GROWING & set(one.causes):
             return
         before = self.grown[-1][1]
-        there = topics_until(self.history, self.told, self.told.index(one), self.topics, before)
+        there = topics_until(self.history, self.generations, self.generations.index(one), self.topics, before)
         if there != before:
             self.grown.append((at_ms, there))
             self.played.add(one.generation)
@@ -396,15 +409,15 @@ class Recorder:
     def _change(self, one: Generation, at_ms: int) -> None:
         """Note that members that stayed came to want other topics."""
         for member_id in one.members:
-            place = self.seated.get(member_id)
+            place = self.place_by_member.get(member_id)
             for since, topics in self.wishes.get(member_id, ())[1:]:
                 if since == one.generation and place is not None:
                     self.wanted.append((at_ms, place.number, tuple(sorted(topics))))
                     self.played.add(one.generation)
 
     def _life(self) -> Life:
-        begins_ms = min([self.told[0].formed_at, *(act.at_ms for act in self.acts)]) - LEAD_MS
-        ends_ms = max([self.told[-1].formed_at, *(act.at_ms for act in self.acts)])
+        begins_ms = min([self.generations[0].formed_at, *(act.at_ms for act in self.acts)]) - LEAD_MS
+        ends_ms = max([self.generations[-1].formed_at, *(act.at_ms for act in self.acts)])
         acts = sorted(
             (act._replace(at_ms=act.at_ms - begins_ms) for act in self.acts), key=lambda act: act.at_ms
         )
@@ -417,7 +430,7 @@ class Recorder:
             tuple((at_ms - begins_ms, place, topics) for at_ms, place, topics in self.wanted),
             ends_ms - begins_ms,
             {"group.initial.rebalance.delay.ms": str(self.initial_delay_ms)},
-            tuple((one.formed_at - begins_ms, self._causes(one)) for one in self.told),
+            tuple((one.formed_at - begins_ms, self._causes(one)) for one in self.generations),
             stood_still_ms(self.history.stalls),
             sum(self._moved(one) for one in self.history.moves),
             self._note(),
@@ -428,41 +441,41 @@ class Recorder:
                     since_ms=one.since_ms - begins_ms,
                     next_ms=one.next_ms - begins_ms,
                 )
-                for one in self.beats
+                for one in self.phases
             ),
-            tuple(one._replace(at_ms=one.at_ms - begins_ms) for one in self.last_beats),
+            tuple(one._replace(at_ms=one.at_ms - begins_ms) for one in self.last_heartbeats),
             tuple(one._replace(at_ms=max(one.at_ms - begins_ms, 0)) for one in self.leads),
             tuple(one._replace(at_ms=one.at_ms - begins_ms) for one in self.rests),
-            sum(one.confidence * (1 - one.confidence) * len(one.left) for one in self.told),
+            sum(one.confidence * (1 - one.confidence) * len(one.left) for one in self.generations),
             self._share(),
         )
 
     def _share(self) -> float:
-        """Return how many partitions a member had on average."""
-        counts = [len(one.members) for one in self.told if one.members]
+        """Return the average number of partitions of a member."""
+        counts = [len(one.members) for one in self.generations if one.members]
         return sum(self.topics.values()) * sum(1 / count for count in counts) / max(len(counts), 1)
 
     def _moved(self, one: Move) -> bool:
         """Return whether a partition went to another place, not only to the next process of the same."""
-        return self.sat.get(one.from_member) != self.sat.get(one.to_member)
+        return self.number_by_member.get(one.from_member) != self.number_by_member.get(one.to_member)
 
     def _causes(self, one: Generation) -> frozenset[str]:
         """Return a generation's causes as a broker knows them; what a log begins with is a start here."""
-        if one is self.told[0] and one.causes == ("unknown",):
+        if one is self.generations[0] and one.causes == ("unknown",):
             return frozenset(("member-joined",))
         said = frozenset(one.causes)
         return said if one.generation not in self.unsaid else (said - {STALLED}) | {EXPIRED}
 
     def _note(self) -> str:
-        """Return what the replay does not have as it was."""
-        changed = [one for one in self.told if CHANGING & set(one.causes)]
+        """Return a sentence about what the replay does not have as it was."""
+        changed = [one for one in self.generations if CHANGING & set(one.causes)]
         missed = sum(one.generation not in self.played for one in changed)
         what = f"{missed} times subscriptions or topics changed, which is not replayed" if missed else ""
         return "; ".join(one for one in (self.note, what) if one)
 
-    def last_beat(self, place: Place, at_ms: int) -> None:
+    def last_heartbeat(self, place: Place, at_ms: int) -> None:
         """Note when a process sent its last heartbeat."""
-        self.last_beats.append(LastBeat(place.number, at_ms))
+        self.last_heartbeats.append(LastHeartbeat(place.number, at_ms))
 
     def act(self, at_ms: int, what: str, place: Place, takes_ms: int = 0, kind: Kind | None = None) -> None:
         """Note something that is done to a place's process."""
@@ -484,8 +497,8 @@ class Recorder:
         place = self._place_of(member, at_ms)
         if place.free_since is not None:
             at_ms = max(at_ms, place.free_since + JUST_MS)
-        self.seated[member_id] = place
-        self.sat[member_id] = place.number
+        self.place_by_member[member_id] = place
+        self.number_by_member[member_id] = place.number
         if place.stalled is not None:
             stall = self.acts[place.stalled]
             self.acts[place.stalled] = stall._replace(takes_ms=max(at_ms - stall.at_ms, 1))
@@ -524,7 +537,7 @@ class Recorder:
 
     def _replaced(self, one: Replacement) -> None:
         """Note that a static member was started again."""
-        place = self.seated.pop(one.from_member, None)
+        place = self.place_by_member.pop(one.from_member, None)
         if place is None:
             return
         stops_ms = min(self.gone.get(one.from_member, one.at), one.at - 2 * JUST_MS)
@@ -536,8 +549,8 @@ class Recorder:
             self.comes_at(one.to_member, one.at - JUST_MS)
             return
         first_ms = max(stops_ms - settings.heartbeat_interval_ms, one.at - settings.session_timeout_ms)
-        beat_ms = (min(first_ms, stops_ms) + stops_ms) // 2
-        self.last_beat(place, beat_ms)
+        heartbeat_ms = (min(first_ms, stops_ms) + stops_ms) // 2
+        self.last_heartbeat(place, heartbeat_ms)
         self.act(stops_ms, "stop", place)
         place.free_since = stops_ms
         self.comes_at(one.to_member, one.at - JUST_MS)
@@ -546,17 +559,17 @@ class Recorder:
 
     def _slow(self) -> Iterator[Act]:
         """Yield the times in which a member got nowhere and was kept: those that no rebalance fell into."""
-        formed = [one.formed_at for one in self.told]
+        formed = [one.formed_at for one in self.generations]
         spans = {
             (one.member_id, one.from_ms): one.to_ms
             for one in self.history.stalls
             if one.kind == "no-progress"
-            and one.member_id in self.sat
+            and one.member_id in self.number_by_member
             and end_of(one) not in self.ends  # it went for that
         }
         for (member_id, from_ms), to_ms in sorted(spans.items(), key=lambda one: one[0][1]):
             assert member_id is not None
-            place, kind = self.places[self.sat[member_id] - 1], self.members[member_id].kind
+            place, kind = self.places[self.number_by_member[member_id] - 1], self.members[member_id].kind
             alone = bisect_right(formed, from_ms) == bisect_left(formed, to_ms)
             if alone and to_ms - from_ms < kind.settings.max_poll_interval_ms:
                 yield Act(from_ms, "stall", place.number, to_ms - from_ms)

@@ -18,15 +18,15 @@ from coterie.client.member import Member
 from coterie.history.log.records import CLASSIC
 from coterie.history.log.segments import entries_of
 from coterie.history.tables import History
-from coterie.simulate.agenda import START_MS, Lane
+from coterie.simulate.agenda import START_MS, Queue
 from coterie.simulate.broker import LOG_BYTES, Open
 from coterie.simulate.ownership import (
     Ownership,
 )
 from coterie.simulate.scenario import Kind, Variant
 from coterie.simulate.timetable import Act
-from coterie.simulate.variant import DIRECTOR, Course, Seat
-from coterie.simulate.what_if.generations import HEARTBEAT_MS, Beat
+from coterie.simulate.variant import DIRECTOR, Course, Slot
+from coterie.simulate.what_if.generations import HEARTBEAT_MS, HeartbeatPhase
 from coterie.simulate.what_if.recorded import Life, Reading, Rest, life_of
 from coterie.simulate.worker import NOTHING, Worker
 from coterie.story.drawing import (
@@ -42,7 +42,7 @@ SAME_WITHIN_MS = 30_000
 """How far apart a rebalance and its replay may be; the record knows it to a few heartbeats."""
 SAME_WITHIN = 0.1
 """By which share the standing still of a record and its replay may differ: heartbeats' phases do as much."""
-JUST_HEARD_MS = 1_000
+JUST_ANSWERED_MS = 1_000
 SAME_GENERATION_MS = 1_500
 """How far apart a generation and its replay may be for heartbeats that are known to come as they did."""
 CALM_MS = 60_000
@@ -73,8 +73,8 @@ class Change(NamedTuple):
         """Return a member as it is with these settings; heartbeats come often enough for its session."""
         settings = replace(kind.settings, **self.client)
         if "heartbeat_interval_ms" not in self.client:
-            beat_ms = min(settings.heartbeat_interval_ms, max(settings.session_timeout_ms // 2, 1))
-            settings = replace(settings, heartbeat_interval_ms=beat_ms)
+            heartbeat_ms = min(settings.heartbeat_interval_ms, max(settings.session_timeout_ms // 2, 1))
+            settings = replace(settings, heartbeat_interval_ms=heartbeat_ms)
         return replace(kind, settings=settings, static=kind.static if self.static is None else self.static)
 
 
@@ -104,7 +104,7 @@ class Replayed(NamedTuple):
     """How many of the recorded rebalances came out with their causes, about when they were."""
 
     def usually(self) -> Figures:
-        """Return what the recorded settings come to as others are foretold: only those differ then."""
+        """Return the figures of the recorded settings, replayed as others are: only settings differ then."""
         return foretold(self.life, Change(), self.reading.seed)
 
     @property
@@ -127,7 +127,7 @@ class Replayed(NamedTuple):
 class Beating(Member):
     """A member whose next heartbeat can be had at a given time: a record may tell when one came."""
 
-    def beat_at(self, at_ms: int) -> None:
+    def heartbeat_at(self, at_ms: int) -> None:
         """Send the next heartbeat then."""
         self._heartbeat_at = at_ms
 
@@ -141,12 +141,12 @@ class Process(Worker):
     member_class = Beating
     member: Beating
 
-    def __init__(self, course: Course, seat: Seat) -> None:
-        super().__init__(course, seat)
+    def __init__(self, course: Course, slot: Slot) -> None:
+        super().__init__(course, slot)
         self.late_ms = 0
-        self._known: Beat | None = None
+        self._known: HeartbeatPhase | None = None
 
-    def beat(self, known: Beat) -> None:
+    def align(self, known: HeartbeatPhase) -> None:
         """Have the next heartbeats come as a record knows, if it was in a generation then when this one is.
 
         Where it was not, another life is lived than the recorded one.
@@ -157,12 +157,12 @@ class Process(Worker):
         self.late_ms = known.late_ms
         interval_ms = self.settings.heartbeat_interval_ms + known.late_ms
         next_ms = self.agenda.now_ms + (known.next_ms - known.at_ms) % interval_ms
-        self.member.beat_at(next_ms - known.late_ms)
+        self.member.heartbeat_at(next_ms - known.late_ms)
         self._happen(self._run)
 
-    def beat_now(self) -> None:
+    def heartbeat_now(self) -> None:
         """Send a heartbeat."""
-        self.member.beat_at(self.agenda.now_ms)
+        self.member.heartbeat_at(self.agenda.now_ms)
         self._happen(self._run)
 
     def _call(
@@ -171,25 +171,25 @@ class Process(Worker):
         asked: Callable[[Open], None],
         take: Callable[[Any], None],
         *,
-        lane: Lane = Lane.STIRRING,
+        queue: Queue = Queue.MOVING,
     ) -> None:
         """Have something asked; a join that is known to have come late comes late."""
         known, delay_ms = self._known, self.delay_ms
         if isinstance(wanted, m.Join) and known is not None:
             since_ms = self.agenda.now_ms - START_MS - known.next_ms
-            if abs(since_ms) < JUST_HEARD_MS:
+            if abs(since_ms) < JUST_ANSWERED_MS:
                 self.delay_ms += max(known.joins_ms - since_ms, 0)
             self._known = None
-        super()._call(wanted, asked, take, lane=lane)
+        super()._call(wanted, asked, take, queue=queue)
         self.delay_ms = delay_ms
 
     def stall(self, span_ms: int) -> None:
         """Take so long for the batch under way, and commit nothing."""
         super().stall(span_ms)
-        self._tell()
+        self._note_work()
 
     def at_work(self) -> frozenset[TopicPartition]:
-        """Return what is got on with."""
+        """Return the partitions on which there is progress."""
         return NOTHING if self.is_stalled else self.member.fetchable
 
 
@@ -206,41 +206,41 @@ class Replay(Course):
         (_, self.there), *later = life.grown
         for at_ms, there in later:
             self.agenda.at(START_MS + at_ms, DIRECTOR, self._grow, there)
-        for known in life.beats:
-            self.agenda.at(START_MS + known.at_ms, DIRECTOR, self._beat, self.seats[known.place - 1], known)
-        for last in life.last_beats:
-            seat = self.seats[last.place - 1]
-            self.agenda.at(START_MS + last.at_ms, DIRECTOR, self._beat_now, seat)
+        for known in life.phases:
+            self.agenda.at(START_MS + known.at_ms, DIRECTOR, self._align, self.slots[known.place - 1], known)
+        for last in life.last_heartbeats:
+            slot = self.slots[last.place - 1]
+            self.agenda.at(START_MS + last.at_ms, DIRECTOR, self._heartbeat_now, slot)
         for lead in life.leads:
             self.agenda.at(START_MS + lead.at_ms, DIRECTOR, self._lead, lead.places)
         for at_ms, place, topics in life.wanted:
-            self.agenda.at(START_MS + at_ms, DIRECTOR, self._want, self.seats[place - 1], topics)
+            self.agenda.at(START_MS + at_ms, DIRECTOR, self._want, self.slots[place - 1], topics)
 
-    def topics_of(self, seat: Seat) -> Iterable[str]:
-        """Return what a process subscribes to now."""
-        return self._wanted.get(seat.number, self.topics)
+    def topics_of(self, slot: Slot) -> Iterable[str]:
+        """Return the topics that a process subscribes to now."""
+        return self._wanted.get(slot.number, self.topics)
 
-    def _want(self, seat: Seat, topics: tuple[str, ...]) -> None:
+    def _want(self, slot: Slot, topics: tuple[str, ...]) -> None:
         """Have a process, or the next one of its place, want other topics."""
-        if self._wanted.get(seat.number) == topics:
+        if self._wanted.get(slot.number) == topics:
             return
-        self._wanted[seat.number] = topics
-        if seat.running:
-            assert seat.worker is not None
-            seat.worker.look()
+        self._wanted[slot.number] = topics
+        if slot.running:
+            assert slot.worker is not None
+            slot.worker.look()
 
     def _lead(self, places: Sequence[int]) -> None:
-        self.station.first = tuple(self.seats[place - 1].name for place in places)
+        self.station.first = tuple(self.slots[place - 1].name for place in places)
 
-    def _beat(self, seat: Seat, known: Beat) -> None:
-        if seat.running:
-            assert isinstance(seat.worker, Process)
-            seat.worker.beat(known)
+    def _align(self, slot: Slot, known: HeartbeatPhase) -> None:
+        if slot.running:
+            assert isinstance(slot.worker, Process)
+            slot.worker.align(known)
 
-    def _beat_now(self, seat: Seat) -> None:
-        if seat.running:
-            assert isinstance(seat.worker, Process)
-            seat.worker.beat_now()
+    def _heartbeat_now(self, slot: Slot) -> None:
+        if slot.running:
+            assert isinstance(slot.worker, Process)
+            slot.worker.heartbeat_now()
 
     def _grow(self, there: Mapping[str, int]) -> None:
         """Have topics that are new or have more partitions; whoever runs looks at once."""
@@ -248,18 +248,20 @@ class Replay(Course):
         self._gone_ms = {topic: at_ms for topic, at_ms in self._gone_ms.items() if not there.get(topic)}
         self._gone_ms |= dict.fromkeys(gone, self.agenda.now_ms)
         self.there = there
-        for seat in self.seats:
-            if seat.running:
-                assert seat.worker is not None
-                seat.worker.look()
+        for slot in self.slots:
+            if slot.running:
+                assert slot.worker is not None
+                slot.worker.look()
 
-    def _start(self, seat: Seat) -> None:
-        if not seat.running:
-            seat.worker = Process(self, seat)
-            seat.worker.start()
+    def _start(self, slot: Slot) -> None:
+        if not slot.running:
+            slot.worker = Process(self, slot)
+            slot.worker.start()
 
     def _idle(self) -> Iterator[tuple[TopicPartition, Span]]:
-        """Yield when nobody was at work on a partition, while it was there and somebody was left to be."""
+        """Yield the spans in which nobody was at work on a partition, while it was there and somebody was
+        left to be.
+        """
         over_ms = self.ends_ms if self.ended_ms is None else START_MS + self.ended_ms
         rested = dict(self._rested())
         for partition, span in self.ownership.idle_spans():
@@ -271,7 +273,9 @@ class Replay(Course):
             yield partition, span._replace(to_ms=to_ms)
 
     def _rested(self) -> Iterator[tuple[tuple[TopicPartition, int], int]]:
-        """Yield what processes had that died when they had nothing to do, and when they were missed."""
+        """Yield the partitions of processes that died when they had nothing to do, and the spans until they
+        were missed.
+        """
         missed_ms = {(START_MS + one.at_ms, one.place - 1): self._missed_ms(one) for one in self.rests}
         if missed_ms:
             for partition, row in self.ownership.rows.items():
@@ -280,8 +284,8 @@ class Replay(Course):
                         yield (partition, until_ms), missed_ms[until_ms, owner]
 
     def _missed_ms(self, rest: Rest) -> int:
-        """Return when the group was without a process that had died."""
-        died_ms, name = START_MS + rest.at_ms, self.seats[rest.place - 1].name
+        """Return the time at which the group was without a process that had died."""
+        died_ms, name = START_MS + rest.at_ms, self.slots[rest.place - 1].name
         return next(
             (
                 one.at_ms
@@ -305,7 +309,7 @@ class Replay(Course):
         }
 
     def _rebalances(self) -> Iterator[tuple[int, frozenset[str]]]:
-        """Yield when each generation was formed that a record would have, and its causes.
+        """Yield the time of each generation that a record would have, and its causes.
 
         One whose leader died before it had assigned anything is not stored: the next one comes of what it
         came of, too.
@@ -319,7 +323,7 @@ class Replay(Course):
                     causes = frozenset()
 
     def figures(self) -> Figures:
-        """Return what came of it."""
+        """Return the figures of the replay."""
         spans = [span for _, span in self._idle() if span.length_ms > 0]
         return Figures(
             tuple(self._rebalances()),
@@ -350,15 +354,15 @@ def replayed(life: Life, change: Change, seed: int) -> Figures:
 
 
 def foretold(life: Life, change: Change, seed: int) -> Figures:
-    """Return what other settings would have come to: standing still is the mean of two replays.
+    """Return the figures of a replay with other settings: standing still is the mean of two replays.
 
     Those who stay hear of a rebalance when they did in the one, and when it comes about in the other: the
     record has one chance of several.
     """
     came = replayed(life, change, seed)
-    if not life.beats:
+    if not life.phases:
         return came
-    fell = replayed(life._replace(beats=()), change, seed)
+    fell = replayed(life._replace(phases=()), change, seed)
     return came._replace(stood_still_ms=(came.stood_still_ms + fell.stood_still_ms) // 2)
 
 
@@ -375,7 +379,7 @@ def variant_of(life: Life, change: Change, kinds: tuple[Kind, ...], seed: int) -
     )
 
 
-def understood(history: History) -> Replayed | None:
+def best_reading(history: History) -> Replayed | None:
     """Return the reading whose replay comes nearest to the record; None if there is nothing to replay."""
     best: Replayed | None = None
     for reading in READINGS:
@@ -420,7 +424,7 @@ def mended(history: History, best: Replayed) -> Replayed:
 def matched(
     expected: Sequence[tuple[int, frozenset[str]]], found: Sequence[tuple[int, frozenset[str]]]
 ) -> int:
-    """Return how many of the expected rebalances are among those found: same causes, about the same time."""
+    """Return the number of expected rebalances among those found: same causes, about the same time."""
     count = first = 0
     for at_ms, causes in expected:
         while first < len(found) and found[first][0] < at_ms - SAME_WITHIN_MS:

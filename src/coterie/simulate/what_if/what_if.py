@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 from coterie.base.whole import whole_number
 from coterie.broker.config.settings import BrokerSettings, SettingError
-from coterie.history.advice import BELIEVED, Backing, Lived
+from coterie.history.advice import BELIEVED, Backing, ReplayTotals
 from coterie.history.tables import History
 from coterie.simulate.scenario import CLIENT, KIND, Kind, check_client
 from coterie.simulate.values import BadScript, Read, hint
 from coterie.simulate.what_if.generations import HEARTBEAT_MS
 from coterie.simulate.what_if.recorded import unplayable
-from coterie.simulate.what_if.replay import FOREVER_MS, Change, Figures, Replayed, foretold, understood
+from coterie.simulate.what_if.replay import FOREVER_MS, Change, Figures, Replayed, best_reading, foretold
 
 AS_RECORDED = "as recorded"
 ASSIGNOR, STATIC = "assignor", "group.instance.id"
@@ -81,7 +81,7 @@ class WhatIf(NamedTuple):
 
 
 def questions(text: str) -> list[Question]:
-    """Return what a text asks, several for values with alternatives. Raises `BadScript`."""
+    """Return the questions of a text, several for values with alternatives. Raises `BadScript`."""
     given = [pair(one) for one in text.split(",") if one.strip()]
     if not given:
         raise BadScript("--what-if is empty; name a setting, as in session.timeout.ms=30000")
@@ -151,41 +151,43 @@ def read(given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def answers(history: History, asked: Sequence[Question]) -> Iterator[WhatIf]:
-    """Yield what a group would have come to: with its own settings first, then one row a question."""
-    known = understood(history)
+    """Yield the outcomes of a group: with its own settings first, then one row a question."""
+    known = best_reading(history)
     if known is None:
         yield nothing(history)
         return
     yield row(known, AS_RECORDED, known.figures, Change())
-    usual = lived(known.usually()) if asked else None
+    usual = totals(known.usually()) if asked else None
     for one in asked:
         figures = foretold(known.life, one.change, known.reading.seed)
         answer = row(known, one.text, figures, one.change)
-        found = backing(known, usual, lived(figures))
+        found = backing(known, usual, totals(figures))
         yield answer._replace(helps=found.bears_out if found.believed else None)
 
 
 def backings(history: History, asked: Sequence[str]) -> Iterator[Backing | None]:
-    """Yield what a group's replay says of each of these questions, as they are taken; each has one value."""
-    known = understood(history) if asked else None
-    usual = lived(known.usually()) if known is not None and known.fidelity >= BELIEVED else None
+    """Yield the backing by a group's replay of each of these questions, as they are taken; each has one
+    value.
+    """
+    known = best_reading(history) if asked else None
+    usual = totals(known.usually()) if known is not None and known.fidelity >= BELIEVED else None
     for text in asked:
         if known is None:
             yield None
             continue
         (one,) = questions(text)
         figures = known.figures if usual is None else foretold(known.life, one.change, known.reading.seed)
-        yield backing(known, usual, lived(figures))
+        yield backing(known, usual, totals(figures))
 
 
-def backing(known: Replayed, usual: Lived | None, would: Lived) -> Backing:
-    """Return what the replay of a group says of one question, which came to this."""
-    told = len(known.life.expected), len(known.figures.rebalances), known.matched, known.fidelity
-    return Backing(*told, lived(known.figures), would, known.stood_still_error, usual)
+def backing(known: Replayed, usual: ReplayTotals | None, would: ReplayTotals) -> Backing:
+    """Return the backing by the replay of a group of one question, which came to this."""
+    fidelity = len(known.life.expected), len(known.figures.rebalances), known.matched, known.fidelity
+    return Backing(*fidelity, totals(known.figures), would, known.stood_still_error, usual)
 
 
-def lived(figures: Figures) -> Lived:
-    return Lived(len(figures.rebalances), figures.stood_still_ms, figures.moves)
+def totals(figures: Figures) -> ReplayTotals:
+    return ReplayTotals(len(figures.rebalances), figures.stood_still_ms, figures.moves)
 
 
 def row(known: Replayed, setting: str, figures: Figures, change: Change) -> WhatIf:
@@ -234,7 +236,7 @@ def chance_ms(known: Replayed, figures: Figures) -> float:
     deviations hold in nineteen cases of twenty.
     """
     life = known.life
-    happened = len(life.last_beats) + len(figures.rebalances)
+    happened = len(life.last_heartbeats) + len(figures.rebalances)
     return 2 * EVEN_CHANCE * HEARTBEAT_MS * life.share * sqrt(happened)
 
 

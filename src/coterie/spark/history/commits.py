@@ -76,7 +76,7 @@ def commits_in(
 
 
 def metadata_of(values: pa.Array, found: Values) -> pa.Array:
-    """Return what committers noted beside their offsets: nothing, mostly."""
+    """Return the metadata beside the offsets: mostly empty."""
     count = len(found.offset)
     some = np.flatnonzero(found.metadata_size)
     if not len(some):

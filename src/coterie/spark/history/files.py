@@ -25,7 +25,7 @@ class Unit(NamedTuple):
 
 
 def units(directory: Path, *, task_bytes: int = TASK_BYTES) -> list[Unit]:
-    """Return what there is to read, the largest first; an error if it is nothing."""
+    """Return the units to read, the largest first; an error if there are none."""
     found = [unit for one in partitions(directory) for unit in cut(one, task_bytes)]
     return sorted(found, key=lambda unit: -unit.size)
 
@@ -59,7 +59,7 @@ def cut(one: PartitionLog, task_bytes: int) -> Iterator[Unit]:
 
 
 def ends_of(directory: Path, topics: Iterable[str]) -> dict[tuple[str, int], int]:
-    """Return where the logs of these topics end, as far as they lie in the same directory."""
+    """Return the end offsets of these topics, as far as their logs lie in the same directory."""
     wanted = set(topics)
     return {
         (one.topic, one.partition): end_of(one) for one in all_partitions(directory) if one.topic in wanted

@@ -41,7 +41,7 @@ def has_story(client: Mapping[str, Any]) -> bool:
 
 
 def run_beside(work: Coroutine[Any, Any, T]) -> T:
-    """Return what the work returns, done in a thread of its own: in a notebook's a loop runs already."""
+    """Return the result of the work, done in a thread of its own: in a notebook's a loop runs already."""
     thread = LoopThread("coterie")
     try:
         return thread.submit(work).result()
@@ -68,7 +68,7 @@ def entries_in(records: DataFrame) -> list[Entry]:
 
 
 def live_ends(client: Mapping[str, Any], topics: Iterable[str]) -> dict[tuple[str, int], int]:
-    """Return where the partitions of those of these topics that there are end now."""
+    """Return the end offsets of the partitions of those of these topics that there are."""
     return run_beside(asked_ends(parse(options_of(client), streaming=False), set(topics)))
 
 
@@ -99,7 +99,7 @@ def watch(
     def take(batch: DataFrame, _: int) -> None:
         entries = entries_in(batch)
         with one_at_a_time:
-            for alarm in seen.hear(entries):
+            for alarm in seen.take(entries):
                 raised(alarm)
 
     options = options_of(client) | {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(AT_ONCE)}

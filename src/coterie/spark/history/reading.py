@@ -15,8 +15,8 @@ from coterie.arrow.records import decoder
 from coterie.history.log.layout import STORY
 from coterie.history.log.segments import unfinished
 from coterie.spark.history.files import Unit
-from coterie.spark.history.reduce import TOLD, Reducer, batches_of, filled
-from coterie.spark.history.telling import no_collector, told_of
+from coterie.spark.history.reduce import STORY_LINE, Reducer, batches_of, filled
+from coterie.spark.history.telling import no_collector, packed_histories
 from coterie.spark.worker_reuse import settle
 from coterie.wire.records.batches import CONTROL_BIT, TRANSACTIONAL_BIT
 
@@ -35,13 +35,13 @@ def events_of_units(units: Iterable[Unit]) -> Iterator[pa.RecordBatch]:
         yield from batches_of(reducer, (taken(reducer, columns) for columns in decoded(unit)))
 
 
-def told_of_units(units: Iterable[Unit]) -> Iterator[pa.RecordBatch]:
-    """Yield what happened to the groups of whole partitions: all of a group's records are in one of them."""
+def histories_of_units(units: Iterable[Unit]) -> Iterator[pa.RecordBatch]:
+    """Yield the packed histories of whole partitions: all of a group's records are in one of them."""
     with no_collector():
         for unit in units:
             events = list(events_of_units([unit]))
             if events:
-                yield from told_of(pa.Table.from_batches(events).sort_by(ORDER).to_batches())
+                yield from packed_histories(pa.Table.from_batches(events).sort_by(ORDER).to_batches())
     settle("telling")
 
 
@@ -55,7 +55,7 @@ class Room:
         self._bytes = bytearray()
 
     def read(self, path: str) -> memoryview:
-        """Return what the file holds, until the next one is read."""
+        """Return the contents of the file, until the next one is read."""
         with Path(path).open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             if len(self._bytes) < size:
@@ -108,7 +108,7 @@ def events_of_story(found: Iterable[Mapping[str, pa.Array] | pa.RecordBatch]) ->
         count = len(keys)
         events = {
             "group_id": pa.array([key.decode(errors="replace") for key in keys], pa.string()),
-            "kind": pa.array(np.full(count, TOLD, np.int32)),
+            "kind": pa.array(np.full(count, STORY_LINE, np.int32)),
             "place": columns["offset"],
             "value": columns["value"],
         }

@@ -23,7 +23,7 @@ from coterie.wire.payloads.consumer_offsets import OffsetCommitKey, read_key, re
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-RUN, TOLD = -1, -2
+RUN, STORY_LINE = -1, -2
 """Kinds of events that are no records: a run of commits, a line of our own story."""
 
 EVENTS = pa.schema(
@@ -90,7 +90,9 @@ class KeyBook:
         return self._numbers[key]
 
     def commits(self) -> dict[str, pa.Array]:
-        """Return what the keys of commits say, in columns, by number; those of other records are null."""
+        """Return the group, topic and partition of commits' keys, in columns, by number; those of other
+        records are null.
+        """
         return {
             "group_id": pa.array([key and key.group for key in self.keys], pa.string()),
             "topic": pa.array([key and key.topic for key in self.keys], pa.string()),
@@ -117,7 +119,7 @@ class Values(NamedTuple):
 
 
 def offset_values(values: pa.Array, rows: Ints) -> Values:
-    """Return what these rows' values say; they are there. Corrupt for bad bytes."""
+    """Return the committed offsets of these rows, none of which is null. Corrupt for bad bytes."""
     starts, data = parts(values)
     table, rare = loops().values_table(starts, data, rows)
     found = Values(*table[: len(Values._fields)])
@@ -128,7 +130,7 @@ def offset_values(values: pa.Array, rows: Ints) -> Values:
 
 
 def parts(values: pa.Array) -> tuple[npt.NDArray[Any], Bytes]:
-    """Return where each value of an array of bytes starts, with the end of the last, and the bytes."""
+    """Return the start of each value of an array of bytes, with the end of the last, and the bytes."""
     _, stops, data = values.buffers()
     width = np.int64 if pa.types.is_large_binary(values.type) else np.int32
     starts = np.frombuffer(stops, width)[values.offset : values.offset + len(values) + 1]

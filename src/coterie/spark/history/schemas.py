@@ -130,14 +130,14 @@ def stamps(values: Iterable[int | None]) -> pa.Array:
     return pc.multiply(pa.array(values, pa.int64()), 1000).cast(STAMP)
 
 
-def told_schema() -> StructType:
-    """Return the schema of what is told of groups: a row for many of them, a column a table, packed."""
+def packed_schema() -> StructType:
+    """Return the schema of packed histories: a row for many groups, a column a table."""
     packed = [StructField(name, BinaryType(), True) for name in TABLES]
     return StructType([StructField("groups", LongType(), True), *packed])
 
 
-def told_batch(groups: int, tables: Mapping[str, Sequence[pa.RecordBatch]]) -> pa.RecordBatch:
-    """Return what is told of so many groups, packed: Spark need not look into it before somebody asks."""
+def packed_batch(groups: int, tables: Mapping[str, Sequence[pa.RecordBatch]]) -> pa.RecordBatch:
+    """Return the tables of so many groups, packed: Spark need not look into them before somebody asks."""
     values = [groups, *(packed(name, tables[name]) for name in TABLES)]
     kinds = [pa.int64(), *[pa.binary()] * len(TABLES)]
     arrays = [pa.array([value], kind) for value, kind in zip(values, kinds, strict=True)]
@@ -161,11 +161,11 @@ def unpacked(data: bytes) -> Iterator[pa.RecordBatch]:
         yield from stream
 
 
-def histories_in(told: Mapping[str, bytes]) -> Iterator[History]:
-    """Yield the histories that a row of what was told holds."""
+def histories_in(packed_row: Mapping[str, bytes]) -> Iterator[History]:
+    """Yield the histories that a packed row holds."""
     found: dict[str, dict[str, list[Any]]] = {}
     for table, kind in TABLES.items():
-        for batch in unpacked(told[table]):
+        for batch in unpacked(packed_row[table]):
             for row in map(kind._make, zip(*map(plainly, batch.columns), strict=True)):  # type: ignore[attr-defined]
                 found.setdefault(row.group_id, {}).setdefault(table, []).append(row)
     for group_id, tables in sorted(found.items()):

@@ -24,7 +24,7 @@ SETTINGS = {
 
 
 def cores(spark: SparkSession) -> int:
-    """Return how many tasks run at once. Of Spark Connect, a range tells."""
+    """Return the number of tasks that run at once. Of Spark Connect, a range tells."""
     if hasattr(spark, "sparkContext"):
         return spark.sparkContext.defaultParallelism
     return tasks_of_a_range(spark)

@@ -35,12 +35,12 @@ from coterie.spark.history.reduce import EVENTS
 from coterie.spark.history.schemas import (
     TABLES,
     histories_in,
+    packed_schema,
     spark_schema,
-    told_schema,
     unpacked,
 )
 from coterie.spark.history.session import cores
-from coterie.spark.history.telling import told_of
+from coterie.spark.history.telling import packed_histories
 
 SPARK_TYPES: dict[pa.DataType, DataType] = {
     pa.string(): StringType(),
@@ -71,10 +71,10 @@ class Histories:
         commits: DataFrame,
         ends: Ends | None = None,
         *,
-        told: Callable[[], DataFrame] | None = None,
+        packed: Callable[[], DataFrame] | None = None,
     ) -> None:
         self._events, self.commits, self._ends = events, commits, ends
-        self._tell = told or self._told_of_events
+        self._make = packed or self._packed_of_events
 
     @property
     def spark(self) -> SparkSession:
@@ -82,21 +82,21 @@ class Histories:
         return self._events.sparkSession
 
     def sorted_events(self, tasks: int | None = None) -> DataFrame:
-        """Return what histories are told from, each group in one of so many tasks (Spark's choice)."""
+        """Return the events of all groups, each group's in one of so many tasks (Spark's choice)."""
         numbers = () if tasks is None else (tasks,)
         return self._events.repartition(*numbers, "group_id").sortWithinPartitions("group_id", "place")
 
     @cached_property
-    def told(self) -> DataFrame:
+    def packed(self) -> DataFrame:
         """A row for some groups, a column a table, packed: what all the others are taken from."""
-        return self._tell().persist()
+        return self._make().persist()
 
-    def _told_of_events(self) -> DataFrame:
-        return self.sorted_events().mapInArrow(told_of, told_schema())
+    def _packed_of_events(self) -> DataFrame:
+        return self.sorted_events().mapInArrow(packed_histories, packed_schema())
 
     def each(self) -> Iterator[History]:
         """Yield the history of each group, some groups at a time: never all of them are in the driver."""
-        for row in self.told.toLocalIterator():
+        for row in self.packed.toLocalIterator():
             yield from histories_in(row.asDict())
 
     def table(self, name: str) -> DataFrame:
@@ -105,7 +105,7 @@ class Histories:
             return self.commits
         if name == "lag":
             return self.lag
-        few = self.told.select(name).coalesce(cores(self.spark))
+        few = self.packed.select(name).coalesce(cores(self.spark))
         return few.mapInArrow(unpacking, spark_schema(name))
 
     @property
@@ -182,9 +182,9 @@ def read_directory(spark: SparkSession, directory: str | Path) -> Histories:
     planned, tasks = planned_on(spark, found)
     events = planned.mapInArrow(partial(reading_units, tasks), spark_type(EVENTS))
     commits = planned.mapInArrow(partial(reading_commits, tasks), spark_type(COMMITS))
-    telling = partial(planned.mapInArrow, partial(telling_units, tasks), told_schema())
-    told = telling if all_whole(found) else None
-    return Histories(events, commits, partial(ends_of, Path(directory)), told=told)
+    packing = partial(planned.mapInArrow, partial(history_units, tasks), packed_schema())
+    packed = packing if all_whole(found) else None
+    return Histories(events, commits, partial(ends_of, Path(directory)), packed=packed)
 
 
 def read_cluster(spark: SparkSession, **client: Any) -> Histories:
@@ -232,10 +232,10 @@ def reading_units(
     return reading.events_of_units(units_in(tasks, batches))
 
 
-def telling_units(
+def history_units(
     tasks: Sequence[Sequence[Unit]], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    return reading.told_of_units(units_in(tasks, batches))
+    return reading.histories_of_units(units_in(tasks, batches))
 
 
 def unpacking(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

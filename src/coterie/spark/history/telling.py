@@ -24,8 +24,8 @@ from coterie.history.log.records import CLASSIC, NEXT_GENERATION, OFFSET_KINDS, 
 from coterie.history.log.runs import Run
 from coterie.history.ownership import Silence
 from coterie.history.tables import History
-from coterie.spark.history.reduce import RUN, TOLD
-from coterie.spark.history.schemas import TABLES, rows_batch, told_batch
+from coterie.spark.history.reduce import RUN, STORY_LINE
+from coterie.spark.history.schemas import TABLES, packed_batch, rows_batch
 from coterie.spark.history.silences import Ints, RunColumns, silences_in
 from coterie.wire.payloads.consumer_offsets import read_group_value
 
@@ -35,11 +35,11 @@ NUMBERS = ("place", *Run._fields[3:-1])
 PASSED_OVER = (RUN, *OFFSET_KINDS)
 
 
-def told_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield what happened to groups, a row for some of them, from their events: sorted by group and place."""
+def packed_histories(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield packed histories, a row for some groups, from their events: sorted by group and place."""
     with no_collector():
         for events in whole_groups(batches):
-            yield told_at_once(Groups(events))
+            yield packed_group_histories(Groups(events))
 
 
 def histories_from(batches: Iterable[pa.RecordBatch]) -> Iterator[History]:
@@ -146,7 +146,7 @@ class Groups:
             partition: self.silences[first] for partition, first, _ in stretches if first in self.silences
         }
         found = group_history(name, self.entries_of(number), runs, silent)
-        story = [value for kind, *_, value in self.records_of(number) if kind == TOLD and value]
+        story = [value for kind, *_, value in self.records_of(number) if kind == STORY_LINE and value]
         return overlaid(found, read_story(story).get(name, ())) if story else found
 
 
@@ -168,12 +168,12 @@ def topic_ids(events: pa.Table, order: Ints) -> Iterator[UUID | None]:
         yield None if value is None else UUID(bytes=value)
 
 
-def told_at_once(groups: Groups) -> pa.RecordBatch:
-    """Return what happened to these groups, packed."""
+def packed_group_histories(groups: Groups) -> pa.RecordBatch:
+    """Return the histories of these groups, packed."""
     rows: dict[str, list[Any]] = defaultdict(list)
     for number in range(len(groups.names)):
         history = groups.history(number)
         for table in TABLES:
             rows[table] += getattr(history, table)
     tables = {table: [rows_batch(table, rows[table])] for table in TABLES}
-    return told_batch(len(groups.names), tables)
+    return packed_batch(len(groups.names), tables)
