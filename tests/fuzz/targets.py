@@ -18,8 +18,9 @@ from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
 from coterie.broker.config.properties import PropertiesError, read_properties
 from coterie.broker.topics.cluster_image import image_of
-from coterie.coordinator.group import GroupSettings, Shard
 from coterie.coordinator.group.loading import Loader
+from coterie.coordinator.group.settings import GroupSettings
+from coterie.coordinator.group.shard import Shard
 from coterie.storage import checkpoints
 from coterie.storage.cluster_log import CLUSTER_LOG
 from coterie.storage.log.aborted import AbortedIndex, AbortedSpan

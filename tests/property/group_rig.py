@@ -12,7 +12,6 @@ from typing import Any
 from shard_rig import Asked, Pending, ShardRig
 
 from coterie.base.codes import Code
-from coterie.coordinator.group import GroupSettings, Shard
 from coterie.coordinator.group.commands import (
     CleanOffsets,
     CommitOffsets,
@@ -29,6 +28,8 @@ from coterie.coordinator.group.commands import (
     Sync,
 )
 from coterie.coordinator.group.model import Group
+from coterie.coordinator.group.settings import GroupSettings
+from coterie.coordinator.group.shard import Shard
 from coterie.coordinator.machine import Decision
 from coterie.wire.payloads.consumer_protocol import Subscription
 

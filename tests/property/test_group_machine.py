@@ -16,7 +16,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from timer_oracle import Seen, TimerOracle, seen
 
 from coterie.base.codes import Code
-from coterie.coordinator.group import Shard
 from coterie.coordinator.group.classic.sync import renewal
 from coterie.coordinator.group.commands import (
     CleanOffsets,
@@ -48,6 +47,7 @@ from coterie.coordinator.group.facts import (
 )
 from coterie.coordinator.group.loading import Loader
 from coterie.coordinator.group.model import Group, Member, State
+from coterie.coordinator.group.shard import Shard
 from coterie.coordinator.machine import Decision
 from coterie.wire.payloads.consumer_offsets import OffsetCommitKey, read_key, read_offset_value
 from coterie.wire.records.batches import (

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.base.errors import Corrupt
-from coterie.coordinator.group import GroupSettings, Shard
 from coterie.coordinator.group.loading import Loader
+from coterie.coordinator.group.settings import GroupSettings
+from coterie.coordinator.group.shard import Shard
 from coterie.wire.payloads.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,

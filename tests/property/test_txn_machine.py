@@ -13,7 +13,6 @@ from txn_rig import TIMEOUT_MS, Rig
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.coordinator.machine import Decision
-from coterie.coordinator.txn import Shard
 from coterie.coordinator.txn.apply import IDLE
 from coterie.coordinator.txn.commands import (
     NO_PRODUCER,
@@ -33,7 +32,7 @@ from coterie.coordinator.txn.model import (
     Transaction,
 )
 from coterie.coordinator.txn.records import value_of
-from coterie.coordinator.txn.shard import ENDING
+from coterie.coordinator.txn.shard import ENDING, Shard
 from coterie.wire.payloads.transaction_state import transaction_record
 
 IDS = ("tid", "tid", "tid", "other")

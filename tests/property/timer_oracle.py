@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from coterie.base.codes import Code
-from coterie.coordinator.group import GroupSettings, Shard
 from coterie.coordinator.group.commands import (
     Command,
     CommitOffsets,
@@ -19,6 +18,8 @@ from coterie.coordinator.group.commands import (
     Sync,
 )
 from coterie.coordinator.group.model import Group, State
+from coterie.coordinator.group.settings import GroupSettings
+from coterie.coordinator.group.shard import Shard
 from coterie.coordinator.machine import Decision
 
 __all__ = ["Seen", "TimerOracle", "seen"]

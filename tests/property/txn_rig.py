@@ -17,7 +17,6 @@ from coterie.base.deadlines import Deadlines
 from coterie.base.ids import TopicPartition
 from coterie.base.reasons import TRANSACTION, reasons
 from coterie.coordinator.machine import Decision, Markers
-from coterie.coordinator.txn import Shard, TransactionSettings
 from coterie.coordinator.txn.commands import (
     AddPartitions,
     Describe,
@@ -30,6 +29,8 @@ from coterie.coordinator.txn.commands import (
 from coterie.coordinator.txn.facts import TransactionLoaded
 from coterie.coordinator.txn.failures import NoProducerId
 from coterie.coordinator.txn.model import EPOCH_MAX, Producer, State, Transaction
+from coterie.coordinator.txn.settings import TransactionSettings
+from coterie.coordinator.txn.shard import Shard
 
 TIMEOUT_MS = 60_000
 FLIGHTS, TOWERS = TopicPartition("flights", 0), TopicPartition("towers", 3)

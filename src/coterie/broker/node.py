@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID, uuid4
 
 from coterie.base.ids import TopicPartition
@@ -25,6 +25,7 @@ from coterie.wire.api.apis import APIS
 if TYPE_CHECKING:
     from coterie.base.codes import Code
     from coterie.broker.config.settings import BrokerSettings
+    from coterie.broker.net.context import Context
     from coterie.broker.runtime.cleaner import Cleaner, WorksBeside
     from coterie.broker.runtime.groups import Coordinator
     from coterie.broker.runtime.leadership import Leadership
@@ -114,7 +115,9 @@ FAMILIES: Mapping[int, str] = {
     75: "listings",
 }
 
-Handler = Callable[[Any, Any, Any], Any]
+# Of the node, of who asks in which version, and of the request. It returns the response, WAITS or SILENT, or
+# pieces of work that end in one of these.
+Handler: TypeAlias = "Callable[[Node, Context, Any], Any]"
 
 
 def nothing() -> None:
@@ -124,11 +127,41 @@ def nothing() -> None:
 class Node:
     """A broker's state and its one way in: `handler_of` says who answers a request.
 
-    `call_soon` runs a function after the requests that are being answered now; `work` does what takes long
-    in pieces between which requests are answered; `clock` gives milliseconds that never jump, `wall` those of
-    the wall's clock, by which records are dated; member ids end in what `new_uuid` makes. The socket shell
-    hands in the event loop's, a test whatever it drives time with, the simulator all of them from one seed.
+    Time, chance and the order of work are handed in: the socket shell hands in the event loop's, a test
+    whatever it drives time with, the simulator all of them from one seed. Below are the parts that handlers
+    and what runs beside them use.
     """
+
+    settings: BrokerSettings
+    """Kafka's settings of this broker."""
+    topics: Topics
+    """The topics: names, ids, partitions, settings. The methods of the node create and delete them."""
+    store: Store
+    """The logs, by TopicPartition, and the directory that they lie in."""
+    purgatory: Purgatory
+    """The operations that wait, such as fetches, and the timers."""
+    leadership: Leadership
+    """Which node leads a partition: this one, but in the swarm."""
+    peers: Peers
+    """The connections, and what they may hold together."""
+    cleaner: Cleaner
+    """Retention and compaction."""
+    fast_path: FastPath
+    """What is answered from a request's bytes."""
+    advertised: tuple[str, int]
+    """The host and port that clients are sent to."""
+    now_ms: Callable[[], int]
+    """A clock that never jumps."""
+    wall_ms: Callable[[], int]
+    """The wall's clock, by which records are dated."""
+    call_soon: Callable[[Callable[[], None]], object]
+    """Runs a function after the requests that are being answered now."""
+    work: Callable[[Pieces[None]], None]
+    """Does what takes long in pieces, between which requests are answered."""
+    new_uuid: Callable[[], UUID]
+    """Makes what member ids end in."""
+    groups_loaded: Callable[[], None]
+    """Called once the groups have been loaded."""
 
     def __init__(
         self,
@@ -156,15 +189,15 @@ class Node:
         self.work = work
         self.new_uuid = new_uuid
         self.purgatory = Purgatory(alarm)
-        self.leadership: Leadership = Alone(self)
-        self.groups_loaded: Callable[[], None] = nothing  # what the shell does once groups have been loaded
+        self.leadership = Alone(self)
+        self.groups_loaded = nothing
         self.peers = Peers(
             idle_ms=settings.connections_max_idle_ms,
             request_bytes_max=settings.socket_request_max_bytes,
             clock=clock,
         )
         self.advertised = settings.advertised_listener or (settings.listen_host, settings.listen_port)
-        self.cleaner: Cleaner = Cleaner(self, aside)
+        self.cleaner = Cleaner(self, aside)
         self.fast_path = FastPath(self)
         self._handlers: dict[int, Handler] = {}
 

@@ -13,7 +13,7 @@ import pytest
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import OFFSETS_TOPIC
-from coterie.coordinator.group import Shard
+from coterie.coordinator.group.shard import Shard
 from coterie.wire.api.entities import (
     build,
     entity,

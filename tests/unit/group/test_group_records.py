@@ -17,11 +17,12 @@ from group_rig import (
 
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
-from coterie.coordinator.group import GroupSettings, Shard
 from coterie.coordinator.group.commands import OffsetToCommit
 from coterie.coordinator.group.facts import GroupCreated, StoredOffset
 from coterie.coordinator.group.model import State
 from coterie.coordinator.group.records import part_of, stored
+from coterie.coordinator.group.settings import GroupSettings
+from coterie.coordinator.group.shard import Shard
 from coterie.wire.payloads.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,

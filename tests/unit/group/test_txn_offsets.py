@@ -18,7 +18,6 @@ from group_rig import (
 )
 
 from coterie.base.codes import Code
-from coterie.coordinator.group import GroupSettings, Shard
 from coterie.coordinator.group.commands import (
     Command,
     EndTransaction,
@@ -34,6 +33,8 @@ from coterie.coordinator.group.facts import (
     TransactionEnded,
 )
 from coterie.coordinator.group.model import State
+from coterie.coordinator.group.settings import GroupSettings
+from coterie.coordinator.group.shard import Shard
 from coterie.wire.payloads.consumer_offsets import OffsetCommitKey, read_key, read_offset_value
 
 WEEK = 7 * 86_400_000

@@ -9,24 +9,3 @@ A `Shard` holds the groups and offsets of one partition of `__consumer_offsets`.
 An append that fails is undone with `undo_to(mark)`, and `append_failed` says what everybody is answered.
 `loaded` follows `load`; `unload` answers everybody who waits. The state table is in `table`.
 """
-
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from coterie.coordinator.group.settings import GroupSettings
-    from coterie.coordinator.group.shard import Shard
-
-__all__ = ["GroupSettings", "Shard"]
-
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is asked for: who wants the settings need not load the machine."""
-    if name == "Shard":
-        from coterie.coordinator.group.shard import Shard
-
-        return Shard
-    if name == "GroupSettings":
-        from coterie.coordinator.group.settings import GroupSettings
-
-        return GroupSettings
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

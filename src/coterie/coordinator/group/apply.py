@@ -13,8 +13,7 @@ from coterie.base.journal import Journal
 from coterie.coordinator.group import facts
 from coterie.coordinator.group.facts import Fact, StoredOffset
 from coterie.coordinator.group.model import CONSUMER, Group, Member, OffsetTable, Protocols, State
-from coterie.coordinator.group.offsets.pending import Key, Pending, Writers
-from coterie.coordinator.group.offsets.stored import OffsetTables, stored_offset
+from coterie.coordinator.group.offsets.stored import Key, OffsetTables, Pending, Writers, stored_offset
 from coterie.wire.payloads.consumer_offsets import read_partition_key
 
 

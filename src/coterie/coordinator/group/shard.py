@@ -35,8 +35,7 @@ from coterie.coordinator.group.facts import (
 )
 from coterie.coordinator.group.failures import after_failure
 from coterie.coordinator.group.model import Group, Member
-from coterie.coordinator.group.offsets.pending import Pending
-from coterie.coordinator.group.offsets.stored import OffsetTables
+from coterie.coordinator.group.offsets.stored import OffsetTables, Pending
 from coterie.coordinator.group.records import facts_of, records_of
 from coterie.coordinator.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 from coterie.coordinator.machine import Core, Decision, RawRecord, Timer, TimerKey
