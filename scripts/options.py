@@ -9,11 +9,20 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
+from typing import Any
 
+from coterie.base.settings import what_it_takes
 from coterie.client.producer.settings import ProducerSettings
-from coterie.client.settings import AdminSettings, ClientSettings, ConsumerSettings
+from coterie.client.settings import (
+    KINDS,
+    AdminSettings,
+    ClientSettings,
+    ConsumerSettings,
+    setting_of,
+    types_of,
+)
 
 PLACE = Path(__file__).resolve().parents[1] / "src" / "coterie" / "client" / "options.py"
 HEAD = '''"""The settings of the clients as keyword arguments, for editors, mypy and pyright.
@@ -66,9 +75,21 @@ def lines() -> Iterator[str]:
             kind = one.type.__name__ if isinstance(one.type, type) else str(one.type)
             kind = MODULES.sub("", kind)
             yield f"    {one.name}: {WIDER.get(kind, kind)}"
-            default = "" if one.default is MISSING else one.default
-            yield f'    """{"Default: " + repr(default) if default is not None else "No default"}."""'
+            yield f'    """{takes(one)}{default_of(one)}."""'
         yield ""
+
+
+def takes(one: Field[Any]) -> str:
+    """Return a sentence about the values that a setting takes; nothing if they are texts of any kind."""
+    kind = types_of(one)[0]
+    any_text = kind is str and "rule" not in one.metadata
+    return "" if any_text or kind not in KINDS else f"Takes {what_it_takes(setting_of(one, kind))}. "
+
+
+def default_of(one: Field[Any]) -> str:
+    """Return the default of a setting, as its docstring has it."""
+    default = "" if one.default is MISSING else one.default
+    return "No default" if default is None else f"Default: {default!r}"
 
 
 def text() -> str:

@@ -199,7 +199,7 @@ def what_it_takes(setting: Setting) -> str:
     if setting.rule in {"-", "replicas"} or setting.kind in ("span", "time"):
         return noun
     if ".." not in setting.rule:
-        words = join_words(setting.words)
+        words = join_words([word or "''" for word in setting.words])
         return f"{noun} of {words}" if setting.kind == "list" else words
     least, most, beside = bounds_of(setting.rule)
     limits = f"from {least} to {most}" if most else f"of at least {least}"

@@ -17,19 +17,19 @@ class ClientOptions(TypedDict, total=False):
     client_id: str
     """Default: 'coterie'."""
     request_timeout_ms: int | str
-    """Default: 30000."""
+    """Takes a whole number of at least 1. Default: 30000."""
     default_api_timeout_ms: int | str
-    """Default: 60000."""
+    """Takes a whole number of at least 1. Default: 60000."""
     retry_backoff_ms: int | str
-    """Default: 100."""
+    """Takes a whole number of at least 0. Default: 100."""
     retry_backoff_max_ms: int | str
-    """Default: 1000."""
+    """Takes a whole number of at least 0. Default: 1000."""
     metadata_max_age_ms: int | str
-    """Default: 300000."""
+    """Takes a whole number of at least 0. Default: 300000."""
     security_protocol: str
-    """Default: 'PLAINTEXT'."""
+    """Takes PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. Default: 'PLAINTEXT'."""
     sasl_mechanism: str | None
-    """No default."""
+    """Takes PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. No default."""
     sasl_username: str | None
     """No default."""
     sasl_password: str | None
@@ -43,7 +43,7 @@ class ClientOptions(TypedDict, total=False):
     ssl_truststore_password: str | None
     """No default."""
     ssl_truststore_type: str | None
-    """No default."""
+    """Takes PEM, JKS or PKCS12. No default."""
     ssl_keystore_location: str | None
     """No default."""
     ssl_keystore_certificate_chain: str | None
@@ -53,13 +53,13 @@ class ClientOptions(TypedDict, total=False):
     ssl_keystore_password: str | None
     """No default."""
     ssl_keystore_type: str | None
-    """No default."""
+    """Takes PEM, JKS or PKCS12. No default."""
     ssl_key_location: str | None
     """No default."""
     ssl_key_password: str | None
     """No default."""
     ssl_endpoint_identification_algorithm: str
-    """Default: 'https'."""
+    """Takes https or ''. Default: 'https'."""
     ssl_context: ssl.SSLContext | None
     """No default."""
 
@@ -75,39 +75,39 @@ class ConsumerOptions(ClientOptions, total=False):
     auto_offset_reset: str
     """Default: 'latest'."""
     enable_auto_commit: bool | str
-    """Default: True."""
+    """Takes true or false. Default: True."""
     auto_commit_interval_ms: int | str
-    """Default: 5000."""
+    """Takes a whole number of at least 0. Default: 5000."""
     session_timeout_ms: int | str
-    """Default: 45000."""
+    """Takes a whole number of at least 1. Default: 45000."""
     heartbeat_interval_ms: int | str
-    """Default: 3000."""
+    """Takes a whole number of at least 0. Default: 3000."""
     max_poll_interval_ms: int | str
-    """Default: 300000."""
+    """Takes a whole number of at least 1. Default: 300000."""
     max_poll_records: int | str
-    """Default: 500."""
+    """Takes a whole number of at least 1. Default: 500."""
     partition_assignment_strategy: str | Sequence[str | Assignor]
     """Default: ('range', 'cooperative-sticky')."""
     fetch_min_bytes: int | str
-    """Default: 1."""
+    """Takes a whole number of at least 0. Default: 1."""
     fetch_max_bytes: int | str
-    """Default: 52428800."""
+    """Takes a whole number of at least 1. Default: 52428800."""
     fetch_max_wait_ms: int | str
-    """Default: 500."""
+    """Takes a whole number of at least 0. Default: 500."""
     max_partition_fetch_bytes: int | str
-    """Default: 1048576."""
+    """Takes a whole number of at least 1. Default: 1048576."""
     isolation_level: str
-    """Default: 'read_uncommitted'."""
+    """Takes read_uncommitted or read_committed. Default: 'read_uncommitted'."""
     client_rack: str
     """Default: ''."""
     check_crcs: bool | str
-    """Default: True."""
+    """Takes true or false. Default: True."""
     interceptors: Sequence[Callable[[list[Any]], list[Any]]]
     """Default: ()."""
     decoder: str
-    """Default: 'auto'."""
+    """Takes auto, plain or compiled. Default: 'auto'."""
     max_buffered_bytes: int | str
-    """Default: 67108864."""
+    """Takes a whole number of at least 1. Default: 67108864."""
 
 
 class ProducerOptions(ClientOptions, total=False):
@@ -116,37 +116,37 @@ class ProducerOptions(ClientOptions, total=False):
     acks: str | int
     """Default: 'all'."""
     enable_idempotence: bool | str | None
-    """No default."""
+    """Takes true or false. No default."""
     transactional_id: str | None
     """No default."""
     transaction_timeout_ms: int | str
-    """Default: 60000."""
+    """Takes a whole number of at least 1. Default: 60000."""
     batch_size: int | str
-    """Default: 16384."""
+    """Takes a whole number of at least 1. Default: 16384."""
     linger_ms: int | str
-    """Default: 5."""
+    """Takes a whole number of at least 0. Default: 5."""
     compression_type: str | None
-    """Default: 'none'."""
+    """Takes none, gzip, snappy, lz4 or zstd. Default: 'none'."""
     buffer_memory: int | str
-    """Default: 33554432."""
+    """Takes a whole number of at least 1. Default: 33554432."""
     max_request_size: int | str
-    """Default: 1048576."""
+    """Takes a whole number of at least 1. Default: 1048576."""
     max_in_flight_requests_per_connection: int | str
-    """Default: 5."""
+    """Takes a whole number of at least 1. Default: 5."""
     max_block_ms: int | str
-    """Default: 60000."""
+    """Takes a whole number of at least 0. Default: 60000."""
     delivery_timeout_ms: int | str
-    """Default: 120000."""
+    """Takes a whole number of at least 0. Default: 120000."""
     retries: int | str
-    """Default: 2147483647."""
+    """Takes a whole number of at least 0. Default: 2147483647."""
     partitioner: str | Callable[..., int]
     """Default: 'builtin'."""
     partitioner_ignore_keys: bool | str
-    """Default: False."""
+    """Takes true or false. Default: False."""
     partitioner_adaptive_partitioning_enable: bool | str
-    """Default: True."""
+    """Takes true or false. Default: True."""
     partitioner_availability_timeout_ms: int | str
-    """Default: 0."""
+    """Takes a whole number of at least 0. Default: 0."""
     key_serializer: Callable[[Any], bytes | None] | None
     """No default."""
     value_serializer: Callable[[Any], bytes | None] | None

@@ -260,16 +260,26 @@ def unknown(name: str, known: Iterable[str]) -> str:
     return f"there is no setting {name}{did_you_mean(name, known, likeness=0.5)}"
 
 
+def types_of(one: Field[Any]) -> tuple[Any, ...]:
+    """Return the types of the values of a setting, in their order."""
+    return get_args(one.type) if isinstance(one.type, types.UnionType) else (one.type,)
+
+
+def setting_of(one: Field[Any], wanted: type) -> Setting:
+    """Return the setting of a field for values of one of its types; those of `KINDS` have a kind."""
+    usual = {"kind": KINDS[wanted], "rule": "0.." if one.type is int else "-"}
+    return Setting(one.name, **usual | one.metadata)
+
+
 def taken(one: Field[Any], value: Any) -> Any:
     """Return the value as the setting's type wants it, or raise WrongSetting."""
-    kinds = get_args(one.type) if isinstance(one.type, types.UnionType) else (one.type,)
+    kinds = types_of(one)
     if value is None and types.NoneType in kinds:
         return None
     for kind in kinds:
         wanted = get_origin(kind) or kind
         if wanted in KINDS and isinstance(value, (wanted, str)):
-            usual = {"kind": KINDS[wanted], "rule": "0.." if one.type is int else "-"}
-            return checked(Setting(one.name, **usual | one.metadata), value)
+            return checked(setting_of(one, wanted), value)
         if wanted is tuple and isinstance(value, list | tuple | set | frozenset):
             return tuple(value)
         if isinstance(value, wanted):

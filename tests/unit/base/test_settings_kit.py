@@ -17,6 +17,7 @@ from coterie.base.settings import (
     nearest,
     read,
     settings_of,
+    what_it_takes,
 )
 
 NAMES = ("linger.ms", "batch.size", "acks")
@@ -121,3 +122,9 @@ def test_a_table_tells_no_default_from_an_empty_one():
 def test_words_are_joined_as_in_a_sentence():
     assert join_words(["a"]) == "a"
     assert join_words(["a", "b", "c"]) == "a, b or c"
+
+
+def test_a_sentence_has_all_that_a_setting_takes():
+    assert what_it_takes(Setting("a", "string", "https|")) == "https or ''"
+    assert what_it_takes(Setting("a", "int", "1..")) == "a whole number of at least 1"
+    assert what_it_takes(Setting("a", "list", "x|y")) == "a list with commas of x or y"
