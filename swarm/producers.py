@@ -58,7 +58,7 @@ class Producer(Client):
 
     def _ask(self, api_key: int, version: int, done: Any, **values: Any) -> None:
         broker: Broker = self.cluster.brokers[1]
-        request = messages.whole(api_key, version, transactional_id=self.name, **values)
+        request = messages.request(api_key, version, transactional_id=self.name, **values)
         timeout_ms = self.options.request_timeout_ms
         self.call(broker, request, timeout_ms=timeout_ms, done=done, purpose="transactions")
 
@@ -108,14 +108,8 @@ class Producer(Client):
 
     def _commit_offsets(self, who: Identity) -> None:
         offset, version = self._next, JOINS_BY_COMMIT_SINCE if self._joins else 3
-        api = "txn_offset_commit"
-        partition = messages.part(
-            api, version, "TxnOffsetCommitRequestPartition",
-            partition_index=0, committed_offset=offset, committed_metadata="",
-        )  # fmt: skip
-        topic = messages.part(
-            api, version, "TxnOffsetCommitRequestTopic", name=self.topic, partitions=(partition,)
-        )
+        partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
+        topic = {"name": self.topic, "partitions": [partition]}
 
         def done(answer: Any) -> None:
             code = None if answer is None else answer.topics[0].partitions[0].error_code
@@ -139,7 +133,7 @@ class Producer(Client):
             generation_id=-1,
             member_id="",
             group_instance_id=None,
-            topics=(topic,),
+            topics=[topic],
         )
 
     def _end(self, who: Identity, offset: int, commit: bool) -> None:

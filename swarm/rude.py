@@ -202,23 +202,18 @@ class RawClient(Client):
         """Try to delete a group, or some of its offsets."""
         group_id = self.world.random.choice((*self.groups, "beside-0", "beside-1"))
         if self.world.chance(0.5):
-            self._send(messages.whole(ApiKey.DELETE_GROUPS, 2, groups_names=(group_id,)))
+            self._send(messages.request(ApiKey.DELETE_GROUPS, 2, groups_names=(group_id,)))
             return
         topic = self.world.random.choice(sorted(self.options.topics))
-        partition = messages.part("offset_delete", 0, "OffsetDeleteRequestPartition", partition_index=0)
-        topics = (
-            messages.part(
-                "offset_delete", 0, "OffsetDeleteRequestTopic", name=topic, partitions=(partition,)
-            ),
-        )
-        self._send(messages.whole(ApiKey.OFFSET_DELETE, 0, group_id=group_id, topics=topics))
+        topics = [{"name": topic, "partitions": [{"partition_index": 0}]}]
+        self._send(messages.request(ApiKey.OFFSET_DELETE, 0, group_id=group_id, topics=topics))
 
     def _look_around(self) -> None:
         group_id = self.world.random.choice(self.groups)
         if self.world.chance(0.5):
-            self._send(messages.whole(ApiKey.LIST_GROUPS, 5, states_filter=(), types_filter=()))
+            self._send(messages.request(ApiKey.LIST_GROUPS, 5, states_filter=(), types_filter=()))
         else:
-            self._send(messages.whole(ApiKey.DESCRIBE_GROUPS, 6, groups=(group_id, "beside-0")))
+            self._send(messages.request(ApiKey.DESCRIBE_GROUPS, 6, groups=(group_id, "beside-0")))
 
 
 ACTS = (

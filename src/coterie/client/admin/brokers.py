@@ -78,15 +78,12 @@ class Brokers:
 
     async def anyone(self) -> Address:
         """Return a broker that can be reached."""
-        tried: list[str] = []
-        for address in dict.fromkeys((*self._cluster.known.brokers.values(), *self._cluster.bootstrap)):
-            try:
-                await self._cluster.connection(address)
-            except (Disconnected, ClientTimeout) as error:
-                tried.append(str(error))
-            else:
-                return address
-        raise Disconnected("; ".join(tried))
+
+        async def reached(address: Address) -> Address:
+            await self._cluster.connection(address)
+            return address
+
+        return await self._cluster.first_of(self._cluster.addresses, reached)
 
     async def controller(self) -> Address:
         """Return the broker to send changes to: in KRaft any passes them on, and names itself or another."""

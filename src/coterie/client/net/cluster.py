@@ -7,7 +7,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
@@ -17,7 +17,7 @@ from coterie.client.errors import RETRIABLE, ClientTimeout, Closed, Disconnected
 from coterie.client.member.backoff import Backoff
 from coterie.client.net import messages
 from coterie.client.net.addresses import Address
-from coterie.client.net.connection import PLAIN, Connection, Maker
+from coterie.client.net.connection import PLAIN, Connection
 from coterie.client.net.jitter import jitter
 from coterie.client.net.messages import EpochEnd, ListedOffset, Metadata, Rpc
 from coterie.client.net.silence import Silence
@@ -124,14 +124,21 @@ class Cluster:
 
     async def reach(self) -> None:
         """Connect to one of the addresses that were given, or raise Disconnected at once if none is there."""
+        await self.first_of(self.bootstrap, self.connection)
+
+    @property
+    def addresses(self) -> list[Address]:
+        """The brokers last heard of, then the addresses that were given, each once."""
+        return [*dict.fromkeys((*self.known.brokers.values(), *self.bootstrap))]
+
+    async def first_of(self, addresses: Iterable[Address], ask: Callable[[Address], Awaitable[T]]) -> T:
+        """Return the result of `ask` for the first broker that can be reached, or raise Disconnected."""
         tried: list[str] = []
-        for address in self.bootstrap:
+        for address in addresses:
             try:
-                await self.connection(address)
+                return await ask(address)
             except (Disconnected, ClientTimeout) as error:
                 tried.append(str(error))
-            else:
-                return
         raise Disconnected("; ".join(tried))
 
     # What the cluster looks like
@@ -146,23 +153,14 @@ class Cluster:
         return await self.retrying("Metadata", ask)
 
     async def _ask_any(self, topics: list[str] | None, *, create: bool = False) -> Metadata:
-        answer = await self._answer_of_any(
-            ApiKey.METADATA, lambda version: messages.metadata(version, topics, create=create)
-        )
-        found = messages.read_metadata(answer)
+        make = partial(messages.metadata, topics=topics, create=create)
+        found = await self._ask_first(Rpc(ApiKey.METADATA, make, messages.read_metadata))
         self.known = found._replace(topics={**self.known.topics, **found.topics})
         return found
 
-    async def _answer_of_any(self, api_key: int, make: Maker) -> Any:
-        """Return the answer of the first broker that can be reached."""
-        tried: list[str] = []
-        for address in self._by_load():
-            try:
-                broker = await self.connection(address)
-                return await broker.call(api_key, make, self.request_timeout_s)
-            except (Disconnected, ClientTimeout) as error:
-                tried.append(str(error))
-        raise Disconnected("; ".join(tried))
+    async def _ask_first(self, rpc: Rpc[T]) -> T:
+        """Return the content of the answer of the first broker that can be reached."""
+        return await self.first_of(self._by_load(), lambda address: self.ask(address, rpc))
 
     def _by_load(self) -> list[Address]:
         """Return all brokers, those first on whose open connections the least is waited for (CL-1)."""
@@ -171,7 +169,7 @@ class Cluster:
             held = self._connections.get(("data", address))
             return (True, 0) if held is None or held.closed else (False, held.waiting)
 
-        return sorted(dict.fromkeys((*self.known.brokers.values(), *self.bootstrap)), key=load)
+        return sorted(self.addresses, key=load)
 
     async def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address]:
         """Return the address of each partition's leader; asks again while one has none."""
@@ -269,13 +267,9 @@ class Cluster:
     async def _look_up(self, kind: int, key: str) -> Address:
         if not self.known.brokers:
             await self._ask_any([])
-        answer = await self._answer_of_any(
-            ApiKey.FIND_COORDINATOR, lambda version: messages.find_coordinator(version, key, kind=kind)
-        )
-        found = only(answer.coordinators, "coordinators")
-        if found.error_code:
-            raise RefusedBy(Code(found.error_code), f"FindCoordinator of {key}")
-        return Address(found.host, found.port)
+        found = await self._ask_first(messages.find_coordinators([key], kind=kind))
+        address: Address = only(found, "coordinators")[1]
+        return address
 
     async def _ask_for_offsets(self, group_id: str, rpc: Rpc[T]) -> T:
         """Return the content of the answer of the group's coordinator, the last known."""
@@ -336,14 +330,9 @@ class Cluster:
 
     async def _coordinators_of(self, group_ids: Sequence[str]) -> dict[Address, list[str]]:
         """Return each coordinator with those of the groups that it has."""
-        answer = await self._answer_of_any(
-            ApiKey.FIND_COORDINATOR, lambda version: messages.find_coordinator(version, *group_ids)
-        )
-        found: dict[Address, list[str]] = {}
-        for one in answer.coordinators:
-            if one.error_code:
-                raise RefusedBy(Code(one.error_code), f"FindCoordinator of {one.key}")
-            found.setdefault(Address(one.host, one.port), []).append(one.key)
+        found: dict[Address, list[str]] = defaultdict(list)
+        for group_id, address in await self._ask_first(messages.find_coordinators(group_ids)):
+            found[address].append(group_id)
         return found
 
     async def commit(

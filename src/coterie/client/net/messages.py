@@ -13,6 +13,7 @@ from uuid import UUID
 
 from coterie.assign.model import Cluster as Assignable
 from coterie.base.codes import Code
+from coterie.base.errors import RefusedBy
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.errors import Unsupported, WrongUse
 from coterie.client.net.addresses import Address
@@ -24,7 +25,6 @@ from coterie.wire.api.codec import (
 )
 from coterie.wire.api.entities import (
     build,
-    entity,
     request_type,
 )
 from coterie.wire.api.layout import plan_of
@@ -182,16 +182,6 @@ def numbers_of(partitions: Iterable[TopicPartition]) -> tuple[int, ...]:
     return tuple(one.partition for one in partitions)
 
 
-def part(api: str, version: int, name: str, /, **values: Any) -> Any:
-    """Return a nested entity of a request."""
-    return build(entity(api, version, name, "request"), **values)
-
-
-def whole(api_key: int, version: int, **values: Any) -> Any:
-    """Return a request."""
-    return build(request_type(api_key, version), **values)
-
-
 def request(api_key: int, version: int, **values: Any) -> Any:
     """Return a request whose nested entities are given as mappings of their fields."""
     return _filled(request_type(api_key, version), values)
@@ -218,17 +208,17 @@ def _nested_of(cls: type) -> tuple[tuple[str, type], ...]:
 
 def api_versions() -> Any:
     """Return the request that opens every connection."""
-    return whole(ApiKey.API_VERSIONS, 3, client_software_name="coterie", client_software_version="0.1.0")
+    return request(ApiKey.API_VERSIONS, 3, client_software_name="coterie", client_software_version="0.1.0")
 
 
 def sasl_handshake(version: int, mechanism: str) -> Any:
     """Return the request to begin a SASL exchange of this mechanism."""
-    return whole(ApiKey.SASL_HANDSHAKE, version, mechanism=mechanism)
+    return request(ApiKey.SASL_HANDSHAKE, version, mechanism=mechanism)
 
 
 def sasl_authenticate(version: int, message: bytes) -> Any:
     """Return one message of a SASL exchange."""
-    return whole(ApiKey.SASL_AUTHENTICATE, version, auth_bytes=message)
+    return request(ApiKey.SASL_AUTHENTICATE, version, auth_bytes=message)
 
 
 def metadata(version: int, topics: Iterable[str] | None, *, create: bool = False) -> Any:
@@ -261,7 +251,19 @@ def read_metadata(answer: Any) -> Metadata:
 
 def find_coordinator(version: int, *keys: str, kind: int = GROUP) -> Any:
     """Return the request for the coordinators of these groups, or transactional ids."""
-    return whole(ApiKey.FIND_COORDINATOR, version, key_type=kind, coordinator_keys=keys)
+    return request(ApiKey.FIND_COORDINATOR, version, key_type=kind, coordinator_keys=keys)
+
+
+def find_coordinators(keys: Iterable[str], *, kind: int = GROUP) -> Rpc[list[tuple[str, Address]]]:
+    """Return the request for the coordinators of groups or transactional ids: each key with its address."""
+
+    def read(answer: Any) -> list[tuple[str, Address]]:
+        for one in answer.coordinators:
+            if one.error_code:
+                raise RefusedBy(Code(one.error_code), f"FindCoordinator of {one.key}")
+        return [(one.key, Address(one.host, one.port)) for one in answer.coordinators]
+
+    return Rpc(ApiKey.FIND_COORDINATOR, lambda version: find_coordinator(version, *keys, kind=kind), read)
 
 
 def list_offsets(version: int, stamps: Mapping[TopicPartition, int], *, isolation: int) -> Any:
@@ -437,20 +439,23 @@ def fetch(
 
     `epochs` are those that the leaders lead in, as far as that is known: one of another epoch refuses.
     """
-    topics = tuple(
-        part("fetch", version, "FetchTopic", topic=topic, partitions=tuple(
-            part("fetch", version, "FetchPartition", partition=one.partition, fetch_offset=positions[one],
-                 current_leader_epoch=epochs.get(one, -1), partition_max_bytes=partition_max_bytes)
-            for one in group
-        ))
+    topics = [
+        {
+            "topic": topic,
+            "partitions": [
+                {
+                    "partition": one.partition,
+                    "fetch_offset": positions[one],
+                    "current_leader_epoch": epochs.get(one, -1),
+                    "partition_max_bytes": partition_max_bytes,
+                }
+                for one in group
+            ],
+        }
         for topic, group in by_topic(positions)
-    )  # fmt: skip
-    dropped = tuple(
-        part("fetch", version, "ForgottenTopic", topic=topic,
-             partitions=numbers_of(group))
-        for topic, group in by_topic(forgotten)
-    )  # fmt: skip
-    return whole(
+    ]
+    dropped = [{"topic": topic, "partitions": numbers_of(group)} for topic, group in by_topic(forgotten)]
+    return request(
         ApiKey.FETCH,
         version,
         replica_id=-1,
@@ -520,7 +525,7 @@ def heartbeat(
     version: int, *, group_id: str, generation: int, member_id: str, instance_id: str | None
 ) -> Any:
     """Return a heartbeat."""
-    return whole(
+    return request(
         ApiKey.HEARTBEAT,
         version,
         group_id=group_id,
@@ -540,12 +545,12 @@ def leave_group(
 
 def list_groups(version: int) -> Any:
     """Return the request for the groups that a broker coordinates."""
-    return whole(ApiKey.LIST_GROUPS, version)
+    return request(ApiKey.LIST_GROUPS, version)
 
 
 def describe_group(version: int, group_id: str) -> Any:
     """Return the request for a classic group's state and members."""
-    return whole(ApiKey.DESCRIBE_GROUPS, version, groups=(group_id,))
+    return request(ApiKey.DESCRIBE_GROUPS, version, groups=(group_id,))
 
 
 def read_fetch(answer: Any) -> tuple[Code, bytes]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from coterie.base.codes import Code
 from coterie.base.ids import GroupMetadata, OffsetAndMetadata, TopicPartition
-from coterie.client.net.messages import by_topic, committed_topics, numbers_of, part, request, whole
+from coterie.client.net.messages import by_topic, committed_topics, numbers_of, request
 from coterie.client.partitions import offset_and_metadata
 from coterie.client.producer.accumulator import BatchAnswer
 from coterie.client.producer.batcher import Identity
@@ -28,14 +28,14 @@ def produce(
     timeout_ms: int,
 ) -> Any:
     """Return a request that has one encoded batch for each of these partitions."""
-    topics = tuple(
-        part("produce", version, "TopicProduceData", name=topic, partition_data=tuple(
-            part("produce", version, "PartitionProduceData", index=place.partition, records=data)
-            for place, data in group
-        ))
+    topics = [
+        {
+            "name": topic,
+            "partition_data": [{"index": place.partition, "records": data} for place, data in group],
+        }
         for topic, group in groupby(sorted(batches), key=lambda one: one[0].topic)
-    )  # fmt: skip
-    return whole(
+    ]
+    return request(
         ApiKey.PRODUCE,
         version,
         transactional_id=transactional_id,
@@ -74,7 +74,7 @@ def init_producer(
     version: int, *, transactional_id: str | None, transaction_timeout_ms: int, identity: Identity
 ) -> Any:
     """Return the request for the producer's identity; one that had an id keeps it in a new epoch."""
-    return whole(
+    return request(
         ApiKey.INIT_PRODUCER_ID,
         version,
         transactional_id=transactional_id,
@@ -117,7 +117,7 @@ def first_refusal(codes: Sequence[Code]) -> Code:
 
 def add_offsets(version: int, transactional_id: str, identity: Identity, group_id: str) -> Any:
     """Return the request that adds a group's offsets to a transaction."""
-    return whole(
+    return request(
         ApiKey.ADD_OFFSETS_TO_TXN,
         version,
         transactional_id=transactional_id,
@@ -156,7 +156,7 @@ def read_transaction_offsets(answer: Any) -> Code:
 
 def end_transaction(version: int, transactional_id: str, identity: Identity, *, commit: bool) -> Any:
     """Return the request that ends a transaction."""
-    return whole(
+    return request(
         ApiKey.END_TXN,
         version,
         transactional_id=transactional_id,

@@ -20,9 +20,10 @@ from coterie.client.member.backoff import Backoff
 from coterie.client.net.addresses import Address
 from coterie.client.net.cluster import Cluster
 from coterie.client.net.connection import Connection
+from coterie.client.net.messages import Rpc
 from coterie.client.producer import messages as asks
 from coterie.client.producer.accumulator import WRONG_LEADER, Accumulator, BatchAnswer
-from coterie.client.producer.batcher import NO_IDENTITY, Batch
+from coterie.client.producer.batcher import NO_IDENTITY, Batch, Identity
 from coterie.client.producer.errors import ProducerClosed
 from coterie.client.producer.settings import ProducerSettings
 from coterie.security.sasl import AuthenticationFailed
@@ -332,29 +333,25 @@ class Sender:
     async def _identify(self) -> None:
         """Ask any broker for a producer id."""
 
-        async def ask() -> Any:
-            tried = "no broker is known"
-            for address in dict.fromkeys((*self.cluster.known.brokers.values(), *self.cluster.bootstrap)):
-                try:
-                    link = await self.cluster.connection(address, purpose=PURPOSE)
-                    answer = await link.call(ApiKey.INIT_PRODUCER_ID, make, self.cluster.request_timeout_s)
-                except (Disconnected, ClientTimeout) as error:
-                    tried = str(error)
-                    continue
-                if answer.error_code:
-                    raise RefusedBy(Code(answer.error_code), f"InitProducerId of {address}")
-                return answer
-            raise Disconnected(tried)
+        cluster = self.cluster
+        make = partial(
+            asks.init_producer,
+            transactional_id=None,
+            transaction_timeout_ms=self.settings.transaction_timeout_ms,
+            identity=NO_IDENTITY,
+        )
 
-        def make(version: int) -> Any:
-            return asks.init_producer(
-                version,
-                transactional_id=None,
-                transaction_timeout_ms=self.settings.transaction_timeout_ms,
-                identity=NO_IDENTITY,
-            )
+        async def ask(address: Address) -> Identity:
+            return await cluster.ask(address, Rpc(ApiKey.INIT_PRODUCER_ID, make, read), purpose=PURPOSE)
 
-        self.accumulator.identity = asks.read_identity(await self.cluster.retrying("InitProducerId", ask))
+        def read(answer: Any) -> Identity:
+            if answer.error_code:
+                raise RefusedBy(Code(answer.error_code), "InitProducerId")
+            return asks.read_identity(answer)
+
+        self.accumulator.identity = await cluster.retrying(
+            "InitProducerId", lambda: cluster.first_of(cluster.addresses, ask)
+        )
 
     async def stop(self, error: CoterieError | None = None) -> None:
         """Stop at once; whatever is not acknowledged fails, before anything is waited for."""
