@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "story.recorder",
         "story.topic",
     },
-    "history": {"base", "wire", "story.drawing", "story.model"},
+    "history": {"base", "wire", "story.cost", "story.drawing", "story.model"},
     "simulate": {
         "base",
         "wire",
@@ -95,6 +95,7 @@ PURE = (
     "broker/topics/topic.py",
     "history",
     "security",
+    "story/cost.py",
     "story/drawing.py",
     "story/model.py",
     "story/recorder.py",

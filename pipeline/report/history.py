@@ -15,7 +15,7 @@ from coterie.history.group import history_of
 from coterie.history.log.layout import OFFSETS, STORY
 from coterie.history.log.records import read_entry
 from coterie.history.log.segments import groups_of
-from coterie.history.tables import History, Ownership, Stall
+from coterie.history.tables import Generation, History, Ownership, Stall
 from pipeline.processes.children import JobError
 from pipeline.report.scene import Death, Kind, Span
 from pipeline.watch.story import Rebalance
@@ -77,7 +77,7 @@ def rebalances_of(history: History, topic: str) -> list[Rebalance]:
         mine = one.partitions if one.topic == topic else ()
         given = shares[one.generation, one.formed_at]
         given[one.client_id] = tuple(sorted({*given.get(one.client_id, ()), *mine}))
-    moved = Counter(one.generation for one in history.moves)
+    moved = Counter((one.generation, one.at) for one in history.moves)
     return [
         Rebalance(
             at_ms=min([one.formed_at, *(stop.from_ms for stop in stops)]),
@@ -88,12 +88,12 @@ def rebalances_of(history: History, topic: str) -> list[Rebalance]:
             joined=tuple(sorted(names.get(each, each) for each in one.joined)),
             left=tuple(sorted(names.get(each, each) for each in one.left)),
             stopped_ms=max((stop.to_ms - stop.from_ms for stop in stops), default=0),
-            moved=moved[one.generation],
+            moved=moved[one.generation, one.formed_at],
             new=not place or not history.generations[place - 1].members,
             longest_ms=max((stop.to_ms - stood_still_since(history, stop) for stop in stops), default=0),
         )
         for place, one in enumerate(history.generations)
-        for stops in [without_owner(history.stalls, one.generation)]
+        for stops in [without_owner(history.stalls, one)]
     ]
 
 
@@ -111,9 +111,10 @@ def stood_still_since(history: History, stop: Stall) -> int:
     )
 
 
-def without_owner(stalls: Iterable[Stall], generation: int) -> list[Stall]:
-    """Return the times in which partitions waited for a generation."""
-    return [one for one in stalls if one.kind == "no-owner" and one.generation == generation]
+def without_owner(stalls: Iterable[Stall], formed: Generation) -> list[Stall]:
+    """Return the times in which partitions waited for a generation to be formed."""
+    place = formed.generation, formed.formed_at
+    return [one for one in stalls if one.kind == "no-owner" and (one.generation, one.to_ms) == place]
 
 
 def spans_of(history: History, topic: str, *, until_ms: int, deaths: Sequence[Death] = ()) -> list[Span]:

@@ -14,14 +14,13 @@ from itertools import chain, pairwise
 from typing import Any
 
 from coterie.base.errors import Corrupt
-from coterie.base.ids import TopicPartition
 from coterie.base.reasons import inferred
 from coterie.history.log.clock import in_order
 from coterie.history.ownership import NO_PROGRESS, Owner, Owners, stalls_of
 from coterie.history.tables import Assignment, Generation, History, Ownership, Stall
+from coterie.story.cost import COOPERATIVE, given_up, owners_of
 
 BY_COORDINATOR = "told by the coordinator"
-COOPERATIVE = "cooperative-sticky"
 HALF = re.compile("[\ud800-\udfff]")
 
 
@@ -178,8 +177,8 @@ def generations_of(story: Iterable[Mapping[str, Any]]) -> Iterator[Generation]:
 def history_of_story(group_id: str, story: Iterable[Mapping[str, Any]]) -> History:
     """Return the history of a group of which there is nothing but the story.
 
-    Eager members gave up all they had when the rebalance began, also what they got back. What is told without
-    its members, or without what one of them has, takes nothing from its owners.
+    Who gave up what, and when, is said in `coterie.story.cost`. What is told without its members, or without
+    what one of them has, takes nothing from its owners.
     """
     story = dated(story)
     owners = Owners(group_id)
@@ -189,22 +188,14 @@ def history_of_story(group_id: str, story: Iterable[Mapping[str, Any]]) -> Histo
             continue  # until something is known again, those who owned do
         by_id = {member_id: Owner(member_id, one["client_id"], one["host"], one["instance_id"])
                   for member_id, one in rebalance["members"].items()}  # fmt: skip
-        has = {
-            TopicPartition(topic, number): by_id[member_id]
-            for member_id, one in rebalance["members"].items()
-            for topic, numbers in one["partitions"].items()
-            for number in numbers
-        }
-        unknown = {member_id for member_id, one in rebalance["members"].items() if not is_known(one)}
-        for partition, owner in owners.held().items():
-            if partition not in has and owner.member_id in unknown:
-                continue
-            if has.get(partition) != owner or rebalance["protocol"] != COOPERATIVE:
-                owners.give_up(partition, at_ms=rebalance["at"])
-            else:
-                del has[partition]
-        for partition, owner in has.items():
-            owners.take(partition, owner, at_ms=rebalance["formed_at"], generation=rebalance["generation"])
+        has = owners_of(rebalance)
+        for partition, at_ms in given_up(rebalance, owners.held_by(), has):
+            owners.give_up(partition, at_ms=at_ms)
+        held, formed_ms = owners.held_by(), rebalance["formed_at"]
+        for partition, member_id in has.items():
+            if partition not in held:
+                owner, generation = by_id[member_id], rebalance["generation"]
+                owners.take(partition, owner, at_ms=formed_ms, generation=generation)
         assignments += assigned(rebalance, by_id)
     owners.close()
     stalls = stalls_of(group_id, owners.tenures, {}, ())

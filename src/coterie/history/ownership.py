@@ -58,6 +58,10 @@ class Owners:
         """Return the owner of each partition that has one now."""
         return {partition: owner for partition, (owner, _, _) in self._open.items()}
 
+    def held_by(self) -> dict[TopicPartition, str]:
+        """Return the member id of each partition's owner now."""
+        return {partition: owner.member_id for partition, (owner, _, _) in self._open.items()}
+
     def last_owners(self) -> Mapping[TopicPartition, Owner]:
         """Return the owner of each partition now, or the last one."""
         return self._last

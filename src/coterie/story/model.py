@@ -197,7 +197,7 @@ class Rebalance:
 
     @property
     def stopped_ms(self) -> int:
-        """How long the group did not work: from leaving its rest to the last answered SyncGroup."""
+        """How long it took until all members had their assignments: to the last answered SyncGroup."""
         return max(0, self.over_at_ms - self.at_ms)
 
     @property

@@ -254,7 +254,8 @@ def log_rebalance(rebalance: Rebalance, moved: int) -> None:
         )
         return
     log.info(
-        "group %s: generation %d with %d members, because %s; stood still %d ms, %d partitions moved",
+        "group %s: generation %d with %d members, because %s; "
+        "%d ms until all had their assignments, %d partitions moved",
         rebalance.group,
         rebalance.generation,
         len(rebalance.members),

@@ -17,6 +17,7 @@ from coterie.cli.groups.texts import (
 )
 from coterie.cli.tables import table
 from coterie.client.admin.groups import DescribedGroup, DescribedMember
+from coterie.story.cost import Cost
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -174,10 +175,12 @@ def test_a_move_tells_why_whom_and_between_which_states():
 
 
 def test_a_rebalance_tells_its_causes_its_cost_and_what_everybody_gained_and_lost():
-    first, cost, *rest = (line.strip() for line in story_lines(a_rebalance()))
+    first, cost, *rest = (line.strip() for line in story_lines(a_rebalance(), Cost(4, 1_200, 1)))
 
     assert first.endswith("generation 7 with 1 member because member-joined, evicted")
-    assert cost == "stood still 1,250 ms (1,200 ms to join), 1 partition moved"
+    assert cost == (
+        "4 partitions stood still, up to 1,200 ms (1,250 ms until all had their assignments), 1 moved"
+    )
     assert rest == ["joined app: orders 0-2,5 (+orders 5 -orders 7)", "left app-0"]
 
 
@@ -193,6 +196,21 @@ def test_that_a_group_begins_or_ends_does_not_read_as_an_outage(changes: dict[st
     _, told, *_ = (line.strip() for line in story_lines(a_rebalance(**changes)))
 
     assert told == cost
+
+
+@pytest.mark.parametrize(
+    ("cost", "words"),
+    [
+        (Cost(), "no partition stood still (1,250 ms until all had their assignments), 0 moved"),
+        (None, "1,250 ms until all had their assignments, 1 partition moved"),
+    ],
+)
+def test_a_rebalance_reads_so_in_which_nothing_stood_still_or_that_does_not_say(
+    cost: Cost | None, words: str
+):
+    _, told, *_ = (line.strip() for line in story_lines(a_rebalance(moved=1), cost))
+
+    assert told == words
 
 
 def test_members_of_one_client_id_are_told_apart_by_a_short_member_id():

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from coterie.client.admin.admin import Admin
     from coterie.client.admin.groups import DescribedGroup
     from coterie.client.net.cluster import Cluster
+    from coterie.story.cost import Cost
 
 # Kafka's, of groups of all types; the state of a classic one comes first.
 STATES = (
@@ -146,13 +147,13 @@ def story_command(group: str, last: int | None, follow: bool, broker: Settings, 
     """
     from coterie.base.errors import CoterieError
 
-    def tell(document: dict[str, Any]) -> None:
+    def tell(document: dict[str, Any], cost: Cost | None) -> None:
         if output == "json":
             say_json(document)
             return
         from coterie.cli.groups.texts import story_lines
 
-        for line in story_lines(document, coloured=True):
+        for line in story_lines(document, cost, coloured=True):
             click.echo(line)
 
     try:
@@ -164,20 +165,26 @@ def story_command(group: str, last: int | None, follow: bool, broker: Settings, 
 
 
 async def _story(
-    cluster: Cluster, group: str, last: int | None, follow: bool, tell: Callable[[dict[str, Any]], None]
+    cluster: Cluster,
+    group: str,
+    last: int | None,
+    follow: bool,
+    tell: Callable[[dict[str, Any], Cost | None], None],
 ) -> int:
     """Tell the story up to now, its last entries only if so many are asked for, and then what follows."""
     from collections import deque
 
     from coterie.client.errors import ClientTimeout
+    from coterie.story.cost import Costs
     from coterie.story.reader import StoryReader
 
+    costs = Costs()  # of all rebalances, since each begins with what the one before has led to
     reader = await StoryReader.open(cluster, group)
-    entries: deque[dict[str, Any]] = deque(maxlen=last)
+    entries: deque[tuple[dict[str, Any], Cost | None]] = deque(maxlen=last)
     async for document in reader.until_now():
-        entries.append(document)
-    for document in entries:
-        tell(document)
+        entries.append((document, costs.of(document)))
+    for entry in entries:
+        tell(*entry)
     shown = len(entries)
     if follow:
         task = asyncio.current_task()
@@ -190,7 +197,7 @@ async def _story(
             await asyncio.sleep(AWAY_S)
             continue
         for document in documents:
-            tell(document)
+            tell(document, costs.of(document))
             shown += 1
     return shown
 

@@ -18,6 +18,7 @@ from coterie.cli.tables import table
 if TYPE_CHECKING:
     from coterie.base.ids import TopicPartition
     from coterie.client.admin.groups import DescribedGroup
+    from coterie.story.cost import Cost
 
 Offsets = Mapping["TopicPartition", int]
 
@@ -158,10 +159,12 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 # -- a story
 
 
-def story_lines(document: Mapping[str, Any], *, coloured: bool = False) -> list[str]:
+def story_lines(
+    document: Mapping[str, Any], cost: Cost | None = None, *, coloured: bool = False
+) -> list[str]:
     """Return the lines that tell one record of a story; of an unknown kind its name alone.
 
-    They are plain but for the colours.
+    They are plain but for the colours. `cost` is that of a rebalance, None where it is not known.
     """
     stamp = moment_text(document["at"] + document.get("stopped_ms", 0))
     match document.get("kind"):
@@ -169,7 +172,7 @@ def story_lines(document: Mapping[str, Any], *, coloured: bool = False) -> list[
             first, *rest = wrapped(plain(f"{stamp}  {move_line(document)}"), INDENT)
             return [first, *rest]
         case "rebalance":
-            first, *rest = map(plain, rebalance_lines(document))
+            first, *rest = map(plain, rebalance_lines(document, cost))
             title = click.style(first, bold=True) if coloured else first
             lines = [line for one in rest for line in wrapped(INDENT + one, INDENT + "    ")]
             return [f"{stamp}  {title}", *lines]
@@ -203,12 +206,12 @@ def short(member_id: str) -> str:
     return RANDOM.sub(r"\1…", member_id)
 
 
-def rebalance_lines(document: Mapping[str, Any]) -> list[str]:
+def rebalance_lines(document: Mapping[str, Any], cost: Cost | None) -> list[str]:
     settled = "" if document["settled"] else ", cut short"
     lines = [
         f"generation {document['generation']} with {counted(document['size'], 'member')}"
         f" because {', '.join(document['why'])}{settled}",
-        cost_text(document),
+        cost_text(document, cost),
     ]
     clients = Counter(member["client_id"] for member in document["members"].values())
     for member_id, member in document["members"].items():
@@ -221,19 +224,22 @@ def rebalance_lines(document: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def cost_text(document: Mapping[str, Any]) -> str:
-    """Return what a rebalance cost. That a group begins or ends is no outage: nobody had worked, or does yet.
+def cost_text(document: Mapping[str, Any], cost: Cost | None) -> str:
+    """Return the cost of a rebalance in words, as `coterie history` counts it.
 
-    A partition moved if somebody else has it now; who had nothing before took nothing from anybody.
+    That a group begins or ends is no outage: nobody had worked, or does yet.
     """
     if not document["size"]:
         return "group ended: nobody is left"
     if document.get("state_before", "") in (None, "Empty"):
         return f"new group: nobody had worked before ({document['barrier_ms']:,} ms to join)"
-    gained = [one for member in document["members"].values() for one in member["gained"].values()]
-    moved = document["moved"] if document.get("abridged") else sum(map(len, gained))
-    cost = f"stood still {document['stopped_ms']:,} ms ({document['barrier_ms']:,} ms to join)"
-    return f"{cost}, {counted(moved, 'partition')} moved"
+    settled = f"{document['stopped_ms']:,} ms until all had their assignments"
+    if cost is None:
+        return f"{settled}, {counted(document['moved'], 'partition')} moved"
+    still = "no partition stood still"
+    if cost.partitions:
+        still = f"{counted(cost.partitions, 'partition')} stood still, up to {cost.longest_ms:,} ms"
+    return f"{still} ({settled}), {cost.moved} moved"
 
 
 def member_text(member: Mapping[str, Any]) -> str:

@@ -1,0 +1,88 @@
+"""One recorded life in the broker's story, and in each form of its history: the same counts and times."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+from pipeline.report.history import rebalances_of
+
+from coterie.cli.groups.texts import story_lines
+from coterie.cli.history.texts import summary, text
+from coterie.history.from_story import overlaid, read_story
+from coterie.history.ownership import NO_OWNER
+from coterie.history.report import Totals, report
+from coterie.history.tables import History
+from coterie.story.cost import Cost, Costs
+from coterie.story.model import Rebalance
+from simulate.test_history_of_lives import TOPICS, Chance, lived, told
+
+SEEDS = range(12)
+
+
+def a_life(seed: int) -> tuple[list[dict[str, Any]], History]:
+    """Return the story of a group as its topic has it, and the history of the same broker's log with it."""
+    replay = lived(Chance(seed).life(), seed)
+    values = [
+        json.dumps(one.document()).encode() for one in replay.station.story if isinstance(one, Rebalance)
+    ]
+    (story,) = read_story(values).values()
+    return story, overlaid(told(replay), story)
+
+
+def said(cost: Cost, document: dict[str, Any]) -> str:
+    """Return the part of a story's line that has the cost."""
+    if not document["size"]:
+        return "nobody is left"
+    if document["state_before"] in (None, "Empty"):
+        return "nobody had worked before"
+    if not cost.partitions:
+        return "no partition stood still ("
+    partitions = "1 partition" if cost.partitions == 1 else f"{cost.partitions} partitions"
+    return f"{partitions} stood still, up to {cost.longest_ms:,} ms ("
+
+
+@pytest.fixture(scope="module", params=SEEDS)
+def life(request: pytest.FixtureRequest) -> tuple[list[dict[str, Any]], History]:
+    return a_life(request.param)
+
+
+def test_a_rebalance_is_the_same_thing_everywhere(life: tuple[list[dict[str, Any]], History]):
+    """A generation that was formed, also one that nobody is left in, or that was cut short."""
+    story, history = life
+    totals = Totals()
+    list(totals.of([history]))
+    count = len(story)
+
+    assert [(one.generation, one.formed_at) for one in history.generations] == [
+        (one["generation"], one["formed_at"]) for one in story
+    ]
+    assert summary(history).startswith(f"{count} rebalances, ")
+    assert text(history, 1_000).count("  generation ") == count
+    assert totals.rebalances == count
+    assert f"1 groups, {count:,} rebalances " in report([history], title="one")
+    assert len(rebalances_of(history, next(iter(TOPICS)))) == count
+
+
+def test_a_stand_still_and_a_move_are_the_same_everywhere(life: tuple[list[dict[str, Any]], History]):
+    """But for what a static member's restart costs: that is no rebalance, and only commits tell of it."""
+    story, history = life
+    costs = Costs()
+    found = {(one["generation"], one["formed_at"]): costs.of(one) for one in story}
+    still: dict[tuple[int, int], list[int]] = {}
+    for one in history.stalls:
+        if one.kind == NO_OWNER:
+            still.setdefault((one.generation, one.to_ms), []).append(one.to_ms - one.from_ms)
+    moved = Counter((one.generation, one.at) for one in history.moves)
+
+    for place, cost in found.items():
+        lengths = still.pop(place, [])
+        assert cost == Cost(len(lengths), max(lengths, default=0), moved[place]), place
+    for one, formed in zip(story, rebalances_of(history, next(iter(TOPICS))), strict=True):
+        cost = found[one["generation"], one["formed_at"]]
+        assert cost is not None
+        assert (formed.stopped_ms, formed.moved) == (cost.longest_ms, cost.moved)
+        assert said(cost, one) in story_lines(one, cost)[1]
+    assert still.keys() <= {(one.generation, one.at) for one in history.replacements}
