@@ -7,7 +7,7 @@ is called when what was decided lasts. A decision whose append failed is never r
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,10 +25,26 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coterie.story")
 
-# How clients word a LeaveGroup that they send because nobody polled for max.poll.interval.ms.
-POLL_WORDS = ("poll timeout", "max.poll.interval", "poll interval")
-# How Java's Admin words one that it sends for somebody else; `coterie groups evict` does the same.
-ADMIN_WORDS = "member was removed by an admin"
+# What clients say of why they join or leave (KIP-800), as Java's, librdkafka's and ours word it, and which
+# cause that is; "removed by an admin" is what Admin clients and `coterie groups evict` say for somebody else.
+CAUSES_SAID: Mapping[type, Sequence[tuple[str, str]]] = {
+    commands.Join: (
+        ("revoke", "cooperative-follow-up"),
+        ("metadata", "topics-changed"),
+        ("subscription", "subscription-changed"),
+    ),
+    commands.Leave: (
+        ("member was removed by an admin", "evicted"),
+        ("poll timeout", "poll-interval-exceeded"),
+        ("max.poll.interval", "poll-interval-exceeded"),
+        ("poll interval", "poll-interval-exceeded"),
+    ),
+}
+CAUSES_DUE: Mapping[str, str] = {
+    "session": "session-expired",
+    "join": "rebalance-timed-out",
+    "sync": "sync-timed-out",
+}
 
 MOVING = frozenset(
     {
@@ -314,33 +330,28 @@ def cause_of(kinds: frozenset[type], command: Command | None, group: Group | Non
 
 def cause_of_join(command: commands.Join, group: Group | None) -> str:
     """Return the cause of a rebalance that a member began by joining again."""
-    reason = command.reason or ""
-    if "revoke" in reason:
-        return "cooperative-follow-up"
-    if "metadata" in reason:
-        return "topics-changed"
-    if "subscription" in reason:
-        return "subscription-changed"
     cooperative = group is not None and group.protocol == "cooperative-sticky"
-    return "cooperative-follow-up" if cooperative else "member-rejoined"
+    silent = "cooperative-follow-up" if cooperative else "member-rejoined"
+    return cause_said(command, [command.reason]) or silent
 
 
 def cause_of_leave(command: Command | None) -> str:
     """Return the cause of members' going: they left, were taken out, or one of the deadlines took them."""
     match command:
         case commands.Leave(members=leavers):
-            given = [(leaver.reason or "").lower() for leaver in leavers]
-            if any(not one.member_id for one in leavers) or any(one.startswith(ADMIN_WORDS) for one in given):
+            if any(not one.member_id for one in leavers):  # an Admin names a static member by its instance id
                 return "evicted"
-            exceeded = any(word in one for word in POLL_WORDS for one in given)
-            return "poll-interval-exceeded" if exceeded else "member-left"
-        case commands.Expire(key=("session", *_)):
-            return "session-expired"
-        case commands.Expire(key=("join", *_)):
-            return "rebalance-timed-out"
-        case commands.Expire(key=("sync", *_)):
-            return "sync-timed-out"
+            return cause_said(command, [one.reason for one in leavers]) or "member-left"
+        case commands.Expire(key=(timer, *_)):
+            return CAUSES_DUE.get(timer, "unknown")
         case commands.Join():
             return "group-too-large"
         case _:
             return "unknown"
+
+
+def cause_said(command: Command, given: Iterable[str | None]) -> str | None:
+    """Return the cause that the reasons which clients gave name, None if they name none."""
+    reasons = [(one or "").lower() for one in given]
+    causes = CAUSES_SAID[type(command)]
+    return next((cause for words, cause in causes if any(words in one for one in reasons)), None)

@@ -177,6 +177,7 @@ def test_a_member_that_leaves_is_told_with_its_reason(rig: Rig):
     ("reason", "why"),
     [
         ("consumer poll timeout has expired.", "poll-interval-exceeded"),
+        ("Maximum poll interval (300000ms) exceeded by 12ms", "poll-interval-exceeded"),
         ("member was removed by an admin: it is stuck", "evicted"),
         (None, "member-left"),
     ],
