@@ -73,7 +73,7 @@ def tree(found: list[Found], name: str = TOP, indent: str = "") -> Iterator[str]
 def page() -> str:
     """Return the page."""
     sys.path.insert(0, str(ROOT / "src"))
-    from coterie.base.advice import ADVICE
+    from coterie.base.codes import ADVICE
 
     found = classes()
     parts = [INTRODUCTION, "```text", TOP, *tree(found), "```", ""]

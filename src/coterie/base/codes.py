@@ -1,5 +1,9 @@
-"""Kafka's error codes by Kafka's names. A refusal inside the core is a value that carries one of these."""
+"""Kafka's error codes by Kafka's names, and what a user can do about them.
 
+A refusal inside the core is a value that carries one of these.
+"""
+
+from collections.abc import Mapping
 from enum import IntEnum, unique
 
 
@@ -143,3 +147,87 @@ class Code(IntEnum):
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
     GROUP_DELETION_FAILED = 134
+
+
+ALLOW = "the broker's administrator must allow it with an ACL"
+
+ADVICE: Mapping[Code, str] = {
+    Code.OFFSET_OUT_OF_RANGE: "seek to an offset that the log has, or set auto_offset_reset",
+    Code.CORRUPT_MESSAGE: "the batch was damaged on its way or on disk; send it again, or seek past it",
+    Code.UNKNOWN_TOPIC_OR_PARTITION: "create the topic, or check its name and the partition's number",
+    Code.INVALID_FETCH_SIZE: "raise max_partition_fetch_bytes",
+    Code.LEADER_NOT_AVAILABLE: "the partition has no leader just now; it is tried again until the time is up",
+    Code.NOT_LEADER_OR_FOLLOWER: "the partition has moved; it is tried again until the time is up",
+    Code.REQUEST_TIMED_OUT: "the broker was too slow; raise request_timeout_ms, or look what holds it up",
+    Code.BROKER_NOT_AVAILABLE: "a broker is down; look at its log",
+    Code.REPLICA_NOT_AVAILABLE: "a replica is not there yet; it is tried again until the time is up",
+    Code.MESSAGE_TOO_LARGE: "send less at once, or raise the topic's max.message.bytes",
+    Code.OFFSET_METADATA_TOO_LARGE: "note less beside the offset, or raise offset.metadata.max.bytes",
+    Code.NETWORK_EXCEPTION: "the connection broke; it is tried again until the time is up",
+    Code.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator reads its log; it is tried again",
+    Code.COORDINATOR_NOT_AVAILABLE: "the group has no coordinator just now; are enough brokers up?",
+    Code.NOT_COORDINATOR: "the group has moved to another broker; it is looked for anew",
+    Code.INVALID_TOPIC_EXCEPTION: "a topic's name has 1 to 249 letters, digits, '.', '_' and '-'",
+    Code.RECORD_LIST_TOO_LARGE: "send less at once, or raise the topic's segment.bytes",
+    Code.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas wants; bring brokers back",
+    Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "it was written, but not by enough replicas; bring brokers back",
+    Code.INVALID_REQUIRED_ACKS: "acks is 0, 1 or all",
+    Code.ILLEGAL_GENERATION: "the group has rebalanced meanwhile; go on with what is assigned now",
+    Code.INCONSISTENT_GROUP_PROTOCOL: "no assignor is supported by all members; give them one in common",
+    Code.INVALID_GROUP_ID: "set a group_id that is not empty",
+    Code.UNKNOWN_MEMBER_ID: "the group has dropped this member; poll more often",
+    Code.INVALID_SESSION_TIMEOUT: "choose session_timeout_ms within the broker's bounds",
+    Code.REBALANCE_IN_PROGRESS: "the group is rebalancing; go on polling and commit what is still assigned",
+    Code.INVALID_COMMIT_OFFSET_SIZE: "commit fewer partitions at once",
+    Code.TOPIC_AUTHORIZATION_FAILED: f"this user may not use the topic; {ALLOW}",
+    Code.GROUP_AUTHORIZATION_FAILED: f"this user may not use the group; {ALLOW}",
+    Code.CLUSTER_AUTHORIZATION_FAILED: f"this user may not do this to the cluster; {ALLOW}",
+    Code.INVALID_TIMESTAMP: "the record's timestamp is further off than the topic's settings allow",
+    Code.UNSUPPORTED_SASL_MECHANISM: "set sasl_mechanism to one that the listener offers",
+    Code.ILLEGAL_SASL_STATE: "the listener wants no SASL, or wants it first; set security_protocol",
+    Code.UNSUPPORTED_VERSION: "the broker is too old for this call, or too new; use another version",
+    Code.TOPIC_ALREADY_EXISTS: "choose another name, or delete the topic first",
+    Code.INVALID_PARTITIONS: "a topic has at least one partition, and never fewer than before",
+    Code.INVALID_REPLICATION_FACTOR: "ask for at least one replica and no more than there are brokers",
+    Code.INVALID_REPLICA_ASSIGNMENT: "name brokers that exist, none of them twice for a partition",
+    Code.INVALID_CONFIG: "check the setting's name and value",
+    Code.NOT_CONTROLLER: "the cluster's controller has moved; it is looked for anew",
+    Code.POLICY_VIOLATION: "a policy of the cluster forbids it; ask its administrator",
+    Code.OUT_OF_ORDER_SEQUENCE_NUMBER: "records before this one were lost; begin again with a new producer",
+    Code.INVALID_PRODUCER_EPOCH: "another producer has the same transactional id; give each one its own",
+    Code.INVALID_TXN_STATE: "begin a transaction first, or end the one under way",
+    Code.INVALID_PRODUCER_ID_MAPPING: "another has used the transactional id since; make a new producer",
+    Code.INVALID_TRANSACTION_TIMEOUT: "lower transaction_timeout_ms to what the broker allows",
+    Code.CONCURRENT_TRANSACTIONS: "the transaction before is not ended yet; try again in a moment",
+    Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: f"this user may not use the transactional id; {ALLOW}",
+    Code.SECURITY_DISABLED: "the broker has no authorizer; set authorizer.class.name there",
+    Code.KAFKA_STORAGE_ERROR: "the broker cannot write to its disk; look at its log",
+    Code.SASL_AUTHENTICATION_FAILED: "check user name and password",
+    Code.UNKNOWN_PRODUCER_ID: "the broker has forgotten the producer; begin with a new one",
+    Code.REASSIGNMENT_IN_PROGRESS: "wait until the partitions have moved",
+    Code.NON_EMPTY_GROUP: "stop the group's members first",
+    Code.GROUP_ID_NOT_FOUND: "check the group's name; a group without offsets and members is gone",
+    Code.TOPIC_DELETION_DISABLED: "set delete.topic.enable on the brokers",
+    Code.FENCED_LEADER_EPOCH: "the partition has a new leader; it is tried again until the time is up",
+    Code.UNKNOWN_LEADER_EPOCH: "the broker has not heard of the new leader yet; it is tried again",
+    Code.UNSUPPORTED_COMPRESSION_TYPE: "choose a compression that the broker knows",
+    Code.OFFSET_NOT_AVAILABLE: "the new leader does not know its end yet; it is tried again",
+    Code.GROUP_MAX_SIZE_REACHED: "the group is full; raise group.max.size, or stop others",
+    Code.FENCED_INSTANCE_ID: "another member has the same group_instance_id; give each one its own",
+    Code.GROUP_SUBSCRIBED_TO_TOPIC: "the group reads the topic; stop its members first",
+    Code.INVALID_RECORD: "the broker refuses the record; does its topic want keys?",
+    Code.UNSTABLE_OFFSET_COMMIT: "a transaction over these offsets is open; it is tried again until it ends",
+    Code.THROTTLING_QUOTA_EXCEEDED: "slow down, or have the quota raised",
+    Code.PRODUCER_FENCED: "another producer has the same transactional id; give each one its own",
+    Code.DUPLICATE_RESOURCE: "name each thing once",
+    Code.RESOURCE_NOT_FOUND: "check the name",
+    Code.UNKNOWN_TOPIC_ID: "the topic was deleted, and perhaps made anew; it is looked for again",
+    Code.TRANSACTIONAL_ID_NOT_FOUND: "check the id; one that is not used for a week is forgotten",
+    Code.UNRELEASED_INSTANCE_ID: "another member still has this group_instance_id; stop it first",
+    Code.TRANSACTION_ABORTABLE: "abort the transaction and begin it again",
+    Code.REBOOTSTRAP_REQUIRED: "the cluster behind these addresses has changed; connect anew",
+}
+"""What a user can do: refusals end with these sentences, docs/errors.md lists them.
+
+A code that is not here says by its name all that there is to say, or is dealt with by the clients themselves.
+"""

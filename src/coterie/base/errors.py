@@ -10,8 +10,7 @@ Our own mistakes are asserts, never one of these.
 
 from typing import ClassVar
 
-from coterie.base.advice import ADVICE
-from coterie.base.codes import Code
+from coterie.base.codes import ADVICE, Code
 
 
 class CoterieError(Exception):

@@ -1,5 +1,6 @@
-"""Names of things: a topic's partition, and Kafka's way to write a uuid."""
+"""Names of things: a topic's partition, the groups of a Spark sink, and Kafka's way to write a uuid."""
 
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable
 from functools import partial
@@ -58,3 +59,17 @@ def uuid_from_text(text: str) -> UUID:
     if len(text) != 22 or not text.isascii() or not text.replace("-", "a").replace("_", "a").isalnum():
         raise Corrupt(f"{text!r} is not a uuid", expected="22 characters of url-safe base64")
     return UUID(bytes=urlsafe_b64decode(text + "=="))
+
+
+# A Spark sink notes the batches that it has written in groups: one for each query, and one for each of its
+# tasks (docs/spark.md). What these commit under a partition's name are batches' numbers and no offsets: there
+# is no lag, and nobody is stuck.
+NOTES = "coterie-sink"
+"""What the names of such groups begin with."""
+NOTES_NAMED = NOTES + "-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-[0-9]+)?"
+"""The whole of it, with Spark's id of the query and a task's number: for Python's and Java's expressions."""
+
+
+def notes_batches(group_id: str) -> bool:
+    """Return whether what a group by this name commits are numbers of batches."""
+    return group_id.startswith(NOTES) and re.fullmatch(NOTES_NAMED, group_id) is not None

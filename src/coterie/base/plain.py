@@ -1,6 +1,8 @@
-"""Text that does nothing but to be read: names come from anybody, and go to terminals and logs."""
+"""Texts for people: names that do nothing but to be read, since they come from anybody, and moments. Pure."""
 
 from __future__ import annotations
+
+from datetime import UTC, datetime
 
 
 def plain(text: str) -> str:
@@ -23,3 +25,17 @@ def _escaped(one: str) -> str:
     """Return a character as JSON writes it: beyond the first 65,536 as two surrogates."""
     units = one.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def moment(at_ms: int) -> datetime | None:
+    """Return the time in UTC, None where no calendar has it."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def moment_text(at_ms: int, timespec: str = "milliseconds") -> str:
+    """Return the time in UTC, as 2026-11-22T12:11:29.932Z; the bare number where no calendar has it."""
+    at = moment(at_ms)
+    return f"{at_ms} ms" if at is None else at.replace(tzinfo=None).isoformat(timespec=timespec) + "Z"

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from coterie.base.moments import moment_text
-from coterie.base.plain import plain
+from coterie.base.plain import moment_text, plain
 from coterie.cli.asking import (
     QUIET,
     Settings,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from coterie.base.moments import moment_text
+from coterie.base.plain import moment_text
 from coterie.cli.asking import Settings, broker_options, known_ones, output_option, say, say_json, with_admin
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from html import escape
 from itertools import islice
 from typing import NamedTuple
 
-from coterie.base.moments import moment, moment_text
+from coterie.base.plain import moment, moment_text
 from coterie.history.advice import Advice, Backing, Losses, Replays, advice_for, losses_of, seconds
 from coterie.history.tables import Assignment, Generation, History, Stall
 from coterie.story.drawing import (

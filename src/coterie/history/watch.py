@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
-from coterie.base.batch_notes import notes_batches
+from coterie.base.ids import notes_batches
 from coterie.history.bursts import STORM_PAUSE_MS
 from coterie.history.group import history_of
 from coterie.history.log.records import CLASSIC, GROUP_EPOCH, OFFSET_KINDS, Entry

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.base.advice import ADVICE
-from coterie.base.codes import Code
+from coterie.base.codes import ADVICE, Code
 from coterie.base.errors import RefusedBy
 
 ROOT = Path(__file__).resolve().parents[3]

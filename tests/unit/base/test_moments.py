@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coterie.base.moments import moment_text
+from coterie.base.plain import moment_text
 from coterie.cli.groups.texts import story_lines
 
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from coterie.base.batch_notes import notes_batches
-from coterie.base.moments import moment_text
-from coterie.base.plain import plain
+from coterie.base.ids import notes_batches
+from coterie.base.plain import moment_text, plain
 from coterie.cli.tables import table
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from coterie.base.moments import moment_text
-from coterie.base.plain import plain, plain_json
+from coterie.base.plain import moment_text, plain, plain_json
 from coterie.cli.asking import insist_on_writable, settings_of, write_text
 from coterie.cli.history.texts import texts
 

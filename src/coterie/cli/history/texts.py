@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from coterie.base.errors import CoterieError
-from coterie.base.moments import moment_text
-from coterie.base.plain import plain
+from coterie.base.plain import moment_text, plain
 from coterie.cli.groups.texts import counted
 
 if TYPE_CHECKING:

@@ -15,10 +15,9 @@ from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
-from coterie.base.batch_notes import notes_batches
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, RefusedBy
-from coterie.base.ids import TopicPartition
+from coterie.base.ids import TopicPartition, notes_batches
 from coterie.client.admin import messages as requests
 from coterie.client.admin import resets
 from coterie.client.admin.brokers import Brokers, at

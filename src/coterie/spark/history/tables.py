@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from coterie.base.batch_notes import NOTES_NAMED
+from coterie.base.ids import NOTES_NAMED
 from coterie.history.log.layout import STORY
 from coterie.history.tables import History
 from coterie.spark.history import reading

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 
-from coterie.base.batch_notes import NOTES
 from coterie.base.errors import CoterieError, RefusedBy
-from coterie.base.ids import GroupMetadata, OffsetAndMetadata, TopicPartition
+from coterie.base.ids import NOTES, GroupMetadata, OffsetAndMetadata, TopicPartition
 from coterie.client.net.cluster import Cluster
 from coterie.client.producer.producer import Producer
 from coterie.spark.sink.options import SinkOptions
