@@ -1,4 +1,4 @@
-"""A client's settings by Kafka's names in snake case: what there is, what it may be, what nobody meant. Pure.
+"""A client's settings by Kafka's names in snake case: the names, what each takes, the refusals. Pure.
 
 `ConsumerSettings.of(bootstrap_servers="localhost:9092", group_id="g")` returns them checked. Values may also
 be texts, as they stand in files and on command lines.

@@ -1,6 +1,6 @@
 """Values of a scenario's file: tables whose keys are known, spans of time, ranges, shares.
 
-Whatever is wrong is said with the place where it stands and what would be right.
+A wrong value is refused with its place and what would be right.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def hint(name: str, known: Iterable[str]) -> str:
 
 
 def reader(kind: str, rule: str = "-") -> Read:
-    """Return the reader of values of a kind of settings; TOML has told texts and numbers apart."""
+    """Return the reader of values of a kind of settings; in TOML, texts and numbers differ."""
 
     def read_one(given: Any, where: str) -> Any:
         try:

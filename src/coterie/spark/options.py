@@ -74,7 +74,7 @@ class Options:
             raise BadOption(f"unknown option {name}{did_you_mean(name, written)}")
 
     def leave_out(self, *names: str) -> None:
-        """Forget options that are none of ours: what Spark adds by itself."""
+        """Drop options that Spark adds by itself."""
         for name in names:
             self.texts.pop(name.lower(), None)
 

@@ -58,7 +58,7 @@ def _parse(item: str) -> Listener:
 
 
 def protocol_map(items: list[str]) -> dict[str, str]:
-    """Return which protocol each listener name stands for: `listener.security.protocol.map`."""
+    """Return the protocol of each listener name: `listener.security.protocol.map`."""
     protocols = {name: name for name in PROTOCOLS}
     for item in items:
         name, _, protocol = item.partition(":")

@@ -44,7 +44,7 @@ def _entry(number: int, line: str) -> tuple[str, str]:
 
 
 def _key_end(line: str) -> int:
-    """Return where the key ends: at the first `=`, `:` or space that no backslash escapes."""
+    """Return the index at which the key ends: the first `=`, `:` or space that no backslash escapes."""
     escaped = False
     for at, sign in enumerate(line):
         if not escaped and (sign in "=:" or sign in SPACES):

@@ -1,6 +1,6 @@
 """A broker's settings: Kafka's names and defaults, read, checked, and kept as plain values.
 
-Where they come from (a file, the command line) and what they do is known elsewhere.
+A file and the command line are gathered here too; what a setting does is the matter of those who read it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NAMES_BEFORE_4_0 = frozenset({
     "log.message.timestamp.difference.max.ms", "offsets.commit.required.acks", "reserved.broker.max.id",
 })  # fmt: skip
 
-# Plugins, and settings of one listener only: whatever follows the prefix is none of our business.
+# Settings of plugins, and of one listener only: any name may follow the prefix.
 PREFIXES = ("listener.name.", "rlmm.config.", "rsm.config.")
 
 MINUTE_MS = 60_000
@@ -64,7 +64,7 @@ class UnknownSetting(SettingError):
 
 
 class BrokerSettings:
-    """What one broker goes by. A field that is named as one of Kafka's settings, dots apart, is that one.
+    """The settings of one broker. A field named as one of Kafka's settings, dots apart, has its value.
 
     Made once and never changed. No dataclass: making one of so many fields takes a hundredth of the start.
     """
@@ -142,7 +142,7 @@ class BrokerSettings:
         return topic_defaults(self.text_of)
 
     def log_config(self, configs: Mapping[str, str]) -> LogConfig:
-        """Return how the logs of a topic with these (valid) settings of its own behave."""
+        """Return the config of the logs of a topic with these settings. Raises BadSetting, WrongValue."""
         values = {name: read(TOPIC[name], text) if name in TOPIC else text for name, text in configs.items()}
         small = values.pop("internal.segment.bytes", None)  # below the public least of 1 MiB, for tests
         if small is not None:
@@ -150,7 +150,7 @@ class BrokerSettings:
         return LogConfig.of(values, self.log_base)
 
     def stored_log_config(self, configs: Mapping[str, str]) -> tuple[LogConfig, list[str]]:
-        """Return how a topic's logs behave by what the disk says of its settings, and what cannot be read.
+        """Return the config of the logs of a topic with these settings on disk, and why some cannot be read.
 
         What an unreadable setting would have kept is not known, so until it is put right nothing of the topic
         is deleted or compacted.
@@ -171,7 +171,7 @@ class BrokerSettings:
         return config, unread
 
     def group_settings(self) -> GroupSettings:
-        """Return what the coordinator core goes by."""
+        """Return the settings of the core of the group coordinator."""
         return GroupSettings(
             initial_rebalance_delay_ms=self.group_initial_rebalance_delay_ms,
             min_session_timeout_ms=self.group_min_session_timeout_ms,
@@ -182,7 +182,7 @@ class BrokerSettings:
         )
 
     def transaction_settings(self) -> TransactionSettings:
-        """Return what the transaction core goes by."""
+        """Return the settings of the core of the transaction coordinator."""
         return TransactionSettings(
             max_timeout_ms=self.transaction_max_timeout_ms,
             id_expiration_ms=self.transactional_id_expiration_ms,
@@ -191,7 +191,7 @@ class BrokerSettings:
         )
 
     def internal_topic(self, name: str) -> tuple[int, dict[str, str]]:
-        """Return with how many partitions and which settings an internal topic is made."""
+        """Return the number of partitions and the settings with which an internal topic is made."""
         if name == STORY_TOPIC:
             return 1, {
                 "cleanup.policy": "delete",
@@ -249,7 +249,7 @@ UNREAD = frozenset(
         "socket.send.buffer.bytes",
     }
 )
-"""What is read and checked, and nobody goes by yet. A test fails when somebody does."""
+"""Settings that are read and checked, and have no effect yet. A test fails when one has."""
 OF_TOPICS = frozenset(synonym for name in EFFECTIVE for synonym, _ in SYNONYMS.get(name, ()))
 WITH_EFFECT = (frozenset(TABLED) | frozenset(SPECIAL) | OF_TOPICS) - UNREAD
 
@@ -290,25 +290,29 @@ def _read(name: str, given: Mapping[str, str]) -> Value:
 
 
 def _addresses(given: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return where to listen, and what clients are told instead when that is set."""
+    """Return the address to listen at, and the one that clients get instead if that is set."""
     try:
         protocols = protocol_map(read_list(values["listener.security.protocol.map"]))
     except ListenerError as error:
         raise SettingError(f"listener.security.protocol.map: {error}") from None
     controllers = {name.upper() for name in values["controller.listener.names"]}
-    listener = _the_one("listeners", values["listeners"], controllers, protocols)
-    told = None
+    listener = _only_listener("listeners", values["listeners"], controllers, protocols)
+    advertised = None
     if values["advertised.listeners"]:
-        told = _the_one("advertised.listeners", values["advertised.listeners"], controllers, protocols)
-    _check_reachable(listener, told)
+        advertised = _only_listener(
+            "advertised.listeners", values["advertised.listeners"], controllers, protocols
+        )
+    _check_reachable(listener, advertised)
     return {
         "listen_host": listener.host,
         "listen_port": listener.port,
-        "advertised_listener": told and (told.host, told.port),
+        "advertised_listener": advertised and (advertised.host, advertised.port),
     }
 
 
-def _the_one(name: str, items: list[str], controllers: set[str], protocols: Mapping[str, str]) -> Listener:
+def _only_listener(
+    name: str, items: list[str], controllers: set[str], protocols: Mapping[str, str]
+) -> Listener:
     """Return the one listener of a setting that is for clients; controllers have none to talk to here."""
     try:
         mine = [one for one in parse_listeners(items) if one.name not in controllers]
@@ -321,10 +325,10 @@ def _the_one(name: str, items: list[str], controllers: set[str], protocols: Mapp
     return mine[0]
 
 
-def _check_reachable(listener: Listener, told: Listener | None) -> None:
-    if not (told or listener).is_wildcard:
+def _check_reachable(listener: Listener, advertised: Listener | None) -> None:
+    if not (advertised or listener).is_wildcard:
         return
-    where = "advertised.listeners" if told else "listeners"
+    where = "advertised.listeners" if advertised else "listeners"
     raise SettingError(
         f"{where} stands for every address of this machine, which no client can connect to; "
         "say what clients use with advertised.listeners=PLAINTEXT://HOST:PORT, by --set or in --config's file"
