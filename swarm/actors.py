@@ -320,7 +320,7 @@ class Reader(Client):
         def done(answer: Any) -> None:
             said = exchange.read(answer)
             self._note(wanted, said)
-            exchange.tell(said, self.now_ms)
+            exchange.deliver(said, self.now_ms)
 
         def told(answer: Any) -> None:
             if isinstance(wanted, m.Heartbeat):

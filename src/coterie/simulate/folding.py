@@ -107,7 +107,7 @@ class Folding:
         last_ms = heartbeat_at + more * period_ms
         if more:
             if more > 1:  # one whose answer is late stands for all of them
-                worker.member.heard(sent(worker, following), Code.NONE, last_ms - 1)
+                worker.member.heartbeat_answered(sent(worker, following), Code.NONE, last_ms - 1)
             following = play(worker, last_ms)
         self._move_deadline(worker, last_ms + worker.delay_ms)
         self.folded += 1 + more
@@ -131,7 +131,7 @@ def play(worker: Worker, at_ms: int) -> int:
     """Have the member send a heartbeat and hear that all is well; return when it sends the next."""
     answered_ms = at_ms + 2 * worker.delay_ms
     member = worker.member
-    member.heard(sent(worker, at_ms), Code.NONE, answered_ms)
+    member.heartbeat_answered(sent(worker, at_ms), Code.NONE, answered_ms)
     member.called(worker.polled_ms(answered_ms))
     following = member.next(answered_ms)
     assert isinstance(following, m.Wait), following

@@ -401,7 +401,7 @@ class Worker:
             code = answer if isinstance(answer, Code) else answer.code
             # A shard that loads takes a heartbeat (HB-2), as its handler has it.
             loading = code is Code.COORDINATOR_LOAD_IN_PROGRESS
-            self.member.heard(wanted, Code.NONE if loading else code, self.agenda.now_ms)
+            self.member.heartbeat_answered(wanted, Code.NONE if loading else code, self.agenda.now_ms)
 
         queue = Queue.CALM if self.is_calm() else Queue.MOVING
         self.arrives_at = self.agenda.now_ms + self.delay_ms

@@ -178,7 +178,7 @@ class Process:
                 told = Synced(answer.code, answer.assignment, answer.protocol_type, answer.protocol_name)
                 member.synced(request, told, now_ms)
             case Heartbeat():
-                member.heard(request, answer.code, now_ms)
+                member.heartbeat_answered(request, answer.code, now_ms)
             case Commit():
                 member.committed(request, next((one for one in answer.codes if one), Code.NONE), now_ms)
             case Leave():

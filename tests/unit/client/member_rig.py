@@ -176,7 +176,7 @@ class Answers:
             case Sync():
                 self.give(request)
             case Heartbeat():
-                member.heard(request, Code.NONE, now_ms)
+                member.heartbeat_answered(request, Code.NONE, now_ms)
             case Commit():
                 member.committed(request, Code.NONE, now_ms)
             case Call():
@@ -225,7 +225,7 @@ class Answers:
     def recall(self) -> Answers:
         """Hear by a heartbeat that the group rebalances."""
         beat = self.at(self.now_ms + BEAT_MS).expect(Heartbeat)
-        self.member.heard(beat, Code.REBALANCE_IN_PROGRESS, self.now_ms)
+        self.member.heartbeat_answered(beat, Code.REBALANCE_IN_PROGRESS, self.now_ms)
         return self
 
 

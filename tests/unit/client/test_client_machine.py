@@ -283,7 +283,7 @@ class AnyAnswers(RuleBasedStateMachine):
             case Sync():
                 member.synced(request, Synced(code, Assignment((T0, T1)).encode()), now_ms)
             case Heartbeat():
-                member.heard(request, code, now_ms)
+                member.heartbeat_answered(request, code, now_ms)
             case Commit():
                 member.committed(request, code, now_ms)
             case Call():

@@ -365,7 +365,7 @@ def test_cooperative_members_give_up_topics_they_no_longer_want_before_they_join
 def test_cooperative_members_lose_everything_with_their_place():
     """CB-2, both protocols."""
     rig = a_cooperative_member(T0, T1).at(BEAT_MS)
-    rig.member.heard(rig.expect(Heartbeat), Code.UNKNOWN_MEMBER_ID, rig.now_ms)
+    rig.member.heartbeat_answered(rig.expect(Heartbeat), Code.UNKNOWN_MEMBER_ID, rig.now_ms)
 
     join = rig.expect(Join)
 
@@ -379,7 +379,7 @@ def test_a_place_lost_during_a_callback_is_noticed_before_the_join():
     rig.member.subscribe(["t"], 0)
     call = rig.expect(Call)
     beat = rig.at(BEAT_MS).expect(Heartbeat)
-    rig.member.heard(beat, Code.UNKNOWN_MEMBER_ID, rig.now_ms)
+    rig.member.heartbeat_answered(beat, Code.UNKNOWN_MEMBER_ID, rig.now_ms)
 
     rig.serve(call)
 
@@ -445,7 +445,7 @@ def test_leaving_in_a_rebalance_or_without_a_place_loses_what_is_owned(how):
     joining = a_cooperative_member(T0).recall()
     joining.expect(Join)
     placeless = a_cooperative_member(T0).at(BEAT_MS)
-    placeless.member.heard(placeless.expect(Heartbeat), Code.UNKNOWN_MEMBER_ID, placeless.now_ms)
+    placeless.member.heartbeat_answered(placeless.expect(Heartbeat), Code.UNKNOWN_MEMBER_ID, placeless.now_ms)
 
     for rig in (joining, placeless):
         leave(rig, how)

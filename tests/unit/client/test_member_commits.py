@@ -255,7 +255,7 @@ def test_a_late_heartbeat_of_the_commit_s_generation_changes_nothing():
     beat = rig.expect(Heartbeat)
     refused(rig, Code.UNKNOWN_MEMBER_ID)
 
-    rig.member.heard(beat, Code.UNKNOWN_MEMBER_ID, rig.now_ms)
+    rig.member.heartbeat_answered(beat, Code.UNKNOWN_MEMBER_ID, rig.now_ms)
 
     assert rig.expect(Join).generation == NO_GENERATION
     assert rig.member.phase is Phase.JOINING

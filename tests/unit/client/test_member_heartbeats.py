@@ -44,7 +44,7 @@ def beats(rig, *, until_ms, step_ms=500, code=Code.NONE):
         while not isinstance(request := rig.next(), Wait):
             if isinstance(request, Heartbeat):
                 found.append(rig.now_ms)
-                rig.member.heard(request, code, rig.now_ms)
+                rig.member.heartbeat_answered(request, code, rig.now_ms)
             elif not isinstance(request, Call):
                 rig.serve(request)
     return found
@@ -137,7 +137,7 @@ def test_heartbeats_that_fail_are_repeated_with_growing_pauses():
     for code in (Code.UNKNOWN_SERVER_ERROR, Code.GROUP_AUTHORIZATION_FAILED, Code.UNKNOWN_SERVER_ERROR):
         beat = rig.expect(Heartbeat)
         sent.append(rig.now_ms)
-        rig.member.heard(beat, code, rig.now_ms)
+        rig.member.heartbeat_answered(beat, code, rig.now_ms)
         rig.at(rig.next().until_ms)
 
     assert [later - sooner for sooner, later in zip(sent, [*sent[1:], rig.now_ms], strict=True)] == [
@@ -152,7 +152,7 @@ def test_a_heartbeat_that_went_to_the_wrong_one_looks_for_the_coordinator_anew(c
     """4.5-1: heartbeat 15 and 16; what is owned stays."""
     rig = a_stable_member()
     rig.at(BEAT_MS)
-    rig.member.heard(rig.expect(Heartbeat), code, rig.now_ms)
+    rig.member.heartbeat_answered(rig.expect(Heartbeat), code, rig.now_ms)
 
     assert rig.next() == HangUp()
     assert rig.next() == FindCoordinator()
@@ -189,7 +189,7 @@ def test_a_member_that_lost_its_place_while_its_sync_was_parked_waits_for_no_ans
     sync = rig.expect(Sync)
     beat = rig.at(BEAT_MS).expect(Heartbeat)
 
-    rig.member.heard(beat, code, rig.now_ms)
+    rig.member.heartbeat_answered(beat, code, rig.now_ms)
 
     assert isinstance(rig.next(), HangUp)
     rig.member.unanswered(sync, rig.now_ms)
@@ -208,7 +208,7 @@ def test_a_place_that_is_gone_is_lost_with_all_that_was_owned(code, keeps, lost)
     """4.5-3, 4.5-4: heartbeat 22 and 25, CB-2; nothing of it is handed out from that moment on."""
     rig = a_stable_member().at(BEAT_MS)
 
-    rig.member.heard(rig.expect(Heartbeat), code, rig.now_ms)
+    rig.member.heartbeat_answered(rig.expect(Heartbeat), code, rig.now_ms)
 
     assert rig.member.fetchable == frozenset()
     join = rig.expect(Join)
@@ -225,7 +225,7 @@ def test_an_answer_to_a_generation_that_has_passed_is_ignored(code):
     rig.member.enforce_rebalance(None, rig.now_ms)
     rig.join(T0)
 
-    rig.member.heard(late, code, rig.now_ms)
+    rig.member.heartbeat_answered(late, code, rig.now_ms)
 
     assert rig.member.ready
     assert rig.member.owned == {T0}
@@ -235,7 +235,7 @@ def test_a_fenced_static_member_learns_it_from_its_heartbeat():
     """4.5-5: heartbeat 82, every call raises it; what it owned is lost when it closes."""
     rig = a_stable_member(instance_id="i").at(BEAT_MS)
 
-    rig.member.heard(rig.expect(Heartbeat), Code.FENCED_INSTANCE_ID, rig.now_ms)
+    rig.member.heartbeat_answered(rig.expect(Heartbeat), Code.FENCED_INSTANCE_ID, rig.now_ms)
 
     assert rig.idle() == Wait(None)
     assert rig.member.phase is Phase.FAILED

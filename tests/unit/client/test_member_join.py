@@ -112,7 +112,7 @@ def test_a_coordinator_that_is_no_more_is_hung_up_on(code):
     rig = a_stable_member().at(BEAT_MS)
     beat = rig.expect(Heartbeat)
 
-    rig.member.heard(beat, code, rig.now_ms)
+    rig.member.heartbeat_answered(beat, code, rig.now_ms)
 
     assert [rig.next(), rig.next()] == [HangUp(), FindCoordinator()]
     rig.member.found(Code.NONE, rig.now_ms)
@@ -254,7 +254,7 @@ def test_a_generation_that_was_reset_while_the_sync_was_under_way_gives_nothing(
     rig.let_in(rig.expect(Join))
     sync = rig.expect(Sync)
     beat = rig.at(BEAT_MS).expect(Heartbeat)
-    rig.member.heard(beat, Code.UNKNOWN_MEMBER_ID, rig.now_ms)
+    rig.member.heartbeat_answered(beat, Code.UNKNOWN_MEMBER_ID, rig.now_ms)
 
     rig.give(sync)
 
@@ -270,7 +270,7 @@ def test_a_generation_that_was_reset_before_the_application_took_its_share_is_jo
     rig.member.hold()
     rig.give(sync)
     beat = rig.at(BEAT_MS).expect(Heartbeat)
-    rig.member.heard(beat, Code.ILLEGAL_GENERATION, rig.now_ms)
+    rig.member.heartbeat_answered(beat, Code.ILLEGAL_GENERATION, rig.now_ms)
 
     rig.member.release()
 

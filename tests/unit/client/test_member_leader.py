@@ -217,7 +217,7 @@ def test_a_member_of_both_kinds_says_what_each_assignor_wants_to_hear():
 def test_a_generation_that_is_over_is_not_claimed():
     """CA-7: generation -1 after a reset."""
     rig = a_stable_member(cooperative=True).at(2000)
-    rig.member.heard(rig.expect(Heartbeat), Code.ILLEGAL_GENERATION, rig.now_ms)
+    rig.member.heartbeat_answered(rig.expect(Heartbeat), Code.ILLEGAL_GENERATION, rig.now_ms)
 
     said = subscription(rig.expect(Join))
 

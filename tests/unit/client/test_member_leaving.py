@@ -66,9 +66,9 @@ def test_who_is_not_in_a_group_has_nothing_to_leave():
     joining = a_member()
     joining.expect(Join)
     reset = a_stable_member().at(BEAT_MS)
-    reset.member.heard(reset.expect(Heartbeat), Code.ILLEGAL_GENERATION, reset.now_ms)
+    reset.member.heartbeat_answered(reset.expect(Heartbeat), Code.ILLEGAL_GENERATION, reset.now_ms)
     lost = a_stable_member().at(BEAT_MS)
-    lost.member.heard(lost.expect(Heartbeat), Code.NOT_COORDINATOR, lost.now_ms)
+    lost.member.heartbeat_answered(lost.expect(Heartbeat), Code.NOT_COORDINATOR, lost.now_ms)
     lost.expect(FindCoordinator)
 
     for rig in (fresh, joining, reset, lost):

@@ -136,7 +136,7 @@ async def beside(function: Callable[..., T], *arguments: Any) -> T:
     answer: asyncio.Future[T] = loop.create_future()
     context = copy_context()
 
-    def tell(outcome: Callable[[Any], None], value: Any) -> None:
+    def hand_over(outcome: Callable[[Any], None], value: Any) -> None:
         if not answer.done():
             outcome(value)
 
@@ -149,7 +149,7 @@ async def beside(function: Callable[..., T], *arguments: Any) -> T:
         except BaseException as error:  # noqa: BLE001  # the thread's root: who waits has it raised
             outcome = answer.set_exception, error
         with suppress(RuntimeError):  # the loop has ended: nobody waits any more
-            loop.call_soon_threadsafe(tell, *outcome)
+            loop.call_soon_threadsafe(hand_over, *outcome)
 
     threading.Thread(target=run, name=f"coterie calls {function!r:.60}", daemon=True).start()
     return await answer

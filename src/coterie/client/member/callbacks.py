@@ -134,12 +134,12 @@ class Steps(Standing):
         """Own what is given, and tell the assignor (CB-8)."""
         place = self.generation
         if place.valid and place.protocol in self.assignors:
-            self._tell_assignor(self.assignors[place.protocol], given)
+            self._notify_assignor(self.assignors[place.protocol], given)
         self._commit_at = now_ms + spaced(self.settings.auto_commit_interval_ms)
         self.owned, self._owned_in = given, place
         self._pending = frozenset() if place.valid else given
 
-    def _tell_assignor(self, assignor: Assignor, given: frozenset[TopicPartition]) -> None:
+    def _notify_assignor(self, assignor: Assignor, given: frozenset[TopicPartition]) -> None:
         place = self.generation
         try:
             assignor.on_assignment(sorted(given), generation=place.id, member_id=place.member_id)

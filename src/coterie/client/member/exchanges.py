@@ -43,7 +43,7 @@ class Exchange(NamedTuple):
     """Whether the coordinator may park it: what is sent behind it on one connection waits as long."""
     read: Callable[[Any], Any]
     """Returns what an answer says to a member."""
-    tell: Callable[[Any, int], None]
+    deliver: Callable[[Any, int], None]
     """Tells the member what the answer says, and the time in milliseconds."""
 
 
@@ -106,15 +106,17 @@ def _heartbeat(member: Member, settings: MemberSettings, wanted: Heartbeat, time
         )
 
     patience_ms = min(timeout_ms, settings.session_timeout_ms)
-    return Exchange(ApiKey.HEARTBEAT, make, patience_ms, False, code_of, partial(member.heard, wanted))
+    return Exchange(
+        ApiKey.HEARTBEAT, make, patience_ms, False, code_of, partial(member.heartbeat_answered, wanted)
+    )
 
 
 def _survey(member: Member, settings: MemberSettings, wanted: Survey, timeout_ms: int) -> Exchange:
     def make(version: int) -> Any:
         return messages.describe_group(version, settings.group_id)
 
-    tell = partial(member.surveyed, wanted)
-    return Exchange(ApiKey.DESCRIBE_GROUPS, make, timeout_ms, False, Surveyed.of, tell)
+    deliver = partial(member.surveyed, wanted)
+    return Exchange(ApiKey.DESCRIBE_GROUPS, make, timeout_ms, False, Surveyed.of, deliver)
 
 
 def _leave(member: Member, settings: MemberSettings, wanted: Leave, timeout_ms: int) -> Exchange:
@@ -123,10 +125,10 @@ def _leave(member: Member, settings: MemberSettings, wanted: Leave, timeout_ms: 
             version, group_id=settings.group_id, member_id=wanted.member_id, reason=wanted.reason
         )
 
-    def tell(answer: Any, now_ms: int) -> None:
+    def deliver(answer: Any, now_ms: int) -> None:
         member.left(wanted)  # whatever the answer says
 
-    return Exchange(ApiKey.LEAVE_GROUP, make, LEAVE_TIMEOUT_MS, False, lambda answer: answer, tell)
+    return Exchange(ApiKey.LEAVE_GROUP, make, LEAVE_TIMEOUT_MS, False, lambda answer: answer, deliver)
 
 
 def code_of(answer: Any) -> Code:

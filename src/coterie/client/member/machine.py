@@ -164,7 +164,7 @@ class Member(Steps):
         """Doubt a coordinator that is silent, and leave when nobody calls (HT-2)."""
         settings = self.settings
         in_touch = self.phase in JOINED and self.coordinator_known
-        if in_touch and self._due(self._heard_at + settings.session_timeout_ms, now_ms):
+        if in_touch and self._due(self._answered_at + settings.session_timeout_ms, now_ms):
             self._lose_coordinator()
             in_touch = False
         if self._closing or not self.subscribed:
@@ -307,7 +307,7 @@ class Member(Steps):
         del self._out[FindCoordinator]
         if code is Code.NONE:
             self.coordinator_known = True
-            self._heard_at = now_ms
+            self._answered_at = now_ms
             self._find_backoff.reset()
         elif FIND.get(code) is Reaction.AGAIN:
             self._find_at = now_ms + self._find_backoff.next_ms()
@@ -387,7 +387,7 @@ class Member(Steps):
             self._fail(Code.INCONSISTENT_GROUP_PROTOCOL)  # CA-1
             return
         self.generation = Generation(answer.generation, answer.member_id, answer.protocol)
-        self._heard_at = now_ms
+        self._answered_at = now_ms
         self._heartbeat_at = now_ms + spaced(self.settings.heartbeat_interval_ms)
         self._heartbeat_backoff.reset()
         self._assignments = {}
@@ -486,13 +486,13 @@ class Member(Steps):
             more = f" and {len(left) - 1} more" if len(left) > 1 else ""
             self._want_rejoin(f"nobody had {left[0]}{more} when this static member came back", now_ms)
 
-    def heard(self, request: Heartbeat, code: Code, now_ms: int) -> None:
+    def heartbeat_answered(self, request: Heartbeat, code: Code, now_ms: int) -> None:
         """Take the answer to a heartbeat (4.5-1 to 4.5-7, HT-4)."""
         self._taken(request)
         unchanged = request.generation == self.generation and self.phase in JOINED
         reaction = HEARTBEAT.get(code, Reaction.AGAIN)
         if code in (Code.NONE, Code.REBALANCE_IN_PROGRESS):
-            self._heard_at = now_ms
+            self._answered_at = now_ms
             self._heartbeat_backoff.reset()
             if code and unchanged and self.phase is Phase.STABLE:
                 self._want_rejoin("group is already rebalancing", now_ms)

@@ -80,7 +80,7 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Send Heartbeat; `heard`."""
+    """Send Heartbeat; `heartbeat_answered`."""
 
     generation: Generation
 

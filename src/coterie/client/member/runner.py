@@ -494,7 +494,7 @@ class Membership:
         exchange = self._exchange_of(request)
         purpose = self._parked if exchange.parked else PROMPT
         answer = await self._ask(exchange.api_key, exchange.make, exchange.timeout_ms / 1000, purpose)
-        exchange.tell(exchange.read(answer), self.now_ms())
+        exchange.deliver(exchange.read(answer), self.now_ms())
 
     async def _commit(self, request: m.Commit) -> None:
         """Commit what is consumed of the partitions that the member names."""

@@ -106,7 +106,7 @@ class Standing:
         # Times.
         self._soonest: int | None = None
         self._hang_up = False
-        self._called_at = self._heard_at = self._heartbeat_at = now_ms
+        self._called_at = self._answered_at = self._heartbeat_at = now_ms
         self._find_at = self._join_at = self._look_at = self._watch_at = self._survey_at = now_ms
         self._commit_at = now_ms + spaced(settings.auto_commit_interval_ms)
         backoff = partial(Backoff, settings.retry_backoff_ms, settings.retry_backoff_max_ms, jitter=jitter)

@@ -128,14 +128,14 @@ class Frames(asyncio.BufferedProtocol):
         self.ended(exc)
 
 
-def settle(tell: Callable[[Any], None], what: Any) -> None:
+def settle(deliver: Callable[[Any], None], what: Any) -> None:
     """Tell who waits, unless they have given up just now.
 
     Ctrl-C cancels whoever waits between any two steps of ours, as an answer is decoded: asyncio's handler
     of the signal does not wait for the loop. That must not end the connection, on which others wait as well.
     """
     with suppress(asyncio.InvalidStateError):
-        tell(what)
+        deliver(what)
 
 
 class Connection:

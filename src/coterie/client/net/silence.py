@@ -49,7 +49,7 @@ class Silence:
         try:
             yield
         except ClientTimeout:
-            self._tell(clock.time())
+            self._log_waiting(clock.time())
             self._given_up[what] = clock.time(), self._next_s
             raise
         except RefusedBy:
@@ -106,10 +106,10 @@ class Silence:
 
     def _say(self, clock: asyncio.AbstractEventLoop) -> None:
         self._timer = None
-        self._tell(clock.time())
+        self._log_waiting(clock.time())
         self._wait(clock, 0)
 
-    def _tell(self, now_s: float) -> None:
+    def _log_waiting(self, now_s: float) -> None:
         """Say who waits if it is time to."""
         waiting = self._open()
         waited_s = now_s - min(waiting.values(), default=now_s)

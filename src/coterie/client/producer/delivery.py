@@ -60,14 +60,14 @@ def settled(batch: Batch) -> "asyncio.Future[None]":
     """Return a future that is done once the batch is settled, and that is the caller's to cancel."""
     waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def tell() -> None:
+    def wake() -> None:
         if not waiter.done():
             waiter.set_result(None)
 
     if batch.outcome is None:
-        batch.waiters.append(tell)
+        batch.waiters.append(wake)
     else:
-        tell()
+        wake()
     return waiter
 
 

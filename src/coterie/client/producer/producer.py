@@ -32,8 +32,8 @@ from coterie.client.producer.settings import ProducerSettings
 from coterie.client.producer.transaction_manager import Transactions
 from coterie.wire.records.packing import Headers, Packed
 
-# Others' turn comes after so many bytes: often enough for all, and enough for requests of several batches.
-TURN_BYTES = 65_536
+# Other tasks run after so many bytes: often enough for all, and enough for requests of several batches.
+YIELD_AFTER_BYTES = 65_536
 # A topic of such a code will not come into being.
 HOPELESS = frozenset({Code.TOPIC_AUTHORIZATION_FAILED, Code.INVALID_TOPIC_EXCEPTION})
 
@@ -68,8 +68,8 @@ class Producer(HintsAtMethods):
         self._transactions: Transactions | None = None
         self._closed = False
         self._ending: asyncio.Task[None] | None = None
-        self._until_turn = TURN_BYTES
-        self._looked_ms = 0
+        self._until_yield = YIELD_AFTER_BYTES
+        self._loop_checked_ms = 0
         """When it was last looked whether this is the right loop, in milliseconds since 1970."""
 
     # -- its life
@@ -186,9 +186,9 @@ class Producer(HintsAtMethods):
         Whoever is cancelled here has sent nothing: once the record is in its batch, nothing is waited for.
         """
         sender = self._running()
-        if self._until_turn < 0:
-            self._until_turn = TURN_BYTES
-            await turn()
+        if self._until_yield < 0:
+            self._until_yield = YIELD_AFTER_BYTES
+            await yielded()
         settings = self.settings
         value_bytes = serialized("value", value, settings.value_serializer)
         key_bytes = serialized("key", key, settings.key_serializer)
@@ -199,8 +199,10 @@ class Producer(HintsAtMethods):
                 f"a record of about {size} bytes for {topic}: max_request_size is {settings.max_request_size}"
             )
         now_ms = int(time() * 1000)
-        if now_ms != self._looked_ms:  # often enough: a loop ends and another begins between two of them
-            self._looked_ms = now_ms
+        if (
+            now_ms != self._loop_checked_ms
+        ):  # often enough: a loop ends and another begins between two of them
+            self._loop_checked_ms = now_ms
             self._check_loop()
         stamp = now_ms if timestamp is None else checked_stamp(timestamp)
         until = sender.loop.time() + settings.max_block_ms / 1000
@@ -217,7 +219,7 @@ class Producer(HintsAtMethods):
         self._remember(route, batch, sticky=partition is None and key_bytes is None)
         if batch is not had:
             sender.wake()
-            self._until_turn -= batch.size
+            self._until_yield -= batch.size
         return Delivery(batch, index)
 
     async def send_packed(self, topic: str, packed: Packed) -> PackedBatch:
@@ -231,7 +233,7 @@ class Producer(HintsAtMethods):
                 f" {self.settings.max_request_size}"
             )
         sender = self._check_open()
-        await turn()
+        await yielded()
         until = sender.loop.time() + self.settings.max_block_ms / 1000
         route = self._known(topic) or await self._route(topic, until)
         wanted = packed.partition if packed.partition >= 0 else None
@@ -456,6 +458,6 @@ def pairs_of(headers: Headers | Mapping[str, bytes | None]) -> Headers:
 
 
 @types.coroutine
-def turn() -> Generator[None, None, None]:
+def yielded() -> Generator[None, None, None]:
     """Let the loop run once."""
     yield
