@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coterie.base.ids import TopicPartition
+from coterie.spark.source import planner
 from coterie.spark.source.batch import groups_of
-from coterie.spark.source.group import session
 from coterie.spark.source.group.session import GroupSession
 from coterie.spark.source.offsets import GroupDocument
 from coterie.spark.source.options import parse
@@ -447,7 +447,7 @@ def play(seed: int, *, troubled_s: float = TROUBLED_S) -> Scene:
 
     try:
         # The session looks for records less often: most of the time here goes into looking where none are.
-        with instead(session, "POLL_S", 0.05), instead(session, "POLL_MOST_S", 0.2):
+        with instead(planner, "POLL_S", 0.05), instead(planner, "POLL_MOST_S", 0.2):
             return run_virtually(main, seed=seed)
     except BaseException as error:
         if scenes:

@@ -26,7 +26,7 @@ from coterie.spark.source.offsets import GroupDocument
 from .test_group_session import options_of, until
 from .test_sink import forget_last_batch, values_of
 
-SHAPE = pa.struct([pa.field(name, kind) for name, kind in SOURCE_FIELDS])
+SHAPE = pa.struct(list(SOURCE_FIELDS))
 LONG = (pytest.mark.interop, pytest.mark.timeout(900))
 TASK = 5
 """Spark's number of the attempt that runs."""

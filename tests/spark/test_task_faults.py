@@ -40,7 +40,7 @@ def settings_for(*addresses, **more):
         columns=("partition", "offset"),
         source=NO_MEMBER,
         isolation=0,
-        max_bytes=1 << 20,
+        fetch_max_bytes=1 << 20,
         partition_max_bytes=1 << 20,
         **named,
     )

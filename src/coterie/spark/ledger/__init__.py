@@ -1,5 +1,6 @@
 """A Delta Lake table as its own ledger: each record in it once."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,22 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["Ledger", "LedgerError", "Outcome"]
 
 
+HOMES = {"Ledger": "ledger", "LedgerError": "tables", "Outcome": "batch"}
+
+
 def __getattr__(name: str) -> Any:
     """Return a public name, loaded when it is first asked for: the parts of this package do not need it."""
-    if name == "Ledger":
-        from coterie.spark.ledger.ledger import Ledger
-
-        return Ledger
-    if name == "LedgerError":
-        from coterie.spark.ledger.tables import (
-            LedgerError,
-        )
-
-        return LedgerError
-    if name == "Outcome":
-        from coterie.spark.ledger.batch import (
-            Outcome,
-        )
-
-        return Outcome
+    if name in HOMES:
+        return getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

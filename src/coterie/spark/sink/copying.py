@@ -8,7 +8,6 @@ commit only from the member of the generation in which the rows were read.
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import aclosing
 from functools import reduce
 from typing import NamedTuple
 
@@ -17,12 +16,12 @@ import pyarrow.compute as pc
 
 from coterie.base.errors import CoterieError
 from coterie.base.ids import GroupMetadata, OffsetAndMetadata, TopicPartition
-from coterie.client.net.cluster import Cluster
 from coterie.client.producer.errors import TransactionFailed
 from coterie.client.producer.producer import Producer
 from coterie.spark.sink.options import SinkOptions
-from coterie.spark.sink.rows import Outbox, buffered, columns_by_name, read_ahead
-from coterie.spark.source.columns import SOURCE_FIELDS
+from coterie.spark.sink.rows import cluster_of, columns_by_name, send_in_transaction, task_producer
+from coterie.spark.source.columns import SourceMember, TaskRange
+from coterie.spark.source.datasource import SOURCE
 
 Notes = Mapping[TopicPartition, OffsetAndMetadata | None]
 COLUMN = "source"
@@ -37,29 +36,22 @@ class PartitionsLost(CoterieError):
 
 
 class RowOrigin(NamedTuple):
-    """Where rows say that they came from."""
+    """Where rows say that they came from, and who read them."""
 
-    group: str | None
-    member: str | None
-    instance: str | None
-    generation: int
-    topic: str
-    partition: int
-    first: int
-    until: int
-    whole: bool
-    task: int
-
-    @property
-    def at(self) -> TopicPartition:
-        """The partition."""
-        return TopicPartition(self.topic, self.partition)
+    member: SourceMember
+    at: TopicPartition
+    range: TaskRange
 
     @property
     def reader(self) -> GroupMetadata:
-        """The member that read it."""
-        assert self.group is not None
-        return GroupMetadata(self.group, self.generation, self.member or "", self.instance)
+        """The member that read it, as its offsets are committed."""
+        one = self.member
+        assert one.group is not None
+        return GroupMetadata(one.group, one.generation, one.member or "", one.instance)
+
+
+ORIGIN = (*SourceMember._fields, *TopicPartition._fields, *TaskRange._fields)
+"""The fields of the column `source` that are the same in all rows that a task has read of a partition."""
 
 
 async def write_with_offsets(
@@ -69,24 +61,14 @@ async def write_with_offsets(
 
     `name` is the task's, in every batch of its query: to begin with it fences who had it before.
     """
-    settings = {**options.settings, "transactional_id": f"coterie-{name}"}
-    async with Producer(**settings) as producer:
-        cluster = Cluster.of(options.producer())
-        try:
-            account = WrittenOffsets(name=name, attempt=attempt, ask=cluster.committed_notes)
-            outbox = Outbox(producer, options)
-            async with aclosing(read_ahead(batches)) as coming:
-                held = await buffered(coming, producer.settings.buffer_memory)
-                async with producer.transaction():
-                    while held:
-                        await outbox.send(await account.left(held.popleft()))
-                    async for batch in coming:
-                        await outbox.send(await account.left(batch))
-                    for reader, offsets in account.due().items():
-                        await commit(producer, reader, offsets)
-        finally:
-            await cluster.close()
-    return outbox.rows
+    async with task_producer(options, name) as producer, cluster_of(options) as cluster:
+        written = WrittenOffsets(name=name, attempt=attempt, ask=cluster.committed_notes)
+
+        async def commit_all() -> None:
+            for reader, offsets in written.due().items():
+                await commit(producer, reader, offsets)
+
+        return await send_in_transaction(producer, options, batches, written.left, commit_all)
 
 
 async def commit(
@@ -120,16 +102,16 @@ class WrittenOffsets:
     async def left(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that are not written yet, or raise why this task cannot account for them."""
         columns = sources_of(batch)
-        stamps = stamps_of(columns, attempt=self._attempt)
-        await self._learn([one for one in stamps if one not in self._stored])
-        written = [one for one in stamps if self._stored[one] > one.first]
+        origins = origins_of(columns, attempt=self._attempt)
+        await self._learn([one for one in origins if one not in self._stored])
+        written = [one for one in origins if self._stored[one] > one.range.first]
         if written:
             gone = [
                 reduce(
                     pc.and_,
                     (
-                        pc.equal(columns["topic"], one.topic),
-                        pc.equal(columns["partition"], one.partition),
+                        pc.equal(columns["topic"], one.at.topic),
+                        pc.equal(columns["partition"], one.at.partition),
                         pc.less(columns["offset"], self._stored[one]),
                     ),
                 )
@@ -142,8 +124,8 @@ class WrittenOffsets:
         """Return the offsets to commit with the rows, by the member that read them: none is lowered."""
         due: dict[GroupMetadata, dict[TopicPartition, OffsetAndMetadata]] = defaultdict(dict)
         for one, stored in self._stored.items():
-            if stored < one.until:
-                due[one.reader][one.at] = OffsetAndMetadata(one.until, metadata=self._name)
+            if stored < one.range.until:
+                due[one.reader][one.at] = OffsetAndMetadata(one.range.until, metadata=self._name)
         return dict(due)
 
     async def _learn(self, fresh: Iterable[RowOrigin]) -> None:
@@ -151,29 +133,29 @@ class WrittenOffsets:
         by_group: dict[str, list[RowOrigin]] = defaultdict(list)
         for one in fresh:
             by_group[one.reader.group_id].append(one)
-        for group, stamps in by_group.items():
-            noted = await self._ask(group, [one.at for one in stamps])
-            for one in stamps:
+        for group, origins in by_group.items():
+            noted = await self._ask(group, [one.at for one in origins])
+            for one in origins:
                 self._stored[one] = self._judged(one, noted[one.at])
 
     def _judged(self, one: RowOrigin, noted: OffsetAndMetadata | None) -> int:
         """Return the committed offset of a partition, or raise why it cannot be gone on from."""
-        if any(other.at == one.at and other.group == one.group for other in self._stored):
+        if any(other.at == one.at and other.member.group == one.member.group for other in self._stored):
             raise NotOurs(f"{one.at} was read twice into one task; commitSourceOffsets needs it once")
-        where = f"group {one.group}, {one.at}"
+        where = f"group {one.member.group}, {one.at}"
         if noted is None:
             raise NotOurs(
                 f"{where}: the group has no committed offset here. This is another cluster than the source's,"
                 " or the offset has expired (offsets.retention.minutes): what is written cannot be known"
             )
-        if noted.offset < one.first:
+        if noted.offset < one.range.first:
             raise NotOurs(
-                f"{where}: the committed offset is {noted.offset}, below {one.first}, where this batch"
+                f"{where}: the committed offset is {noted.offset}, below {one.range.first}, where this batch"
                 " begins: somebody set it back. Start the query with a new checkpoint to read from there"
             )
-        if noted.offset > one.first and noted.metadata != self._name:
+        if noted.offset > one.range.first and noted.metadata != self._name:
             raise NotOurs(
-                f"{where}: offsets {one.first} to {noted.offset - 1} of this batch were committed by"
+                f"{where}: offsets {one.range.first} to {noted.offset - 1} of this batch were committed by"
                 f" {noted.metadata or 'a member'} and not by this task, {self._name}: another one has read"
                 " the partition, too"
             )
@@ -185,44 +167,45 @@ def sources_of(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     column = columns_by_name(batch)[COLUMN]
     if column.null_count:
         raise NotOurs("a row's source is null: each row must keep that of the record that it was made of")
-    return {name: column.field(name) for name, _ in SOURCE_FIELDS}
+    return {name: column.field(name) for name in SOURCE.names}
 
 
-def stamps_of(columns: Mapping[str, pa.Array], *, attempt: int) -> list[RowOrigin]:
+def origins_of(columns: Mapping[str, pa.Array], *, attempt: int) -> list[RowOrigin]:
     """Return the origins of rows, each once; raise NotOurs where their offsets are not this task's."""
-    found = (
-        pa.table(dict(columns))
-        .group_by(list(RowOrigin._fields))
-        .aggregate([("offset", "min"), ("offset", "max")])
-    )
-    stamps = []
+    found = pa.table(dict(columns)).group_by(list(ORIGIN)).aggregate([("offset", "min"), ("offset", "max")])
+    origins = []
     for one in found.to_pylist():
-        stamp = RowOrigin(*(one[name] for name in RowOrigin._fields))
-        refuse(stamp, attempt=attempt)
-        if not stamp.first <= one["offset_min"] <= one["offset_max"] < stamp.until:
+        origin = RowOrigin(
+            SourceMember(*(one[name] for name in SourceMember._fields)),
+            TopicPartition(one["topic"], one["partition"]),
+            TaskRange(*(one[name] for name in TaskRange._fields)),
+        )
+        refuse(origin, attempt=attempt)
+        if not origin.range.first <= one["offset_min"] <= one["offset_max"] < origin.range.until:
             raise NotOurs(
-                f"{stamp.at}: a row's offset lies outside of what its task has read; the column {COLUMN} must"
-                " stay as it was read"
+                f"{origin.at}: a row's offset lies outside of what its task has read; the column"
+                f" {COLUMN} must stay as it was read"
             )
-        stamps.append(stamp)
-    return stamps
+        origins.append(origin)
+    return origins
 
 
-def refuse(stamp: RowOrigin, *, attempt: int) -> None:
+def refuse(origin: RowOrigin, *, attempt: int) -> None:
     """Raise NotOurs for rows of which other tasks may have some."""
-    if stamp.group is None:
+    if origin.member.group is None:
         raise NotOurs(
             "the source was read without group.id: there is no group to commit its offsets for. Set group.id"
             " where the stream is read"
         )
-    if stamp.task != attempt:
+    if origin.range.task != attempt:
         raise NotOurs(
             "a shuffle lies between the source and this sink (a join, an aggregation, dropDuplicates,"
             " repartition): a partition's rows may have gone to several tasks. commitSourceOffsets needs a"
             " plan without one"
         )
-    if not stamp.whole:
+    if not origin.range.whole:
         raise NotOurs(
-            f"{stamp.at} is read by more than one task: by minPartitions or maxRecordsPerPartition, or as the"
-            " plan reads the stream twice (a union with itself). commitSourceOffsets needs partitions whole"
+            f"{origin.at} is read by more than one task: by minPartitions or maxRecordsPerPartition, or"
+            " as the plan reads the stream twice (a union with itself). commitSourceOffsets needs partitions"
+            " whole"
         )

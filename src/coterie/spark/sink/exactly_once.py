@@ -7,7 +7,6 @@ and how many tasks there were at most.
 
 import logging
 from collections.abc import Iterable
-from contextlib import aclosing
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,9 +15,8 @@ from pyspark import TaskContext
 from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import NOTES, GroupMetadata, OffsetAndMetadata, TopicPartition
 from coterie.client.net.cluster import Cluster
-from coterie.client.producer.producer import Producer
 from coterie.spark.sink.options import SinkOptions
-from coterie.spark.sink.rows import Outbox, RowsChecksum, buffered, read_ahead
+from coterie.spark.sink.rows import RowsChecksum, cluster_of, send_in_transaction, task_producer
 
 logger = logging.getLogger("coterie.spark")
 
@@ -66,29 +64,25 @@ class TaskAttempt:
 
 async def write_once(options: SinkOptions, batches: Iterable[pa.RecordBatch], attempt: TaskAttempt) -> int:
     """Write rows and the batch's number in one transaction, unless that was done; return how many."""
-    settings = {**options.settings, "transactional_id": f"coterie-{attempt.name}"}
-    async with Producer(**settings) as producer:
+    checksum = RowsChecksum()
+
+    async def summed(batch: pa.RecordBatch) -> pa.RecordBatch:
+        checksum.add(batch)
+        return batch
+
+    async with task_producer(options, attempt.name) as producer:
         # Whoever was this task before can write no more, and what it left open is over.
         done = await done_before(options, attempt)
         if done is not None and done.offset >= attempt.batch:
             return check_replay(batches, done, attempt, anyway=options.start_ledger)
-        outbox, checksum = Outbox(producer, options), RowsChecksum()
 
-        async def send(batch: pa.RecordBatch) -> None:
-            checksum.add(batch)
-            await outbox.send(batch)
+        async def note() -> None:
+            written = OffsetAndMetadata(attempt.batch, metadata=str(checksum))
+            await producer.send_offsets(
+                {place_of(options): written}, GroupMetadata(f"{NOTES}-{attempt.name}")
+            )
 
-        async with aclosing(read_ahead(batches)) as coming:
-            held = await buffered(coming, producer.settings.buffer_memory)
-            async with producer.transaction():
-                while held:
-                    await send(held.popleft())
-                async for batch in coming:
-                    await send(batch)
-                note = OffsetAndMetadata(attempt.batch, metadata=str(checksum))
-                group = GroupMetadata(f"{NOTES}-{attempt.name}")
-                await producer.send_offsets({place_of(options): note}, group)
-    return outbox.rows
+        return await send_in_transaction(producer, options, batches, summed, note)
 
 
 async def done_before(options: SinkOptions, attempt: TaskAttempt) -> OffsetAndMetadata | None:
@@ -96,15 +90,12 @@ async def done_before(options: SinkOptions, attempt: TaskAttempt) -> OffsetAndMe
 
     Where the query's own note is there, a task without one had nothing to note so far.
     """
-    cluster = Cluster.of(options.producer())
-    try:
+    async with cluster_of(options) as cluster:
         done = await noted(cluster, f"{NOTES}-{attempt.name}", options)
         if done is not None or attempt.batch == 0 or options.start_ledger:
             return done
         if await noted(cluster, f"{NOTES}-{attempt.query}", options) is not None:
             return None
-    finally:
-        await cluster.close()
     raise LedgerExpired(
         f"batch {attempt.batch} of query {attempt.query}: its ledger, groups {NOTES}-{attempt.query}…, is"
         " gone (offsets.retention.minutes after the last batch). If no batch is unfinished, or if repeated"
@@ -150,8 +141,8 @@ async def note_done(options: SinkOptions, query: str, batch: int, *, tasks: int,
     been tried before with more tasks: after one that this run has noted, nobody else is asked.
     """
     first = not run or last_noted.get(query) != (run, batch - 1)
-    cluster, group = Cluster.of(options.producer()), f"{NOTES}-{query}"
-    try:
+    group = f"{NOTES}-{query}"
+    async with cluster_of(options) as cluster:
         before = await noted(cluster, group, options)
         most = max(tasks, int(before.metadata or 0) if before else 0)
         if first and not options.start_ledger:
@@ -161,8 +152,6 @@ async def note_done(options: SinkOptions, query: str, batch: int, *, tasks: int,
         if code:
             raise RefusedBy(code, f"group {group} notes batch {batch}")
         last_noted[query] = (run, batch)
-    finally:
-        await cluster.close()
 
 
 async def refuse_other_tasks(

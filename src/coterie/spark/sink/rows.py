@@ -3,8 +3,9 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 
 from coterie.arrow.outgoing import HEADERS, Rows, pack
 from coterie.base.errors import CoterieError
+from coterie.client.net.cluster import Cluster
 from coterie.client.producer.batcher import PackedBatch
 from coterie.client.producer.delivery import written
 from coterie.client.producer.producer import Producer
@@ -118,6 +120,43 @@ class Outbox:
             if wait or one.outcome is not None:
                 await written(one)
         self._unsettled = [one for one in self._unsettled if one.outcome is None]
+
+
+def task_producer(options: SinkOptions, name: str) -> Producer:
+    """Return the producer of a task of a query: to begin with it fences whoever had the task before."""
+    return Producer(**{**options.settings, "transactional_id": f"coterie-{name}"})
+
+
+@asynccontextmanager
+async def cluster_of(options: SinkOptions) -> AsyncIterator[Cluster]:
+    """Have connections to the cluster that is written to, and close them."""
+    cluster = Cluster.of(options.producer())
+    try:
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+async def send_in_transaction(
+    producer: Producer,
+    options: SinkOptions,
+    batches: Iterable[pa.RecordBatch],
+    select: Callable[[pa.RecordBatch], Awaitable[pa.RecordBatch]],
+    send_offsets: Callable[[], Awaitable[None]],
+) -> int:
+    """Send the rows that `select` leaves of each batch, and offsets with them, in one transaction; return the
+    number of rows.
+    """
+    outbox = Outbox(producer, options)
+    async with aclosing(read_ahead(batches)) as coming:
+        held = await buffered(coming, producer.settings.buffer_memory)
+        async with producer.transaction():
+            while held:
+                await outbox.send(await select(held.popleft()))
+            async for batch in coming:
+                await outbox.send(await select(batch))
+            await send_offsets()
+    return outbox.rows
 
 
 class RowsChecksum:

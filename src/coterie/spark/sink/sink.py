@@ -29,7 +29,7 @@ from coterie.spark.sink.copying import write_with_offsets
 from coterie.spark.sink.exactly_once import TaskAttempt, note_done, write_once
 from coterie.spark.sink.options import SinkOptions
 from coterie.spark.sink.rows import Outbox, read_ahead
-from coterie.spark.source.columns import SOURCE_FIELDS
+from coterie.spark.source.datasource import SOURCE
 from coterie.spark.worker_reuse import settle
 
 COLUMNS = {
@@ -40,7 +40,6 @@ COLUMNS = {
     "headers": (ArrayType,),
     "timestamp": (TimestampType,),
 }
-SOURCE = "source"
 T = TypeVar("T")
 
 
@@ -61,7 +60,7 @@ def refuse_columns(schema: StructType, options: SinkOptions) -> None:
     if options.topic is None and "topic" not in kinds:
         raise BadOption("rows for a topic need the option topic or a column topic")
     if options.commit_source_offsets:
-        refuse_source(kinds.pop(SOURCE, None))
+        refuse_source(kinds.pop("source", None))
     for name, kind in kinds.items():
         if name not in COLUMNS:
             raise BadOption(f"column {name} has no place in a record; known are {', '.join(COLUMNS)}")
@@ -72,7 +71,7 @@ def refuse_columns(schema: StructType, options: SinkOptions) -> None:
 
 def refuse_source(kind: DataType | None) -> None:
     """Raise BadOption unless rows say where they came from."""
-    if not isinstance(kind, StructType) or {name for name, _ in SOURCE_FIELDS} - set(kind.names):
+    if not isinstance(kind, StructType) or set(SOURCE.names) - set(kind.names):
         raise BadOption(
             "commitSourceOffsets=true needs the column source as it was read: set includeSource=true where"
             " the stream is read, and keep the column up to the sink"

@@ -4,20 +4,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 
-SOURCE_FIELDS = (
-    ("group", pa.string()),
-    ("member", pa.string()),
-    ("instance", pa.string()),
-    ("generation", pa.int32()),
-    ("topic", pa.string()),
-    ("partition", pa.int32()),
-    ("offset", pa.int64()),
-    ("first", pa.int64()),
-    ("until", pa.int64()),
-    ("whole", pa.bool_()),
-    ("task", pa.int64()),
-)
+from coterie.spark.source.datasource import SOURCE
+
+SOURCE_FIELDS = to_arrow_schema(SOURCE, timezone="UTC")
+"""The fields of the column `source`, as Arrow has them."""
 
 
 class SourceMember(NamedTuple):
@@ -62,12 +54,10 @@ def select_columns(
 def source_column(batch: pa.RecordBatch, source: SourceMember, piece: TaskRange) -> pa.StructArray:
     """Return the column `source`: where each row came from, and who read it."""
     constants: dict[str, object] = {**source._asdict(), **piece._asdict()}
-    return pa.StructArray.from_arrays(
-        [
-            pa.repeat(pa.scalar(constants[name], kind), batch.num_rows)
-            if name in constants
-            else batch.column(name)
-            for name, kind in SOURCE_FIELDS
-        ],
-        fields=[pa.field(name, kind) for name, kind in SOURCE_FIELDS],
-    )
+    columns = [
+        pa.repeat(pa.scalar(constants[one.name], one.type), batch.num_rows)
+        if one.name in constants
+        else batch.column(one.name)
+        for one in SOURCE_FIELDS
+    ]
+    return pa.StructArray.from_arrays(columns, fields=[*SOURCE_FIELDS])

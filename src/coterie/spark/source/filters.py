@@ -4,6 +4,7 @@ Whatever a filter on the topic, the partition or the offset leaves out is not fe
 again. A filter on the timestamp says where to begin; Spark looks again, as times may go back and forth.
 """
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,16 +15,16 @@ from pyspark.sql import datasource as ds
 from coterie.spark.source.offsets import Range
 
 COMPARED: dict[type, Callable[[Any, Any], bool]] = {
-    ds.EqualTo: lambda value, wanted: value == wanted,
-    ds.EqualNullSafe: lambda value, wanted: value == wanted,
-    ds.GreaterThan: lambda value, wanted: value > wanted,
-    ds.GreaterThanOrEqual: lambda value, wanted: value >= wanted,
-    ds.LessThan: lambda value, wanted: value < wanted,
-    ds.LessThanOrEqual: lambda value, wanted: value <= wanted,
+    ds.EqualTo: operator.eq,
+    ds.EqualNullSafe: operator.eq,
+    ds.GreaterThan: operator.gt,
+    ds.GreaterThanOrEqual: operator.ge,
+    ds.LessThan: operator.lt,
+    ds.LessThanOrEqual: operator.le,
     ds.In: lambda value, wanted: value in wanted,
-    ds.StringStartsWith: lambda value, wanted: value.startswith(wanted),
-    ds.StringEndsWith: lambda value, wanted: value.endswith(wanted),
-    ds.StringContains: lambda value, wanted: wanted in value,
+    ds.StringStartsWith: str.startswith,
+    ds.StringEndsWith: str.endswith,
+    ds.StringContains: operator.contains,
 }
 KINDS = {"topic": str, "partition": int, "offset": int, "timestamp": datetime}
 HIGHEST = 1 << 63

@@ -1,7 +1,7 @@
 """Offset documents, and how much of what is there a batch takes. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -81,21 +81,7 @@ class GroupDocument:
 
     def to_json(self) -> dict[str, Any]:
         """Return the document as Spark logs it."""
-        return {
-            "group": self.group,
-            "member": self.member,
-            "instance": self.instance,
-            "generation": self.generation,
-            "plan": self.plan,
-            "ranges": [list(one) for one in self.ranges],
-            "query": self.query,
-            "positions": write_plain(self.positions),
-            "cluster": self.cluster,
-            "topics": dict(sorted(self.topics.items())),
-            "owned": numbers_by_topic(self.owned),
-            "lag": write_plain(self.lag),
-            "rebalance": self.rebalance._asdict(),
-        }
+        return {one.name: WRITERS.get(one.name, unchanged)(getattr(self, one.name)) for one in fields(self)}
 
     @classmethod
     def of(cls, document: Mapping[str, Any], *, group: str) -> "GroupDocument":
@@ -110,25 +96,8 @@ class GroupDocument:
                 f"the checkpoint belongs to group {document['group']!r}, and the query has group.id"
                 f" {group!r}; use the old group.id or a new checkpoint"
             )
-        return cls(
-            group=group,
-            member=document["member"],
-            instance=document["instance"],
-            generation=document["generation"],
-            plan=document["plan"],
-            ranges=tuple(Range(*one) for one in document["ranges"]),
-            query=document.get("query", ""),
-            positions=read_plain(document.get("positions", {})),
-            cluster=document.get("cluster", ""),
-            topics=document.get("topics", {}),
-            owned=tuple(
-                TopicPartition(topic, number)
-                for topic, numbers in document.get("owned", {}).items()
-                for number in numbers
-            ),
-            lag=read_plain(document.get("lag", {})),
-            rebalance=Rebalance.of(document.get("rebalance", {})),
-        )
+        known = {one.name for one in fields(cls)} & document.keys()
+        return cls(**{name: READERS.get(name, unchanged)(document[name]) for name in known})
 
 
 def refuse_other_cluster(document: GroupDocument, here: str | None) -> None:
@@ -251,3 +220,36 @@ def packed(ranges: Iterable[Range], *, rows_per_task: int = ROWS_PER_TASK) -> li
         tasks[least].append(one)
         filled[least] += one.size
     return [tuple(sorted(task)) for task in tasks]
+
+
+def ranges_of(written: Iterable[Sequence[Any]]) -> tuple[Range, ...]:
+    """Return the ranges of a document."""
+    return tuple(Range(*one) for one in written)
+
+
+def partitions_of(numbers: Mapping[str, Iterable[int]]) -> tuple[TopicPartition, ...]:
+    """Return the partitions whose numbers stand under their topics."""
+    return tuple(TopicPartition(topic, number) for topic, each in numbers.items() for number in each)
+
+
+def unchanged(value: Any) -> Any:
+    """Return a field's value as it is, in the document and out of it."""
+    return value
+
+
+WRITERS: Mapping[str, Callable[[Any], Any]] = {
+    "ranges": lambda ranges: [list(one) for one in ranges],
+    "positions": write_plain,
+    "topics": lambda topics: dict(sorted(topics.items())),
+    "owned": numbers_by_topic,
+    "lag": write_plain,
+    "rebalance": Rebalance._asdict,
+}
+"""How fields of a GroupDocument are written, where they are not JSON as they are."""
+READERS: Mapping[str, Callable[[Any], Any]] = {
+    "ranges": ranges_of,
+    "positions": read_plain,
+    "owned": partitions_of,
+    "lag": read_plain,
+    "rebalance": Rebalance.of,
+}

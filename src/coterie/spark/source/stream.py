@@ -25,10 +25,11 @@ from pyspark.sql.streaming.datasource import (
 from coterie.client.blocking.loop import LoopThread
 from coterie.spark.source.batch import groups_of, shared_by, tasks_for
 from coterie.spark.source.group.pacing import LONGEST_WAIT_S
-from coterie.spark.source.group.session import ApplicationGone, GroupSession
+from coterie.spark.source.group.session import GroupSession
 from coterie.spark.source.group.shared_group import SharedGroupCheck, starter_of
 from coterie.spark.source.offsets import GroupDocument, read_plain, write_plain
 from coterie.spark.source.options import SourceOptions
+from coterie.spark.source.planner import ApplicationGone, Planner
 from coterie.spark.source.tasks import FetchSettings, TaskPartition, read_task
 from coterie.spark.source.ungrouped import AllPartitions
 
@@ -36,6 +37,7 @@ log = logging.getLogger("coterie.spark")
 
 Document = dict[str, Any]
 T = TypeVar("T")
+P = TypeVar("P", bound=Planner)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -74,6 +76,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if orphaned(self.parent):
                 future.cancel()
                 raise ApplicationGone("the application is gone")
+
+    def made(self, kind: type[P]) -> P:
+        """Return the driver's side of the query, made on the loop."""
+        parent = self.parent
+
+        async def make() -> P:
+            return kind(self.options, alive=lambda: not orphaned(parent))
+
+        return self.ask(make())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the most that a batch takes."""
@@ -125,8 +136,7 @@ class MemberReader(StreamReader):
                 self.options, starter=starter_of(os.getpid()), application=self.parent
             )
             self._shared_group.check()
-            parent = self.parent
-            self._session = self.ask(started(self.options, alive=lambda: not orphaned(parent)))
+            self._session = self.made(GroupSession)
             leave_on_sigterm(self)
         return self._session
 
@@ -193,11 +203,6 @@ class MemberReader(StreamReader):
             super().stop()
 
 
-async def started(options: SourceOptions, *, alive: Callable[[], bool]) -> GroupSession:
-    """Return a session, made on the running loop."""
-    return GroupSession(options, alive=alive)
-
-
 def leave_on_sigterm(reader: MemberReader) -> None:
     """Leave the group when Spark ends this process, which it may do without calling `stop`."""
 
@@ -239,8 +244,7 @@ class PlainReader(StreamReader):
     def all(self) -> AllPartitions:
         """The partitions' side of the query, on its loop."""
         if self._all is None:
-            parent = self.parent
-            self._all = self.ask(all_partitions(self.options, alive=lambda: not orphaned(parent)))
+            self._all = self.made(AllPartitions)
         return self._all
 
     def initialOffset(self) -> Document:  # noqa: N802
@@ -269,8 +273,3 @@ class PlainReader(StreamReader):
         ranges = self.ask(self.all.between(read_plain(start), read_plain(end)))
         leaders = self.ask(self.all.cluster.leaders({one.at for one in ranges}))
         return tasks_for(ranges, leaders, self.options)
-
-
-async def all_partitions(options: SourceOptions, *, alive: Callable[[], bool]) -> AllPartitions:
-    """Return the partitions' side, made on the running loop."""
-    return AllPartitions(options, alive=alive)

@@ -7,7 +7,7 @@ serve many tasks, so connections are idle_connections from one to the next.
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import NamedTuple
 
@@ -50,7 +50,7 @@ class FetchSettings:
     columns: tuple[str, ...]
     source: SourceMember
     isolation: int
-    max_bytes: int
+    fetch_max_bytes: int
     partition_max_bytes: int
     poll_timeout_ms: int
     fail_on_data_loss: bool
@@ -58,16 +58,8 @@ class FetchSettings:
     @classmethod
     def of(cls, options: SourceOptions, source: SourceMember = NO_MEMBER) -> "FetchSettings":
         """Return the part of the options that tasks need, with the member that reads."""
-        return cls(
-            client=options.client,
-            columns=options.columns,
-            source=source,
-            isolation=options.isolation,
-            max_bytes=options.fetch_max_bytes,
-            partition_max_bytes=options.partition_max_bytes,
-            poll_timeout_ms=options.poll_timeout_ms,
-            fail_on_data_loss=options.fail_on_data_loss,
-        )
+        same = {one.name: getattr(options, one.name) for one in fields(cls) if one.name != "source"}
+        return cls(**same, source=source)
 
 
 class TaskPartition(InputPartition):
@@ -237,7 +229,7 @@ class Reader:
                 version,
                 positions,
                 max_wait_ms=500,
-                max_bytes=settings.max_bytes,
+                max_bytes=settings.fetch_max_bytes,
                 partition_max_bytes=settings.partition_max_bytes,
                 isolation=settings.isolation,
             ),

@@ -1,7 +1,7 @@
 """What the cluster has to say before anything is read: which partitions there are, and their offsets."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from coterie.base.ids import TopicPartition
 from coterie.client.net.cluster import Cluster
@@ -44,12 +44,7 @@ async def selected_partitions(cluster: Cluster, selection: Selection) -> list[To
         )
     if selection.partitions:
         return sorted(selection.partitions)
-    found = sorted(
-        TopicPartition(topic, partition)
-        for topic, count in counts.items()
-        if selection.matches(topic)
-        for partition in range(count)
-    )
+    found = matching(counts, selection)
     if not found:
         log.warning("no topic matches %s at %s: nothing is read", selection.pattern, servers_of(cluster))
     return found
@@ -65,9 +60,14 @@ async def existing_partitions(cluster: Cluster, selection: Selection) -> list[To
     is named may come later, and a pattern means no internal one.
     """
     found = (await fresh(cluster, selection)).assignable(internal=selection.pattern is None)
+    return matching(found.partition_counts, selection)
+
+
+def matching(counts: Mapping[str, int], selection: Selection) -> list[TopicPartition]:
+    """Return the partitions of the topics that a selection matches, sorted."""
     return sorted(
         TopicPartition(topic, partition)
-        for topic, count in found.partition_counts.items()
+        for topic, count in counts.items()
         if selection.matches(topic)
         for partition in range(count)
     )

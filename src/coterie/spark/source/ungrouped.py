@@ -1,33 +1,23 @@
 """A query without a group, on the loop: all partitions, as Spark's own source reads them. Knows no Spark."""
 
-import asyncio
 from collections.abc import Callable, Iterable
 
 from coterie.base.ids import TopicPartition
-from coterie.spark.source.group.pacing import OtherSources
-from coterie.spark.source.group.session import POLL_MOST_S, POLL_S, ApplicationGone
-from coterie.spark.source.offsets import DataLoss, Gate, Range, limited
+from coterie.spark.source.offsets import DataLoss, Range
 from coterie.spark.source.options import EARLIEST, SourceOptions
-from coterie.spark.source.topics import cluster_for, end_offsets, resolved_offsets, selected_partitions
+from coterie.spark.source.planner import Planner
+from coterie.spark.source.topics import end_offsets, resolved_offsets, selected_partitions
 
 Offsets = dict[TopicPartition, int]
 
 
-class AllPartitions:
+class AllPartitions(Planner):
     """What one query knows of the partitions that its options select. Made and used on one loop."""
 
     def __init__(self, options: SourceOptions, *, alive: Callable[[], bool]) -> None:
-        self.options, self.alive = options, alive
-        self.cluster = cluster_for(options)
-        self.clock = asyncio.get_running_loop()
-        self.targets: Offsets | None = None
-        """With AvailableNow: where each partition ended at the start."""
-        self.ends: Offsets = {}
+        super().__init__(options, alive=alive)
         self._partitions: list[TopicPartition] = []
         self._fresh_until = 0.0
-        self._poll_s = POLL_S
-        self.other_sources = OtherSources()
-        self._gate = Gate(options.min_offsets_per_trigger, delay_s=options.max_trigger_delay_ms / 1000)
 
     async def partitions(self) -> list[TopicPartition]:
         """Return the selected partitions; asked for again when metadata.max.age.ms has passed."""
@@ -51,16 +41,14 @@ class AllPartitions:
         """Return the end of the next batch; `start` if nothing came within 250 ms, or less in company."""
         until = self.clock.time() + self.other_sources.longest_wait_s()
         while True:
-            if not self.alive():
-                raise ApplicationGone("the application is gone")
+            self.refuse_orphaned()
             end = await self._end(start, most)
             left_s = until - self.clock.time()
             if end != start:
                 self.other_sources.has_rows()
             if end != start or self.targets is not None or left_s <= 0:
                 return end
-            await asyncio.sleep(min(self._poll_s, left_s))
-            self._poll_s = min(2 * self._poll_s, POLL_MOST_S)
+            await self._wait_for_records(left_s)
 
     async def _end(self, start: Offsets, most: int | None) -> Offsets:
         """Return the end of a batch that takes what there is now."""
@@ -70,12 +58,9 @@ class AllPartitions:
         await self._refuse_lost(start, found)
         started = start | await self._earliest_of(found.keys() - start.keys())
         ranges = [Range(*one, started[one], max(started[one], end)) for one, end in sorted(found.items())]
-        # Held back, AvailableNow would end with records left.
-        if self.targets is None and not self._gate.opens(ranges, self.clock.time()):
+        taken = self._taken(ranges, most)
+        if taken is None:
             return start
-        taken = limited(ranges, most)
-        if taken:
-            self._poll_s = POLL_S
         return started | {one.at: one.until for one in taken}
 
     async def _refuse_lost(self, start: Offsets, found: Offsets) -> None:
@@ -113,10 +98,6 @@ class AllPartitions:
             if max(first, earliest[one]) < until:
                 ranges.append(Range(*one, max(first, earliest[one]), until))
         return ranges
-
-    async def _ends_of(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        self.ends = await end_offsets(self.cluster, partitions, isolation=self.options.isolation)
-        return self.ends
 
     async def _earliest_of(self, partitions: Iterable[TopicPartition]) -> Offsets:
         return await end_offsets(self.cluster, partitions, isolation=self.options.isolation, which=EARLIEST)

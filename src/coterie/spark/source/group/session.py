@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import NamedTuple
 from uuid import uuid4
 
-from coterie.base.errors import CoterieError
 from coterie.base.ids import OffsetAndMetadata, TopicPartition, uuid_text
 from coterie.client.consumer.assignors import assignor_factory
 from coterie.client.member import Generation
@@ -22,7 +21,6 @@ from coterie.spark.source.columns import NO_MEMBER, SourceMember
 from coterie.spark.source.group.pacing import (
     LONGEST_WAIT_S,
     Barrier,
-    OtherSources,
     PollIntervalCheck,
     WaitLog,
     waited_for,
@@ -38,16 +36,14 @@ from coterie.spark.source.group.protocol import (
 )
 from coterie.spark.source.offsets import (
     DataLoss,
-    Gate,
     GroupDocument,
     Range,
     Rebalance,
-    limited,
     refuse_other_cluster,
 )
 from coterie.spark.source.options import EARLIEST, Bound, SourceOptions
+from coterie.spark.source.planner import Planner
 from coterie.spark.source.topics import (
-    cluster_for,
     end_offsets,
     existing_partitions,
     resolved_offsets,
@@ -57,14 +53,8 @@ from coterie.spark.source.topics import (
 
 log = logging.getLogger("coterie.spark")
 
-# How soon the ends are asked for again while nothing comes.
-POLL_S, POLL_MOST_S = 0.002, 0.05
 FIRST_JOIN = "the query started"
 BEGINNING = Bound(EARLIEST)
-
-
-class ApplicationGone(CoterieError):
-    """The application that this reader worked for is gone."""
 
 
 def starting_for(bound: Bound, fresh: Iterable[TopicPartition]) -> Bound:
@@ -91,18 +81,13 @@ class Seen(NamedTuple):
     """Whether each partition is known to have a committed offset, and a note of this query's."""
 
 
-class GroupSession:
+class GroupSession(Planner):
     """One query's membership and what it knows of its partitions. Made and used on one loop."""
 
     def __init__(self, options: SourceOptions, *, alive: Callable[[], bool]) -> None:
         assert options.member is not None
-        self.options, self.alive = options, alive
+        super().__init__(options, alive=alive)
         self.settings = options.member
-        self.cluster = cluster_for(options)
-        self.clock = asyncio.get_running_loop()
-        self.targets: dict[TopicPartition, int] | None = None
-        """With AvailableNow: where each partition ended when it was first seen."""
-        self.ends: dict[TopicPartition, int] = {}
         self._membership: Membership | None = None
         self._barrier = Barrier(self._place, limit_s=self.settings.max_poll_interval_ms / 1000)
         self._settled: int | None = None
@@ -119,10 +104,7 @@ class GroupSession:
         """The generation in which was asked last where those stand that others own."""
         self.reader = NO_MEMBER
         """Who reads the batch under way: a replayed one is read by the member of now."""
-        self._poll_s = POLL_S
-        self._gate = Gate(options.min_offsets_per_trigger, delay_s=options.max_trigger_delay_ms / 1000)
         self._pace = PollIntervalCheck(self.settings)
-        self.other_sources = OtherSources()
         self._wait_log = WaitLog(self.settings.group_id)
 
     # The membership
@@ -142,8 +124,7 @@ class GroupSession:
                 alive=self.alive,
             )
         self._membership.called()
-        if not self.alive():
-            raise ApplicationGone("the application is gone")
+        self.refuse_orphaned()
         self._wait_log.about(
             waited_for(self._membership, servers=servers_of(self.cluster)), self.clock.time()
         )
@@ -212,8 +193,7 @@ class GroupSession:
         if not membership.member.ready:
             await membership.moved(left_s)
             return
-        await asyncio.sleep(min(self._poll_s, left_s))
-        self._poll_s = min(2 * self._poll_s, POLL_MOST_S)
+        await self._wait_for_records(left_s)
 
     async def _look(self, membership: Membership, last: GroupDocument) -> bool:
         """Ask the cluster what there is to commit and to read; return whether the answer is worth anything.
@@ -446,16 +426,10 @@ class GroupSession:
         """
         if not self._may_plan(membership):
             return None
-        there = self._ranges()
-        # Held back, AvailableNow would end with records left.
-        if self.targets is None and not self._gate.opens(there, self.clock.time()):
-            return None
-        ranges = limited(there, most)
+        ranges = self._taken(self._ranges(), most)
         if not ranges:
             return None
         self._hold(membership)
-        self.other_sources.has_rows()
-        self._poll_s = POLL_S
         self._pace.planned(self.clock.time())
         planned = self._document(membership, last.plan + 1, ranges)
         self._planned = (planned.plan, {one: one for one in ranges})
@@ -525,14 +499,6 @@ class GroupSession:
             if (committed := seen.committed[one]) is not None
         )
         return [one for one in ranges if one is not None]
-
-    async def _ends_of(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the partitions' ends now; with AvailableNow the first answer is the target."""
-        found = await end_offsets(self.cluster, partitions, isolation=self.options.isolation)
-        self.ends = found
-        if self.targets is not None:
-            self.targets = found | self.targets
-        return found
 
     # Replaying
 
