@@ -8,7 +8,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from coterie.spark.source.datasource import SOURCE
 
-SOURCE_FIELDS = to_arrow_schema(SOURCE, timezone="UTC")
+SOURCE_FIELDS = tuple(to_arrow_schema(SOURCE, timezone="UTC"))
 """The fields of the column `source`, as Arrow has them."""
 
 
