@@ -214,12 +214,12 @@ def test_whatever_dies_when_each_row_is_there_once(new_topic, run, seed):
     topic = new_topic(partitions=2)
     options, chance = exactly_once(topic), random.Random(seed)
 
-    async def life(attempt, batches):
+    async def life(task, batches):
         """Attempts until one is through, each given up after a while without a word."""
         while True:
-            attempt = asyncio.create_task(write_once(options, batches, attempt))
+            attempt = asyncio.create_task(write_once(options, batches, task))
             if chance.random() < 0.3:
-                twin = asyncio.create_task(write_once(options, batches, attempt))
+                twin = asyncio.create_task(write_once(options, batches, task))
                 await asyncio.gather(attempt, twin, return_exceptions=True)
                 if not (attempt.exception() and twin.exception()):
                     return
