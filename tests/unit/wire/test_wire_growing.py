@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.wire.records.batches import Record, build_batch, sized
-from coterie.wire.records.growing import GrowingBatch
+from coterie.wire.records.batches import GrowingBatch, Record, build_batch, sized
 
 blobs = st.binary(max_size=20) | st.sampled_from([b"x" * 300, b"y" * 70_000])
 records = st.tuples(blobs, st.none() | blobs, st.integers(-1, 1_000) | st.integers(2**40, 2**41))

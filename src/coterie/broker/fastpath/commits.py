@@ -36,8 +36,8 @@ from coterie.wire.payloads.consumer_offsets import (
     offset_value,
     partition_key,
 )
+from coterie.wire.records.batches import RECORD_OVERHEAD_BYTES
 from coterie.wire.records.batches import sized as with_size
-from coterie.wire.records.growing import RECORD_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     from uuid import UUID

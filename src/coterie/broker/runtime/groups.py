@@ -73,6 +73,7 @@ class GroupBatch(PendingBatch[commands.Command]):
 class ShardHost(HostedShard[commands.Command, GroupBatch]):
     """One partition of `__consumer_offsets`."""
 
+    batches = GroupBatch
     shard: Shard
 
     def __init__(self, coordinator: Coordinator, partition: int, *, status: str, epoch: int) -> None:
@@ -88,9 +89,6 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
         self._loaded_upto = 0
 
     # -- live
-
-    def _new_batch(self) -> GroupBatch:
-        return GroupBatch()
 
     def _try(self, command: Command, now_ms: int, *, failed: Code | None = None) -> Tried:
         wall_ms = self.node.dated_ms(now_ms)

@@ -26,7 +26,7 @@ from coterie.base.hashes import coordinator_partition
 from coterie.base.ids import TopicPartition
 from coterie.base.reasons import mark
 from coterie.storage.log.contract import AppendRefused, StorageFailed
-from coterie.wire.records.growing import GrowingBatch, weight_of
+from coterie.wire.records.batches import GrowingBatch, weight_of
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
@@ -77,6 +77,8 @@ class HostedShard(ABC, Generic[C, P]):
     It takes commands of the type `C`, and gathers what they lead to in a `P`.
     """
 
+    batches: ClassVar[type[PendingBatch[Any]]]
+    """The type `P`."""
     LOADING, ACTIVE, FAILED, AWAY = "loading", "active", "failed", "away"
 
     def __init__(
@@ -91,7 +93,7 @@ class HostedShard(ABC, Generic[C, P]):
         self.calls: dict[int, Deliver] = {}
         self.records = GrowingBatch()
         self._watched = TopicPartition(owner.topic, partition)
-        self.pending = self._new_batch()
+        self.pending: P = self.batches()  # type: ignore[assignment]
         self._numbers = owner.numbers
         self._ring: Ring = self.expire  # one for all timers: there may be a hundred thousand
         self._mark = core.journal.mark()
@@ -179,10 +181,6 @@ class HostedShard(ABC, Generic[C, P]):
     @abstractmethod
     def expire(self, key: Any, now_ms: int) -> None:
         """Have the core decide what a timer that is due asks for."""
-
-    @abstractmethod
-    def _new_batch(self) -> P:
-        """Return a batch in which nothing is gathered yet."""
 
     def _recount(self, command: C) -> str:
         """Return the last decisions about the group of a command as lines of text, "" where none are kept."""
@@ -289,7 +287,7 @@ class HostedShard(ABC, Generic[C, P]):
 
     def _take_pending(self) -> P:
         """Begin a new batch; return the one before."""
-        batch, self.pending = self.pending, self._new_batch()
+        batch, self.pending = self.pending, self.batches()  # type: ignore[assignment]
         if self.records.count:
             self.records = GrowingBatch()
         return batch

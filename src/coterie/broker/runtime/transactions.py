@@ -33,8 +33,7 @@ from coterie.coordinator.txn.records import recalled, strays
 from coterie.coordinator.txn.settings import RETRY_MS
 from coterie.coordinator.txn.shard import ENDING, Shard
 from coterie.storage.log.contract import AppendRefused
-from coterie.wire.records.batches import build_marker, records_of, scan
-from coterie.wire.records.growing import GrowingBatch, weight_of
+from coterie.wire.records.batches import GrowingBatch, build_marker, records_of, scan, weight_of
 
 if TYPE_CHECKING:
     from coterie.broker.node import Node
@@ -62,6 +61,7 @@ class TransactionBatch(PendingBatch[Command]):
 class TransactionHost(HostedShard[Command, TransactionBatch]):
     """One partition of `__transaction_state`, and the markers that wait for what is not yet appended."""
 
+    batches = TransactionBatch
     shard: Shard
 
     def __init__(
@@ -87,9 +87,6 @@ class TransactionHost(HostedShard[Command, TransactionBatch]):
             return
         self.calls[command.call] = partial(tell, command, deliver)
         self.execute(command)
-
-    def _new_batch(self) -> TransactionBatch:
-        return TransactionBatch()
 
     def _try(self, command: Command, now_ms: int, *, failed: Code | None = None) -> Tried:
         wall_ms = now_ms + self._look_at_clocks(now_ms)

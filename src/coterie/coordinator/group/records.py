@@ -38,7 +38,7 @@ from coterie.wire.payloads.consumer_offsets import (
     read_group_value,
     read_key,
 )
-from coterie.wire.records.growing import weight_of
+from coterie.wire.records.batches import weight_of
 
 if TYPE_CHECKING:
     from coterie.coordinator.group.model import Group, Member
