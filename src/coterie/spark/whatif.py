@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from coterie.simulate.what_if.what_if import Question, WhatIf, answers, questions
+from coterie.spark.history.histories import histories_from
 from coterie.spark.history.schemas import column
 from coterie.spark.history.session import cores
 from coterie.spark.history.tables import Histories
-from coterie.spark.history.telling import histories_from
 
 COLUMNS = tuple(column(name, name, hint) for name, hint in get_type_hints(WhatIf).items())
 SCHEMA = StructType([StructField(one.name, one.spark, True) for one in COLUMNS])

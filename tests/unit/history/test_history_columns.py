@@ -22,6 +22,7 @@ from coterie.history.ownership import silences  # noqa: E402
 from coterie.history.tables import History, Ownership  # noqa: E402
 from coterie.spark.history.commits import commits_of_units  # noqa: E402
 from coterie.spark.history.files import Unit, shared_out, units  # noqa: E402
+from coterie.spark.history.histories import packed_histories  # noqa: E402
 from coterie.spark.history.reading import events_of_units, histories_of_units  # noqa: E402
 from coterie.spark.history.reduce import (  # noqa: E402
     EVENTS,
@@ -29,7 +30,6 @@ from coterie.spark.history.reduce import (  # noqa: E402
 )
 from coterie.spark.history.schemas import COLUMNS, histories_in  # noqa: E402
 from coterie.spark.history.silences import RunColumns, silences_in  # noqa: E402
-from coterie.spark.history.telling import packed_histories  # noqa: E402
 from coterie.wire.api.writers import writer_of  # noqa: E402
 from coterie.wire.payloads.consumer_offsets import (  # noqa: E402
     OFFSET_VALUE,

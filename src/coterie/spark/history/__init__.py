@@ -4,7 +4,7 @@ schemas   the tables and their columns
 files     which segments there are, and which of them a task reads
 reduce    records in columns: commits become runs before anything else sees them
 reading   what a task does with its segments
-telling   histories from events, many groups at once
+histories histories from events, group by group
 silences  times without commits, of all groups of a task in columns
 commits   all commits, one a row
 live      a live cluster: its log as the source reads it, and watched as it is written

@@ -15,8 +15,8 @@ from coterie.arrow.records import decoder
 from coterie.history.log.layout import STORY
 from coterie.history.log.segments import unfinished
 from coterie.spark.history.files import Unit
+from coterie.spark.history.histories import no_collector, packed_histories
 from coterie.spark.history.reduce import STORY_LINE, Reducer, batches_of, filled
-from coterie.spark.history.telling import no_collector, packed_histories
 from coterie.spark.worker_reuse import settle
 from coterie.wire.records.batches import CONTROL_BIT, TRANSACTIONAL_BIT
 

@@ -31,6 +31,7 @@ from coterie.history.tables import History
 from coterie.spark.history import reading
 from coterie.spark.history.commits import COMMITS, commits_of_records, commits_of_units
 from coterie.spark.history.files import Unit, all_whole, ends_of, shared_out, units
+from coterie.spark.history.histories import packed_histories
 from coterie.spark.history.reduce import EVENTS
 from coterie.spark.history.schemas import (
     TABLES,
@@ -40,7 +41,6 @@ from coterie.spark.history.schemas import (
     unpacked,
 )
 from coterie.spark.history.session import cores
-from coterie.spark.history.telling import packed_histories
 
 SPARK_TYPES: dict[pa.DataType, DataType] = {
     pa.string(): StringType(),
