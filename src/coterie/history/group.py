@@ -68,14 +68,12 @@ class Outline(NamedTuple):
     def until(self, place: int) -> dict[str, tuple[int, int | None]]:
         """Return the end of each member's time with its partitions, of the generation at this place (`ends`).
 
-        Those of the last one have them to the end of the log: nothing is said of them. A group that is no
-        more, or went over to the other protocol as it was at work, gave all of it up then.
+        It is not the last one. A group that is no more, or went over to the other protocol as it was at work,
+        gave all of it up then.
         """
         chapter, after = self.chapters[place], place + 1
         if chapter.over_ms is not None:
             return dict.fromkeys(chapter.last.members, (chapter.over_ms, None))
-        if after == len(self.chapters):
-            return {}
         ended_ms = self.ended_ms if after == len(self.chapters) - 1 else None
         return ends(chapter, self.chapters[after].first, self.gone[after], ended_ms)
 

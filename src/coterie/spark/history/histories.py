@@ -127,7 +127,7 @@ class Groups:
         return self.records[self.record_at[number] : self.record_at[number + 1]]
 
     def entries_of(self, number: int) -> list[Entry]:
-        """Return the records of one group as they are told of. Of commits only tombstones are records."""
+        """Return the records of one group as entries. Of commits only tombstones are records."""
         name = self.names[number]
         return [
             Entry(place, at_ms, CLASSIC, name, value=None if value is None else read_group_value(value))

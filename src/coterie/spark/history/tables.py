@@ -63,7 +63,7 @@ Ends: TypeAlias = Callable[[Iterable[str]], dict[tuple[str, int], int]]
 
 
 class Histories:
-    """What happened to all groups: a DataFrame a table. They are told once, when the first is asked for."""
+    """What happened to all groups: a DataFrame a table. They are made once, when the first is asked for."""
 
     def __init__(
         self,
