@@ -22,7 +22,7 @@ class UnreadableStore(CoterieError):
 
 
 @dataclass(slots=True)
-class Store:
+class KeyStore:
     """What a keystore holds, as PEM."""
 
     certificates: list[str] = field(default_factory=list)
@@ -45,8 +45,8 @@ def is_store(data: bytes) -> bool:
     return data[:4] == JKS_MAGIC or data[:1] == bytes([SEQUENCE])
 
 
-def store(data: bytes, password: str) -> Store:
-    """Return the Store of a keystore's bytes, JKS or PKCS#12, or raise UnreadableStore."""
+def store(data: bytes, password: str) -> KeyStore:
+    """Return the KeyStore of a keystore's bytes, JKS or PKCS#12, or raise UnreadableStore."""
     try:
         return jks(data, password) if data[:4] == JKS_MAGIC else pkcs12(data, password)
     except (Corrupt, IndexError, ValueError) as error:  # DER of another shape than a store's
@@ -92,13 +92,13 @@ class Bytes:
         return pem("CERTIFICATE", self.take(self.number(4)))
 
 
-def jks(data: bytes, password: str) -> Store:
-    """Return the Store of a JKS."""
+def jks(data: bytes, password: str) -> KeyStore:
+    """Return the KeyStore of a JKS."""
     secret = password.encode("utf-16-be")
     body, digest = data[:-DIGEST_BYTES], data[-DIGEST_BYTES:]
     if hashlib.sha1(secret + b"Mighty Aphrodite" + body).digest() != digest:
         raise UnreadableStore("the keystore's password is another one, or its file is damaged")
-    found, source = Store(), Bytes(body)
+    found, source = KeyStore(), Bytes(body)
     source.take(4)
     version = source.number(4)
     for _ in range(source.number(4)):
@@ -139,8 +139,8 @@ def opened(sealed: bytes, secret: bytes) -> bytes:
 # PKCS#12, the format that keytool writes since Java 9.
 
 
-def pkcs12(data: bytes, password: str) -> Store:
-    """Return the Store of a PKCS#12: a key, its certificate, then the other certificates in order."""
+def pkcs12(data: bytes, password: str) -> KeyStore:
+    """Return the KeyStore of a PKCS#12: a key, its certificate, then the other certificates in order."""
     try:
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -158,7 +158,7 @@ def pkcs12(data: bytes, password: str) -> Store:
         if "password" not in str(error):
             raise
         raise UnreadableStore("the keystore's password is another one, or its file is damaged") from None
-    found = Store()
+    found = KeyStore()
     if held.key is not None:
         key = held.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         found.keys.append(key.decode())

@@ -23,7 +23,7 @@ class Credentials:
     password: str = field(repr=False)
 
 
-class Exchange(Protocol):
+class SaslExchange(Protocol):
     """One authentication: used once, from its first message to the end."""
 
     def first(self) -> bytes:
@@ -49,7 +49,7 @@ class Plain:
         """Return None: the broker has accepted, or the request would have been refused."""
 
 
-def exchange_of(credentials: Credentials, nonce: str) -> Exchange:
+def exchange_of(credentials: Credentials, nonce: str) -> SaslExchange:
     """Return the exchange of the credentials' mechanism; `nonce` is fresh and hard to guess."""
     if credentials.mechanism == "PLAIN":
         return Plain(credentials)

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from coterie.base.errors import CoterieError
-from coterie.security.javastore import Store, is_store, store
+from coterie.security.javastore import KeyStore, is_store, store
 
 
 class BadCertificates(CoterieError):
@@ -83,8 +83,8 @@ def load_text(context: ssl.SSLContext, text: str, password: str | None) -> None:
         context.load_cert_chain(file.name, password=password or no_password)
 
 
-def opened(data: bytes, password: str | None, setting: str) -> Store | None:
-    """Return the Store of a keystore of Java's; None if this is none."""
+def opened(data: bytes, password: str | None, setting: str) -> KeyStore | None:
+    """Return the KeyStore of a keystore of Java's; None if this is none."""
     if not is_store(data):
         return None
     if password is None:

@@ -58,7 +58,7 @@ NO_TIMESTAMP = -1
 # -- what is to be done
 
 
-class Range(NamedTuple):
+class LogToClean(NamedTuple):
     """The segments that may be compacted: those compacted before, and the dirty ones after them."""
 
     segments: Sequence[Segment]
@@ -86,7 +86,7 @@ class CompactionPlan(NamedTuple):
     """The aborted transactions of the range."""
 
 
-class Group(NamedTuple):
+class SegmentGroup(NamedTuple):
     """Segments that became one, of `size` bytes."""
 
     bases: tuple[int, ...]
@@ -100,14 +100,14 @@ class CompactionResult(NamedTuple):
     """
 
     plan: CompactionPlan
-    groups: tuple[Group, ...]
+    groups: tuple[SegmentGroup, ...]
     damage: str = ""
     failed: str = ""
 
 
-def range_of(
+def log_to_clean(
     segments: Sequence[Segment], config: LogConfig, *, first_dirty: int, settled: int, now_ms: int
-) -> Range:
+) -> LogToClean:
     """Return the segments that may be compacted now: not the one that grows, nothing too young, and nothing
     that is not `settled`: undecided, or not flushed, or its marker is not. What replaces a record must not be
     lost after it.
@@ -131,7 +131,7 @@ def range_of(
     dirty_bytes = sum(one.size for one in dirty_ones)
     oldest = min((one.first_ms for one in dirty_ones if one.first_ms > 0), default=now_ms)
     clean_bytes = sum(one.size for one in chosen) - dirty_bytes
-    return Range(chosen, first_dirty, upto, clean_bytes, dirty_bytes, oldest)
+    return LogToClean(chosen, first_dirty, upto, clean_bytes, dirty_bytes, oldest)
 
 
 class Need(NamedTuple):
@@ -141,7 +141,7 @@ class Need(NamedTuple):
     dirty_share: float
 
 
-def need(found: Range, config: LogConfig, now_ms: int) -> Need | None:
+def need(found: LogToClean, config: LogConfig, now_ms: int) -> Need | None:
     """Return the need of a log of which enough is dirty, by its share of the whole or by its age."""
     if not config.compacted or not found.dirty_bytes:
         return None
@@ -151,7 +151,7 @@ def need(found: Range, config: LogConfig, now_ms: int) -> Need | None:
 
 
 def plan(
-    found: Range,
+    found: LogToClean,
     config: LogConfig,
     directory: str,
     *,
@@ -337,7 +337,7 @@ def _clean_group(
     newest: _Newest,
     transactions: _Transactions,
     disk: Disk,
-) -> Group:
+) -> SegmentGroup:
     """Write what stays of some segments into one, flushed to the disk, with its indexes."""
     transactions.kept = []
     writing = Segment.create(
@@ -360,7 +360,7 @@ def _clean_group(
         writing.file.sync()
     finally:
         writing.release()
-    return Group(bases, writing.size, tuple(transactions.kept))
+    return SegmentGroup(bases, writing.size, tuple(transactions.kept))
 
 
 def _kept(

@@ -25,7 +25,7 @@ class Compacting:
 
     def need(self, now_ms: int) -> Need | None:
         """Return the Need of a compaction, None if none is due. Raises StorageFailed for a damaged log."""
-        return compaction.need(self._range(now_ms), self._state.config, now_ms)
+        return compaction.need(self._log_to_clean(now_ms), self._state.config, now_ms)
 
     def plan(self, now_ms: int, wall_ms: int | None = None) -> CompactionPlan | None:
         """Return the plan of a compaction now; None if nothing can be compacted.
@@ -35,7 +35,7 @@ class Compacting:
         state = self._state
         if not state.config.compacted or self._swaps:
             return None
-        found = self._range(now_ms)
+        found = self._log_to_clean(now_ms)
         return compaction.plan(
             found,
             state.config,
@@ -92,12 +92,12 @@ class Compacting:
             del self._swaps[0]
             self._state.disk.touch(new.path(LOG), new.created_ms)
 
-    def _range(self, now_ms: int) -> compaction.Range:
+    def _log_to_clean(self, now_ms: int) -> compaction.LogToClean:
         state = self._state
         first_dirty = state.checkpoints.compacted.get(state.name, 0)
         if not state.start_offset <= first_dirty <= state.end_offset:
             first_dirty = state.start_offset
-        return compaction.range_of(
+        return compaction.log_to_clean(
             state.segments, state.config, first_dirty=first_dirty, settled=self._settled(), now_ms=now_ms
         )
 
@@ -127,7 +127,7 @@ class Compacting:
         place = segments.place_of(bases[0])
         return tuple(segments.bases[place : place + len(bases)]) == bases
 
-    def _swap(self, group: compaction.Group, now_ms: int) -> None:
+    def _swap(self, group: compaction.SegmentGroup, now_ms: int) -> None:
         """Put a compacted segment in the place of those it was made of.
 
         It counts from the moment that it is a `.swap`, here as for a start after a crash. The disk may refuse

@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from coterie.base.errors import Corrupt
-from coterie.wire.api.layout import FIXED_FORMATS, FieldPlan, FunctionSource, Plan, plan_of
+from coterie.wire.api.layout import FIXED_FORMATS, EntityPlan, FieldPlan, FunctionSource, plan_of
 from coterie.wire.varints import read_uvarint, uvarint
 
 # In UTF-8 bytes. A compact length could say more; Kafka refuses it, and records of the internal topics have
@@ -106,7 +106,7 @@ def apply_edits(data: bytes, at: int, edits: Sequence[Edit]) -> bytes:
     return b"".join(pieces)
 
 
-def least_size(plan: Plan) -> int:
+def least_size(plan: EntityPlan) -> int:
     """Return the fewest bytes that such an entity can have."""
     return sum(_least_size_of(field, plan.flexible) for field in plan.plain) + plan.flexible
 
@@ -128,14 +128,14 @@ def _least_item_size(field: FieldPlan, flexible: bool) -> int:
     return 2 if field.kind == "string" else 4
 
 
-def fixed_size(plan: Plan) -> int | None:
+def fixed_size(plan: EntityPlan) -> int | None:
     """Return the size of every such entity in bytes, None where that differs."""
     fixed = all(not field.is_array and field.kind in FIXED_FORMATS for field in plan.plain)
     fixed = fixed and not has_bounded_times(plan)
     return least_size(plan) if fixed and not plan.flexible else None
 
 
-def has_arrays(plan: Plan) -> bool:
+def has_arrays(plan: EntityPlan) -> bool:
     """Return whether an array occurs anywhere in such an entity."""
     return any(_leads_to_array(field) for field in plan)
 
@@ -144,7 +144,7 @@ def _leads_to_array(field: FieldPlan) -> bool:
     return field.is_array or (field.entity is not None and has_arrays(plan_of(field.entity)))
 
 
-def has_bounded_times(plan: Plan) -> bool:
+def has_bounded_times(plan: EntityPlan) -> bool:
     """Return whether a time that kio may have no value for occurs anywhere in such an entity."""
     return any(
         is_bounded_time(field) or (field.entity is not None and has_bounded_times(plan_of(field.entity)))
@@ -202,7 +202,7 @@ class Check(FunctionSource):
         self.line("if n > 127: n, at = read_uvarint(data, at - 1)")
 
 
-def walk_entity(out: Check, plan: Plan) -> None:
+def walk_entity(out: Check, plan: EntityPlan) -> None:
     """Compose the stepping over of a whole entity, with checks of its arrays on the way."""
     for field in plan.plain:
         walk_field(out, field, flexible=plan.flexible)
@@ -210,7 +210,7 @@ def walk_entity(out: Check, plan: Plan) -> None:
         walk_tagged_section(out, plan)
 
 
-def walk_tagged_section(out: Check, plan: Plan) -> None:
+def walk_tagged_section(out: Check, plan: EntityPlan) -> None:
     """Compose the tagged section: nearly always the one byte that says there is none."""
     known = f"known{len(out.scope)}"
     out.scope[known] = {field.tag: _tag_checker(field) for field in plan.tagged}

@@ -54,7 +54,7 @@ class FieldPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class EntityPlan:
     """One entity: its plain fields in wire order, its tagged ones in tag order."""
 
     cls: type
@@ -68,11 +68,11 @@ class Plan:
 
 
 @cache
-def plan_of(cls: type) -> Plan:
+def plan_of(cls: type) -> EntityPlan:
     """Return the layout of this class's entities."""
     assert is_dataclass(cls), cls
     planned = [_plan_field(field) for field in fields(cls)]
-    return Plan(
+    return EntityPlan(
         cls=cls,
         flexible=cls.__flexible__,  # type: ignore[attr-defined]
         plain=tuple(field for field in planned if field.tag is None),

@@ -54,7 +54,7 @@ INT32 = Struct(">i")
 Reading = Generator[None, None, tuple[Any, int]]
 
 
-class Tally:
+class ItemCount:
     """How many items a request has so far."""
 
     def __init__(self) -> None:
@@ -94,11 +94,11 @@ def decode_in_pieces(header: RequestHeader, frame: bytes) -> Generator[None, Non
     """Return the request of a frame, as `decode_request` does, a piece at a time. Raises Corrupt."""
     cls = request_type(header.api_key, header.api_version)
     with reporting_corrupt(cls, header.body_at):
-        request, _ = yield from _entity(cls, frame, header.body_at, Tally())
+        request, _ = yield from _entity(cls, frame, header.body_at, ItemCount())
     return request
 
 
-def _entity(cls: type, data: bytes, at: int, tally: Tally) -> Reading:
+def _entity(cls: type, data: bytes, at: int, tally: ItemCount) -> Reading:
     weighed = _weighed(cls, data, at, [])
     if weighed is not None:
         end, items = weighed
@@ -117,7 +117,7 @@ def _entity(cls: type, data: bytes, at: int, tally: Tally) -> Reading:
     return build(cls, **values), at
 
 
-def _entities(field: FieldPlan, data: bytes, at: int, tally: Tally, *, flexible: bool) -> Reading:
+def _entities(field: FieldPlan, data: bytes, at: int, tally: ItemCount, *, flexible: bool) -> Reading:
     """Read a list of entities; what it claims to hold is believed item by item."""
     assert field.entity is not None
     begin = at
@@ -146,7 +146,7 @@ def _count(data: bytes, at: int, *, flexible: bool) -> tuple[int, int]:
     return INT32.unpack_from(data, at)[0], at + INT32.size
 
 
-def _value(cls: type, field: FieldPlan, data: bytes, at: int, tally: Tally) -> tuple[Any, int]:
+def _value(cls: type, field: FieldPlan, data: bytes, at: int, tally: ItemCount) -> tuple[Any, int]:
     """Read a field that is no list of entities, after a look at what it claims."""
     if field.is_array:
         tally.add(_count(data, at, flexible=plan_of(cls).flexible)[0], at)

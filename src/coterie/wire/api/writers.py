@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from coterie.base.ids import ZERO_UUID
-from coterie.wire.api.layout import ENTITY, FIXED_FORMATS, FieldPlan, FunctionSource, Plan, plan_of
+from coterie.wire.api.layout import ENTITY, FIXED_FORMATS, EntityPlan, FieldPlan, FunctionSource, plan_of
 from coterie.wire.varints import ONE_BYTE, uvarint
 
 Writer = Callable[[list[bytes], Any], None]
@@ -117,7 +117,7 @@ class Composer(FunctionSource):
         self.line(f"put({expression})")
 
 
-def write_entity(out: Composer, plan: Plan, value: str) -> None:
+def write_entity(out: Composer, plan: EntityPlan, value: str) -> None:
     """Compose the writing of an entity that the variable `value` holds."""
     for field in plan.plain:
         write_field(out, field, f"{value}.{field.name}", flexible=plan.flexible)
@@ -244,7 +244,7 @@ def write_items(out: Composer, field: FieldPlan, items: str, *, flexible: bool) 
     out.block(f"for {item} in {items}:", write_one)
 
 
-def write_tagged_fields(out: Composer, plan: Plan, value: str) -> None:
+def write_tagged_fields(out: Composer, plan: EntityPlan, value: str) -> None:
     """Compose the tagged section: how many, then tag, size and value of those that are not the default."""
     present: list[str] = []
     for field in plan.tagged:

@@ -34,7 +34,7 @@ class EndlessLength(Corrupt):
     """The length of a record goes on for longer than a length can."""
 
 
-class Run(NamedTuple):
+class FormRun(NamedTuple):
     """Records of one form that follow each other: where the first and its parts begin, and how many.
 
     The first record is `size` bytes long, and so are the others.
@@ -108,7 +108,7 @@ def _youngest_by(form: Form, data: Bytes) -> int:
     return youngest >> 1
 
 
-def _learn(key: tuple[int, int, int], data: Bytes, runs: list[Run]) -> None:
+def _learn(key: tuple[int, int, int], data: Bytes, runs: list[FormRun]) -> None:
     """Keep what a sound batch looks like, all of whose records are in `runs`, when its like came before."""
     if key not in _forms:
         if len(_forms) >= FORMS_MOST:
@@ -132,12 +132,12 @@ def _learn(key: tuple[int, int, int], data: Bytes, runs: list[Run]) -> None:
     _forms[key] = Form(framing_of, tuple(map(bytes, framing_of(data))), tuple(times))
 
 
-def _walked(data: Bytes, at: int, count: int) -> tuple[int, int, list[Run]]:
+def _walked(data: Bytes, at: int, count: int) -> tuple[int, int, list[FormRun]]:
     """Return the youngest delta, the end of the last record, and the runs. Numbers stay zig-zag."""
     end, last = len(data), count - 1 << 1
     youngest, before = -1, 1 << 64  # of the times from the base on, and of those before it
     walked, look_from, wait = 0, 0, 1
-    runs: list[Run] = []
+    runs: list[FormRun] = []
     while walked < count:
         begin = at
         length = data[at]
@@ -184,7 +184,7 @@ def _walked(data: Bytes, at: int, count: int) -> tuple[int, int, list[Run]]:
         headers_at, at = at, stop
         walked += 1
         if walked >= look_from and count - walked >= UNIFORM_FROM:
-            run = Run(begin, time_at, delta_at, key_at, value_at, headers_at, at - begin, count - walked)
+            run = FormRun(begin, time_at, delta_at, key_at, value_at, headers_at, at - begin, count - walked)
             number, time, end_of_them = _followers(data, run, walked, runs)
             look_from = count if time < 0 < number else walked + max(number, wait)
             wait = 1 if number >= WORTH_FROM else 4 * wait
@@ -193,7 +193,7 @@ def _walked(data: Bytes, at: int, count: int) -> tuple[int, int, list[Run]]:
     return youngest >> 1 if youngest >= 0 else -(before + 1 >> 1), at, runs
 
 
-def _followers(data: Bytes, run: Run, walked: int, runs: list[Run]) -> Uniform:
+def _followers(data: Bytes, run: FormRun, walked: int, runs: list[FormRun]) -> Uniform:
     """Return the records that are alike, at least but for sizes; those of one size are added to `runs`."""
     if data[run.begin] == data[run.begin + run.size]:
         uniform = _uniform(data, run, walked)
@@ -203,7 +203,7 @@ def _followers(data: Bytes, run: Run, walked: int, runs: list[Run]) -> Uniform:
     return _uniform_but_in_size(data, run, walked)
 
 
-def _uniform(data: Bytes, run: Run, walked: int) -> Uniform:
+def _uniform(data: Bytes, run: FormRun, walked: int) -> Uniform:
     """Return the records that are of one form with the one at which `run` begins.
 
     That one is the last of those `walked`, and sound: so is what has the same lengths in the same places. The
@@ -229,7 +229,7 @@ def _uniform(data: Bytes, run: Run, walked: int) -> Uniform:
     return (most, youngest, end) if youngest >= 0 else NONE_UNIFORM
 
 
-def _uniform_but_in_size(data: Bytes, run: Run, walked: int) -> Uniform:
+def _uniform_but_in_size(data: Bytes, run: FormRun, walked: int) -> Uniform:
     """Return the followers whose values are of any size and headers of any content, as long as before.
 
     One by one only the lengths of a record and its value are looked at, which have to differ by as much as
@@ -282,7 +282,7 @@ def _uniform_but_in_size(data: Bytes, run: Run, walked: int) -> Uniform:
     return len(heads), youngest, end
 
 
-def _most(run: Run, walked: int) -> int:
+def _most(run: FormRun, walked: int) -> int:
     """Return the number of records that may follow in one form with the last of those `walked`, at most."""
     two = walked >= ONE_BYTE_UNTIL
     # An offset may be written in more bytes than it needs: those that follow, in fewer, are of another form.
