@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.arrow.kernel import compiled
+from coterie.wire.payloads.consumer_offsets import COMPACT_SINCE, EPOCH_AT, EPOCH_SINCE, OFFSET_AT
+from coterie.wire.payloads.consumer_offsets import METADATA_AT as TEXT_AT
 
 Ints = npt.NDArray[np.int64]
 
@@ -21,7 +23,6 @@ VALUE_FIELDS = 5
     SILENT_FROM, SILENT_TO, SILENT_BEFORE, SILENT_AFTER, ROW,
 ) = range(14)  # fmt: skip
 RUN_FIELDS = 14
-NEWEST, WITH_EPOCH = 4, 3
 
 
 @compiled
@@ -36,23 +37,23 @@ def number(data, at, size):  # type: ignore[no-untyped-def]
 @compiled
 def value_at(data, at, end, out, row):  # type: ignore[no-untyped-def]
     """Note what one value says; return False for one of rare shape, which somebody else has to read."""
-    if end - at < 14:
+    if end - at < TEXT_AT:
         return False
     version = number(data, at, 2)
-    if version > NEWEST:
+    if version > COMPACT_SINCE:  # the newest
         return False
-    out[OFFSET, row] = number(data, at + 2, 8)
-    epochs = version >= WITH_EPOCH
-    out[LEADER_EPOCH, row] = np.int64(np.int32(number(data, at + 10, 4))) if epochs else -1
-    place = at + (14 if epochs else 10)
-    width = 1 if version == NEWEST else 2
+    out[OFFSET, row] = number(data, at + OFFSET_AT, 8)
+    epochs = version >= EPOCH_SINCE
+    out[LEADER_EPOCH, row] = np.int64(np.int32(number(data, at + EPOCH_AT, 4))) if epochs else -1
+    place = at + (TEXT_AT if epochs else EPOCH_AT)
+    width = 1 if version == COMPACT_SINCE else 2
     if place + width > end:
         return False
     size = number(data, place, width)
-    if version == NEWEST:
+    if version == COMPACT_SINCE:
         size = size - 1 if size < 128 else -1
     stamp_at = place + width + size
-    if size < 0 or stamp_at + 8 + (version == NEWEST) > end:
+    if size < 0 or stamp_at + 8 + (version == COMPACT_SINCE) > end:
         return False
     out[METADATA_AT, row], out[METADATA_SIZE, row] = place + width, size
     out[AT_MS, row] = number(data, stamp_at, 8)

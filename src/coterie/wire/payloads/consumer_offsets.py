@@ -184,9 +184,12 @@ def read_partition_key(data: bytes) -> tuple[str, int]:
     return topic, int.from_bytes(data[at : at + 4], "big", signed=True)
 
 
+# The layout of an OffsetCommitValue; before version 3 there is no epoch, and the metadata is in its place.
+OFFSET_AT, EPOCH_AT, METADATA_AT = 2, 10, 14
+EPOCH_SINCE, COMPACT_SINCE = 3, 4
 # The values that nearly all records have: no metadata; version 4 with a topic's id or without.
 V4 = VERSION.pack(4)
-BARE_SIZE, NAMED_SIZE, METADATA_AT, TAGS_AT = 24, 42, 14, 23
+BARE_SIZE, NAMED_SIZE, TAGS_AT = 24, 42, 23
 NO_TAGS, TOPIC_ID_TAG = b"\0", b"\1\0\x10"  # one tagged field: tag 0, of 16 bytes
 OFFSET_AND_EPOCH, INT64 = Struct(">2xqi"), Struct(">q")
 BARE_VALUE, NAMED_VALUE = Struct(">hqiBqs"), Struct(">hqiBq3s16s")
