@@ -30,4 +30,4 @@ def test_every_table_is_written_as_parquet_and_says_what_happened(spark: Any, tm
         for group, generations in truth.items()
     }
     assert spark.read.parquet(str(tmp_path / "commits")).count() == 8915
-    found.told.unpersist()
+    found.packed.unpersist()
