@@ -186,6 +186,7 @@ DOCSTRINGS_IN_ORDER = (
     "arrow",
     "assign",
     "base",
+    "cli",
     "client",
     "coordinator",
     "history",

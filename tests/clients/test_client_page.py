@@ -51,7 +51,7 @@ def test_the_examples_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) ->
 
     assert "orders 0 9 None b'{" in said
     assert "['key', 'value', 'topic', 'partition', 'offset'" in said
-    assert "ours now: (TopicPartition(topic='orders', partition=0)" in said
+    assert "assigned: (TopicPartition(topic='orders', partition=0)" in said
     assert "did you mean max_poll_records?" in said
 
 

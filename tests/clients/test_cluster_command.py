@@ -50,7 +50,7 @@ def test_what_cannot_be_set_is_one_sentence(
         (("describe",), "say whose settings: --topic TOPIC, --broker ID or --group GROUP"),
         (("describe", "--topic", "t", "--broker", "1"), "say whose settings"),
         (("alter", "--topic", topic), "say what to change"),
-        (("alter", "--topic", topic, "--add-config", "retention.ms"), "is not NAME=VALUE"),
+        (("alter", "--topic", topic, "--add-config", "retention.ms"), "write NAME=VALUE"),
         (("alter", "--topic", topic, "--add-config", "retention.mss=1"), "retention.ms"),
         (("describe", "--topic", "no-such-topic"), "no-such-topic"),
     ):

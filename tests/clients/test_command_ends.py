@@ -176,13 +176,13 @@ def test_produce_says_that_it_still_tries_to_write_while_its_broker_is_away() ->
         assert b"no answer to" in running.stderr.readline()  # so the line is on its way
         running.send_signal(signal.SIGTERM)
         told = [running.stderr.readline()]
-        while b"still trying" not in told[-1] and told[-1]:
+        while b"still writing" not in told[-1] and told[-1]:
             told.append(running.stderr.readline())
         running.send_signal(signal.SIGTERM)
         code, _, err = ended(running)
 
-    assert told[-1] == b"still trying to write what was read; Ctrl-C again ends at once\n"
-    assert (code, err.splitlines()[-1]) == (1, b"coterie: whether these lines are written is not known: 2")
+    assert told[-1] == b"still writing what was read; Ctrl-C again ends at once\n"
+    assert (code, err.splitlines()[-1]) == (1, b"coterie: these lines may be written or not: 2")
 
 
 def test_produce_says_from_which_line_on_nothing_is_sent_when_it_is_stopped() -> None:
@@ -203,7 +203,7 @@ def test_produce_says_from_which_line_on_nothing_is_sent_when_it_is_stopped() ->
         running.stdin.flush()
         assert b"no answer to" in running.stderr.readline()  # so those that have room are on their way
         running.send_signal(signal.SIGTERM)
-        while b"still trying" not in running.stderr.readline():
+        while b"still writing" not in running.stderr.readline():
             assert running.poll() is None
         running.send_signal(signal.SIGTERM)
         code, _, err = ended(running)
@@ -211,7 +211,7 @@ def test_produce_says_from_which_line_on_nothing_is_sent_when_it_is_stopped() ->
     assert (code, err.decode().splitlines()[-2:]) == (
         1,
         [
-            "coterie: whether these lines are written is not known: 2-3",
+            "coterie: these lines may be written or not: 2-3",
             "stopped: what was read from line 4 on is not sent",
         ],
     )
@@ -387,7 +387,7 @@ def test_a_full_disk_is_said_in_a_sentence(bootstrap: str, new_topic: NewTopic) 
             code, _, err = ended(command(*words, "--bootstrap", bootstrap, stdout=full))
             assert (code, err.decode()) == (
                 1,
-                "coterie: cannot write what there is to say: No space left on device\n",
+                "coterie: cannot write the output: No space left on device\n",
             )
 
 

@@ -116,5 +116,5 @@ def test_who_waits_is_told_of_what_and_with_quiet_only_records_come(topic: str, 
     _, said, quiet = consume(*words, "--group", f"{topic}-2", "-q")
 
     assert alone == f"coterie: reading {topic} 0-1; waiting for records, Ctrl-C ends\n"
-    assert joined.startswith(f"coterie: joined group {topic}, which gave it {topic} 0-1; waiting")
+    assert joined.startswith(f"coterie: joined group {topic}, assigned {topic} 0-1; waiting")
     assert (len(said.splitlines()), quiet) == (3, "")

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.shell_completion import ShellComplete
 
 from coterie.base.ids import TopicPartition
+from coterie.cli import cli
 from coterie.client import Admin
 from coterie.client.blocking.consumer import BlockingConsumer
 from coterie.story.reader import StoryReader
@@ -109,7 +111,8 @@ def test_a_static_member_is_evicted_by_its_instance_id(
 
     assert (ended.code, ended.said) == (
         0,
-        f"the member with instance id i-2 is out of group {membership.group}\n",
+        f"the member with instance id i-2 is out of group {membership.group}; "
+        "if its client is still running, it joins again by itself\n",
     )
     wait_until(lambda: two[0].assigned >= 3, of=two[:1])
 
@@ -226,6 +229,42 @@ def test_what_is_not_there_is_one_sentence(groups: Command, words: list[str], se
     assert ended.complained.count("\n") == 1
 
 
+def test_the_nearest_name_is_hinted_at(
+    bootstrap: str, groups: Command, capsys: pytest.CaptureFixture[str], filled: str
+) -> None:
+    topics, group = runner("topics", bootstrap, capsys), f"billing-{uuid.uuid4()}"
+    groups("reset", group, "--topic", filled, "--to-latest", "--execute")
+
+    for ended, near in (
+        (groups("describe", group[:-1]), group),
+        (groups("members", group[1:]), group),
+        (topics("describe", f"{filled}x"), filled),
+        (topics("offsets", f"{filled}x:0"), filled),
+    ):
+        assert ended.code == 1
+        assert ended.complained.endswith(f"; did you mean {near}?\n")
+    assert "did you mean" not in groups("describe", "quite-another").complained
+
+
+def test_the_shell_completes_names_of_groups_and_topics(
+    bootstrap: str, groups: Command, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = f"audit-{uuid.uuid4()}"
+    groups("reset", group, "--topic", filled, "--to-latest", "--execute")
+    monkeypatch.setenv("COTERIE_BOOTSTRAP", bootstrap)
+
+    def completed(words: list[str], begun: str) -> list[str]:
+        return [
+            one.value
+            for one in ShellComplete(cli, {}, "coterie", "_COTERIE_COMPLETE").get_completions(words, begun)
+        ]
+
+    assert completed(["groups", "describe"], group[:-3]) == [group]
+    assert completed(["groups", "reset", "--group"], group[:-3]) == [group]
+    assert completed(["topics", "describe"], filled[:-3]) == [filled]
+    assert completed(["topics", "delete", "--bootstrap", "127.0.0.1:1"], "") == []
+
+
 @NO_STORY
 def test_nothing_told_of_a_group_is_one_sentence(
     groups: Command, membership: Membership, two: list[Member]
@@ -233,7 +272,7 @@ def test_nothing_told_of_a_group_is_one_sentence(
     ended = groups("story", "nobody-here")
 
     assert ended.code == 1
-    assert ended.complained.startswith("coterie: nothing is told of a group nobody-here")
+    assert ended.complained.startswith("coterie: there is no story of a group nobody-here")
 
 
 def test_to_evict_nobody_makes_no_sense(groups: Command) -> None:
@@ -281,11 +320,11 @@ def test_a_reset_is_shown_first_and_done_when_told_to(groups: Command, filled: s
     done = groups("reset", group, "--topic", f"{filled}:1", "--to-offset", "400", "--execute")
 
     assert shown.said.splitlines()[1].split() == [filled, "0", "-", "4"]
-    assert "nothing is changed yet: --execute does it" in shown.said
-    assert f"there is no group {group} yet; --execute would make it" in shown.complained
+    assert "nothing is changed yet; add --execute" in shown.said
+    assert f"there is no group {group} yet; --execute would create it" in shown.complained
     assert "400 is past the end" in done.said
     assert f"group {group} is reset" in done.said
-    assert f"there was no group {group}; it is made now" in done.complained
+    assert f"there was no group {group}; it is created" in done.complained
     misspelt = groups("reset", group[:-1], "--topic", filled, "--to-offset", "4")
     assert f"did you mean {group}?" in misspelt.complained
     assert groups("reset", group, "--topic", filled, "--to-offset", "4").complained == ""

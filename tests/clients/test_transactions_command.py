@@ -55,7 +55,7 @@ def test_a_transaction_is_listed_described_and_aborted(
     assert f"writes to {topic} 0" in in_words
     assert (aborted.code, aborted.said) == (
         0,
-        f"nothing is under way with {name}, and its producer is fenced\n",
+        f"no transaction of {name} is open, and its producer is fenced\n",
     )
     assert "writes to" not in after
 

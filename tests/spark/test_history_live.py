@@ -114,7 +114,7 @@ def test_a_group_that_is_stuck_and_one_in_a_storm_are_raised_while_a_query_watch
         )
 
     assert raised["stuck", group].words.endswith(f"records wait in {topic.name}-0 (8)")
-    assert "times somebody was thrown out" in raised["storm", f"{group}-storm"].words
+    assert "times a member was removed" in raised["storm", f"{group}-storm"].words
 
 
 @contextmanager

@@ -37,6 +37,7 @@ ALIASES = {name.removesuffix("s"): name for name in COMMANDS if name.endswith("s
 """`coterie topic list` is as good as `coterie topics list`."""
 
 SHOWN = 100
+INTERRUPTED = 130  # as shells have it for a command that Ctrl-C ended
 
 
 class Commands(click.Group):
@@ -50,23 +51,30 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             if ctx.resilient_parsing or cmd_name.startswith("-"):
                 return None
-            near = nearest(cmd_name, COMMANDS)
+            from coterie.cli.hints import commands_beneath
+
+            near = nearest(cmd_name, COMMANDS) or next(commands_beneath(ctx, self, cmd_name), None)
             ctx.fail(f"No such command {cmd_name!r}.{f' Did you mean {near!r}?' if near else ''}")
         command: click.Command = importlib.import_module(f"coterie.cli.{cmd_name}").command
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        with _saying_what_is_meant(ctx):
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
+        with _hinting_at_options(ctx):
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
-        with _saying_what_is_meant(ctx):
-            return super().invoke(ctx)
+        try:
+            with _hinting_at_options(ctx):
+                return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
 
 
 @contextlib.contextmanager
-def _saying_what_is_meant(root: click.Context) -> Iterator[None]:
-    """Have an option that is not known be refused with what may have been meant by it."""
+def _hinting_at_options(root: click.Context) -> Iterator[None]:
+    """Add a hint to the error about an option that is not known."""
     try:
         yield
     except click.NoSuchOption as error:
@@ -82,11 +90,16 @@ def _saying_what_is_meant(root: click.Context) -> Iterator[None]:
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="coterie", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Kafka's consumer-group coordination, in Python."""
+    """Kafka's consumer groups: a broker, and tools for any Kafka.
+
+    `coterie help COMMAND` describes a command.
+    """
 
 
 def main(words: list[str] | None = None) -> NoReturn:
-    """Run a command line (that of the process) and exit: 0, 1 with a sentence, or 2 if it made no sense."""
+    """Run a command line (that of the process) and exit: 0; 1 with an error; 2 if the command line is wrong;
+    130 if Ctrl-C ended it.
+    """
     if not __debug__:
         _fail("python -O would take out the checks that guard your data; run without it")
     from coterie.base.errors import CoterieError
@@ -109,13 +122,13 @@ def main(words: list[str] | None = None) -> NoReturn:
         _fail(f"{error.object[:SHOWN]!r} has bytes that are not UTF-8; only the name of a file may")
     except OSError as error:
         _drop_output()
-        _fail(f"{error.filename or 'cannot write what there is to say'}: {error.strerror or error}")
+        _fail(f"{error.filename or 'cannot write the output'}: {error.strerror or error}")
     sys.exit(code)  # type: ignore[arg-type]  # what SystemExit had
 
 
 def _open_standard_files() -> None:
-    """Have what the shell has closed (`>&-`) go nowhere: else a log's file or a socket would get its number,
-    and what the interpreter says as it dies would be written there.
+    """Open /dev/null for each standard file that the shell has closed (`>&-`): else a log's file or a socket
+    would get its number, and the interpreter's last words would be written there.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -128,7 +141,7 @@ def _open_standard_files() -> None:
 
 
 def _show_whatever() -> None:
-    """Have characters that the terminal's encoding lacks be shown as \\uXXXX, as JSON has them, too."""
+    """Print characters that the terminal's encoding lacks as \\uXXXX, as JSON does."""
     codecs.register_error("coterie", _escaped)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -144,7 +157,7 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
 
 
 def _drop_output() -> None:
-    """Have what could not be written go nowhere: the process would fail at it again as it ends."""
+    """Send output that could not be written to /dev/null: the process would fail at it again as it ends."""
     with contextlib.suppress(OSError, AttributeError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

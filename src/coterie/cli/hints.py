@@ -1,4 +1,4 @@
-"""What may have been meant by an option that a command does not have: Kafka's tools spell some otherwise."""
+"""Hints for an option that a command does not have: some of Kafka's tools spell it otherwise."""
 
 from __future__ import annotations
 
@@ -39,3 +39,11 @@ def options_beneath(context: click.Context, group: click.Group) -> Iterator[str]
             yield from options_beneath(context, command)
         elif command is not None:
             yield from (text for one in command.params if isinstance(one, click.Option) for text in one.opts)
+
+
+def commands_beneath(context: click.Context, group: click.Group, name: str) -> Iterator[str]:
+    """Yield the commands of this name in the groups of a group, as `groups evict`."""
+    for family in group.list_commands(context):
+        command = group.get_command(context, family)
+        if isinstance(command, click.Group) and name in command.commands:
+            yield f"{family} {name}"

@@ -15,40 +15,34 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from coterie.base.errors import CoterieError
-from coterie.cli.asking import (
-    Settings,
-    broker_options,
-    output_option,
-    run_until_stopped,
-    say,
-    say_if_still_closing,
-    say_json,
-)
+from coterie.cli.options import Settings, broker_options, output_option, topic_argument
+from coterie.cli.output import run_until_stopped, say, say_if_still_closing, say_json
+from coterie.cli.tables import counted, spans
 
 if TYPE_CHECKING:
-    from coterie.client.producer.delivery import (
-        Delivery,
-    )
+    from coterie.client.producer.delivery import Delivery
 
 CHUNK_BYTES = 1 << 16
 CHUNKS_AHEAD = 8
 DELIVERIES_AHEAD = 10_000
-STILL_WRITING = "still trying to write what was read; Ctrl-C again ends at once"
+STILL_WRITING = "still writing what was read; Ctrl-C again ends at once"
+
+KeyAndValue = tuple[bytes | None, bytes | None]
 
 
 @click.command("produce")
-@click.argument("topic")
-@click.option("--key-separator", metavar="TEXT", help="What stands before it in a line is the record's key.")
+@topic_argument
 @click.option(
-    "--null", metavar="TEXT", help="A line, or what follows the key, that stands for no value at all."
+    "--key-separator", metavar="TEXT", help="A line is a key, this separator, and a value. Default: no key."
 )
+@click.option("--null", metavar="TEXT", help="Write a null value (a tombstone) where the value is this text.")
 @click.option("--partition", metavar="N", type=click.IntRange(min=0), help="Write to this partition only.")
 @click.option(
     "--header",
     "headers",
     metavar="NAME=VALUE",
     multiple=True,
-    help="A header of every record; may be repeated.",
+    help="A header for every record; may be repeated.",
 )
 @broker_options
 @output_option
@@ -61,12 +55,12 @@ def command(
     broker: Settings,
     output: str,
 ) -> None:
-    """Write each line of standard input to TOPIC as a record.
+    """Write each line of standard input as a record.
 
-    JSON tells where each record is, a record a line, in the order of the lines.
+    With --output json, prints the partition and offset of each record, one a line, in the order of the lines.
     """
     settings = {"client_id": "coterie-produce", **broker}
-    named = tuple((name, value.encode()) for name, value in map(header_of, headers))
+    named = tuple(map(header_of, headers))
     outcomes = Outcomes(say_json if output == "json" else None)
     record_of = reader_of(key_separator, null)
     if sys.stdin is None:
@@ -78,15 +72,14 @@ def command(
         )
     finally:
         if output == "text":
-            count = outcomes.written
-            say([f"{count} {'record' if count == 1 else 'records'} written to {topic}"])
+            say([f"{counted(outcomes.written, 'record')} written to {topic}"])
     outcomes.check()
 
 
 class Outcomes:
-    """What became of the lines, in their order."""
+    """The deliveries of the lines, in their order."""
 
-    def __init__(self, tell: Callable[[dict[str, Any]], None] | None) -> None:
+    def __init__(self, show: Callable[[dict[str, Any]], None] | None) -> None:
         self.written = 0
         self.failed: list[int] = []
         self.error: CoterieError | None = None
@@ -94,7 +87,7 @@ class Outcomes:
         self.stopped: CoterieError | None = None
         """Why no more lines were sent."""
         self.sent: deque[tuple[int, Delivery]] = deque()
-        self._tell = tell
+        self._show = show
         self._more = asyncio.Event()
 
     def put(self, number: int, delivery: Delivery) -> None:
@@ -102,8 +95,8 @@ class Outcomes:
         self.sent.append((number, delivery))
         self._more.set()
 
-    async def tell(self) -> None:
-        """Take what is settled as soon as it is; return once a line has failed."""
+    async def show(self) -> None:
+        """Take each delivery as soon as it has ended; return once a line has failed."""
         while not self.failed:
             if self.sent:
                 with suppress(CoterieError):
@@ -114,7 +107,7 @@ class Outcomes:
                 await self._more.wait()
 
     def take(self) -> None:
-        """Count, and tell of, what is settled."""
+        """Count, and print, the deliveries that have ended."""
         while self.sent and self.sent[0][1].done():
             number, delivery = self.sent.popleft()
             try:
@@ -124,11 +117,11 @@ class Outcomes:
                 self.error = self.error or error
                 continue
             self.written += 1
-            if self._tell is not None:
-                self._tell(where._asdict())
+            if self._show is not None:
+                self._show(where._asdict())
 
     async def keep_up(self, ahead: int) -> None:
-        """Take what is settled, and wait until only so many are on their way."""
+        """Take the deliveries that have ended, and wait until only so many are open."""
         self.take()
         while len(self.sent) > ahead:
             with suppress(CoterieError):
@@ -136,16 +129,14 @@ class Outcomes:
             self.take()
 
     def check(self) -> None:
-        """Raise which lines failed, and why no more were read."""
-        from coterie.cli.groups.texts import spans
-
+        """Raise a CoterieError that names the lines that failed, and says why no more were read."""
         said = []
         if self.failed:
             which = "line" if len(self.failed) == 1 else "lines"
             said.append(f"{which} {spans(self.failed)} failed: {self.error}")
         if self.sent:
             numbers = spans(number for number, _ in self.sent)
-            said.append(f"whether these lines are written is not known: {numbers}")
+            said.append(f"these lines may be written or not: {numbers}")
         if self.stopped is not None:
             said.append(str(self.stopped))
         if said:
@@ -156,24 +147,24 @@ async def produce(
     settings: dict[str, Any],
     topic: str,
     stream: IO[bytes],
-    record_of: Callable[[bytes, int], tuple[bytes | None, bytes | None]],
+    record_of: Callable[[bytes, int], KeyAndValue],
     outcomes: Outcomes,
     **more: Any,
 ) -> None:
-    """Send each line. The first that fails ends it: those that are on their way by then are told of.
+    """Send each line, up to the first that fails; lines that were sent by then are accounted for, too.
 
-    What became of a line is told at once: who writes the next one may wait for that.
+    The outcome of a line is printed at once: whoever writes the next one may wait for it.
     """
     from coterie.client.producer.producer import Producer
 
     if settings.get("transactional_id"):
         raise CoterieError("lines are written one by one, in no transaction; leave out transactional.id")
-    number, came = 0, Came()
+    number, came = 0, LinesRead()
     async with Producer(**settings) as producer:
-        telling = asyncio.create_task(outcomes.tell(), name="tells of deliveries")
+        showing = asyncio.create_task(outcomes.show(), name="shows deliveries")
         coming = lines_of(stream, came, longest=producer.settings.max_request_size)
         try:
-            while (lines := await next_of(coming, telling)) is not None:
+            while (lines := await next_of(coming, showing)) is not None:
                 for line in lines:
                     key, value = record_of(line, number + 1)
                     delivery = await producer.send(topic, value, key=key, **more)
@@ -195,18 +186,18 @@ async def produce(
             try:
                 await producer.flush()
             finally:
-                telling.cancel()
+                showing.cancel()
                 outcomes.take()
-        await asyncio.wait([telling])
-        if not telling.cancelled():
-            telling.result()  # raises if nobody can be told
+        await asyncio.wait([showing])
+        if not showing.cancelled():
+            showing.result()  # raises if they cannot be printed
 
 
 # -- lines
 
 
-class Came:
-    """How many lines have come from standard input, those that wait to be sent among them."""
+class LinesRead:
+    """The number of lines that have come from standard input, those that wait to be sent among them."""
 
     lines = 0
     _whole = True
@@ -217,21 +208,21 @@ class Came:
         self._whole = chunk.endswith(b"\n")
 
 
-async def next_of(coming: AsyncIterator[list[bytes]], telling: asyncio.Task[None]) -> list[bytes] | None:
-    """Return the next lines, None when there are no more or `telling` is over."""
+async def next_of(coming: AsyncIterator[list[bytes]], showing: asyncio.Task[None]) -> list[bytes] | None:
+    """Return the next lines, None when there are no more or `showing` is over."""
 
     async def lines() -> list[bytes] | None:
         return await anext(coming, None)
 
     wanted = asyncio.create_task(lines(), name="waits for lines")
     try:
-        await asyncio.wait([wanted, telling], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([wanted, showing], return_when=asyncio.FIRST_COMPLETED)
         return wanted.result() if wanted.done() else None
     finally:
         wanted.cancel()
 
 
-async def lines_of(stream: IO[bytes], came: Came, *, longest: int) -> AsyncIterator[list[bytes]]:
+async def lines_of(stream: IO[bytes], came: LinesRead, *, longest: int) -> AsyncIterator[list[bytes]]:
     """Yield the lines of a stream as they come, without their ends, up to one that no record has room for.
 
     A thread reads: Ctrl-C need not wait for a line, nor records for the next one.
@@ -280,7 +271,7 @@ async def lines_of(stream: IO[bytes], came: Came, *, longest: int) -> AsyncItera
 
 
 def chunk_reader(stream: IO[bytes]) -> Callable[[], bytes]:
-    """Return what returns the next bytes of a stream as soon as there are some.
+    """Return a function that returns the next bytes of a stream as soon as there are some.
 
     Those of a file come without its buffer: a thread that waits in there holds the buffer's lock, and the
     process cannot end in peace.
@@ -291,13 +282,11 @@ def chunk_reader(stream: IO[bytes]) -> Callable[[], bytes]:
         return partial(stream.read1, CHUNK_BYTES)  # type: ignore[attr-defined]  # buffered streams have it
 
 
-def reader_of(
-    separator: str | None, null: str | None
-) -> Callable[[bytes, int], tuple[bytes | None, bytes | None]]:
-    """Return what makes a key and a value of a line and its number."""
+def reader_of(separator: str | None, null: str | None) -> Callable[[bytes, int], KeyAndValue]:
+    """Return a function that makes a key and a value of a line and its number."""
     between, nothing = separator and separator.encode(), null and null.encode()
 
-    def record_of(line: bytes, number: int) -> tuple[bytes | None, bytes | None]:
+    def record_of(line: bytes, number: int) -> KeyAndValue:
         key, value = None, line
         if between:
             key, found, value = line.partition(between)
@@ -310,9 +299,9 @@ def reader_of(
     return record_of
 
 
-def header_of(text: str) -> tuple[str, str]:
-    """Return the name and the value of NAME=VALUE."""
-    name, equals, value = text.partition("=")
+def header_of(word: str) -> tuple[str, bytes]:
+    """Return the name and the value of NAME=VALUE; the name may be empty."""
+    name, equals, value = word.partition("=")
     if not equals:
-        raise click.UsageError(f"--header {text}: write NAME=VALUE")
-    return name, value
+        raise click.UsageError(f"--header {word}: write NAME=VALUE")
+    return name, value.encode()

@@ -38,21 +38,33 @@ class PlainFormatter(logging.Formatter):
 
 
 @click.command("serve")
-@click.option("--listen", metavar="HOST:PORT", help="Where clients connect; port 0 picks a free one.")
 @click.option(
-    "--data", metavar="DIR", help="Where topics are kept. Without it they go when the broker stops."
+    "--listen",
+    metavar="HOST:PORT",
+    help="The address for clients; port 0 picks a free one. [default: 127.0.0.1:9092]",
 )
-@click.option("--set", "assignments", metavar="NAME=VALUE", multiple=True, help="A setting by Kafka's name.")
 @click.option(
-    "--config", metavar="FILE", help="Settings as in Kafka's server.properties; --set overrides them."
+    "--data",
+    metavar="DIR",
+    help="The directory for topics. Default: a temporary one, deleted when the broker stops.",
+)
+@click.option(
+    "--config", metavar="FILE", help="Settings, as in Kafka's server.properties; --set overrides them."
+)
+@click.option(
+    "--set",
+    "assignments",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="One setting, by Kafka's name; may be repeated.",
 )
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
 def command(
     listen: str | None, data: str | None, assignments: tuple[str, ...], config: str | None, log_level: str
 ) -> None:
-    """Serve one broker; print `ready HOST:PORT` when it answers.
+    """Run a broker; print `ready HOST:PORT` when it answers.
 
-    SIGTERM or Ctrl-C stops it. What it has to say goes to standard error.
+    SIGTERM or Ctrl-C stops it. Its log goes to standard error.
     """
     from coterie.broker.config.settings import BrokerSettings, gather
 

@@ -1,4 +1,5 @@
-"""Tables in plain text: columns as wide as what stands in them, two spaces apart.
+"""Tables in plain text, and counts and partitions as people read them. Columns are as wide as what stands in
+them, two spaces apart.
 
 On a terminal they are no wider than it; in a pipe or a file nothing is cut.
 """
@@ -7,17 +8,25 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from coterie.base.plain import plain
+
+if TYPE_CHECKING:
+    from coterie.base.ids import TopicPartition
 
 NARROWEST = 10
 BETWEEN = 2
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    """Return the lines of a table. Numbers go to the right; what is None is a dash."""
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], nothing: str = "") -> list[str]:
+    """Return the lines of a table, or `nothing` where it has no rows. Numbers are aligned to the right; None
+    is a dash.
+    """
     given = [tuple(row) for row in rows]
+    if nothing and not given:
+        return [nothing]
     texts = [
         tuple(head),
         *(tuple("-" if cell is None else plain(str(cell)) for cell in row) for row in given),
@@ -30,17 +39,31 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     most = terminal_width()
     if most is not None:
         widths = fitted(widths, right, most)
+    return aligned(texts, widths, right)
+
+
+def columns(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a table of texts as wide as they are: the first column to the left, others to the
+    right.
+    """
+    texts = [tuple(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    return aligned(texts, widths, [False, *[True] * (len(widths) - 1)])
+
+
+def aligned(rows: Iterable[Sequence[str]], widths: Sequence[int], right: Sequence[bool]) -> list[str]:
+    """Return lines of columns of these widths; a text that is to the left may be cut to fit."""
     return [
         "  ".join(
             cell.rjust(width) if to_the_right else cut(cell, width).ljust(width)
             for cell, width, to_the_right in zip(row, widths, right, strict=True)
         ).rstrip()
-        for row in texts
+        for row in rows
     ]
 
 
 def terminal_width() -> int | None:
-    """Return how many characters fit into a line, None where it is no terminal that is written to."""
+    """Return the width of the terminal in characters, None if standard output is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
 
 
@@ -61,3 +84,35 @@ def cut(text: str, width: int) -> str:
         return text
     tail = (width - 1) // 2
     return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+# -- counts and partitions
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number and its noun, in the plural unless it is one."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Return the numbers of partitions by topic, in order."""
+    numbers: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        numbers.setdefault(topic, []).append(partition)
+    return numbers
+
+
+def partitions_text(numbers: Mapping[str, list[int]]) -> str:
+    """Return partitions as people write them: orders 0-2,5 returns 1."""
+    return " ".join(f"{topic} {spans(parts)}" for topic, parts in numbers.items())
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """Return ascending numbers with their runs as spans: 0-2,5."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

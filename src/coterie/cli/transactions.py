@@ -1,6 +1,5 @@
-"""`coterie transactions`: see what is under way, who writes to a partition, and end what hangs.
-
-Talks to any broker, Coterie's or Apache Kafka's.
+"""`coterie transactions`: list and describe transactions and active producers, and abort hanging
+transactions, of any broker, Coterie's or Apache Kafka's.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from coterie.base.plain import moment_text
-from coterie.cli.asking import Settings, broker_options, known_ones, output_option, say, say_json, with_admin
+from coterie.cli.options import AskCluster, CommandResult, asks_cluster, one_of
+from coterie.cli.tables import by_topic, partitions_text, table
 
 if TYPE_CHECKING:
     from coterie.base.ids import TopicPartition
@@ -27,47 +27,38 @@ STATES = (
 
 @click.group("transactions")
 def command() -> None:
-    """Look at transactions, and abort those that hang."""
+    """List and describe transactions; abort hanging ones."""
 
 
 @command.command("list")
-@click.option("--state", "states", metavar="STATE", multiple=True, help="Only those in it, as Ongoing.")
-@click.option("--producer", "producers", metavar="ID", type=int, multiple=True, help="Only this producer's.")
-@broker_options
-@output_option
-def list_command(states: tuple[str, ...], producers: tuple[int, ...], broker: Settings, output: str) -> None:
-    """List the transactional ids that the brokers know."""
-    from coterie.cli.tables import table
-
-    states = known_ones("--state", states, STATES)
-    found = with_admin(broker, lambda admin: admin.list_transactions(states=states, producer_ids=producers))
-    if output == "json":
-        say_json([one._asdict() for one in found])
-        return
-    say(table(("TRANSACTIONAL ID", "PRODUCER", "STATE"), found) if found else ["There are no transactions."])
+@click.option(
+    "--state", "states", metavar="STATE", multiple=True, callback=one_of(STATES),
+    help="Only transactions in this state, for example Ongoing; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--producer", "producers", metavar="ID", type=int, multiple=True,
+    help="Only transactions of this producer id; may be repeated.",
+)  # fmt: skip
+@asks_cluster
+def list_command(ask: AskCluster, states: tuple[str, ...], producers: tuple[int, ...]) -> CommandResult:
+    """List the transactional ids of the cluster."""
+    found = ask(lambda admin: admin.list_transactions(states=states, producer_ids=producers))
+    head = ("TRANSACTIONAL ID", "PRODUCER", "STATE")
+    return CommandResult([one._asdict() for one in found], table(head, found, "There are no transactions."))
 
 
 @command.command("describe")
 @click.argument("transactional_id", metavar="TRANSACTIONAL-ID")
-@broker_options
-@output_option
-def describe_command(transactional_id: str, broker: Settings, output: str) -> None:
-    """Show the transaction of an id.
-
-    That is its state, its producer, and which partitions it writes to.
-    """
-    found = with_admin(broker, lambda admin: admin.describe_transaction(transactional_id))
-    if output == "json":
-        partitions = [one._asdict() for one in found.partitions]
-        say_json({**found._asdict(), "partitions": partitions})
-        return
-    say(lines_of(found))
+@asks_cluster
+def describe_command(ask: AskCluster, transactional_id: str) -> CommandResult:
+    """Show a transaction's state, producer and partitions."""
+    found = ask(lambda admin: admin.describe_transaction(transactional_id))
+    partitions = [one._asdict() for one in found.partitions]
+    return CommandResult({**found._asdict(), "partitions": partitions}, lines_of(found))
 
 
 def lines_of(found: DescribedTransaction) -> Iterator[str]:
-    """Yield what a person wants to know of a transactional id."""
-    from coterie.cli.groups.texts import by_topic, partitions_text
-
+    """Yield a transaction in lines: its producer, its coordinator, and what it writes to if it is open."""
     who = f"producer {found.producer_id} epoch {found.producer_epoch}"
     yield f"transactional id {found.transactional_id}: {found.state}, {who}"
     yield f"coordinator {found.coordinator}, times out after {found.timeout_ms} ms"
@@ -78,20 +69,14 @@ def lines_of(found: DescribedTransaction) -> Iterator[str]:
 
 @command.command("producers")
 @click.argument("partition", metavar="TOPIC:PARTITION")
-@broker_options
-@output_option
-def producers_command(partition: str, broker: Settings, output: str) -> None:
-    """Show the producers that a partition knows.
+@asks_cluster
+def producers_command(ask: AskCluster, partition: str) -> CommandResult:
+    """Show the active producers of a partition.
 
-    Of those with an open transaction it says where that begins.
+    For an open transaction, the offset at which it begins.
     """
-    from coterie.cli.tables import table
-
     place = partition_of(partition)
-    found = with_admin(broker, lambda admin: admin.describe_producers(place))
-    if output == "json":
-        say_json([one._asdict() for one in found])
-        return
+    found = ask(lambda admin: admin.describe_producers(place))
     head = ("PRODUCER", "EPOCH", "LAST SEQUENCE", "LAST WRITTEN", "OPEN SINCE OFFSET")
     rows = [
         (
@@ -103,55 +88,49 @@ def producers_command(partition: str, broker: Settings, output: str) -> None:
         )
         for one in found
     ]
-    say(table(head, rows) if rows else [f"No producer is known at {place}."])
+    return CommandResult(
+        [one._asdict() for one in found], table(head, rows, f"{place} has no active producers.")
+    )
 
 
 @command.command("abort")
 @click.argument("transactional_id", metavar="[TRANSACTIONAL-ID]", required=False)
-@click.option("--partition", metavar="TOPIC:PARTITION", help="Where a transaction hangs.")
-@click.option("--start-offset", metavar="N", type=click.IntRange(min=0), help="Where it begins there.")
-@broker_options
-@output_option
+@click.option("--partition", metavar="TOPIC:PARTITION", help="A partition with a hanging transaction.")
+@click.option(
+    "--start-offset", metavar="N", type=click.IntRange(min=0), help="The offset at which it begins there."
+)
+@asks_cluster
 def abort_command(
-    transactional_id: str | None,
-    partition: str | None,
-    start_offset: int | None,
-    broker: Settings,
-    output: str,
-) -> None:
-    """Abort a transaction that hangs.
+    ask: AskCluster, transactional_id: str | None, partition: str | None, start_offset: int | None
+) -> CommandResult:
+    """Abort a hanging transaction.
 
-    The producer of the id is fenced. A partition's open transaction can be named instead.
-
-    A transaction hangs when its coordinator has forgotten it: `producers` shows it, `list` does not.
+    Give its transactional id: its producer is fenced. Or give a partition and the offset at which the
+    transaction begins there, if the coordinator does not know it any more: then `coterie transactions
+    producers` shows it, and `coterie transactions list` does not.
     """
     hangs = partition is not None and start_offset is not None
     if (transactional_id is not None) == hangs or (partition is None) != (start_offset is None):
         raise click.UsageError("say which: TRANSACTIONAL-ID, or --partition and --start-offset")
 
-    async def abort(admin: Admin) -> None:
+    async def abort(admin: Admin) -> str:
         if transactional_id is not None:
-            await admin.describe_transaction(transactional_id)  # one that is not there would come to be
+            await admin.describe_transaction(transactional_id)  # fencing would create one that is not there
             await admin.fence_producer(transactional_id)
-        else:
-            assert partition is not None
-            assert start_offset is not None
-            await admin.abort_transaction(partition_of(partition), start_offset=start_offset)
+            return f"no transaction of {transactional_id} is open, and its producer is fenced"
+        assert partition is not None
+        assert start_offset is not None
+        await admin.abort_transaction(partition_of(partition), start_offset=start_offset)
+        return f"the transaction that began at offset {start_offset} of {partition} is aborted"
 
-    with_admin(broker, abort)
-    if output == "json":
-        say_json({"transactional_id": transactional_id, "partition": partition, "start_offset": start_offset})
-    elif transactional_id is not None:
-        say([f"nothing is under way with {transactional_id}, and its producer is fenced"])
-    else:
-        say([f"the transaction that began at offset {start_offset} of {partition} is aborted"])
-
-
-# -- how
+    done = ask(abort)
+    return CommandResult(
+        {"transactional_id": transactional_id, "partition": partition, "start_offset": start_offset}, [done]
+    )
 
 
 def partition_of(text: str) -> TopicPartition:
-    """Return the partition that TOPIC:PARTITION names."""
+    """Return the partition of a TOPIC:PARTITION."""
     from coterie.base.ids import TopicPartition
     from coterie.base.whole import whole_number
 

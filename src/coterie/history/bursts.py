@@ -78,7 +78,7 @@ def storms_of(group_id: str, steps: Sequence[Step]) -> Iterator[Wave]:
         worst, times = thrown.most_common(1)[0]
         who = {name for step in storm for name in (*step.gone, *step.came)}
         cases = sum(thrown.values())
-        why = f"{len(storm)} rebalances, {cases} times somebody was thrown out, {worst} most often ({times})"
+        why = f"{len(storm)} rebalances, {cases} times a member was removed, {worst} most often ({times})"
         yield Wave(group_id, "storm", storm[0].at_ms, storm[-1].at_ms, len(storm), len(who), why)
 
 

@@ -18,6 +18,7 @@ import pytest
 import coterie
 from coterie.cli import cli, main
 
+NO_CONTEXT = click.Context(cli)
 HEAVY = {"rich", "numpy", "pyarrow", "pyspark", "numba", "pandas", "difflib", "hypothesis", "pytest"}
 
 
@@ -44,8 +45,46 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]):
     assert "serve" in ended.said
 
 
+def test_help_describes_a_command_as_its_option_does(capsys: pytest.CaptureFixture[str]):
+    for words in ([], ["serve"], ["groups"], ["groups", "reset"]):
+        asked, ended = Ended(capsys, "help", *words), Ended(capsys, *words, "--help")
+
+        assert (asked.code, asked.said, asked.complained) == (0, ended.said, "")
+
+
+def test_no_description_of_a_command_is_cut_in_a_list_80_characters_wide():
+    for group in (cli, *map(top_level, cli.list_commands(NO_CONTEXT))):
+        if isinstance(group, click.Group):
+            context = click.Context(group)
+            names = group.list_commands(context)
+            room = 80 - len("  " * 2) - max(map(len, names)) - 2
+            for name in names:
+                one = group.get_command(context, name)
+                assert one is not None
+                assert len(one.get_short_help_str(200)) <= room, name
+
+
+def top_level(name: str) -> click.Command | None:
+    return cli.get_command(NO_CONTEXT, name)
+
+
+def test_ctrl_c_before_an_answer_ends_with_130_and_says_nothing():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        words = ["groups", "list", "--bootstrap", f"127.0.0.1:{silent.getsockname()[1]}"]
+        running = subprocess.Popen(
+            [sys.executable, "-m", "coterie", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        connection, _ = silent.accept()
+        with connection:  # it waits for an answer
+            running.send_signal(signal.SIGINT)
+            said = running.communicate(timeout=60)
+
+    assert (running.returncode, *said) == (130, b"", b"")
+
+
 def test_a_command_line_that_makes_no_sense_ends_with_2(capsys: pytest.CaptureFixture[str]):
     assert Ended(capsys, "serve", "--colour", "red").code == 2
+    assert "Did you mean 'groups evict'?" in Ended(capsys, "evict").complained
     mistyped = Ended(capsys, "sreve")
     assert (mistyped.code, "No such command 'sreve'. Did you mean 'serve'?" in mistyped.complained) == (
         2,

@@ -10,7 +10,7 @@ import pytest
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
 from coterie.cli import main
-from coterie.cli.asking import in_typed_names
+from coterie.cli.options import in_typed_names
 
 COMMANDS = [
     ["groups", "list"],
@@ -82,6 +82,18 @@ def test_a_topics_setting_is_not_taken_for_a_misspelt_one_of_the_client(
     assert complained == (
         "coterie: retention.ms is a setting of topics, and none of this client; give it as a config of the "
         "topic\n"
+    )
+
+
+def test_a_brokers_setting_is_not_taken_for_a_misspelt_one_of_the_client(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, _, complained = ended(capsys, "consume", "t", "--set", "num.partitions=3")
+
+    assert code == 1
+    assert complained == (
+        "coterie: num.partitions is a setting of the broker, not of this client; "
+        "`coterie serve --set num.partitions=...` takes it\n"
     )
 
 

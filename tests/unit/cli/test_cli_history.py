@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,12 +57,15 @@ def test_a_log_without_groups_is_said_to_have_none(tmp_path: Path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--html", "x.html", "--what-if", "group.instance.id=on"], "--html and --what-if are answers"),
-        (["--html", "x.html", "--parquet", "tables"], "--parquet and --html are answers"),
+        (
+            ["--html", "x.html", "--what-if", "group.instance.id=on"],
+            "--html and --what-if do not go together",
+        ),
+        (["--html", "x.html", "--parquet", "tables"], "--parquet and --html do not go together"),
         (["--set", "client.id=me"], "--set is for the client of --bootstrap"),
         (["--stuck-after", "3"], "--stuck-after is for --watch"),
-        (["--parquet", "tables", "--group", "mine"], "--parquet is of all groups: leave out --group"),
-        (["--html", "x.html", "--output", "json"], "--html has a form of its own"),
+        (["--parquet", "tables", "--group", "mine"], "--parquet is for all groups: leave out --group"),
+        (["--html", "x.html", "--output", "json"], "--html has its own format"),
     ],
 )
 def test_an_answer_that_would_not_be_given_is_refused(tmp_path: Path, words: list[str], says: str):
@@ -132,3 +137,18 @@ def test_a_group_that_is_not_there_is_said_to_be_missing_and_the_command_fails(
         told.exception
     )
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_cluster_that_is_not_there_is_one_sentence_before_spark_is_started():
+    script = (
+        "import sys\n"
+        "from coterie.cli import main\n"
+        "try:\n"
+        "    main(['history', '--bootstrap-server', '127.0.0.1:1'])\n"
+        "except SystemExit as end:\n"
+        "    print(end.code, 'pyspark' in sys.modules)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+
+    assert ended.stdout == "1 False\n"
+    assert ended.stderr.startswith("coterie: no connection to 127.0.0.1:1")

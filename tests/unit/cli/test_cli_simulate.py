@@ -123,7 +123,7 @@ def test_one_seed_is_one_outcome_in_every_process(scene: Path, tmp_path: Path):
     ("text", "sentence"),
     [
         (None, "cannot read {file}: No such file or directory"),
-        (b"title = '\xff'", "cannot read {file}: it is not UTF-8, as TOML has to be"),
+        (b"title = '\xff'", "cannot read {file}: it is not UTF-8 from byte 9 on"),
         (b"topics.a = 1\nlast = '1h'", "{file}: the file has no key last; did you mean lasts?"),
     ],
 )

@@ -8,14 +8,15 @@ import pytest
 
 from coterie.base.ids import TopicPartition
 from coterie.cli.groups.texts import (
+    GroupOffsets,
+    Offsets,
     group_document,
     headline,
     member_lines,
     partition_lines,
-    spans,
     story_lines,
 )
-from coterie.cli.tables import table
+from coterie.cli.tables import spans, table
 from coterie.client.admin.groups import DescribedGroup, DescribedMember
 from coterie.story.cost import Cost
 
@@ -29,6 +30,10 @@ def a_group(*members: DescribedMember) -> DescribedGroup:
 def a_member(**changes: Any) -> DescribedMember:
     member = DescribedMember("app-1", None, "app", "/127.0.0.1", (ORDERS_0,), ("orders",))
     return member._replace(**changes)
+
+
+def partitions(group: DescribedGroup, committed: Offsets, ends: Offsets) -> list[str]:
+    return partition_lines(group_document(group, GroupOffsets(committed, ends)))
 
 
 def a_move(**changes: Any) -> dict[str, Any]:
@@ -61,7 +66,10 @@ def test_names_do_nothing_to_a_terminal_wherever_they_are_told():
     move = a_move(reason=NASTY, who=[dict.fromkeys(("member_id", "client_id", "instance_id", "host"), NASTY)])
     rebalance = a_rebalance(left=[NASTY], members={NASTY: next(iter(a_rebalance()["members"].values()))})
 
-    lines = [*member_lines(a_group(evil)), *partition_lines(a_group(evil), {ORDERS_0: 1}, {ORDERS_0: 2})]
+    lines = [
+        *member_lines(group_document(a_group(evil))),
+        *partitions(a_group(evil), {ORDERS_0: 1}, {ORDERS_0: 2}),
+    ]
     lines += [*story_lines(move), *story_lines(rebalance), *story_lines(a_move(kind=NASTY))]
 
     assert sum("app\\x1b[2J\\n\\u202egnp" in line for line in lines) == 5
@@ -111,26 +119,27 @@ def test_runs_of_partitions_are_written_as_spans(numbers: list[int], text: str):
 
 def test_a_group_is_told_in_a_line():
     assert (
-        headline(a_group(a_member())) == "group readers: Stable, 1 member, range; coordinator 127.0.0.1:9092"
+        headline(group_document(a_group(a_member())))
+        == "group readers: Stable, 1 member, range; coordinator 127.0.0.1:9092"
     )
 
 
 def test_a_member_shows_what_it_owns_and_what_cannot_be_read():
-    lines = member_lines(a_group(a_member(), a_member(member_id="app-2", partitions=None)))
+    lines = member_lines(group_document(a_group(a_member(), a_member(member_id="app-2", partitions=None))))
 
     assert lines[1].split() == ["app-1", "app", "/127.0.0.1", "-", "orders", "0"]
     assert lines[2].endswith("unknown: cannot be read")
 
 
 def test_a_partition_shows_what_is_committed_and_how_far_that_is_behind():
-    lines = partition_lines(a_group(a_member()), {ORDERS_0: 4, ORDERS_1: 5}, {ORDERS_0: 10, ORDERS_1: 3})
+    lines = partitions(a_group(a_member()), {ORDERS_0: 4, ORDERS_1: 5}, {ORDERS_0: 10, ORDERS_1: 3})
 
     assert lines[1].split() == ["orders", "0", "4", "10", "6", "app", "/127.0.0.1", "app-1"]
     assert lines[2].split() == ["orders", "1", "5", "3", "0", "-", "-", "-"]
 
 
 def test_a_group_as_json_names_the_owner_of_each_partition():
-    document = group_document(a_group(a_member()), ({ORDERS_1: 4}, {ORDERS_0: 2, ORDERS_1: 9}))
+    document = group_document(a_group(a_member()), GroupOffsets({ORDERS_1: 4}, {ORDERS_0: 2, ORDERS_1: 9}))
 
     assert document["partitions"] == [
         {
@@ -152,17 +161,17 @@ QUERY = "coterie-sink-1f0c9a52-0b7e-4f0e-8d43-6a1f9b1c2d3e"
 def test_a_group_that_commits_numbers_of_batches_has_no_lag_and_says_why(name: str):
     group = a_group()._replace(group_id=name)
 
-    lines = partition_lines(group, {ORDERS_0: 4}, {ORDERS_0: 10})
-    document = group_document(group, ({ORDERS_0: 4}, {ORDERS_0: 10}))
+    lines = partitions(group, {ORDERS_0: 4}, {ORDERS_0: 10})
+    document = group_document(group, GroupOffsets({ORDERS_0: 4}, {ORDERS_0: 10}))
 
     assert lines[1].split() == ["orders", "0", "4", "-", "-", "-", "-", "-"]
-    assert lines[-1].startswith("What is committed are numbers of batches that a Spark query has written")
+    assert lines[-1].startswith("A Spark query has committed the numbers of its batches here")
     assert [(one["committed"], one["end"], one["lag"]) for one in document["partitions"]] == [(4, None, None)]
 
 
 @pytest.mark.parametrize("name", ["coterie-sink", "coterie-sink-orders", f"{QUERY}-x", f"my-{QUERY}"])
 def test_a_group_of_a_similar_name_has_its_lag(name: str):
-    lines = partition_lines(a_group()._replace(group_id=name), {ORDERS_0: 4}, {ORDERS_0: 10})
+    lines = partitions(a_group()._replace(group_id=name), {ORDERS_0: 4}, {ORDERS_0: 10})
 
     assert lines[1].split() == ["orders", "0", "4", "10", "6", "-", "-", "-"]
     assert len(lines) == 2
@@ -248,4 +257,4 @@ def test_what_could_not_be_read_is_said_to_be_unknown():
 
 
 def test_a_kind_of_record_that_is_not_known_is_not_hidden():
-    assert story_lines({"kind": "poem", "at": 0})[0].endswith("poem: told by a newer broker")
+    assert story_lines({"kind": "poem", "at": 0})[0].endswith("poem: a record of a newer broker")

@@ -87,7 +87,7 @@ def test_growth_goes_on_where_the_topic_began(capsys: pytest.CaptureFixture[str]
         (["--replica-assignment", "0:1", "--placement", "classic"], 2, "leave out --placement"),
         (["--replica-assignment", "0:1", "--partitions", "2"], 2, "leave out the numbers"),
         (["--start", "3"], 2, "--start is where --placement classic begins"),
-        (["--config", "retention.ms"], 2, "is not NAME=VALUE"),
+        (["--config", "retention.ms"], 2, "write NAME=VALUE"),
     ],
 )
 def test_a_mistake_is_one_sentence(

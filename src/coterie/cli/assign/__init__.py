@@ -1,4 +1,4 @@
-"""`coterie assign`: what an assignor would do, without a cluster."""
+"""`coterie assign`: the assignments that an assignor makes, without a cluster."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ HEAD = ("MEMBER", "LOAD", "KEPT", "GAINED", "LOST", "PARTITIONS")
 
 @click.command("assign")
 @click.argument("file", default="-", metavar="[FILE|-]")
-@click.option("--explain", is_flag=True, help="Show tables of loads, spread and moves instead of lines.")
+@click.option("--explain", is_flag=True, help="Print tables of loads, spread and moves instead of JSON.")
 def command(file: str, explain: bool) -> None:
-    """Try an assignor on the lines of FILE, without a cluster.
+    """Try an assignor without a cluster.
 
-    A line is a JSON object: assignor; partitions, topic to count; subscriptions, member to topics; steps,
-    each with its members and what they owned. It may have case, replicas, broker_racks, instances and racks
-    as well. The same lines come out, with the assignment of each step.
+    Each line of FILE is a JSON object with: assignor; partitions, a number for each topic; subscriptions, the
+    topics of each member; and steps, each with its members and the partitions they owned before. It may also
+    have case, replicas, broker_racks, instances and racks.
+
+    Prints the same lines, with the assignment of each step.
     """
     for number, text in _lines(file):
         try:
@@ -58,7 +60,7 @@ def _document(text: bytes) -> Any:
 
 
 def _played(document: Any) -> list[Outcome]:
-    """Return what the steps lead to, which are filled into the document."""
+    """Return the outcome of each step, whose assignment is added to the document."""
     from coterie.cli.assign.trial import Trial
     from coterie.client.consumer.assignors import assignor_factory
 
@@ -70,9 +72,8 @@ def _played(document: Any) -> list[Outcome]:
 
 
 def _explained(document: dict[str, Any], outcomes: list[Outcome]) -> Iterator[str]:
-    """Yield the lines that tell of each step who has how much, and what moved."""
-    from coterie.cli.groups.texts import by_topic, counted, partitions_text
-    from coterie.cli.tables import table
+    """Yield a table for each step: the load of each member, and the partitions it kept, gained and lost."""
+    from coterie.cli.tables import by_topic, counted, partitions_text, table
 
     case = f"case {document['case']}, " if "case" in document else ""
     for number, outcome in enumerate(outcomes, start=1):

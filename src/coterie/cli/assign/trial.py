@@ -1,7 +1,7 @@
-"""Trying an assignor without a cluster: a line of `coterie assign`, played step by step.
+"""An assignor without a cluster: a line of `coterie assign`, step by step.
 
-A line tells a cluster, what members want, and steps: who is there, and what each owned before. Where a step
-does not tell that, it is what the step before gave.
+A line has a cluster, the members' subscriptions, and steps: the members that are there, and the partitions
+that each owned before. A step that does not say goes by the assignment of the step before.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,36 +21,36 @@ Owned = Mapping[str, tuple[TopicPartition, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one step led to."""
+    """The assignment of one step, and that before."""
 
     owned: Owned
-    """What each member had before."""
+    """The partitions of each member before."""
     assigned: Owned
     withheld: int
-    """How many partitions wait until the members that own them have given them up."""
+    """The number of partitions that wait until the members that own them have given them up."""
 
     @property
     def loads(self) -> dict[str, int]:
-        """How many partitions each member has."""
+        """The number of partitions of each member."""
         return {member: len(partitions) for member, partitions in self.assigned.items()}
 
     @property
     def spread(self) -> int:
-        """How many more the member with the most has than the one with the least."""
+        """The difference between the most and the fewest partitions of a member."""
         loads = self.loads.values()
         return max(loads, default=0) - min(loads, default=0)
 
     def kept(self, member: str) -> int:
-        """Return how many of its partitions a member keeps."""
+        """Return the number of partitions that a member keeps."""
         return len({*self.owned.get(member, ())} & {*self.assigned[member]})
 
     def lost(self, member: str) -> int:
-        """Return how many of its partitions go to others."""
+        """Return the number of partitions that a member gives to others."""
         return len({*self.owned.get(member, ())} - {*self.assigned[member]})
 
     @property
     def moves(self) -> int:
-        """How many partitions leave a member that is still there."""
+        """The number of partitions that leave a member that is still there."""
         return sum(self.lost(member) for member in self.assigned)
 
     def document(self) -> dict[str, list[tuple[str, int]]]:
@@ -63,7 +63,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A line that has been read: what does not change from step to step."""
+    """A line that has been read: the part that does not change from step to step."""
 
     assignor: str
     cluster: Cluster
@@ -74,7 +74,7 @@ class Trial:
 
     @classmethod
     def of(cls, document: Any) -> "Trial":
-        """Return what a line tells, or raise BadField."""
+        """Return the trial of a line, or raise BadField."""
         line = Field(document)
         subscriptions = {name: topics.texts() for name, topics in line["subscriptions"].fields().items()}
         instances, racks = line.get("instances"), line.get("racks")
@@ -88,7 +88,9 @@ class Trial:
         )
 
     def play(self, make: Callable[[], Assignor]) -> Iterator[Outcome]:
-        """Yield what each step leads to. `make` makes an assignor, one for the leader and each member."""
+        """Yield the outcome of each step. `make` makes an assignor, one for the leader and one for each
+        member.
+        """
         before: Owned = {}
         for place, step in enumerate(self.steps):
             names = self._members(step)
@@ -99,7 +101,7 @@ class Trial:
             yield Outcome(owned=owned, assigned=before, withheld=self._wanted(names) - _count(before))
 
     def _members(self, step: Field) -> list[str]:
-        """Return who is there."""
+        """Return the members of a step."""
         names: dict[str, None] = {}
         for name in step["members"].items():
             if name.text() not in self.subscriptions or name.text() in names:
@@ -108,7 +110,7 @@ class Trial:
         return list(names)
 
     def _wanted(self, members: Iterable[str]) -> int:
-        """Return how many partitions somebody wants."""
+        """Return the number of partitions to which a member is subscribed."""
         topics = {topic for member in members for topic in self.subscriptions[member]}
         return sum(self.cluster.partition_counts.get(topic, 0) for topic in topics)
 
@@ -122,7 +124,7 @@ class Trial:
         }
 
     def _member(self, assignor: Assignor, member: str, owned: Owned, generation: int) -> Member:
-        """Return the member as it would join: an eager one gave everything up, and may say what it was."""
+        """Return the member as it would join: an eager one has given all up, and may say what it had."""
         topics, had = self.subscriptions[member], owned.get(member, ())
         if had:
             assignor.on_assignment(had, generation=generation, member_id=member)
@@ -167,7 +169,7 @@ def _partition(field: Field) -> TopicPartition:
 
 
 def _generations(step: Field, *, default: int) -> Callable[[str], int]:
-    """Return what tells each member's generation: one for all, or an object with one for each."""
+    """Return a function from a member to its generation: one for all, or an object with one for each."""
     given = step.get("generation")
     if given is None:
         return lambda member: default

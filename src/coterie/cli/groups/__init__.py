@@ -1,32 +1,36 @@
-"""`coterie groups`: list, describe, reset, delete, read the story of, and take members out of groups.
+"""`coterie groups`: list and describe groups, show their stories, reset their offsets, evict members, delete
+groups.
 
-Talks to any broker, Coterie's or Apache Kafka's; the story is kept by Coterie's alone.
+For any broker, Coterie's or Apache Kafka's; only Coterie's keeps a story.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
-from coterie.cli.asking import (
-    Settings,
-    broker_options,
-    group_argument,
-    known_ones,
-    output_option,
-    say,
-    say_json,
-    telling_deleted,
-    when_output_closes,
-    with_admin,
-)
 from coterie.cli.groups.offsets import delete_offsets_command, reset_command
 from coterie.cli.groups.overview import overview_command
+from coterie.cli.options import (
+    AskCluster,
+    CommandResult,
+    Settings,
+    asks_cluster,
+    broker_options,
+    complete_group,
+    group_argument,
+    one_of,
+    output_option,
+)
+from coterie.cli.output import listing_deleted, say_json, when_output_closes
+from coterie.cli.tables import table
 
 if TYPE_CHECKING:
+    from coterie.cli.groups.texts import Document, GroupOffsets
     from coterie.client.admin.admin import Admin
     from coterie.client.admin.groups import DescribedGroup
     from coterie.client.net.cluster import Cluster
@@ -55,25 +59,28 @@ class GroupCommands(click.Group):
 
 @click.group("groups", cls=GroupCommands)
 def command() -> None:
-    """Show consumer groups, reset offsets, evict members."""
+    """Show consumer groups, reset offsets, evict members.
+
+    Without a command: all groups at a glance, as `coterie groups overview` shows them.
+    """
 
 
 @command.command("list")
-@click.option("--state", "states", metavar="STATE", multiple=True, help="Only those in it, as Empty.")
-@click.option("--type", "types", metavar="TYPE", multiple=True, help="Only those of it, as classic.")
-@broker_options
-@output_option
-def list_command(states: tuple[str, ...], types: tuple[str, ...], broker: Settings, output: str) -> None:
+@click.option(
+    "--state", "states", metavar="STATE", multiple=True, callback=one_of(STATES),
+    help="Only groups in this state, for example Empty; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--type", "types", metavar="TYPE", multiple=True, callback=one_of(TYPES),
+    help="Only groups of this type, for example classic; may be repeated.",
+)  # fmt: skip
+@asks_cluster
+def list_command(ask: AskCluster, states: tuple[str, ...], types: tuple[str, ...]) -> CommandResult:
     """List the groups of the cluster."""
-    from coterie.cli.tables import table
-
-    states, types = known_ones("--state", states, STATES), known_ones("--type", types, TYPES)
-    groups = with_admin(broker, lambda admin: admin.list_groups(states=states, types=types))
-    if output == "json":
-        say_json([group._asdict() for group in groups])
-        return
+    groups = ask(lambda admin: admin.list_groups(states=states, types=types))
     rows = [(one.group_id, one.state, one.group_type, one.protocol_type) for one in groups]
-    say(table(("GROUP", "STATE", "TYPE", "PROTOCOL"), rows) if rows else ["There are no groups."])
+    head = ("GROUP", "STATE", "TYPE", "PROTOCOL")
+    return CommandResult([one._asdict() for one in groups], table(head, rows, "There are no groups."))
 
 
 @command.command("describe")
@@ -82,86 +89,78 @@ def list_command(states: tuple[str, ...], types: tuple[str, ...], broker: Settin
 @click.option(
     "--last-commit",
     is_flag=True,
-    help="Also when each offset was committed, read from __consumer_offsets: takes as long as that is large.",
+    help="Also show when each offset was committed. Reads a whole partition of __consumer_offsets.",
 )
-@broker_options
-@output_option
-def describe_command(group: str, members: bool, last_commit: bool, broker: Settings, output: str) -> None:
+@asks_cluster
+def describe_command(ask: AskCluster, group: str, members: bool, last_commit: bool) -> CommandResult:
     """Show a group's offsets, lag and owners."""
-    from coterie.cli.groups.texts import group_document, headline, partition_lines, total_lag_line
+    from coterie.cli.groups.texts import GroupOffsets, group_document, headline, partition_lines
 
     if members and last_commit:
         raise click.UsageError("--last-commit is about partitions; leave out --members")
     if members:
-        say_members(group, broker, output)
-        return
+        return members_of(ask, group)
 
-    async def ask(admin: Admin) -> tuple[DescribedGroup, dict[Any, int], dict[Any, int]]:
+    async def describe(admin: Admin) -> tuple[DescribedGroup, GroupOffsets]:
         described = await admin.describe_group(group)
         committed = await admin.list_group_offsets(group)
-        return described, committed, await admin.list_group_ends({*committed, *described.owners()})
+        ends = await admin.list_group_ends({*committed, *described.owners()})
+        return described, GroupOffsets(committed, ends)
 
-    described, committed, ends = with_admin(broker, ask)
-    commits = None
+    described, offsets = ask(describe, group=group)
     if last_commit:
         from coterie.client.admin.commit_times import commit_times
 
-        commits = asyncio.run(commit_times(broker, group))
-    if output == "json":
-        say_json(group_document(described, (committed, ends), commits))
-        return
-    lines = partition_lines(described, committed, ends, commits)
-    say([headline(described) + total_lag_line(described, committed, ends), "", *lines])
+        offsets = offsets._replace(commits=asyncio.run(commit_times(ask.settings, group)))
+    document = group_document(described, offsets)
+    return CommandResult(document, [headline(document), "", *partition_lines(document)])
 
 
 @command.command("members")
 @group_argument
-@broker_options
-@output_option
-def members_command(group: str, broker: Settings, output: str) -> None:
-    """Show the members of a group and what each of them owns."""
-    say_members(group, broker, output)
+@asks_cluster
+def members_command(ask: AskCluster, group: str) -> CommandResult:
+    """Show a group's members and the partitions of each."""
+    return members_of(ask, group)
 
 
-def say_members(group: str, broker: Settings, output: str) -> None:
-    """Print the members of a group."""
+def members_of(ask: AskCluster, group: str) -> CommandResult:
+    """Return a group and its members."""
     from coterie.cli.groups.texts import group_document, headline, member_lines
 
-    described = with_admin(broker, lambda admin: admin.describe_group(group))
-    if output == "json":
-        say_json(group_document(described, None))
-        return
-    say([headline(described), "", *member_lines(described)])
+    document = group_document(ask(lambda admin: admin.describe_group(group), group=group))
+    return CommandResult(document, [headline(document), "", *member_lines(document)])
 
 
 @command.command("story")
 @group_argument
-@click.option("--last", metavar="N", type=click.IntRange(min=1), help="Only the last N entries.")
-@click.option("--follow", is_flag=True, help="Go on as it happens, until Ctrl-C.")
+@click.option("--last", metavar="N", type=click.IntRange(min=1), help="Show only the last N entries.")
+@click.option("--follow", is_flag=True, help="Then show new entries as they come, until Ctrl-C.")
 @broker_options
 @output_option
 def story_command(group: str, last: int | None, follow: bool, broker: Settings, output: str) -> None:
-    """Tell why a group rebalanced, and what it cost.
+    """Show why a group rebalanced, and what each rebalance cost.
 
-    JSON comes a record a line, as the topic __group_story holds it.
+    Coterie's broker records this in the topic __group_story. JSON is one record a line, as it is there.
     """
     from coterie.base.errors import CoterieError
+    from coterie.cli.groups.texts import story_lines
 
-    def tell(document: dict[str, Any], cost: Cost | None) -> None:
+    def show(document: Document, cost: Cost | None) -> None:
         if output == "json":
             say_json(document)
             return
-        from coterie.cli.groups.texts import story_lines
-
         for line in story_lines(document, cost, coloured=True):
             click.echo(line)
 
     try:
-        shown = with_admin(broker, lambda admin: _story(admin.cluster, group, last, follow, tell))
+        shown = AskCluster(broker)(lambda admin: _story(admin.cluster, group, last, follow, show))
     except (KeyboardInterrupt, asyncio.CancelledError):
-        return
+        if follow:
+            return
+        raise
     if not shown:
-        raise CoterieError(f"nothing is told of a group {group}; `coterie groups list` lists the groups")
+        raise CoterieError(f"there is no story of a group {group}; `coterie groups list` lists the groups")
 
 
 async def _story(
@@ -169,22 +168,22 @@ async def _story(
     group: str,
     last: int | None,
     follow: bool,
-    tell: Callable[[dict[str, Any], Cost | None], None],
+    show: Callable[[Document, Cost | None], None],
 ) -> int:
-    """Tell the story up to now, its last entries only if so many are asked for, and then what follows."""
-    from collections import deque
-
+    """Show the story up to now, of which only the last entries if so many are asked for, and then new ones;
+    return how many were shown.
+    """
     from coterie.client.errors import ClientTimeout
     from coterie.story.cost import Costs
     from coterie.story.reader import StoryReader
 
-    costs = Costs()  # of all rebalances, since each begins with what the one before has led to
     reader = await StoryReader.open(cluster, group)
-    entries: deque[tuple[dict[str, Any], Cost | None]] = deque(maxlen=last)
+    costs = Costs()  # of all rebalances, since each begins with what the one before has led to
+    entries: deque[tuple[Document, Cost | None]] = deque(maxlen=last)
     async for document in reader.until_now():
         entries.append((document, costs.of(document)))
     for entry in entries:
-        tell(*entry)
+        show(*entry)
     shown = len(entries)
     if follow:
         task = asyncio.current_task()
@@ -193,46 +192,51 @@ async def _story(
     while follow:
         try:
             documents = await reader.more()
-        except ClientTimeout:  # the client has said that nobody answers; the broker may come back
+        except ClientTimeout:  # the client has said that no broker answers; it may come back
             await asyncio.sleep(AWAY_S)
             continue
         for document in documents:
-            tell(document, costs.of(document))
+            show(document, costs.of(document))
             shown += 1
     return shown
 
 
 @command.command("evict")
 @group_argument
-@click.option("--member", metavar="ID", help="The member's id, as `describe --members` shows it.")
+@click.option("--member", metavar="ID", help="A member id, as `coterie groups members` shows it.")
 @click.option("--instance", metavar="ID", help="The instance id of a static member.")
-@click.option("--reason", metavar="TEXT", default="", help="Why; the story tells it.")
-@broker_options
-@output_option
+@click.option("--reason", metavar="TEXT", default="", help="The reason, for the group's story.")
+@asks_cluster
 def evict_command(
-    group: str, member: str | None, instance: str | None, reason: str, broker: Settings, output: str
-) -> None:
-    """Take one member out of a group.
+    ask: AskCluster, group: str, member: str | None, instance: str | None, reason: str
+) -> CommandResult:
+    """Remove one member from a group.
 
-    A client that still runs joins again by itself: stop it first if it shall stay out.
+    A client that is still running joins again by itself: stop it first to keep it out.
     """
     if bool(member) == bool(instance):
-        raise click.UsageError("say who is to go: --member ID or --instance ID")
-
-    def evict(admin: Admin) -> Awaitable[None]:
-        return admin.evict_member(group, member_id=member or "", instance_id=instance, reason=reason)
-
-    with_admin(broker, evict)
-    if output == "json":
-        say_json({"group": group, "member_id": member, "instance_id": instance, "evicted": True})
-        return
+        raise click.UsageError("say which member: --member ID or --instance ID")
+    ask(
+        lambda admin: admin.evict_member(group, member_id=member or "", instance_id=instance, reason=reason),
+        group=group,
+    )
     who = f"member {member}" if member else f"the member with instance id {instance}"
-    say([f"{who} is out of group {group}"])
+    return CommandResult(
+        {"group": group, "member_id": member, "instance_id": instance, "evicted": True},
+        [f"{who} is out of group {group}; if its client is still running, it joins again by itself"],
+    )
 
 
 @command.command("delete")
-@click.argument("groups", nargs=-1, metavar="GROUP...")
-@click.option("--group", "named", metavar="GROUP", multiple=True, help="A group, as Kafka's tools name it.")
+@click.argument("groups", nargs=-1, metavar="GROUP...", shell_complete=complete_group)
+@click.option(
+    "--group",
+    "named",
+    metavar="GROUP",
+    multiple=True,
+    help="The same as GROUP.",
+    shell_complete=complete_group,
+)
 @broker_options
 @output_option
 def delete_command(groups: tuple[str, ...], named: tuple[str, ...], broker: Settings, output: str) -> None:
@@ -245,8 +249,8 @@ def delete_command(groups: tuple[str, ...], named: tuple[str, ...], broker: Sett
             await admin.delete_group(group)
             deleted.append(group)
 
-    with telling_deleted("group", output) as deleted:
-        with_admin(broker, delete)
+    with listing_deleted("group", output) as deleted:
+        AskCluster(broker)(delete)
 
 
 command.add_command(overview_command)

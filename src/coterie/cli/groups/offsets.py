@@ -3,70 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from coterie.base.plain import plain
 from coterie.base.settings import did_you_mean
-from coterie.cli.asking import (
-    Settings,
-    broker_options,
+from coterie.cli.options import (
+    AskCluster,
+    CommandResult,
+    asks_cluster,
     group_argument,
-    output_option,
-    say,
-    say_json,
-    text_of,
-    with_admin,
+    groups_known,
+    with_options,
 )
+from coterie.cli.output import text_of
+from coterie.cli.tables import by_topic, partitions_text, table
 
 if TYPE_CHECKING:
     from coterie.client.admin.admin import Admin
     from coterie.client.admin.resets import Move, Reset
 
-FORMS = (
-    click.option("--to-earliest", is_flag=True, help="To the first record that there is."),
-    click.option("--to-latest", is_flag=True, help="To the end."),
-    click.option("--to-current", is_flag=True, help="To where it is; to the end where nothing is committed."),
-    click.option("--to-offset", type=int, metavar="N", help="To an offset, or the nearest that there is."),
-    click.option("--shift-by", type=int, metavar="N", help="So many records forward; negative is back."),
-    click.option("--to-datetime", metavar="TIME", help="To the first record since; UTC if it names no zone."),
-    click.option("--by-duration", metavar="P1DT2H", help="To the first record no older than this."),
-    click.option("--from-file", metavar="FILE", help="To what lines of topic,partition,offset say."),
+form_options = with_options(
+    click.option("--to-earliest", is_flag=True, help="To the first record of each partition."),
+    click.option("--to-latest", is_flag=True, help="To the end of each partition."),
+    click.option(
+        "--to-current", is_flag=True, help="To the committed offset; to the end where there is none."
+    ),
+    click.option("--to-offset", type=int, metavar="N", help="To this offset, or the nearest that there is."),
+    click.option("--shift-by", type=int, metavar="N", help="N records forward; back if N is negative."),
+    click.option(
+        "--to-datetime", metavar="TIME", help="To the first record since TIME; UTC unless it names a zone."
+    ),
+    click.option("--by-duration", metavar="P1DT2H", help="To the first record that is no older than this."),
+    click.option("--from-file", metavar="FILE", help="To the offsets in lines of topic,partition,offset."),
 )
-
-
-def with_forms(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command one option for each form of a reset."""
-    for option in reversed(FORMS):
-        function = option(function)
-    return function
+topics_option = partial(
+    click.option,
+    "--topic",
+    "topics",
+    metavar="TOPIC[:0,2]",
+    multiple=True,
+    help="A topic, or some partitions of it; may be repeated.",
+)
 
 
 @click.command("reset")
 @group_argument
-@with_forms
-@click.option(
-    "--topic", "topics", metavar="TOPIC[:0,2]", multiple=True, help="Whose offsets: all of it, or partitions."
-)
-@click.option("--all-topics", is_flag=True, help="All that the group has committed.")
-@click.option("--execute", is_flag=True, help="Do it. Without, it is only shown.")
-@click.option("--export", is_flag=True, help="Print lines that --from-file reads.")
-@broker_options
-@output_option
+@form_options
+@topics_option()
+@click.option("--all-topics", is_flag=True, help="All partitions for which the group has committed offsets.")
+@click.option("--execute", is_flag=True, help="Change the offsets. Without it, they are only shown.")
+@click.option("--export", is_flag=True, help="Print lines for --from-file instead of a table.")
+@asks_cluster
 def reset_command(
+    ask: AskCluster,
     group: str,
     topics: tuple[str, ...],
     all_topics: bool,
     execute: bool,
     export: bool,
-    broker: Settings,
-    output: str,
     **forms: Any,
-) -> None:
-    """Set the offsets of a group without members.
+) -> CommandResult:
+    """Change the committed offsets of a group without members.
 
-    What would be is shown first; --execute does it.
+    Shows the offsets before and after. Nothing is changed without --execute.
     """
     to = reset_of(group, forms)
     if bool(topics) + all_topics + (forms["from_file"] is not None) != 1:
@@ -74,29 +76,30 @@ def reset_command(
 
     async def reset(admin: Admin) -> tuple[list[Move], str]:
         partitions = await admin.partitions_named(topics) if topics else None
-        new = await never_heard_of(admin, group, execute=execute)
+        new = await note_on_new_group(admin, group, execute=execute)
         if execute:
             return await admin.reset_group_offsets(group, to, partitions), new
         return await admin.plan_reset(group, to, partitions), new
 
-    moves, new = with_admin(broker, reset)
+    moves, new = ask(reset, topics=topics)
     click.echo(new, err=True, nl=False)
-    if export:
-        say(f"{move.partition.topic},{move.partition.partition},{move.after}" for move in moves)
-    elif output == "json":
-        say_json(reset_document(group, moves, executed=execute))
-    else:
-        say(reset_lines(group, moves, executed=execute))
+    document = reset_document(group, moves, executed=execute)
+    if not export:
+        return CommandResult(document, reset_lines(document))
+    return CommandResult(
+        document, (f"{one.partition.topic},{one.partition.partition},{one.after}" for one in moves)
+    )
 
 
-async def never_heard_of(admin: Admin, group: str, *, execute: bool) -> str:
-    """Return a line about a group that a reset makes: it may be misspelt. Nothing of one that is there."""
-    known = [one.group_id for one in await admin.list_groups()]
+async def note_on_new_group(admin: Admin, group: str, *, execute: bool) -> str:
+    """Return a line about a group that a reset creates: it may be misspelt. It is empty for one that is
+    there.
+    """
+    known = await groups_known(admin)
     if group in known:
         return ""
-    hint = plain(did_you_mean(group, known))
-    fate = "was no group {}; it is made now" if execute else "is no group {} yet; --execute would make it"
-    return f"coterie: there {fate.format(plain(group))}{hint}\n"
+    fate = "was no group {}; it is created" if execute else "is no group {} yet; --execute would create it"
+    return plain(f"coterie: there {fate.format(group)}{did_you_mean(group, known)}") + "\n"
 
 
 def reset_of(group: str, forms: Mapping[str, Any]) -> Reset:
@@ -121,17 +124,6 @@ def reset_of(group: str, forms: Mapping[str, Any]) -> Reset:
     return makers[name](value)
 
 
-def reset_lines(group: str, moves: Sequence[Move], *, executed: bool) -> list[str]:
-    """Return a table of the offsets before and after."""
-    from coterie.cli.tables import table
-
-    noted = any(move.note for move in moves)
-    rows = [(*move.partition, move.before, move.after, *([move.note] * noted)) for move in moves]
-    head = ("TOPIC", "PARTITION", "BEFORE", "AFTER", *(["NOTE"] * noted))
-    done = f"group {group} is reset" if executed else "nothing is changed yet: --execute does it"
-    return [*table(head, rows), "", done]
-
-
 def reset_document(group: str, moves: Sequence[Move], *, executed: bool) -> dict[str, Any]:
     """Return the offsets before and after as JSON values."""
     partitions = [
@@ -141,28 +133,35 @@ def reset_document(group: str, moves: Sequence[Move], *, executed: bool) -> dict
     return {"group": group, "executed": executed, "partitions": partitions}
 
 
+def reset_lines(document: Mapping[str, Any]) -> list[str]:
+    """Return a table of the offsets before and after, with notes if there are any."""
+    columns = 5 if any(one["note"] for one in document["partitions"]) else 4
+    rows = [[*one.values()][:columns] for one in document["partitions"]]
+    done = (
+        f"group {document['group']} is reset"
+        if document["executed"]
+        else "nothing is changed yet; add --execute"
+    )
+    return [*table(("TOPIC", "PARTITION", "BEFORE", "AFTER", "NOTE")[:columns], rows), "", done]
+
+
 @click.command("delete-offsets")
 @group_argument
-@click.option(
-    "--topic", "topics", metavar="TOPIC[:0,2]", multiple=True, required=True, help="All of it, or partitions."
-)
-@broker_options
-@output_option
-def delete_offsets_command(group: str, topics: tuple[str, ...], broker: Settings, output: str) -> None:
-    """Drop what a group has committed for topics.
+@topics_option(required=True)
+@asks_cluster
+def delete_offsets_command(ask: AskCluster, group: str, topics: tuple[str, ...]) -> CommandResult:
+    """Delete a group's committed offsets for topics.
 
-    None of its members may read them.
+    No member of the group may be subscribed to them.
     """
 
-    async def drop(admin: Admin) -> Any:
+    async def delete(admin: Admin) -> Any:
         partitions = await admin.partitions_named(topics)
         await admin.delete_group_offsets(group, partitions)
         return partitions
 
-    dropped = with_admin(broker, drop)
-    if output == "json":
-        say_json({"group": group, "deleted": [one._asdict() for one in dropped]})
-        return
-    from coterie.cli.groups.texts import by_topic, partitions_text
-
-    say([f"group {group} has no offsets any more for {partitions_text(by_topic(dropped))}"])
+    deleted = ask(delete, group=group, topics=topics)
+    return CommandResult(
+        {"group": group, "deleted": [one._asdict() for one in deleted]},
+        [f"group {group} has no offsets any more for {partitions_text(by_topic(deleted))}"],
+    )

@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from coterie.cli.asking import Settings, broker_options, output_option, say, say_json, with_admin
+from coterie.base.ids import notes_batches
+from coterie.cli.options import AskCluster, CommandResult, asks_cluster
+from coterie.cli.tables import table
 
 if TYPE_CHECKING:
     from coterie.client.admin.admin import Admin
     from coterie.client.admin.groups import DescribedGroup
 
 AT_ONCE = 32  # groups that are asked about at the same time
+HEAD = ("GROUP", "STATE", "MEMBERS", "PARTITIONS", "LAG", "ASSIGNOR", "COORDINATOR")
 
 
 class GroupOverview(NamedTuple):
-    """A group in a line. Of a group that is no classic one only its state and type are known."""
+    """A group in a line. Of a group that is no classic one only its state and offsets are known."""
 
     group: str
     state: str
@@ -29,21 +32,14 @@ class GroupOverview(NamedTuple):
 
 
 @click.command("overview")
-@broker_options
-@output_option
-def overview_command(broker: Settings, output: str) -> None:
+@asks_cluster
+def overview_command(ask: AskCluster) -> CommandResult:
     """Show all groups: state, members and total lag.
 
-    The one that is furthest behind comes first. `coterie groups` alone does the same.
+    The group that is furthest behind comes first. `coterie groups` alone does the same.
     """
-    found = with_admin(broker, overviews)
-    if output == "json":
-        say_json([one._asdict() for one in found])
-        return
-    from coterie.cli.tables import table
-
-    head = ("GROUP", "STATE", "MEMBERS", "PARTITIONS", "LAG", "ASSIGNOR", "COORDINATOR")
-    say(table(head, found) if found else ["There are no groups."])
+    found = ask(overviews)
+    return CommandResult([one._asdict() for one in found], table(HEAD, found, "There are no groups."))
 
 
 async def overviews(admin: Admin) -> list[GroupOverview]:
@@ -52,29 +48,26 @@ async def overviews(admin: Admin) -> list[GroupOverview]:
 
     listed = await admin.list_groups()
     limit = asyncio.Semaphore(AT_ONCE)
-    looks = await asyncio.gather(*(look_at(admin, one.group_id, limit) for one in listed))
-    partitions = {one for _, committed in looks for one in committed}
+    answers = await asyncio.gather(*(described(admin, one.group_id, limit) for one in listed))
+    partitions = {one for _, committed in answers for one in committed}
     ends = await admin.list_group_ends(partitions) if partitions else {}
     found = []
-    for one, (group, committed) in zip(listed, looks, strict=True):
-        lag = total_lag(one.group_id, committed, ends)
-        if group is None:
-            found.append(GroupOverview(one.group_id, one.state, None, len(committed), lag, None, None))
-            continue
-        known = {*committed, *group.owners()}
-        found.append(
-            GroupOverview(
-                group.group_id, group.state, len(group.members), len(known), lag, group.protocol or None,
-                group.coordinator,
-            )
-        )  # fmt: skip
+    for one, (group, committed) in zip(listed, answers, strict=True):
+        lag = None if notes_batches(one.group_id) else total_lag(committed, ends)
+        known = len({*committed, *(() if group is None else group.owners())})
+        state, members, assignor, coordinator = (
+            (one.state, None, None, None)
+            if group is None
+            else (group.state, len(group.members), group.protocol or None, group.coordinator)
+        )
+        found.append(GroupOverview(one.group_id, state, members, known, lag, assignor, coordinator))
     return sorted(found, key=lambda one: (-(one.total_lag or 0), one.group))
 
 
-async def look_at(
+async def described(
     admin: Admin, group_id: str, limit: asyncio.Semaphore
 ) -> tuple[DescribedGroup | None, dict[Any, int]]:
-    """Return a group, None if it has gone or is no classic one, and what it has committed."""
+    """Return a group, None if it has gone or is no classic one, and the offsets it has committed."""
     from coterie.client.admin.groups import NoSuchGroup
 
     async with limit:

@@ -1,18 +1,18 @@
-"""Groups and their stories in words: what `coterie groups` prints for people, and a group as JSON."""
+"""Groups and their stories: as JSON, and as `coterie groups` prints them for people."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from textwrap import TextWrapper
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from coterie.base.ids import notes_batches
 from coterie.base.plain import moment_text, plain
-from coterie.cli.tables import table
+from coterie.cli.tables import by_topic, counted, partitions_text, table
 
 if TYPE_CHECKING:
     from coterie.base.ids import TopicPartition
@@ -20,96 +20,31 @@ if TYPE_CHECKING:
     from coterie.story.cost import Cost
 
 Offsets = Mapping["TopicPartition", int]
+Document = dict[str, Any]
 
 INDENT = " " * 26
 WIDTH = 160
 RANDOM = re.compile(r"([0-9a-f]{4})[0-9a-f]{4}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-"""The id that a broker adds to a client's name, and what is told of it."""
+"""The id that a broker adds to a client's name, and the part of it that is printed."""
 UNREADABLE = "unknown: cannot be read"
-BATCHES = (
-    "What is committed are numbers of batches that a Spark query has written, no offsets: there is no lag."
-)
+BATCHES = "A Spark query has committed the numbers of its batches here, no offsets: there is no lag."
 
 
 # -- a group
 
 
-def headline(group: DescribedGroup) -> str:
-    """Return what is to say of a whole group in a line."""
-    assignor = f", {group.protocol}" if group.protocol else ""
-    return (
-        f"group {group.group_id}: {group.state}, {counted(len(group.members), 'member')}{assignor}; "
-        f"coordinator {group.coordinator}"
-    )
+class GroupOffsets(NamedTuple):
+    """What a group has committed, and where the partitions end that it reads."""
+
+    committed: Offsets
+    ends: Offsets
+    commits: Offsets | None = None
+    """When each offset was committed (ms), if that was asked for."""
 
 
-def counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def member_lines(group: DescribedGroup) -> list[str]:
-    """Return a table of the members."""
-    rows = [
-        (
-            one.member_id,
-            one.client_id,
-            one.host,
-            one.instance_id,
-            UNREADABLE if one.partitions is None else partitions_text(by_topic(one.partitions)) or None,
-        )
-        for one in group.members
-    ]
-    return table(("MEMBER", "CLIENT", "HOST", "INSTANCE", "PARTITIONS"), rows) if rows else ["no members"]
-
-
-def total_lag(group_id: str, committed: Offsets, ends: Offsets) -> int | None:
-    """Return the sum of a group's lags, None where there is none to be told."""
-    lags = (
-        [] if notes_batches(group_id) else [lag(offset, ends.get(one)) for one, offset in committed.items()]
-    )
-    known = [one for one in lags if one is not None]
-    return sum(known) if known else None
-
-
-def total_lag_line(group: DescribedGroup, committed: Offsets, ends: Offsets) -> str:
-    """Return the end of a headline that says how far behind the group is."""
-    total = total_lag(group.group_id, committed, ends)
-    return "" if total is None else f"; total lag {total}"
-
-
-def partition_lines(
-    group: DescribedGroup, committed: Offsets, ends: Offsets, commits: Offsets | None = None
-) -> list[str]:
-    """Return a table of the partitions that the group reads or has committed.
-
-    `commits`: when each offset was committed (ms), a column more.
-    """
-    owners = group.owners()
-    ends, note = (ends, []) if not notes_batches(group.group_id) else ({}, ["", BATCHES])
-    rows = []
-    for one in sorted({*committed, *owners}):
-        offset, end = committed.get(one), ends.get(one)
-        owner = owners.get(one)
-        who = (owner.client_id, owner.host, owner.member_id) if owner else (None, None, None)
-        at_ms = None if commits is None else commits.get(one)
-        when = [] if commits is None else [None if at_ms is None else moment_text(at_ms)]
-        rows.append((one.topic, one.partition, offset, end, lag(offset, end), *when, *who))
-    when_head = [] if commits is None else ["LAST COMMIT"]
-    head = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", *when_head, "CLIENT", "HOST", "MEMBER")
-    if not rows:
-        return ["nothing is committed, and nobody owns a partition"]
-    return [*table(head, rows), *note]
-
-
-def lag(offset: int | None, end: int | None) -> int | None:
-    return None if offset is None or end is None else max(0, end - offset)
-
-
-def group_document(
-    group: DescribedGroup, offsets: tuple[Offsets, Offsets] | None, commits: Offsets | None = None
-) -> dict[str, Any]:
+def group_document(group: DescribedGroup, offsets: GroupOffsets | None = None) -> Document:
     """Return a group as JSON values; with offsets also its partitions."""
-    document: dict[str, Any] = {
+    document: Document = {
         "group": group.group_id,
         "state": group.state,
         "protocol_type": group.protocol_type,
@@ -128,15 +63,14 @@ def group_document(
         ],
     }
     if offsets is not None:
-        committed, ends = offsets
+        committed, ends, commits = offsets
         if notes_batches(group.group_id):
             ends = {}
         owners = group.owners()
-        document["total_lag"] = total_lag(group.group_id, committed, ends)
+        document["total_lag"] = total_lag(committed, ends)
         document["partitions"] = [
             {
-                "topic": one.topic,
-                "partition": one.partition,
+                **one._asdict(),
                 "committed": committed.get(one),
                 "end": ends.get(one),
                 "lag": lag(committed.get(one), ends.get(one)),
@@ -148,11 +82,59 @@ def group_document(
     return document
 
 
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    numbers: dict[str, list[int]] = {}
-    for topic, partition in sorted(partitions):
-        numbers.setdefault(topic, []).append(partition)
-    return numbers
+def total_lag(committed: Offsets, ends: Offsets) -> int | None:
+    """Return the sum of a group's lags, None if no lag is known."""
+    known = [
+        one
+        for one in (lag(offset, ends.get(place)) for place, offset in committed.items())
+        if one is not None
+    ]
+    return sum(known) if known else None
+
+
+def lag(offset: int | None, end: int | None) -> int | None:
+    return None if offset is None or end is None else max(0, end - offset)
+
+
+def headline(group: Document) -> str:
+    """Return a group in a line: its state, members, assignor and coordinator, and the total lag if it is
+    known.
+    """
+    assignor = f", {group['protocol']}" if group["protocol"] else ""
+    total = group.get("total_lag")
+    return (
+        f"group {group['group']}: {group['state']}, {counted(len(group['members']), 'member')}{assignor}; "
+        f"coordinator {group['coordinator']}{'' if total is None else f'; total lag {total}'}"
+    )
+
+
+def member_lines(group: Document) -> list[str]:
+    """Return a table of the members."""
+    rows = [
+        (
+            *(one[name] for name in ("member_id", "client_id", "host", "instance_id")),
+            UNREADABLE if one["partitions"] is None else partitions_text(one["partitions"]) or None,
+        )
+        for one in group["members"]
+    ]
+    return table(("MEMBER", "CLIENT", "HOST", "INSTANCE", "PARTITIONS"), rows, "no members")
+
+
+def partition_lines(group: Document) -> list[str]:
+    """Return a table of the partitions that the group reads or has committed."""
+    members = {one["member_id"]: one for one in group["members"]}
+    timed = any("committed_at_ms" in one for one in group["partitions"])
+    rows = []
+    for one in group["partitions"]:
+        place = (one[name] for name in ("topic", "partition", "committed", "end", "lag"))
+        owner = members.get(one["member_id"], {})
+        who = (owner.get(name) for name in ("client_id", "host", "member_id"))
+        at_ms = one.get("committed_at_ms")
+        rows.append((*place, *([at_ms and moment_text(at_ms)] * timed), *who))
+    when = ["LAST COMMIT"] * timed
+    head = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", *when, "CLIENT", "HOST", "MEMBER")
+    note = ["", BATCHES] if rows and notes_batches(group["group"]) else []
+    return [*table(head, rows, "no committed offsets, and no partition has an owner"), *note]
 
 
 # -- a story
@@ -161,30 +143,27 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 def story_lines(
     document: Mapping[str, Any], cost: Cost | None = None, *, coloured: bool = False
 ) -> list[str]:
-    """Return the lines that tell one record of a story; of an unknown kind its name alone.
-
-    They are plain but for the colours. `cost` is that of a rebalance, None where it is not known.
+    """Return the lines of one record of a story; of an unknown kind its name alone. `cost` is that
+    of a rebalance, None where it is not known. They are plain but for
+    the colours.
     """
     stamp = moment_text(document["at"] + document.get("stopped_ms", 0))
     match document.get("kind"):
         case "move":
-            first, *rest = wrapped(plain(f"{stamp}  {move_line(document)}"), INDENT)
-            return [first, *rest]
+            return wrapped(plain(f"{stamp}  {move_line(document)}"), INDENT)
         case "rebalance":
             first, *rest = map(plain, rebalance_lines(document, cost))
             title = click.style(first, bold=True) if coloured else first
             lines = [line for one in rest for line in wrapped(INDENT + one, INDENT + "    ")]
             return [f"{stamp}  {title}", *lines]
         case other:
-            return [plain(f"{stamp}  {other}: told by a newer broker")]
+            return [plain(f"{stamp}  {other}: a record of a newer broker")]
 
 
 def wrapped(line: str, indent: str) -> list[str]:
     """Return a line in lines that are not too long to read; a name is never broken."""
-    cut = TextWrapper(
-        WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
-    )
-    return cut.wrap(line) if len(line) > WIDTH else [line]
+    lines = TextWrapper(WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return lines.wrap(line) if len(line) > WIDTH else [line]
 
 
 def move_line(document: Mapping[str, Any]) -> str:
@@ -242,7 +221,7 @@ def cost_text(document: Mapping[str, Any], cost: Cost | None) -> str:
 
 
 def member_text(member: Mapping[str, Any]) -> str:
-    """Return what a member owns, and in brackets what it gained and lost."""
+    """Return the partitions of a member, and in brackets those it gained and lost."""
     owned = partitions_text(member["partitions"]) or "nothing"
     if not member["partitions_known"]:
         owned = f"assignment {UNREADABLE}"
@@ -253,19 +232,3 @@ def member_text(member: Mapping[str, Any]) -> str:
     ]
     wants = "" if member["topics"] is not None else f"; subscription {UNREADABLE}"
     return owned + (f" ({' '.join(changes)})" if changes else "") + wants
-
-
-def partitions_text(numbers: Mapping[str, list[int]]) -> str:
-    """Return partitions as people write them: orders 0-2,5 returns 1."""
-    return " ".join(f"{topic} {spans(parts)}" for topic, parts in numbers.items())
-
-
-def spans(numbers: Iterable[int]) -> str:
-    """Return ascending numbers with their runs as spans: 0-2,5."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

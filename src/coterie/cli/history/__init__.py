@@ -1,10 +1,10 @@
-"""`coterie history`: what happened to every group, from the segments of `__consumer_offsets`."""
+"""`coterie history`: why groups rebalanced and what it cost, from the segments of `__consumer_offsets`."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from signal import SIG_DFL, SIGINT, getsignal, signal
@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from coterie.base.plain import moment_text, plain, plain_json
-from coterie.cli.asking import insist_on_writable, settings_of, write_text
+from coterie.base.settings import did_you_mean
 from coterie.cli.history.texts import texts
+from coterie.cli.options import BOOTSTRAP_NAMES, AskCluster, Settings, client_options, output_option
+from coterie.cli.output import insist_on_writable, write_text
+from coterie.cli.tables import counted
 
 if TYPE_CHECKING:
     from coterie.history.log.layout import PartitionLog
@@ -28,63 +31,60 @@ STUCK_AFTER_S = 30.0
 @click.command("history")
 @click.argument("directory", required=False, type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option(
-    "--bootstrap", metavar="HOST:PORT", help="Read a live cluster instead of a DIRECTORY, on Spark."
+    *BOOTSTRAP_NAMES, metavar="HOST:PORT", help="Read from a running cluster instead of DIRECTORY, on Spark."
 )
 @click.option(
-    "--set", "assignments", metavar="NAME=VALUE", multiple=True,
-    help="With --bootstrap, a setting of the client by Kafka's name: TLS and SASL, for example.",
+    "--watch", is_flag=True,
+    help="With --bootstrap: stay, and print a line for each storm of rebalances and each stuck group.",
 )  # fmt: skip
-@click.option("--watch", is_flag=True, help="With --bootstrap: a line for each storm and each stuck group.")
 @click.option(
     "--stuck-after", metavar="S", type=click.FloatRange(min=0.1), show_default=f"{STUCK_AFTER_S}",
-    help="With --watch: seconds without a commit, while records wait.",
+    help="With --watch: the seconds without a commit, while records wait, after which a group is stuck.",
 )  # fmt: skip
-@click.option("--parquet", metavar="OUT", help="Write every table into a folder of its own, on Spark.")
+@click.option("--parquet", metavar="OUT", help="Write tables as Parquet into folders below OUT, on Spark.")
 @click.option(
     "--html", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
-    help="Write a report: the worst groups and what would help them, and a page a group.",
+    help="Write a report: the worst groups, what would help them, and a page for each group.",
 )  # fmt: skip
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
-@click.option("--group", "groups", multiple=True, help="Tell of these groups only; may be repeated.")
+@click.option("--master", metavar="URL", default="local[*]", show_default=True, help="Where Spark runs.")
+@click.option("--group", "groups", metavar="GROUP", multiple=True, help="Only this group; may be repeated.")
 @click.option(
     "--last", metavar="N", type=click.IntRange(min=0), default=LINES, show_default=True,
-    help="How many rebalances of each group to tell.",
+    help="Show the last N rebalances of each group.",
 )  # fmt: skip
 @click.option(
     "--what-if", "what_if", metavar="SETTINGS", multiple=True,
-    help="Replay each group with other settings, as in session.timeout.ms=30000,group.instance.id=on; "
-    "may be repeated, and a value may be several: 10000|30000.",
+    help="Replay each group with other settings, for example session.timeout.ms=30000,group.instance.id=on. "
+    "May be repeated; a setting may have several values: 10000|30000.",
 )  # fmt: skip
-@click.option(
-    "--output", type=click.Choice(["text", "json"]), default="text", show_default=True,
-    help="For people or for programs.",
-)  # fmt: skip
+@client_options
+@output_option
 def command(
-    directory: Path | None, bootstrap: str | None, assignments: tuple[str, ...], watch: bool,
-    stuck_after: float | None, parquet: str | None, html: Path | None, master: str,
-    groups: tuple[str, ...], last: int, what_if: tuple[str, ...], output: str,
+    directory: Path | None, broker: Settings, watch: bool, stuck_after: float | None, parquet: str | None,
+    html: Path | None, master: str, groups: tuple[str, ...], last: int, what_if: tuple[str, ...], output: str,
 ) -> None:  # fmt: skip
-    """Tell why groups rebalanced, from their log.
+    """Show why groups rebalanced, from a broker's log.
 
-    DIRECTORY is a broker's log directory or a copy of one.
+    DIRECTORY is a broker's log directory, Apache Kafka's or Coterie's, or a copy of one. Nothing is written
+    there.
 
-    Reads the segments of __consumer_offsets as Apache Kafka or Coterie write them, where they lie, and
-    Coterie's __group_story where it is there; docs/history.md says what is told and how it is inferred.
+    Reads __consumer_offsets, and Coterie's __group_story if it is there. docs/history.md says how causes are
+    inferred, and how sure they are. JSON is one group a line.
     """
-    if (directory is None) == (bootstrap is None):
+    live = broker["bootstrap_servers"] is not None
+    if live == (directory is not None):
         raise click.UsageError("give either a DIRECTORY or --bootstrap")
-    if watch and bootstrap is None:
+    if watch and not live:
         raise click.UsageError("--watch needs --bootstrap: a directory is not watched")
-    answers = {"--watch": watch, "--parquet": parquet is not None, "--html": html is not None}
-    asked = [name for name, given in answers.items() if given]
-    refuse_both(asked, bool(what_if))
-    if assignments and bootstrap is None:
+    if len(broker) > 1 and not live:
         raise click.UsageError("--set is for the client of --bootstrap: a directory is read without one")
     if stuck_after is not None and not watch:
         raise click.UsageError("--stuck-after is for --watch: add it")
-    refuse_unheeded(asked, bool(groups), output)
-    client = {"bootstrap_servers": bootstrap, **settings_of(assignments)}
-    where = Where(directory, client, master)
+    outputs = {"--watch": watch, "--parquet": parquet is not None, "--html": html is not None}
+    asked = [name for name, given in outputs.items() if given]
+    check_outputs(asked, bool(what_if), groups=bool(groups), output=output)
+    where = Where(directory, broker, master)
+    where.check()
     if watch:
         watch_groups(where, STUCK_AFTER_S if stuck_after is None else stuck_after)
     elif parquet is not None:
@@ -93,43 +93,43 @@ def command(
     elif html is not None:
         write_report(html, where, groups)
     elif what_if:
-        tell_what_if(where, groups, what_if, output)
+        print_what_if(where, groups, what_if, output)
     else:
         found = histories(where, groups)
         for said in map(document, found) if output == "json" else texts(found, last):
             click.echo(said)
 
 
-def refuse_both(asked: Sequence[str], what_if: bool) -> None:
-    """Raise `UsageError` where one of the answers that are asked for would not be given."""
-    if what_if and asked != ["--parquet"]:
-        asked = [*asked, "--what-if"]
-    if len(asked) > 1:
-        raise click.UsageError(f"{' and '.join(asked)} are answers of their own: ask for one at a time")
-
-
-def refuse_unheeded(asked: Sequence[str], groups: bool, output: str) -> None:
-    """Raise `UsageError` where an answer would not go by an option that is given."""
-    for answer in asked:
-        if groups and answer != "--html":
-            raise click.UsageError(f"{answer} is of all groups: leave out --group")
+def check_outputs(asked: Sequence[str], what_if: bool, *, groups: bool, output: str) -> None:
+    """Raise UsageError if several outputs are asked for, or an option that an output would not heed."""
+    several = [*asked, "--what-if"] if what_if and asked != ["--parquet"] else asked
+    if len(several) > 1:
+        raise click.UsageError(f"{' and '.join(several)} do not go together: give one at a time")
+    for name in asked:
+        if groups and name != "--html":
+            raise click.UsageError(f"{name} is for all groups: leave out --group")
         if output == "json":
-            raise click.UsageError(f"{answer} has a form of its own: leave out --output json")
+            raise click.UsageError(f"{name} has its own format: leave out --output json")
 
 
 class Where(NamedTuple):
-    """Whose history is told: a directory's, or else a cluster's that a client with these settings reaches."""
+    """The log to read: a directory's, or else a cluster's that a client with these settings reaches."""
 
     directory: Path | None
-    client: Mapping[str, Any]
+    client: Settings
     master: str
+
+    def check(self) -> None:
+        """Raise CoterieError for a cluster that does not answer, before Spark is started for it."""
+        if self.directory is None:
+            AskCluster(self.client)(lambda admin: admin.describe_cluster())
 
     def __str__(self) -> str:
         return str(self.directory or self.client["bootstrap_servers"])
 
 
-def tell_what_if(where: Where, groups: tuple[str, ...], asked: tuple[str, ...], output: str) -> None:
-    """Print what the groups would have come to under other settings."""
+def print_what_if(where: Where, groups: tuple[str, ...], asked: tuple[str, ...], output: str) -> None:
+    """Print the rebalances and stand-stills of the groups under other settings."""
     from coterie.cli.history.what_if import check, lines
 
     check(asked)
@@ -139,13 +139,13 @@ def tell_what_if(where: Where, groups: tuple[str, ...], asked: tuple[str, ...], 
 
 @contextmanager
 def spark_on(master: str) -> Iterator[Any]:
-    """Start Spark for the time of a command; say what is missing if it cannot be had."""
+    """Start Spark for the time of a command; CoterieError says what is missing if it cannot start."""
     from coterie.base.errors import CoterieError
 
     try:
         from coterie.spark.history import a_session
     except ImportError:
-        raise CoterieError("this needs Spark: pip install coterie[spark], and Java 17 or newer") from None
+        raise CoterieError("this needs Spark: pip install 'coterie[spark]', and Java 17 or newer") from None
     before = getsignal(SIGINT)
     on_ctrl_c(SIG_DFL)
     try:
@@ -156,13 +156,13 @@ def spark_on(master: str) -> Iterator[Any]:
 
 
 def on_ctrl_c(action: Any) -> None:
-    """Say what Ctrl-C does; only the main thread may. By default it ends the process, and Spark's with it."""
+    """Set what Ctrl-C does, which only the main thread may. SIG_DFL ends the process, and Spark's with it."""
     if threading.current_thread() is threading.main_thread():
         signal(SIGINT, action)
 
 
 def watch_groups(where: Where, stuck_after_s: float) -> None:
-    """Print a line for each storm and each stuck group, until somebody presses Ctrl-C."""
+    """Print a line for each storm and each stuck group, until Ctrl-C."""
     from time import time
 
     over = threading.Event()
@@ -185,7 +185,7 @@ def watch_groups(where: Where, stuck_after_s: float) -> None:
 
 
 def write_report(into: Path, where: Where, groups: tuple[str, ...]) -> None:
-    """Write the report on some groups, or on all."""
+    """Write the report on these groups, or on all."""
     from coterie.history.report import report
     from coterie.simulate.what_if.what_if import backings
 
@@ -196,7 +196,7 @@ def write_report(into: Path, where: Where, groups: tuple[str, ...]) -> None:
 
 
 def write_parquet(where: Where, into: str, asked: tuple[str, ...]) -> None:
-    """Write the tables, on Spark, and what was asked."""
+    """Write the tables, and the answers to --what-if, on Spark."""
     from coterie.cli.history.what_if import check
 
     check(asked)
@@ -212,9 +212,8 @@ def write_parquet(where: Where, into: str, asked: tuple[str, ...]) -> None:
 
 
 def histories(where: Where, groups: tuple[str, ...]) -> Iterator[History]:
-    """Yield the groups' histories: a directory's worked out in this process, a cluster's on Spark.
-
-    Raises at the end for groups that were asked for by name and are not there.
+    """Yield the groups' histories: a directory's from this process, a cluster's from Spark. Raises
+    CoterieError at the end for groups that were named and are not there.
     """
     from coterie.base.errors import CoterieError
 
@@ -231,18 +230,13 @@ def histories(where: Where, groups: tuple[str, ...]) -> Iterator[History]:
 
 
 def not_there(missing: Sequence[str], known: Sequence[str], where: str) -> str:
-    """Return what to say of groups that were asked for and are not there."""
-    from difflib import get_close_matches
-
-    names = ", ".join(map(plain, missing))
-    found = f"{len(known):,} group{'' if len(known) == 1 else 's'}"
-    close = get_close_matches(missing[0], known, 1)
-    meant = f"; did you mean {plain(close[0])}?" if close else ""
-    return f"there is no record of {names} among the {found} in {where}{meant}"
+    """Return the error about groups that were named and are not there."""
+    found, hint = counted(len(known), "group"), did_you_mean(missing[0], known)
+    return plain(f"there is no record of {', '.join(missing)} among the {found} in {where}{hint}")
 
 
 def histories_live(where: Where) -> Iterator[History]:
-    """Yield the histories of a cluster's groups, from its log as it is now: told by Spark's tasks."""
+    """Yield the histories of a cluster's groups, from its log as it is now; Spark's tasks read it."""
     with spark_on(where.master) as spark:
         from coterie.spark.history import read_cluster
 
@@ -250,7 +244,7 @@ def histories_live(where: Where) -> Iterator[History]:
 
 
 def histories_in(directory: Path) -> Iterator[History]:
-    """Yield the histories of the groups whose segments lie there."""
+    """Yield the histories of the groups in a log directory."""
     from coterie.history.from_story import overlaid, read_story
     from coterie.history.group import history_of
     from coterie.history.log.layout import OFFSETS, STORY, partitions
@@ -273,7 +267,7 @@ def histories_in(directory: Path) -> Iterator[History]:
 
 @contextmanager
 def naming_what_is_damaged(one: PartitionLog) -> Iterator[None]:
-    """Say of which partition bytes are that cannot be read, and what to do."""
+    """Turn Corrupt into a CoterieError that names the partition, and says what to do."""
     from coterie.base.errors import Corrupt, CoterieError
 
     try:
@@ -286,7 +280,7 @@ def naming_what_is_damaged(one: PartitionLog) -> Iterator[None]:
 
 
 def story_values(segments: list[bytes]) -> Iterator[bytes]:
-    """Yield the lines of Coterie's own story."""
+    """Yield the records' values of Coterie's own story."""
     from coterie.history.log.segments import visible
     from coterie.wire.records.batches import records_of
 

@@ -1,4 +1,4 @@
-"""Histories in words: what `coterie history` prints for people, the worst group first."""
+"""Histories as `coterie history` prints them for people, the worst group first."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import click
 
 from coterie.base.errors import CoterieError
 from coterie.base.plain import moment_text, plain
-from coterie.cli.groups.texts import counted
+from coterie.cli.tables import counted
 
 if TYPE_CHECKING:
     from coterie.history.tables import Generation, History
 
 LEAST_MS = 100
-"""A rebalance that nobody has waited for longer than this is told without what stood still."""
+"""A stand-still that is shorter is not printed."""
 
 
 def texts(histories: Iterable[History], last: int) -> Iterator[str]:
-    """Yield what to say of all groups together, if there are several, and of each, the worst first.
+    """Yield a summary of all groups, if there are several, and the text of each, the worst first.
 
-    Where reading ends with an error, what was read before it is told all the same.
+    If reading ends with an error, the groups that were read before it come all the same.
     """
     from coterie.history.report import Totals, badness
 
@@ -40,7 +40,7 @@ def texts(histories: Iterable[History], last: int) -> Iterator[str]:
 
 
 def text(history: History, last: int) -> str:
-    """Return a history as people read it: a summary of the group, and its last rebalances."""
+    """Return a history in lines: a summary of the group, and its last rebalances."""
     generations = history.generations[-last:] if last else ()
     lines = [click.style(f"{plain(history.group_id)}: {summary(history)}", bold=True)]
     stood_still, moved = stood_still_by(history), Counter((one.generation, one.at) for one in history.moves)
@@ -55,7 +55,7 @@ def text(history: History, last: int) -> str:
 
 
 def summary(history: History) -> str:
-    """Return a group's rebalances, their most frequent cause, and what they cost."""
+    """Return the number of a group's rebalances, their most frequent cause, and their cost."""
     from coterie.history.advice import seconds
 
     parts = [counted(len(history.generations), "rebalance")]
@@ -74,9 +74,10 @@ def summary(history: History) -> str:
 
 
 def stood_still_by(history: History) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return what had no owner before each generation: for how long at most (ms), and how many partitions.
+    """Return for each generation the longest time (ms) that a partition had no owner before it, and how many
+    had none.
 
-    A dead member's count from when it made no progress any more: nobody worked at them from then on.
+    A dead member's partitions count from its last progress: no member read them from then on.
     """
     from coterie.history.ownership import NO_OWNER
 
@@ -93,7 +94,7 @@ def stood_still_by(history: History) -> dict[tuple[int, int], tuple[int, int]]:
 
 
 def rebalance_lines(one: Generation, stood_still: tuple[int, int], moved: int) -> list[str]:
-    """Return a rebalance in two or three lines: what, what it cost, and why it is thought so."""
+    """Return a rebalance in two or three lines: its causes, its cost, and the evidence."""
     what = f"{moment_text(one.formed_at)}  generation {one.generation}, {counted(len(one.members), 'member')}"
     lines = [f"  {what}: {', '.join(one.causes)} ({one.confidence:.0%})"]
     from coterie.history.advice import seconds

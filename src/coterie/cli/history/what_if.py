@@ -1,4 +1,6 @@
-"""What `coterie history --what-if` prints: of each group what was, what its replay gives, and what if."""
+"""The tables that `coterie history --what-if` prints: for each group the record, its replay, and the replays
+with other settings.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ HEAD = ("setting", "rebalances", "stood still s", "longest s", "moves", "causes"
 
 
 def check(asked: Sequence[str]) -> None:
-    """Raise for what cannot be asked, before anything is read."""
+    """Raise CoterieError for settings that cannot be replayed, before anything is read."""
     from coterie.simulate.what_if.what_if import questions
 
     for one in asked:
@@ -40,7 +42,7 @@ def lines(histories: Iterable[History], asked: Sequence[str], *, as_json: bool) 
 
 
 def text(rows: Sequence[WhatIf]) -> str:
-    """Return a group's answers as people read them."""
+    """Return a group's answers as a table."""
     from coterie.history.advice import BELIEVED
 
     first = rows[0]
@@ -59,7 +61,9 @@ def text(rows: Sequence[WhatIf]) -> str:
 
 
 def verdict(answers: Sequence[WhatIf]) -> list[str]:
-    """Return a line that says what of all this helps, by the rule of the report; none if that is in doubt."""
+    """Return a line with the settings that help, by the rule of the report; none if the replay is not
+    reliable.
+    """
     judged = [one for one in answers if one.helps is not None]
     helping = [one.setting for one in judged if one.helps]
     if not judged:

@@ -1,4 +1,4 @@
-"""`coterie simulate`: what happens to a group, found out in virtual time before it happens to yours."""
+"""`coterie simulate`: a group's rebalances under given settings, in virtual time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from coterie.cli.asking import insist_on_writable, write_text
+from coterie.cli.options import output_option
+from coterie.cli.output import insist_on_writable, say_json, text_of, write_text
+from coterie.cli.tables import columns
 
 if TYPE_CHECKING:
     from coterie.simulate.scenario import Script
@@ -22,36 +24,31 @@ LINES = 12
 
 @click.command("simulate")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--seed", type=click.IntRange(min=0), help="Another seed than the file's.")
+@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Use this seed, not the file's.")
 @click.option(
     "--story", metavar="N", type=click.IntRange(min=0), default=LINES, show_default=True,
-    help="How many lines of each variant's story to tell.",
+    help="Show the first N events of each variant.",
 )  # fmt: skip
 @click.option(
     "--partitions", metavar="N", type=click.IntRange(min=0), default=LINES, show_default=True,
-    help="How many partitions to list, those that stood still longest.",
+    help="List the N partitions that were without an owner for longest.",
 )  # fmt: skip
 @click.option(
     "--html", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
-    help="Draw who owned what when, as one page.",
+    help="Draw which member owned which partition when, as an HTML page.",
 )  # fmt: skip
-@click.option("--unfolded", is_flag=True, help="Play every heartbeat; the outcome is the same, later.")
-@click.option(
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="For people or for programs.",
-)
+@click.option("--unfolded", is_flag=True, help="Simulate every heartbeat: the same outcome, more slowly.")
+@output_option
 def command(
     file: Path, seed: int | None, story: int, partitions: int, html: Path | None, unfolded: bool, output: str
 ) -> None:
-    """Run the scenario of FILE in virtual time.
+    """Simulate a consumer group, in virtual time.
 
-    FILE is TOML.
+    FILE is a scenario in TOML: topics, members, settings, and what happens when. docs/simulator.md describes
+    it, examples/scenarios has some.
 
-    The coordinator and the members are the ones that run in production; docs/simulator.md says what the file
-    may have, and examples/ has some to start from. One file and one seed give one outcome, to the byte.
+    The coordinator and the members are the same code as in production. The same file and seed always give the
+    same output.
     """
     script = read(file, seed)
     if html is not None:
@@ -61,18 +58,18 @@ def command(
     if html is not None:
         draw(html, script, outcomes)
     if output == "json":
-        import json
-
         from coterie.simulate.report import document
 
-        click.echo(json.dumps(document(script, outcomes), ensure_ascii=False))
-        return
-    tell(script, outcomes, story=story, partitions=partitions)
+        say_json(document(script, outcomes))
+    else:
+        print_texts(script, outcomes, story=story, partitions=partitions)
 
 
 @contextmanager
 def rarely_collecting() -> Iterator[None]:
-    """Look for garbage very rarely: of millions of small values, none is in a cycle; a third of the time."""
+    """Collect garbage very rarely: of millions of small values none is in a cycle, and it took a third of the
+    time.
+    """
     thresholds = gc.get_threshold()
     gc.set_threshold(500_000, 50, 50)
     try:
@@ -82,21 +79,14 @@ def rarely_collecting() -> Iterator[None]:
 
 
 def read(file: Path, seed: int | None) -> Script:
-    """Return what the file says."""
-    from coterie.base.errors import CoterieError
+    """Return the scenario of a file."""
     from coterie.simulate.scenario import read_script
 
-    try:
-        source = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise CoterieError(f"cannot read {file}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise CoterieError(f"cannot read {file}: it is not UTF-8, as TOML has to be") from None
-    return read_script(source, name=str(file), seed=seed)
+    return read_script(text_of(str(file)), name=str(file), seed=seed)
 
 
 def outcome_of(script: Script, number: int, *, fold: bool) -> Outcome:
-    """Return what comes of a variant; somebody who waits at a terminal sees which it is."""
+    """Return the outcome of a variant; a terminal shows its name meanwhile."""
     from coterie.simulate.variant import simulate
 
     variant = script.variants[number]
@@ -110,7 +100,7 @@ def outcome_of(script: Script, number: int, *, fold: bool) -> Outcome:
 
 
 def draw(file: Path, script: Script, outcomes: list[Outcome]) -> None:
-    """Write the page."""
+    """Write the HTML page."""
     from coterie.simulate.picture import page
 
     write_text(file, page(script, outcomes, table_of(outcomes)))
@@ -128,9 +118,9 @@ def name_of(outcome: Outcome) -> str:
     return outcome.variant.name or "all"
 
 
-def tell(script: Script, outcomes: list[Outcome], *, story: int, partitions: int) -> None:
-    """Say it to people."""
-    from coterie.cli.simulate.texts import columns, heading, partition_lines, story_lines
+def print_texts(script: Script, outcomes: list[Outcome], *, story: int, partitions: int) -> None:
+    """Print the figures, the partitions and the story for people."""
+    from coterie.cli.simulate.texts import heading, partition_lines, story_lines
 
     names = [name_of(one) for one in outcomes]
     blocks = [heading(script), columns(table_of(outcomes))]

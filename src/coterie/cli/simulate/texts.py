@@ -1,12 +1,14 @@
-"""What `coterie simulate` says to people: the figures of all variants side by side, and the story of each."""
+"""What `coterie simulate` prints for people: the figures of all variants side by side, and their stories."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
+
+from coterie.cli.tables import columns, counted
 
 if TYPE_CHECKING:
     from coterie.simulate.report import Entry, Summary
@@ -41,15 +43,11 @@ def clock_text(at_ms: int) -> str:
     return f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}.{milliseconds:03}"
 
 
-def counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 # -- the head
 
 
 def heading(script: Script) -> list[str]:
-    """Return what is simulated: the title, and what the variants have in common."""
+    """Return the title, and the size of the group, of each variant if they differ."""
     shapes = {shape_text(variant) for variant in script.variants}
     lines = [click.style(script.title, bold=True)]
     if len(shapes) == 1:
@@ -68,21 +66,8 @@ def shape_text(variant: Variant) -> str:
 # -- the figures
 
 
-def columns(rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a table: the first column to the left, all others to the right."""
-    texts = [tuple(row) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if place else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in texts
-    ]
-
-
 def figures(names: Sequence[str], summaries: Sequence[Summary]) -> list[tuple[str, ...]]:
-    """Return the table of all variants' figures: a head, and a row a figure."""
+    """Return the table of all variants' figures: a head, and one row for each figure."""
     causes = Counter[str]()
     for summary in summaries:
         causes.update(summary.causes)
@@ -115,7 +100,7 @@ def span_or_dash(span_ms: int | None) -> str:
 
 
 def partition_lines(names: Sequence[str], outcomes: Sequence[Outcome], most: int) -> list[str]:
-    """Return for how long partitions stood still, at most so many: those that did so the longest."""
+    """Return a table of the partitions that were without an owner for longest, at most so many."""
     tables = [outcome.ownership.rows for outcome in outcomes]
     known = sorted({one for rows in tables for one in rows})
     still = {one: max(rows[one].idle_ms for rows in tables if one in rows) for one in known}
@@ -164,7 +149,7 @@ def entry_text(entry: Entry) -> str:
 
 
 def causes_text(moves: Sequence[Move]) -> str:
-    """Return why a group was moved, and by whom where these are few."""
+    """Return the causes of a rebalance, with the members' names if they are few."""
     by_cause: dict[str, list[str]] = {}
     for move in moves:
         names = by_cause.setdefault(move.why or "unknown", [])

@@ -11,15 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from coterie.cli.asking import (
+from coterie.cli.options import (
+    AskCluster,
+    CommandResult,
     Settings,
+    asks_cluster,
+    assigned,
     broker_options,
+    complete_topic,
     output_option,
-    say,
-    say_json,
-    telling_deleted,
-    with_admin,
+    topic_argument,
+    topics_argument,
 )
+from coterie.cli.output import listing_deleted, say
+from coterie.cli.tables import table
 from coterie.cli.topics.placing import Placing, placing_options
 
 if TYPE_CHECKING:
@@ -29,61 +34,53 @@ if TYPE_CHECKING:
 
 @click.group("topics")
 def command() -> None:
-    """Look at topics, create and delete them, and add partitions."""
+    """Create, list, describe and delete topics; add partitions."""
 
 
 @command.command("list")
-@click.option("--internal", is_flag=True, help="With those that brokers keep their own state in.")
-@broker_options
-@output_option
-def list_command(internal: bool, broker: Settings, output: str) -> None:
+@click.option("--internal", is_flag=True, help="Include internal topics, such as __consumer_offsets.")
+@asks_cluster
+def list_command(ask: AskCluster, internal: bool) -> CommandResult:
     """List the topics of the cluster."""
     from coterie.cli.topics.texts import listed_document, listed_lines
 
-    topics = with_admin(broker, lambda admin: admin.list_topics(internal=internal))
-    if output == "json":
-        say_json([listed_document(topic) for topic in topics])
-        return
-    say(listed_lines(topics))
+    topics = ask(lambda admin: admin.list_topics(internal=internal))
+    return CommandResult([listed_document(topic) for topic in topics], listed_lines(topics))
 
 
 @command.command("describe")
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
-@broker_options
-@output_option
-def describe_command(topics: tuple[str, ...], broker: Settings, output: str) -> None:
+@topics_argument
+@asks_cluster
+def describe_command(ask: AskCluster, topics: tuple[str, ...]) -> CommandResult:
     """Show topics' settings, leaders and replicas."""
     from coterie.cli.topics.texts import topic_document, topic_lines
 
-    async def ask(admin: Admin) -> Any:
+    async def describe(admin: Admin) -> Any:
         from coterie.client.admin.messages import Resource
 
         found = await admin.describe_topics(topics)
         return [(found[name], await admin.describe_configs(Resource.topic(name))) for name in found]
 
-    found = with_admin(broker, ask)
-    if output == "json":
-        say_json([topic_document(topic, configs) for topic, configs in found])
-        return
-    for at, (topic, configs) in enumerate(found):
-        say(["", *topic_lines(topic, configs)] if at else topic_lines(topic, configs))
+    documents = [topic_document(*one) for one in ask(describe, topics=topics)]
+    _, *lines = [line for one in documents for line in ("", *topic_lines(one))]
+    return CommandResult(documents, lines)
 
 
 @command.command("offsets")
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC[:0,2]...")
-@click.option("--at", metavar="TIME", help="Also the first record since TIME; UTC if it names no zone.")
-@broker_options
-@output_option
-def offsets_command(topics: tuple[str, ...], at: str | None, broker: Settings, output: str) -> None:
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC[:0,2]...", shell_complete=complete_topic)
+@click.option(
+    "--at", metavar="TIME", help="Also show the first offset since TIME; UTC unless it names a zone."
+)
+@asks_cluster
+def offsets_command(ask: AskCluster, topics: tuple[str, ...], at: str | None) -> CommandResult:
     """Show the first and the next offset of each partition."""
-    from coterie.cli.tables import table
     from coterie.client.admin.resets import time_ms
 
     stamps: dict[str, str | int] = {"earliest": "earliest", "latest": "latest"}
     if at is not None:
         stamps["at"] = time_ms(at)
 
-    async def ask(admin: Admin) -> list[dict[str, Any]]:
+    async def offsets(admin: Admin) -> list[dict[str, Any]]:
         partitions = await admin.partitions_named(topics)
         found = {name: await admin.list_offsets(partitions, at=stamp) for name, stamp in stamps.items()}
         return [
@@ -91,24 +88,22 @@ def offsets_command(topics: tuple[str, ...], at: str | None, broker: Settings, o
             for one in partitions
         ]
 
-    rows = with_admin(broker, ask)
-    if output == "json":
-        say_json(rows)
-        return
+    rows = ask(offsets, topics=[name.partition(":")[0] for name in topics])
     heads = ["TOPIC", "PARTITION", "EARLIEST", "LATEST", f"SINCE {at}"][: 2 + len(stamps)]
-    # -1: nothing is that young
-    say(table(heads, [tuple(None if cell == -1 else cell for cell in row.values()) for row in rows]))
+    # -1: no record is that young
+    cells = [tuple(None if cell == -1 else cell for cell in row.values()) for row in rows]
+    return CommandResult(rows, table(heads, cells))
 
 
 @command.command("delete")
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
-@click.option("--if-exists", is_flag=True, help="It is no mistake if a topic is not there.")
+@topics_argument
+@click.option("--if-exists", is_flag=True, help="Skip topics that do not exist.")
 @broker_options
 @output_option
 def delete_command(topics: tuple[str, ...], if_exists: bool, broker: Settings, output: str) -> None:
     """Delete topics and their records.
 
-    What groups have committed for them goes, too.
+    The offsets that groups have committed for them are deleted, too.
     """
 
     async def delete(admin: Admin) -> None:
@@ -119,110 +114,116 @@ def delete_command(topics: tuple[str, ...], if_exists: bool, broker: Settings, o
             await admin.delete_topic(name)
             deleted.append(name)
 
-    with telling_deleted("topic", output) as deleted:
-        with_admin(broker, delete)
+    with listing_deleted("topic", output) as deleted:
+        AskCluster(broker)(delete, topics=topics)
     if output != "json" and not deleted:
         say(["there is nothing to delete"])
 
 
 @command.command("create")
 @click.argument("topic")
-@click.option("--partitions", type=click.IntRange(min=1), help="How many; else the broker's default.")
-@click.option("--replication-factor", type=click.IntRange(min=1), help="Replicas of each; else likewise.")
-@click.option("--config", "configs", metavar="NAME=VALUE", multiple=True, help="A setting of the topic.")
-@click.option("--if-not-exists", is_flag=True, help="It is no mistake if the topic is there already.")
+@click.option(
+    "--partitions", type=click.IntRange(min=1), metavar="N", help="Default: the broker's num.partitions."
+)
+@click.option(
+    "--replication-factor", type=click.IntRange(min=1), metavar="N",
+    help="Default: the broker's default.replication.factor.",
+)  # fmt: skip
+@click.option(
+    "--config",
+    "configs",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A setting of the topic; may be repeated.",
+)
+@click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic exists.")
 @placing_options
-@broker_options
-@output_option
+@asks_cluster
 def create_command(
+    ask: AskCluster,
     topic: str,
     partitions: int | None,
     replication_factor: int | None,
     configs: tuple[str, ...],
     if_not_exists: bool,
     placing: Placing,
-    broker: Settings,
-    output: str,
-) -> None:
+) -> CommandResult:
     """Create a topic.
 
-    With --dry-run it is only shown where its replicas would go.
+    With --dry-run it is only shown where its replicas would be.
     """
     if placing.by_hand is not None and (partitions or replication_factor):
         raise click.UsageError("--replica-assignment says how many: leave out the numbers")
-    count, factor, settings = partitions or 1, replication_factor or 1, settings_of(configs)
+    count, factor, settings = partitions or 1, replication_factor or 1, assigned(configs, "--config")
     if placing.alone:
         brokers = placing.described()
-        say_layout(topic, placing.layout(brokers, total=count, factor=factor), brokers, output)
-        return
+        return layout_result(topic, placing.layout(brokers, total=count, factor=factor), brokers)
 
-    async def create(admin: Admin) -> Any:
+    async def create(admin: Admin) -> CommandResult:
         if if_not_exists and topic in {one.name for one in await admin.list_topics(internal=True)}:
-            return None
+            return CommandResult({"topic": topic, "created": False}, [f"topic {topic} is there already"])
         if placing.by_cluster:
-            return await admin.create_topic(
-                topic, partitions=partitions, replication_factor=replication_factor, configs=settings
+            return created_result(
+                topic,
+                await admin.create_topic(
+                    topic, partitions=partitions, replication_factor=replication_factor, configs=settings
+                ),
             )
         brokers = await placing.registered(admin)
         layout = placing.layout(brokers, total=count, factor=factor)
         created = await admin.create_topic(
             topic, layout=layout, configs=settings, validate_only=placing.dry_run
         )
-        return (layout, brokers) if placing.dry_run else created
+        return layout_result(topic, layout, brokers) if placing.dry_run else created_result(topic, created)
 
-    done = with_admin(broker, create)
-    if done is not None and placing.dry_run:
-        layout, brokers = done
-        say_layout(topic, layout, brokers, output)
-    else:
-        say_created(topic, done, output)
+    result: CommandResult = ask(create)
+    return result
 
 
 @command.command("add-partitions")
-@click.argument("topic")
-@click.option("--total", type=click.IntRange(min=1), required=True, help="How many it is to have then.")
+@topic_argument
+@click.option(
+    "--total", type=click.IntRange(min=1), metavar="N", required=True,
+    help="The number of partitions that the topic is to have in all.",
+)  # fmt: skip
 @click.option(
     "--existing",
     metavar="0:1,1:2",
-    help="With --brokers: the replicas of the partitions that the topic is to have already.",
+    help="With --brokers: the replicas of the partitions that the topic has already.",
 )
 @placing_options
-@broker_options
-@output_option
+@asks_cluster
 def add_partitions_command(
-    topic: str, total: int, existing: str | None, placing: Placing, broker: Settings, output: str
-) -> None:
+    ask: AskCluster, topic: str, total: int, existing: str | None, placing: Placing
+) -> CommandResult:
     """Add partitions to a topic.
 
-    Keys go to other partitions from then on.
+    Records with a key may go to another partition from then on.
     """
     if placing.alone != (existing is not None):
-        raise click.UsageError("--existing and --brokers together describe what no cluster is asked about")
+        raise click.UsageError("give --existing and --brokers together, to place without a cluster")
     if existing is not None:
         from coterie.broker.placement.manual import layout_of
 
         brokers, there = placing.described(), layout_of(existing)
-        say_layout(topic, grown(placing, brokers, there, total), brokers, output, first=len(there))
-        return
+        return layout_result(topic, grown(placing, brokers, there, total), brokers, first=len(there))
 
-    async def grow(admin: Admin) -> Any:
+    async def grow(admin: Admin) -> CommandResult:
         there = (await admin.describe_topics([topic]))[topic].layout
         if placing.by_cluster:
             await admin.create_partitions(topic, total=total)
-            return None
-        brokers = await placing.registered(admin)
-        added = grown(placing, brokers, there, total)
-        await admin.create_partitions(topic, total=total, layout=added, validate_only=placing.dry_run)
-        return added, brokers, len(there)
+        else:
+            brokers = await placing.registered(admin)
+            added = grown(placing, brokers, there, total)
+            await admin.create_partitions(topic, total=total, layout=added, validate_only=placing.dry_run)
+            if placing.dry_run:
+                return layout_result(topic, added, brokers, first=len(there))
+        return CommandResult(
+            {"topic": topic, "partitions": total}, [f"topic {topic} has {total} partitions now"]
+        )
 
-    done = with_admin(broker, grow)
-    if placing.dry_run:
-        added, brokers, first = done
-        say_layout(topic, added, brokers, output, first=first)
-    elif output == "json":
-        say_json({"topic": topic, "partitions": total})
-    else:
-        say([f"topic {topic} has {total} partitions now"])
+    result: CommandResult = ask(grow, topics=[topic])
+    return result
 
 
 def grown(placing: Placing, brokers: Sequence[Broker], there: Layout, total: int) -> Layout:
@@ -234,39 +235,18 @@ def grown(placing: Placing, brokers: Sequence[Broker], there: Layout, total: int
     return placing.layout(brokers, existing=there, total=total, factor=len(there[0]))
 
 
-# -- how
-
-
-def settings_of(configs: Sequence[str], *, option: str = "--config") -> dict[str, str]:
-    """Return NAME=VALUE words as a mapping."""
-    settings = {}
-    for word in configs:
-        name, equals, value = word.partition("=")
-        if not (name and equals):
-            raise click.UsageError(f"{option} {word!r} is not NAME=VALUE")
-        settings[name] = value
-    return settings
-
-
-def say_layout(topic: str, layout: Layout, brokers: Sequence[Broker], output: str, *, first: int = 0) -> None:
-    """Print where replicas would go."""
+def layout_result(topic: str, layout: Layout, brokers: Sequence[Broker], *, first: int = 0) -> CommandResult:
+    """Return a layout that is only shown."""
     from coterie.cli.topics.texts import layout_document, layout_lines
 
-    if output == "json":
-        say_json(layout_document(topic, layout, brokers, first=first))
-        return
-    say(layout_lines(layout, brokers, first=first))
+    document = layout_document(topic, layout, brokers, first=first)
+    return CommandResult(document, layout_lines(document))
 
 
-def say_created(topic: str, created: Any, output: str) -> None:
-    """Print what became of a topic; None if it was there before."""
-    if output == "json":
-        known = {} if created is None else {
-            "partitions": created.partitions, "replication_factor": created.replication_factor
-        }  # fmt: skip
-        say_json({"topic": topic, "created": created is not None, **known})
-    elif created is None:
-        say([f"topic {topic} is there already"])
-    else:
-        replicas = f"replication factor {created.replication_factor}"
-        say([f"topic {topic} is created with {created.partitions} partitions, {replicas}"])
+def created_result(topic: str, created: Any) -> CommandResult:
+    """Return the numbers of a topic that was created."""
+    known = {"partitions": created.partitions, "replication_factor": created.replication_factor}
+    numbers = f"{created.partitions} partitions, replication factor {created.replication_factor}"
+    return CommandResult(
+        {"topic": topic, "created": True, **known}, [f"topic {topic} is created with {numbers}"]
+    )

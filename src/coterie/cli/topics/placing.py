@@ -9,32 +9,36 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from coterie.cli.options import with_options
+
 if TYPE_CHECKING:
     from coterie.broker.placement.model import Broker, Layout, Replicas
     from coterie.client.admin.admin import Admin
 
 STRIPED, CLASSIC = "striped", "classic"
 
-OPTIONS = (
+OPTIONS = with_options(
     click.option(
         "--replica-assignment",
         "by_hand",
         metavar="0:1,1:2",
-        help="The brokers of each partition by hand, the leader first.",
+        help="The brokers of each partition, the leader first.",
     ),
     click.option(
         "--placement",
         type=click.Choice([STRIPED, CLASSIC]),
-        help="Place here, not in the cluster: as Kafka does since KRaft, or as it did before.",
+        help="Place replicas here, not in the cluster: striped (Kafka since KRaft) or classic (before).",
     ),
-    click.option("--disable-rack-aware", is_flag=True, help="Place as if no broker had a rack."),
-    click.option("--start", type=click.IntRange(min=0), help="Where --placement classic begins."),
-    click.option("--seed", type=int, help="The same seed places the same."),
+    click.option("--disable-rack-aware", is_flag=True, help="Ignore the brokers' racks."),
+    click.option(
+        "--start", type=click.IntRange(min=0), metavar="N", help="The first broker of --placement classic."
+    ),
+    click.option("--seed", type=int, metavar="N", help="The same seed gives the same placement."),
     click.option("--dry-run", is_flag=True, help="Show the placement and change nothing."),
     click.option(
         "--brokers",
         metavar="ID:RACK,...",
-        help="With --dry-run: described brokers, as in 0:a,1:b,2-4:c,5:c:fenced. No cluster is asked.",
+        help="With --dry-run: place on these brokers, without a cluster. Example: 0:a,1:b,2-4:c,5:c:fenced.",
     ),
 )
 
@@ -44,19 +48,16 @@ def placing_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def with_placing(**words: Any) -> Any:
-        names = Placing.__dataclass_fields__
-        placing = Placing(**{name: words.pop(name) for name in names})
+        placing = Placing(**{name: words.pop(name) for name in Placing.__dataclass_fields__})
         placing.check()
         return function(placing=placing, **words)
 
-    for option in reversed(OPTIONS):
-        with_placing = option(with_placing)
-    return with_placing
+    return OPTIONS(with_placing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placing:
-    """What the options say."""
+    """The options of a placement."""
 
     by_hand: str | None = None
     placement: str | None = None
@@ -67,7 +68,7 @@ class Placing:
     brokers: str | None = None
 
     def check(self) -> None:
-        """Refuse options that do not go together."""
+        """Raise UsageError for options that do not go together."""
         if self.by_hand is not None and self.placement is not None:
             raise click.UsageError("--replica-assignment places by hand: leave out --placement")
         if self.brokers is not None and not self.dry_run:
@@ -105,47 +106,26 @@ class Placing:
         self, brokers: Sequence[Broker], *, existing: Sequence[Replicas] = (), total: int, factor: int
     ) -> Layout:
         """Return the replicas of the partitions beside the existing ones. Raises `RefusedBy`."""
+        from random import Random
+
+        from coterie.broker.placement import classic, manual, striped
+        from coterie.broker.placement.model import insist
+
+        there = len(existing)
         if self.by_hand is not None:
-            return self._by_hand(self.by_hand, brokers, existing=existing, total=total, factor=factor)
-        used = [one._replace(rack=None) for one in brokers] if self.disable_rack_aware else brokers
-        if self.placement == CLASSIC:
-            return self._classic(used, existing=existing, total=total, factor=factor)
-        return self._striped(used, partitions=total - len(existing), factor=factor)
-
-    def _by_hand(
-        self, text: str, brokers: Sequence[Broker], *, existing: Sequence[Replicas], total: int, factor: int
-    ) -> Layout:
-        from coterie.broker.placement import manual
-        from coterie.broker.placement.model import insist
-
-        layout = manual.layout_of(text)
-        if existing:
+            layout = manual.layout_of(self.by_hand)
             insist(
-                manual.problem_of_growth(layout, brokers, existing=len(existing), total=total, factor=factor)
+                manual.problem_of_growth(layout, brokers, existing=there, total=total, factor=factor)
+                if existing
+                else manual.problem_of_new(enumerate(layout), brokers)
             )
-        else:
-            insist(manual.problem_of_new(enumerate(layout), brokers))
-        return layout
-
-    def _classic(
-        self, brokers: Sequence[Broker], *, existing: Sequence[Replicas], total: int, factor: int
-    ) -> Layout:
-        from random import Random
-
-        from coterie.broker.placement import classic
-        from coterie.broker.placement.model import insist
-
-        chance, added = Random(self.seed), total - len(existing)
-        insist(classic.problem_of(brokers, partitions=added, factor=factor))
+            return layout
+        used = [one._replace(rack=None) for one in brokers] if self.disable_rack_aware else brokers
+        chance, added = Random(self.seed), total - there
+        if self.placement != CLASSIC:
+            insist(striped.problem_of(used, factor=factor))
+            return striped.place(used, partitions=added, factor=factor, chance=chance)
+        insist(classic.problem_of(used, partitions=added, factor=factor))
         if existing:
-            return classic.grow(brokers, existing=existing, total=total, chance=chance)
-        return classic.place(brokers, partitions=added, factor=factor, chance=chance, start=self.start)
-
-    def _striped(self, brokers: Sequence[Broker], *, partitions: int, factor: int) -> Layout:
-        from random import Random
-
-        from coterie.broker.placement import striped
-        from coterie.broker.placement.model import insist
-
-        insist(striped.problem_of(brokers, factor=factor))
-        return striped.place(brokers, partitions=partitions, factor=factor, chance=Random(self.seed))
+            return classic.grow(used, existing=existing, total=total, chance=chance)
+        return classic.place(used, partitions=added, factor=factor, chance=chance, start=self.start)

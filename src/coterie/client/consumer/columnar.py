@@ -29,7 +29,7 @@ def table_of(taken: Sequence[FetchedFrom]) -> pa.Table:
         decoder()
     except ImportError as error:
         raise MissingLibrary(
-            f"columns need pyarrow, numpy and numba ({error}); install them with: pip install coterie[spark]"
+            f"columns need pyarrow, numpy and numba ({error}); pip install 'coterie[spark]'"
         ) from None
     batches: list[pa.RecordBatch] = []
     for state, first, fetched in taken:
