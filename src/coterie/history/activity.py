@@ -88,3 +88,18 @@ def gave_up_late(run: Run) -> bool:
     read = run.last - run.first - brought
     intervals = run.count - 2
     return run.silent_to_ms == run.last_ms and brought * max(intervals, 1) <= HELD_TIMES * max(read, 0)
+
+
+def last_rate(runs: Sequence[Run]) -> float | None:
+    """Return the rate of the last of a partition's runs that tells one."""
+    for run in reversed(runs):
+        rate = rate_of(run)
+        if rate is not None:
+            return rate
+    return None
+
+
+def rate_of(run: Run) -> float | None:
+    """Return the rate in records a millisecond of a run, None where too few commits tell."""
+    took_ms, brought = run.last_ms - run.first_ms, run.last - run.first
+    return brought / took_ms if run.count > 2 and took_ms > 0 and brought > 0 else None

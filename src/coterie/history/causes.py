@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from coterie.base.ids import TopicPartition
-from coterie.history.activity import USUAL_CADENCE_MS, Presence, presence
+from coterie.history.activity import USUAL_CADENCE_MS, Presence, last_rate, presence
 from coterie.history.departures import (
     HEARTBEAT_MS,
     SLACK_MS,
@@ -460,21 +460,6 @@ def waiting(
     if expected <= 0.0:
         return None
     return found >= MOST_RECORDS_WAITING * expected
-
-
-def last_rate(runs: Sequence[Run]) -> float | None:
-    """Return the rate of the last of a partition's runs that tells one."""
-    for run in reversed(runs):
-        rate = rate_of(run)
-        if rate is not None:
-            return rate
-    return None
-
-
-def rate_of(run: Run) -> float | None:
-    """Return the rate in records a millisecond of a run, None where too few commits tell."""
-    took_ms, brought = run.last_ms - run.first_ms, run.last - run.first
-    return brought / took_ms if run.count > 2 and took_ms > 0 and brought > 0 else None
 
 
 def returned(member: StoredMember, chapters: Sequence[Chapter], place: int) -> Return:

@@ -13,9 +13,9 @@ from operator import itemgetter
 from uuid import UUID
 
 from coterie.base.ids import TopicPartition, uuid_text
-from coterie.history.activity import Presence, presence
+from coterie.history.activity import Presence, presence, rate_of
 from coterie.history.bursts import waves_of
-from coterie.history.causes import CERTAIN, GUESSED, LIKELY, SURE, Cause, rate_of
+from coterie.history.causes import CERTAIN, GUESSED, LIKELY, SURE, Cause
 from coterie.history.departures import LEFT, SLACK_MS, Departure, Leaver, Return, Scene, Window, verdict
 from coterie.history.log.clock import in_order
 from coterie.history.log.records import (
