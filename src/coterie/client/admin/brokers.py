@@ -20,7 +20,10 @@ Broker = Callable[[], Awaitable[Address]]
 
 
 class Tries:
-    """The tries of one change, each within `with`: it may be done though nobody said so."""
+    """The tries of one change, each within `with`: it may be done though nobody said so.
+
+    A connection is opened before: where none can be opened, nothing was sent.
+    """
 
     def __init__(self) -> None:
         self.uncertain = False
@@ -61,10 +64,10 @@ class Brokers:
         tries = Tries()
 
         async def ask() -> T:
-            controller = await self.controller()
+            broker = await self._cluster.connection(await self.controller())
             try:
                 with tries:
-                    return await self._cluster.ask(controller, rpc)
+                    return await self._cluster.ask_over(broker, rpc)
             except RefusedBy as refusal:
                 if refusal.code not in done or not tries.uncertain:
                     raise

@@ -237,8 +237,9 @@ class GroupAdmin:
 
         async def ask() -> tuple[Address, Code, T, bool]:
             address = await self.cluster.coordinator(group_id)
+            broker = await self.cluster.connection(address)
             with tries:
-                code, found = await self.cluster.ask(address, rpc)
+                code, found = await self.cluster.ask_over(broker, rpc)
                 if code and code != Code.GROUP_ID_NOT_FOUND:
                     raise RefusedBy(Code(code), f"group {group_id}")
             return address, Code(code), found, tries.uncertain

@@ -95,7 +95,10 @@ class Cluster:
 
     async def ask(self, address: Address, rpc: Rpc[T], *, purpose: str = "data") -> T:
         """Return the content of one broker's answer; asked once, refusals are raised."""
-        broker = await self.connection(address, purpose=purpose)
+        return await self.ask_over(await self.connection(address, purpose=purpose), rpc)
+
+    async def ask_over(self, broker: Connection, rpc: Rpc[T]) -> T:
+        """Return the content of the answer over this connection; asked once, refusals are raised."""
         return rpc.read(await broker.call(rpc.api_key, rpc.make, self.request_timeout_s))
 
     def _check_open(self) -> None:
