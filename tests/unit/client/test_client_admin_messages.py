@@ -8,7 +8,7 @@ import pytest
 from admin_makers import ADMIN_MAKERS, ADMIN_RPCS
 
 from coterie.base.codes import Code
-from coterie.base.errors import RefusedBy
+from coterie.base.errors import Corrupt, RefusedBy
 from coterie.client.admin import messages
 from coterie.client.admin.messages import Resource
 from coterie.wire.api.apis import ApiKey
@@ -104,6 +104,12 @@ def test_a_refused_setting_of_a_topic_comes_with_the_nearest_that_there_is():
         ADMIN_RPCS[ApiKey.CREATE_TOPICS].read(
             build(response_type(ApiKey.CREATE_TOPICS, 7), topics=(refused,))
         )
+
+
+@pytest.mark.parametrize("key", [ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS])
+def test_an_answer_about_no_topic_is_corrupt(key: int):
+    with pytest.raises(Corrupt, match="topics"):
+        ADMIN_RPCS[key].read(build(response_type(key, 3)))
 
 
 def test_a_state_that_transactions_do_not_have_is_named():

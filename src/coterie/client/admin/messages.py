@@ -171,12 +171,15 @@ def _created(answer: Any) -> CreatedTopic:
 
 def delete_topic(name: str, *, timeout_ms: int) -> Rpc[None]:
     """Return a request that deletes one topic."""
-    return rpc(ApiKey.DELETE_TOPICS, _changed, topics=[{"name": name, "topic_id": None}], timeout=timeout_ms)
+    topics = [{"name": name, "topic_id": None}]
+    return rpc(
+        ApiKey.DELETE_TOPICS, lambda answer: _changed(answer.responses), topics=topics, timeout=timeout_ms
+    )
 
 
-def _changed(answer: Any) -> None:
-    """Return if the one topic of the answer was changed."""
-    topic = only(getattr(answer, "responses", None) or answer.results, "topics")
+def _changed(topics: Sequence[Any]) -> None:
+    """Return if the one topic of an answer was changed."""
+    topic = only(topics, "topics")
     refused(topic.error_code, topic.error_message, f"topic {topic.name}")
 
 
@@ -192,7 +195,11 @@ def create_partitions(
     placed = None if layout is None else [{"broker_ids": tuple(replicas)} for replicas in layout]
     topic = {"name": name, "count": total, "assignments": placed}
     return rpc(
-        ApiKey.CREATE_PARTITIONS, _changed, topics=[topic], timeout=timeout_ms, validate_only=validate_only
+        ApiKey.CREATE_PARTITIONS,
+        lambda answer: _changed(answer.results),
+        topics=[topic],
+        timeout=timeout_ms,
+        validate_only=validate_only,
     )
 
 
