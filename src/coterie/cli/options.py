@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -223,7 +224,9 @@ class AskCluster:
                 try:
                     return await question(admin)
                 except CoterieError as error:
-                    hint = await nearest_name(admin, error, group, topics)
+                    hint = ""
+                    with suppress(CoterieError):  # whoever may not list them is told what went wrong first
+                        hint = await nearest_name(admin, error, group, topics)
                     if not hint:
                         raise
                     raise CoterieError(f"{error}{hint}") from error

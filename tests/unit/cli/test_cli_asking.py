@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from coterie.base.codes import Code
-from coterie.base.errors import RefusedBy
+from coterie.base.errors import CoterieError, RefusedBy
 from coterie.cli import main
-from coterie.cli.options import in_typed_names
+from coterie.cli.options import AskCluster, in_typed_names
+from coterie.client.admin.groups import NoSuchGroup
 
 COMMANDS = [
     ["groups", "list"],
@@ -163,3 +164,29 @@ def test_a_broker_that_is_not_there_is_one_sentence(
 
     assert (code, said, complained.count("\n")) == (1, "", 1)
     assert complained.startswith("coterie: no connection to 127.0.0.1:1")
+
+
+class MayNotList:
+    """An Admin that finds no group, and may not list those that there are."""
+
+    def __init__(self, **_: object) -> None: ...
+
+    async def __aenter__(self) -> MayNotList:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def list_groups(self) -> None:
+        raise RefusedBy(Code.CLUSTER_AUTHORIZATION_FAILED, "ListGroups")
+
+    async def describe_group(self, group_id: str) -> None:
+        raise NoSuchGroup(f"there is no classic group {group_id}")
+
+
+def test_a_hint_that_cannot_be_looked_up_does_not_hide_what_went_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("coterie.client.admin.admin.Admin", MayNotList)
+
+    with pytest.raises(CoterieError, match=r"^there is no classic group biling$"):
+        AskCluster({})(lambda admin: admin.describe_group("biling"), group="biling")
