@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,17 @@ def test_a_log_without_groups_is_said_to_have_none(tmp_path: Path):
     assert told.stderr == f"There are no groups in {tmp_path}.\n"
 
 
+def test_settings_that_the_environment_has_for_a_client_do_not_matter_to_a_directory(tmp_path: Path):
+    (tmp_path / "__consumer_offsets-0").mkdir()
+    (tmp_path / "__consumer_offsets-0" / f"{0:020d}.log").touch()
+    (tmp_path / "client.properties").write_text("client.id=me\n")
+    environment = {"COTERIE_COMMAND_CONFIG": str(tmp_path / "client.properties")}
+
+    told = CliRunner().invoke(command, [str(tmp_path)], env=environment, catch_exceptions=False)
+
+    assert (told.exit_code, told.stderr) == (0, f"There are no groups in {tmp_path}.\n")
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -63,6 +75,7 @@ def test_a_log_without_groups_is_said_to_have_none(tmp_path: Path):
         ),
         (["--html", "x.html", "--parquet", "tables"], "--parquet and --html do not go together"),
         (["--set", "client.id=me"], "--set is for the client of --bootstrap"),
+        (["--command-config", os.devnull], "--command-config is for the client of --bootstrap"),
         (["--stuck-after", "3"], "--stuck-after is for --watch"),
         (["--parquet", "tables", "--group", "mine"], "--parquet is for all groups: leave out --group"),
         (["--html", "x.html", "--output", "json"], "--html has its own format"),

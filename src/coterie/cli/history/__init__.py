@@ -11,6 +11,7 @@ from signal import SIG_DFL, SIGINT, getsignal, signal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from coterie.base.plain import moment_text, plain, plain_json
 from coterie.base.settings import did_you_mean
@@ -76,8 +77,8 @@ def command(
         raise click.UsageError("give either a DIRECTORY or --bootstrap")
     if watch and not live:
         raise click.UsageError("--watch needs --bootstrap: a directory is not watched")
-    if len(broker) > 1 and not live:
-        raise click.UsageError("--set is for the client of --bootstrap: a directory is read without one")
+    if not live:
+        refuse_client_options()
     if stuck_after is not None and not watch:
         raise click.UsageError("--stuck-after is for --watch: add it")
     outputs = {"--watch": watch, "--parquet": parquet is not None, "--html": html is not None}
@@ -98,6 +99,16 @@ def command(
         found = histories(where, groups)
         for said in map(document, found) if output == "json" else texts(found, last):
             click.echo(said)
+
+
+def refuse_client_options() -> None:
+    """Raise UsageError for a setting of a client on the command line; the environment may have some."""
+    context = click.get_current_context()
+    for option, name in (("--set", "assignments"), ("--command-config", "config")):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"{option} is for the client of --bootstrap: a directory is read without one"
+            )
 
 
 def check_outputs(asked: Sequence[str], what_if: bool, *, groups: bool, output: str) -> None:
