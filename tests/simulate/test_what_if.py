@@ -216,6 +216,19 @@ def test_what_is_not_replayed_lowers_the_fidelity_and_is_said():
     assert known.life.note == "1 times subscriptions or topics changed, which is not replayed"
 
 
+@pytest.mark.parametrize(
+    ("protocol", "said"), [(None, "is not recorded"), ("by-weight", "by-weight is not ours")]
+)
+def test_an_assignor_that_there_is_not_is_replaced_and_that_is_said(protocol: str | None, said: str):
+    history = Tale().formed(0, {"a/1": (0,)}).told()
+    generations = tuple(one._replace(protocol=protocol) for one in history.generations)
+
+    known = best_reading(history._replace(generations=generations))
+
+    assert known is not None
+    assert known.life.note == f"its assignor {said}: range instead"
+
+
 def test_a_group_nobody_ever_had_a_partition_in_is_told_as_such():
     (only,) = answers(History("empty"), questions("assignor=range"))
 

@@ -225,10 +225,8 @@ def assignor_of(generations: Sequence[Generation]) -> tuple[str, str]:
     if any(one.protocol_type == NEWER for one in generations):
         return "range", "a group of KIP-848, replayed as a classic one with range"
     if not known:
-        return (
-            "range",
-            f"its assignor {', '.join(counts) or 'is not generations and'} is not ours: range instead",
-        )
+        recorded = f"{', '.join(counts)} is not ours" if counts else "is not recorded"
+        return "range", f"its assignor {recorded}: range instead"
     return known[0], "" if len(counts) == 1 else f"of its assignors, {known[0]} all the time"
 
 
