@@ -155,15 +155,15 @@ class BrokerSettings:
         What an unreadable setting would have kept is not known, so until it is put right nothing of the topic
         is deleted or compacted.
         """
-        read, unread = {}, []
+        readable, unread = {}, []
         for name, text in configs.items():
             try:
                 self.log_config({name: text})
             except (BadSetting, WrongValue) as error:
                 unread.append(str(error))
             else:
-                read[name] = text
-        config = self.log_config(read)
+                readable[name] = text
+        config = self.log_config(readable)
         if unread:
             config = replace(
                 config, cleanup_policy=frozenset({"delete"}), retention_ms=-1, retention_bytes=-1

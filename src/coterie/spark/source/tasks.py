@@ -1,7 +1,7 @@
 """What a Spark task does: fetch its ranges, decode them, yield Arrow record batches. Runs on executors.
 
 Nothing of the driver's reader arrives here: all that a task needs is in its input partition. Worker processes
-serve many tasks, so connections are idle_connections from one to the next.
+serve many tasks, so connections are kept from one to the next.
 """
 
 import logging
