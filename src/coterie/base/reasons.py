@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from itertools import chain
-from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
+
+from coterie.base.beside import text_beside
 
 GROUP: Final = "group"
 TRANSACTION: Final = "transaction"
@@ -42,8 +43,7 @@ class Reason(NamedTuple):
 @cache
 def _sections() -> tuple[tuple[str, str, tuple[str, ...]], ...]:
     """Return (kind, section, lines of its reasons) of each section of `reasons.txt`."""
-    text = Path(__file__).with_name("reasons.txt").read_text(encoding="utf-8")
-    _, *parts = text.split("\n== ")
+    _, *parts = text_beside(__spec__, ".txt").split("\n== ")
     split = (part.splitlines() for part in parts)
     return tuple((*head.split(": "), tuple(filter(None, lines))) for head, *lines in split)  # type: ignore[misc]
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from coterie.base.beside import text_beside
 from coterie.base.durations import ms_of, span_ms
 from coterie.base.whole import whole_number
 
 if TYPE_CHECKING:
-    from importlib.abc import ResourceLoader
     from importlib.machinery import ModuleSpec
 
 Value = bool | int | float | str | list[str] | None
@@ -239,13 +239,8 @@ def did_you_mean(name: str, known: Iterable[str], *, likeness: float = 0.6, othe
 
 
 def rows_beside(spec: ModuleSpec | None) -> list[list[str]]:
-    """Return the rows of the table that lies beside a module under its name, in a folder or an archive: words
-    with tabs between them; # begins a comment line.
-    """
-    assert spec is not None
-    assert spec.origin is not None
-    loader = cast("ResourceLoader", spec.loader)
-    lines = loader.get_data(spec.origin.removesuffix(".py") + ".tsv").decode().splitlines()
+    """Return the rows of the table beside a module: words with tabs between; # begins a comment line."""
+    lines = text_beside(spec, ".tsv").splitlines()
     return [line.split("\t") for line in lines if line[0] != "#"]
 
 
