@@ -73,15 +73,15 @@ def summary_of(outcome: Outcome) -> Summary:
     firsts = [row.first_owned_ms for row in rows.values()]
     owned = [at_ms for at_ms in firsts if at_ms is not None]
     at_work_ms = max(owned) if len(owned) == len(firsts) else None
-    event = [one for one in outcome.story if at_work_ms is None or ended_ms(one) > at_work_ms]
+    events = [one for one in outcome.story if at_work_ms is None or ended_ms(one) > at_work_ms]
     worst = max(rows, key=lambda one: (rows[one].idle_ms, reverse(one)))
     longest = max(rows, key=lambda one: (length_of(rows[one]), reverse(one)))
     return Summary(
         at_work_ms=None if at_work_ms is None else at_work_ms - START_MS,
-        causes=dict(Counter(one.why[0] for one in event if isinstance(one, Rebalance)).most_common()),
-        returns=sum(is_return(one) for one in event),
+        causes=dict(Counter(one.why[0] for one in events if isinstance(one, Rebalance)).most_common()),
+        returns=sum(is_return(one) for one in events),
         moves=sum(len(row.moves) for row in rows.values()),
-        stopped_ms=sum(one.stopped_ms for one in event if isinstance(one, Rebalance)),
+        stopped_ms=sum(one.stopped_ms for one in events if isinstance(one, Rebalance)),
         idle_ms=sum(row.idle_ms for row in rows.values()),
         idle_median_ms=round(median(row.idle_ms for row in rows.values())),
         worst=worst if rows[worst].idle_ms else None,

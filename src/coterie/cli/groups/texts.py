@@ -143,9 +143,8 @@ def partition_lines(group: Document) -> list[str]:
 def story_lines(
     document: Mapping[str, Any], cost: Cost | None = None, *, coloured: bool = False
 ) -> list[str]:
-    """Return the lines of one record of a story; of an unknown kind its name alone. `cost` is that
-    of a rebalance, None where it is not known. They are plain but for
-    the colours.
+    """Return the lines of one record of a story; of an unknown kind its name alone. `cost` is that of a
+    rebalance, None where it is not known. They are plain but for the colours.
     """
     stamp = moment_text(document["at"] + document.get("stopped_ms", 0))
     match document.get("kind"):

@@ -182,8 +182,8 @@ def backings(history: History, asked: Sequence[str]) -> Iterator[Backing | None]
 
 def backing(known: Replayed, usual: ReplayTotals | None, would: ReplayTotals) -> Backing:
     """Return the backing by the replay of a group of one question, which came to this."""
-    fidelity = len(known.life.expected), len(known.figures.rebalances), known.matched, known.fidelity
-    return Backing(*fidelity, totals(known.figures), would, known.stood_still_error, usual)
+    likeness = len(known.life.expected), len(known.figures.rebalances), known.matched, known.fidelity
+    return Backing(*likeness, totals(known.figures), would, known.stood_still_error, usual)
 
 
 def totals(figures: Figures) -> ReplayTotals:

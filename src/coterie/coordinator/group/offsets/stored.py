@@ -74,11 +74,6 @@ class OffsetTables(MutableMapping[str, OffsetTable]):
         """Return a copy of what lies there of a group as the log had it."""
         return dict(self._packed.get(group_id, {}))
 
-    def put_back(self, group_id: str, packed: Packed) -> None:
-        """Have a group's offsets lie there as they did."""
-        self.pop(group_id, None)
-        self.pack(group_id, packed)
-
     def count_of(self, group_id: str) -> int:
         """Return for how many partitions a group has committed."""
         packed = self._packed.get(group_id)
