@@ -10,7 +10,6 @@ from coterie.base.codes import Code
 from coterie.base.topic_names import OFFSETS_TOPIC
 from coterie.broker.runtime.shards import HostedShard
 from coterie.client.net import messages
-from coterie.client.net.messages import part, whole
 from coterie.storage.log.partition import PartitionLog
 from coterie.storage.log.producers import marker_of
 from coterie.wire.api.codec import encode_request
@@ -178,7 +177,7 @@ class Clients:
         keys = [key for key in self.owed.commits if key.group == group]
         for key in keys:
             self.owed.of(key).maybe[None] = self.owed.next()
-        answer = self.ask(DELETE_GROUPS, 2, whole(DELETE_GROUPS, 2, groups_names=(group,)))
+        answer = self.ask(DELETE_GROUPS, 2, messages.request(DELETE_GROUPS, 2, groups_names=(group,)))
         code = None if answer is None else Code(answer.results[0].error_code)
         if code is Code.NONE:
             self.owed.settle()
@@ -237,7 +236,7 @@ class Clients:
         if txn is not None:
             txn.broken = txn.taken_over = True
             txn.asked = txn.asked or "abort"
-        request = whole(
+        request = messages.request(
             INIT,
             4,
             transactional_id=name,
@@ -307,22 +306,17 @@ class Clients:
             transactional=True,
         )
         owed.maybe.append(batch)
-        request = whole(
+        request = messages.request(
             PRODUCE,
             12,
             transactional_id=name,
             acks=-1,
             timeout=timedelta(seconds=1),
             topic_data=(
-                part(
-                    "produce",
-                    12,
-                    "TopicProduceData",
-                    name=where.topic,
-                    partition_data=(
-                        part("produce", 12, "PartitionProduceData", index=where.partition, records=data),
-                    ),
-                ),
+                {
+                    "name": where.topic,
+                    "partition_data": ({"index": where.partition, "records": data},),
+                },
             ),
         )
         answer = self.ask(PRODUCE, 12, request)
@@ -349,8 +343,7 @@ class Clients:
         place, _, _ = self.life.somewhere()
         key, value = Key(group, place), self.random.randrange(1_000)
         self.owed.of(key)
-        api = "txn_offset_commit"
-        request = whole(
+        request = messages.request(
             COMMIT_IN_TRANSACTION,
             5,
             transactional_id=name,
@@ -361,23 +354,17 @@ class Clients:
             member_id="",
             group_instance_id=None,
             topics=(
-                part(
-                    api,
-                    5,
-                    "TxnOffsetCommitRequestTopic",
-                    name=place.topic,
-                    partitions=(
-                        part(
-                            api,
-                            5,
-                            "TxnOffsetCommitRequestPartition",
-                            partition_index=place.partition,
-                            committed_offset=value,
-                            committed_leader_epoch=-1,
-                            committed_metadata="",
-                        ),
+                {
+                    "name": place.topic,
+                    "partitions": (
+                        {
+                            "partition_index": place.partition,
+                            "committed_offset": value,
+                            "committed_leader_epoch": -1,
+                            "committed_metadata": "",
+                        },
                     ),
-                ),
+                },
             ),
         )
         txn.broken = True  # unless it is answered that all is well: a kill may leave it without an answer
@@ -405,7 +392,7 @@ class Clients:
             return self.begin()
         commit = txn.asked == "commit" or (not txn.asked and not txn.broken and self.random.random() < 0.7)
         txn.asked = "commit" if commit else "abort"
-        request = whole(
+        request = messages.request(
             END,
             5,
             transactional_id=name,
@@ -522,10 +509,10 @@ class Clients:
         """Return what is committed, as groups are told it."""
         found = {}
         for group in GROUPS:
-            request = whole(
+            request = messages.request(
                 FETCH_OFFSETS,
                 8,
-                groups=(part("offset_fetch", 8, "OffsetFetchRequestGroup", group_id=group, topics=None),),
+                groups=({"group_id": group, "topics": None},),
                 require_stable=False,
             )
             answer = self.ask(FETCH_OFFSETS, 8, request)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import coterie.coordinator.group
 from coterie.base.reasons import CHOICE, reasons
 from coterie.base.reasons import GROUP as DECISIONS
 from coterie.coordinator.group.apply import APPLY, ARRIVES_FROM, MOVES
@@ -119,8 +118,3 @@ def test_a_move_is_stamped_and_remembered():
 
 def test_only_facts_move_states():
     assert set(MOVES) <= set(APPLY)
-
-
-def test_the_package_shows_what_it_lists():
-    assert coterie.coordinator.group.__all__ == ["GroupSettings", "Shard"]
-    assert coterie.coordinator.group.Shard is Shard

@@ -14,7 +14,6 @@ from txn_rig import (
     an_open_transaction,
 )
 
-import coterie.coordinator.txn
 from coterie.base.codes import Code
 from coterie.coordinator.txn.apply import APPLY, ARRIVES_FROM, IDLE, MOVES
 from coterie.coordinator.txn.commands import AddPartitions, Describe, DescribeAnswer, InitProducerId
@@ -22,7 +21,6 @@ from coterie.coordinator.txn.facts import EndCompleted, TransactionLoaded
 from coterie.coordinator.txn.failures import unfit
 from coterie.coordinator.txn.model import NUMBERS, STATES, Producer, State
 from coterie.coordinator.txn.settings import TransactionSettings
-from coterie.coordinator.txn.shard import Shard
 from coterie.coordinator.txn.table import ABSENT, ANSWERS, printed
 from coterie.coordinator.txn.views import Filter, listed
 
@@ -75,14 +73,6 @@ def test_a_move_that_is_not_in_the_table_is_our_mistake():
 
 def test_only_facts_move_states():
     assert {fact for fact, _ in MOVES} <= set(APPLY)
-
-
-def test_the_package_shows_what_it_lists():
-    assert coterie.coordinator.txn.__all__ == ["Shard", "TransactionSettings"]
-    assert coterie.coordinator.txn.Shard is Shard
-    assert coterie.coordinator.txn.TransactionSettings is TransactionSettings
-    with pytest.raises(AttributeError, match="Sharp"):
-        coterie.coordinator.txn.Sharp  # noqa: B018
 
 
 # -- what is refused before anybody looks

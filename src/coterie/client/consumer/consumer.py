@@ -156,7 +156,7 @@ class Consumer(HintsAtMethods, Generic[K, V]):
             await ended(self._ending)
 
     async def _end(self, leave: bool | None, timeout_s: float) -> None:
-        """End the memberships, whatever happens, and then all else."""
+        """End the memberships, whatever happens, and then all else (CV-4)."""
         until = time.monotonic() + timeout_s
         try:
             await self._commit_at_end(timeout_s)
