@@ -79,7 +79,7 @@ def test_all_groups_are_shown_at_a_glance_and_one_with_hosts_and_times(
 ) -> None:
     topic, behind = membership.topics[0], f"{membership.group}-behind"
     CONFLUENT.produce(bootstrap, [Message(topic=topic, partition=0, value=b"v") for _ in range(5)])
-    with BlockingConsumer(bootstrap_servers=bootstrap, group_id=behind) as consumer:
+    with BlockingConsumer(bootstrap_servers=bootstrap, group_id=behind, enable_auto_commit=False) as consumer:
         consumer.assign([(topic, 0)])
         consumer.commit({TopicPartition(topic, 0): 2})
 
