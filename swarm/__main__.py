@@ -26,7 +26,7 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def outcomes(seeds: Iterable[int], jobs: int) -> Iterator[Outcome]:
-    """Yield what comes of each seed, in order."""
+    """Yield the outcome of each seed, in order."""
     if jobs <= 1:
         yield from map(run, seeds)
         return

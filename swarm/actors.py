@@ -261,7 +261,7 @@ class Reader(Client):
         super().hang_up(line)
 
     def _told(self, wanted: m.Request, done: Done) -> Done:
-        """Return what hands an answer to the member, or word that none will come; then it goes on."""
+        """Return the callback that hands the member an answer, or word that none will come, and goes on."""
 
         self._asked += 1
         number = self._asked

@@ -91,7 +91,7 @@ def short(member_id: str) -> str:
 
 
 def told(call: Call, answer: Any) -> str:
-    """Return what the trace says of an answer: its code, and the generation that it tells of."""
+    """Return an answer's words for the trace: its code, and the generation in it."""
     code = getattr(answer, "error_code", None)
     if code is None and call.api in (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT):
         code = answer.topics[0].partitions[0].error_code

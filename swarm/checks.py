@@ -146,7 +146,7 @@ class Checks:
         )
 
     def _patience_for(self, call: Call) -> int:
-        """Return how long a call may wait for its answer."""
+        """Return the longest time in ms that a call may wait for its answer."""
         if call.api == ApiKey.JOIN_GROUP:
             timeout = getattr(call.request, "rebalance_timeout", None)
             own_ms = self.options.rebalance_ms if timeout is None else milliseconds(timeout)
@@ -458,7 +458,7 @@ class Checks:
     # -- members' own view
 
     def era(self, group_id: str) -> Era:
-        """Return what a generation's number belongs to: after a loss, or a deletion, numbers come again."""
+        """Return the era of a generation's number: after a loss, or a deletion, numbers come again."""
         partition = self.cluster.partition_of(group_id)
         history = self.journals[partition].groups.get(group_id, ())
         return self.timelines[partition], sum(value is None for _, value in history)
@@ -504,5 +504,5 @@ class Checks:
                 self.look(process)
 
     def outstanding(self) -> list[Call]:
-        """Return who waits for an answer."""
+        """Return the calls that wait for an answer."""
         return [call for call in self._calls if not call.excused]

@@ -60,7 +60,7 @@ class Wire:
         self._info = {"peername": (channel.client, PORT), "sockname": (process.broker.host, PORT)}
 
     def get_extra_info(self, name: str) -> Any:
-        """Return who is at this end or at the other."""
+        """Return the address of this end or of the other."""
         return self._info[name]
 
     def write(self, data: bytes) -> None:
@@ -406,7 +406,7 @@ class Cluster:
             self._elect(partition, holder)
 
     def hiccup_ms(self) -> int:
-        """Return how long a busy broker lets things wait just now; mostly not at all."""
+        """Return the time in ms that a busy broker lets things wait just now; mostly 0."""
         options, world = self.options, self.world
         if self.calm or not world.chance(options.hiccup_chance):
             return 0

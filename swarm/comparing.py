@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def owned(value: GroupMetadataValue) -> list[tuple[str, bytes]]:
-    """Return who has what in a group's record, a static member by its instance's name."""
+    """Return the assignments in a group's record by member, a static one by its instance id."""
     return sorted((one.group_instance_id or one.member_id, one.assignment) for one in value.members)
 
 

@@ -218,7 +218,7 @@ class Diary:
             self._fail("members live", "has closed without leaving the group")
 
     def pending(self) -> str:
-        """Return what the application should have been told and was not, "" if it knows all."""
+        """Return the call that the application should have had and has not, in words, or ""."""
         if self.given is not None:
             return f"{self.name} was given {names(self.given)} and has not told its application"
         return ""

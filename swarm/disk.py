@@ -38,7 +38,7 @@ class SimDisk(MemoryDisk):
             self.faults = faults
 
     def bytes_used(self) -> int:
-        """Return how much lies on the disk."""
+        """Return the number of bytes that lie on the disk."""
         return sum(
             info.size for directory in ("data", *self._paths()) for info in self.files(directory).values()
         )

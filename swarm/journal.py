@@ -57,7 +57,7 @@ class Journal:
         self._pending: dict[int, list[Pending]] = {}
 
     def read(self, log: PartitionLog) -> list[Entry]:
-        """Return what was appended since the last call, and remember it."""
+        """Return the records appended since the last call, and remember them."""
         found: list[Entry] = []
         self.end = max(self.end, log.start_offset)
         while self.end < log.end_offset:

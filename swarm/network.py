@@ -248,7 +248,7 @@ class Network:
         return Channel(self, client, server, received=received, lost=lost)
 
     def delay_ms(self) -> int:
-        """Return how long the next frame takes."""
+        """Return the time in ms that the next frame takes."""
         weather, world = self.weather, self.world
         if weather.spike_chance and world.chance(weather.spike_chance):
             return world.between(weather.delay_ms, weather.spike_ms)

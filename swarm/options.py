@@ -159,7 +159,7 @@ def some_lists(random: Random, members: int) -> tuple[tuple[str, ...], ...]:
 
 
 def terms_of_members(random: Random, *, members: int, session_ms: int, rebalance_ms: int) -> dict[str, Any]:
-    """Return how the members of a scenario are."""
+    """Return the options of a scenario's members."""
     return {
         "assignors": some_lists(random, members),
         "upgrade": random.choice(("", "", "", "", *NAMES[:3])),
@@ -173,7 +173,7 @@ def terms_of_members(random: Random, *, members: int, session_ms: int, rebalance
 
 
 def terms_of_the_network(random: Random, session_ms: int) -> dict[str, Any]:
-    """Return how the network of a scenario is."""
+    """Return the options of a scenario's network."""
     return {
         "twice_chance": random.choice((0.0, 0.0, 0.02, 0.1)),
         "delay_ms": random.choice((1, 5, 50, session_ms // 100)),

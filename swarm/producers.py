@@ -45,7 +45,7 @@ class Producer(Client):
 
     @property
     def key(self) -> OffsetCommitKey:
-        """Return what it commits."""
+        """Return the key of the offset that it commits."""
         return OffsetCommitKey(self.group_id, self.topic, 0)
 
     def may_be(self, offset: int | None) -> bool:

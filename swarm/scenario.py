@@ -192,7 +192,7 @@ class Scenario:
         self.world.later(self.world.between(every_ms // 2, 3 * every_ms // 2), self._trouble)
 
     def _span_ms(self) -> int:
-        """Return how long a trouble lasts: around what a session bears."""
+        """Return the length of a trouble in ms: around a session's time-out."""
         return self.world.between(1, 3 * self.options.session_ms // 2)
 
     def _a_reader(self) -> Reader | None:
@@ -482,7 +482,7 @@ TROUBLE: Mapping[str, Callable[[Scenario], None]] = {
 
 
 def place_of(mistake: BaseException) -> str:
-    """Return where an exception was raised."""
+    """Return the place in our code at which an exception was raised."""
     trace = mistake.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -50,7 +50,7 @@ class Work:
         self.fetchable = fetchable
 
     def dirty(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-        """Return which of these were read further than any commit was sent for."""
+        """Return the partitions of these that were read further than any commit was sent for."""
         stand = self.parting | self.positions
         return [one for one in partitions if one in stand and stand[one] != self._asked.get(one, stand[one])]
 
@@ -122,7 +122,7 @@ class Work:
     # -- commits
 
     def progress(self, partitions: Collection[TopicPartition]) -> Offsets:
-        """Return how far these have come."""
+        """Return the positions of these."""
         stand = self.parting | self.positions
         return {one: stand[one] for one in sorted(partitions) if one in stand}
 

@@ -93,5 +93,5 @@ class World:
             self.listener(line)
 
     def trace_hash(self) -> str:
-        """Return what stands for everything told so far: two runs of one seed have the same."""
+        """Return a hash of the trace so far: two runs of one seed have the same."""
         return self._digest.hexdigest()

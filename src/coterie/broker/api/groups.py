@@ -279,8 +279,8 @@ def leave_group(node: Node, ctx: Context, request: Any) -> Any:
     def done(answers: list[Any]) -> None:
         first = answers[0]
         if not isinstance(first, Code):
-            told = (answer.members for answer in answers if not isinstance(answer, Code))
-            first = replace(first, members=tuple(chain.from_iterable(told)))
+            members = (answer.members for answer in answers if not isinstance(answer, Code))
+            first = replace(first, members=tuple(chain.from_iterable(members)))
         respond(first)
 
     parts = [leavers[at : at + LEAVERS_AT_ONCE] for at in range(0, len(leavers), LEAVERS_AT_ONCE)]
@@ -385,14 +385,14 @@ def _all_described(ctx: Context, request: Any, answers: Mapping[str, Any]) -> Pi
     """A group is told as often as it is named, as Kafka does, within bounds."""
     wants_operations = getattr(request, "include_authorized_operations", False)
     groups = []
-    told: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     repeats = Repeats()
     for place, name in enumerate(request.groups):
-        if name not in told:
-            told[name] = yield from _described(ctx, name, answers[name], wants_operations)
-            groups.append(told[name])
-        elif repeats.allow(len(told[name].members)):
-            groups.append(told[name])
+        if name not in by_name:
+            by_name[name] = yield from _described(ctx, name, answers[name], wants_operations)
+            groups.append(by_name[name])
+        elif repeats.allow(len(by_name[name].members)):
+            groups.append(by_name[name])
         if place % ITEMS_AT_ONCE == 0:
             yield
     return build(response_type(15, ctx.version), groups=tuple(groups))

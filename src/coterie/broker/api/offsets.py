@@ -143,11 +143,11 @@ def still_there(
         return tuple(offsets), take
     missing = Code.UNKNOWN_TOPIC_ID if ctx.version >= BY_ID_SINCE else Code.UNKNOWN_TOPIC_OR_PARTITION
 
-    def told(answer: Any) -> None:
+    def respond_checked(answer: Any) -> None:
         codes = iter([answer] * sum(there) if isinstance(answer, Code) else answer.codes)
         take(Codes([next(codes) if one else missing for one in there]))
 
-    return tuple(one for one, is_there in zip(offsets, there, strict=True) if is_there), told
+    return tuple(one for one, is_there in zip(offsets, there, strict=True) if is_there), respond_checked
 
 
 def sorted_out(
@@ -234,8 +234,8 @@ def answered_in_order(
         if codes or (at, WHOLE_TOPIC) in refused:
             first.append((topic, codes))
         if len(codes) < len(here):
-            told = yield from gathered((p, next_code()) if code is None else None for p, code in here)
-            later.append((topic, told))
+            coded = yield from gathered((p, next_code()) if code is None else None for p, code in here)
+            later.append((topic, coded))
         yield
     if not refused:
         return later
@@ -295,14 +295,14 @@ def _all_fetched(
     whole: dict[str, Any] = {}
     repeats = Repeats()
     for group, answer in zip(asked, answers, strict=True):
-        told = whole.get(group.group_id) if group.topics is None else None
-        if told is None:
-            told = yield from _fetched(node, ctx, group, answer, many)
-            fetched.append(told)
+        response = whole.get(group.group_id) if group.topics is None else None
+        if response is None:
+            response = yield from _fetched(node, ctx, group, answer, many)
+            fetched.append(response)
             if group.topics is None:
-                whole[group.group_id] = told
+                whole[group.group_id] = response
         elif repeats.allow(0 if isinstance(answer, Code) else len(answer.partitions)):
-            fetched.append(told)
+            fetched.append(response)
         yield
     if many:
         return build(cls, groups=tuple(fetched))
@@ -405,11 +405,11 @@ def _fetched(node: Node, ctx: Context, group: Any, answer: Any, many: bool) -> P
             if ctx.version >= 10:  # named by id: as Kafka has them
                 there = yield from gathered(_wanted(node, t) is not None for t in group.topics)
                 known_first = chain(compress(group.topics, there), compress(group.topics, map(not_, there)))
-            told = []
+            asked_topics = []
             for t in known_first:
-                told.append((yield from _asked_for(node, topic_type, partition_type, t, stored)))
+                asked_topics.append((yield from _asked_for(node, topic_type, partition_type, t, stored)))
                 yield
-            topics = tuple(told)
+            topics = tuple(asked_topics)
     elif ctx.version == 1:  # no field for the group's own error: every partition carries it
         refused = []
         for t in group.topics:
@@ -538,8 +538,8 @@ def _deleted(request: Any, refused: dict[tuple[int, int], Code], answers: Sequen
     topic_type = entity("offset_delete", 0, "OffsetDeleteResponseTopic", "response")
     partition_type = entity("offset_delete", 0, "OffsetDeleteResponsePartition", "response")
     topics = []
-    for asked, told in (yield from answered_in_order(request.topics, refused, iter(codes).__next__)):
-        partitions = yield from _coded(partition_type, told)
+    for asked, coded in (yield from answered_in_order(request.topics, refused, iter(codes).__next__)):
+        partitions = yield from _coded(partition_type, coded)
         topics.append(build(topic_type, name=asked.name, partitions=partitions))
     return build(cls, error_code=Code.NONE, topics=tuple(topics))
 

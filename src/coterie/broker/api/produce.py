@@ -371,7 +371,7 @@ class WaitingProduce:
 
 
 def _meaning(code: Code, *, version: int) -> Answer:
-    """Return what a client is told, which may not know what coordinators say among themselves."""
+    """Return the answer to a client, which does not know all codes that coordinators use among themselves."""
     if code == Code.PRODUCER_FENCED:
         return Answer(Code.INVALID_PRODUCER_EPOCH)
     if code == Code.TRANSACTION_ABORTABLE and version < ABORTABLE_SINCE:

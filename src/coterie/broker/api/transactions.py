@@ -45,7 +45,7 @@ CLOSED_TO_ALL = INTERNAL_TOPICS - {OFFSETS_TOPIC}
 CLASSIC, NEW = 0, 2  # transaction.version, as a request's own version gives it away
 
 
-def told(ctx: Context, code: Code) -> Code:
+def code_for_version(ctx: Context, code: Code) -> Code:
     """Return the code as a client of this version knows it."""
     if code is Code.PRODUCER_FENCED and ctx.version < KNOWS_FENCED_SINCE[ctx.api_key]:
         return Code.INVALID_PRODUCER_EPOCH
@@ -61,7 +61,7 @@ def init_producer_id(node: Node, ctx: Context, request: Any) -> Any:
     def respond(code: Code, producer: Producer = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)) -> Any:  # noqa: B008
         return build(
             response_type(INIT, ctx.version),
-            error_code=told(ctx, code),
+            error_code=code_for_version(ctx, code),
             producer_id=producer.producer_id,
             producer_epoch=producer.epoch,
         )
@@ -126,8 +126,8 @@ class Added:
         for name, results in self.results[at]:
             answered = []
             for place, (partition, code) in enumerate(results):
-                told_code = told(self.ctx, code)
-                answered.append(build(cls, partition_index=partition, partition_error_code=told_code))
+                shown_code = code_for_version(self.ctx, code)
+                answered.append(build(cls, partition_index=partition, partition_error_code=shown_code))
                 if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
                     yield
             topics.append(build(topic_type, name=name, results_by_partition=tuple(answered)))
@@ -237,7 +237,9 @@ def add_offsets(node: Node, ctx: Context, request: Any) -> Any:
         partitions=(TopicPartition(OFFSETS_TOPIC, partition),),
         client_version=CLASSIC,
     )
-    node.transactions.ask(command, lambda answer: ctx.reply(build(cls, error_code=told(ctx, answer.code))))
+    node.transactions.ask(
+        command, lambda answer: ctx.reply(build(cls, error_code=code_for_version(ctx, answer.code)))
+    )
     return WAITS
 
 
@@ -250,7 +252,7 @@ def end_txn(node: Node, ctx: Context, request: Any) -> Any:
 
     def respond(answer: Any) -> None:
         producer_id, epoch = answer.producer
-        code = told(ctx, answer.code)
+        code = code_for_version(ctx, answer.code)
         ctx.reply(build(cls, error_code=code, producer_id=producer_id, producer_epoch=epoch))
 
     command = commands.EndTransaction(
@@ -280,8 +282,8 @@ class Marked:
                 Code.COORDINATOR_LOAD_IN_PROGRESS,
                 Code.NOT_COORDINATOR,
             )
-            told = Code.NOT_LEADER_OR_FOLLOWER if code in unready else code
-            self.codes.setdefault(producer_id, {})[watched] = told
+            status = Code.NOT_LEADER_OR_FOLLOWER if code in unready else code
+            self.codes.setdefault(producer_id, {})[watched] = status
             self.left -= 1
             if not self.left:
                 self.ctx.reply(paced(self.response(), sum(map(len, self.codes.values()))))
@@ -361,14 +363,14 @@ def describe_transactions(node: Node, ctx: Context, request: Any) -> Any:
 
 def _all_described(ctx: Context, request: Any, answers: Mapping[str, DescribeAnswer]) -> Pieces[Any]:
     states = []
-    told: dict[str, Any] = {}
+    described: dict[str, Any] = {}
     repeats = Repeats()
     for name in request.transactional_ids:
-        if name not in told:
-            told[name] = _described(ctx, name, answers[name])
-            states.append(told[name])
+        if name not in described:
+            described[name] = _described(ctx, name, answers[name])
+            states.append(described[name])
         elif repeats.allow(len(answers[name].partitions)):
-            states.append(told[name])
+            states.append(described[name])
         yield
     return build(response_type(DESCRIBE, ctx.version), transaction_states=tuple(states))
 

@@ -63,10 +63,10 @@ def _txn_offset_commit(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
         if offsets is not named:
             by_name = dict(zip(last, codes, strict=True))
             codes = (by_name[one.topic, one.partition] for one in named)
-        told_codes = (of_version(code, ctx.version) for code in codes)
+        shown_codes = (of_version(code, ctx.version) for code in codes)
         ctx.reply(
             paced(
-                committed(ctx.api_key, ctx.version, request, refused, told_codes.__next__), named_in(request)
+                committed(ctx.api_key, ctx.version, request, refused, shown_codes.__next__), named_in(request)
             )
         )
 
