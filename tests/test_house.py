@@ -162,6 +162,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "typing_extensions": set(),
 }
 FUNCTION_LINES_MAX = 60
+FILE_LINES_MAX = 600
 # Words that a reader of Kafka's own code does not look for, or that meant several things: in no name that
 # these packages give. docs/glossary.md has what is said instead.
 WORDS_REFUSED = {"alike", "bell", "complaint", "doubts", "flying", "intake", "intakes", "lane", "lanes"}
@@ -319,6 +320,11 @@ def test_no_function_is_longer_than_the_wall(path: Path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             assert lines <= FUNCTION_LINES_MAX, f"{path.name}:{node.lineno} {node.name} has {lines} lines"
+
+
+@pytest.mark.parametrize("path", modules(), ids=place_of)
+def test_no_file_is_longer_than_ten_of_the_longest_functions(path: Path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= FILE_LINES_MAX
 
 
 def names_given(tree: ast.AST) -> Iterator[tuple[int, str]]:

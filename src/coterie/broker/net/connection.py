@@ -49,7 +49,6 @@ log = logging.getLogger("coterie.broker")
 
 SIZE = struct.Struct(">i")
 UNREAD_BYTES_MAX = 1 << 20  # a busy connection stops reading when this much waits in its buffer
-PRODUCE = 0
 HEARTBEAT = ApiKey.HEARTBEAT.to_bytes(2, "big")
 JOINED_BYTES_MAX = 1 << 16  # an answer up to this size is joined and written at once
 MISTAKE = "a request of %s failed; its connection is closed%s"
@@ -457,7 +456,7 @@ class Connection:
         self._hang_up(what)
 
     def _serve(self, header: RequestHeader, handler: Handler, request: Any) -> None:
-        if self._peer_closed and (header.api_key != PRODUCE or request is None or request.acks != 0):
+        if self._peer_closed and (header.api_key != ApiKey.PRODUCE or request is None or request.acks != 0):
             self._forget()
             return
         context = Context(
