@@ -7,6 +7,7 @@ them, and the silences within them that were no lack of records.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice, pairwise
 from operator import attrgetter, itemgetter
@@ -15,7 +16,8 @@ from typing import NamedTuple
 from coterie.base.ids import TopicPartition
 from coterie.history.activity import gave_up_late
 from coterie.history.log.runs import Run
-from coterie.history.tables import Move, Ownership, Stall
+from coterie.history.tables import History, Move, Ownership, Stall
+from coterie.story.cost import Cost
 
 NO_OWNER, NO_PROGRESS = "no-owner", "no-progress"
 PARTITION = itemgetter(*map(Ownership._fields.index, ("topic", "partition")))
@@ -261,3 +263,31 @@ def cut(group_id: str, silence: Silence, owned: Sequence[Ownership]) -> Iterator
         if to_ms - from_ms >= silence.least_ms and not joins:
             where = (group_id, one.topic, one.partition)
             yield Stall(*where, NO_PROGRESS, from_ms, to_ms, one.generation, one.member_id)
+
+
+def costs_of(history: History) -> dict[tuple[int, int], Cost]:
+    """Return the cost of each rebalance that had one, by its generation and the time it was formed (ms).
+
+    A dead member's partitions count from its last progress: no member read them from then on. Members of
+    KIP-848 take a partition over some time after the generation in which they are to have it is formed.
+    """
+    formed: dict[int, list[int]] = defaultdict(list)  # a generation's number may come again
+    for each in history.generations:
+        formed[each.generation].append(each.formed_at)
+
+    def rebalance(generation: int, at_ms: int) -> tuple[int, int]:
+        earlier = [formed_at for formed_at in formed[generation] if formed_at <= at_ms]
+        return generation, max(earlier, default=at_ms)
+
+    moved = Counter(rebalance(one.generation, one.at) for one in history.moves)
+    costs = {place: Cost(moved=number) for place, number in moved.items()}
+    partition, since, until = ("", -1), 0, 0
+    for one in sorted(history.stalls, key=lambda stall: (stall.topic, stall.partition, stall.from_ms)):
+        if (one.topic, one.partition) != partition or one.from_ms > until:
+            partition, since = (one.topic, one.partition), one.from_ms
+        until = one.to_ms
+        if one.kind == NO_OWNER:
+            place = rebalance(one.generation, one.to_ms)
+            partitions, longest_ms, moves = costs.get(place, Cost())
+            costs[place] = Cost(partitions + 1, max(longest_ms, one.to_ms - since), moves)
+    return costs

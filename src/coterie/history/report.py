@@ -1,7 +1,8 @@
-"""The report: a summary of the worst groups with what would help each, and a page a group. One file of HTML.
+"""The report, one file of HTML: a table of all groups, and of the worst a page each with what would help.
 
-The pages are sections of it, of which the address picks one; there is nothing to run and nothing to load.
-Names come out of a log that anybody may write to: all of them are escaped where they are written.
+The pages are sections of it, of which the address picks one; nothing is loaded. A short script sorts and
+searches the table of groups: without it all is there, the worst group first. Names come out of a log that
+anybody may write to: all of them are escaped where they are written.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from typing import NamedTuple
 
 from coterie.base.plain import moment, moment_text
 from coterie.history.advice import Advice, Backing, Losses, Replays, advice_for, losses_of, seconds
+from coterie.history.ownership import costs_of
 from coterie.history.tables import Assignment, Generation, History, Stall
+from coterie.story.cost import Cost
 from coterie.story.drawing import (
     Row,
     Span,
@@ -33,16 +36,41 @@ from coterie.story.drawing import (
 
 PAGES_MOST = 100
 """So many groups have a page, the worst; `--group` asks for others."""
+GROUPS_MOST = 10_000
+"""So many groups have a row in the summary, the worst."""
+HEADS = ("group", "stood still", "rebalances", "members removed", "storms")
 REBALANCES_MOST, DAYS_MOST, MEMBERS_MOST = 200, 31, 100
 DAY_MS = 86_400_000
 NO_MEMBER = -1
 
-# Without script: a section is shown when the address names it, the summary when it names none.
+# A section is shown when the address names it, the summary when it names none.
 STYLE = """
 section{display:none} section:target,body:not(:has(section:target)) #summary{display:block}
 a{color:inherit} .figures td{vertical-align:top}
 .figures td:last-child,.figures th:last-child,.figures td:first-child,.figures th:first-child{text-align:left}
 .figures td:nth-child(2){white-space:nowrap}
+.figures button{all:unset;cursor:pointer} .figures button:focus-visible{outline:2px solid}
+th[aria-sort=descending]::after{content:" \\2193"} th[aria-sort=ascending]::after{content:" \\2191"}
+@media print{#find,label[for=find]{display:none}}
+"""
+# `data-by` is what a cell is sorted by: a text in the first column, numbers in the others.
+SCRIPT = """
+const groups = document.querySelector('.figures'), body = groups.tBodies[0]
+const find = document.querySelector('#find')
+find.hidden = find.labels[0].hidden = false
+find.addEventListener('input', () => {
+  const wanted = find.value.toLowerCase()
+  for (const row of body.rows) row.hidden = !row.cells[0].textContent.toLowerCase().includes(wanted)
+})
+groups.tHead.addEventListener('click', event => {
+  const head = event.target.closest('th'), by = row => row.cells[head.cellIndex].dataset.by
+  if (!head || by(body.rows[0]) === undefined) return
+  const up = head.ariaSort === 'descending' || (head.cellIndex === 0 && head.ariaSort !== 'ascending')
+  for (const other of groups.tHead.rows[0].cells) other.removeAttribute('aria-sort')
+  head.ariaSort = up ? 'ascending' : 'descending'
+  const order = head.cellIndex ? (a, b) => by(a) - by(b) : (a, b) => by(a).localeCompare(by(b))
+  body.append(...[...body.rows].sort((a, b) => up ? order(a, b) : order(b, a)))
+})
 """
 
 
@@ -56,18 +84,21 @@ class Page(NamedTuple):
 
 
 class Totals:
-    """Adds up what all groups lost, as they go by: only the worst are kept."""
+    """Adds up what all groups lost, as they go by: of most only that is kept."""
 
     def __init__(self) -> None:
         self.groups = self.rebalances = self.stood_still_ms = 0
         self.causes: Counter[str] = Counter()
         self.from_ms: int | None = None
         self.to_ms: int | None = None
+        self.losses: list[tuple[Losses, str]] = []
+        """What each group lost, with its name."""
 
     def of(self, histories: Iterable[History]) -> Iterator[tuple[Losses, History]]:
         """Yield each group with what it lost."""
         for one in histories:
             losses = losses_of(one)
+            self.losses.append((losses, one.group_id))
             self.groups += 1
             self.rebalances += losses.rebalances
             self.stood_still_ms += losses.stood_still_ms
@@ -102,33 +133,51 @@ def report(histories: Iterable[History], *, title: str, replays: Replays | None 
     parts = [*summary(title, pages, totals)]
     for page in pages:
         parts += group_page(page)
+    parts.append(f"<script>{SCRIPT}</script>")
     return document(title, parts, STYLE)
 
 
 def badness(judged: tuple[Losses, History]) -> tuple[tuple[int, ...], str]:
     """Return the sort key by which the worst groups come first."""
     losses, history = judged
-    return tuple(-loss for loss in losses), history.group_id
+    return _badness((losses, history.group_id))
+
+
+def _badness(judged: tuple[Losses, str]) -> tuple[tuple[int, ...], str]:
+    losses, group_id = judged
+    return tuple(-loss for loss in losses), group_id
 
 
 def summary(title: str, pages: Sequence[Page], totals: Totals) -> Iterator[str]:
-    """Yield the first page."""
+    """Yield the first page: a row a group, the worst with a link to their pages and what would help them."""
     yield f'<section id="summary"><h1>{escape(title)}</h1>'
     yield f"<p>{totals}</p>"
     if len(pages) < totals.groups:
-        yield f"<p>The {len(pages)} worst have a page; ask for others by name.</p>"
-    head = ("group", "stood still", "rebalances", "thrown out", "storms", "what would help, and why")
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row_of(page))}</tr>" for page in pages)
-    titles = "".join(f"<th>{one}</th>" for one in head)
-    yield f'<table class="figures"><tr>{titles}</tr>{body}</table></section>'
+        yield f"<p>The {len(pages)} worst have a page; <code>--group NAME</code> makes one for others.</p>"
+    by_group = {page.history.group_id: page for page in pages}
+    worst = nsmallest(GROUPS_MOST, totals.losses, key=_badness)
+    rows = "".join(row_of(losses, group_id, by_group.get(group_id)) for losses, group_id in worst)
+    heads = [f'<th scope="col"><button>{one}</button></th>' for one in HEADS]
+    heads.append('<th scope="col">what would help, and why</th>')
+    yield '<p><label for="find" hidden>Find a group: </label><input id="find" type="search" hidden></p>'
+    yield f'<table class="figures"><thead><tr>{"".join(heads)}</tr></thead>'
+    yield f"<tbody>{rows}</tbody></table>"
+    if len(worst) < totals.groups:
+        yield f"<p>and {totals.groups - len(worst):,} more</p>"
+    yield "</section>"
 
 
-def row_of(page: Page) -> tuple[str, ...]:
-    """Return a group's row in the summary, as HTML."""
-    lost = page.losses
-    figures = f"{lost.rebalances:,}", f"{lost.thrown_out:,}", f"{lost.storms:,}"
-    name = f'<a href="#{page.anchor}">{escape(page.history.group_id) or "(no name)"}</a>'
-    return name, seconds(lost.stood_still_ms), *figures, advised(page.advice)
+def row_of(lost: Losses, group_id: str, page: Page | None) -> str:
+    """Return a group's row in the summary, as HTML; one without a page has no link and no advice."""
+    name = escape(group_id) or "(no name)"
+    linked = name if page is None else f'<a href="#{page.anchor}">{name}</a>'
+    shown = (
+        (lost.stood_still_ms, seconds(lost.stood_still_ms)),
+        *((number, f"{number:,}") for number in (lost.rebalances, lost.thrown_out, lost.storms)),
+    )
+    figures = "".join(f'<td data-by="{number}">{text}</td>' for number, text in shown)
+    advice = "–" if page is None else advised(page.advice)
+    return f'<tr><td data-by="{escape(group_id)}">{linked}</td>{figures}<td>{advice}</td></tr>'
 
 
 def advised(found: tuple[Advice, Backing | None] | None) -> str:
@@ -159,7 +208,7 @@ def members_of(assignments: Sequence[Assignment]) -> Iterator[Sequence[str]]:
         topics.setdefault(one.member_id, {}).update({one.topic: None} if one.topic else {})
     yield "member", "client", "host", "instance", "session", "topics"
     for member_id, one in islice(members.items(), MEMBERS_MOST):
-        session = seconds(one.session_timeout_ms)
+        session = seconds(one.session_timeout_ms) if one.session_timeout_ms > 0 else "–"  # the broker's
         yield (
             member_id,
             one.client_id,
@@ -184,7 +233,7 @@ def group_page(page: Page) -> Iterator[str]:
     yield from table(members_of(history.assignments))
     yield "<h2>Rebalances by cause</h2>"
     yield from table(causes_of(history.generations))
-    yield from table(rebalances_of(history.generations))
+    yield from table(rebalances_of(history))
     days = stood_still(history.stalls)
     if days:
         yield "<h2>Time stood still, by partition and day (UTC)</h2>"
@@ -249,12 +298,34 @@ def causes_of(generations: Sequence[Generation]) -> list[tuple[str, ...]]:
     return rows
 
 
-def rebalances_of(generations: Sequence[Generation]) -> list[tuple[str, ...]]:
-    """Return the last rebalances: when, why, by what evidence."""
-    rows: list[tuple[str, ...]] = [("formed", "generation", "members", "confidence", "causes", "evidence")]
-    for one in generations[-REBALANCES_MOST:]:
+def rebalances_of(history: History) -> list[tuple[str, ...]]:
+    """Return the last rebalances: when, why, what each cost, by what evidence."""
+    heads = (
+        "formed",
+        "generation",
+        "members",
+        "confidence",
+        "causes",
+        "stood still, up to",
+        "moved",
+        "evidence",
+    )
+    rows: list[tuple[str, ...]] = [heads]
+    costs = costs_of(history)
+    for one in history.generations[-REBALANCES_MOST:]:
+        partitions, longest_ms, moved = costs.get((one.generation, one.formed_at), Cost())
+        cost = f"{partitions:,} for {seconds(longest_ms)}" if partitions else "–"
         figures = str(one.generation), str(len(one.members)), f"{one.confidence:.0%}"
-        rows.append((stamp(one.formed_at), *figures, ", ".join(one.causes), "; ".join(one.evidence)))
+        rows.append(
+            (
+                stamp(one.formed_at),
+                *figures,
+                ", ".join(one.causes),
+                cost,
+                f"{moved:,}" if moved else "–",
+                "; ".join(one.evidence),
+            )
+        )
     return rows
 
 

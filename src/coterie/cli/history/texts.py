@@ -14,6 +14,7 @@ from coterie.cli.tables import counted
 
 if TYPE_CHECKING:
     from coterie.history.tables import Generation, History
+    from coterie.story.cost import Cost
 
 LEAST_MS = 100
 """A stand-still that is shorter is not printed."""
@@ -41,12 +42,14 @@ def texts(histories: Iterable[History], last: int) -> Iterator[str]:
 
 def text(history: History, last: int) -> str:
     """Return a history in lines: a summary of the group, and its last rebalances."""
+    from coterie.history.ownership import costs_of
+    from coterie.story.cost import Cost
+
     generations = history.generations[-last:] if last else ()
     lines = [click.style(f"{plain(history.group_id)}: {summary(history)}", bold=True)]
-    stood_still, moved = stood_still_by(history), Counter((one.generation, one.at) for one in history.moves)
+    costs = costs_of(history)
     for one in generations:
-        place = one.generation, one.formed_at
-        lines += rebalance_lines(one, stood_still.get(place, (0, 0)), moved[place])
+        lines += rebalance_lines(one, costs.get((one.generation, one.formed_at), Cost()))
     lines += [
         f"  {one.kind}, {moment_text(one.from_ms)} to {moment_text(one.to_ms)}: {plain(one.why)}"
         for one in history.waves
@@ -73,38 +76,17 @@ def summary(history: History) -> str:
     return "; ".join(parts)
 
 
-def stood_still_by(history: History) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return for each generation the longest time (ms) that a partition had no owner before it, and how many
-    had none.
-
-    A dead member's partitions count from its last progress: no member read them from then on.
-    """
-    from coterie.history.ownership import NO_OWNER
-
-    found: dict[tuple[int, int], tuple[int, int]] = {}
-    partition, since, until = ("", -1), 0, 0
-    for one in sorted(history.stalls, key=lambda stall: (stall.topic, stall.partition, stall.from_ms)):
-        if (one.topic, one.partition) != partition or one.from_ms > until:
-            partition, since = (one.topic, one.partition), one.from_ms
-        until = one.to_ms
-        if one.kind == NO_OWNER:
-            longest, partitions = found.get((one.generation, one.to_ms), (0, 0))
-            found[one.generation, one.to_ms] = max(longest, one.to_ms - since), partitions + 1
-    return found
-
-
-def rebalance_lines(one: Generation, stood_still: tuple[int, int], moved: int) -> list[str]:
+def rebalance_lines(one: Generation, cost: Cost) -> list[str]:
     """Return a rebalance in two or three lines: its causes, its cost, and the evidence."""
     what = f"{moment_text(one.formed_at)}  generation {one.generation}, {counted(len(one.members), 'member')}"
     lines = [f"  {what}: {', '.join(one.causes)} ({one.confidence:.0%})"]
     from coterie.history.advice import seconds
 
-    longest_ms, partitions = stood_still
     costs = []
-    if longest_ms >= LEAST_MS:
-        costs.append(f"{counted(partitions, 'partition')} stood still, up to {seconds(longest_ms)}")
-    if moved:
-        costs.append(f"{moved} moved")
+    if cost.longest_ms >= LEAST_MS:
+        costs.append(f"{counted(cost.partitions, 'partition')} stood still, up to {seconds(cost.longest_ms)}")
+    if cost.moved:
+        costs.append(f"{cost.moved} moved")
     if costs:
         lines.append(f"      {', '.join(costs)}")
     return [*lines, f"      {plain('; '.join(one.evidence))}"]
