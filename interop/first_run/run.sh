@@ -61,7 +61,7 @@ for user in root newcomer; do
     home=$HOME_OF_USER
     [ "$user" = root ] && home=/root
     mkdir -p "$debian$home/${PLACE%/*}"
-    git clone --quiet --no-hardlinks "file://$(git -C "$REPOSITORY" rev-parse --path-format=absolute --git-common-dir)" "$debian$home/$PLACE" || exit 1
+    git -c advice.detachedHead=false clone --quiet --no-hardlinks "file://$(git -C "$REPOSITORY" rev-parse --path-format=absolute --git-common-dir)" "$debian$home/$PLACE" || exit 1
     git -C "$debian$home/$PLACE" checkout --quiet "$(git -C "$REPOSITORY" rev-parse HEAD)" || exit 1
     [ "$user" = root ] || chroot "$debian" chown -R newcomer: "$home"
     try "setup-$user" "$user" "make setup"
