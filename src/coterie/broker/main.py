@@ -265,7 +265,7 @@ def _try_port(settings: BrokerSettings) -> None:
 def _cannot_listen(settings: BrokerSettings, error: OSError | UnicodeError) -> CannotServe:
     where = f"{settings.listen_host}:{settings.listen_port}"
     taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-    hint = "; another broker, perhaps: end it, or choose another port" if taken else ""
+    hint = "; another broker, perhaps: end it, or choose another port with --listen" if taken else ""
     return CannotServe(f"cannot listen on {where}: {_reason(error)}{hint}")
 
 

@@ -8,6 +8,23 @@ import click
 
 from coterie.base.settings import nearest
 
+ENTITIES = "Write --topic TOPIC, --broker ID or --group GROUP."
+KAFKAS = {
+    "alter --entity-type": ENTITIES,
+    "configs --entity-type": ENTITIES,
+    "consume --max-messages": "Did you mean '--max'?",
+    "consume --timeout-ms": "--until-end stops at the end of the topic.",
+    "describe --entity-type": ENTITIES,
+    "describe --state": "The state is shown without it.",
+    "groups --all-groups": "'coterie groups' shows all groups.",
+    "groups --reset-offsets": "Did you mean 'coterie groups reset'?",
+    "produce --broker-list": "Did you mean '--bootstrap-server'?",
+    "reset --dry-run": "Nothing is changed without --execute.",
+    "serve --port": "Did you mean '--listen HOST:PORT'?",
+    "topics --alter": "Did you mean 'coterie topics add-partitions'?",
+}
+"""What to type for options of Kafka's tools that are like none of the command here."""
+
 
 def hint(context: click.Context, option: str) -> str | None:
     """Return the sentence that says what to type instead, or None if nothing is known.
@@ -16,6 +33,8 @@ def hint(context: click.Context, option: str) -> str | None:
     """
     command, path = context.command, context.command_path
     name = option.lstrip("-")
+    if kafkas := KAFKAS.get(f"{command.name} {option}"):
+        return kafkas
     if isinstance(command, click.Group):
         if name in command.list_commands(context):
             return f"Did you mean '{path} {name}'?"

@@ -108,6 +108,17 @@ def test_a_command_line_that_makes_no_sense_ends_with_2(capsys: pytest.CaptureFi
             "--bootstrap kafka:9092 groups list",
             "Options stand behind the command: 'coterie COMMAND --bootstrap ...'.",
         ),
+        ("groups --all-groups", "'coterie groups' shows all groups."),
+        ("group --reset-offsets --group readers", "Did you mean 'coterie groups reset'?"),
+        ("groups reset readers --dry-run", "Nothing is changed without --execute."),
+        ("groups describe readers --state", "The state is shown without it."),
+        ("topics --alter --topic lines", "Did you mean 'coterie topics add-partitions'?"),
+        ("consume lines --max-messages 1", "Did you mean '--max'?"),
+        (
+            "configs describe --entity-type topics",
+            "Write --topic TOPIC, --broker ID or --group GROUP.",
+        ),
+        ("serve --port 9092", "Did you mean '--listen HOST:PORT'?"),
     ],
 )
 def test_who_spells_it_as_kafkas_tools_do_is_told_how_it_is_spelt_here(
@@ -117,6 +128,15 @@ def test_who_spells_it_as_kafkas_tools_do_is_told_how_it_is_spelt_here(
 
     assert (ended.code, ended.said) == (2, "")
     assert ended.complained.splitlines()[-1].endswith(f". {sentence}")
+
+
+def test_reset_offsets_is_reset(capsys: pytest.CaptureFixture[str]):
+    kafkas, ours = (
+        Ended(capsys, "groups", word, "readers", "--to-earliest") for word in ("reset-offsets", "reset")
+    )
+
+    assert kafkas.code == ours.code == 2
+    assert kafkas.complained.splitlines()[-1] == ours.complained.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +197,7 @@ def test_a_port_that_is_taken_is_one_sentence(kept: bool, tmp_path: Path):
     assert (ended.returncode, ended.stdout) == (1, "")
     sentence = (
         f"cannot listen on 127.0.0.1:{port}: Address already in use; another broker, perhaps: end it, or "
-        "choose another port"
+        "choose another port with --listen"
     )
     assert ended.stderr.splitlines()[-1] == f"coterie: {sentence}"
     assert len(ended.stderr.splitlines()) == (1 if kept else 2)  # two: where topics would have been kept

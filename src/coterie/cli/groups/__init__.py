@@ -46,7 +46,12 @@ AWAY_S = 1  # between two looks at a broker that does not answer
 
 
 class GroupCommands(click.Group):
-    """`coterie groups` without a command is `coterie groups overview`."""
+    """`coterie groups` without a command is `coterie groups overview`; `reset-offsets`, as Kafka has it, is
+    `reset`.
+    """
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, "reset" if cmd_name == "reset-offsets" else cmd_name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         options = {text for one in overview_command.params for text in one.opts}
