@@ -84,7 +84,7 @@ class Backing(NamedTuple):
         """Return a sentence for whoever has to decide."""
         replay = (
             f"{self.matched} of {self.recorded} recorded rebalances come out of the replay, which has"
-            f" {self.replayed}; its standing still is off by {self.stood_still_error:.0%}:"
+            f" {self.replayed}; its stand-still is off by {self.stood_still_error:.0%}:"
             f" fidelity {self.fidelity:.0%}"
         )
         if not self.believed:

@@ -118,7 +118,7 @@ class Totals:
             often = f", most often {cause} ({times:,})"
         return (
             f"{self.groups:,} groups, {self.rebalances:,} rebalances{span}{often}; partitions stood still for"
-            f" {seconds(self.stood_still_ms)} in all, each counted for itself. The worst come first."
+            f" {seconds(self.stood_still_ms)} in all, added up over partitions. The worst come first."
         )
 
 

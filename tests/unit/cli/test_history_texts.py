@@ -62,7 +62,7 @@ def test_all_groups_are_summed_up_and_the_worst_comes_first():
 
     assert whole == (
         "2 groups, 4 rebalances from 2023-11-14T22:14:20Z to 2023-11-14T22:15:20Z,"
-        " most often member-joined (2); partitions stood still for 10.0 s in all, each counted for itself."
+        " most often member-joined (2); partitions stood still for 10.0 s in all, added up over partitions."
         " The worst come first.\n"
     )
     assert ("bad:" in first, "mild:" in second) == (True, True)

@@ -125,7 +125,7 @@ def test_an_advice_that_no_replay_bears_out_or_whose_replay_is_untrue_says_so():
         return report([tale.told()], title="", replays=lambda _, asked: [said] * len(asked))
 
     words = (
-        "1 of 2 recorded rebalances come out of the replay, which has 7; its standing still is off by 0%:"
+        "1 of 2 recorded rebalances come out of the replay, which has 7; its stand-still is off by 0%:"
         " fidelity 14%"
     )
     assert f"Not backed: {words}, too far from the record" in page(untrue)

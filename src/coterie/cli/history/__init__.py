@@ -39,8 +39,9 @@ STUCK_AFTER_S = 30.0
     help="With --bootstrap: stay, and print a line for each storm of rebalances and each stuck group.",
 )  # fmt: skip
 @click.option(
-    "--stuck-after", metavar="S", type=click.FloatRange(min=0.1), show_default=f"{STUCK_AFTER_S}",
-    help="With --watch: the seconds without a commit, while records wait, after which a group is stuck.",
+    "--stuck-after", metavar="S", type=click.FloatRange(min=0.1),
+    help="With --watch: the seconds without a commit, while records wait, after which a group is stuck. "
+    f"Default: {STUCK_AFTER_S:g}.",
 )  # fmt: skip
 @click.option("--parquet", metavar="OUT", help="Write tables as Parquet into folders below OUT, on Spark.")
 @click.option(

@@ -51,7 +51,7 @@ def text(rows: Sequence[WhatIf]) -> str:
     matched = f"{first.matched} of {first.recorded_rebalances} rebalances recorded come out of the replay"
     name = plain(first.group_id)
     head = f"{name}: fidelity {first.fidelity:.0%}, {matched}, which has {first.replayed_rebalances}"
-    head += f"; its standing still is off by {first.stood_still_error:.0%}"
+    head += f"; its stand-still is off by {first.stood_still_error:.0%}"
     was = ("(the record)", first.recorded_rebalances, seconds(first.recorded_stood_still_ms), None)
     cells = [(*was, first.recorded_moves, ""), *(cells_of(row) for row in rows)]
     doubt = ["  not to be relied on: the replay is too far from the record"] * (first.fidelity < BELIEVED)
