@@ -65,7 +65,7 @@ for user in root newcomer; do
     git -C "$debian$home/$PLACE" checkout --quiet "$(git -C "$REPOSITORY" rev-parse HEAD)" || exit 1
     [ "$user" = root ] || chroot "$debian" chown -R newcomer: "$home"
     try "setup-$user" "$user" "make setup"
-    try "setup-again-$user" "$user" "make setup | tee /tmp/again && ! grep -q loaded /tmp/again"
+    try "setup-again-$user" "$user" "make setup | tee ~/again && ! grep -q loaded ~/again"
     try "serve-$user" "$user" ". .venv/bin/activate && python -c \"
 import coterie.testing as testing
 with testing.broker() as kafka:
