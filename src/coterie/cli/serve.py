@@ -46,7 +46,7 @@ class PlainFormatter(logging.Formatter):
 @click.option(
     "--data",
     metavar="DIR",
-    help="The directory for topics. Default: a temporary one, deleted when the broker stops.",
+    help="The directory for topics. Default: log.dirs, or a temporary one, deleted when the broker stops.",
 )
 @click.option(
     "--config", metavar="FILE", help="Settings, as in Kafka's server.properties; --set overrides them."
