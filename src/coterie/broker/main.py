@@ -55,9 +55,8 @@ def serve(settings: BrokerSettings) -> int:
     """Serve until told to stop. Raises `CannotServe` with a sentence for the user."""
     _raise_file_limit()
     clock = steady_clock_ms()
-    if not os.path.exists(settings.data_directory):
-        _try_port(settings)  # a directory for nothing would be left there
     _check_whose(settings.data_directory)
+    _try_port(settings)  # before a directory is made for nothing, or opened, recovered and written to
     try:
         configs = Topics.written_configs(settings, OsDisk(), settings.data_directory)
         store = FileStore.open(settings.data_directory, now_ms=clock(), configs=configs)

@@ -205,6 +205,20 @@ def test_a_port_that_is_taken_is_one_sentence(kept: bool, tmp_path: Path):
 
 
 @pytest.mark.slow
+def test_where_the_port_is_taken_a_directory_of_logs_is_not_touched(tmp_path: Path):
+    log = tmp_path / "data" / "t-0" / f"{0:020}.log"
+    log.parent.mkdir(parents=True)
+    log.touch()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = run("serve", "--listen", f"127.0.0.1:{port}", "--data", str(tmp_path / "data"))
+
+    assert ended.returncode == 1
+    assert "Address already in use" in ended.stderr
+    assert [*tmp_path.rglob("*")] == [tmp_path / "data", log.parent, log]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_broker_that_is_ended_as_it_starts_leaves_no_temporary_directory(
     how: signal.Signals, tmp_path: Path
