@@ -71,6 +71,12 @@ REFUSED = [
         "String must be one of: uncompressed, zstd, lz4, snappy, gzip, producer",
     ),
     (
+        "compression.type",
+        "",
+        "Invalid value  for configuration compression.type: "
+        "String must be one of: uncompressed, zstd, lz4, snappy, gzip, producer",
+    ),
+    (
         "cleanup.policy",
         "foo",
         "Invalid value foo for configuration cleanup.policy: String must be one of: compact, delete",

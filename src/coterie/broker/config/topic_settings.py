@@ -67,7 +67,7 @@ def _conflict(values: Mapping[str, Any]) -> str | None:
 def in_kafkas_words(wrong: WrongValue) -> str:
     """Return the sentence of Apache Kafka's brokers about a value that a setting does not take."""
     setting, (what, part, _) = wrong.setting, wrong.problem
-    if what == "word" and part == "":
+    if what == "word" and part == "" and setting.kind == "list":
         return f"Configuration '{setting.name}' values must not be empty."
     value: object = wrong.given if what in ("kind", "bits") else part
     if isinstance(value, list):
