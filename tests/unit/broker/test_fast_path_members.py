@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.broker.fastpath import templates
+from coterie.broker.fastpath import API_KEYS_MAX, FastPath, templates
 from coterie.broker.fastpath.templates import member_id_in
 from coterie.broker.net import connection
 from coterie.broker.net.context import WAITS
@@ -298,6 +298,18 @@ def test_a_shard_that_is_gone_is_looked_for_again(rig: Rig):
     rig.node.coordinator.host_of(GROUP).fence()
 
     assert not taken(rig.client(), join_frame(2))
+
+
+def test_rubbish_in_the_place_of_api_keys_leaves_room_for_those_that_are_taken(rig: Rig):
+    path = FastPath(rig.node)
+    for key in range(0x7000, 0x7000 + 2 * API_KEYS_MAX):
+        assert path[key.to_bytes(2, "big")] is None
+
+    join = path[JOIN.to_bytes(2, "big")]
+
+    assert join is not None
+    assert path[JOIN.to_bytes(2, "big")] is join
+    assert len(path) == API_KEYS_MAX + 1
 
 
 def test_who_has_hung_up_is_forgotten(rig: Rig):

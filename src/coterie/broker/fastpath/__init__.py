@@ -23,7 +23,7 @@ Take: TypeAlias = "Callable[[Connection, bytes], Answerless | Read | None]"
 OFFSET_COMMIT, JOIN_GROUP, SYNC_GROUP = (
     key.to_bytes(2, "big") for key in (ApiKey.OFFSET_COMMIT, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
 )
-API_KEYS_MAX = 256  # that are remembered; Kafka has fewer than 100
+API_KEYS_MAX = 256  # that are remembered of those that nobody takes; Kafka has fewer than 100
 
 
 class FastPath(dict[bytes, "Take | None"]):
@@ -38,7 +38,7 @@ class FastPath(dict[bytes, "Take | None"]):
 
     def __missing__(self, key: bytes) -> Take | None:
         take = self._take_of(key)
-        if len(self) < API_KEYS_MAX:
+        if take is not None or len(self) < API_KEYS_MAX:
             self[key] = take
         return take
 
