@@ -32,6 +32,18 @@ def refused(streaming=True, without=(), **options):
     return str(caught.value)
 
 
+def test_an_option_of_kafka_that_is_left_empty_is_not_set_and_no_algorithm_is_none():
+    client = parsed(
+        kafka__client__id="", kafka__security__protocol="", kafka__ssl__truststore__type="",
+        kafka__ssl__endpoint__identification__algorithm="",
+    ).client  # fmt: skip
+
+    assert (client.client_id, client.security_protocol) == ("coterie-spark", "PLAINTEXT")
+    assert (client.ssl_truststore_type, client.ssl_endpoint_identification_algorithm) == (None, "")
+    sink = {"kafka.bootstrap.servers": "b:9092", "kafka.compression.type": ""}
+    assert parse_sink(sink, streaming=False).producer().codec == "none"
+
+
 def test_names_are_understood_in_lower_case_as_spark_hands_them_over():
     options = parse(
         {"kafka.bootstrap.servers": "a:1, [::1]:2", "subscribepattern": "f.*", "maxoffsetspertrigger": "7"},

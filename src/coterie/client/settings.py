@@ -274,8 +274,8 @@ def setting_of(one: Field[Any], wanted: type) -> Setting:
 def taken(one: Field[Any], value: Any) -> Any:
     """Return the value as the setting's type wants it, or raise WrongSetting."""
     kinds = types_of(one)
-    if value is None and types.NoneType in kinds:
-        return None
+    if types.NoneType in kinds and (value is None or (value == "" and "rule" in one.metadata)):
+        return None  # in a file of properties a word that is empty is one that is not set
     for kind in kinds:
         wanted = get_origin(kind) or kind
         if wanted in KINDS and isinstance(value, (wanted, str)):

@@ -93,6 +93,8 @@ class Options:
         """Return the value of an option, of its default if it is not set; None if it has none."""
         setting = self.table.known[name.lower()]
         text = self.text(name)
+        if text == "" and setting.kind == "text" and self.table.fate(name.lower()).what == "client":
+            return setting.default or ""  # without a host's name to look for, an empty text is a value
         if text is None or (setting.folded and not text):
             text = setting.default
         try:

@@ -53,6 +53,13 @@ def test_values_may_be_texts_as_in_a_file():
     assert [one.name for one in got.assignors()] == ["range", "sticky"]
 
 
+def test_a_word_that_is_left_empty_in_a_file_is_not_set():
+    got = settings(ssl_truststore_type="", ssl_keystore_type="", ssl_endpoint_identification_algorithm="")
+
+    assert (got.ssl_truststore_type, got.ssl_keystore_type) == (None, None)
+    assert got.ssl_endpoint_identification_algorithm == ""  # which turns the check of names off
+
+
 def test_servers_may_be_a_text_or_a_list():
     for servers in ("a:1,b:2", ["a:1", "b:2"]):
         assert ClientSettings.of(bootstrap_servers=servers).addresses == (Address("a", 1), Address("b", 2))
