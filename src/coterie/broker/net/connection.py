@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from coterie.broker.fastpath.commits import KnownCommit
     from coterie.broker.fastpath.heartbeats import KnownHeartbeat
     from coterie.broker.net.request_queue import RequestQueue
-    from coterie.broker.net.transport import Transport
+    from coterie.broker.net.transport import Transport, Writer
     from coterie.broker.node import Handler, Node
     from coterie.broker.runtime.groups import ShardHost
     from coterie.broker.runtime.pieces import Pieces
@@ -73,6 +73,7 @@ class Connection:
         "_queue",
         "_rest",
         "_send",
+        "_send_parts",
         "_writable",
         "commit",
         "heard",
@@ -104,7 +105,6 @@ class Connection:
         self._paused_reading = False
         self._awaiting: Context | None = None
         self._cancel: Callable[[], None] | None = None
-        self._send: Callable[[bytes], None]
         self._held = 0  # bytes in the buffer, as the node was last told
         self._longest = node.settings.socket_request_max_bytes + SIZE.size
         self.heard = False
@@ -115,15 +115,15 @@ class Connection:
     # -- what happens to it
 
     def connection_made(
-        self, transport: Transport, *, descriptor: int = -1, send: Callable[[bytes], None] | None = None
+        self, transport: Transport, *, descriptor: int = -1, writer: Writer | None = None
     ) -> None:
         """Take a connection's other side; drop it at once where there is no room for one more.
 
-        `descriptor` is the socket's. `send` writes what is small, where there is a faster way than the
-        transport's own.
+        `descriptor` is the socket's. `writer` takes the answers, where the transport itself is not to.
         """
         self.transport = transport
-        self._send = send or transport.write
+        self._send = (writer or transport).write
+        self._send_parts = (writer or transport).writelines
         address = transport.get_extra_info("peername")
         own_address = transport.get_extra_info("sockname")
         if address is None or own_address is None:  # it connected and reset at once, as port checks do
@@ -579,7 +579,7 @@ class Connection:
         if size <= JOINED_BYTES_MAX:
             self._send(b"".join(parts))
         else:
-            self.transport.writelines(parts)
+            self._send_parts(parts)
 
     def _hang_up(self, reason: str) -> None:
         """Close the connection once what it was answered has been sent."""

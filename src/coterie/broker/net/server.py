@@ -45,7 +45,7 @@ class SocketProtocol(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._fd = writable_fd(transport)
         self._direct = self._fd >= 0
-        self.connection.connection_made(self._transport, descriptor=self._fd, send=self._send)
+        self.connection.connection_made(self._transport, descriptor=self._fd, writer=self)
         if not self._transport.is_closing():
             self._transport.set_write_buffer_limits(0)  # so that we are told as soon as anything is not sent
 
@@ -61,7 +61,7 @@ class SocketProtocol(asyncio.Protocol):
         self._direct = self._fd >= 0
         self.connection.resume_writing()
 
-    def _send(self, frame: bytes) -> None:
+    def write(self, frame: bytes, /) -> None:
         """Write at once: the transport would wait until all requests of this round have been read.
 
         A tenth more heartbeats a second came of it. What the socket does not take the transport gets.
@@ -75,3 +75,11 @@ class SocketProtocol(asyncio.Protocol):
                 return
             frame = frame[sent:]
         self._transport.write(frame)
+
+    def writelines(self, parts: list[bytes], /) -> None:
+        """Write a large answer through the transport, which does not join it."""
+        self._transport.writelines(parts)
+        if self._direct:
+            # asyncio's own transports do not pause in writelines (3.12.1, 3.13.0): what is written to the
+            # socket next would overtake what they still hold. Setting the limits has them look again.
+            self._transport.set_write_buffer_limits(0)
