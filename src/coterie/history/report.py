@@ -125,7 +125,7 @@ class Totals:
 def report(histories: Iterable[History], *, title: str, replays: Replays | None = None) -> str:
     """Return the report on these groups; `replays` backs what is recommended."""
     totals = Totals()
-    worst = nsmallest(PAGES_MOST, totals.of(histories), key=badness)
+    worst = nsmallest(PAGES_MOST, totals.of(histories), key=lambda one: badness(one[0], one[1].group_id))
     pages = [
         Page(history, losses, advice_for(history, replays), f"group-{number}")
         for number, (losses, history) in enumerate(worst, 1)
@@ -137,14 +137,8 @@ def report(histories: Iterable[History], *, title: str, replays: Replays | None 
     return document(title, parts, STYLE)
 
 
-def badness(judged: tuple[Losses, History]) -> tuple[tuple[int, ...], str]:
+def badness(losses: Losses, group_id: str) -> tuple[tuple[int, ...], str]:
     """Return the sort key by which the worst groups come first."""
-    losses, history = judged
-    return _badness((losses, history.group_id))
-
-
-def _badness(judged: tuple[Losses, str]) -> tuple[tuple[int, ...], str]:
-    losses, group_id = judged
     return tuple(-loss for loss in losses), group_id
 
 
@@ -155,7 +149,7 @@ def summary(title: str, pages: Sequence[Page], totals: Totals) -> Iterator[str]:
     if len(pages) < totals.groups:
         yield f"<p>The {len(pages)} worst have a page; <code>--group NAME</code> makes one for others.</p>"
     by_group = {page.history.group_id: page for page in pages}
-    worst = nsmallest(GROUPS_MOST, totals.losses, key=_badness)
+    worst = nsmallest(GROUPS_MOST, totals.losses, key=lambda one: badness(*one))
     rows = "".join(row_of(losses, group_id, by_group.get(group_id)) for losses, group_id in worst)
     heads = [f'<th scope="col"><button>{one}</button></th>' for one in HEADS]
     heads.append('<th scope="col">what would help, and why</th>')

@@ -30,7 +30,7 @@ def texts(histories: Iterable[History], last: int) -> Iterator[str]:
     totals, pages, failure = Totals(), [], None
     try:
         for losses, history in totals.of(histories):
-            pages.append((badness((losses, history)), text(history, last)))
+            pages.append((badness(losses, history.group_id), text(history, last)))
     except CoterieError as error:
         failure = error
     if len(pages) > 1:
