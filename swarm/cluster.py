@@ -35,8 +35,8 @@ from swarm.world import Violation, World
 
 if TYPE_CHECKING:
     from coterie.broker.runtime.groups import ShardHost
-    from swarm.calls import Call
-    from swarm.checks import Checks
+    from swarm.checks.calls import Call
+    from swarm.checks.invariants import Checks
     from swarm.options import Options
 
 NOBODY = -1

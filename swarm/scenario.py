@@ -17,15 +17,15 @@ from coterie.coordinator.group.model import State
 from coterie.simulate.agenda import (
     START_MS,
 )
-from swarm.actors import Reader
-from swarm.checks import Checks, Mistakes
+from swarm.checks.invariants import Checks, Mistakes
+from swarm.clients.actors import Reader
+from swarm.clients.producers import Producer
+from swarm.clients.rude import Known, RawClient
+from swarm.clients.upgrade import Upgrade, stage
 from swarm.cluster import Cluster
 from swarm.disk import ill
 from swarm.network import Network, Weather
 from swarm.options import Options, draw
-from swarm.producers import Producer
-from swarm.rude import Known, RawClient
-from swarm.upgrade import Upgrade, stage
 from swarm.world import (
     Violation,
     World,

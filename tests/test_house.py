@@ -82,6 +82,7 @@ PURE = (
     "broker/net/transport.py",
     "broker/node.py",
     "broker/refusal.py",
+    "broker/repeats.py",
     "broker/runtime/cleaner.py",
     "broker/runtime/groups.py",
     "broker/runtime/leadership.py",
@@ -163,6 +164,10 @@ THIRD_PARTY: dict[str, set[str]] = {
 }
 FUNCTION_LINES_MAX = 60
 FILE_LINES_MAX = 600
+FOLDER_MODULES_MAX = 15
+# Folders of one kind of thing: tests are found by what they try, benches by what they measure.
+FOLDERS_OF_ONE_KIND = {"bench", "bench/claims", "tests/clients", "tests/property", "tests/spark"}
+FOLDERS_OF_ONE_KIND |= {"tests/unit/broker", "tests/unit/client", "tests/unit/storage"}
 # Words that a reader of Kafka's own code does not look for, or that meant several things: in no name that
 # these packages give. docs/glossary.md has what is said instead.
 WORDS_REFUSED = {"alike", "bell", "complaint", "doubts", "flying", "intake", "intakes", "lane", "lanes"}
@@ -212,7 +217,7 @@ STATES_ONLY |= {"_current", "_is_known_elsewhere", "is_packed", "mark", "problem
 
 
 def modules() -> list[Path]:
-    return sorted([*SOURCE.rglob("*.py"), *(ROOT / "swarm").glob("*.py")])
+    return sorted([*SOURCE.rglob("*.py"), *(ROOT / "swarm").rglob("*.py")])
 
 
 def modules_of(package: str) -> list[Path]:
@@ -325,6 +330,18 @@ def test_no_function_is_longer_than_the_wall(path: Path):
 @pytest.mark.parametrize("path", modules(), ids=place_of)
 def test_no_file_is_longer_than_ten_of_the_longest_functions(path: Path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= FILE_LINES_MAX
+
+
+def test_no_folder_has_more_modules_than_are_seen_at_a_glance():
+    modules_in: dict[str, int] = {}
+    for root in (SOURCE, *(ROOT / name for name in ("swarm", "pipeline", "bench", "interop", "tests"))):
+        for path in root.rglob("*.py"):
+            place = str(path.parent.relative_to(ROOT))
+            modules_in[place] = modules_in.get(place, 0) + (path.name != "__init__.py")
+
+    crowded = {place for place, count in modules_in.items() if count > FOLDER_MODULES_MAX}
+
+    assert crowded == FOLDERS_OF_ONE_KIND
 
 
 def names_given(tree: ast.AST) -> Iterator[tuple[int, str]]:

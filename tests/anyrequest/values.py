@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from coterie.base.settings import KINDS, Setting, bounds_of
-from coterie.base.topic_settings import TOPIC
+from coterie.base.settings.topic import TOPIC
 
 __all__ = ["GROUPS", "KAFKAS_OWN", "NUMBERS", "ODD_NAMES", "TIMES", "TOPICS", "numbers_of", "setting_value"]
 

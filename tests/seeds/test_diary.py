@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from swarm.diary import Diary
+from swarm.checks.diary import Diary
 from swarm.world import Violation
 
 from coterie.assign.model import RebalanceProtocol

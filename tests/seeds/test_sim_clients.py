@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from swarm.checks import Checks, Mistakes
-from swarm.client import Client
+from swarm.checks.doubts import Doubts
+from swarm.checks.invariants import Checks, Mistakes
+from swarm.clients.client import Client
+from swarm.clients.upgrade import stage
 from swarm.cluster import Cluster
-from swarm.doubts import Doubts
 from swarm.network import Network
 from swarm.options import Options, draw
 from swarm.scenario import Scenario, listening
-from swarm.upgrade import stage
 from swarm.world import (
     Violation,
     World,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from swarm.checks.watch import GroupWatch, Patience
 from swarm.disk import SimDisk
 from swarm.network import Channel, Network, Weather
 from swarm.options import draw
-from swarm.watch import GroupWatch, Patience
 from swarm.world import (
     Violation,
     World,

@@ -13,8 +13,8 @@ from typing import Any, Self, get_args, get_origin
 
 from coterie.assign.model import Assignor
 from coterie.assign.vote import common_protocol
-from coterie.base.durations import iso_duration_ms
 from coterie.base.settings import Setting, WrongValue, did_you_mean, read
+from coterie.base.settings.durations import iso_duration_ms
 from coterie.client.consumer.assignors import assignors_of
 from coterie.client.errors import WrongSetting
 from coterie.client.net.addresses import Address, addresses_of
@@ -253,7 +253,7 @@ def unknown(name: str, known: Iterable[str]) -> str:
         return f"there is no setting {name}; {SETTINGS[name]}"
     if name in JAVAS:
         return f"{name} is a setting of Kafka's Java clients that this client does not have; leave it out"
-    from coterie.base.topic_settings import TOPIC  # only on the way to an error
+    from coterie.base.settings.topic import TOPIC  # only on the way to an error
 
     if name.replace("_", ".") in TOPIC:
         return f"{name} is a setting of topics, and none of this client; give it as a config of the topic"

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from coterie.base.errors import CoterieError
 from coterie.base.settings import Setting, WrongValue, did_you_mean, read
-from coterie.base.topic_settings import TOPIC
+from coterie.base.settings.topic import TOPIC
 
 FOREVER = 2**63 - 1
 DAY_MS = 24 * 3_600_000

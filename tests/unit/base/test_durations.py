@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.base.durations import iso_duration_ms, ms_of, span_ms
+from coterie.base.settings.durations import iso_duration_ms, ms_of, span_ms
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ from zipfile import ZipFile
 
 import coterie
 from coterie.base import reasons
-from coterie.base.topic_settings import TOPIC
+from coterie.base.settings.topic import TOPIC
 
 PACKAGE = Path(coterie.__file__).parent
 SCRIPT = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from coterie.base import reasons
-from coterie.base.topic_settings import TOPIC
+from coterie.base.settings.topic import TOPIC
 assert reasons.__file__.startswith(sys.argv[1]), reasons.__file__
 print(len(TOPIC), *sorted(reasons.names(reasons.GROUP)))
 """
@@ -24,7 +24,7 @@ print(len(TOPIC), *sorted(reasons.names(reasons.GROUP)))
 
 def test_reasons_and_settings_are_read_from_an_archive(tmp_path: Path) -> None:
     with ZipFile(tmp_path / "coterie.zip", "w") as archive:
-        for one in (PACKAGE / "__init__.py", *(PACKAGE / "base").iterdir()):
+        for one in (PACKAGE / "__init__.py", *(PACKAGE / "base").rglob("*.*")):
             if one.is_file():
                 archive.write(one, one.relative_to(PACKAGE.parent))
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import coterie
+from coterie.base.settings.topic import TOPIC
 from coterie.base.topic_names import INTERNAL_TOPICS
-from coterie.base.topic_settings import TOPIC
 from coterie.broker.config.known_settings import BROKER, INTERNAL, OWN
 from coterie.broker.config.settings import (
     KNOWN,

@@ -13,7 +13,7 @@ import pytest
 
 from coterie.base.ids import TopicPartition
 from coterie.base.settings import KINDS, Setting, bounds_of
-from coterie.base.topic_settings import SYNONYMS, TOPIC
+from coterie.base.settings.topic import SYNONYMS, TOPIC
 from coterie.broker.config.settings import KNOWN, WITH_EFFECT, BrokerSettings, SettingError
 from coterie.storage.config import NO_EFFECT
 from coterie.storage.log.contract import AppendRefused

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.base.settings import Setting, WrongValue, join_words, read, what_it_takes
-from coterie.base.topic_settings import SYNONYMS, TOPIC
+from coterie.base.settings.topic import SYNONYMS, TOPIC
 from coterie.broker.config.known_settings import BROKER
 from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.config.topic_settings import in_kafkas_words, refusal_of

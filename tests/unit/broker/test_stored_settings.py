@@ -12,7 +12,7 @@ from admin_rig import Rig, part
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.base.settings import Setting
-from coterie.base.topic_settings import TOPIC
+from coterie.base.settings.topic import TOPIC
 from coterie.broker.config.topic_settings import refusal_of
 from coterie.broker.topics.registry import FILE_NAME
 from coterie.wire.records.batches import Record, build_batch

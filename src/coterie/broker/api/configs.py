@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.settings import Setting, read_list
+from coterie.base.settings.topic import SYNONYMS, TOPIC
 from coterie.base.topic_names import name_problem
-from coterie.base.topic_settings import SYNONYMS, TOPIC
 from coterie.base.whole import whole_number
-from coterie.broker.api.repeats import Repeats
 from coterie.broker.config.known_settings import BROKER, OWN
 from coterie.broker.config.topic_settings import refusal_of
 from coterie.broker.net.context import Context
 from coterie.broker.refusal import STORAGE_ERRORS, Refusal, storage_failed
+from coterie.broker.repeats import Repeats
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, at_once, gathered, mapped
 from coterie.wire.api.entities import (
     build,

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from coterie.base.codes import Code
 from coterie.base.reasons import mark
 from coterie.base.topic_names import OFFSETS_TOPIC
-from coterie.broker.api.repeats import Repeats
 from coterie.broker.net.context import WAITS, Context, milliseconds
 from coterie.broker.refusal import STORAGE_ERRORS, sayable, storage_failed
+from coterie.broker.repeats import Repeats
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, gathered, paced
 from coterie.coordinator.group import commands
 from coterie.coordinator.group.views import folded

@@ -14,8 +14,8 @@ from coterie.base.ids import TopicPartition
 from coterie.base.reasons import mark
 from coterie.broker.api.data import topic_named
 from coterie.broker.api.groups import Gathered, ask, ask_each
-from coterie.broker.api.repeats import Repeats
 from coterie.broker.net.context import WAITS, Context, milliseconds
+from coterie.broker.repeats import Repeats
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, gathered, mapped, paced
 from coterie.coordinator.group import commands
 from coterie.coordinator.group.commands import FetchAnswer

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
 from coterie.base.topic_names import name_problem
-from coterie.broker.api.repeats import Repeats
 from coterie.broker.net.context import Context
+from coterie.broker.repeats import Repeats
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, gathered
 from coterie.wire.api.entities import (
     build,

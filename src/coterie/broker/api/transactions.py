@@ -12,9 +12,9 @@ from coterie.base.ids import TopicPartition
 from coterie.base.patterns import BadPattern, Pattern, read_pattern
 from coterie.base.topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC
 from coterie.broker.api.groups import ask_each
-from coterie.broker.api.repeats import Repeats
 from coterie.broker.net.context import WAITS, Context, milliseconds
 from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
+from coterie.broker.repeats import Repeats
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Aside, Pieces, gathered, mapped, paced
 from coterie.coordinator.txn import commands
 from coterie.coordinator.txn.failures import NoProducerId

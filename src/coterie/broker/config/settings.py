@@ -11,8 +11,8 @@ from typing import Any
 
 from coterie.base.errors import CoterieError
 from coterie.base.settings import Setting, Value, WrongValue, did_you_mean, read, read_list, what_it_takes
+from coterie.base.settings.topic import SYNONYMS, TOPIC
 from coterie.base.topic_names import OFFSETS_TOPIC, STORY_TOPIC, TRANSACTIONS_TOPIC
-from coterie.base.topic_settings import SYNONYMS, TOPIC
 from coterie.broker.config.known_settings import BROKER, INTERNAL, OWN
 from coterie.broker.config.listeners import (
     Listener,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from coterie.base.settings import Setting, WrongValue, bounds_of, read
-from coterie.base.topic_settings import SYNONYMS, TOPIC
+from coterie.base.settings.topic import SYNONYMS, TOPIC
 
 
 def topic_defaults(broker_text: Callable[[str], str | None]) -> dict[str, str]:

@@ -29,7 +29,7 @@ def refused(code: int, message: str | None, what: str) -> None:
     They do not say which setting may have been meant, so that is added.
     """
     if code:
-        from coterie.base.topic_settings import TOPIC  # only on the way to an error
+        from coterie.base.settings.topic import TOPIC  # only on the way to an error
 
         name = (message or "").partition(UNKNOWN_SETTING)[2]
         near = nearest(name, TOPIC, likeness=0.5) if name else None

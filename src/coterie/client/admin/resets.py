@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeAlias
 
-from coterie.base.durations import iso_duration_ms
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
+from coterie.base.settings.durations import iso_duration_ms
 from coterie.base.whole import whole_number
 
 

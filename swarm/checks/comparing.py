@@ -14,7 +14,7 @@ from swarm.world import Violation
 
 if TYPE_CHECKING:
     from coterie.coordinator.group.shard import Shard
-    from swarm.journal import Journal
+    from swarm.checks.journal import Journal
 
 
 def owned(value: GroupMetadataValue) -> list[tuple[str, bytes]]:

@@ -22,12 +22,12 @@ from coterie.wire.payloads.consumer_offsets import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from swarm.answers import Answers
-from swarm.calls import IN_TRANSACTIONS, OF_A_GROUP, Call, Standing, leaving, milliseconds, told
-from swarm.comparing import check_owners, compare_flushed, compare_journals, compare_shard, owned
-from swarm.doubts import Doubts
-from swarm.journal import Entry, Journal
-from swarm.watch import GroupWatch, Patience
+from swarm.checks.answers import Answers
+from swarm.checks.calls import IN_TRANSACTIONS, OF_A_GROUP, Call, Standing, leaving, milliseconds, told
+from swarm.checks.comparing import check_owners, compare_flushed, compare_journals, compare_shard, owned
+from swarm.checks.doubts import Doubts
+from swarm.checks.journal import Entry, Journal
+from swarm.checks.watch import GroupWatch, Patience
 from swarm.world import Violation
 
 if TYPE_CHECKING:

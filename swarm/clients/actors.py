@@ -12,10 +12,10 @@ from coterie.client.member.exchanges import exchange_of
 from coterie.client.member.state import JOINED
 from coterie.client.net import messages
 from coterie.wire.api.apis import ApiKey
-from swarm.client import Client, Done, Line
+from swarm.checks.diary import Diary
+from swarm.clients.client import Client, Done, Line
+from swarm.clients.work import Work
 from swarm.cluster import Broker, Cluster
-from swarm.diary import Diary
-from swarm.work import Work
 from swarm.world import Violation
 
 CLOSE_MS = 2_000

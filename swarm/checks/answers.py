@@ -9,12 +9,12 @@ from coterie.base.codes import Code
 from coterie.coordinator.group.model import State
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.payloads.consumer_offsets import OffsetCommitKey
-from swarm.calls import Call
-from swarm.comparing import is_in
+from swarm.checks.calls import Call
+from swarm.checks.comparing import is_in
 from swarm.world import Violation
 
 if TYPE_CHECKING:
-    from swarm.checks import Checks, Era
+    from swarm.checks.invariants import Checks, Era
 
 # What a log that refuses is told as (P-10), and what a shard that is not there answers (P-7).
 REFUSED = frozenset({Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE, Code.UNKNOWN_SERVER_ERROR})

@@ -9,8 +9,8 @@ from coterie.base.ids import TopicPartition
 from coterie.client.net import messages
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.payloads.consumer_protocol import Subscription
-from swarm.actors import RUBBISH, Reader
-from swarm.client import Client
+from swarm.clients.actors import RUBBISH, Reader
+from swarm.clients.client import Client
 from swarm.cluster import Cluster
 from swarm.options import NAMES
 

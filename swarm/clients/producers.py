@@ -12,7 +12,7 @@ from coterie.base.codes import Code
 from coterie.client.net import messages
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.payloads.consumer_offsets import OffsetCommitKey
-from swarm.client import Client
+from swarm.clients.client import Client
 from swarm.cluster import Broker, Cluster
 
 JOINS_BY_COMMIT_SINCE = 5

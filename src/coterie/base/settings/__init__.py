@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from coterie.base.beside import text_beside
-from coterie.base.durations import ms_of, span_ms
+from coterie.base.settings.durations import ms_of, span_ms
 from coterie.base.whole import whole_number
 
 if TYPE_CHECKING:

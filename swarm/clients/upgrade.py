@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from swarm.actors import Reader
+from swarm.clients.actors import Reader
 
 if TYPE_CHECKING:
     from swarm.scenario import Scenario, Seat

@@ -14,7 +14,7 @@ from coterie.wire.api.apis import ApiKey
 from swarm.world import Violation
 
 if TYPE_CHECKING:
-    from swarm.actors import Reader
+    from swarm.clients.actors import Reader
 
 Offsets = dict[TopicPartition, int]
 TRIES = 3
