@@ -67,7 +67,7 @@ def rotate(draft: Draft, txn: Transaction, command: InitProducerId) -> Decision:
     return initialized(draft, command, producer, last_epoch, "producer-id-rotated")
 
 
-def abort_what_is_open(draft: Draft, txn: Transaction, command: InitProducerId) -> Decision:
+def abort_the_open_transaction(draft: Draft, txn: Transaction, command: InitProducerId) -> Decision:
     """Abort what the producer before left open, and have the new one ask again."""
     if not may_ask(txn, command.expected):
         return refused(draft, command, Code.PRODUCER_FENCED, "other-producer-id")
@@ -75,7 +75,7 @@ def abort_what_is_open(draft: Draft, txn: Transaction, command: InitProducerId) 
     return refused(draft, command, Code.CONCURRENT_TRANSACTIONS, "open-transaction-fenced")
 
 
-def put_init_off(draft: Draft, txn: Transaction, command: InitProducerId) -> Decision:
+def have_init_retried(draft: Draft, txn: Transaction, command: InitProducerId) -> Decision:
     """Have the producer ask again: the end of a transaction is under way."""
     return refused(draft, command, Code.CONCURRENT_TRANSACTIONS, "end-under-way")
 
@@ -132,7 +132,7 @@ def add_the_partitions(draft: Draft, txn: Transaction, command: AddPartitions) -
     return joined(draft, command, "partitions-joined")
 
 
-def put_partitions_off(draft: Draft, txn: Transaction, command: AddPartitions) -> Decision:
+def have_partitions_retried(draft: Draft, txn: Transaction, command: AddPartitions) -> Decision:
     """Have the producer ask again, whoever it is: the end of a transaction is under way."""
     return added(draft, command, Code.CONCURRENT_TRANSACTIONS, "end-under-way")
 
@@ -168,7 +168,7 @@ def verify_the_partitions(draft: Draft, txn: Transaction, command: VerifyPartiti
     return draft.decision(why)
 
 
-def put_verification_off(draft: Draft, txn: Transaction, command: VerifyPartitions) -> Decision:
+def have_verification_retried(draft: Draft, txn: Transaction, command: VerifyPartitions) -> Decision:
     """Have the owner ask again: the end of the transaction is under way."""
     mistake = mistaken(txn, command.producer)
     return verified_none(draft, command, *(mistake or (Code.CONCURRENT_TRANSACTIONS, "end-under-way")))

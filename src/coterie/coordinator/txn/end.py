@@ -48,7 +48,7 @@ def end_and_bump_the_epoch(draft: Draft, txn: Transaction, command: EndTransacti
     return settle(draft, txn, command, txn.started_ms)
 
 
-def abort_what_never_began(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
+def abort_without_a_transaction(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
     """Let a producer abort what never began, which fences whatever it sent; there is nothing to commit."""
     if command.producer.producer_id != txn.producer_id and not repeats_overflow(txn, command):
         return refused(draft, command, Code.INVALID_PRODUCER_ID_MAPPING, "other-producer-id")
@@ -77,7 +77,7 @@ def repeat_the_answer_or_abort(draft: Draft, txn: Transaction, command: EndTrans
     return settle(draft, txn, command, draft.now_ms)
 
 
-def put_end_off(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
+def have_end_retried(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
     """Have the producer ask again, whoever it is: the end is under way."""
     return refused(draft, command, Code.CONCURRENT_TRANSACTIONS, "end-under-way")
 
@@ -157,7 +157,7 @@ def refuse_end_without_a_transaction(draft: Draft, txn: Transaction, command: En
     )
 
 
-def agree_with_the_same_end(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
+def repeat_the_answer_to_the_same_end(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
     """Agree with who asks for the end that there was, and refuse the other."""
     mistake = old_mistake(draft, txn, command)
     if mistake is not None:
@@ -167,7 +167,7 @@ def agree_with_the_same_end(draft: Draft, txn: Transaction, command: EndTransact
     return refused(draft, command, Code.INVALID_TXN_STATE, "ended-otherwise")
 
 
-def put_end_off_for_the_owner(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
+def have_the_owners_end_retried(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
     """Have the owner ask again: the end is under way."""
     return old_mistake(draft, txn, command) or refused(
         draft, command, Code.CONCURRENT_TRANSACTIONS, "end-under-way"

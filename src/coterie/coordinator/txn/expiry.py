@@ -55,7 +55,7 @@ def find_hanging_transactions(draft: Draft, _: None, command: Expire) -> Decisio
 def abort_a_hanging_transaction(draft: Draft, txn: Transaction, command: Expire) -> Decision:
     """Abort the transaction and fence its producer, unless it is another one by now."""
     if not hangs(txn, draft.now_ms):
-        return ignore_an_outdated_look(draft, txn, command)
+        return ignore_an_outdated_check(draft, txn, command)
     fence(draft, txn)
     return draft.decision("hanging-transaction-aborted")
 
@@ -79,7 +79,7 @@ def find_unused_ids(draft: Draft, _: None, command: Expire) -> Decision:
 def forget_an_unused_id(draft: Draft, txn: Transaction, command: Expire) -> Decision:
     """Forget the transactional id, unless somebody has used it since."""
     if txn.updated_ms > unused_since_ms(draft):
-        return ignore_an_outdated_look(draft, txn, command)
+        return ignore_an_outdated_check(draft, txn, command)
     draft.apply(IdForgotten(txn.transactional_id))
     return draft.decision("unused-id-forgotten")
 
@@ -93,7 +93,7 @@ def unused_since_ms(draft: Draft) -> int:
     return draft.now_ms + min(shard.wall_ahead_ms, 0) - shard.settings.id_expiration_ms
 
 
-def ignore_an_outdated_look(draft: Draft, txn: Transaction, command: Expire) -> Decision:
+def ignore_an_outdated_check(draft: Draft, txn: Transaction, command: Expire) -> Decision:
     """Do nothing: it is otherwise by now."""
     return draft.decision("look-outdated")
 

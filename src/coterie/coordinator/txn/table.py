@@ -69,9 +69,9 @@ IDLE_ROW: Row = MappingProxyType(
         AddPartitions: begin.begin_a_transaction,
         VerifyPartitions: begin.verify_the_partitions,
         EndTransaction: end.repeat_the_answer_or_abort,
-        EndTransactionBeforeV5: end.agree_with_the_same_end,
+        EndTransactionBeforeV5: end.repeat_the_answer_to_the_same_end,
         MarkersWritten: end.ignore_late_markers,
-        TimeoutDue: expiry.ignore_an_outdated_look,
+        TimeoutDue: expiry.ignore_an_outdated_check,
         IdDue: expiry.forget_an_unused_id,
         Describe: views.describe_the_transaction,
     }
@@ -79,14 +79,14 @@ IDLE_ROW: Row = MappingProxyType(
 
 ENDING_ROW: Row = MappingProxyType(
     {
-        InitProducerId: begin.put_init_off,
-        AddPartitions: begin.put_partitions_off,
-        VerifyPartitions: begin.put_verification_off,
-        EndTransaction: end.put_end_off,
-        EndTransactionBeforeV5: end.put_end_off_for_the_owner,
+        InitProducerId: begin.have_init_retried,
+        AddPartitions: begin.have_partitions_retried,
+        VerifyPartitions: begin.have_verification_retried,
+        EndTransaction: end.have_end_retried,
+        EndTransactionBeforeV5: end.have_the_owners_end_retried,
         MarkersWritten: end.complete_the_transaction,
-        TimeoutDue: expiry.ignore_an_outdated_look,
-        IdDue: expiry.ignore_an_outdated_look,
+        TimeoutDue: expiry.ignore_an_outdated_check,
+        IdDue: expiry.ignore_an_outdated_check,
         Describe: views.describe_the_transaction,
     }
 )
@@ -99,8 +99,8 @@ NEVER_ROW: Row = MappingProxyType(
         EndTransaction: refuse_in_an_impossible_state,
         EndTransactionBeforeV5: refuse_in_an_impossible_state,
         MarkersWritten: end.ignore_late_markers,
-        TimeoutDue: expiry.ignore_an_outdated_look,
-        IdDue: expiry.ignore_an_outdated_look,
+        TimeoutDue: expiry.ignore_an_outdated_check,
+        IdDue: expiry.ignore_an_outdated_check,
         Describe: views.describe_the_transaction,
     }
 )
@@ -109,18 +109,18 @@ ANSWERS: Mapping[State, Row] = MappingProxyType(
     {
         State.EMPTY: {
             **IDLE_ROW,
-            EndTransaction: end.abort_what_never_began,
+            EndTransaction: end.abort_without_a_transaction,
             EndTransactionBeforeV5: end.refuse_end_without_a_transaction,
         },
         State.ONGOING: {
-            InitProducerId: begin.abort_what_is_open,
+            InitProducerId: begin.abort_the_open_transaction,
             AddPartitions: begin.add_the_partitions,
             VerifyPartitions: begin.verify_the_partitions,
             EndTransaction: end.end_and_bump_the_epoch,
             EndTransactionBeforeV5: end.end_in_the_same_epoch,
             MarkersWritten: end.ignore_late_markers,
             TimeoutDue: expiry.abort_a_hanging_transaction,
-            IdDue: expiry.ignore_an_outdated_look,
+            IdDue: expiry.ignore_an_outdated_check,
             Describe: views.describe_the_transaction,
         },
         State.PREPARE_COMMIT: ENDING_ROW,
