@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 def give_a_new_producer_id(draft: Draft, _: None, command: InitProducerId) -> Decision:
-    """Hand out a new producer id, whatever the producer believes to be: nothing is known of it here."""
+    """Assign a new producer id, whichever id the client sends: nothing is known about it here."""
     producer = Producer(draft.shard.new_producer_id(), 0)
     return initialized(draft, command, producer, NO_PRODUCER_EPOCH, "transactional-id-created")
 
 
 def bump_the_epoch(draft: Draft, txn: Transaction, command: InitProducerId) -> Decision:
-    """Bump the epoch; give another producer id when none is left; repeat a lost answer (KIP-360)."""
+    """Bump the epoch, assign another producer id if no epoch is left, or repeat a lost answer (KIP-360)."""
     expected = command.expected
     if not may_ask(txn, expected):
         return refused(draft, command, Code.PRODUCER_FENCED, "other-producer-id")
@@ -68,7 +68,7 @@ def rotate(draft: Draft, txn: Transaction, command: InitProducerId) -> Decision:
 
 
 def abort_the_open_transaction(draft: Draft, txn: Transaction, command: InitProducerId) -> Decision:
-    """Abort what the producer before left open, and have the new one ask again."""
+    """Abort the transaction that the earlier producer left open, and answer CONCURRENT_TRANSACTIONS."""
     if not may_ask(txn, command.expected):
         return refused(draft, command, Code.PRODUCER_FENCED, "other-producer-id")
     fence(draft, txn)
@@ -76,7 +76,7 @@ def abort_the_open_transaction(draft: Draft, txn: Transaction, command: InitProd
 
 
 def have_init_retried(draft: Draft, txn: Transaction, command: InitProducerId) -> Decision:
-    """Have the producer ask again: the end of a transaction is under way."""
+    """Answer CONCURRENT_TRANSACTIONS: the last transaction is still being ended."""
     return refused(draft, command, Code.CONCURRENT_TRANSACTIONS, "end-under-way")
 
 
@@ -110,12 +110,12 @@ def mistaken(txn: Transaction, producer: Producer) -> tuple[Code, str] | None:
 
 
 def refuse_partitions_of_an_unknown_id(draft: Draft, _: None, command: AddPartitions) -> Decision:
-    """Refuse: nobody has initialized the transactional id, or it has expired."""
+    """Refuse: no producer has initialized the transactional id, or it has expired."""
     return added(draft, command, Code.INVALID_PRODUCER_ID_MAPPING, "no-such-transactional-id")
 
 
 def begin_a_transaction(draft: Draft, txn: Transaction, command: AddPartitions) -> Decision:
-    """Begin a transaction with these."""
+    """Begin a transaction with these partitions."""
     mistake = mistaken(txn, command.producer)
     if mistake is not None:
         return added(draft, command, *mistake)
@@ -123,7 +123,7 @@ def begin_a_transaction(draft: Draft, txn: Transaction, command: AddPartitions) 
 
 
 def add_the_partitions(draft: Draft, txn: Transaction, command: AddPartitions) -> Decision:
-    """Let these join; those that are there already cost nothing."""
+    """Add these partitions to the transaction. If all are in it already, nothing is written."""
     mistake = mistaken(txn, command.producer)
     if mistake is not None:
         return added(draft, command, *mistake)
@@ -133,7 +133,7 @@ def add_the_partitions(draft: Draft, txn: Transaction, command: AddPartitions) -
 
 
 def have_partitions_retried(draft: Draft, txn: Transaction, command: AddPartitions) -> Decision:
-    """Have the producer ask again, whoever it is: the end of a transaction is under way."""
+    """Answer CONCURRENT_TRANSACTIONS, to the owner and to any other: a transaction is being ended."""
     return added(draft, command, Code.CONCURRENT_TRANSACTIONS, "end-under-way")
 
 
@@ -152,12 +152,12 @@ def added(draft: Draft, command: AddPartitions, code: Code, why: str) -> Decisio
 
 
 def refuse_to_verify_an_unknown_id(draft: Draft, _: None, command: VerifyPartitions) -> Decision:
-    """Refuse: nobody has initialized the transactional id, or it has expired."""
+    """Refuse: no producer has initialized the transactional id, or it has expired."""
     return verified_none(draft, command, Code.INVALID_PRODUCER_ID_MAPPING, "no-such-transactional-id")
 
 
 def verify_the_partitions(draft: Draft, txn: Transaction, command: VerifyPartitions) -> Decision:
-    """Say of each partition whether it is in the transaction; outside of it the client has to abort."""
+    """Answer for each partition whether it is in the transaction. If one is not, the client has to abort."""
     mistake = mistaken(txn, command.producer)
     if mistake is not None:
         return verified_none(draft, command, *mistake)
@@ -169,7 +169,7 @@ def verify_the_partitions(draft: Draft, txn: Transaction, command: VerifyPartiti
 
 
 def have_verification_retried(draft: Draft, txn: Transaction, command: VerifyPartitions) -> Decision:
-    """Have the owner ask again: the end of the transaction is under way."""
+    """Answer CONCURRENT_TRANSACTIONS to the owner: the transaction is being ended."""
     mistake = mistaken(txn, command.producer)
     return verified_none(draft, command, *(mistake or (Code.CONCURRENT_TRANSACTIONS, "end-under-way")))
 

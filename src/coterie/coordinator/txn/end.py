@@ -32,7 +32,7 @@ class EndTransactionBeforeV5:
 
 
 def refuse_end_of_an_unknown_id(draft: Draft, _: None, command: EndTransaction) -> Decision:
-    """Refuse: nobody has initialized the transactional id, or it has expired."""
+    """Refuse: no producer has initialized the transactional id, or it has expired."""
     return refused(draft, command, Code.INVALID_PRODUCER_ID_MAPPING, "no-such-transactional-id")
 
 
@@ -40,7 +40,7 @@ def refuse_end_of_an_unknown_id(draft: Draft, _: None, command: EndTransaction) 
 
 
 def end_and_bump_the_epoch(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
-    """Settle the end, bump the epoch, and tell the producer its new one."""
+    """Decide on commit or abort, bump the epoch, and answer with the new one."""
     if command.producer.producer_id != txn.producer_id and not repeats_overflow(txn, command):
         return refused(draft, command, Code.INVALID_PRODUCER_ID_MAPPING, "other-producer-id")
     if command.producer.epoch != txn.epoch:
@@ -49,7 +49,7 @@ def end_and_bump_the_epoch(draft: Draft, txn: Transaction, command: EndTransacti
 
 
 def abort_without_a_transaction(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
-    """Let a producer abort what never began, which fences whatever it sent; there is nothing to commit."""
+    """Accept an abort, which fences batches that arrive late. Refuse a commit: there is nothing to commit."""
     if command.producer.producer_id != txn.producer_id and not repeats_overflow(txn, command):
         return refused(draft, command, Code.INVALID_PRODUCER_ID_MAPPING, "other-producer-id")
     if command.producer.epoch != txn.epoch:
@@ -60,7 +60,7 @@ def abort_without_a_transaction(draft: Draft, txn: Transaction, command: EndTran
 
 
 def repeat_the_answer_or_abort(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
-    """Repeat a lost answer, abort what never began, and refuse whatever contradicts the last end."""
+    """Repeat a lost answer, accept an abort without a transaction, refuse the opposite of the last end."""
     repeated = command.producer.epoch + 1 == txn.epoch
     overflowed = repeats_overflow(txn, command)
     if command.producer.producer_id != txn.producer_id and not overflowed:
@@ -78,7 +78,7 @@ def repeat_the_answer_or_abort(draft: Draft, txn: Transaction, command: EndTrans
 
 
 def have_end_retried(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
-    """Have the producer ask again, whoever it is: the end is under way."""
+    """Answer CONCURRENT_TRANSACTIONS, to the owner and to any other: it is being ended."""
     return refused(draft, command, Code.CONCURRENT_TRANSACTIONS, "end-under-way")
 
 
@@ -131,7 +131,7 @@ def old_mistake(draft: Draft, txn: Transaction, command: EndTransaction) -> Deci
 
 
 def end_in_the_same_epoch(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
-    """Settle the end; the producer goes on with its epoch."""
+    """Decide on commit or abort. The producer keeps its epoch."""
     mistake = old_mistake(draft, txn, command)
     if mistake is not None:
         return mistake
@@ -158,7 +158,7 @@ def refuse_end_without_a_transaction(draft: Draft, txn: Transaction, command: En
 
 
 def repeat_the_answer_to_the_same_end(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
-    """Agree with who asks for the end that there was, and refuse the other."""
+    """Answer NONE to a request that repeats the last end, and refuse the opposite one."""
     mistake = old_mistake(draft, txn, command)
     if mistake is not None:
         return mistake
@@ -168,7 +168,7 @@ def repeat_the_answer_to_the_same_end(draft: Draft, txn: Transaction, command: E
 
 
 def have_the_owners_end_retried(draft: Draft, txn: Transaction, command: EndTransaction) -> Decision:
-    """Have the owner ask again: the end is under way."""
+    """Answer CONCURRENT_TRANSACTIONS to the owner: the transaction is being ended."""
     return old_mistake(draft, txn, command) or refused(
         draft, command, Code.CONCURRENT_TRANSACTIONS, "end-under-way"
     )
@@ -188,16 +188,16 @@ def refused(draft: Draft, command: EndTransaction, code: Code, why: str) -> Deci
 
 
 def complete_the_transaction(draft: Draft, txn: Transaction, command: MarkersWritten) -> Decision:
-    """Note that the transaction has ended."""
+    """Write that the transaction is complete."""
     draft.apply(EndCompleted(txn.transactional_id, draft.now_ms))
     return draft.decision("transaction-ended")
 
 
 def ignore_late_markers(draft: Draft, txn: Transaction, command: MarkersWritten) -> Decision:
-    """Do nothing: no end is under way."""
+    """Do nothing: the transaction is not being ended."""
     return draft.decision("markers-passed-over")
 
 
 def ignore_markers_of_an_unknown_id(draft: Draft, _: None, command: MarkersWritten) -> Decision:
-    """Do nothing: the transactional id is gone."""
+    """Do nothing: the transactional id has been removed."""
     return draft.decision("markers-passed-over")

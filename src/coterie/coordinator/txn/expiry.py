@@ -45,7 +45,7 @@ def completion_key(transactional_id: str) -> tuple[str, str]:
 
 
 def find_hanging_transactions(draft: Draft, _: None, command: Expire) -> Decision:
-    """Name every transaction that has been open for longer than its producer allowed."""
+    """Find transactions that have been open for longer than their timeout; TimeoutDue then aborts each."""
     shard, now_ms = draft.shard, draft.now_ms
     draft.overdue = tuple(key for key in shard.ongoing if hangs(shard.transactions[key], now_ms))
     draft.arm(TIMEOUTS, now_ms + shard.settings.timeouts_interval_ms)
@@ -53,7 +53,7 @@ def find_hanging_transactions(draft: Draft, _: None, command: Expire) -> Decisio
 
 
 def abort_a_hanging_transaction(draft: Draft, txn: Transaction, command: Expire) -> Decision:
-    """Abort the transaction and fence its producer, unless it is another one by now."""
+    """Abort the transaction and fence its producer, if it is still the one that timed out."""
     if not hangs(txn, draft.now_ms):
         return ignore_an_outdated_check(draft, txn, command)
     fence(draft, txn)
@@ -65,7 +65,7 @@ def hangs(txn: Transaction, now_ms: int) -> bool:
 
 
 def find_unused_ids(draft: Draft, _: None, command: Expire) -> Decision:
-    """Name the transactional ids that have been idle for too long."""
+    """Find the transactional ids that have been unused for too long; IdDue then removes each."""
     shard, limit_ms = draft.shard, unused_since_ms(draft)
     draft.overdue = tuple(
         txn.transactional_id
@@ -77,7 +77,7 @@ def find_unused_ids(draft: Draft, _: None, command: Expire) -> Decision:
 
 
 def forget_an_unused_id(draft: Draft, txn: Transaction, command: Expire) -> Decision:
-    """Forget the transactional id, unless somebody has used it since."""
+    """Remove the transactional id, unless it has been used since."""
     if txn.updated_ms > unused_since_ms(draft):
         return ignore_an_outdated_check(draft, txn, command)
     draft.apply(IdForgotten(txn.transactional_id))
@@ -94,10 +94,10 @@ def unused_since_ms(draft: Draft) -> int:
 
 
 def ignore_an_outdated_check(draft: Draft, txn: Transaction, command: Expire) -> Decision:
-    """Do nothing: it is otherwise by now."""
+    """Do nothing: the state has changed since the check."""
     return draft.decision("look-outdated")
 
 
 def ignore_an_unknown_id(draft: Draft, _: None, command: Expire) -> Decision:
-    """Do nothing: the transactional id is gone."""
+    """Do nothing: the transactional id has been removed."""
     return draft.decision("look-outdated")

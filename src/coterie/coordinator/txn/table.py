@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def refuse_in_an_impossible_state(draft: Draft, txn: Transaction, command: Any) -> Decision:
-    """Give up on the request: no coordinator writes such a state, somebody else must have."""
+    """Answer UNKNOWN_SERVER_ERROR: no coordinator ever writes this state to the log."""
     draft.reply(command.call, refusal(command, Code.UNKNOWN_SERVER_ERROR))
     return draft.decision("state-of-nobody")
 
@@ -156,9 +156,13 @@ def printed() -> str:
     """Return docs/transactions.md."""
     columns = [("no such id", ABSENT), *((str(state), row) for state, row in ANSWERS.items())]
     lines = [
-        "# A transactional id: its states and answers",
+        "# Transactional ids: states and answers",
         "",
-        "Printed from the table that runs (`python -m coterie.coordinator.txn.table`); a test compares.",
+        "This page shows how the transaction coordinator answers: the states of a transactional id, what",
+        "each request does in each state, and the reasons that its decisions have. It is printed from the",
+        "table that the broker runs (`python -m coterie.coordinator.txn.table`), and a test checks that it",
+        "is up to date. The states are Kafka's. An arrow is labelled with the fact that is written to",
+        "`__transaction_state`. `CONCURRENT_TRANSACTIONS` tells a client to retry.",
         "",
         "```mermaid",
         "stateDiagram-v2",
@@ -167,17 +171,17 @@ def printed() -> str:
         "",
         *table(columns, ABSENT),
         "",
-        "What each does:",
+        "What each answer means:",
         "",
         *legend((row for _, row in columns), ABSENT),
         "",
-        "What a whole shard does, whatever the states of its transactional ids:",
+        "Timers of a whole shard (a partition of `__transaction_state`):",
         "",
         *legend([SHARD_WIDE], SHARD_WIDE),
         "",
         "## Reasons",
         "",
-        "Every decision has one as its `why`; in brackets stands what of Kafka's it follows.",
+        "Every decision has one of these as its `why`. The KIP that it follows is in brackets.",
         "",
         *listed(TRANSACTION),
     ]

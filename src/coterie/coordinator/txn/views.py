@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def describe_an_unknown_id(draft: Draft, _: Transaction | None, command: Describe) -> Decision:
-    """Say that there is none."""
+    """Answer TRANSACTIONAL_ID_NOT_FOUND."""
     answer = DescribeAnswer(Code.TRANSACTIONAL_ID_NOT_FOUND)
     draft.reply(command.call, answer)
     return draft.decision("no-such-transactional-id")
 
 
 def describe_the_transaction(draft: Draft, txn: Transaction, command: Describe) -> Decision:
-    """Show the transactional id as it is."""
+    """Answer with the state, the producer and the partitions of the transactional id."""
     answer = DescribeAnswer(
         Code.NONE,
         txn.state.value,
