@@ -6,10 +6,14 @@ python scripts/options.py --write    writes it
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +57,7 @@ FACES = (
     ("AdminOptions", "ClientOptions, total=False", AdminSettings, "What an administrator may be told."),
 )
 MODULES = re.compile(r"\b(?:collections\.abc|typing|coterie\.assign\.model)\.")
+LINE = 110
 ADDRESS = "bootstrap_servers"
 # What the consumer's constructor takes by name: the types of its records follow from them.
 TYPED = {"key_deserializer", "value_deserializer"}
@@ -67,6 +72,7 @@ def lines() -> Iterator[str]:
         yield f'    """{what}"""\n'
         if settings is ConsumerSettings:  # the others take it as their first argument
             yield f"    {ADDRESS}: Required[str | Sequence[str]]"
+        said = sentences(settings)
         for one in fields(settings):
             if one.name in {ADDRESS, *(TYPED if settings is ConsumerSettings else ())} or (
                 settings is not ClientSettings and one.name in common
@@ -75,8 +81,21 @@ def lines() -> Iterator[str]:
             kind = one.type.__name__ if isinstance(one.type, type) else str(one.type)
             kind = MODULES.sub("", kind)
             yield f"    {one.name}: {WIDER.get(kind, kind)}"
-            yield f'    """{takes(one)}{default_of(one)}."""'
+            yield from docstring(f"{said[one.name]} {takes(one)}{default_of(one)}.")
         yield ""
+
+
+def sentences(settings: type[ClientSettings]) -> dict[str, str]:
+    """Return what each setting of a class does: the text below it in the source, without line ends."""
+    found: dict[str, str] = {}
+    for cls in reversed(settings.__mro__[:-1]):
+        [node] = ast.parse(inspect.getsource(cls)).body
+        assert isinstance(node, ast.ClassDef)
+        for one, after in pairwise(node.body):
+            match one, after:
+                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                    found[name] = " ".join(text.split())
+    return found
 
 
 def takes(one: Field[Any]) -> str:
@@ -84,6 +103,14 @@ def takes(one: Field[Any]) -> str:
     kind = types_of(one)[0]
     any_text = kind is str and "rule" not in one.metadata
     return "" if any_text or kind not in KINDS else f"Takes {what_it_takes(setting_of(one, kind))}. "
+
+
+def docstring(text: str) -> list[str]:
+    """Return the lines of a setting's docstring."""
+    if len(text) < LINE - 10:
+        return [f'    """{text}"""']
+    first, *more = textwrap.wrap(f'"""{text}', LINE - 4)
+    return [f"    {line}" for line in (first, *more, '"""')]
 
 
 def default_of(one: Field[Any]) -> str:

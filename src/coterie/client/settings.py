@@ -81,31 +81,59 @@ class ClientSettings:
     """What every client needs to know. `of` is the way in."""
 
     bootstrap_servers: str | tuple[str, ...]
+    """Where to find the cluster: `host:port` of one or more brokers, as a list or with commas."""
     client_id: str = "coterie"
+    """The name of the client in the brokers' logs, and the beginning of its member id."""
     request_timeout_ms: int = setting(30_000, rule="1..")
+    """How long an answer to one request is waited for, in milliseconds; then it is sent again, or fails."""
     default_api_timeout_ms: int = setting(60_000, rule="1..")
+    """How long a call that has no timeout of its own tries before it fails, in milliseconds."""
     retry_backoff_ms: int = setting(100, kind="long")
+    """The first pause before a failed request is sent again, in milliseconds; it doubles each time, with a
+    jitter of 20 %.
+    """
     retry_backoff_max_ms: int = setting(1_000, kind="long")
+    """The longest pause before a failed request is sent again, in milliseconds."""
     metadata_max_age_ms: int = setting(300_000, kind="long")
+    """How often topics, partitions and leaders are asked for, in milliseconds; lower it to find new topics
+    sooner.
+    """
     security_protocol: str = setting("PLAINTEXT", rule="PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL")
+    """Whether connections use TLS (`SSL`), SASL, or both."""
     sasl_mechanism: str | None = setting(None, rule="|".join(MECHANISMS))
+    """How the client proves who it is; needed with SASL."""
     sasl_username: str | None = None
+    """The user's name for SASL."""
     sasl_password: str | None = setting(None, shown=False)
+    """The user's password for SASL."""
     sasl_jaas_config: str | None = setting(None, shown=False)
+    """The same as Kafka's Java clients take it, instead of `sasl_username` and `sasl_password`."""
     ssl_truststore_location: str | None = None
+    """The file of the authorities to trust (PEM, JKS, PKCS#12); without it, those of the system."""
     ssl_truststore_certificates: str | None = None
+    """The certificates of the authorities to trust as PEM text, instead of a file."""
     ssl_truststore_password: str | None = setting(None, shown=False)
+    """The password of the truststore's file; PEM has none."""
     ssl_truststore_type: str | None = setting(None, rule="~PEM|JKS|PKCS12")
-    """PEM, JKS or PKCS12. What a file's bytes say counts, as in Java."""
+    """The kind of the truststore's file; its bytes count if they say otherwise, as in Java."""
     ssl_keystore_location: str | None = None
+    """The file of our certificate and key, where the broker asks for one (PEM, JKS, PKCS#12)."""
     ssl_keystore_certificate_chain: str | None = None
+    """Our certificate, and those that signed it, as PEM text, instead of a file."""
     ssl_keystore_key: str | None = setting(None, shown=False)
+    """Our key as PEM text, with `ssl_keystore_certificate_chain`."""
     ssl_keystore_password: str | None = setting(None, shown=False)
+    """The password of the keystore's file; PEM has none."""
     ssl_keystore_type: str | None = setting(None, rule="~PEM|JKS|PKCS12")
+    """The kind of the keystore's file; its bytes count if they say otherwise, as in Java."""
     ssl_key_location: str | None = None
+    """The PEM file of our key, if the certificate's file does not have it."""
     ssl_key_password: str | None = setting(None, shown=False)
+    """The password of our key."""
     ssl_endpoint_identification_algorithm: str = setting("https", rule="https|")
+    """Whether the broker's certificate must be for the host's name; nothing accepts any name."""
     ssl_context: ssl.SSLContext | None = None
+    """A ready `ssl.SSLContext` instead of all files."""
 
     @classmethod
     def of(cls, **given: Any) -> Self:
@@ -185,34 +213,73 @@ class ConsumerSettings(ClientSettings):
     """What a consumer needs to know."""
 
     group_id: str | None = None
+    """The group that the consumer is a member of; without it, partitions are assigned by hand and nothing is
+    committed by itself.
+    """
     group_instance_id: str | None = None
+    """Makes a static member, which may restart without a rebalance, unless a partition has lost its owner
+    meanwhile.
+    """
     auto_offset_reset: str = "latest"
-    """Where there is no offset: latest, earliest, none, or by_duration:PT1H (so long ago)."""
+    """Where to begin without a committed offset: `latest`, `earliest`, `none` (an error), or
+    `by_duration:PT1H` (the first record no older than that).
+    """
     enable_auto_commit: bool = True
+    """Whether positions are committed at intervals, at a rebalance and at the end; `False` where the
+    application commits what it has processed.
+    """
     auto_commit_interval_ms: int = 5_000
+    """How often positions are committed, in milliseconds."""
     session_timeout_ms: int = setting(45_000, rule="1..")
+    """A member that has sent no heartbeat for so many milliseconds is removed, and others get its partitions;
+    lower finds a dead one sooner, higher forgives longer pauses.
+    """
     heartbeat_interval_ms: int = 3_000
+    """How often a heartbeat is sent, in milliseconds; a third of the session is usual."""
     max_poll_interval_ms: int = setting(300_000, rule="1..")
+    """How long the application may take between two calls for records, in milliseconds, before the member
+    leaves; also how long a rebalance waits for it.
+    """
     max_poll_records: int = setting(500, rule="1..")
+    """The most records that `getmany` returns at once."""
     partition_assignment_strategy: str | tuple[str | Assignor, ...] = ("range", "cooperative-sticky")
+    """The assignors that the member offers, by preference: `range`, `roundrobin`, `sticky`,
+    `cooperative-sticky`, Java's class names, or your own, by name or as objects. The default is eager until
+    `range` is removed.
+    """
     fetch_min_bytes: int = 1
+    """A broker waits until so many bytes are there before it answers a fetch; more makes fewer, larger
+    fetches.
+    """
     fetch_max_bytes: int = setting(50 << 20, rule="1..")
+    """The most bytes of one fetch."""
     fetch_max_wait_ms: int = 500
+    """How long a broker waits for `fetch_min_bytes`, in milliseconds."""
     max_partition_fetch_bytes: int = setting(1 << 20, rule="1..")
+    """The most bytes of one partition in a fetch; a larger first batch comes all the same."""
     isolation_level: str = setting("read_uncommitted", rule="|".join(ISOLATION))
+    """`read_committed` leaves out records of aborted transactions, and stops before open ones."""
     client_rack: str = ""
+    """Our rack or zone: records are fetched from a replica there, if the leader names one (KIP-392)."""
     check_crcs: bool = True
+    """Whether checksums of batches are checked."""
     key_deserializer: Callable[[bytes], Any] | None = None
+    """Makes keys of bytes; without it they stay bytes."""
     value_deserializer: Callable[[bytes], Any] | None = None
+    """Makes values of bytes; without it they stay bytes."""
     interceptors: tuple[Callable[[list[Any]], list[Any]], ...] = ()
-    """Each sees the records of one partition before they are handed out, and returns those to hand out."""
+    """Functions that get the records of one partition before they are handed out, and return those to hand
+    out.
+    """
     decoder: str = setting("auto", rule="auto|plain|compiled")
     """Ours: "compiled" reads records that differ in size three times as fast as "plain" and takes half a
-    second to load; it needs numba (`coterie[spark]`). "auto" loads it, where that is installed, once there
-    were enough to pay.
+    second to load; it needs numba (`coterie[spark]`). "auto" loads it, where that is installed, after a
+    million such records.
     """
     max_buffered_bytes: int = setting(64 << 20, rule="1..", kind="long")
-    """Ours: so much may be fetched and not yet handed out, as it came; then fetching waits."""
+    """Ours: so much may be fetched and not yet handed out, as it came; then fetching waits. glibc is told to
+    keep as much freed memory.
+    """
 
     def check(self) -> None:
         super().check()

@@ -46,7 +46,7 @@ class OptionTable(NamedTuple):
         """Return the table that lies beside a module, with more options that may be any text."""
         rows = rows_beside(spec)
         found = {name: Setting(name, "text") for name in more} | settings_of(rows)
-        fates = {row[0].lower(): Fate(*row[4:]) for row in rows}
+        fates = {row[0].lower(): Fate(*row[5:]) for row in rows}
         refused = {name for name, fate in fates.items() if fate.what == "refused"}
         return cls({name.lower(): one for name, one in found.items() if name.lower() not in refused}, fates)
 

@@ -114,9 +114,12 @@ def test_whatever_is_given_is_a_value_of_its_kind_or_refused(kind: str, value: o
 
 
 def test_a_table_tells_no_default_from_an_empty_one():
-    table = settings_of([["a", "int", "0..", "null"], ["b", "list", "-", '""', "more"]])
+    table = settings_of([["a", "int", "0..", "null"], ["b", "list", "-", '""', "What it does.", "more"]])
 
-    assert table == {"a": Setting("a", "int", "0..", None), "b": Setting("b", "list", "-", "")}
+    assert table == {
+        "a": Setting("a", "int", "0..", None),
+        "b": Setting("b", "list", "-", "", "What it does."),
+    }
 
 
 def test_words_are_joined_as_in_a_sentence():

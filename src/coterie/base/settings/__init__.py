@@ -34,6 +34,8 @@ class Setting(NamedTuple):
     kind: str
     rule: str = "-"
     default: str | None = None
+    about: str = ""
+    """What it does, in a sentence; nothing where it has no effect."""
 
     @property
     def folded(self) -> bool:
@@ -245,8 +247,8 @@ def rows_beside(spec: ModuleSpec | None) -> list[list[str]]:
 
 
 def settings_of(rows: Iterable[list[str]]) -> dict[str, Setting]:
-    """Return the settings of rows that begin with name, kind, rule and default."""
+    """Return the settings of rows that begin with name, kind, rule and default, and may have a sentence."""
     return {
-        name: Setting(name, kind, rule, DEFAULTS.get(default, default))
-        for name, kind, rule, default, *_ in rows
+        name: Setting(name, kind, rule, DEFAULTS.get(default, default), *about[:1])
+        for name, kind, rule, default, *about in rows
     }

@@ -17,6 +17,6 @@ def _factors(synonyms: Iterable[str]) -> tuple[tuple[str, int], ...]:
 
 
 SYNONYMS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
-    name: _factors(synonyms) for name, _, _, _, *synonyms in _ROWS if synonyms
+    row[0]: _factors(row[5:]) for row in _ROWS if row[5:]
 }
 """Which broker settings give a topic setting its default: the first that has a value, times its factor."""

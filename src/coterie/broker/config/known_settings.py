@@ -11,7 +11,7 @@ _ROWS = rows_beside(__spec__)
 
 
 def _of(*marks: str) -> Mapping[str, Setting]:
-    return settings_of(row for row in _ROWS if tuple(row[4:]) == marks)
+    return settings_of(row for row in _ROWS if tuple(row[5:]) == marks)
 
 
 BROKER: Final = _of()

@@ -29,26 +29,58 @@ class ProducerSettings(ClientSettings):
 
     client_id: str = "coterie-producer"
     acks: str | int = "all"
+    """Who must have a record before it counts as written: `all` replicas in sync, `1` (the leader), or `0`
+    (nobody says).
+    """
     enable_idempotence: bool | None = None
+    """Whether the broker tells repetitions apart, so that each record is written once and in order. Without a
+    value: if `acks`, `retries` and the requests in flight allow it.
+    """
     transactional_id: str | None = None
+    """The name by which the producer's transactions are known; starting another one with it fences this one.
+    """
     transaction_timeout_ms: int = setting(60_000, rule="1..")
+    """The coordinator aborts a transaction that takes longer, in milliseconds."""
     batch_size: int = setting(16_384, rule="1..")
+    """A batch that has so many bytes is sent; larger ones compress better and cost fewer requests."""
     linger_ms: int = setting(5, kind="long")
+    """How long a batch that is not full waits for more records, in milliseconds."""
     compression_type: str | None = setting("none", rule="|".join(CODECS))
+    """How batches are compressed."""
     buffer_memory: int = setting(33_554_432, rule="1..", kind="long")
+    """How many bytes of records may wait to be written; then `send` waits."""
     max_request_size: int = setting(1_048_576, rule="1..")
+    """The largest record, and the largest request, in bytes; a broker's or topic's `max.message.bytes` limits
+    batches as well.
+    """
     max_in_flight_requests_per_connection: int = setting(5, rule="1..")
+    """How many requests to one broker may be unanswered; five at most with idempotence."""
     max_block_ms: int = setting(60_000, kind="long")
+    """How long `send` waits for room or for the topic to be known, and the end of a transaction for an
+    answer, in milliseconds.
+    """
     delivery_timeout_ms: int = 120_000
+    """How long a record is tried to be written, from `send` on, in milliseconds; then its delivery raises
+    `DeliveryTimeout`.
+    """
     retries: int = 2_147_483_647
+    """How often a batch is sent again; `delivery_timeout_ms` is the better limit."""
     partitioner: str | Callable[..., int] = "builtin"
-    """Or "classic", "round_robin", a function of topic, key, count and those with a leader."""
+    """How the partition is chosen: `builtin`, `classic`, `round_robin`, or a function of topic, key, count
+    and those with a leader.
+    """
     partitioner_ignore_keys: bool = False
+    """Whether records with a key are spread like those without."""
     partitioner_adaptive_partitioning_enable: bool = True
+    """Whether partitions with short queues get more of the records without a key."""
     partitioner_availability_timeout_ms: int = setting(0, kind="long")
-    """Leave out partitions whose broker took nothing for so long, though there was something; 0: none."""
+    """A partition is left out if its broker accepted nothing for so many milliseconds, though there was
+    something to accept; 0 leaves out none.
+    """
     key_serializer: Callable[[Any], bytes | None] | None = None
+    """Makes bytes of keys; without it they must be bytes."""
     value_serializer: Callable[[Any], bytes | None] | None = None
+    """Makes bytes of values; without it they must be bytes."""
 
     @property
     def acks_number(self) -> int:
