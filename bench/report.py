@@ -18,26 +18,35 @@ PAGE = REPOSITORY / "docs" / "bench.md"
 ABOUT = """\
 # Coterie beside Apache Kafka
 
-Written by `make bench`; do not edit. Benchmarks mislead easily: these are medians of a few runs on one
-small machine where client and broker share the processor, so read the ratios, not the rates, and run it
-on yours.
+This page compares Coterie with Apache Kafka, with Spark's own connector and with other Python clients: one
+row for each claim, with its goal. `make bench` writes it; do not edit it. `bench/claims/` has a short
+script for each claim.
 
-Both brokers are one node with default settings, but `group.initial.rebalance.delay.ms=0` and, for Kafka,
-the replication factors of its internal topics at 1. Kafka's process gets the memory and collector settings
-of Kafka's start script. One broker runs at a time, on a fresh directory, and the order turns with each
-repetition. Counting begins after a warm-up, which a JVM needs more than we do: 200,000 heartbeats, 100,000
-commits, two groups of the same size, one storm, 2,000 transactions, one run of producing and consuming.
-`bench/claims/` has a short script for each claim.
+**How to read it.** The figures are medians of a few runs on one small machine, where client and broker
+share the processor. So look at the ratios rather than at the rates, and measure on your own machine.
 
-A row in `x` compares two clients, ours divided by the other: in the second column on Coterie's broker, in
-the third on Kafka's. In rows of assignors and applications the columns are the two that are compared.
+**Brokers.** Both are one node with default settings. Two settings differ:
+`group.initial.rebalance.delay.ms` is 0, and Kafka's internal topics have a replication factor of 1. Kafka's
+process has the memory and garbage collector settings of Kafka's start script. One broker runs at a time, on
+a fresh directory, and the order alternates with each repetition. Measuring begins after a warm-up, which a
+JVM needs more than Coterie does: 200,000 heartbeats, 100,000 commits, two groups of the same size, one
+storm, 2,000 transactions, one run of producing and consuming.
 
-Rows that begin with "Spark" compare sources, not brokers: one Spark application (local[2], Unix sockets to
-its Python workers) reads the same topic by our source and by Spark's own connector in turn, five times (three
-for codecs) after some that do not count. Each column says how many times longer the connector took, or how
-many times longer we took where the goal is "at most"; the goal holds for both columns. "Tuned" is the
-connector with `max.poll.records=10000`, `max.partition.fetch.bytes` of 8 MiB and `receive.buffer.bytes=-1`.
-Where a row has `columns=`, our source was told what the query needs; Spark tells it nothing.
+**Clients.** A row in `x` compares two clients: Coterie's figure divided by the other's. The second column
+is measured on Coterie's broker, the third on Kafka's.
+
+**Assignors.** No broker runs. The columns are Coterie's assignor and Kafka's.
+
+**Spark.** These rows compare sources, not brokers. One Spark application (local[2], Unix sockets to its
+Python workers) reads the same topic by Coterie's source and by Spark's own connector, in turn, five times
+(three for codecs) after some runs that do not count. Each column says how many times longer the connector
+took. Where the goal is "at most", it says how many times longer Coterie took. The goal must be reached in
+both columns. "Tuned" is the connector with `max.poll.records=10000`, `max.partition.fetch.bytes` of 8 MiB
+and `receive.buffer.bytes=-1`. A row with `columns=` uses the option of this name, which tells Coterie's
+source which columns the query needs; Spark does not tell it.
+
+**Growth.** A row "time from A to B records, beside their number" divides the growth of the time by the
+growth of the number: 1 is linear, less than 1 is better.
 """
 
 

@@ -30,34 +30,45 @@ API_LINE = re.compile(r"^\t(\w+)\((\d+)\): (\d+)(?: to (\d+))? \[", re.MULTILINE
 
 INTRODUCTION = f"""# Compatibility
 
-Written by `make interop`; do not edit. The suites ran the code of others against Coterie and, to prove the
-suites themselves, against Apache Kafka {KAFKA_VERSION}; `interop/README.md` says how to run one.
+This page says which of Kafka's APIs Coterie's broker serves, what other clients' test suites show, and
+where a program can notice a difference from Apache Kafka {KAFKA_VERSION}. `make interop` writes it; do not
+edit it.
+
+- [What the suites showed](#what-the-suites-showed)
+- [APIs](#apis) and features
+- [Differences that a program can notice](#differences-that-a-program-can-notice)
 """
 APIS_INTRODUCTION = """## APIs
 
-What `ApiVersions` tells clients. Where Coterie serves an API, it serves Kafka's versions of it, neither
-more nor fewer.
+This is what `ApiVersions` answers. If Coterie serves an API, it serves exactly the versions that Kafka
+serves. An empty cell means that the API is not served.
 """
 
 
 DIFFERENCES = """## Differences that a program can notice
 
-- A topic that is created by asking for its metadata is there in that very answer. Apache Kafka answers
-  UNKNOWN_TOPIC_OR_PARTITION first, and a later request finds it; so a test that deletes a topic and then
-  asks for its metadata, with automatic creation allowed, finds it there again.
-- Quotas cannot be set and users not be added: both are answered UNSUPPORTED_VERSION. Asked for, there are
-  none.
-- A broker's settings cannot be changed while it runs, and groups and clients' metrics have none.
-- What one request may ask for is bounded ([decision 11](decisions/0011-what-a-request-may-ask.md)): 250,000
-  items, a million records or 64 MiB a batch; repeats in an answer end after 10,000 items.
-- A batch's greatest timestamp is read off its records only where its header cannot be right (same page).
-- After a stop that was not clean, what a log has open of a producer whose transactional id the coordinator
-  still has a record of is ended, whatever that record has missed, and no epoch of it that a log has is
-  given out again. Where every record of the id is lost its transaction hangs, as such transactions do in
-  Apache Kafka. What cannot be told is aborted: a transaction whose commit was acknowledged is aborted in a
-  partition that has lost its marker, unless its end is the last that the record tells and its client uses
-  `transaction.version` 2. Below version 2 a lost marker looks like a lost beginning, so an owner that has
-  just begun may find itself fenced.
+- **Automatic topics.** A metadata request that creates a topic has the topic in its answer. Apache Kafka
+  answers UNKNOWN_TOPIC_OR_PARTITION first, and a later request finds the topic. So a test that deletes a
+  topic and then requests its metadata, with automatic creation allowed, finds it again.
+- **Quotas and users** cannot be set: the requests are answered UNSUPPORTED_VERSION. Requests that list them
+  get an empty list.
+- **Settings.** A broker's settings cannot be changed while it runs. Groups and clients' metrics have no
+  settings.
+- **Limits.** One request may have at most 250,000 items; a batch, a million records and 64 MiB of
+  decompressed data. If a request names items more than once, an answer has at most 10,000 repeats
+  ([decision 11](decisions/0011-what-a-request-may-ask.md)).
+- **Malformed batches.** A batch is refused if a record's offset is not one of the batch's, or if the
+  lengths of records in a compressed batch do not fit. Apache Kafka accepts some such batches ([decision
+  13](decisions/0013-every-record-is-walked-over.md)).
+- **Transactions after a crash.** After a stop that was not clean, partitions may have an open transaction
+  that the coordinator's record of the transactional id does not know. As long as the coordinator has any
+  record of the id, it ends that transaction, and gives out no epoch again that a partition has seen. If all
+  records of the id are lost, the transaction hangs, as it does in Apache Kafka.
+  - If the outcome is not known, the transaction is aborted. That can happen to a transaction whose commit
+    was acknowledged, in a partition that has lost its marker. It does not happen if the commit is the last
+    end in the coordinator's record and the client uses `transaction.version` 2.
+  - Below version 2, a lost marker cannot be told from a lost beginning. So a producer that has just begun a
+    transaction may be fenced.
 """
 
 
@@ -158,12 +169,16 @@ def suites(outcomes: Sequence[Outcome]) -> Iterator[str]:
     ours = {one.suite: one for one in outcomes if one.broker == "coterie"}
     kafkas = {one.suite: one for one in outcomes if one.broker == "kafka"}
     yield "## What the suites showed\n"
+    yield "Each suite runs the code of others, or our own checks, against Coterie. If there is a"
+    yield f"figure for Apache Kafka {KAFKA_VERSION}, the suite ran against it as well, which proves the"
+    yield "suite. [interop/README.md](../interop/README.md) says how to run one.\n"
     yield f"| suite | whose code | pass on Coterie | pass on Apache Kafka {KAFKA_VERSION} | date |"
     yield "|---|---|---:|---:|---|"
     for name, one in ours.items():
         beside = counted(kafkas[name]) if name in kafkas else ""
         link = f"[{name}](../interop/{name}/FINDINGS.md)"
-        yield f"| {link} | {', '.join(one.clients)} | {counted(one)} | {beside} | {one.date} |"
+        whose = ", ".join(one.clients) or "our own checks"
+        yield f"| {link} | {whose} | {counted(one)} | {beside} | {one.date} |"
     yield ""
     yield from not_passing(ours)
 
@@ -177,7 +192,7 @@ def counted(outcome: Outcome) -> str:
 
 def not_passing(ours: Mapping[str, Outcome]) -> Iterator[str]:
     """Yield the names of the checks that do not pass or were not tried here."""
-    yield "What does not pass or was not tried on Coterie (each suite's FINDINGS.md says why):\n"
+    yield "These checks do not pass, or were not tried on Coterie. Each suite's FINDINGS.md says why:\n"
     for name, one in ours.items():
         missing = [*one.failed, *one.known, *one.skipped]
         if missing:

@@ -36,11 +36,14 @@ def measure(plan: Plan) -> list[Figure]:
         for repetition in range(plan.repeats):
             for place, (directory, count) in enumerate(logs):
                 plan.say(f"history: {count:,} records, {repetition + 1} of {plan.repeats}")
-                told_s, written_s = seconds_of(spark, directory)
-                spent[place].append(told_s)
+                made_s, written_s = seconds_of(spark, directory)
+                spent[place].append(made_s)
             written_too.append(written_s)
     counts = [count for _, count in logs]
-    rates = rate("told", counts[-1], spent[-1]), rate("told and written", counts[-1], written_too)
+    rates = (
+        rate("made into histories", counts[-1], spent[-1]),
+        rate("made into histories and written", counts[-1], written_too),
+    )
     return [*rates, *map(grown, counts, counts[1:], spent, spent[1:])]
 
 
@@ -51,7 +54,7 @@ def written(commits: int) -> tuple[Path, int]:
 
 
 def seconds_of(spark: Any, directory: Path) -> tuple[float, float]:
-    """Return how long it takes to tell all histories, and to tell and write them."""
+    """Return the seconds it takes to make all histories, and to make and write them."""
     from coterie.spark.history import read_directory
     from coterie.spark.history.schemas import TABLES
 
@@ -61,16 +64,16 @@ def seconds_of(spark: Any, directory: Path) -> tuple[float, float]:
     found = read_directory(spark, directory)
     (packed,) = found.packed.selectExpr("sum(groups) as groups").collect()
     assert packed.groups == GROUPS
-    told_s = perf_counter() - began
+    made_s = perf_counter() - began
     with TemporaryDirectory() as into:
         found.write_parquet(into, tables=TABLES)
         written_s = perf_counter() - began
     found.packed.unpersist()
-    return told_s, written_s
+    return made_s, written_s
 
 
 def rate(what: str, count: int, spent: list[float]) -> Figure:
-    """Return how many records a second were read and told of."""
+    """Return the number of records a second that were read and made into histories."""
     goal = Goal(1.0, "own", at_most=False)
     figure = Figure("history", f"{count / 1e6:.1f} million records {what}, two cores", "M records/s", goal)
     for seconds in spent:
